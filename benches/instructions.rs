@@ -1,0 +1,35 @@
+//! Instructions a span takes, counted by callgrind: the same on any machine, however busy. Run it by
+//! `benches/instructions.sh`.
+
+mod support;
+
+use kernspan::{Profiler, Schedule};
+use support::{Contender, Nothing, WORKLOADS, race};
+use tracing_subscriber::{prelude::*, registry};
+
+/// `instructions PHASE WORKLOAD ROUNDS`
+fn main() -> Result<(), kernspan::Error> {
+    let arguments: Vec<_> = std::env::args().filter(|argument| argument != "--bench").collect();
+    let [_, phase, workload, rounds] = arguments.as_slice() else {
+        println!("run benches/instructions.sh");
+        return Ok(());
+    };
+    let (layer, profiler) = Profiler::builder().schedule(Schedule::manual()).lane_capacity(1 << 20).build()?;
+    let (contender, profiler) = match phase.as_str() {
+        "empty" => (Contender::new("empty layer", registry().with(Nothing)), Some(profiler)),
+        "off" => {
+            profiler.finish()?;
+            (Contender::new("off", registry().with(layer)), None)
+        }
+        "recording" => {
+            profiler.start();
+            (Contender::new("recording", registry().with(layer)), Some(profiler))
+        }
+        _ => (Contender::new("waiting", registry().with(layer)), Some(profiler)),
+    };
+    let workload = WORKLOADS.iter().find(|known| known.name == workload).unwrap_or(&WORKLOADS[0]);
+    race(&[contender], workload, rounds.parse().unwrap_or(1));
+    // The background threads would be counted too.
+    std::mem::forget(profiler);
+    Ok(())
+}

@@ -1,0 +1,165 @@
+use crate::{
+    Error, Profiler,
+    clock::Clock,
+    collector::{Budget, Collector},
+    export::{Exporter, OnTrace},
+    host::{Host, ProfilerLayer, StepOn},
+    pipeline::{Exports, Named, Pipeline},
+    schedule::Schedule,
+    session::Session,
+    trace::{Metadata, Trace},
+};
+use std::{
+    fmt,
+    sync::{Arc, mpsc},
+};
+
+/// Sets up a profiler. Made by [`Profiler::builder`].
+///
+/// | setting | by default |
+/// |---|---|
+/// | [`schedule`](Self::schedule) | record from the start to the end |
+/// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
+/// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
+/// | [`backtraces`](Self::backtraces) | none |
+/// | [`rank`](Self::rank) | what the launcher's environment says |
+/// | [`lane_capacity`](Self::lane_capacity) | [`LANE_CAPACITY`](Self::LANE_CAPACITY) records, 2 MiB a thread |
+/// | [`memory_limit`](Self::memory_limit) | [`MEMORY_LIMIT`](Self::MEMORY_LIMIT), 256 MiB |
+#[must_use = "call `build` to get the layer and the profiler"]
+pub struct ProfilerBuilder {
+    schedule: Schedule,
+    step_on: Option<String>,
+    exporters: Vec<Named>,
+    backtraces: bool,
+    lane_capacity: usize,
+    memory_limit: usize,
+    metadata: Metadata,
+}
+
+impl ProfilerBuilder {
+    /// Records that a thread can be ahead of the collector. A span takes two, a field or an event one.
+    pub const LANE_CAPACITY: usize = 1 << 16;
+    /// Bytes that recorded spans may take until they are exported: four million spans without fields.
+    pub const MEMORY_LIMIT: usize = 256 << 20;
+    /// Spans with fields whose fields can be remembered at once.
+    pub const LIVE_SPANS: usize = 1 << 14;
+
+    pub(crate) fn new() -> Self {
+        Self {
+            schedule: Schedule::always(),
+            step_on: None,
+            exporters: Vec::new(),
+            backtraces: false,
+            lane_capacity: Self::LANE_CAPACITY,
+            memory_limit: Self::MEMORY_LIMIT,
+            metadata: Metadata::of_this_process(),
+        }
+    }
+
+    /// When to record. By default, from the start to the end.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
+    /// Ends a step whenever a span of this name closes, so that nobody has to call [`Profiler::step`].
+    pub fn step_on(mut self, span_name: impl Into<String>) -> Self {
+        self.step_on = Some(span_name.into());
+        self
+    }
+
+    /// Adds an exporter: [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto), [`Stacks`](crate::Stacks),
+    /// [`Collected`](crate::Collected) or your own.
+    pub fn export<E: Exporter>(mut self, exporter: E) -> Self {
+        let name = std::any::type_name::<E>();
+        // `kernspan::export::chrome::Chrome` to people is `Chrome`.
+        let name = name.split('<').next().and_then(|path| path.rsplit("::").next()).unwrap_or(name);
+        self.exporters.push(Named { name: name.to_owned(), exporter: Box::new(exporter) });
+        self
+    }
+
+    /// Calls a function with each window's trace, PyTorch's `on_trace_ready`. It runs on a background thread.
+    pub fn on_trace(mut self, function: impl FnMut(&Trace) + Send + 'static) -> Self {
+        self.exporters.push(Named { name: "on_trace".to_owned(), exporter: Box::new(OnTrace(function)) });
+        self
+    }
+
+    /// Whether to take a backtrace at every enter, PyTorch's `with_stack`. By default, no: it costs microseconds a span, and
+    /// the stack of spans is there anyway.
+    pub fn backtraces(mut self, take: bool) -> Self {
+        self.backtraces = take;
+        self
+    }
+
+    /// This process's place among `world_size` peers. By default, what the environment says: see
+    /// [`Metadata::RANK_VARIABLES`].
+    pub fn rank(mut self, rank: u32, world_size: u32) -> Self {
+        (self.metadata.rank, self.metadata.world_size) = (rank, world_size);
+        self
+    }
+
+    /// Adds an entry to the metadata of every trace.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.user.insert(key.into(), value.into());
+        self
+    }
+
+    /// How many records of 32 bytes a thread can be ahead of the collector, which comes by every 5 ms. What does not fit is
+    /// counted in [`Losses::lane_full`](crate::Losses::lane_full). By default, [`Self::LANE_CAPACITY`].
+    pub fn lane_capacity(mut self, records: usize) -> Self {
+        self.lane_capacity = records;
+        self
+    }
+
+    /// How many bytes of records may wait to be exported, over all threads and windows. What does not fit is counted in
+    /// [`Losses::over_memory`](crate::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
+    ///
+    /// A span without fields is two records of 32 bytes. While a window is being exported its trace takes about as much
+    /// again.
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// Starts the background threads. The layer goes into the subscriber; the profiler is to be kept, as it ends the
+    /// recording when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If a setting makes no sense, or a thread cannot be started.
+    pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
+        let Self { schedule, step_on, exporters, backtraces, lane_capacity, memory_limit, metadata } = self;
+        schedule.check().map_err(Error::Schedule)?;
+        let at_least = |setting, value: usize, least: usize| {
+            let problem = format!("{value} is less than {least}, so that nothing could be recorded");
+            if value < least { Err(Error::Setting { setting, problem }) } else { Ok(()) }
+        };
+        at_least("lane_capacity", lane_capacity, 64)?;
+        at_least("memory_limit", memory_limit, 1 << 20)?;
+
+        let host = Arc::new(Host::new(Clock::new(), lane_capacity, Self::LIVE_SPANS));
+        let budget = Arc::new(Budget::new(memory_limit));
+        let (commands, to_collector) = mpsc::channel();
+        let (to_exports, closed) = mpsc::channel();
+        let collector = Collector::new(Arc::clone(&host), to_collector, to_exports, Arc::clone(&budget));
+        let exports = Exports { closed, budget, metadata: Arc::new(metadata), exporters };
+        let pipeline = Pipeline::start(collector, exports)?;
+
+        let session = Arc::new(Session::start(Arc::clone(&host), schedule, commands));
+        let step_on = step_on.map(|name| {
+            let session = Arc::clone(&session);
+            StepOn { name, step: Box::new(move || session.step()) }
+        });
+        Ok((ProfilerLayer::new(host, step_on, backtraces), Profiler::new(session, pipeline)))
+    }
+}
+
+impl fmt::Debug for ProfilerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProfilerBuilder")
+            .field("schedule", &self.schedule)
+            .field("step_on", &self.step_on)
+            .field("exporters", &self.exporters.iter().map(|exporter| &exporter.name).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! The collector: a background thread that empties the lanes while a window is open, and hands each closed window on.
+//!
+//! It must never fall behind, or lanes overflow: so correlating and exporting, which may be slow, have a thread of their own.
+
+use crate::{
+    correlate::{ClosedWindow, Recording, ThreadRecords},
+    host::{Host, LaneReader, Record},
+    trace::Losses,
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender},
+    },
+    time::Duration,
+};
+
+/// What the session tells the collector.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Opened,
+    Closed(ClosedWindow),
+    Finish,
+}
+
+pub(crate) struct Collector {
+    host: Arc<Host>,
+    commands: Receiver<Command>,
+    closed: Sender<Recording>,
+    intakes: Vec<Intake>,
+    /// What threads that are gone, or are in the next window already, wrote for a window that has not been handed on.
+    gathered: Vec<(u32, ThreadRecords)>,
+    open: bool,
+    /// Windows below this one have been handed on.
+    next: u32,
+    budget: Arc<Budget>,
+    losses: Losses,
+}
+
+/// How much memory the records of all windows may take: being gathered, waiting for the exporters, or with them.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    chunks: usize,
+    held: AtomicUsize,
+}
+
+impl Budget {
+    /// Records in a chunk. Growing by chunks moves nothing and wastes little.
+    const CHUNK: usize = 1024;
+
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { chunks: bytes / (Self::CHUNK * Record::SIZE), held: AtomicUsize::new(0) }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.held.load(Ordering::Relaxed) >= self.chunks
+    }
+
+    fn take(&self) {
+        self.held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn give_back(&self, chunks: usize) {
+        self.held.fetch_sub(chunks, Ordering::Relaxed);
+    }
+}
+
+impl Collector {
+    /// How often lanes are emptied: a lane of the default capacity then takes ten million records a second.
+    const EVERY: Duration = Duration::from_millis(5);
+    /// How long a thread may take to write down what it saw before a window closed.
+    const GRACE: Duration = Duration::from_millis(2);
+
+    pub(crate) fn new(
+        host: Arc<Host>,
+        commands: Receiver<Command>,
+        closed: Sender<Recording>,
+        budget: Arc<Budget>,
+    ) -> Self {
+        Self {
+            host,
+            commands,
+            closed,
+            intakes: Vec::new(),
+            gathered: Vec::new(),
+            open: false,
+            next: 0,
+            budget,
+            losses: Losses::default(),
+        }
+    }
+
+    /// Runs until told to finish, or until the session is gone; returns the losses that no window could show.
+    pub(crate) fn run(mut self) -> Losses {
+        loop {
+            let command = if self.open {
+                match self.commands.recv_timeout(Self::EVERY) {
+                    Ok(command) => command,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.drain();
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => Command::Finish,
+                }
+            } else {
+                self.commands.recv().unwrap_or(Command::Finish)
+            };
+            match command {
+                Command::Opened => self.open = true,
+                Command::Closed(window) => {
+                    std::thread::sleep(Self::GRACE);
+                    self.drain();
+                    self.hand_on(window);
+                    // If the next window is open already, its `Opened` is still in the queue.
+                    self.open = false;
+                }
+                Command::Finish => {
+                    self.drain();
+                    self.take_losses();
+                    return self.losses;
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        self.intakes.extend(self.host.take_new_lanes().into_iter().map(Intake::new));
+        self.intakes.retain_mut(|intake| {
+            // Asked first: what a thread writes before it goes is then read below.
+            let finished = intake.lane.is_abandoned();
+            intake.drain(self.next, &self.budget, &mut self.gathered, &mut self.losses);
+            if finished {
+                self.gathered.extend(intake.take());
+                self.losses.lane_full += intake.lane.take_dropped();
+            }
+            !finished
+        });
+    }
+
+    fn hand_on(&mut self, window: ClosedWindow) {
+        let mut threads: Vec<_> = self.gathered.extract_if(.., |(index, _)| *index == window.index).collect();
+        for intake in &mut self.intakes {
+            if intake.window == Some(window.index) {
+                threads.extend(intake.take());
+            } else {
+                // The thread did nothing in this window, but may be inside spans all the same.
+                let open = self.host.open_on(&intake.lane);
+                if !open.is_empty() {
+                    self.budget.take();
+                    let thread = intake.lane.thread().clone();
+                    threads.push((window.index, ThreadRecords { thread, chunks: vec![open] }));
+                }
+            }
+        }
+        self.next = window.index + 1;
+        self.take_losses();
+        let recording = Recording {
+            timeline: self.host.clock().timeline(window.open, window.close),
+            window,
+            threads: threads.into_iter().map(|(_, records)| records).collect(),
+            losses: std::mem::take(&mut self.losses),
+        };
+        // The other end is gone only if its thread panicked, which whoever joins it will report.
+        let _ = self.closed.send(recording);
+    }
+
+    fn take_losses(&mut self) {
+        let (unreachable, fields) = self.host.take_lost();
+        self.losses.unreachable += unreachable;
+        self.losses.fields += fields;
+        self.losses.lane_full += self.intakes.iter().map(|intake| intake.lane.take_dropped()).sum::<u64>();
+    }
+}
+
+/// One lane's records on their way into a window.
+struct Intake {
+    lane: LaneReader,
+    /// The window the thread writes for.
+    window: Option<u32>,
+    chunks: Vec<Vec<Record>>,
+    /// Spans left out for lack of memory whose exits are still to come.
+    skipped: usize,
+    /// Whether the last record that was not a field was left out, and so are its fields.
+    skipping: bool,
+}
+
+impl Intake {
+    fn new(lane: LaneReader) -> Self {
+        Self { lane, window: None, chunks: Vec::new(), skipped: 0, skipping: false }
+    }
+
+    /// Reads all there is. `next` is the first window that has not been handed on.
+    fn drain(&mut self, next: u32, budget: &Budget, gathered: &mut Vec<(u32, ThreadRecords)>, losses: &mut Losses) {
+        while let Some(record) = self.lane.read() {
+            match record {
+                Record::Join { window } => {
+                    gathered.extend(self.take());
+                    (self.window, self.skipped) = (Some(window), 0);
+                }
+                _ if self.window.is_none_or(|window| window < next) => losses.late += 1,
+                _ if self.keeps(&record, budget, losses) => self.push(record, budget),
+                _ => {}
+            }
+        }
+    }
+
+    /// What was read for the thread's window.
+    fn take(&mut self) -> Option<(u32, ThreadRecords)> {
+        let chunks = std::mem::take(&mut self.chunks);
+        let thread = self.lane.thread().clone();
+        self.window.filter(|_| !chunks.is_empty()).map(|window| (window, ThreadRecords { thread, chunks }))
+    }
+
+    fn chunk_is_full(&self) -> bool {
+        self.chunks.last().is_none_or(|chunk| chunk.len() == Budget::CHUNK)
+    }
+
+    fn push(&mut self, record: Record, budget: &Budget) {
+        if self.chunk_is_full() {
+            budget.take();
+            self.chunks.push(Vec::with_capacity(Budget::CHUNK));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push(record);
+        }
+    }
+
+    /// Whether there is room for the record. A span is left out whole: once the memory is spent no enter is kept, so what is
+    /// left out is innermost, and the next exits are its own. The exits of what was kept are kept.
+    fn keeps(&mut self, record: &Record, budget: &Budget, losses: &mut Losses) -> bool {
+        let is_enter = matches!(record, Record::Enter { .. } | Record::Open { .. });
+        match record {
+            Record::Field(_) | Record::Backtrace(_) => return !self.skipping,
+            Record::Exit { .. } => {
+                self.skipping = self.skipped > 0;
+                self.skipped -= usize::from(self.skipping);
+            }
+            _ => {
+                self.skipping = self.chunk_is_full() && budget.is_spent();
+                self.skipped += usize::from(self.skipping && is_enter);
+                losses.over_memory += u64::from(self.skipping);
+            }
+        }
+        !self.skipping
+    }
+}

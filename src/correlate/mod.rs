@@ -1,0 +1,52 @@
+//! Recording → [`Trace`]: pure functions that work out what the records mean.
+//!
+//! [`threads`] turns each thread's records into spans and events, [`nest`] gives spans that cross tracks of their own and
+//! works out self times, and this file puts the whole together.
+
+mod callsites;
+mod counters;
+mod nest;
+mod recording;
+mod threads;
+
+pub(crate) use self::recording::{ClosedWindow, Recording, StepMark, ThreadRecords};
+
+use self::{callsites::Callsites, threads::Threads};
+use crate::trace::{Metadata, Step, StepId, Trace, Track, TrackId};
+use std::sync::Arc;
+
+/// Makes a trace of a recording.
+pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace {
+    let Recording { window, timeline, mut threads, losses } = recording;
+    let (start, end) = (window.open.unix, timeline.at(window.close.ticks));
+    // The main thread's id is the lowest; a thread that took over the id of one that is gone comes after it.
+    threads.sort_by_key(|thread| thread.thread.id);
+
+    let mut trace = Trace { window: window.index, start, end, metadata, losses, ..Trace::default() };
+    let mut callsites = Callsites::default();
+    Threads::new(&mut trace, &mut callsites, timeline, window.close.ticks).add(threads);
+    trace.callsites = callsites.into_table();
+    (trace.events, trace.counters) = counters::extract(std::mem::take(&mut trace.events), &trace);
+
+    for mark in window.steps {
+        let track = trace.tracks.iter().position(|track| track.thread == mark.thread.id && track.overlap == 0);
+        let track = TrackId::new(track.unwrap_or_else(|| {
+            trace.tracks.push(Track { thread: mark.thread.id, name: mark.thread.name, overlap: 0 });
+            trace.tracks.len() - 1
+        }));
+        let (start, end) = (timeline.at(mark.start), timeline.at(mark.end));
+        trace.steps.push(Step { number: mark.number, track, start, end, cut: mark.cut });
+    }
+    for span in &mut trace.spans {
+        let after = trace.steps.partition_point(|step| step.start <= span.start);
+        span.step = after.checked_sub(1).filter(|&step| span.start < trace.steps[step].end).map(StepId::new);
+    }
+    // What comes between the last step's end and the window's is a step only if something happened in it.
+    let last = trace.steps.len().wrapping_sub(1);
+    if trace.steps.last().is_some_and(|step| step.cut.end)
+        && trace.spans.iter().all(|span| span.step != Some(StepId::new(last)))
+    {
+        trace.steps.pop();
+    }
+    trace
+}

@@ -1,0 +1,140 @@
+//! Well-formed tracks out of any order of enters and exits.
+
+use crate::trace::{SpanData, Timestamp};
+
+/// The track of each span of one thread, as a number from 0: on each, spans nest.
+///
+/// `spans` are in the order they were entered, `first` is the id of the first. A span stays with its parent where it nests
+/// there; one that is exited after what it was entered in goes to another track, and takes what is nested in it along.
+pub(super) fn overlaps(spans: &[SpanData], first: usize) -> Vec<u32> {
+    let mut tracks: Vec<Vec<Timestamp>> = vec![Vec::new()];
+    let mut chosen: Vec<u32> = Vec::with_capacity(spans.len());
+    for span in spans {
+        let preferred = span.parent.map_or(0, |parent| chosen[parent.index() - first]) as usize;
+        let fits = |open: &mut Vec<Timestamp>| {
+            while open.last().is_some_and(|&end| end <= span.start) {
+                open.pop();
+            }
+            open.last().is_none_or(|&end| span.end <= end)
+        };
+        let found = if fits(&mut tracks[preferred]) { Some(preferred) } else { tracks.iter_mut().position(fits) };
+        let track = found.unwrap_or_else(|| {
+            tracks.push(Vec::new());
+            tracks.len() - 1
+        });
+        tracks[track].push(span.end);
+        chosen.push(track as u32);
+    }
+    chosen
+}
+
+/// Works out self times: each moment of a thread belongs to the innermost span open then.
+pub(super) fn self_times(spans: &mut [SpanData], first: usize) {
+    for place in 0..spans.len() {
+        let SpanData { parent, mut start, end, .. } = spans[place];
+        spans[place].self_nanos = nanos(start, end);
+        let mut outer = parent;
+        // What sticks out of the parent is taken from what the parent is nested in.
+        while let Some(id) = outer.filter(|_| start < end) {
+            let span = &mut spans[id.index() - first];
+            let until = span.end.min(end);
+            span.self_nanos = span.self_nanos.saturating_sub(nanos(start, until));
+            start = start.max(until);
+            outer = span.parent;
+        }
+    }
+}
+
+fn nanos(start: Timestamp, end: Timestamp) -> u64 {
+    end.as_unix_nanos().saturating_sub(start.as_unix_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{overlaps, self_times};
+    use crate::trace::{CallsiteId, Cut, FieldRange, SpanData, SpanId, Timestamp, TrackId};
+    use proptest::prelude::*;
+
+    fn span(parent: Option<usize>, start: u64, end: u64) -> SpanData {
+        SpanData {
+            callsite: CallsiteId::new(0),
+            track: TrackId::new(0),
+            parent: parent.map(SpanId::new),
+            step: None,
+            start: Timestamp::from_unix_nanos(start),
+            end: Timestamp::from_unix_nanos(end),
+            self_nanos: 0,
+            fields: FieldRange::default(),
+            cut: Cut::default(),
+        }
+    }
+
+    #[test]
+    fn spans_that_nest_share_a_track() {
+        let spans =
+            [span(None, 0, 10), span(Some(0), 1, 5), span(Some(1), 2, 5), span(Some(0), 5, 10), span(None, 10, 12)];
+        assert_eq!(overlaps(&spans, 0), [0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_span_that_crosses_goes_elsewhere_and_takes_its_children_along() {
+        let spans = [span(None, 0, 10), span(Some(0), 5, 15), span(Some(1), 6, 9), span(Some(1), 11, 12)];
+        assert_eq!(overlaps(&spans, 0), [0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn each_moment_belongs_to_the_innermost_span() {
+        let mut spans = [span(None, 0, 10), span(Some(0), 2, 6), span(Some(1), 4, 8)];
+        self_times(&mut spans, 0);
+        assert_eq!(spans.map(|span| span.self_nanos), [4, 2, 4]);
+    }
+
+    /// Any interleaving: each number says which of the open spans to exit, or to enter another.
+    fn interleaving() -> impl Strategy<Value = Vec<Option<prop::sample::Index>>> {
+        prop::collection::vec(prop::option::weighted(0.45, any::<prop::sample::Index>()), 0..200)
+    }
+
+    fn play(choices: &[Option<prop::sample::Index>], first: usize) -> Vec<SpanData> {
+        let mut spans: Vec<SpanData> = Vec::new();
+        let mut open: Vec<usize> = Vec::new();
+        for (time, choice) in choices.iter().enumerate() {
+            match choice {
+                Some(index) if !open.is_empty() => {
+                    let closing = open.remove(index.index(open.len()));
+                    spans[closing].end = Timestamp::from_unix_nanos(time as u64);
+                }
+                _ => {
+                    spans.push(span(open.last().map(|parent| parent + first), time as u64, choices.len() as u64));
+                    open.push(spans.len() - 1);
+                }
+            }
+        }
+        spans
+    }
+
+    proptest! {
+        #[test]
+        fn any_interleaving_gives_tracks_on_which_spans_nest(choices in interleaving(), first in 0_usize..3) {
+            let spans = play(&choices, first);
+            let tracks = overlaps(&spans, first);
+            for (a, left) in spans.iter().enumerate() {
+                for (b, right) in spans.iter().enumerate().skip(a + 1) {
+                    let apart = left.end <= right.start;
+                    let inside = right.end <= left.end;
+                    prop_assert!(tracks[a] != tracks[b] || apart || inside, "{left:?} crosses {right:?}");
+                }
+            }
+        }
+
+        #[test]
+        fn self_times_add_up_to_the_time_anything_was_open(choices in interleaving(), first in 0_usize..3) {
+            let mut spans = play(&choices, first);
+            self_times(&mut spans, first);
+            let covered = (0..choices.len() as u64)
+                .map(Timestamp::from_unix_nanos)
+                .filter(|&moment| spans.iter().any(|span| span.start <= moment && moment < span.end))
+                .count();
+            prop_assert_eq!(spans.iter().map(|span| span.self_nanos).sum::<u64>(), covered as u64);
+        }
+    }
+}

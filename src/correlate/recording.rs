@@ -1,0 +1,47 @@
+use crate::{
+    clock::{Anchor, Ticks, Timeline},
+    host::{Record, ThreadInfo},
+    trace::{Cut, Losses},
+};
+
+/// The facts of one window, as they were written down.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    pub(crate) window: ClosedWindow,
+    pub(crate) timeline: Timeline,
+    pub(crate) threads: Vec<ThreadRecords>,
+    pub(crate) losses: Losses,
+}
+
+impl Recording {
+    /// How many chunks of records there are.
+    pub(crate) fn chunks(&self) -> usize {
+        self.threads.iter().map(|thread| thread.chunks.len()).sum()
+    }
+}
+
+/// What the session knows of a window.
+#[derive(Debug)]
+pub(crate) struct ClosedWindow {
+    pub(crate) index: u32,
+    pub(crate) open: Anchor,
+    pub(crate) close: Anchor,
+    pub(crate) steps: Vec<StepMark>,
+}
+
+/// A step, as the session saw it.
+#[derive(Debug)]
+pub(crate) struct StepMark {
+    pub(crate) number: u64,
+    pub(crate) start: Ticks,
+    pub(crate) end: Ticks,
+    pub(crate) cut: Cut,
+    pub(crate) thread: ThreadInfo,
+}
+
+/// What one thread wrote, in order.
+#[derive(Debug)]
+pub(crate) struct ThreadRecords {
+    pub(crate) thread: ThreadInfo,
+    pub(crate) chunks: Vec<Vec<Record>>,
+}

@@ -1,0 +1,216 @@
+//! What each thread's records say: spans with parents, ends and fields, and events.
+
+use super::{Callsites, ThreadRecords, nest};
+use crate::{
+    clock::{Ticks, Timeline},
+    host::{Callsite, Record, RegistryId},
+    trace::{Cut, EventData, FieldData, FieldRange, SpanData, SpanId, Trace, Track, TrackId},
+};
+use std::{
+    backtrace::Backtrace,
+    collections::{HashMap, HashSet},
+};
+
+/// Adds threads to a trace.
+pub(super) struct Threads<'a> {
+    trace: &'a mut Trace,
+    callsites: &'a mut Callsites,
+    timeline: Timeline,
+    close: Ticks,
+    /// Instances of spans on which fields were recorded later, with the moment they were entered.
+    updated: HashMap<RegistryId, Vec<(Ticks, SpanId)>>,
+    updates: Vec<Update>,
+}
+
+struct Update {
+    at: Ticks,
+    id: RegistryId,
+    fields: Vec<FieldData>,
+}
+
+/// What the fields that come next belong to.
+enum Owner {
+    Span(SpanId),
+    Event,
+    Update,
+    /// Something after the window's end.
+    Nobody,
+}
+
+impl<'a> Threads<'a> {
+    pub(super) fn new(trace: &'a mut Trace, callsites: &'a mut Callsites, timeline: Timeline, close: Ticks) -> Self {
+        Self { trace, callsites, timeline, close, updated: HashMap::new(), updates: Vec::new() }
+    }
+
+    pub(super) fn add(mut self, threads: Vec<ThreadRecords>) {
+        let records = threads.iter().flat_map(|thread| thread.chunks.iter().flatten());
+        let updated = records.filter_map(|record| match record {
+            Record::Update { id, .. } => Some(*id),
+            _ => None,
+        });
+        self.updated = updated.collect::<HashSet<_>>().into_iter().map(|id| (id, Vec::new())).collect();
+        for thread in threads {
+            self.add_thread(thread);
+        }
+        self.apply_updates();
+    }
+
+    fn add_thread(&mut self, thread: ThreadRecords) {
+        let ThreadRecords { thread, chunks } = thread;
+        let (first_span, first_event, first_track) =
+            (self.trace.spans.len(), self.trace.events.len(), self.trace.tracks.len());
+        let mut open: Vec<(RegistryId, SpanId)> = Vec::new();
+        let mut owner = Owner::Nobody;
+        for record in chunks.into_iter().flatten() {
+            match record {
+                Record::Join { .. } => {}
+                Record::Open { id, callsite } => {
+                    owner = self.enter(&mut open, id, callsite, None);
+                }
+                Record::Enter { at, id, callsite } => {
+                    owner = self.enter(&mut open, id, callsite, Some(at));
+                }
+                Record::Exit { at, id } => {
+                    if let Some(place) = open.iter().rposition(|(open, _)| *open == id) {
+                        let (_, span) = open.remove(place);
+                        if at <= self.close {
+                            let span = &mut self.trace.spans[span.index()];
+                            span.end = self.timeline.at(at);
+                            span.cut.end = false;
+                        }
+                    }
+                }
+                Record::Event { at, .. } if at > self.close => owner = Owner::Nobody,
+                Record::Event { at, callsite } => {
+                    self.trace.events.push(EventData {
+                        callsite: self.callsites.id(callsite),
+                        track: TrackId::new(first_track),
+                        span: open.last().map(|&(_, span)| span),
+                        at: self.timeline.at(at),
+                        fields: self.no_fields(),
+                    });
+                    owner = Owner::Event;
+                }
+                Record::Update { at, id } => {
+                    self.updates.push(Update { at, id, fields: Vec::new() });
+                    owner = Owner::Update;
+                }
+                Record::Field(field) => self.add_field(&owner, field),
+                Record::Backtrace(backtrace) => {
+                    if let Owner::Span(span) = owner {
+                        self.trace.backtraces.insert(span, frames(&backtrace));
+                    }
+                }
+            }
+        }
+
+        let spans = &mut self.trace.spans[first_span..];
+        if spans.is_empty() && self.trace.events.len() == first_event {
+            return;
+        }
+        nest::self_times(spans, first_span);
+        let overlaps = nest::overlaps(spans, first_span);
+        for overlap in 0..=overlaps.iter().copied().max().unwrap_or(0) {
+            self.trace.tracks.push(Track { thread: thread.id, name: thread.name.clone(), overlap });
+        }
+        for (span, overlap) in spans.iter_mut().zip(overlaps) {
+            span.track = TrackId::new(first_track + overlap as usize);
+        }
+    }
+
+    /// Begins an instance; one with no time began before the window.
+    fn enter(
+        &mut self,
+        open: &mut Vec<(RegistryId, SpanId)>,
+        id: RegistryId,
+        callsite: Callsite,
+        at: Option<Ticks>,
+    ) -> Owner {
+        if at.is_some_and(|at| at > self.close) {
+            return Owner::Nobody;
+        }
+        let span = SpanId::new(self.trace.spans.len());
+        self.trace.spans.push(SpanData {
+            callsite: self.callsites.id(callsite),
+            track: TrackId::new(0),
+            parent: open.last().map(|&(_, span)| span),
+            step: None,
+            start: at.map_or(self.trace.start, |at| self.timeline.at(at)),
+            end: self.trace.end,
+            self_nanos: 0,
+            fields: self.no_fields(),
+            cut: Cut { start: at.is_none(), end: true },
+        });
+        open.push((id, span));
+        if let Some(instances) = self.updated.get_mut(&id) {
+            instances.push((at.unwrap_or_default(), span));
+        }
+        Owner::Span(span)
+    }
+
+    fn no_fields(&self) -> FieldRange {
+        FieldRange { start: u32::try_from(self.trace.fields.len()).unwrap_or(u32::MAX), len: 0 }
+    }
+
+    /// Fields follow their owner at once, so they lie next to each other.
+    fn add_field(&mut self, owner: &Owner, field: FieldData) {
+        let range = match owner {
+            Owner::Span(span) => &mut self.trace.spans[span.index()].fields,
+            Owner::Event => match self.trace.events.last_mut() {
+                Some(event) => &mut event.fields,
+                None => return,
+            },
+            Owner::Update => {
+                if let Some(update) = self.updates.last_mut() {
+                    update.fields.push(field);
+                }
+                return;
+            }
+            Owner::Nobody => return,
+        };
+        range.len += 1;
+        self.trace.fields.push(field);
+    }
+
+    /// Gives fields recorded later to the span's latest instance at that moment, on whichever thread.
+    fn apply_updates(mut self) {
+        self.updates.sort_by_key(|update| update.at);
+        for Update { at, id, fields } in self.updates {
+            let Some(instances) = self.updated.get(&id) else { continue };
+            let before = instances.iter().filter(|(entered, _)| *entered <= at).max_by_key(|(entered, _)| *entered);
+            let Some(&(_, span)) = before.or(instances.first()) else { continue };
+            let old = self.trace.spans[span.index()].fields;
+            let start = self.trace.fields.len();
+            self.trace.fields.extend_from_within(old.as_range());
+            for field in fields {
+                match self.trace.fields[start..].iter_mut().find(|old| old.index == field.index) {
+                    Some(old) => old.value = field.value,
+                    None => self.trace.fields.push(field),
+                }
+            }
+            let len = self.trace.fields.len() - start;
+            self.trace.spans[span.index()].fields = FieldRange { start: start as u32, len: len as u32 };
+        }
+    }
+}
+
+/// The functions on a call stack, innermost first, without the machinery that took it.
+fn frames(backtrace: &Backtrace) -> Vec<String> {
+    let text = backtrace.to_string();
+    let frames = text.lines().filter_map(|line| {
+        let (number, function) = line.trim_start().split_once(": ")?;
+        number.parse::<u32>().ok().map(|_| function.to_owned())
+    });
+    let machinery = |frame: &String| {
+        const CRATES: [&str; 6] =
+            ["std::", "core::", "tracing::", "tracing_core::", "tracing_subscriber::", "kernspan::"];
+        let function = frame.trim_start_matches('<');
+        CRATES.iter().any(|name| function.starts_with(name))
+    };
+    let mut frames: Vec<_> = frames.skip_while(machinery).collect();
+    // What called `main`.
+    if let Some(main) = frames.iter().position(|frame| frame.starts_with("std::sys::backtrace::__rust_begin_short")) {
+        frames.truncate(main);
+    }
+    frames
+}

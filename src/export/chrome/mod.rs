@@ -1,0 +1,57 @@
+//! Kineto's flavor of Chrome's trace format: what `torch.profiler` writes and Perfetto, HTA and others read.
+
+mod json;
+mod kineto;
+
+use super::{ExportResult, Exporter, file};
+use crate::trace::Trace;
+use std::path::PathBuf;
+
+/// Writes traces as `torch.profiler` does, for [Perfetto](https://ui.perfetto.dev) and HolisticTraceAnalysis.
+///
+/// ```no_run
+/// # use kernspan::{Chrome, Profiler};
+/// let (layer, profiler) = Profiler::builder().export(Chrome::to_dir("runs/mnist")).build()?;
+/// # drop((layer, profiler));
+/// # Ok::<(), kernspan::Error>(())
+/// ```
+///
+/// One file a window, `{host}_{pid}.{time}.pt.trace.json`. Spans are `cpu_op`, steps are `ProfilerStep#N`, events are instants
+/// and counters are counters; shapes and element types by [`convention`](crate::convention) are also `Input Dims` and `Input
+/// type`. A span that was cut by the window's edge says `"started": false` or `"finished": false`.
+#[derive(Clone, Debug)]
+pub struct Chrome {
+    folder: PathBuf,
+    gzip: bool,
+}
+
+impl Chrome {
+    /// Writes into this folder, which is made if it is not there.
+    pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), gzip: false }
+    }
+
+    /// Whether to compress: `.json.gz`, which all readers take too. By default, no.
+    #[cfg(feature = "gzip")]
+    #[must_use]
+    pub fn gzip(mut self, gzip: bool) -> Self {
+        self.gzip = gzip;
+        self
+    }
+}
+
+impl Exporter for Chrome {
+    fn export(&mut self, trace: &Trace) -> ExportResult {
+        let path = match self.gzip {
+            #[cfg(feature = "gzip")]
+            true => file::write(&self.folder, trace, ".pt.trace.json.gz", |out| {
+                // Level 1 is three times as fast as the default and a tenth larger.
+                let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
+                kineto::write(trace, &mut out)?;
+                out.finish().map(drop)
+            }),
+            _ => file::write(&self.folder, trace, ".pt.trace.json", |out| kineto::write(trace, out)),
+        };
+        Ok(vec![path?])
+    }
+}

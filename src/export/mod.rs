@@ -1,0 +1,54 @@
+//! Where traces go. An exporter sees only the [`Trace`].
+
+mod chrome;
+mod collected;
+mod file;
+mod perfetto;
+mod stacks;
+
+pub use self::{chrome::Chrome, collected::Collected, perfetto::Perfetto, stacks::Stacks};
+
+use crate::trace::Trace;
+use std::path::PathBuf;
+
+/// What an exporter gives back: the files it wrote, or why it could not.
+pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Takes each window's trace somewhere.
+///
+/// Exporters run on a background thread, one after the other, never two at once. One that fails or panics is reported by
+/// [`finish`](crate::Profiler::finish); the others go on. Spans that an exporter makes are not recorded.
+///
+/// ```
+/// use kernspan::{ExportResult, Exporter, Profiler, Trace};
+///
+/// struct SlowestSpan;
+///
+/// impl Exporter for SlowestSpan {
+///     fn export(&mut self, trace: &Trace) -> ExportResult {
+///         if let Some(span) = trace.spans().max_by_key(|span| span.self_time()) {
+///             eprintln!("window {}: {} took {:?}", trace.window(), span.name(), span.self_time());
+///         }
+///         Ok(vec![])
+///     }
+/// }
+///
+/// let (layer, profiler) = Profiler::builder().export(SlowestSpan).build()?;
+/// # drop(layer);
+/// # profiler.finish()?;
+/// # Ok::<(), kernspan::Error>(())
+/// ```
+pub trait Exporter: Send + 'static {
+    /// Exports one window and says which files it wrote.
+    fn export(&mut self, trace: &Trace) -> ExportResult;
+}
+
+/// The exporter behind [`on_trace`](crate::ProfilerBuilder::on_trace).
+pub(crate) struct OnTrace<F>(pub(crate) F);
+
+impl<F: FnMut(&Trace) + Send + 'static> Exporter for OnTrace<F> {
+    fn export(&mut self, trace: &Trace) -> ExportResult {
+        (self.0)(trace);
+        Ok(Vec::new())
+    }
+}

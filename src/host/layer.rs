@@ -1,0 +1,179 @@
+use super::{Control, Host, RegistryId, Resolver, fields, lane::Sources, record::Callsite};
+use crate::trace::FieldData;
+use std::{
+    backtrace::Backtrace,
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
+use tracing::{
+    Dispatch, Event, Subscriber,
+    span::{Attributes, Id, Record},
+};
+use tracing_subscriber::{Layer, Registry, layer::Context, registry::LookupSpan};
+
+/// The layer that sees the spans: add it to a subscriber.
+///
+/// It enables every span and event it is asked about and changes nothing for the layers beside it. To record less, give it a
+/// filter of its own: `layer.with_filter(LevelFilter::INFO)`. To print less than is recorded, give the filter to the layer
+/// that prints: a global `EnvFilter` decides for all layers.
+///
+/// Made by [`ProfilerBuilder::build`](crate::ProfilerBuilder::build).
+#[derive(Debug)]
+pub struct ProfilerLayer {
+    host: Arc<Host>,
+    step_on: Option<StepOn>,
+    backtraces: bool,
+}
+
+/// Which span's close ends a step, and whom to tell.
+pub(crate) struct StepOn {
+    pub(crate) name: String,
+    pub(crate) step: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for StepOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+impl ProfilerLayer {
+    pub(crate) fn new(host: Arc<Host>, step_on: Option<StepOn>, backtraces: bool) -> Self {
+        Self { host, step_on, backtraces }
+    }
+
+    fn sources<'a>(&'a self, callsite: &'a dyn Fn(RegistryId) -> Option<Callsite>) -> Sources<'a> {
+        Sources { clock: &self.host.clock, live: &self.host.live, callsite }
+    }
+
+    // What follows is not inlined, so that a span costs nothing for it while nothing is recorded.
+
+    #[inline(never)]
+    fn remember(&self, attributes: &Attributes<'_>, id: RegistryId) {
+        let callsite = attributes.metadata();
+        let step = self.step_on.as_ref().is_some_and(|step_on| step_on.name == callsite.name());
+        if step || !callsite.fields().is_empty() {
+            fields::collect(|visit| attributes.record(visit), |fields| self.host.live.insert(id, fields, step));
+        }
+    }
+
+    #[inline(never)]
+    fn made(&self, control: Control, id: RegistryId, callsite: Callsite) {
+        if self.host.remembers.load(Ordering::Relaxed) {
+            self.host.with_lane(|lane| lane.made(control, id, callsite));
+        }
+    }
+
+    #[inline(never)]
+    fn record_enter<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let backtrace = self.backtraces.then(|| Box::new(Backtrace::force_capture()));
+        let lookup = lookup(ctx);
+        self.host.with_lane(|lane| lane.enter(control, id, &self.sources(&lookup), backtrace));
+    }
+
+    #[inline(never)]
+    fn record_exit<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let lookup = lookup(ctx);
+        self.host.with_lane(|lane| lane.exit(control, id, &self.sources(&lookup)));
+    }
+}
+
+/// Finds callsites in the registry. That costs 30 ns, so it is not done where the lane knows better.
+fn lookup<'a, S>(ctx: &'a Context<'_, S>) -> impl Fn(RegistryId) -> Option<Callsite> + 'a
+where
+    S: Subscriber + for<'l> LookupSpan<'l>,
+{
+    |id| ctx.span(&Id::from_u64(id)).map(|span| span.metadata())
+}
+
+impl<S> Layer<S> for ProfilerLayer
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_register_dispatch(&self, dispatch: &Dispatch) {
+        let callsite = |dispatch: &Dispatch, id: &Id| Some(dispatch.downcast_ref::<S>()?.span(id)?.metadata());
+        // A layer is installed once; were it wrapped and installed again, the first subscriber is as good.
+        let _ = self.host.resolver.set(Resolver { dispatch: dispatch.downgrade(), callsite });
+        self.host.remembers.store(dispatch.downcast_ref::<Registry>().is_some(), Ordering::Relaxed);
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+        let control = self.host.control();
+        let callsite = attributes.metadata();
+        if (!callsite.fields().is_empty() || self.step_on.is_some()) && !control.is_off() {
+            self.remember(attributes, id.into_u64());
+        }
+        if control.is_recording() {
+            self.made(control, id.into_u64(), callsite);
+        }
+    }
+
+    fn on_enter(&self, id: &Id, ctx: Context<'_, S>) {
+        let control = self.host.control();
+        if control.is_recording() {
+            self.record_enter(control, id.into_u64(), &ctx);
+        } else if !control.is_off() {
+            self.host.with_lane(|lane| lane.enter_unrecorded(id.into_u64()));
+        }
+    }
+
+    fn on_exit(&self, id: &Id, ctx: Context<'_, S>) {
+        let control = self.host.control();
+        if control.is_recording() {
+            self.record_exit(control, id.into_u64(), &ctx);
+        } else if !control.is_off() {
+            self.host.with_lane(|lane| lane.exit_unrecorded(id.into_u64()));
+        }
+    }
+
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        if !self.host.control().is_off()
+            && self.host.live.remove(id.into_u64())
+            && let Some(step_on) = &self.step_on
+        {
+            (step_on.step)();
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, ctx: Context<'_, S>) {
+        let control = self.host.control();
+        if control.is_off() {
+            return;
+        }
+        let id = id.into_u64();
+        let update = |fields: &mut Vec<FieldData>| {
+            let entered = self.host.live.with(id, |entry| {
+                for field in fields.iter() {
+                    match entry.fields.iter_mut().find(|old| old.index == field.index) {
+                        Some(old) => old.value = field.value.clone(),
+                        None => entry.fields.push(field.clone()),
+                    }
+                }
+                entry.entered
+            });
+            if control.is_recording() && entered.flatten() == Some(control.window()) {
+                let lookup = lookup(&ctx);
+                self.host.with_lane(|lane| lane.update(control, id, fields, &self.sources(&lookup)));
+            }
+        };
+        fields::collect(|visit| values.record(visit), update);
+    }
+
+    fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
+        let control = self.host.control();
+        if !control.is_recording() {
+            return;
+        }
+        let write = |fields: &mut Vec<FieldData>| {
+            let lookup = lookup(&ctx);
+            self.host.with_lane(|lane| lane.event(control, event.metadata(), fields, &self.sources(&lookup)));
+        };
+        fields::collect(|visit| event.record(visit), write);
+    }
+}

@@ -1,0 +1,170 @@
+//! The host side of capture: what threads do, span by span.
+//!
+//! [`ProfilerLayer`] is called by `tracing` and writes into the calling thread's [`lane`]; the collector reads the lanes. What
+//! must be remembered of a span for as long as it lives (its fields) is in [`live`].
+
+mod fields;
+mod lane;
+mod layer;
+mod live;
+mod record;
+mod stack;
+mod thread;
+
+pub use self::layer::ProfilerLayer;
+pub(crate) use self::{
+    lane::LaneReader,
+    layer::StepOn,
+    record::{Callsite, Record},
+    thread::{ThreadInfo, mute_this_thread},
+};
+
+use self::{lane::Lane, live::Live};
+use crate::clock::Clock;
+use std::{
+    cell::RefCell,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+/// A span's id in the registry, which uses ids again once a span has closed.
+pub(crate) type RegistryId = u64;
+
+/// What the hot path asks first: whether to record, and for which window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Control(u64);
+
+impl Control {
+    pub(crate) const OFF: Self = Self(0);
+    pub(crate) const WAITING: Self = Self(1);
+
+    pub(crate) fn recording(window: u32) -> Self {
+        Self(2 | u64::from(window) << 32)
+    }
+
+    fn is_off(self) -> bool {
+        self == Self::OFF
+    }
+
+    fn is_recording(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    fn window(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// Everything the layer and the collector share.
+#[derive(Debug)]
+pub(crate) struct Host {
+    /// Tells the lanes of several profilers on one thread apart.
+    id: u64,
+    control: AtomicU64,
+    clock: Clock,
+    live: Live,
+    lane_capacity: usize,
+    /// Readers of lanes that the collector has not taken over yet.
+    new_lanes: Mutex<Vec<LaneReader>>,
+    resolver: OnceLock<Resolver>,
+    /// Whether a lane may remember callsites by id. `Registry` gives an id out again only on the thread that made it first,
+    /// so that thread sees its own knowledge go stale; another registry may do otherwise.
+    remembers: AtomicBool,
+    unreachable: AtomicU64,
+}
+
+/// Finds the callsite of a span that is open on another thread.
+#[derive(Debug)]
+struct Resolver {
+    dispatch: tracing::dispatcher::WeakDispatch,
+    callsite: fn(&tracing::Dispatch, &tracing::span::Id) -> Option<Callsite>,
+}
+
+thread_local! {
+    /// This thread's lanes, one for each profiler that saw a span here.
+    static LANES: RefCell<Vec<Lane>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Host {
+    pub(crate) fn new(clock: Clock, lane_capacity: usize, live_spans: usize) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            control: AtomicU64::new(Control::WAITING.0),
+            clock,
+            live: Live::new(live_spans),
+            lane_capacity,
+            new_lanes: Mutex::default(),
+            resolver: OnceLock::new(),
+            remembers: AtomicBool::new(false),
+            unreachable: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    #[inline]
+    fn control(&self) -> Control {
+        // Relaxed: a thread that sees a window's edge a little late is put right by time stamps.
+        Control(self.control.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_control(&self, control: Control) {
+        self.control.store(control.0, Ordering::Relaxed);
+    }
+
+    /// The readers of lanes made since the last call.
+    pub(crate) fn take_new_lanes(&self) -> Vec<LaneReader> {
+        std::mem::take(&mut *self.lock_new_lanes())
+    }
+
+    fn lock_new_lanes(&self) -> MutexGuard<'_, Vec<LaneReader>> {
+        self.new_lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Spans and events that found no lane, and spans whose fields found no place, since the last call.
+    pub(crate) fn take_lost(&self) -> (u64, u64) {
+        (self.unreachable.swap(0, Ordering::Relaxed), self.live.take_lost())
+    }
+
+    /// What is open on a thread that did nothing during a whole window, as records.
+    pub(crate) fn open_on(&self, lane: &LaneReader) -> Vec<Record> {
+        let resolve = |id| {
+            let Resolver { dispatch, callsite } = self.resolver.get()?;
+            callsite(&dispatch.upgrade()?, &tracing::span::Id::from_u64(id))
+        };
+        lane.open_spans(resolve, &self.live)
+    }
+
+    /// Runs `f` on this thread's lane.
+    #[inline]
+    fn with_lane(&self, f: impl FnOnce(&mut Lane)) {
+        let reached = LANES.try_with(|lanes| {
+            // Borrowed already only if the registry ran a user's destructor under us: not worth a panic.
+            let Ok(mut lanes) = lanes.try_borrow_mut() else { return false };
+            match lanes.iter_mut().find(|lane| lane.profiler() == self.id) {
+                Some(lane) => f(lane),
+                None if thread::is_muted() => {}
+                None => f(self.open_lane(&mut lanes)),
+            }
+            true
+        });
+        if !matches!(reached, Ok(true)) {
+            self.unreachable.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn open_lane<'a>(&self, lanes: &'a mut Vec<Lane>) -> &'a mut Lane {
+        lanes.retain(|lane| !lane.is_abandoned());
+        let (lane, reader) = Lane::new(self.id, ThreadInfo::of_this_thread(), self.lane_capacity);
+        self.lock_new_lanes().push(reader);
+        lanes.push(lane);
+        let last = lanes.len() - 1;
+        &mut lanes[last]
+    }
+}

@@ -1,0 +1,34 @@
+use super::RegistryId;
+use crate::{clock::Ticks, trace::FieldData};
+use std::backtrace::Backtrace;
+
+/// What `tracing` knows of the place where a span or event is written.
+pub(crate) type Callsite = &'static tracing::Metadata<'static>;
+
+/// What a thread writes into its lane. Facts only: durations, parents and names are worked out later.
+#[derive(Debug)]
+pub(crate) enum Record {
+    /// The thread writes for this window from here on.
+    Join { window: u32 },
+    /// A span that was open already when the thread joined.
+    Open { id: RegistryId, callsite: Callsite },
+    /// A span is entered.
+    Enter { at: Ticks, id: RegistryId, callsite: Callsite },
+    /// A span is exited.
+    Exit { at: Ticks, id: RegistryId },
+    /// An event.
+    Event { at: Ticks, callsite: Callsite },
+    /// Fields are recorded on a span that was entered in this window, here or on another thread.
+    Update { at: Ticks, id: RegistryId },
+    /// A field of the `Open`, `Enter`, `Event` or `Update` before it.
+    Field(FieldData),
+    /// The call stack of the `Enter` before it.
+    Backtrace(Box<Backtrace>),
+}
+
+const _: () = assert!(size_of::<Record>() == Record::SIZE);
+
+impl Record {
+    /// Two to a cache line.
+    pub(crate) const SIZE: usize = 32;
+}

@@ -1,0 +1,165 @@
+//! What is open on a thread, innermost last. The thread keeps it; the collector can look at it, since a thread that is blocked
+//! in a span through a whole window cannot tell of it itself.
+
+use super::RegistryId;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+/// The thread's end.
+#[derive(Debug)]
+pub(super) struct Stack {
+    depth: usize,
+    /// Which of the outer spans are recorded in this window, a bit each.
+    recorded: u64,
+    shared: Arc<SharedStack>,
+    /// What is nested too deep to be shared.
+    deep: Vec<Open>,
+}
+
+/// The outer spans, for the collector.
+#[derive(Debug)]
+pub(super) struct SharedStack {
+    ids: [AtomicU64; SharedStack::DEPTH],
+    depth: AtomicUsize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    pub(super) id: RegistryId,
+    pub(super) recorded: bool,
+}
+
+impl SharedStack {
+    /// A bit of `Stack::recorded` each.
+    const DEPTH: usize = 64;
+
+    /// What is open now, from the outside in. While the thread goes on, the answer may be of no one moment.
+    pub(super) fn ids(&self) -> Vec<RegistryId> {
+        let depth = self.depth.load(Ordering::Acquire);
+        self.ids[..depth].iter().map(|id| id.load(Ordering::Relaxed)).collect()
+    }
+}
+
+impl Stack {
+    pub(super) fn new() -> (Self, Arc<SharedStack>) {
+        let ids = [const { AtomicU64::new(0) }; SharedStack::DEPTH];
+        let shared = Arc::new(SharedStack { ids, depth: AtomicUsize::new(0) });
+        (Self { depth: 0, recorded: 0, shared: Arc::clone(&shared), deep: Vec::new() }, shared)
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, id: RegistryId, recorded: bool) {
+        let Some(place) = self.shared.ids.get(self.depth) else { return self.push_deep(id, recorded) };
+        place.store(id, Ordering::Relaxed);
+        let bit = 1 << self.depth;
+        self.recorded = if recorded { self.recorded | bit } else { self.recorded & !bit };
+        self.depth += 1;
+        self.shared.depth.store(self.depth, Ordering::Release);
+    }
+
+    #[cold]
+    fn push_deep(&mut self, id: RegistryId, recorded: bool) {
+        self.deep.push(Open { id, recorded });
+        self.depth += 1;
+    }
+
+    /// Takes a span off, and says whether it is recorded; none if it is not there.
+    #[inline]
+    pub(super) fn pop(&mut self, id: RegistryId) -> Option<bool> {
+        let top = self.depth.wrapping_sub(1);
+        match self.shared.ids.get(top) {
+            Some(place) if place.load(Ordering::Relaxed) == id => {
+                self.depth = top;
+                self.shared.depth.store(top, Ordering::Release);
+                Some(self.recorded >> top & 1 == 1)
+            }
+            _ => self.pop_elsewhere(id),
+        }
+    }
+
+    /// Deep down, or out of order: rare enough to be done by laying the stack anew.
+    #[cold]
+    fn pop_elsewhere(&mut self, id: RegistryId) -> Option<bool> {
+        if let Some(open) = self.deep.pop_if(|open| open.id == id) {
+            self.depth -= 1;
+            return Some(open.recorded);
+        }
+        let mut open = self.to_vec();
+        let place = open.iter().rposition(|open| open.id == id)?;
+        let taken = open.remove(place);
+        self.lay(&open);
+        Some(taken.recorded)
+    }
+
+    /// What is open, from the outside in.
+    pub(super) fn to_vec(&self) -> Vec<Open> {
+        let outer = self.depth.min(SharedStack::DEPTH);
+        let ids = self.shared.ids[..outer].iter().map(|id| id.load(Ordering::Relaxed));
+        let outer = ids.enumerate().map(|(place, id)| Open { id, recorded: self.recorded >> place & 1 == 1 });
+        outer.chain(self.deep.iter().copied()).collect()
+    }
+
+    /// Makes this what is open.
+    pub(super) fn lay(&mut self, open: &[Open]) {
+        self.depth = 0;
+        self.deep.clear();
+        open.iter().for_each(|open| self.push(open.id, open.recorded));
+        self.shared.depth.store(self.depth.min(SharedStack::DEPTH), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Open, SharedStack, Stack};
+    use proptest::prelude::*;
+
+    fn ids(stack: &Stack) -> Vec<u64> {
+        stack.to_vec().iter().map(|open| open.id).collect()
+    }
+
+    #[test]
+    fn the_innermost_comes_off_first() {
+        let (mut stack, shared) = Stack::new();
+        stack.push(1, true);
+        stack.push(2, false);
+        assert_eq!(shared.ids(), [1, 2]);
+        assert_eq!((stack.pop(2), stack.pop(1), stack.pop(1)), (Some(false), Some(true), None));
+        assert_eq!(shared.ids(), []);
+    }
+
+    #[test]
+    fn a_span_entered_twice_comes_off_once_at_a_time() {
+        let (mut stack, _) = Stack::new();
+        [5, 6, 5].into_iter().for_each(|id| stack.push(id, false));
+        stack.pop(5);
+        assert_eq!(ids(&stack), [5, 6]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+        #[test]
+        fn any_order_of_exits_leaves_what_is_open(
+            turns in prop::collection::vec((prop::option::weighted(0.4, any::<prop::sample::Index>()), any::<bool>()), 0..300),
+        ) {
+            let (mut stack, shared) = Stack::new();
+            let mut model: Vec<Open> = Vec::new();
+            for (id, (exit, recorded)) in (1..).zip(turns) {
+                match exit.filter(|_| !model.is_empty()) {
+                    Some(index) => {
+                        let open = model.remove(index.index(model.len()));
+                        prop_assert_eq!(stack.pop(open.id), Some(open.recorded));
+                    }
+                    None => {
+                        model.push(Open { id, recorded });
+                        stack.push(id, recorded);
+                    }
+                }
+                prop_assert_eq!(&stack.to_vec(), &model);
+                let outer: Vec<_> = model.iter().take(SharedStack::DEPTH).map(|open| open.id).collect();
+                prop_assert_eq!(shared.ids(), outer);
+            }
+        }
+    }
+}

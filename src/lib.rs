@@ -1,0 +1,94 @@
+//! kernspan shows where a Rust training loop spends its time.
+//!
+//! Add its layer to a `tracing` subscriber, put `#[instrument]` on what matters, and call [`step`](Profiler::step) once a
+//! turn. A [`Schedule`] like PyTorch's says which steps are recorded; while it waits, the loop runs at full speed. Each
+//! recorded window becomes a [`Trace`], which [`Exporter`]s take to Perfetto, to flame graphs or to your own code, and the end
+//! is a table of where the time went.
+//!
+//! ```
+//! use kernspan::{Chrome, Perfetto, Profiler, Schedule};
+//! use tracing_subscriber::prelude::*;
+//!
+//! # let runs = tempfile::tempdir().unwrap();
+//! # let runs = runs.path();
+//! let (layer, profiler) = Profiler::builder()
+//!     .schedule(Schedule::new().wait(5).warmup(1).active(3).repeat(2))
+//!     .export(Chrome::to_dir(runs))
+//!     .export(Perfetto::to_dir(runs))
+//!     .build()?;
+//! tracing_subscriber::registry().with(layer).init(); // beside fmt, EnvFilter, any other layer
+//!
+//! for batch in 0..20 {
+//!     train_step(batch);
+//!     profiler.step();
+//! }
+//! println!("{}", profiler.finish()?);
+//!
+//! #[tracing::instrument(skip_all)]
+//! fn train_step(batch: u32) {
+//!     tracing::info_span!("forward").in_scope(|| ());
+//!     tracing::info_span!("backward").in_scope(|| ());
+//!     tracing::info!(counter.loss = 1.0 / f64::from(batch + 1));
+//! }
+//! # Ok::<(), kernspan::Error>(())
+//! ```
+//!
+//! # One hallway
+//!
+//! capture → session → correlate → **trace** → export and report.
+//!
+//! - *Capture*: [`ProfilerLayer`] writes what a thread does into that thread's own bounded lane: no lock, no allocation, no
+//!   formatting for a span without fields.
+//! - *Session*: the [`Profiler`] follows the schedule; each run of recorded steps is a window.
+//! - *Correlate*: on a background thread, the records of a window become one immutable [`Trace`].
+//! - *Export*: [`Chrome`], [`Perfetto`], [`Stacks`], [`Collected`], your own; and the [`Report`].
+//!
+//! # What is a span here
+//!
+//! One enter and exit on one thread: a span made once and entered for ever has an instance for each time, and so has an
+//! async span for each poll. What a span is nested in is what was open on the thread when it was entered. A span that lies
+//! across a window's edge is cut there, and says so.
+//!
+//! # Fields with a meaning
+//!
+//! `counter.NAME` on an event is a sample of a counter; `op.shape.ARG`, `op.dtype.ARG`, `op.flops` and `op.bytes` on a span say
+//! what the operation was: see [`convention`].
+//!
+//! # Nothing lost silently
+//!
+//! Memory is bounded. What does not fit is counted in [`Losses`], which every export and the report show.
+//!
+//! # Features
+//!
+//! - `gzip` (default): compressed Chrome traces.
+//! - `serde`: the report can be serialized.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
+
+mod builder;
+mod clock;
+mod collector;
+mod correlate;
+mod error;
+mod export;
+mod host;
+mod pipeline;
+mod profiler;
+mod report;
+mod schedule;
+mod session;
+mod trace;
+
+pub use self::{
+    builder::ProfilerBuilder,
+    error::{Error, ExportFailure},
+    export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Stacks},
+    host::ProfilerLayer,
+    profiler::{Profiler, RecordGuard},
+    report::{Average, Averages, Report, SortBy, StepTimes},
+    schedule::{Phase, Schedule, ScheduleError},
+    trace::{
+        Callsite, Counter, Cut, Event, Fields, Level, Losses, Metadata, OpFacts, Span, SpanId, Step, StepId, ThreadId,
+        Timestamp, Trace, Track, TrackId, Value, convention,
+    },
+};

@@ -1,0 +1,126 @@
+//! The background threads: one collects, one correlates and exports.
+
+use crate::{
+    Error,
+    collector::{Budget, Collector},
+    correlate::{Recording, correlate},
+    error::ExportFailure,
+    export::Exporter,
+    host::mute_this_thread,
+    report::Report,
+    trace::{Losses, Metadata, Trace},
+};
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc::Receiver},
+    thread::JoinHandle,
+};
+
+/// The threads of one profiler.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    collecting: JoinHandle<Losses>,
+    exporting: JoinHandle<Outcome>,
+}
+
+/// What a run came to.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) report: Report,
+    pub(crate) failures: Vec<ExportFailure>,
+}
+
+/// An exporter, and what to call it when it fails.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) exporter: Box<dyn Exporter>,
+}
+
+impl Pipeline {
+    pub(crate) fn start(collector: Collector, exports: Exports) -> Result<Self, Error> {
+        let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let exporting = spawn("kernspan-export").spawn(move || {
+            mute_this_thread();
+            exports.run()
+        });
+        let exporting = exporting.map_err(Error::Thread)?;
+        let collecting = spawn("kernspan-collect").spawn(move || {
+            mute_this_thread();
+            collector.run()
+        });
+        Ok(Self { collecting: collecting.map_err(Error::Thread)?, exporting })
+    }
+
+    /// Waits until everything that was recorded has been exported.
+    pub(crate) fn join(self) -> Outcome {
+        // The exporting thread ends once the collecting one has, which held the other end of its queue.
+        let losses = self.collecting.join();
+        let mut outcome = self.exporting.join().unwrap_or_else(|panic| Outcome {
+            failures: vec![ExportFailure::of_panic("kernspan", None, &*panic)],
+            ..Outcome::default()
+        });
+        match losses {
+            Ok(losses) => outcome.report.add_losses(losses),
+            Err(panic) => outcome.failures.push(ExportFailure::of_panic("kernspan", None, &*panic)),
+        }
+        outcome
+    }
+}
+
+/// The second half of the hallway: correlate → trace → exporters and report.
+pub(crate) struct Exports {
+    pub(crate) closed: Receiver<Recording>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) metadata: Arc<Metadata>,
+    pub(crate) exporters: Vec<Named>,
+}
+
+impl Exports {
+    fn run(mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        while let Ok(recording) = self.closed.recv() {
+            let chunks = recording.chunks();
+            let trace = correlate(recording, Arc::clone(&self.metadata));
+            self.budget.give_back(chunks);
+            outcome.report.add_trace(&trace);
+            for exporter in &mut self.exporters {
+                match exporter.export(&trace) {
+                    Ok(files) => outcome.report.add_files(files),
+                    Err(failure) => {
+                        tracing::error!(%failure, "kernspan: export failed");
+                        outcome.failures.push(failure);
+                    }
+                }
+            }
+        }
+        outcome
+    }
+}
+
+impl Named {
+    fn export(&mut self, trace: &Trace) -> Result<Vec<std::path::PathBuf>, ExportFailure> {
+        let window = Some(trace.window());
+        match catch_unwind(AssertUnwindSafe(|| self.exporter.export(trace))) {
+            Ok(Ok(files)) => Ok(files),
+            Ok(Err(error)) => Err(ExportFailure { exporter: self.name.clone(), window, error: error.into() }),
+            Err(panic) => Err(ExportFailure::of_panic(&self.name, window, &*panic)),
+        }
+    }
+}
+
+impl ExportFailure {
+    pub(crate) fn of_panic(exporter: &str, window: Option<u32>, panic: &(dyn Any + Send)) -> Self {
+        let message = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let message = message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let error: Box<dyn std::error::Error + Send + Sync> = format!("panicked: {message}").into();
+        Self { exporter: exporter.to_owned(), window, error: error.into() }
+    }
+}
+
+impl fmt::Debug for Exports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.exporters.iter().map(|exporter| &exporter.name)).finish()
+    }
+}

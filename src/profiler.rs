@@ -1,0 +1,141 @@
+use crate::{
+    Error, ProfilerBuilder,
+    error::ExportFailure,
+    pipeline::{Outcome, Pipeline},
+    report::Report,
+    schedule::Phase,
+    session::Session,
+};
+use std::sync::Arc;
+
+/// Steers a recording, and ends it when dropped.
+///
+/// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Best end it with
+/// [`finish`](Self::finish), since dropping it can tell of failures only through `tracing` or standard error.
+#[must_use = "dropping the profiler ends the recording"]
+#[derive(Debug)]
+pub struct Profiler {
+    session: Arc<Session>,
+    /// Until the end.
+    pipeline: Option<Pipeline>,
+}
+
+impl Profiler {
+    /// Begins to set up a profiler.
+    pub fn builder() -> ProfilerBuilder {
+        ProfilerBuilder::new()
+    }
+
+    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline) -> Self {
+        Self { session, pipeline: Some(pipeline) }
+    }
+
+    /// Ends a step and begins the next. Any thread may call it; call it once a turn of the loop, outside of spans that are to
+    /// belong to one step.
+    ///
+    /// While the schedule waits this takes some ten nanoseconds. It never waits for exporters.
+    pub fn step(&self) {
+        self.session.step();
+    }
+
+    /// The number of the current step, counted from 0.
+    pub fn current_step(&self) -> u64 {
+        self.session.now().0
+    }
+
+    /// What the schedule says for the current step.
+    pub fn phase(&self) -> Phase {
+        self.session.now().1
+    }
+
+    /// Whether a window is open.
+    pub fn is_recording(&self) -> bool {
+        self.session.is_recording()
+    }
+
+    /// Opens a window now, whatever the schedule says, that stays open until [`stop`](Self::stop). Returns false, and changes
+    /// nothing, if a window is open already.
+    ///
+    /// ```
+    /// use kernspan::{Collected, Profiler, Schedule};
+    /// # use tracing_subscriber::prelude::*;
+    ///
+    /// let collected = Collected::new();
+    /// let (layer, profiler) = Profiler::builder().schedule(Schedule::manual()).export(collected.clone()).build()?;
+    /// # tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+    /// tracing::info_span!("before").in_scope(|| ());
+    /// profiler.start();
+    /// tracing::info_span!("inside").in_scope(|| ());
+    /// profiler.stop();
+    /// # });
+    /// profiler.finish()?;
+    /// let names: Vec<_> = collected.only().spans().map(|span| span.name().to_owned()).collect();
+    /// assert_eq!(names, ["inside"]);
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn start(&self) -> bool {
+        self.session.open()
+    }
+
+    /// Closes the window, by whomever it was opened, and has it exported in the background. Returns false if none is open.
+    ///
+    /// The schedule goes on: its next window opens when it is due. Without a schedule, nothing more is recorded until
+    /// [`start`](Self::start).
+    pub fn stop(&self) -> bool {
+        self.session.close()
+    }
+
+    /// Opens a window for a scope: [`start`](Self::start) now, [`stop`](Self::stop) when the guard is dropped. If a window is
+    /// open already, it is left as it is.
+    pub fn record(&self) -> RecordGuard<'_> {
+        RecordGuard { profiler: self, started: self.start() }
+    }
+
+    /// Ends the recording, waits for the exporters, and returns where the time went.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exports`] with every failure, and the report.
+    pub fn finish(mut self) -> Result<Report, Error> {
+        let Outcome { report, failures } = self.end().unwrap_or_default();
+        if failures.is_empty() { Ok(report) } else { Err(Error::Exports { failures, report: Box::new(report) }) }
+    }
+
+    fn end(&mut self) -> Option<Outcome> {
+        let pipeline = self.pipeline.take()?;
+        let schedule_panicked = self.session.end();
+        let mut outcome = pipeline.join();
+        if schedule_panicked {
+            outcome.failures.push(ExportFailure::of_panic("schedule", None, &"nothing was recorded after that"));
+        }
+        Some(outcome)
+    }
+}
+
+impl Drop for Profiler {
+    fn drop(&mut self) {
+        for failure in self.end().into_iter().flat_map(|outcome| outcome.failures) {
+            if tracing::enabled!(tracing::Level::ERROR) {
+                tracing::error!(%failure, "kernspan: a failure that nobody asked for");
+            } else {
+                eprintln!("kernspan: {failure}");
+            }
+        }
+    }
+}
+
+/// Closes the window that [`Profiler::record`] opened.
+#[must_use = "dropping the guard closes the window"]
+#[derive(Debug)]
+pub struct RecordGuard<'a> {
+    profiler: &'a Profiler,
+    started: bool,
+}
+
+impl Drop for RecordGuard<'_> {
+    fn drop(&mut self) {
+        if self.started {
+            self.profiler.stop();
+        }
+    }
+}

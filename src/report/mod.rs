@@ -1,0 +1,111 @@
+//! Where the time went: the call tree over all windows, asked in different ways.
+
+mod averages;
+mod steps;
+mod table;
+mod tree;
+mod units;
+
+pub use self::averages::{Average, Averages, SortBy};
+pub use self::steps::StepTimes;
+
+use self::tree::Tree;
+use crate::trace::{Losses, Trace};
+use std::{fmt, path::PathBuf, time::Duration};
+
+/// What [`finish`](crate::Profiler::finish) returns: where the time went, over all windows of the run.
+///
+/// Its `Display` is the table that PyTorch users know; [`averages`](Self::averages) asks it in other ways. With the feature
+/// `serde` it can be serialized.
+#[derive(Debug, Default)]
+pub struct Report {
+    windows: u32,
+    recorded: Duration,
+    spans: u64,
+    tree: Tree,
+    steps: StepTimes,
+    losses: Losses,
+    files: Vec<PathBuf>,
+}
+
+impl Report {
+    pub(crate) fn add_trace(&mut self, trace: &Trace) {
+        self.windows += 1;
+        self.recorded += trace.duration();
+        self.spans += trace.spans().len() as u64;
+        self.tree.add(trace);
+        self.steps.add(trace.steps());
+        self.losses += *trace.losses();
+    }
+
+    pub(crate) fn add_losses(&mut self, losses: Losses) {
+        self.losses += losses;
+    }
+
+    pub(crate) fn add_files(&mut self, files: Vec<PathBuf>) {
+        self.files.extend(files);
+    }
+
+    /// How many windows were recorded.
+    pub fn windows(&self) -> u32 {
+        self.windows
+    }
+
+    /// How long the windows were open, together.
+    pub fn recorded(&self) -> Duration {
+        self.recorded
+    }
+
+    /// How many span instances were recorded.
+    pub fn spans(&self) -> u64 {
+        self.spans
+    }
+
+    /// How long the recorded steps took.
+    pub fn steps(&self) -> &StepTimes {
+        &self.steps
+    }
+
+    /// What could not be kept, over the whole run.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// The files the exporters wrote.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Time by span, PyTorch's `key_averages()`: to be refined, iterated and printed.
+    pub fn averages(&self) -> Averages<'_> {
+        Averages::new(&self.tree)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.averages().fmt(f)?;
+        let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        write!(f, "{} in {}", count(self.spans, "span"), count(self.windows.into(), "window"))?;
+        write!(f, " of {} together", units::time(self.recorded))?;
+        writeln!(f, "{}", if self.steps.is_empty() { "" } else { "; " }.to_owned() + &self.steps.to_string())?;
+        writeln!(f, "{}", self.losses)?;
+        self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Report {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut report = serializer.serialize_struct("Report", 7)?;
+        report.serialize_field("windows", &self.windows)?;
+        report.serialize_field("recorded", &self.recorded)?;
+        report.serialize_field("spans", &self.spans)?;
+        report.serialize_field("steps", &self.steps)?;
+        report.serialize_field("averages", &self.averages().rows())?;
+        report.serialize_field("losses", &self.losses)?;
+        report.serialize_field("files", &self.files)?;
+        report.end()
+    }
+}

@@ -1,0 +1,158 @@
+//! The table, made to be read in a terminal: numbers to the right, names cut in the middle when there is no room.
+
+use super::{Average, units};
+use std::fmt::{self, Write};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+struct Column {
+    title: &'static str,
+    cells: Vec<String>,
+    /// Text is to the left and may be cut; numbers are to the right and may not.
+    text: bool,
+}
+
+impl Column {
+    fn width(&self) -> usize {
+        self.cells.iter().map(|cell| cell.width()).max().unwrap_or(0).max(self.title.width())
+    }
+}
+
+pub(super) fn write(f: &mut fmt::Formatter<'_>, rows: &[Average], left_out: usize, width: usize) -> fmt::Result {
+    if rows.is_empty() {
+        return writeln!(f, "no spans were recorded");
+    }
+    let columns = columns(rows);
+    let widths = widths(&columns, width);
+    let line: String = widths.iter().map(|&width| "-".repeat(width)).collect::<Vec<_>>().join("  ");
+    writeln!(f, "{line}")?;
+    write_row(f, &columns, &widths, |column| column.title)?;
+    writeln!(f, "{line}")?;
+    for row in 0..rows.len() {
+        write_row(f, &columns, &widths, |column| &column.cells[row])?;
+    }
+    writeln!(f, "{line}")?;
+    if left_out > 0 {
+        writeln!(f, "{left_out} more rows")?;
+    }
+    Ok(())
+}
+
+fn columns(rows: &[Average]) -> Vec<Column> {
+    let number = |title, cell: &dyn Fn(&Average) -> String| Column {
+        title,
+        cells: rows.iter().map(cell).collect(),
+        text: false,
+    };
+    let text = |title, cell: &dyn Fn(&Average) -> String| Column { text: true, ..number(title, cell) };
+    let mut columns = vec![
+        text("Name", &|row| label(row, rows)),
+        number("Self CPU %", &|row| units::percent(row.self_percent)),
+        number("Self CPU", &|row| units::time(row.self_cpu)),
+        number("CPU total %", &|row| units::percent(row.total_percent)),
+        number("CPU total", &|row| units::time(row.total_cpu)),
+        number("CPU time avg", &|row| units::time(row.average_cpu())),
+        number("# of Calls", &|row| row.calls.to_string()),
+    ];
+    if rows.iter().any(|row| row.shapes.is_some()) {
+        columns.push(text("Input Shapes", &|row| row.shapes.clone().unwrap_or_default()));
+    }
+    if rows.iter().any(|row| !row.stack.is_empty()) {
+        columns.push(text("Inside", &|row| row.stack.join(" < ")));
+    }
+    if rows.iter().any(|row| row.flops > 0) {
+        columns.push(number("Total FLOPs", &|row| units::count(row.flops)));
+    }
+    if rows.iter().any(|row| row.bytes > 0) {
+        columns.push(number("Total Bytes", &|row| units::count(row.bytes)));
+    }
+    columns
+}
+
+/// The name, with the target before it where another row has the same name.
+fn label(row: &Average, rows: &[Average]) -> String {
+    let same = |other: &&Average| other.name == row.name && other.target != row.target;
+    let name = match rows.iter().find(same) {
+        Some(_) => format!("{}::{}", row.target, row.name),
+        None => row.name.clone(),
+    };
+    name.replace(|c: char| c.is_control(), " ")
+}
+
+/// How wide each column is: as wide as it wants, but for text that must give way.
+fn widths(columns: &[Column], available: usize) -> Vec<usize> {
+    const LEAST: usize = 16;
+    let mut widths: Vec<_> = columns.iter().map(Column::width).collect();
+    let gaps = 2 * (columns.len() - 1);
+    let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(available);
+    while excess > 0 {
+        let widest = (0..columns.len()).filter(|&column| columns[column].text).max_by_key(|&column| widths[column]);
+        match widest {
+            Some(column) if widths[column] > LEAST => {
+                widths[column] -= 1;
+                excess -= 1;
+            }
+            _ => break,
+        }
+    }
+    widths
+}
+
+fn write_row<'a>(
+    f: &mut fmt::Formatter<'_>,
+    columns: &'a [Column],
+    widths: &[usize],
+    cell: impl Fn(&'a Column) -> &'a str,
+) -> fmt::Result {
+    let mut line = String::new();
+    for (place, (column, &width)) in columns.iter().zip(widths).enumerate() {
+        let cell = shorten(cell(column), width);
+        let padding = " ".repeat(width - cell.width());
+        let (before, after) = if column.text { ("", padding.as_str()) } else { (padding.as_str(), "") };
+        write!(line, "{}{before}{cell}{after}", if place == 0 { "" } else { "  " })?;
+    }
+    writeln!(f, "{}", line.trim_end())
+}
+
+/// Cuts out the middle: both ends of a path tell more.
+fn shorten(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let room = width.saturating_sub(1);
+    let mut head = String::new();
+    let mut used = 0;
+    let fits = |used: &mut usize, c: char, room: usize| {
+        let width = c.width().unwrap_or(0);
+        *used += width;
+        *used <= room
+    };
+    head.extend(text.chars().take_while(|&c| fits(&mut used, c, room / 2)));
+    let (mut tail, mut used) = (Vec::new(), 0);
+    tail.extend(text.chars().rev().take_while(|&c| fits(&mut used, c, room - head.width())));
+    format!("{head}…{}", tail.into_iter().rev().collect::<String>())
+}
+
+/// The width of the terminal that standard output is, or 120.
+pub(super) fn terminal_width() -> usize {
+    const DEFAULT: usize = 120;
+    #[cfg(unix)]
+    let width = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    #[cfg(not(unix))]
+    let width = None;
+    width.filter(|&width| width > 0).unwrap_or(DEFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shorten;
+    use unicode_width::UnicodeWidthStr;
+
+    #[test]
+    fn long_names_lose_their_middle() {
+        assert_eq!(shorten("forward", 7), "forward");
+        assert_eq!(shorten("model::layers::attention", 11), "model…ntion");
+        for width in 1..12 {
+            assert!(shorten("模型::注意力::层", width).width() <= width);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+use std::{borrow::Cow, fmt};
+
+/// The place in the source where a span or event is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callsite {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) target: Cow<'static, str>,
+    pub(crate) level: Level,
+    pub(crate) file: Option<Cow<'static, str>>,
+    pub(crate) line: Option<u32>,
+    pub(crate) fields: Vec<Cow<'static, str>>,
+}
+
+impl Callsite {
+    /// The name of the span; for an event, what `tracing` calls it (`event src/main.rs:7`).
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The target, by default the module path.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The level.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The source file, if known.
+    pub fn file(&self) -> Option<&str> {
+        self.file.as_deref()
+    }
+
+    /// The line in the source file, if known.
+    pub fn line(&self) -> Option<u32> {
+        self.line
+    }
+
+    /// The names of all fields that can be recorded here.
+    pub fn field_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.fields.iter().map(AsRef::as_ref)
+    }
+
+    /// `file:line`, if known.
+    pub fn location(&self) -> Option<String> {
+        Some(format!("{}:{}", self.file.as_deref()?, self.line?))
+    }
+}
+
+/// How verbose a span or event is, as in `tracing`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The most verbose.
+    Trace,
+    /// Verbose.
+    Debug,
+    /// The usual.
+    Info,
+    /// A warning.
+    Warn,
+    /// An error.
+    Error,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Trace => "TRACE",
+            Self::Debug => "DEBUG",
+            Self::Info => "INFO",
+            Self::Warn => "WARN",
+            Self::Error => "ERROR",
+        })
+    }
+}

@@ -1,0 +1,122 @@
+use super::{Callsite, Value};
+use std::ops::Range;
+
+/// Field names with a meaning, so that hand-written spans and integrations speak one language.
+///
+/// | field | on | meaning |
+/// |---|---|---|
+/// | `counter.NAME` | events | a sample of the counter `NAME`; any number |
+/// | `op.shape.ARG` | spans | the shape of the argument `ARG`, as `[64, 512]`: `op.shape.input = ?tensor.dims()` |
+/// | `op.dtype.ARG` | spans | its element type, as `f32` |
+/// | `op.flops` | spans | floating-point operations done |
+/// | `op.bytes` | spans | bytes moved |
+///
+/// ```
+/// # let (batch, input, output) = (64_u64, 512_u64, 512_u64);
+/// let span = tracing::trace_span!(
+///     "linear",
+///     op.shape.input = ?[batch, input],
+///     op.dtype.input = "f32",
+///     op.flops = 2 * batch * input * output,
+/// );
+/// tracing::info!(counter.loss = 0.25);
+/// ```
+pub mod convention {
+    /// Prefix of a counter's samples.
+    pub const COUNTER: &str = "counter.";
+    /// Prefix of the shapes of arguments.
+    pub const SHAPE: &str = "op.shape.";
+    /// Prefix of the element types of arguments.
+    pub const DTYPE: &str = "op.dtype.";
+    /// Floating-point operations.
+    pub const FLOPS: &str = "op.flops";
+    /// Bytes moved.
+    pub const BYTES: &str = "op.bytes";
+}
+
+/// A value and the place of its name among the callsite's fields.
+#[derive(Clone, Debug)]
+pub(crate) struct FieldData {
+    pub(crate) index: u32,
+    pub(crate) value: Value,
+}
+
+/// Which of the trace's fields belong to something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FieldRange {
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+}
+
+impl FieldRange {
+    pub(crate) fn as_range(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+}
+
+/// The recorded fields of a span or event, in the order they were recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a> {
+    callsite: &'a Callsite,
+    data: &'a [FieldData],
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(callsite: &'a Callsite, data: &'a [FieldData]) -> Self {
+        Self { callsite, data }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// Names and values.
+    pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.data.iter().filter_map(move |field| {
+            let name = self.callsite.fields.get(field.index as usize)?;
+            Some((name.as_ref(), &field.value))
+        })
+    }
+
+    /// The value of the field `name`.
+    pub fn get(self, name: &str) -> Option<&'a Value> {
+        self.iter().find_map(|(field, value)| (field == name).then_some(value))
+    }
+
+    /// Arguments and values of the fields whose names start with `prefix`.
+    fn under(self, prefix: &'static str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.iter().filter_map(move |(name, value)| Some((name.strip_prefix(prefix)?, value.as_str()?)))
+    }
+
+    /// What the fields say by [`convention`].
+    pub fn op(self) -> OpFacts<'a> {
+        OpFacts(self)
+    }
+}
+
+/// What the fields of a span say of the operation it stands for, by [`convention`].
+#[derive(Clone, Copy, Debug)]
+pub struct OpFacts<'a>(Fields<'a>);
+
+impl<'a> OpFacts<'a> {
+    /// Arguments and their shapes, as written: `("input", "[64, 512]")`.
+    pub fn shapes(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.0.under(convention::SHAPE)
+    }
+
+    /// Arguments and their element types: `("input", "f32")`.
+    pub fn dtypes(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.0.under(convention::DTYPE)
+    }
+
+    /// Floating-point operations.
+    pub fn flops(self) -> Option<u64> {
+        self.0.get(convention::FLOPS)?.as_u64()
+    }
+
+    /// Bytes moved.
+    pub fn bytes(self) -> Option<u64> {
+        self.0.get(convention::BYTES)?.as_u64()
+    }
+}

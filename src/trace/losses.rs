@@ -1,0 +1,72 @@
+use std::{fmt, ops::AddAssign};
+
+/// What was seen but could not be kept, by cause.
+///
+/// Memory is bounded, so something may not fit; then it is counted here, and every export and the report show it. A span
+/// that is lost is lost whole: its enter, its exit and its fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Losses {
+    /// Spans and events that found their thread's lane full: raise
+    /// [`lane_capacity`](crate::ProfilerBuilder::lane_capacity).
+    pub lane_full: u64,
+    /// Spans and events past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
+    /// steps.
+    pub over_memory: u64,
+    /// Spans whose fields were not kept, because too many spans with fields were alive at once
+    /// ([`ProfilerBuilder::LIVE_SPANS`](crate::ProfilerBuilder::LIVE_SPANS)); the spans themselves are there.
+    pub fields: u64,
+    /// Records that a thread delivered after its window had been closed and collected.
+    pub late: u64,
+    /// Spans and events where the thread had no lane: while it was being torn down, or from inside this profiler.
+    pub unreachable: u64,
+}
+
+impl Losses {
+    /// All losses together.
+    pub fn total(&self) -> u64 {
+        self.causes().iter().map(|&(_, count)| count).sum()
+    }
+
+    /// Whether nothing was lost.
+    pub fn is_empty(&self) -> bool {
+        self.total() == 0
+    }
+
+    /// Every cause, by name, with its count.
+    pub fn causes(&self) -> [(&'static str, u64); 5] {
+        [
+            ("lane_full", self.lane_full),
+            ("over_memory", self.over_memory),
+            ("fields", self.fields),
+            ("late", self.late),
+            ("unreachable", self.unreachable),
+        ]
+    }
+}
+
+impl AddAssign for Losses {
+    fn add_assign(&mut self, other: Self) {
+        self.lane_full += other.lane_full;
+        self.over_memory += other.over_memory;
+        self.fields += other.fields;
+        self.late += other.late;
+        self.unreachable += other.unreachable;
+    }
+}
+
+impl fmt::Display for Losses {
+    /// `nothing lost`, or `lost 12: 10 lane_full, 2 late`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("nothing lost");
+        }
+        write!(f, "lost {}:", self.total())?;
+        let causes = self.causes();
+        for (i, (cause, count)) in causes.iter().filter(|(_, count)| *count > 0).enumerate() {
+            write!(f, "{} {count} {cause}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}

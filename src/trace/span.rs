@@ -1,0 +1,166 @@
+use super::{Callsite, FieldRange, Fields, Step, StepId, Timestamp, Trace, Track, TrackId, Value};
+use std::time::Duration;
+
+/// Names a span instance of one trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(u32);
+
+impl SpanId {
+    pub(crate) fn new(index: usize) -> Self {
+        // The memory limit keeps a window far below this many spans.
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// The place of the span in [`Trace::spans`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Names a callsite of one trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CallsiteId(u32);
+
+impl CallsiteId {
+    pub(crate) fn new(index: usize) -> Self {
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which ends of a span or step lie outside the window, so that its true extent is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// It was already going on when the window opened.
+    pub start: bool,
+    /// It was still going on when the window closed.
+    pub end: bool,
+}
+
+impl Cut {
+    /// Whether an end was cut.
+    pub fn any(self) -> bool {
+        self.start || self.end
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct SpanData {
+    pub(crate) callsite: CallsiteId,
+    pub(crate) track: TrackId,
+    pub(crate) parent: Option<SpanId>,
+    pub(crate) step: Option<StepId>,
+    pub(crate) start: Timestamp,
+    pub(crate) end: Timestamp,
+    pub(crate) self_nanos: u64,
+    pub(crate) fields: FieldRange,
+    pub(crate) cut: Cut,
+}
+
+/// A span instance: one enter and exit on one thread.
+///
+/// A span that is entered again, on the same thread or on another, has an instance for each time. What it is nested in is
+/// what was open on the thread when it was entered.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    trace: &'a Trace,
+    index: usize,
+}
+
+impl<'a> Span<'a> {
+    pub(super) fn new(trace: &'a Trace, index: usize) -> Self {
+        Self { trace, index }
+    }
+
+    fn data(self) -> &'a SpanData {
+        &self.trace.spans[self.index]
+    }
+
+    /// The id, unique in the trace.
+    pub fn id(self) -> SpanId {
+        SpanId::new(self.index)
+    }
+
+    /// The name.
+    pub fn name(self) -> &'a str {
+        self.callsite().name()
+    }
+
+    /// Where it is written.
+    pub fn callsite(self) -> &'a Callsite {
+        &self.trace.callsites[self.data().callsite.index()]
+    }
+
+    pub(crate) fn callsite_id(self) -> CallsiteId {
+        self.data().callsite
+    }
+
+    /// The track it is on.
+    pub fn track(self) -> &'a Track {
+        self.trace.track(self.data().track)
+    }
+
+    /// The id of the track it is on.
+    pub fn track_id(self) -> TrackId {
+        self.data().track
+    }
+
+    /// The innermost span open on the thread when this one was entered.
+    pub fn parent(self) -> Option<Span<'a>> {
+        self.data().parent.map(|id| Span::new(self.trace, id.index()))
+    }
+
+    /// This span, its parent, and so on outwards.
+    pub fn stack(self) -> impl Iterator<Item = Span<'a>> {
+        std::iter::successors(Some(self), |span| span.parent())
+    }
+
+    /// The step it began in.
+    pub fn step(self) -> Option<&'a Step> {
+        self.data().step.map(|id| &self.trace.steps[id.index()])
+    }
+
+    /// When it was entered, or when the window opened if that was later.
+    pub fn start(self) -> Timestamp {
+        self.data().start
+    }
+
+    /// When it was exited, or when the window closed if that was earlier.
+    pub fn end(self) -> Timestamp {
+        self.data().end
+    }
+
+    /// From start to end.
+    pub fn duration(self) -> Duration {
+        self.end().since(self.start())
+    }
+
+    /// The part of the duration in which no nested span was open.
+    pub fn self_time(self) -> Duration {
+        Duration::from_nanos(self.data().self_nanos)
+    }
+
+    /// Which ends lie outside the window.
+    pub fn cut(self) -> Cut {
+        self.data().cut
+    }
+
+    /// The fields recorded up to the end of this instance, and after it if it was the span's latest.
+    pub fn fields(self) -> Fields<'a> {
+        self.trace.fields(self.data().callsite, self.data().fields)
+    }
+
+    /// The value of the field `name`.
+    pub fn field(self, name: &str) -> Option<&'a Value> {
+        self.fields().get(name)
+    }
+
+    /// The functions on the call stack when the span was entered, innermost first; empty unless asked for by
+    /// [`backtraces`](crate::ProfilerBuilder::backtraces).
+    pub fn backtrace(self) -> &'a [String] {
+        self.trace.backtraces.get(&self.id()).map_or(&[], Vec::as_slice)
+    }
+}
