@@ -33,7 +33,8 @@ pub(super) struct Lane {
     /// Exits still to come of spans recorded in this window.
     owed: usize,
     ring: Producer<Record>,
-    known: Box<[Known; Lane::KNOWN]>,
+    /// Slots of the ring that are certainly free.
+    room: usize,
     shared: Arc<Shared>,
 }
 
@@ -51,37 +52,20 @@ struct Shared {
     stack: Arc<SharedStack>,
 }
 
-/// A callsite that need not be looked up in the registry: its span was made by this thread, in this window.
-#[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    id: RegistryId,
-    callsite: Option<Callsite>,
-}
-
 /// What the lane needs from outside to write about a span.
-pub(super) struct Sources<'a> {
+pub(super) struct Sources<'a, F> {
     pub(super) clock: &'a Clock,
     pub(super) live: &'a Live,
-    pub(super) callsite: &'a dyn Fn(RegistryId) -> Option<Callsite>,
+    pub(super) callsite: F,
 }
 
 impl Lane {
-    /// How many spans' callsites are kept at hand.
-    const KNOWN: usize = 256;
-
     pub(super) fn new(profiler: u64, thread: ThreadInfo, capacity: usize) -> (Self, LaneReader) {
         let (producer, consumer) = RingBuffer::new(capacity);
         let (stack, shared_stack) = Stack::new();
         let shared = Arc::new(Shared { thread, dropped: AtomicU64::new(0), stack: shared_stack });
-        let lane = Self {
-            profiler,
-            window: None,
-            stack,
-            owed: 0,
-            ring: producer,
-            known: Box::new([Known::default(); Self::KNOWN]),
-            shared: Arc::clone(&shared),
-        };
+        let lane =
+            Self { profiler, window: None, stack, owed: 0, ring: producer, room: 0, shared: Arc::clone(&shared) };
         (lane, LaneReader { ring: consumer, shared })
     }
 
@@ -92,14 +76,6 @@ impl Lane {
     /// Whether the profiler is gone.
     pub(super) fn is_abandoned(&self) -> bool {
         self.ring.is_abandoned()
-    }
-
-    /// Remembers the callsite of a span made by this thread, which is about to be entered more likely than not.
-    #[inline]
-    pub(super) fn made(&mut self, control: Control, id: RegistryId, callsite: Callsite) {
-        if self.window == Some(control.window()) {
-            self.known[id as usize % Self::KNOWN] = Known { id, callsite: Some(callsite) };
-        }
     }
 
     /// While nothing is recorded, all there is to know is what is open.
@@ -118,11 +94,11 @@ impl Lane {
         &mut self,
         control: Control,
         id: RegistryId,
-        sources: &Sources<'_>,
+        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
         backtrace: Option<Box<Backtrace>>,
     ) {
         let recorded = self.join(control, sources)
-            && self.callsite(id, sources).is_some_and(|callsite| {
+            && (sources.callsite)(id).is_some_and(|callsite| {
                 // The clock is read only once there is room: it is what costs most.
                 self.write_enter(id, callsite, sources, backtrace, || {
                     let at = sources.clock.now();
@@ -133,7 +109,12 @@ impl Lane {
     }
 
     #[inline]
-    pub(super) fn exit(&mut self, control: Control, id: RegistryId, sources: &Sources<'_>) {
+    pub(super) fn exit(
+        &mut self,
+        control: Control,
+        id: RegistryId,
+        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
+    ) {
         let joined = self.join(control, sources);
         if self.stack.pop(id) == Some(true) && joined {
             self.owed -= 1;
@@ -147,7 +128,7 @@ impl Lane {
         control: Control,
         callsite: Callsite,
         fields: &mut Vec<FieldData>,
-        sources: &Sources<'_>,
+        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
     ) {
         self.write_moment(control, fields, sources, |at| Record::Event { at, callsite });
     }
@@ -158,7 +139,7 @@ impl Lane {
         control: Control,
         id: RegistryId,
         fields: &mut Vec<FieldData>,
-        sources: &Sources<'_>,
+        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
     ) {
         self.write_moment(control, fields, sources, |at| Record::Update { at, id });
     }
@@ -167,7 +148,7 @@ impl Lane {
         &mut self,
         control: Control,
         fields: &mut Vec<FieldData>,
-        sources: &Sources<'_>,
+        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
         record: impl FnOnce(Ticks) -> Record,
     ) {
         if self.join(control, sources) && self.has_room(1 + fields.len()) {
@@ -179,13 +160,13 @@ impl Lane {
     }
 
     #[inline]
-    fn join(&mut self, control: Control, sources: &Sources<'_>) -> bool {
+    fn join(&mut self, control: Control, sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>) -> bool {
         self.window == Some(control.window()) || self.join_now(control.window(), sources)
     }
 
     /// The first thing a thread writes in a window: what was open on it already.
     #[cold]
-    fn join_now(&mut self, window: u32, sources: &Sources<'_>) -> bool {
+    fn join_now(&mut self, window: u32, sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>) -> bool {
         self.owed = 0;
         if !self.has_room(1) {
             self.count_drop();
@@ -193,7 +174,6 @@ impl Lane {
         }
         self.write(Record::Join { window });
         self.window = Some(window);
-        self.known.fill(Known::default());
         let mut open = self.stack.to_vec();
         for Open { id, recorded } in &mut open {
             let (id, callsite) = (*id, (sources.callsite)(*id));
@@ -205,21 +185,13 @@ impl Lane {
         true
     }
 
-    #[inline]
-    fn callsite(&self, id: RegistryId, sources: &Sources<'_>) -> Option<Callsite> {
-        match self.known[id as usize % Self::KNOWN] {
-            Known { id: known, callsite } if known == id => callsite,
-            _ => (sources.callsite)(id),
-        }
-    }
-
     /// Writes that a span is open from here on, with its fields, if it fits together with its exit.
     #[inline]
     fn write_enter(
         &mut self,
         id: RegistryId,
         callsite: Callsite,
-        sources: &Sources<'_>,
+        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
         backtrace: Option<Box<Backtrace>>,
         record: impl FnOnce() -> Record,
     ) -> bool {
@@ -250,15 +222,19 @@ impl Lane {
 
     /// Whether `records` fit beside the exits that are owed.
     #[inline]
-    fn has_room(&self, records: usize) -> bool {
+    fn has_room(&mut self, records: usize) -> bool {
         let needed = self.owed + records;
-        self.ring.cached_slots() >= needed || self.ring.slots() >= needed
+        if self.room < needed {
+            self.room = self.ring.slots();
+        }
+        self.room >= needed
     }
 
     #[inline]
     fn write(&mut self, record: Record) {
+        // Every caller has made sure of the room.
+        self.room = self.room.saturating_sub(1);
         if self.ring.push(record).is_err() {
-            // Every caller has made sure of the room.
             debug_assert!(false, "no room in the lane");
             self.count_drop();
         }

@@ -1,4 +1,4 @@
-use super::{Control, Host, RegistryId, Resolver, fields, lane::Sources, record::Callsite};
+use super::{Control, Host, RegistryId, Resolver, fields, known, lane::Sources, record::Callsite};
 use crate::trace::FieldData;
 use std::{
     backtrace::Backtrace,
@@ -42,7 +42,19 @@ impl ProfilerLayer {
         Self { host, step_on, backtraces }
     }
 
-    fn sources<'a>(&'a self, callsite: &'a dyn Fn(RegistryId) -> Option<Callsite>) -> Sources<'a> {
+    /// What a lane needs to write about spans.
+    #[inline]
+    fn sources<'a, S>(
+        &'a self,
+        control: Control,
+        ctx: &'a Context<'_, S>,
+    ) -> Sources<'a, impl Fn(RegistryId) -> Option<Callsite> + 'a>
+    where
+        S: Subscriber + for<'l> LookupSpan<'l>,
+    {
+        let callsite = move |id| {
+            known::recall(self.host.id, control, id).or_else(|| ctx.span(&Id::from_u64(id)).map(|span| span.metadata()))
+        };
         Sources { clock: &self.host.clock, live: &self.host.live, callsite }
     }
 
@@ -58,20 +70,12 @@ impl ProfilerLayer {
     }
 
     #[inline(never)]
-    fn made(&self, control: Control, id: RegistryId, callsite: Callsite) {
-        if self.host.remembers.load(Ordering::Relaxed) {
-            self.host.with_lane(|lane| lane.made(control, id, callsite));
-        }
-    }
-
-    #[inline(never)]
     fn record_enter<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         let backtrace = self.backtraces.then(|| Box::new(Backtrace::force_capture()));
-        let lookup = lookup(ctx);
-        self.host.with_lane(|lane| lane.enter(control, id, &self.sources(&lookup), backtrace));
+        self.host.with_lane(|lane| lane.enter(control, id, &self.sources(control, ctx), backtrace));
     }
 
     #[inline(never)]
@@ -79,17 +83,8 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let lookup = lookup(ctx);
-        self.host.with_lane(|lane| lane.exit(control, id, &self.sources(&lookup)));
+        self.host.with_lane(|lane| lane.exit(control, id, &self.sources(control, ctx)));
     }
-}
-
-/// Finds callsites in the registry. That costs 30 ns, so it is not done where the lane knows better.
-fn lookup<'a, S>(ctx: &'a Context<'_, S>) -> impl Fn(RegistryId) -> Option<Callsite> + 'a
-where
-    S: Subscriber + for<'l> LookupSpan<'l>,
-{
-    |id| ctx.span(&Id::from_u64(id)).map(|span| span.metadata())
 }
 
 impl<S> Layer<S> for ProfilerLayer
@@ -109,8 +104,8 @@ where
         if (!callsite.fields().is_empty() || self.step_on.is_some()) && !control.is_off() {
             self.remember(attributes, id.into_u64());
         }
-        if control.is_recording() {
-            self.made(control, id.into_u64(), callsite);
+        if control.is_recording() && self.host.remembers.load(Ordering::Relaxed) {
+            known::remember(self.host.id, control, id.into_u64(), callsite);
         }
     }
 
@@ -158,8 +153,7 @@ where
                 entry.entered
             });
             if control.is_recording() && entered.flatten() == Some(control.window()) {
-                let lookup = lookup(&ctx);
-                self.host.with_lane(|lane| lane.update(control, id, fields, &self.sources(&lookup)));
+                self.host.with_lane(|lane| lane.update(control, id, fields, &self.sources(control, &ctx)));
             }
         };
         fields::collect(|visit| values.record(visit), update);
@@ -171,8 +165,7 @@ where
             return;
         }
         let write = |fields: &mut Vec<FieldData>| {
-            let lookup = lookup(&ctx);
-            self.host.with_lane(|lane| lane.event(control, event.metadata(), fields, &self.sources(&lookup)));
+            self.host.with_lane(|lane| lane.event(control, event.metadata(), fields, &self.sources(control, &ctx)));
         };
         fields::collect(|visit| event.record(visit), write);
     }

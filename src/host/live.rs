@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_counted() {
         let live = Live::new(8);
-        (1..=10).for_each(|id| insert(&live, id, id, false));
+        (1..=10_u64).for_each(|id| insert(&live, id, id, false));
         assert_eq!(live.take_lost(), 2);
         assert_eq!((1..=10).filter(|&id| value(&live, id) == Some(id)).count(), 8);
     }
@@ -161,10 +161,10 @@ mod tests {
     fn threads_share_the_table() {
         let live = Live::new(1024);
         std::thread::scope(|scope| {
-            for thread in 0..4_u64 {
+            for thread in 0..4 {
                 let live = &live;
                 scope.spawn(move || {
-                    for turn in 0..if cfg!(miri) { 20 } else { 2_000 } {
+                    for turn in 0..if cfg!(miri) { 20 } else { 2_000_u64 } {
                         let id = 1 + thread + 4 * (turn % 16);
                         insert(live, id, id, false);
                         assert_eq!(value(live, id), Some(id));

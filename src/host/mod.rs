@@ -4,6 +4,7 @@
 //! must be remembered of a span for as long as it lives (its fields) is in [`live`].
 
 mod fields;
+mod known;
 mod lane;
 mod layer;
 mod live;
@@ -15,7 +16,7 @@ pub use self::layer::ProfilerLayer;
 pub(crate) use self::{
     lane::LaneReader,
     layer::StepOn,
-    record::{Callsite, Record},
+    record::{Callsite, Record, RegistryId},
     thread::{ThreadInfo, mute_this_thread},
 };
 
@@ -28,9 +29,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-
-/// A span's id in the registry, which uses ids again once a span has closed.
-pub(crate) type RegistryId = u64;
 
 /// What the hot path asks first: whether to record, and for which window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,11 +144,12 @@ impl Host {
         let reached = LANES.try_with(|lanes| {
             // Borrowed already only if the registry ran a user's destructor under us: not worth a panic.
             let Ok(mut lanes) = lanes.try_borrow_mut() else { return false };
-            match lanes.iter_mut().find(|lane| lane.profiler() == self.id) {
-                Some(lane) => f(lane),
-                None if thread::is_muted() => {}
-                None => f(self.open_lane(&mut lanes)),
-            }
+            let place = match lanes.iter().position(|lane| lane.profiler() == self.id) {
+                Some(place) => place,
+                None if thread::is_muted() => return true,
+                None => self.open_lane(&mut lanes),
+            };
+            f(&mut lanes[place]);
             true
         });
         if !matches!(reached, Ok(true)) {
@@ -159,12 +158,11 @@ impl Host {
     }
 
     #[cold]
-    fn open_lane<'a>(&self, lanes: &'a mut Vec<Lane>) -> &'a mut Lane {
+    fn open_lane(&self, lanes: &mut Vec<Lane>) -> usize {
         lanes.retain(|lane| !lane.is_abandoned());
         let (lane, reader) = Lane::new(self.id, ThreadInfo::of_this_thread(), self.lane_capacity);
         self.lock_new_lanes().push(reader);
         lanes.push(lane);
-        let last = lanes.len() - 1;
-        &mut lanes[last]
+        lanes.len() - 1
     }
 }

@@ -1,6 +1,8 @@
-use super::RegistryId;
 use crate::{clock::Ticks, trace::FieldData};
 use std::backtrace::Backtrace;
+
+/// A span's id in the registry, which uses ids again once a span has closed.
+pub(crate) type RegistryId = u64;
 
 /// What `tracing` knows of the place where a span or event is written.
 pub(crate) type Callsite = &'static tracing::Metadata<'static>;

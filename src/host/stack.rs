@@ -126,7 +126,7 @@ mod tests {
         stack.push(2, false);
         assert_eq!(shared.ids(), [1, 2]);
         assert_eq!((stack.pop(2), stack.pop(1), stack.pop(1)), (Some(false), Some(true), None));
-        assert_eq!(shared.ids(), []);
+        assert!(shared.ids().is_empty());
     }
 
     #[test]

@@ -14,7 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (recording, record) = Profiler::builder().lane_capacity(1 << 18).build()?;
 
     // Each peer does what it does by default, and throws away what it wrote.
-    let (chrome, _chrome) = tracing_chrome::ChromeLayerBuilder::new().writer(std::io::sink()).include_args(true).build();
+    let (chrome, _chrome) =
+        tracing_chrome::ChromeLayerBuilder::new().writer(std::io::sink()).include_args(true).build();
     let otel = SdkTracerProvider::builder().with_batch_exporter(InMemorySpanExporter::default()).build();
     let opentelemetry = tracing_opentelemetry::layer().with_tracer(otel.tracer("compare"));
     let perfetto = tracing_perfetto::PerfettoLayer::new(std::sync::Mutex::new(std::io::sink()));
