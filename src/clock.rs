@@ -63,22 +63,24 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// How far the rate between two anchors may be from the expected one. Beyond it the window was too short to tell, or
-    /// somebody set the wall clock.
-    const TOLERANCE: f64 = 0.005;
+    /// How far the time between two anchors may be from the expected one: a part of it, and what reading the clocks may take.
+    /// Beyond that, somebody set the wall clock.
+    const TOLERANCE: (f64, f64) = (0.005, 5_000.0);
 
     fn new(open: Anchor, close: Anchor, expected: f64) -> Self {
         let ticks = close.ticks.0.saturating_sub(open.ticks.0);
-        let nanos = close.unix.as_unix_nanos() as f64 - open.unix.as_unix_nanos() as f64;
-        let measured = nanos / ticks.max(1) as f64;
-        let trusted = (measured / expected - 1.0).abs() < Self::TOLERANCE;
-        Self { open, nanos_per_tick: if trusted { measured } else { expected } }
+        // Subtracted as integers: as floats, moments of today are 256 ns apart.
+        let nanos = close.unix.as_unix_nanos().wrapping_sub(open.unix.as_unix_nanos()).cast_signed() as f64;
+        let expected_nanos = ticks as f64 * expected;
+        let (part, reading) = Self::TOLERANCE;
+        let trusted = nanos >= 0.0 && (nanos - expected_nanos).abs() < expected_nanos * part + reading;
+        Self { open, nanos_per_tick: if trusted { nanos / ticks.max(1) as f64 } else { expected } }
     }
 
     /// The moment of `ticks`; the window's opening for anything earlier.
     pub(crate) fn at(&self, ticks: Ticks) -> Timestamp {
         let since = ticks.0.saturating_sub(self.open.ticks.0) as f64 * self.nanos_per_tick;
-        Timestamp::from_unix_nanos(self.open.unix.as_unix_nanos() + since as u64)
+        Timestamp::from_unix_nanos(self.open.unix.as_unix_nanos() + since.round() as u64)
     }
 }
 
@@ -105,6 +107,8 @@ mod tests {
     fn a_wall_clock_that_was_set_meanwhile_is_not_believed() {
         let line = Timeline::new(anchor(0, 1_000_000), anchor(1_000, 0), 0.5);
         assert_eq!(line.at(Ticks(1_000)).as_unix_nanos(), 1_000_500);
+        let line = Timeline::new(anchor(0, 0), anchor(1_000, 3_600_000_000_000), 0.5);
+        assert_eq!(line.at(Ticks(1_000)).as_unix_nanos(), 500);
     }
 
     #[test]

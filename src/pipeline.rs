@@ -81,9 +81,13 @@ impl Exports {
     fn run(mut self) -> Outcome {
         let mut outcome = Outcome::default();
         while let Ok(recording) = self.closed.recv() {
-            let chunks = recording.chunks();
+            let (chunks, leftover) = (recording.chunks(), recording.window.leftover);
             let trace = correlate(recording, Arc::clone(&self.metadata));
             self.budget.give_back(chunks);
+            if leftover && trace.spans().len() + trace.events().len() == 0 {
+                outcome.report.add_losses(*trace.losses());
+                continue;
+            }
             outcome.report.add_trace(&trace);
             for exporter in &mut self.exporters {
                 match exporter.export(&trace) {

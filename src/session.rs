@@ -103,14 +103,14 @@ impl Session {
     pub(crate) fn close(&self) -> bool {
         let mut state = self.lock();
         let now = self.host.clock().anchor();
-        state.close(&self.host, now)
+        state.close(&self.host, now, false)
     }
 
     /// Closes the window and turns the layer off for good. Returns whether the schedule's function panicked.
     pub(crate) fn end(&self) -> bool {
         let mut state = self.lock();
         let now = self.host.clock().anchor();
-        state.close(&self.host, now);
+        state.close(&self.host, now, true);
         state.ended = true;
         self.host.set_control(Control::OFF);
         // The collector is gone only if it panicked, which whoever joins it will report.
@@ -125,26 +125,28 @@ impl State {
             return;
         }
         self.stepping = true;
-        if let Some(window) = &mut self.window {
-            let now = host.clock().now();
-            window.mark_step(self.step, now, false);
-        }
-        let before = self.phase;
+        let (number, before) = (self.step, self.phase);
         self.step += 1;
         self.phase = self.next_phase();
 
         // PyTorch's table of transitions, where what is recorded is always saved.
         let ends = before == Phase::RecordAndSave || !self.phase.is_recording();
         let begins = self.phase.is_recording() && (before == Phase::RecordAndSave || !before.is_recording());
-        if !(begins || ends && self.window.is_some()) {
-            return;
+        let closes = ends && self.window.as_ref().is_some_and(|window| !window.manual);
+        let opens = begins && (closes || self.window.is_none());
+
+        // A step that ends a window ends with it, to the tick.
+        let edge = (closes || opens).then(|| host.clock().anchor());
+        if let Some(window) = &mut self.window {
+            window.mark_step(number, edge.map_or_else(|| host.clock().now(), |edge| edge.ticks), false);
         }
-        let now = host.clock().anchor();
-        if ends && self.window.as_ref().is_some_and(|window| !window.manual) {
-            self.close(host, now);
-        }
-        if begins && self.window.is_none() {
-            self.open(host, now, false);
+        if let Some(edge) = edge {
+            if closes {
+                self.close(host, edge, false);
+            }
+            if opens {
+                self.open(host, edge, false);
+            }
         }
     }
 
@@ -168,14 +170,15 @@ impl State {
         host.set_control(Control::recording(index));
     }
 
-    fn close(&mut self, host: &Host, now: Anchor) -> bool {
+    fn close(&mut self, host: &Host, now: Anchor, at_end: bool) -> bool {
         let Some(mut window) = self.window.take() else { return false };
         host.set_control(Control::WAITING);
+        let leftover = at_end && window.index > 0 && window.steps.is_empty();
         if self.stepping && window.step_start < now.ticks {
             window.mark_step(self.step, now.ticks, true);
         }
         let OpenWindow { index, open, steps, .. } = window;
-        let _ = self.commands.send(Command::Closed(ClosedWindow { index, open, close: now, steps }));
+        let _ = self.commands.send(Command::Closed(ClosedWindow { index, open, close: now, steps, leftover }));
         true
     }
 }

@@ -1,6 +1,8 @@
 //! Contenders that take turns. Machines are noisy, so what is to be compared runs interleaved, and the least of many rounds
 //! counts.
 
+#![allow(dead_code, unreachable_pub, reason = "each bench uses its own part")]
+
 use std::{hint::black_box, time::Instant};
 use tracing::Dispatch;
 

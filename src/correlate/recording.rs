@@ -27,6 +27,8 @@ pub(crate) struct ClosedWindow {
     pub(crate) open: Anchor,
     pub(crate) close: Anchor,
     pub(crate) steps: Vec<StepMark>,
+    /// Opened by the last step and closed by the end of the run: not worth a trace if nothing happened in it.
+    pub(crate) leftover: bool,
 }
 
 /// A step, as the session saw it.
