@@ -212,12 +212,8 @@ impl Intake {
         self.window.filter(|_| !chunks.is_empty()).map(|window| (window, ThreadRecords { thread, chunks }))
     }
 
-    fn chunk_is_full(&self) -> bool {
-        self.chunks.last().is_none_or(|chunk| chunk.len() == Budget::CHUNK)
-    }
-
     fn push(&mut self, record: Record, budget: &Budget) {
-        if self.chunk_is_full() {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == Budget::CHUNK) {
             budget.take();
             self.chunks.push(Vec::with_capacity(Budget::CHUNK));
         }
@@ -237,7 +233,7 @@ impl Intake {
                 self.skipped -= usize::from(self.skipping);
             }
             _ => {
-                self.skipping = self.chunk_is_full() && budget.is_spent();
+                self.skipping = budget.is_spent();
                 self.skipped += usize::from(self.skipping && is_enter);
                 losses.over_memory += u64::from(self.skipping);
             }

@@ -1,0 +1,91 @@
+//! The hot path does not allocate: proved by an allocator that counts.
+
+#![allow(unsafe_code, reason = "an allocator is unsafe to write")]
+
+use kernspan::{Profiler, Schedule};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+use tracing::info_span;
+use tracing_subscriber::prelude::*;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of this thread during `f`.
+fn allocations(f: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    f();
+    ALLOCATIONS.get() - before
+}
+
+fn plain(turns: u32) {
+    for _ in 0..turns {
+        let _outer = info_span!("outer").entered();
+        info_span!("inner").in_scope(|| ());
+    }
+}
+
+fn numbers(turns: u32) {
+    for turn in 0..turns {
+        info_span!("numbers", turn, loss = 0.5, done = false, offset = -1).in_scope(|| ());
+    }
+}
+
+fn text(turns: u32) {
+    for turn in 0..turns {
+        info_span!("text", turn = %turn).in_scope(|| ());
+    }
+}
+
+/// Allocations of `work` under a profiler, after a first round in which lanes and tables are made.
+fn under_a_profiler(schedule: Schedule, work: fn(u32)) -> u64 {
+    let (layer, profiler) = Profiler::builder().schedule(schedule).build().unwrap();
+    let mut count = 0;
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        // The table of living spans has a list in each of its places, which gets its memory on first use.
+        work(100_000);
+        count = allocations(|| work(10_000));
+    });
+    profiler.finish().unwrap();
+    count
+}
+
+#[test]
+fn spans_without_fields_and_with_numbers_do_not_allocate() {
+    for work in [plain, numbers] {
+        assert_eq!(under_a_profiler(Schedule::always(), work), 0);
+        assert_eq!(under_a_profiler(Schedule::manual(), work), 0);
+    }
+    // The count itself counts.
+    assert!(under_a_profiler(Schedule::always(), text) >= 10_000);
+}
+
+#[test]
+fn step_does_not_allocate_while_waiting() {
+    let (layer, profiler) = Profiler::builder().schedule(Schedule::steps(1_000_000..)).build().unwrap();
+    drop(layer);
+    assert_eq!(allocations(|| (0..10_000).for_each(|_| profiler.step())), 0);
+    profiler.finish().unwrap();
+}

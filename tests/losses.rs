@@ -1,0 +1,119 @@
+//! Memory is bounded, and what does not fit is counted: what is there and what is lost is all there was.
+
+mod support;
+
+use support::profiled;
+use tracing::{info, info_span};
+
+#[test]
+fn a_full_lane_drops_whole_spans_and_counts_them() {
+    const SPANS: u64 = 20_000;
+    let (traces, report) = profiled(
+        |builder| builder.lane_capacity(64),
+        |_| {
+            for turn in 0..SPANS / 2 {
+                let _outer = info_span!("outer", turn).entered();
+                info_span!("inner").in_scope(|| ());
+            }
+        },
+    );
+    let losses = report.losses();
+    assert!(losses.lane_full > 0, "a lane of 64 records cannot hold this");
+    assert_eq!(report.spans() + losses.lane_full, SPANS);
+    assert_eq!((losses.total(), traces[0].losses()), (losses.lane_full, losses));
+    // What is there is whole.
+    assert!(traces[0].spans().all(|span| !span.cut().any()));
+    assert!(traces[0].spans().filter(|span| span.name() == "outer").all(|span| span.field("turn").is_some()));
+}
+
+#[test]
+fn deep_nesting_in_a_full_lane_keeps_every_exit() {
+    fn down(depth: u32) {
+        info_span!("deep").in_scope(|| {
+            if depth > 1 {
+                down(depth - 1)
+            }
+        });
+    }
+    let (traces, report) = profiled(|builder| builder.lane_capacity(64), |_| (0..200).for_each(|_| down(100)));
+    assert_eq!(report.spans() + report.losses().lane_full, 200 * 100);
+    assert!(report.losses().lane_full > 0);
+    assert!(traces[0].spans().all(|span| !span.cut().any()));
+}
+
+#[test]
+fn past_the_memory_limit_spans_and_events_are_counted() {
+    const TURNS: u64 = 60_000;
+    let (traces, report) = profiled(
+        |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20),
+        |_| {
+            let _run = info_span!("run").entered();
+            for turn in 0..TURNS {
+                info_span!("work", turn).in_scope(|| info!("event"));
+            }
+        },
+    );
+    let trace = &traces[0];
+    let losses = report.losses();
+    assert!(losses.over_memory > 0, "a mebibyte cannot hold this");
+    assert_eq!(losses.lane_full, 0);
+    let kept = trace.spans().len() as u64 + trace.events().len() as u64;
+    assert_eq!(kept + losses.over_memory, 1 + 2 * TURNS);
+    // The exits of what was kept were kept as well.
+    let cut: Vec<_> = trace.spans().filter(|span| span.cut().any()).map(|span| (span.id(), span.name())).collect();
+    assert!(cut.is_empty(), "{cut:?} of {}", trace.spans().len());
+    assert!(kept * 32 < 2 << 20, "{kept} records are more than was allowed");
+}
+
+#[test]
+fn memory_is_given_back_after_each_window() {
+    let (traces, report) = profiled(
+        |builder| builder.memory_limit(1 << 20).schedule(kernspan::Schedule::new().active(1)),
+        |profiler| {
+            for _ in 0..20 {
+                (0..4_000).for_each(|_| info_span!("work").in_scope(|| ()));
+                profiler.step();
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+        },
+    );
+    assert_eq!(traces.len(), 20);
+    assert!(report.losses().is_empty(), "{}", report.losses());
+    assert_eq!(report.spans(), 80_000);
+}
+
+#[test]
+fn fields_of_too_many_living_spans_are_counted() {
+    let many = 40_000;
+    let (traces, report) = profiled(
+        |builder| builder.lane_capacity(1 << 18),
+        |_| {
+            let living: Vec<_> = (0..many).map(|turn| info_span!("alive", turn)).collect();
+            living.iter().for_each(|span| span.in_scope(|| ()));
+        },
+    );
+    let with_fields = traces[0].spans().filter(|span| !span.fields().is_empty()).count() as u64;
+    assert!(report.losses().fields > 0);
+    assert_eq!(with_fields + report.losses().fields, many);
+    assert_eq!(report.spans(), many);
+}
+
+#[test]
+fn losses_are_shown_wherever_the_trace_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let (_, report) = profiled(
+        |builder| {
+            let builder = builder.lane_capacity(64).export(kernspan::Chrome::to_dir(path));
+            builder.export(kernspan::Perfetto::to_dir(path)).export(kernspan::Stacks::to_dir(path))
+        },
+        |_| (0..10_000).for_each(|_| info_span!("work").in_scope(|| ())),
+    );
+    let said = report.losses().to_string();
+    assert!(said.starts_with("lost ") && report.to_string().contains(&said));
+    assert_eq!(report.files().len(), 3);
+    for file in report.files() {
+        let content = String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned();
+        assert!(content.contains(&said), "{} does not say {said}", file.display());
+    }
+}
