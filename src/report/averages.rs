@@ -33,6 +33,16 @@ pub struct Averages<'a> {
     width: Option<usize>,
 }
 
+/// A row in the making.
+struct Row {
+    /// One of the nodes in it.
+    node: usize,
+    stack: Vec<usize>,
+    measured: Measured,
+    /// The total of those nodes that are not nested in another of the row.
+    outermost: Duration,
+}
+
 /// What the rows are sorted by, the largest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -73,6 +83,8 @@ pub struct Average {
     pub self_cpu: Duration,
     /// Time with nested spans. A span nested in one of the same row is not counted twice.
     pub total_cpu: Duration,
+    /// Time with nested spans of one instance, on average.
+    pub average_cpu: Duration,
     /// The longest instance.
     pub longest_cpu: Duration,
     /// `self_cpu` in percent of all recorded time of all threads.
@@ -83,15 +95,6 @@ pub struct Average {
     pub flops: u64,
     /// Bytes moved, as far as spans say: see [`convention::BYTES`](crate::convention::BYTES).
     pub bytes: u64,
-}
-
-impl Average {
-    /// Time with nested spans, by call.
-    pub fn average_cpu(&self) -> Duration {
-        Duration::from_nanos(
-            u64::try_from(self.total_cpu.as_nanos() / u128::from(self.calls.max(1))).unwrap_or(u64::MAX),
-        )
-    }
 }
 
 impl<'a> Averages<'a> {
@@ -147,21 +150,25 @@ impl<'a> Averages<'a> {
     fn all_rows(&self) -> Vec<Average> {
         let tree = self.tree;
         let mut groups: HashMap<(usize, Option<&str>, Vec<usize>), usize> = HashMap::new();
-        let mut rows: Vec<(usize, Vec<usize>, Measured)> = Vec::new();
+        let mut rows: Vec<Row> = Vec::new();
         // Which row each node is in; a node comes after those it is nested in.
         let mut row_of: Vec<usize> = Vec::with_capacity(tree.nodes().len());
         for (place, node) in tree.nodes().iter().enumerate() {
             let stack: Vec<_> = tree.ancestors(place).take(self.stack).map(|node| tree.nodes()[node].name).collect();
             let shapes = node.shapes.as_deref().filter(|_| self.by_shape);
             let row = *groups.entry((node.name, shapes, stack)).or_insert_with_key(|(_, _, stack)| {
-                rows.push((place, stack.clone(), Measured::default()));
+                rows.push(Row {
+                    node: place,
+                    stack: stack.clone(),
+                    measured: Measured::default(),
+                    outermost: Duration::ZERO,
+                });
                 rows.len() - 1
             });
-            let mut measured = node.measured;
-            if tree.ancestors(place).any(|outer| row_of[outer] == row) {
-                measured.total = Duration::ZERO;
+            rows[row].measured.add(&node.measured);
+            if !tree.ancestors(place).any(|outer| row_of[outer] == row) {
+                rows[row].outermost += node.measured.total;
             }
-            rows[row].2.add(&measured);
             row_of.push(row);
         }
 
@@ -172,20 +179,21 @@ impl<'a> Averages<'a> {
         };
         let mut rows: Vec<_> = rows
             .into_iter()
-            .map(|(place, stack, measured)| {
-                let name = tree.name(place);
+            .map(|Row { node, stack, measured, outermost }| {
+                let name = tree.name(node);
                 Average {
                     name: name.name.clone(),
                     target: name.target.clone(),
                     location: name.location.clone(),
-                    shapes: tree.nodes()[place].shapes.clone().filter(|_| self.by_shape),
+                    shapes: tree.nodes()[node].shapes.clone().filter(|_| self.by_shape),
                     stack: stack.into_iter().map(|name| tree.name_at(name).name.clone()).collect(),
                     calls: measured.calls,
                     self_cpu: measured.own,
-                    total_cpu: measured.total,
+                    total_cpu: outermost,
+                    average_cpu: measured.total.div_f64(measured.calls.max(1) as f64),
                     longest_cpu: measured.longest,
                     self_percent: percent(measured.own),
-                    total_percent: percent(measured.total),
+                    total_percent: percent(outermost),
                     flops: measured.flops,
                     bytes: measured.bytes,
                 }
@@ -202,7 +210,7 @@ impl SortBy {
         match self {
             Self::TotalCpu => b.total_cpu.cmp(&a.total_cpu),
             Self::SelfCpu => b.self_cpu.cmp(&a.self_cpu),
-            Self::AverageCpu => b.average_cpu().cmp(&a.average_cpu()),
+            Self::AverageCpu => b.average_cpu.cmp(&a.average_cpu),
             Self::Calls => b.calls.cmp(&a.calls),
             Self::Flops => b.flops.cmp(&a.flops),
             Self::Name => a.name.cmp(&b.name),

@@ -50,7 +50,7 @@ fn columns(rows: &[Average]) -> Vec<Column> {
         number("Self CPU", &|row| units::time(row.self_cpu)),
         number("CPU total %", &|row| units::percent(row.total_percent)),
         number("CPU total", &|row| units::time(row.total_cpu)),
-        number("CPU time avg", &|row| units::time(row.average_cpu())),
+        number("CPU time avg", &|row| units::time(row.average_cpu)),
         number("# of Calls", &|row| row.calls.to_string()),
     ];
     if rows.iter().any(|row| row.shapes.is_some()) {

@@ -15,7 +15,7 @@ pub(super) fn percent(part: f64) -> String {
     format!("{part:.2}%")
 }
 
-/// A count of floating-point operations or bytes, with a decimal prefix.
+/// A count of floating-point operations or bytes, with a decimal prefix; `--` for none, as PyTorch has it.
 pub(super) fn count(count: u64) -> String {
     let (scaled, prefix) = match count as f64 {
         count if count >= 1e15 => (count / 1e15, "P"),
@@ -23,6 +23,7 @@ pub(super) fn count(count: u64) -> String {
         count if count >= 1e9 => (count / 1e9, "G"),
         count if count >= 1e6 => (count / 1e6, "M"),
         count if count >= 1e3 => (count / 1e3, "k"),
+        0.0 => return "--".to_owned(),
         count => return format!("{count}"),
     };
     format!("{scaled:.3}{prefix}")
@@ -37,6 +38,6 @@ mod tests {
     fn numbers_have_the_unit_that_fits() {
         let times = [7, 1_500, 2_000_000, 61_000_000_000].map(|nanos| time(Duration::from_nanos(nanos)));
         assert_eq!(times, ["0.007µs", "1.500µs", "2.000ms", "61.000s"]);
-        assert_eq!([0, 999, 33_554_432].map(count), ["0", "999", "33.554M"]);
+        assert_eq!([0, 999, 33_554_432].map(count), ["--", "999", "33.554M"]);
     }
 }

@@ -5,8 +5,9 @@ use super::json::Json;
 use crate::trace::{Callsite, Cut, Fields, Step, Timestamp, Trace, Track};
 use std::io::{self, Write};
 
-/// `baseTimeNanoseconds` is a multiple of this, so that the ranks of a run agree on it.
-const BASE: u64 = 30 * 24 * 3600 * 1_000_000_000;
+/// `baseTimeNanoseconds` is a multiple of this, a day: the ranks of a run agree on it, and times in microseconds are still small
+/// enough for readers that add them up in floating point.
+const BASE: u64 = 24 * 3600 * 1_000_000_000;
 
 /// Keys that a user's metadata may not take.
 const RESERVED: [&str; 14] = [
@@ -195,7 +196,7 @@ impl<W: Write> Kineto<'_, W> {
                     json.raw("{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"cpu_instant_event\",\"name\":").string(&name);
                 }
                 json.raw(",\"pid\":").number(pid).raw(",\"tid\":0,\"ts\":").micros(at);
-                json.raw(",\"args\":{").string(counter.name()).raw(":").float(value).raw("}}").pass_on()?;
+                json.raw(",\"args\":{\"value\":").float(value).raw("}}").pass_on()?;
             }
         }
         Ok(())

