@@ -161,7 +161,7 @@ fn perfetto_sees_what_the_trace_says() {
             "select count(*) n, sum(value) total from counter join counter_track on track_id = counter_track.id where name in ('loss', 'loss value')",
             "select count(distinct tid) n from thread where tid > 0",
             "select c.name child, p.name parent from slice c join slice p on c.parent_id = p.id where c.name = 'linear'",
-            "select distinct string_value v from args where key glob '*op.shape.input' order by 1",
+            "select distinct string_value v from args where key glob '*op?shape?input' order by 1",
             "select distinct string_value v from args where key glob '*note'",
         ];
         let mut arguments = vec![node.to_str().unwrap(), file];
