@@ -80,7 +80,7 @@ fn run(python: &Path, script: &str, arguments: &[&str]) -> Vec<Json> {
 fn awkward_program(profiler: &kernspan::Profiler) {
     let model = info_span!("model ☃ \"quoted\" \\ \n", layers = 2, note = "a\tb\u{0}c");
     for step in 0..6_u64 {
-        let _step = info_span!("train_step", step).entered();
+        let _step = info_span!("train_step", step, src = "taken", level = 3).entered();
         for turn in 0..3_u64 {
             model.in_scope(|| {
                 let shape = [turn, 512];

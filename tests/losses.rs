@@ -31,7 +31,7 @@ fn deep_nesting_in_a_full_lane_keeps_every_exit() {
     fn down(depth: u32) {
         info_span!("deep").in_scope(|| {
             if depth > 1 {
-                down(depth - 1)
+                down(depth - 1);
             }
         });
     }

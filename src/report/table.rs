@@ -144,8 +144,89 @@ pub(super) fn terminal_width() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::shorten;
+    use super::{Average, shorten};
+    use std::{fmt, time::Duration};
     use unicode_width::UnicodeWidthStr;
+
+    fn row(name: &str, micros: u64, calls: u64) -> Average {
+        Average {
+            name: name.to_owned(),
+            target: "model".to_owned(),
+            location: None,
+            shapes: None,
+            stack: Vec::new(),
+            calls,
+            self_cpu: Duration::from_micros(micros / 2),
+            total_cpu: Duration::from_micros(micros),
+            average_cpu: Duration::from_micros(micros / calls),
+            longest_cpu: Duration::ZERO,
+            self_percent: 12.5,
+            total_percent: 25.0,
+            flops: 0,
+            bytes: 0,
+        }
+    }
+
+    fn table(rows: &[Average], left_out: usize, width: usize) -> String {
+        struct Table<'a>(&'a [Average], usize, usize);
+        impl fmt::Display for Table<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                super::write(f, self.0, self.1, self.2)
+            }
+        }
+        format!("\n{}", Table(rows, left_out, width))
+    }
+
+    #[test]
+    fn numbers_are_to_the_right_and_names_to_the_left() {
+        let rows = [row("train_step", 12_000, 3), row("模型", 600, 60)];
+        assert_eq!(
+            table(&rows, 2, 120),
+            "
+----------  ----------  ---------  -----------  ---------  ------------  ----------
+Name        Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls
+----------  ----------  ---------  -----------  ---------  ------------  ----------
+train_step      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3
+模型            12.50%  300.000µs       25.00%  600.000µs      10.000µs          60
+----------  ----------  ---------  -----------  ---------  ------------  ----------
+2 more rows
+"
+        );
+    }
+
+    #[test]
+    fn columns_that_say_nothing_are_left_out_and_others_give_way() {
+        let mut rows = [row("model::layers::0::attention::query", 12_000, 3), row("model::layers::0::mlp", 600, 60)];
+        rows[0].shapes = Some("[64, 512], [512, 512]".to_owned());
+        rows[0].flops = 33_554_432;
+        assert_eq!(
+            table(&rows, 0, 132),
+            "
+-----------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
+Name                     Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls  Input Shapes           Total FLOPs
+-----------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
+model::laye…tion::query      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3  [64, 512], [512, 512]      33.554M
+model::layers::0::mlp        12.50%  300.000µs       25.00%  600.000µs      10.000µs          60                                  --
+-----------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
+"
+        );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let rows = [row(&"x".repeat(500), 1, 1), row("y", 1, 1)];
+        for width in [90, 100, 200, 700] {
+            assert!(table(&rows, 0, width).lines().all(|line| line.width() <= width), "{width}");
+        }
+    }
+
+    #[test]
+    fn rows_of_one_name_say_where_they_are_from() {
+        let mut rows = [row("forward", 2, 1), row("forward", 1, 1), row("other", 1, 1)];
+        rows[1].target = "loss".to_owned();
+        let table = table(&rows, 0, 120);
+        assert!(["model::forward ", "loss::forward ", "\nother "].iter().all(|name| table.contains(name)), "{table}");
+    }
 
     #[test]
     fn long_names_lose_their_middle() {

@@ -273,10 +273,19 @@ fn cut<W: Write>(json: &mut Json<W>, cut: Cut) {
     }
 }
 
+/// Arguments that are ours: a user's field of the same name is called `field.NAME`.
+const ARGUMENTS: [&str; 8] =
+    ["External id", "src", "started", "finished", "Input Dims", "Input type", "Call stack", "level"];
+
 /// A field each, but for `except`.
 fn fields<W: Write>(json: &mut Json<W>, fields: Fields<'_>, except: Option<&str>) {
     for (name, value) in fields.iter().filter(|(name, _)| Some(*name) != except) {
-        json.raw(",").string(name).raw(":").value(value);
+        json.raw(",");
+        match ARGUMENTS.contains(&name) {
+            true => json.string(&format!("field.{name}")),
+            false => json.string(name),
+        };
+        json.raw(":").value(value);
     }
 }
 

@@ -121,8 +121,6 @@ pub(super) struct CounterDescriptor {}
 
 #[derive(Message)]
 pub(super) struct TrackEvent {
-    #[prost(uint64, repeated, packed = "false", tag = "3")]
-    pub(super) category_iids: Vec<u64>,
     #[prost(message, repeated, tag = "4")]
     pub(super) debug_annotations: Vec<DebugAnnotation>,
     #[prost(enumeration = "Type", optional, tag = "9")]
@@ -169,8 +167,6 @@ pub(super) struct DebugAnnotation {
 
 #[derive(Message)]
 pub(super) struct InternedData {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) event_categories: Vec<InternedName>,
     #[prost(message, repeated, tag = "2")]
     pub(super) event_names: Vec<InternedName>,
     #[prost(message, repeated, tag = "3")]
@@ -181,7 +177,7 @@ pub(super) struct InternedData {
     pub(super) debug_annotation_string_values: Vec<InternedName>,
 }
 
-/// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString`, which are one on the wire.
+/// `EventName`, `DebugAnnotationName` and `InternedString`, which are one on the wire.
 #[derive(Message)]
 pub(super) struct InternedName {
     #[prost(uint64, optional, tag = "1")]
@@ -196,6 +192,8 @@ pub(super) struct SourceLocation {
     pub(super) iid: Option<u64>,
     #[prost(string, optional, tag = "2")]
     pub(super) file_name: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    pub(super) function_name: Option<String>,
     #[prost(uint32, optional, tag = "4")]
     pub(super) line_number: Option<u32>,
 }

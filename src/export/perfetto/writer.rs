@@ -3,12 +3,13 @@ use super::proto::{
     ProcessDescriptor, SourceLocation, ThreadDescriptor, TracePacket, TracePacketDefaults, TrackDescriptor, TrackEvent,
     TrackEventDefaults, Type,
 };
-use crate::trace::{Callsite, Cut, Event, Fields, Span, Timestamp, Trace, Value};
+use crate::trace::{Callsite, Cut, Event, Fields, Span, Timestamp, Trace, TrackId, Value};
 use prost::Message;
 use std::{
     collections::HashMap,
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Write},
+    ops::Range,
 };
 
 pub(super) fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
@@ -158,10 +159,8 @@ impl<'a, W: Write> Writer<'a, W> {
 
     fn tracks(&mut self) -> io::Result<()> {
         let first = 1 + self.trace.counters().len() as u64;
-        let mut spans: Vec<Vec<Span<'a>>> = vec![Vec::new(); self.trace.tracks().len()];
-        let mut events: Vec<Vec<Event<'a>>> = vec![Vec::new(); self.trace.tracks().len()];
-        self.trace.spans().for_each(|span| spans[span.track_id().index()].push(span));
-        self.trace.events().for_each(|event| events[event.track_id().index()].push(event));
+        let spans = ranges(self.trace, self.trace.spans().map(Span::track_id));
+        let events = ranges(self.trace, self.trace.events().map(Event::track_id));
         let mut thread = self.uuid;
         for (place, track) in self.trace.tracks().iter().enumerate() {
             let place_of_track = first + place as u64;
@@ -180,16 +179,29 @@ impl<'a, W: Write> Writer<'a, W> {
             }
             self.describe(descriptor)?;
             let sequence = Sequence::begin(self, 2 + place_of_track as u32, uuid)?;
-            self.slices(sequence, &spans[place], &events[place])?;
+            let (spans, events) = (spans[place].clone(), events[place].clone());
+            let spans = self.trace.spans().skip(spans.start).take(spans.len());
+            let events = self.trace.events().skip(events.start).take(events.len());
+            let here = TrackId::new(place);
+            self.slices(
+                sequence,
+                spans.filter(|span| span.track_id() == here),
+                events.filter(|event| event.track_id() == here),
+            )?;
         }
         Ok(())
     }
 
     /// Begins and ends in order of time, from spans that nest.
-    fn slices(&mut self, mut sequence: Sequence, spans: &[Span<'_>], events: &[Event<'_>]) -> io::Result<()> {
+    fn slices<'s>(
+        &mut self,
+        mut sequence: Sequence,
+        spans: impl Iterator<Item = Span<'s>>,
+        events: impl Iterator<Item = Event<'s>>,
+    ) -> io::Result<()> {
         let mut open: Vec<Timestamp> = Vec::new();
-        let mut spans = spans.iter().copied().peekable();
-        let mut events = events.iter().copied().peekable();
+        let mut spans = spans.peekable();
+        let mut events = events.peekable();
         loop {
             let next_span = spans.peek().map(|span| span.start());
             let next_event = events.peek().map(|event| event.at());
@@ -232,6 +244,17 @@ impl<'a, W: Write> Writer<'a, W> {
         }
         Ok(())
     }
+}
+
+/// Where the things of each track lie among all: those of a thread lie together.
+fn ranges(trace: &Trace, tracks: impl Iterator<Item = TrackId>) -> Vec<Range<usize>> {
+    let mut ranges = vec![0..0; trace.tracks().len()];
+    for (place, track) in tracks.enumerate() {
+        let range = &mut ranges[track.index()];
+        range.start = if range.end == 0 { place } else { range.start };
+        range.end = place + 1;
+    }
+    ranges
 }
 
 /// One track's packets. Times are relative to the packet before, and names are numbers once they have been written.
@@ -282,12 +305,14 @@ impl Sequence {
     fn event<W: Write>(&mut self, writer: &mut Writer<'_, W>, at: Timestamp, event: TrackEvent) -> io::Result<()> {
         let delta = at.as_unix_nanos().saturating_sub(self.now.as_unix_nanos());
         self.now = self.now.max(at);
+        let ends = event.r#type == Some(Type::SliceEnd as i32);
         writer.packet(TracePacket {
             timestamp: Some(delta),
             trusted_packet_sequence_id: Some(self.id),
             track_event: Some(event),
             interned_data: self.new.take(),
-            sequence_flags: Some(proto::SEQ_NEEDS_INCREMENTAL_STATE),
+            // Two bytes that an end, which names nothing, can do without.
+            sequence_flags: (!ends).then_some(proto::SEQ_NEEDS_INCREMENTAL_STATE),
             ..TracePacket::default()
         })
     }
@@ -296,26 +321,20 @@ impl Sequence {
         self.event(writer, at, TrackEvent { r#type: Some(Type::SliceEnd as i32), ..TrackEvent::default() })
     }
 
-    /// An event named after its callsite; the callsite's place is the number of its name, target and location.
+    /// An event named after its callsite; the callsite's place is the number of its name and location.
     fn at_callsite(&mut self, r#type: Type, place: usize, callsite: &Callsite) -> TrackEvent {
         let iid = Some(place as u64 + 1);
         if !std::mem::replace(&mut self.callsites[place], true) {
             let new = self.new.get_or_insert_default();
             new.event_names.push(InternedName { iid, name: Some(callsite.name().to_owned()) });
-            new.event_categories.push(InternedName { iid, name: Some(callsite.target().to_owned()) });
             new.source_locations.push(SourceLocation {
                 iid,
                 file_name: callsite.file().map(str::to_owned),
+                function_name: Some(format!("{}::{}", callsite.target(), callsite.name())),
                 line_number: callsite.line(),
             });
         }
-        TrackEvent {
-            r#type: Some(r#type as i32),
-            category_iids: iid.into_iter().collect(),
-            name_iid: iid,
-            source_location_iid: iid,
-            ..TrackEvent::default()
-        }
+        TrackEvent { r#type: Some(r#type as i32), name_iid: iid, source_location_iid: iid, ..TrackEvent::default() }
     }
 
     fn annotate(&mut self, event: &mut TrackEvent, fields: Fields<'_>, except: Option<&str>) {

@@ -1,0 +1,142 @@
+//! The report: where the time went, asked in different ways.
+
+mod support;
+
+use kernspan::{Average, Report, SortBy};
+use std::time::Duration;
+use support::profiled;
+use tracing::info_span;
+
+fn sleep(millis: u64) {
+    std::thread::sleep(Duration::from_millis(millis));
+}
+
+fn report_of(program: impl FnOnce()) -> Report {
+    profiled(|builder| builder, |_| program()).1
+}
+
+fn row(rows: &[Average], name: &str) -> Average {
+    rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no {name} in {rows:#?}")).clone()
+}
+
+#[test]
+fn self_and_total_time_are_told_apart() {
+    let report = report_of(|| {
+        for _ in 0..2 {
+            let _outer = info_span!("outer").entered();
+            sleep(5);
+            info_span!("inner").in_scope(|| sleep(10));
+        }
+    });
+    let rows = report.averages().rows();
+    let (outer, inner) = (row(&rows, "outer"), row(&rows, "inner"));
+    assert_eq!((outer.calls, inner.calls), (2, 2));
+    assert_eq!(outer.self_cpu + inner.self_cpu, outer.total_cpu);
+    assert_eq!(inner.self_cpu, inner.total_cpu);
+    assert!(inner.total_cpu >= Duration::from_millis(20) && outer.self_cpu >= Duration::from_millis(10));
+    assert!((outer.total_percent - 100.0).abs() < 1e-9);
+    assert!((outer.self_percent + inner.self_percent - 100.0).abs() < 1e-9);
+    assert!(inner.longest_cpu >= inner.average_cpu && inner.average_cpu >= Duration::from_millis(10));
+}
+
+#[test]
+fn recursion_is_not_counted_twice() {
+    fn down(depth: u32) {
+        info_span!("down").in_scope(|| {
+            sleep(2);
+            if depth > 1 {
+                info_span!("between").in_scope(|| down(depth - 1));
+            }
+        });
+    }
+    let report = report_of(|| info_span!("root").in_scope(|| down(4)));
+    let rows = report.averages().rows();
+    let (root, between) = (row(&rows, "root"), row(&rows, "between"));
+    let rows: Vec<_> = rows.into_iter().filter(|row| row.name == "down").collect();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].calls, 4);
+    assert!(rows[0].total_cpu <= root.total_cpu && between.total_cpu <= rows[0].total_cpu);
+    // The average is over all instances, nested ones too.
+    assert!(rows[0].average_cpu * 4 > rows[0].total_cpu);
+}
+
+#[test]
+fn rows_can_be_told_apart_by_stack() {
+    let report = report_of(|| {
+        info_span!("encoder").in_scope(|| info_span!("linear").in_scope(|| ()));
+        info_span!("decoder").in_scope(|| (0..2).for_each(|_| info_span!("linear").in_scope(|| ())));
+    });
+    assert_eq!(report.averages().rows().len(), 4, "two places in the source are two rows");
+
+    let linear = || info_span!("linear").in_scope(|| ());
+    let report = report_of(|| {
+        info_span!("encoder").in_scope(linear);
+        info_span!("decoder").in_scope(|| (0..2).for_each(|_| linear()));
+    });
+    assert_eq!(row(&report.averages().rows(), "linear").calls, 3);
+    let rows = report.averages().group_by_stack(1).rows();
+    let calls = |stack: &str| rows.iter().find(|row| row.name == "linear" && row.stack == [stack]).unwrap().calls;
+    assert_eq!((calls("encoder"), calls("decoder")), (1, 2));
+    assert!(report.averages().group_by_stack(1).to_string().contains("Inside"));
+}
+
+#[test]
+fn rows_can_be_told_apart_by_shape() {
+    let linear = |inputs: u64| {
+        let shape = [64, inputs];
+        info_span!("linear", op.shape.input = ?shape, op.flops = 2 * 64 * inputs, op.bytes = 8).in_scope(|| ());
+    };
+    let report = report_of(|| [512, 512, 10].into_iter().for_each(linear));
+    let all = row(&report.averages().rows(), "linear");
+    assert_eq!((all.calls, all.flops, all.bytes, all.shapes), (3, 2 * 64 * (512 + 512 + 10), 24, None));
+    let rows = report.averages().group_by_shape(true).sort_by(SortBy::Flops).rows();
+    let seen: Vec<_> = rows.iter().map(|row| (row.shapes.as_deref().unwrap(), row.calls)).collect();
+    assert_eq!(seen, [("[64, 512]", 2), ("[64, 10]", 1)]);
+}
+
+#[test]
+fn rows_are_sorted_and_limited_as_asked() {
+    let report = report_of(|| {
+        info_span!("b slow").in_scope(|| sleep(20));
+        (0..3).for_each(|_| info_span!("c often").in_scope(|| sleep(1)));
+        info_span!("a outer").in_scope(|| info_span!("d inner").in_scope(|| sleep(10)));
+    });
+    let first = |sort_by| report.averages().sort_by(sort_by).limit(1).rows()[0].name.clone();
+    assert_eq!(first(SortBy::TotalCpu), "b slow");
+    assert_eq!(first(SortBy::AverageCpu), "b slow");
+    assert_eq!(first(SortBy::Calls), "c often");
+    assert_eq!(first(SortBy::Name), "a outer");
+    let by_self: Vec<_> = report.averages().sort_by(SortBy::SelfCpu).rows().into_iter().map(|row| row.name).collect();
+    assert_eq!(by_self, ["b slow", "d inner", "c often", "a outer"]);
+    let table = report.averages().limit(1).to_string();
+    assert!(table.contains("b slow") && !table.contains("c often") && table.ends_with("3 more rows\n"), "{table}");
+}
+
+#[test]
+fn the_report_says_what_there_was() {
+    let (_, report) = profiled(
+        |builder| builder.schedule(kernspan::Schedule::new().wait(1).active(2).repeat(2)),
+        |profiler| {
+            for _ in 0..6 {
+                info_span!("work").in_scope(|| sleep(1));
+                profiler.step();
+            }
+        },
+    );
+    assert_eq!((report.windows(), report.spans(), report.steps().times().len()), (2, 4, 4));
+    let text = report.to_string();
+    assert!(text.contains("4 spans in 2 windows of ") && text.contains("; 4 steps of "), "{text}");
+    assert!(text.contains("\nnothing lost\n"), "{text}");
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn the_report_can_be_serialized() {
+    let report = report_of(|| info_span!("work", op.flops = 7).in_scope(|| ()));
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["spans"], 1);
+    assert_eq!(json["averages"][0]["name"], "work");
+    assert_eq!(json["averages"][0]["flops"], 7);
+    assert_eq!(json["losses"]["lane_full"], 0);
+    assert!(json["recorded"]["nanos"].is_number());
+}
