@@ -26,6 +26,12 @@ impl Clock {
         Self(quanta::Clock::new())
     }
 
+    /// A clock that stands still.
+    #[cfg(test)]
+    pub(crate) fn mock() -> Self {
+        Self(quanta::Clock::mock().0)
+    }
+
     #[inline]
     pub(crate) fn now(&self) -> Ticks {
         Ticks(self.0.raw())

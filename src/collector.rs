@@ -141,16 +141,18 @@ impl Collector {
     fn hand_on(&mut self, window: ClosedWindow) {
         let mut threads: Vec<_> = self.gathered.extract_if(.., |(index, _)| *index == window.index).collect();
         for intake in &mut self.intakes {
+            // A thread that did nothing in this window, nor since, may be inside spans all the same. If it goes on just now it
+            // tells of them itself, first thing: so look, then see whether it has spoken.
+            let silent = intake.lane.was_in(window.index) && intake.window.is_none_or(|joined| joined < window.index);
+            let open = if silent { self.host.open_on(&intake.lane) } else { Vec::new() };
+            intake.drain(self.next, &self.budget, &mut self.gathered, &mut self.losses);
+            threads.extend(self.gathered.pop_if(|(index, _)| *index == window.index));
             if intake.window == Some(window.index) {
                 threads.extend(intake.take());
-            } else {
-                // The thread did nothing in this window, but may be inside spans all the same.
-                let open = self.host.open_on(&intake.lane);
-                if !open.is_empty() {
-                    self.budget.take();
-                    let thread = intake.lane.thread().clone();
-                    threads.push((window.index, ThreadRecords { thread, chunks: vec![open] }));
-                }
+            } else if !open.is_empty() && intake.window.is_none_or(|joined| joined < window.index) {
+                self.budget.take();
+                let thread = intake.lane.thread().clone();
+                threads.push((window.index, ThreadRecords { thread, chunks: vec![open] }));
             }
         }
         self.next = window.index + 1;
@@ -198,7 +200,10 @@ impl Intake {
                     gathered.extend(self.take());
                     (self.window, self.skipped) = (Some(window), 0);
                 }
-                _ if self.window.is_none_or(|window| window < next) => losses.late += 1,
+                // Too late: a span or event is lost. What was open through a window that this thread missed is known already.
+                _ if self.window.is_none_or(|window| window < next) => {
+                    losses.late += u64::from(matches!(record, Record::Enter { .. } | Record::Event { .. }));
+                }
                 _ if self.keeps(&record, budget, losses) => self.push(record, budget),
                 _ => {}
             }

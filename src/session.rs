@@ -172,7 +172,7 @@ impl State {
 
     fn close(&mut self, host: &Host, now: Anchor, at_end: bool) -> bool {
         let Some(mut window) = self.window.take() else { return false };
-        host.set_control(Control::WAITING);
+        host.set_control(Control::waiting(self.windows));
         let leftover = at_end && window.index > 0 && window.steps.is_empty();
         if self.stepping && window.step_start < now.ticks {
             window.mark_step(self.step, now.ticks, true);

@@ -265,6 +265,56 @@ fn a_thread_that_is_silent_through_a_whole_window_is_still_inside_its_spans() {
 }
 
 #[test]
+fn what_happens_after_a_window_is_not_in_it() {
+    // Waits shorter than the collector takes to come by.
+    let (traces, report) = profiled(
+        |builder| builder.schedule(Schedule::new().wait(1).active(1)),
+        |profiler| {
+            let dispatch = tracing::dispatcher::get_default(Clone::clone);
+            std::thread::scope(|scope| {
+                // A thread that is silent in most windows, and new ones all the time.
+                scope.spawn(|| {
+                    tracing::dispatcher::with_default(&dispatch, || {
+                        for turn in 0..40 {
+                            let _slow = info_span!("slow", turn).entered();
+                            std::thread::sleep(Duration::from_millis(5));
+                        }
+                    });
+                });
+                for step in 0..200_u64 {
+                    let entered = info_span!("step", step).entered();
+                    let dispatch = &dispatch;
+                    let brief = move || {
+                        tracing::dispatcher::with_default(dispatch, || info_span!("brief", step).in_scope(|| ()));
+                    };
+                    std::thread::sleep(Duration::from_micros(200));
+                    scope.spawn(brief).join().unwrap();
+                    drop(entered);
+                    profiler.step();
+                }
+            });
+        },
+    );
+    assert!(report.losses().is_empty(), "{}", report.losses());
+    assert_eq!(traces.len(), 100);
+    for (window, trace) in (0..).zip(&traces) {
+        let of_step = |name: &str| -> Vec<_> {
+            let spans = trace.spans().filter(|span| span.name() == name);
+            spans.map(|span| span.field("step").unwrap().as_u64().unwrap()).collect()
+        };
+        assert_eq!(
+            (of_step("step"), of_step("brief")),
+            (vec![2 * window + 1], vec![2 * window + 1]),
+            "{}",
+            tree(trace)
+        );
+        // Whatever the slow thread did, its spans follow each other.
+        let slow: Vec<_> = trace.spans().filter(|span| span.name() == "slow").collect();
+        assert!(slow.windows(2).all(|pair| pair[0].end() <= pair[1].start()), "{}", tree(trace));
+    }
+}
+
+#[test]
 fn spans_made_while_the_schedule_waits_keep_their_fields() {
     let (traces, _) = profiled(
         |builder| builder.schedule(Schedule::new().wait(2).active(1).repeat(2)),

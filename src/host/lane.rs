@@ -27,6 +27,8 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Lane {
     profiler: u64,
+    /// What the thread knows: when this changes, a window's edge has gone by.
+    seen: Control,
     /// The window this lane last joined.
     window: Option<u32>,
     stack: Stack,
@@ -48,6 +50,8 @@ pub(crate) struct LaneReader {
 #[derive(Debug)]
 struct Shared {
     thread: ThreadInfo,
+    /// The first window that the thread can have been in.
+    first_window: u32,
     dropped: AtomicU64,
     stack: Arc<SharedStack>,
 }
@@ -59,13 +63,31 @@ pub(super) struct Sources<'a, F> {
     pub(super) callsite: F,
 }
 
+/// Finds the callsite of a span that is alive.
+pub(super) trait Resolve: Fn(RegistryId) -> Option<Callsite> {}
+
+impl<F: Fn(RegistryId) -> Option<Callsite>> Resolve for F {}
+
 impl Lane {
-    pub(super) fn new(profiler: u64, thread: ThreadInfo, capacity: usize) -> (Self, LaneReader) {
+    pub(super) fn new(profiler: u64, control: Control, thread: ThreadInfo, capacity: usize) -> (Self, LaneReader) {
         let (producer, consumer) = RingBuffer::new(capacity);
         let (stack, shared_stack) = Stack::new();
-        let shared = Arc::new(Shared { thread, dropped: AtomicU64::new(0), stack: shared_stack });
-        let lane =
-            Self { profiler, window: None, stack, owed: 0, ring: producer, room: 0, shared: Arc::clone(&shared) };
+        let shared = Arc::new(Shared {
+            thread,
+            first_window: control.window(),
+            dropped: AtomicU64::new(0),
+            stack: shared_stack,
+        });
+        let lane = Self {
+            profiler,
+            seen: Control::waiting(control.window()),
+            window: None,
+            stack,
+            owed: 0,
+            ring: producer,
+            room: 0,
+            shared: Arc::clone(&shared),
+        };
         (lane, LaneReader { ring: consumer, shared })
     }
 
@@ -80,12 +102,14 @@ impl Lane {
 
     /// While nothing is recorded, all there is to know is what is open.
     #[inline]
-    pub(super) fn enter_unrecorded(&mut self, id: RegistryId) {
+    pub(super) fn enter_unrecorded(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) {
+        self.follow(control, sources);
         self.stack.push(id, false);
     }
 
     #[inline]
-    pub(super) fn exit_unrecorded(&mut self, id: RegistryId) {
+    pub(super) fn exit_unrecorded(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) {
+        self.follow(control, sources);
         self.stack.pop(id);
     }
 
@@ -94,28 +118,21 @@ impl Lane {
         &mut self,
         control: Control,
         id: RegistryId,
-        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
+        sources: &Sources<'_, impl Resolve>,
         backtrace: Option<Box<Backtrace>>,
     ) {
-        let recorded = self.join(control, sources)
-            && (sources.callsite)(id).is_some_and(|callsite| {
+        let recorded = self.follow(control, sources)
+            && self.write_enter(id, sources, backtrace, |callsite| {
                 // The clock is read only once there is room: it is what costs most.
-                self.write_enter(id, callsite, sources, backtrace, || {
-                    let at = sources.clock.now();
-                    Record::Enter { at, id, callsite }
-                })
+                let at = sources.clock.now();
+                Record::Enter { at, id, callsite }
             });
         self.stack.push(id, recorded);
     }
 
     #[inline]
-    pub(super) fn exit(
-        &mut self,
-        control: Control,
-        id: RegistryId,
-        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
-    ) {
-        let joined = self.join(control, sources);
+    pub(super) fn exit(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) {
+        let joined = self.follow(control, sources);
         if self.stack.pop(id) == Some(true) && joined {
             self.owed -= 1;
             let at = sources.clock.now();
@@ -128,7 +145,7 @@ impl Lane {
         control: Control,
         callsite: Callsite,
         fields: &mut Vec<FieldData>,
-        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
+        sources: &Sources<'_, impl Resolve>,
     ) {
         self.write_moment(control, fields, sources, |at| Record::Event { at, callsite });
     }
@@ -139,7 +156,7 @@ impl Lane {
         control: Control,
         id: RegistryId,
         fields: &mut Vec<FieldData>,
-        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
+        sources: &Sources<'_, impl Resolve>,
     ) {
         self.write_moment(control, fields, sources, |at| Record::Update { at, id });
     }
@@ -148,10 +165,10 @@ impl Lane {
         &mut self,
         control: Control,
         fields: &mut Vec<FieldData>,
-        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
+        sources: &Sources<'_, impl Resolve>,
         record: impl FnOnce(Ticks) -> Record,
     ) {
-        if self.join(control, sources) && self.has_room(1 + fields.len()) {
+        if self.follow(control, sources) && self.has_room(1 + fields.len()) {
             self.write(record(sources.clock.now()));
             fields.drain(..).for_each(|field| self.write(Record::Field(field)));
         } else {
@@ -159,14 +176,31 @@ impl Lane {
         }
     }
 
+    /// Notices a window's edge. Returns whether the thread has joined the window that is open.
     #[inline]
-    fn join(&mut self, control: Control, sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>) -> bool {
-        self.window == Some(control.window()) || self.join_now(control.window(), sources)
+    fn follow(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
+        self.seen == control || self.notice(control, sources)
+    }
+
+    #[cold]
+    fn notice(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
+        // Through the window that has just been closed, if this thread did nothing in it, all was open that is open now.
+        // Once the thread goes on nobody else could tell.
+        if let Some(missed) = control.window().checked_sub(1)
+            && missed >= self.shared.first_window
+            && self.window.is_none_or(|window| window < missed)
+        {
+            self.join(missed, sources);
+        }
+        let joined = !control.is_recording() || self.join(control.window(), sources);
+        if joined {
+            self.seen = control;
+        }
+        joined
     }
 
     /// The first thing a thread writes in a window: what was open on it already.
-    #[cold]
-    fn join_now(&mut self, window: u32, sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>) -> bool {
+    fn join(&mut self, window: u32, sources: &Sources<'_, impl Resolve>) -> bool {
         self.owed = 0;
         if !self.has_room(1) {
             self.count_drop();
@@ -176,10 +210,8 @@ impl Lane {
         self.window = Some(window);
         let mut open = self.stack.to_vec();
         for Open { id, recorded } in &mut open {
-            let (id, callsite) = (*id, (sources.callsite)(*id));
-            *recorded = callsite.is_some_and(|callsite| {
-                self.write_enter(id, callsite, sources, None, || Record::Open { id, callsite })
-            });
+            let id = *id;
+            *recorded = self.write_enter(id, sources, None, |callsite| Record::Open { id, callsite });
         }
         self.stack.lay(&open);
         true
@@ -190,17 +222,20 @@ impl Lane {
     fn write_enter(
         &mut self,
         id: RegistryId,
-        callsite: Callsite,
-        sources: &Sources<'_, impl Fn(RegistryId) -> Option<Callsite>>,
+        sources: &Sources<'_, impl Resolve>,
         backtrace: Option<Box<Backtrace>>,
-        record: impl FnOnce() -> Record,
+        record: impl FnOnce(Callsite) -> Record,
     ) -> bool {
+        let Some(callsite) = (sources.callsite)(id) else {
+            self.count_drop();
+            return false;
+        };
         let window = self.window;
         let extra = usize::from(backtrace.is_some());
         let write = |fields: &[FieldData]| {
             let room = self.has_room(2 + fields.len() + extra);
             if room {
-                self.write(record());
+                self.write(record(callsite));
                 fields.iter().for_each(|field| self.write(Record::Field(field.clone())));
             }
             room
@@ -251,6 +286,11 @@ impl LaneReader {
         &self.shared.thread
     }
 
+    /// Whether the thread can have been in this window.
+    pub(crate) fn was_in(&self, window: u32) -> bool {
+        self.shared.first_window <= window
+    }
+
     /// The next record, if there is one.
     #[inline]
     pub(crate) fn read(&mut self) -> Option<Record> {
@@ -278,5 +318,167 @@ impl LaneReader {
             live.with(id, |entry| records.extend(entry.fields.iter().cloned().map(Record::Field)));
         }
         if ids == self.shared.stack.ids() { records } else { Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Callsite, Control, Lane, LaneReader, Record, RegistryId, Sources};
+    use crate::{
+        clock::Clock,
+        host::{ThreadInfo, live::Live},
+        trace::{FieldData, Value},
+    };
+    use std::sync::OnceLock;
+
+    /// A lane with what it needs from outside, where the id of a span with a field is even.
+    struct Bench {
+        lane: Lane,
+        clock: Clock,
+        live: Live,
+    }
+
+    fn bench(capacity: usize) -> (Bench, LaneReader) {
+        let (lane, reader) = Lane::new(1, Control::waiting(0), ThreadInfo::of_this_thread(), capacity);
+        (Bench { lane, clock: Clock::mock(), live: Live::new(64) }, reader)
+    }
+
+    fn callsite(id: RegistryId) -> Option<Callsite> {
+        static CALLSITES: OnceLock<[Option<Callsite>; 2]> = OnceLock::new();
+        let callsites = CALLSITES.get_or_init(|| {
+            // Only a span that somebody wants to see knows its callsite.
+            tracing::subscriber::with_default(tracing_subscriber::registry(), || {
+                [tracing::error_span!("even", field = 0).metadata(), tracing::error_span!("odd").metadata()]
+            })
+        });
+        callsites[id as usize % 2]
+    }
+
+    const FIRST: Control = Control(2);
+    const WAITING: Control = Control(1);
+
+    impl Bench {
+        fn make(&self, id: RegistryId) {
+            let field = FieldData { index: 0, value: Value::Str(id.to_string().into()) };
+            self.live.insert(id, &mut vec![field], false);
+        }
+
+        fn enter(&mut self, control: Control, id: RegistryId) {
+            let sources = Sources { clock: &self.clock, live: &self.live, callsite };
+            self.lane.enter(control, id, &sources, None);
+        }
+
+        fn enter_unrecorded(&mut self, control: Control, id: RegistryId) {
+            let sources = Sources { clock: &self.clock, live: &self.live, callsite };
+            self.lane.enter_unrecorded(control, id, &sources);
+        }
+
+        fn exit_unrecorded(&mut self, control: Control, id: RegistryId) {
+            let sources = Sources { clock: &self.clock, live: &self.live, callsite };
+            self.lane.exit_unrecorded(control, id, &sources);
+        }
+
+        fn exit(&mut self, control: Control, id: RegistryId) {
+            self.lane.exit(control, id, &Sources { clock: &self.clock, live: &self.live, callsite });
+        }
+    }
+
+    fn read_all(reader: &mut LaneReader) -> String {
+        let text = |record| match record {
+            Record::Join { window } => format!("join {window}"),
+            Record::Open { id, .. } => format!("open {id}"),
+            Record::Enter { id, .. } => format!("enter {id}"),
+            Record::Exit { id, .. } => format!("exit {id}"),
+            Record::Field(field) => format!("={}", field.value),
+            record => format!("{record:?}"),
+        };
+        std::iter::from_fn(|| reader.read()).map(text).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_thread_that_joins_tells_what_was_open() {
+        let (mut bench, mut reader) = bench(64);
+        bench.make(2);
+        bench.enter_unrecorded(WAITING, 1);
+        bench.enter_unrecorded(WAITING, 2);
+        bench.exit(FIRST, 2);
+        bench.enter(FIRST, 3);
+        assert_eq!(read_all(&mut reader), "join 0 open 1 open 2 =2 exit 2 enter 3");
+        bench.exit_unrecorded(Control::waiting(1), 3);
+        bench.enter(Control::recording(1), 5);
+        assert_eq!(read_all(&mut reader), "join 1 open 1 enter 5");
+    }
+
+    #[test]
+    fn a_thread_that_missed_a_window_tells_what_was_open_through_it() {
+        let (mut bench, mut reader) = bench(64);
+        bench.enter_unrecorded(WAITING, 1);
+        // Window 0 has come and gone.
+        bench.enter_unrecorded(Control::waiting(1), 3);
+        assert_eq!(read_all(&mut reader), "join 0 open 1");
+        // So has window 1, and window 2 is open.
+        bench.exit(Control::recording(2), 3);
+        assert_eq!(read_all(&mut reader), "join 1 open 1 open 3 join 2 open 1 open 3 exit 3");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_whole() {
+        let (mut bench, mut reader) = bench(8);
+        // The join, then an enter with room for its exit each.
+        (1..=10).map(|id| 2 * id + 1).for_each(|id| bench.enter(FIRST, id));
+        (1..=10).rev().map(|id| 2 * id + 1).for_each(|id| bench.exit(FIRST, id));
+        assert_eq!(read_all(&mut reader), "join 0 enter 3 enter 5 enter 7 exit 7 exit 5 exit 3");
+        assert_eq!(reader.take_dropped(), 7);
+    }
+
+    #[test]
+    fn a_reader_on_another_thread_sees_whole_spans() {
+        let (mut bench, mut reader) = bench(16);
+        let turns = if cfg!(miri) { 40 } else { 20_000 };
+        let writer = std::thread::spawn(move || {
+            for turn in 1..=turns {
+                bench.make(2 * turn);
+                bench.enter(FIRST, 2 * turn);
+                bench.enter(FIRST, 2 * turn + 1);
+                bench.exit(FIRST, 2 * turn + 1);
+                bench.exit(FIRST, 2 * turn);
+                bench.live.remove(2 * turn);
+            }
+        });
+        let (mut open, mut seen, mut field_of) = (Vec::new(), 0, None);
+        loop {
+            let finished = reader.is_abandoned();
+            while let Some(record) = reader.read() {
+                match record {
+                    Record::Enter { id, .. } => {
+                        open.push(id);
+                        field_of = Some(id);
+                        seen += 1;
+                    }
+                    Record::Exit { id, .. } => assert_eq!(open.pop(), Some(id)),
+                    Record::Field(field) => {
+                        assert_eq!(field.value.as_str(), field_of.map(|id| id.to_string()).as_deref());
+                    }
+                    record => assert!(matches!(record, Record::Join { window: 0 })),
+                }
+            }
+            if finished {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        writer.join().unwrap();
+        assert!(open.is_empty());
+        assert_eq!(seen + reader.take_dropped(), 2 * turns);
+    }
+
+    #[test]
+    fn the_collector_can_look_at_what_is_open() {
+        let (mut bench, reader) = bench(64);
+        bench.make(2);
+        bench.enter_unrecorded(WAITING, 2);
+        bench.enter_unrecorded(WAITING, 3);
+        let open = reader.open_spans(callsite, &bench.live);
+        assert!(matches!(&open[..], [Record::Open { id: 2, .. }, Record::Field(_), Record::Open { id: 3, .. }]));
     }
 }

@@ -1,4 +1,7 @@
-use super::{Control, Host, RegistryId, Resolver, fields, known, lane::Sources, record::Callsite};
+use super::{
+    Control, Host, RegistryId, Resolver, fields, known,
+    lane::{Resolve, Sources},
+};
 use crate::trace::FieldData;
 use std::{
     backtrace::Backtrace,
@@ -44,11 +47,7 @@ impl ProfilerLayer {
 
     /// What a lane needs to write about spans.
     #[inline]
-    fn sources<'a, S>(
-        &'a self,
-        control: Control,
-        ctx: &'a Context<'_, S>,
-    ) -> Sources<'a, impl Fn(RegistryId) -> Option<Callsite> + 'a>
+    fn sources<'a, S>(&'a self, control: Control, ctx: &'a Context<'_, S>) -> Sources<'a, impl Resolve + 'a>
     where
         S: Subscriber + for<'l> LookupSpan<'l>,
     {
@@ -114,7 +113,7 @@ where
         if control.is_recording() {
             self.record_enter(control, id.into_u64(), &ctx);
         } else if !control.is_off() {
-            self.host.with_lane(|lane| lane.enter_unrecorded(id.into_u64()));
+            self.host.with_lane(|lane| lane.enter_unrecorded(control, id.into_u64(), &self.sources(control, &ctx)));
         }
     }
 
@@ -123,7 +122,7 @@ where
         if control.is_recording() {
             self.record_exit(control, id.into_u64(), &ctx);
         } else if !control.is_off() {
-            self.host.with_lane(|lane| lane.exit_unrecorded(id.into_u64()));
+            self.host.with_lane(|lane| lane.exit_unrecorded(control, id.into_u64(), &self.sources(control, &ctx)));
         }
     }
 

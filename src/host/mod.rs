@@ -30,14 +30,19 @@ use std::{
     },
 };
 
-/// What the hot path asks first: whether to record, and for which window.
+/// What the hot path asks first: whether to record, and for which window. Every window's edge changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control(u64);
 
 impl Control {
     pub(crate) const OFF: Self = Self(0);
-    pub(crate) const WAITING: Self = Self(1);
 
+    /// Nothing is recorded, and so many windows have been closed.
+    pub(crate) fn waiting(closed: u32) -> Self {
+        Self(1 | u64::from(closed) << 32)
+    }
+
+    /// This window is open.
     pub(crate) fn recording(window: u32) -> Self {
         Self(2 | u64::from(window) << 32)
     }
@@ -50,6 +55,7 @@ impl Control {
         self.0 & 2 != 0
     }
 
+    /// The window that is open, or the one that will be next: as many have been closed.
     fn window(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -90,7 +96,7 @@ impl Host {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            control: AtomicU64::new(Control::WAITING.0),
+            control: AtomicU64::new(Control::waiting(0).0),
             clock,
             live: Live::new(live_spans),
             lane_capacity,
@@ -160,7 +166,7 @@ impl Host {
     #[cold]
     fn open_lane(&self, lanes: &mut Vec<Lane>) -> usize {
         lanes.retain(|lane| !lane.is_abandoned());
-        let (lane, reader) = Lane::new(self.id, ThreadInfo::of_this_thread(), self.lane_capacity);
+        let (lane, reader) = Lane::new(self.id, self.control(), ThreadInfo::of_this_thread(), self.lane_capacity);
         self.lock_new_lanes().push(reader);
         lanes.push(lane);
         lanes.len() - 1

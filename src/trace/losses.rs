@@ -17,7 +17,7 @@ pub struct Losses {
     /// Spans whose fields were not kept, because too many spans with fields were alive at once
     /// ([`ProfilerBuilder::LIVE_SPANS`](crate::ProfilerBuilder::LIVE_SPANS)); the spans themselves are there.
     pub fields: u64,
-    /// Records that a thread delivered after its window had been closed and collected.
+    /// Spans and events that a thread wrote down only after their window had been collected, two milliseconds after its end.
     pub late: u64,
     /// Spans and events where the thread had no lane: while it was being torn down, or from inside this profiler.
     pub unreachable: u64,
