@@ -139,28 +139,30 @@ impl Collector {
     }
 
     fn hand_on(&mut self, window: ClosedWindow) {
-        let mut threads: Vec<_> = self.gathered.extract_if(.., |(index, _)| *index == window.index).collect();
         for intake in &mut self.intakes {
             // A thread that did nothing in this window, nor since, may be inside spans all the same. If it goes on just now it
             // tells of them itself, first thing: so look, then see whether it has spoken.
-            let silent = intake.lane.was_in(window.index) && intake.window.is_none_or(|joined| joined < window.index);
-            let open = if silent { self.host.open_on(&intake.lane) } else { Vec::new() };
+            let silent = |intake: &Intake| intake.window.is_none_or(|joined| joined < window.index);
+            let looks = intake.lane.was_in(window.index) && silent(intake);
+            let open = if looks { self.host.open_on(&intake.lane) } else { Vec::new() };
             intake.drain(self.next, &self.budget, &mut self.gathered, &mut self.losses);
-            threads.extend(self.gathered.pop_if(|(index, _)| *index == window.index));
             if intake.window == Some(window.index) {
-                threads.extend(intake.take());
-            } else if !open.is_empty() && intake.window.is_none_or(|joined| joined < window.index) {
+                self.gathered.extend(intake.take());
+            } else if silent(intake) && !open.is_empty() {
                 self.budget.take();
                 let thread = intake.lane.thread().clone();
-                threads.push((window.index, ThreadRecords { thread, chunks: vec![open] }));
+                self.gathered.push((window.index, ThreadRecords { thread, chunks: vec![open] }));
             }
         }
+        let threads = self.gathered.extract_if(.., |(index, _)| *index == window.index);
+        let threads = threads.map(|(_, records)| records).collect();
         self.next = window.index + 1;
+        self.host.set_collected(window.index);
         self.take_losses();
         let recording = Recording {
             timeline: self.host.clock().timeline(window.open, window.close),
             window,
-            threads: threads.into_iter().map(|(_, records)| records).collect(),
+            threads,
             losses: std::mem::take(&mut self.losses),
         };
         // The other end is gone only if its thread panicked, which whoever joins it will report.

@@ -19,7 +19,7 @@ use std::{
     backtrace::Backtrace,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -60,6 +60,8 @@ struct Shared {
 pub(super) struct Sources<'a, F> {
     pub(super) clock: &'a Clock,
     pub(super) live: &'a Live,
+    /// How many windows the collector has handed on.
+    pub(super) collected: &'a AtomicU32,
     pub(super) callsite: F,
 }
 
@@ -184,13 +186,11 @@ impl Lane {
 
     #[cold]
     fn notice(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
-        // Through the window that has just been closed, if this thread did nothing in it, all was open that is open now.
-        // Once the thread goes on nobody else could tell.
-        if let Some(missed) = control.window().checked_sub(1)
-            && missed >= self.shared.first_window
-            && self.window.is_none_or(|window| window < missed)
-        {
-            self.join(missed, sources);
+        // Through a window in which this thread did nothing, all was open that is open now. Once the thread goes on the
+        // collector cannot see that any more, so tell it of those windows it has not come to yet.
+        let missed = self.window.map_or(0, |window| window + 1).max(self.shared.first_window);
+        for window in missed.max(sources.collected.load(Ordering::Relaxed))..control.window() {
+            self.join(window, sources);
         }
         let joined = !control.is_recording() || self.join(control.window(), sources);
         if joined {
@@ -329,18 +329,22 @@ mod tests {
         host::{ThreadInfo, live::Live},
         trace::{FieldData, Value},
     };
-    use std::sync::OnceLock;
+    use std::sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    };
 
     /// A lane with what it needs from outside, where the id of a span with a field is even.
     struct Bench {
         lane: Lane,
         clock: Clock,
         live: Live,
+        collected: AtomicU32,
     }
 
     fn bench(capacity: usize) -> (Bench, LaneReader) {
         let (lane, reader) = Lane::new(1, Control::waiting(0), ThreadInfo::of_this_thread(), capacity);
-        (Bench { lane, clock: Clock::mock(), live: Live::new(64) }, reader)
+        (Bench { lane, clock: Clock::mock(), live: Live::new(64), collected: AtomicU32::new(0) }, reader)
     }
 
     fn callsite(id: RegistryId) -> Option<Callsite> {
@@ -364,22 +368,26 @@ mod tests {
         }
 
         fn enter(&mut self, control: Control, id: RegistryId) {
-            let sources = Sources { clock: &self.clock, live: &self.live, callsite };
+            let sources = Sources { clock: &self.clock, live: &self.live, collected: &self.collected, callsite };
             self.lane.enter(control, id, &sources, None);
         }
 
         fn enter_unrecorded(&mut self, control: Control, id: RegistryId) {
-            let sources = Sources { clock: &self.clock, live: &self.live, callsite };
+            let sources = Sources { clock: &self.clock, live: &self.live, collected: &self.collected, callsite };
             self.lane.enter_unrecorded(control, id, &sources);
         }
 
         fn exit_unrecorded(&mut self, control: Control, id: RegistryId) {
-            let sources = Sources { clock: &self.clock, live: &self.live, callsite };
+            let sources = Sources { clock: &self.clock, live: &self.live, collected: &self.collected, callsite };
             self.lane.exit_unrecorded(control, id, &sources);
         }
 
         fn exit(&mut self, control: Control, id: RegistryId) {
-            self.lane.exit(control, id, &Sources { clock: &self.clock, live: &self.live, callsite });
+            self.lane.exit(
+                control,
+                id,
+                &Sources { clock: &self.clock, live: &self.live, collected: &self.collected, callsite },
+            );
         }
     }
 
@@ -416,9 +424,11 @@ mod tests {
         // Window 0 has come and gone.
         bench.enter_unrecorded(Control::waiting(1), 3);
         assert_eq!(read_all(&mut reader), "join 0 open 1");
-        // So has window 1, and window 2 is open.
-        bench.exit(Control::recording(2), 3);
-        assert_eq!(read_all(&mut reader), "join 1 open 1 open 3 join 2 open 1 open 3 exit 3");
+        // So have windows 1 to 4, the collector has come to the first two of them, and window 5 is open.
+        bench.collected.store(3, Ordering::Relaxed);
+        bench.exit(Control::recording(5), 3);
+        let open = "open 1 open 3";
+        assert_eq!(read_all(&mut reader), format!("join 3 {open} join 4 {open} join 5 {open} exit 3"));
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl ProfilerLayer {
         let callsite = move |id| {
             known::recall(self.host.id, control, id).or_else(|| ctx.span(&Id::from_u64(id)).map(|span| span.metadata()))
         };
-        Sources { clock: &self.host.clock, live: &self.host.live, callsite }
+        Sources { clock: &self.host.clock, live: &self.host.live, collected: &self.host.collected, callsite }
     }
 
     // What follows is not inlined, so that a span costs nothing for it while nothing is recorded.

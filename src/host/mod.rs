@@ -26,7 +26,7 @@ use std::{
     cell::RefCell,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -70,6 +70,8 @@ pub(crate) struct Host {
     clock: Clock,
     live: Live,
     lane_capacity: usize,
+    /// How many windows the collector has handed on.
+    collected: AtomicU32,
     /// Readers of lanes that the collector has not taken over yet.
     new_lanes: Mutex<Vec<LaneReader>>,
     resolver: OnceLock<Resolver>,
@@ -100,6 +102,7 @@ impl Host {
             clock,
             live: Live::new(live_spans),
             lane_capacity,
+            collected: AtomicU32::new(0),
             new_lanes: Mutex::default(),
             resolver: OnceLock::new(),
             remembers: AtomicBool::new(false),
@@ -119,6 +122,11 @@ impl Host {
 
     pub(crate) fn set_control(&self, control: Control) {
         self.control.store(control.0, Ordering::Relaxed);
+    }
+
+    /// Says that the collector has come to this window.
+    pub(crate) fn set_collected(&self, window: u32) {
+        self.collected.store(window + 1, Ordering::Relaxed);
     }
 
     /// The readers of lanes made since the last call.
