@@ -35,7 +35,8 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let spans = 1_000_000;
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let spans = if quick { 10_000 } else { 1_000_000 };
     for (name, program) in [("no fields", plain as fn(u32)), ("two fields", two_fields)] {
         let before = NOW.load(Relaxed);
         let trace = record(program, spans)?;

@@ -20,12 +20,13 @@ fn main() -> Result<(), kernspan::Error> {
         Contender::new("recording", registry().with(recording)),
     ];
 
-    println!("ns a span, least of 200 interleaved rounds (in brackets: more than the empty layer)\n");
+    let rounds = support::rounds(200);
+    println!("ns a span, least of {rounds} interleaved rounds (in brackets: more than the empty layer)\n");
     print!("{:16}", "");
     contenders.iter().for_each(|contender| print!("{:>20}", contender.name));
     println!();
     for workload in &WORKLOADS {
-        let least = race(&contenders, workload, 200);
+        let least = race(&contenders, workload, rounds);
         print!("{:16}", workload.name);
         least.iter().for_each(|nanos| print!("{:>20}", format!("{nanos:.1} ({:+.1})", nanos - least[1])));
         println!();
@@ -33,7 +34,7 @@ fn main() -> Result<(), kernspan::Error> {
 
     let steps = 100_000;
     let mut least = f64::INFINITY;
-    for _ in 0..50 {
+    for _ in 0..rounds {
         let start = Instant::now();
         (0..steps).for_each(|_| black_box(&wait).step());
         least = least.min(start.elapsed().as_nanos() as f64 / f64::from(steps));

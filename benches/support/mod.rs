@@ -83,6 +83,11 @@ fn threads(spans: u32) {
     });
 }
 
+/// So many rounds, or only to see that it runs: `-- --quick`.
+pub fn rounds(rounds: u32) -> u32 {
+    if std::env::args().any(|argument| argument == "--quick") { 2 } else { rounds }
+}
+
 /// The least time of each contender, in nanoseconds a span.
 pub fn race(contenders: &[Contender], workload: &Workload, rounds: u32) -> Vec<f64> {
     let mut least = vec![f64::INFINITY; contenders.len()];

@@ -102,17 +102,25 @@ impl Lane {
         self.ring.is_abandoned()
     }
 
-    /// While nothing is recorded, all there is to know is what is open.
+    /// While nothing is recorded, all there is to know is what is open. Returns false, having done nothing, if there is more to
+    /// do: then [`enter`](Self::enter) does it.
     #[inline]
-    pub(super) fn enter_unrecorded(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) {
-        self.follow(control, sources);
-        self.stack.push(id, false);
+    pub(super) fn enter_unrecorded(&mut self, control: Control, id: RegistryId) -> bool {
+        let usual = self.seen == control;
+        if usual {
+            self.stack.push(id, false);
+        }
+        usual
     }
 
+    /// As [`enter_unrecorded`](Self::enter_unrecorded).
     #[inline]
-    pub(super) fn exit_unrecorded(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) {
-        self.follow(control, sources);
-        self.stack.pop(id);
+    pub(super) fn exit_unrecorded(&mut self, control: Control, id: RegistryId) -> bool {
+        let usual = self.seen == control;
+        if usual {
+            self.stack.pop(id);
+        }
+        usual
     }
 
     #[inline]
@@ -124,6 +132,7 @@ impl Lane {
         backtrace: Option<Box<Backtrace>>,
     ) {
         let recorded = self.follow(control, sources)
+            && control.is_recording()
             && self.write_enter(id, sources, backtrace, |callsite| {
                 // The clock is read only once there is room: it is what costs most.
                 let at = sources.clock.now();
@@ -134,8 +143,8 @@ impl Lane {
 
     #[inline]
     pub(super) fn exit(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) {
-        let joined = self.follow(control, sources);
-        if self.stack.pop(id) == Some(true) && joined {
+        let follows = self.follow(control, sources);
+        if self.stack.pop(id) == Some(true) && follows && control.is_recording() {
             self.owed -= 1;
             let at = sources.clock.now();
             self.write(Record::Exit { at, id });
@@ -368,18 +377,11 @@ mod tests {
         }
 
         fn enter(&mut self, control: Control, id: RegistryId) {
+            if !control.is_recording() && self.lane.enter_unrecorded(control, id) {
+                return;
+            }
             let sources = Sources { clock: &self.clock, live: &self.live, collected: &self.collected, callsite };
             self.lane.enter(control, id, &sources, None);
-        }
-
-        fn enter_unrecorded(&mut self, control: Control, id: RegistryId) {
-            let sources = Sources { clock: &self.clock, live: &self.live, collected: &self.collected, callsite };
-            self.lane.enter_unrecorded(control, id, &sources);
-        }
-
-        fn exit_unrecorded(&mut self, control: Control, id: RegistryId) {
-            let sources = Sources { clock: &self.clock, live: &self.live, collected: &self.collected, callsite };
-            self.lane.exit_unrecorded(control, id, &sources);
         }
 
         fn exit(&mut self, control: Control, id: RegistryId) {
@@ -407,12 +409,12 @@ mod tests {
     fn a_thread_that_joins_tells_what_was_open() {
         let (mut bench, mut reader) = bench(64);
         bench.make(2);
-        bench.enter_unrecorded(WAITING, 1);
-        bench.enter_unrecorded(WAITING, 2);
+        bench.enter(WAITING, 1);
+        bench.enter(WAITING, 2);
         bench.exit(FIRST, 2);
         bench.enter(FIRST, 3);
         assert_eq!(read_all(&mut reader), "join 0 open 1 open 2 =2 exit 2 enter 3");
-        bench.exit_unrecorded(Control::waiting(1), 3);
+        bench.exit(Control::waiting(1), 3);
         bench.enter(Control::recording(1), 5);
         assert_eq!(read_all(&mut reader), "join 1 open 1 enter 5");
     }
@@ -420,9 +422,9 @@ mod tests {
     #[test]
     fn a_thread_that_missed_a_window_tells_what_was_open_through_it() {
         let (mut bench, mut reader) = bench(64);
-        bench.enter_unrecorded(WAITING, 1);
+        bench.enter(WAITING, 1);
         // Window 0 has come and gone.
-        bench.enter_unrecorded(Control::waiting(1), 3);
+        bench.enter(Control::waiting(1), 3);
         assert_eq!(read_all(&mut reader), "join 0 open 1");
         // So have windows 1 to 4, the collector has come to the first two of them, and window 5 is open.
         bench.collected.store(3, Ordering::Relaxed);
@@ -452,7 +454,7 @@ mod tests {
                 bench.enter(FIRST, 2 * turn + 1);
                 bench.exit(FIRST, 2 * turn + 1);
                 bench.exit(FIRST, 2 * turn);
-                bench.live.remove(2 * turn);
+                bench.live.remove(2 * turn, false);
             }
         });
         let (mut open, mut seen, mut field_of) = (Vec::new(), 0, None);
@@ -486,8 +488,8 @@ mod tests {
     fn the_collector_can_look_at_what_is_open() {
         let (mut bench, reader) = bench(64);
         bench.make(2);
-        bench.enter_unrecorded(WAITING, 2);
-        bench.enter_unrecorded(WAITING, 3);
+        bench.enter(WAITING, 2);
+        bench.enter(WAITING, 3);
         let open = reader.open_spans(callsite, &bench.live);
         assert!(matches!(&open[..], [Record::Open { id: 2, .. }, Record::Field(_), Record::Open { id: 3, .. }]));
     }

@@ -69,16 +69,16 @@ impl ProfilerLayer {
     }
 
     #[inline(never)]
-    fn record_enter<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
+    fn enter<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let backtrace = self.backtraces.then(|| Box::new(Backtrace::force_capture()));
+        let backtrace = (self.backtraces && control.is_recording()).then(|| Box::new(Backtrace::force_capture()));
         self.host.with_lane(|lane| lane.enter(control, id, &self.sources(control, ctx), backtrace));
     }
 
     #[inline(never)]
-    fn record_exit<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
+    fn exit<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
@@ -109,29 +109,27 @@ where
     }
 
     fn on_enter(&self, id: &Id, ctx: Context<'_, S>) {
-        let control = self.host.control();
-        if control.is_recording() {
-            self.record_enter(control, id.into_u64(), &ctx);
-        } else if !control.is_off() {
-            self.host.with_lane(|lane| lane.enter_unrecorded(control, id.into_u64(), &self.sources(control, &ctx)));
+        let (control, id) = (self.host.control(), id.into_u64());
+        let done = control.is_off()
+            || !control.is_recording() && self.host.with_lane_at_hand(|lane| lane.enter_unrecorded(control, id));
+        if !done {
+            self.enter(control, id, &ctx);
         }
     }
 
     fn on_exit(&self, id: &Id, ctx: Context<'_, S>) {
-        let control = self.host.control();
-        if control.is_recording() {
-            self.record_exit(control, id.into_u64(), &ctx);
-        } else if !control.is_off() {
-            self.host.with_lane(|lane| lane.exit_unrecorded(control, id.into_u64(), &self.sources(control, &ctx)));
+        let (control, id) = (self.host.control(), id.into_u64());
+        let done = control.is_off()
+            || !control.is_recording() && self.host.with_lane_at_hand(|lane| lane.exit_unrecorded(control, id));
+        if !done {
+            self.exit(control, id, &ctx);
         }
     }
 
     fn on_close(&self, id: Id, _: Context<'_, S>) {
-        if !self.host.control().is_off()
-            && self.host.live.remove(id.into_u64())
-            && let Some(step_on) = &self.step_on
-        {
-            (step_on.step)();
+        let steps = self.step_on.is_some();
+        if !self.host.control().is_off() && self.host.live.remove(id.into_u64(), steps) {
+            self.step_on.iter().for_each(|step_on| (step_on.step)());
         }
     }
 

@@ -11,15 +11,25 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// A fixed table in buckets of one cache line. A bucket that is full loses the newcomer's fields, which is counted.
+/// A fixed table. A bucket that is full loses the newcomer's fields, which is counted.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// 0 is free: the registry's ids start at 1.
-    ids: Box<[AtomicU64]>,
+    buckets: Box<[Bucket]>,
+    /// As many as there are ids in all buckets.
     entries: Box<[Mutex<Entry>]>,
     /// Whether there ever was one: until then, a span that closes need not be looked for.
     used: AtomicBool,
     lost: AtomicU64,
+}
+
+/// Ids, 0 for a free place: the registry's start at 1.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket([AtomicU64; Bucket::PLACES]);
+
+impl Bucket {
+    /// What fits a cache line.
+    const PLACES: usize = 8;
 }
 
 #[derive(Debug, Default)]
@@ -31,31 +41,32 @@ pub(super) struct Entry {
 }
 
 impl Live {
-    const BUCKET: usize = 8;
-
     /// A table for at least `capacity` spans.
     pub(super) fn new(capacity: usize) -> Self {
-        let size = capacity.max(Self::BUCKET).next_power_of_two();
+        let buckets = capacity.div_ceil(Bucket::PLACES).next_power_of_two();
         Self {
-            ids: std::iter::repeat_with(AtomicU64::default).take(size).collect(),
-            entries: std::iter::repeat_with(Mutex::default).take(size).collect(),
+            buckets: std::iter::repeat_with(Bucket::default).take(buckets).collect(),
+            entries: std::iter::repeat_with(Mutex::default).take(buckets * Bucket::PLACES).collect(),
             used: AtomicBool::new(false),
             lost: AtomicU64::new(0),
         }
     }
 
-    /// Where `id` may be. Ids of one thread differ in their low bits, those of different threads in higher ones.
+    /// The bucket of `id`. Ids of one thread differ in their low bits, those of different threads in higher ones.
     #[inline]
-    fn bucket(&self, id: RegistryId) -> usize {
+    fn bucket(&self, id: RegistryId) -> (usize, &Bucket) {
         let hash = id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        (hash as usize * Self::BUCKET) & (self.ids.len() - 1)
+        let bucket = hash as usize & (self.buckets.len() - 1);
+        (bucket, &self.buckets[bucket])
     }
 
+    /// Where `id` is: its place in the bucket, and its entry.
     #[inline]
-    fn find(&self, id: RegistryId) -> Option<usize> {
-        let bucket = self.bucket(id);
+    fn find(&self, id: RegistryId) -> Option<(&AtomicU64, &Mutex<Entry>)> {
+        let (bucket, Bucket(ids)) = self.bucket(id);
         // Acquire: pairs with `insert`, though whoever knows an id was handed it after the insert.
-        (bucket..bucket + Self::BUCKET).find(|&place| self.ids[place].load(Ordering::Acquire) == id)
+        let place = ids.iter().position(|place| place.load(Ordering::Acquire) == id)?;
+        Some((&ids[place], &self.entries[bucket * Bucket::PLACES + place]))
     }
 
     /// Remembers a new span. Takes the fields, and leaves a list for the next.
@@ -63,18 +74,18 @@ impl Live {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
-        let bucket = self.bucket(id);
-        for place in bucket..bucket + Self::BUCKET {
-            if self.ids[place].load(Ordering::Relaxed) != 0 {
+        let (bucket, Bucket(ids)) = self.bucket(id);
+        for (place, known) in ids.iter().enumerate() {
+            if known.load(Ordering::Relaxed) != 0 {
                 continue;
             }
-            let mut entry = self.lock(place);
+            let mut entry = lock(&self.entries[bucket * Bucket::PLACES + place]);
             // Somebody may have been quicker.
-            if self.ids[place].load(Ordering::Relaxed) == 0 {
+            if known.load(Ordering::Relaxed) == 0 {
                 std::mem::swap(&mut entry.fields, fields);
                 entry.entered = None;
                 entry.step = step;
-                self.ids[place].store(id, Ordering::Release);
+                known.store(id, Ordering::Release);
                 return;
             }
         }
@@ -86,8 +97,8 @@ impl Live {
     pub(super) fn enter<R>(&self, id: RegistryId, window: Option<u32>, f: impl FnOnce(&[FieldData]) -> R) -> R {
         match self.find(id) {
             None => f(&[]),
-            Some(place) => {
-                let mut entry = self.lock(place);
+            Some((_, entry)) => {
+                let mut entry = lock(entry);
                 entry.entered = window;
                 f(&entry.fields)
             }
@@ -96,32 +107,34 @@ impl Live {
 
     /// Looks at or changes what is remembered of a span, if anything is.
     pub(super) fn with<R>(&self, id: RegistryId, f: impl FnOnce(&mut Entry) -> R) -> Option<R> {
-        self.find(id).map(|place| f(&mut self.lock(place)))
+        self.find(id).map(|(_, entry)| f(&mut lock(entry)))
     }
 
-    /// Forgets a span that has closed, and says whether that ends a step.
+    /// Forgets a span that has closed. If `steps`, says whether that ends a step.
+    ///
+    /// Its fields stay until the place is taken again: nobody asks for a span that has closed, and a lock costs more than all
+    /// the rest.
     #[inline]
-    pub(super) fn remove(&self, id: RegistryId) -> bool {
-        self.used.load(Ordering::Relaxed) && self.remove_used(id)
+    pub(super) fn remove(&self, id: RegistryId, steps: bool) -> bool {
+        self.used.load(Ordering::Relaxed) && self.remove_used(id, steps)
     }
 
-    fn remove_used(&self, id: RegistryId) -> bool {
-        let Some(place) = self.find(id) else { return false };
-        let mut entry = self.lock(place);
-        entry.fields.clear();
-        self.ids[place].store(0, Ordering::Release);
-        entry.step
+    fn remove_used(&self, id: RegistryId, steps: bool) -> bool {
+        let Some((place, entry)) = self.find(id) else { return false };
+        let step = steps && lock(entry).step;
+        place.store(0, Ordering::Release);
+        step
     }
 
     /// Fields lost since the last call.
     pub(super) fn take_lost(&self) -> u64 {
         self.lost.swap(0, Ordering::Relaxed)
     }
+}
 
-    #[inline]
-    fn lock(&self, place: usize) -> MutexGuard<'_, Entry> {
-        self.entries[place].lock().unwrap_or_else(PoisonError::into_inner)
-    }
+#[inline]
+fn lock(entry: &Mutex<Entry>) -> MutexGuard<'_, Entry> {
+    entry.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -143,7 +156,7 @@ mod tests {
         insert(&live, 7, 1, true);
         insert(&live, 8, 2, false);
         assert_eq!((value(&live, 7), value(&live, 8)), (Some(1), Some(2)));
-        assert!(live.remove(7) && !live.remove(8));
+        assert!(live.remove(7, true) && !live.remove(8, true));
         assert_eq!((value(&live, 7), value(&live, 8)), (None, None));
         insert(&live, 7, 3, false);
         assert_eq!(value(&live, 7), Some(3));
@@ -168,7 +181,7 @@ mod tests {
                         let id = 1 + thread + 4 * (turn % 16);
                         insert(live, id, id, false);
                         assert_eq!(value(live, id), Some(id));
-                        live.remove(id);
+                        live.remove(id, false);
                     }
                 });
             }

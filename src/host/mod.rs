@@ -152,7 +152,17 @@ impl Host {
         lane.open_spans(resolve, &self.live)
     }
 
-    /// Runs `f` on this thread's lane.
+    /// Runs `f` on this thread's lane if it is at hand, which it is but for the first time on a thread; otherwise, false.
+    #[inline]
+    fn with_lane_at_hand(&self, f: impl FnOnce(&mut Lane) -> bool) -> bool {
+        let done = LANES.try_with(|lanes| match lanes.try_borrow_mut() {
+            Ok(mut lanes) => lanes.first_mut().filter(|lane| lane.profiler() == self.id).is_some_and(f),
+            Err(_) => false,
+        });
+        done.unwrap_or(false)
+    }
+
+    /// Runs `f` on this thread's lane, which is made if it is not there.
     #[inline]
     fn with_lane(&self, f: impl FnOnce(&mut Lane)) {
         let reached = LANES.try_with(|lanes| {

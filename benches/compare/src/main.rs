@@ -31,11 +31,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Contender::new("tracing-opentelemetry", registry().with(opentelemetry)),
         Contender::new("tracing-perfetto", registry().with(perfetto)),
     ];
-    println!("ns a span, least of 60 interleaved rounds; what it adds to the registry alone / to an empty layer,");
+    let rounds = support::rounds(60);
+    println!(
+        "ns a span, least of {rounds} interleaved rounds; what it adds to the registry alone / to an empty layer,"
+    );
     println!("and how many times what kernspan adds\n");
     for workload in &WORKLOADS {
         println!("{}", workload.name);
-        let least = race(&contenders, workload, 60);
+        let least = race(&contenders, workload, rounds);
         let (alone, empty) = (least[0], least[1]);
         let (ours_alone, ours_empty) = (least[3] - alone, least[3] - empty);
         for (contender, nanos) in contenders.iter().zip(&least) {
