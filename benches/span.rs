@@ -11,7 +11,7 @@ fn main() -> Result<(), kernspan::Error> {
     let (off, ended) = Profiler::builder().build()?;
     ended.finish()?;
     let (waiting, wait) = Profiler::builder().schedule(Schedule::manual()).build()?;
-    let (recording, record) = Profiler::builder().lane_capacity(1 << 18).build()?;
+    let (recording, record) = Profiler::builder().build()?;
     let contenders = [
         Contender::new("registry alone", registry()),
         Contender::new("empty layer", registry().with(Nothing)),

@@ -104,7 +104,7 @@ impl ProfilerBuilder {
         self
     }
 
-    /// How many records of 32 bytes a thread can be ahead of the collector, which comes by every 5 ms. What does not fit is
+    /// How many records of 32 bytes a thread can be ahead of the collector, which comes by every 2 ms. What does not fit is
     /// counted in [`Losses::lane_full`](crate::Losses::lane_full). By default, [`Self::LANE_CAPACITY`].
     pub fn lane_capacity(mut self, records: usize) -> Self {
         self.lane_capacity = records;

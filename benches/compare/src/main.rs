@@ -11,7 +11,7 @@ use tracing_subscriber::{prelude::*, registry};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (waiting, _wait) = Profiler::builder().schedule(Schedule::manual()).build()?;
-    let (recording, record) = Profiler::builder().lane_capacity(1 << 18).build()?;
+    let (recording, record) = Profiler::builder().build()?;
 
     // Each peer does what it does by default, and throws away what it wrote.
     let (chrome, _chrome) =
