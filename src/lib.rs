@@ -92,3 +92,7 @@ pub use self::{
         Timestamp, Trace, Track, TrackId, Value, convention,
     },
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
