@@ -2,7 +2,8 @@ use crate::{report::Report, schedule::ScheduleError};
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 /// What can go wrong while setting up, running or ending a profiler.
-#[derive(Debug)]
+///
+/// Its `Debug` reads like its `Display`, with the causes, since that is what a `main` that returns it prints.
 #[non_exhaustive]
 pub enum Error {
     /// The schedule makes no sense.
@@ -54,6 +55,18 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_chain(f, self)
+    }
+}
+
+/// An error and the whole chain of its causes.
+fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn std::error::Error) -> fmt::Result {
+    write!(f, "{error}")?;
+    std::iter::successors(error.source(), |error| error.source()).try_for_each(|cause| write!(f, ": {cause}"))
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -96,7 +109,7 @@ impl fmt::Display for ExportFailure {
         if let Some(window) = self.window {
             write!(f, ", window {window}")?;
         }
-        let first: &dyn std::error::Error = &*self.error;
-        std::iter::successors(Some(first), |error| error.source()).try_for_each(|error| write!(f, ": {error}"))
+        f.write_str(": ")?;
+        write_chain(f, &*self.error)
     }
 }

@@ -18,6 +18,8 @@ pub struct Profiler {
     session: Arc<Session>,
     /// Until the end.
     pipeline: Option<Pipeline>,
+    /// A fork has a copy of the profiler, but not of its threads.
+    process: u32,
 }
 
 impl Profiler {
@@ -27,7 +29,7 @@ impl Profiler {
     }
 
     pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline) -> Self {
-        Self { session, pipeline: Some(pipeline) }
+        Self { session, pipeline: Some(pipeline), process: std::process::id() }
     }
 
     /// Ends a step and begins the next. Any thread may call it; call it once a turn of the loop, outside of spans that are to
@@ -103,6 +105,11 @@ impl Profiler {
 
     fn end(&mut self) -> Option<Outcome> {
         let pipeline = self.pipeline.take()?;
+        if self.process != std::process::id() {
+            // There is nobody to wait for here, and what was recorded is the parent's to export.
+            std::mem::forget(pipeline);
+            return None;
+        }
         let schedule_panicked = self.session.end();
         let mut outcome = pipeline.join();
         if schedule_panicked {

@@ -48,6 +48,7 @@ fn every_failure_is_returned_and_the_siblings_go_on() {
     });
     let error = profiler.finish().unwrap_err();
     let message = error.to_string();
+    assert_eq!(format!("{error:?}"), message, "what a main that returns it prints");
     let Error::Exports { failures, report } = error else { panic!("{error}") };
     assert_eq!(
         failures.iter().map(ToString::to_string).collect::<Vec<_>>(),

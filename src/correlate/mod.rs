@@ -34,7 +34,8 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
             trace.tracks.push(Track { thread: mark.thread.id, name: mark.thread.name, overlap: 0 });
             trace.tracks.len() - 1
         }));
-        let (start, end) = (timeline.at(mark.start), timeline.at(mark.end));
+        let start = timeline.at(mark.start);
+        let end = timeline.at(mark.end).max(start);
         trace.steps.push(Step { number: mark.number, track, start, end, cut: mark.cut });
     }
     for span in &mut trace.spans {

@@ -74,7 +74,7 @@ impl ProfilerLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         let backtrace = (self.backtraces && control.is_recording()).then(|| Box::new(Backtrace::force_capture()));
-        self.host.with_lane(|lane| lane.enter(control, id, &self.sources(control, ctx), backtrace));
+        self.host.with_lane_or_count(|lane| lane.enter(control, id, &self.sources(control, ctx), backtrace));
     }
 
     #[inline(never)]
@@ -150,7 +150,7 @@ where
                 entry.entered
             });
             if control.is_recording() && entered.flatten() == Some(control.window()) {
-                self.host.with_lane(|lane| lane.update(control, id, fields, &self.sources(control, &ctx)));
+                self.host.with_lane_or_count(|lane| lane.update(control, id, fields, &self.sources(control, &ctx)));
             }
         };
         fields::collect(|visit| values.record(visit), update);
@@ -162,7 +162,8 @@ where
             return;
         }
         let write = |fields: &mut Vec<FieldData>| {
-            self.host.with_lane(|lane| lane.event(control, event.metadata(), fields, &self.sources(control, &ctx)));
+            self.host
+                .with_lane_or_count(|lane| lane.event(control, event.metadata(), fields, &self.sources(control, &ctx)));
         };
         fields::collect(|visit| event.record(visit), write);
     }

@@ -3,6 +3,7 @@
 //! [`ProfilerLayer`] is called by `tracing` and writes into the calling thread's [`lane`]; the collector reads the lanes. What
 //! must be remembered of a span for as long as it lives (its fields) is in [`live`].
 
+mod control;
 mod fields;
 mod known;
 mod lane;
@@ -14,6 +15,7 @@ mod thread;
 
 pub use self::layer::ProfilerLayer;
 pub(crate) use self::{
+    control::Control,
     lane::LaneReader,
     layer::StepOn,
     record::{Callsite, Record, RegistryId},
@@ -29,37 +31,6 @@ use std::{
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
-
-/// What the hot path asks first: whether to record, and for which window. Every window's edge changes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Control(u64);
-
-impl Control {
-    pub(crate) const OFF: Self = Self(0);
-
-    /// Nothing is recorded, and so many windows have been closed.
-    pub(crate) fn waiting(closed: u32) -> Self {
-        Self(1 | u64::from(closed) << 32)
-    }
-
-    /// This window is open.
-    pub(crate) fn recording(window: u32) -> Self {
-        Self(2 | u64::from(window) << 32)
-    }
-
-    fn is_off(self) -> bool {
-        self == Self::OFF
-    }
-
-    fn is_recording(self) -> bool {
-        self.0 & 2 != 0
-    }
-
-    /// The window that is open, or the one that will be next: as many have been closed.
-    fn window(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-}
 
 /// Everything the layer and the collector share.
 #[derive(Debug)]
@@ -98,7 +69,7 @@ impl Host {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            control: AtomicU64::new(Control::waiting(0).0),
+            control: AtomicU64::new(Control::waiting(0).as_u64()),
             clock,
             live: Live::new(live_spans),
             lane_capacity,
@@ -117,11 +88,11 @@ impl Host {
     #[inline]
     fn control(&self) -> Control {
         // Relaxed: a thread that sees a window's edge a little late is put right by time stamps.
-        Control(self.control.load(Ordering::Relaxed))
+        Control::from_u64(self.control.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_control(&self, control: Control) {
-        self.control.store(control.0, Ordering::Relaxed);
+        self.control.store(control.as_u64(), Ordering::Relaxed);
     }
 
     /// Says that the collector has come to this window.
@@ -162,9 +133,9 @@ impl Host {
         done.unwrap_or(false)
     }
 
-    /// Runs `f` on this thread's lane, which is made if it is not there.
+    /// Runs `f` on this thread's lane, which is made if it is not there. Returns false if it cannot be had.
     #[inline]
-    fn with_lane(&self, f: impl FnOnce(&mut Lane)) {
+    fn with_lane(&self, f: impl FnOnce(&mut Lane)) -> bool {
         let reached = LANES.try_with(|lanes| {
             // Borrowed already only if the registry ran a user's destructor under us: not worth a panic.
             let Ok(mut lanes) = lanes.try_borrow_mut() else { return false };
@@ -176,7 +147,13 @@ impl Host {
             f(&mut lanes[place]);
             true
         });
-        if !matches!(reached, Ok(true)) {
+        reached.unwrap_or(false)
+    }
+
+    /// As [`with_lane`](Self::with_lane), for what is a loss if the lane cannot be had.
+    #[inline]
+    fn with_lane_or_count(&self, f: impl FnOnce(&mut Lane)) {
+        if !self.with_lane(f) {
             self.unreachable.fetch_add(1, Ordering::Relaxed);
         }
     }

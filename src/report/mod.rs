@@ -17,7 +17,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 ///
 /// Its `Display` is the table that PyTorch users know; [`averages`](Self::averages) asks it in other ways. With the feature
 /// `serde` it can be serialized.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Report {
     windows: u32,
     recorded: Duration,
@@ -91,6 +91,14 @@ impl fmt::Display for Report {
         writeln!(f, "{}", if self.steps.is_empty() { "" } else { "; " }.to_owned() + &self.steps.to_string())?;
         writeln!(f, "{}", self.losses)?;
         self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))
+    }
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut report = f.debug_struct("Report");
+        report.field("windows", &self.windows).field("spans", &self.spans).field("losses", &self.losses);
+        report.finish_non_exhaustive()
     }
 }
 

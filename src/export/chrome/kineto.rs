@@ -92,8 +92,8 @@ impl<W: Write> Kineto<'_, W> {
         &mut self.json
     }
 
-    fn micros_of(&self, at: Timestamp) -> u64 {
-        at.as_unix_nanos() - self.base
+    fn since_base(&self, at: Timestamp) -> u64 {
+        at.as_unix_nanos().saturating_sub(self.base)
     }
 
     /// Names of the process and its threads, in the order they are to be shown in.
@@ -130,7 +130,7 @@ impl<W: Write> Kineto<'_, W> {
     fn steps(&mut self) {
         for step in self.trace.steps() {
             let tid = if self.nested_steps { tid(&self.trace.tracks()[step.track_id().index()]) } else { STEPS_TID };
-            let (start, nanos) = (self.micros_of(step.start()), nanos(step.start(), step.end()));
+            let (start, nanos) = (self.since_base(step.start()), nanos(step.start(), step.end()));
             let pid = self.trace.metadata().pid;
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#").number(step.number());
@@ -147,7 +147,7 @@ impl<W: Write> Kineto<'_, W> {
         let tids: Vec<_> = self.trace.tracks().iter().map(tid).collect();
         let pid = self.trace.metadata().pid;
         for (index, span) in self.trace.spans().enumerate() {
-            let (start, nanos) = (self.micros_of(span.start()), nanos(span.start(), span.end()));
+            let (start, nanos) = (self.since_base(span.start()), nanos(span.start(), span.end()));
             let place = &places[span.callsite_id().index()];
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":").raw(&place.name);
@@ -170,7 +170,7 @@ impl<W: Write> Kineto<'_, W> {
     fn events(&mut self) -> io::Result<()> {
         let pid = self.trace.metadata().pid;
         for event in self.trace.events() {
-            let at = self.micros_of(event.at());
+            let at = self.since_base(event.at());
             let json = self.event();
             json.raw("{\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":").string(event.message());
             json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tid(event.track()));
@@ -186,7 +186,7 @@ impl<W: Write> Kineto<'_, W> {
         let pid = self.trace.metadata().pid;
         for counter in self.trace.counters() {
             for &(at, value) in counter.samples() {
-                let at = self.micros_of(at);
+                let at = self.since_base(at);
                 let json = self.event();
                 if value.is_finite() {
                     json.raw("{\"ph\":\"C\",\"name\":").string(counter.name());
@@ -208,7 +208,7 @@ impl<W: Write> Kineto<'_, W> {
         if losses.is_empty() {
             return;
         }
-        let (at, pid) = (self.micros_of(self.trace.start()), self.trace.metadata().pid);
+        let (at, pid) = (self.since_base(self.trace.start()), self.trace.metadata().pid);
         let json = self.event();
         json.raw("{\"ph\":\"i\",\"s\":\"g\",\"cat\":\"cpu_instant_event\",\"name\":");
         json.string(&format!("kernspan {losses}"));
@@ -243,7 +243,7 @@ fn steps_nest(trace: &Trace) -> bool {
 }
 
 fn nanos(start: Timestamp, end: Timestamp) -> u64 {
-    end.as_unix_nanos() - start.as_unix_nanos()
+    end.as_unix_nanos().saturating_sub(start.as_unix_nanos())
 }
 
 /// What is the same for all spans of a callsite, as JSON.
