@@ -69,7 +69,7 @@ fn tracing_chrome() {
         drop(guard);
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         // Begins, ends, instants and a field: times and thread numbers differ from run to run.
-        ["\"ph\":\"B\"", "\"ph\":\"E\"", "\"ph\":\"i\"", "\"answer\":42"].map(|part| text.matches(part).count())
+        ["\"ph\":\"B\"", "\"ph\":\"E\"", "\"ph\":\"i\"", "\"answer\":\"42\""].map(|part| text.matches(part).count())
     });
     assert_eq!(with, without);
     assert_eq!(with, [6, 6, 3, 3]);
