@@ -25,6 +25,7 @@ use std::{
 /// | [`rank`](Self::rank) | what the launcher's environment says |
 /// | [`lane_capacity`](Self::lane_capacity) | [`LANE_CAPACITY`](Self::LANE_CAPACITY) records, 2 MiB a thread |
 /// | [`memory_limit`](Self::memory_limit) | [`MEMORY_LIMIT`](Self::MEMORY_LIMIT), 256 MiB |
+/// | [`live_spans`](Self::live_spans) | [`LIVE_SPANS`](Self::LIVE_SPANS), 16,384 |
 #[must_use = "call `build` to get the layer and the profiler"]
 pub struct ProfilerBuilder {
     schedule: Schedule,
@@ -33,6 +34,7 @@ pub struct ProfilerBuilder {
     backtraces: bool,
     lane_capacity: usize,
     memory_limit: usize,
+    live_spans: usize,
     metadata: Metadata,
 }
 
@@ -41,7 +43,7 @@ impl ProfilerBuilder {
     pub const LANE_CAPACITY: usize = 1 << 16;
     /// Bytes that recorded spans may take until they are exported: four million spans without fields.
     pub const MEMORY_LIMIT: usize = 256 << 20;
-    /// Spans with fields whose fields can be remembered at once.
+    /// Spans with fields that can be alive at once.
     pub const LIVE_SPANS: usize = 1 << 14;
 
     pub(crate) fn new() -> Self {
@@ -52,6 +54,7 @@ impl ProfilerBuilder {
             backtraces: false,
             lane_capacity: Self::LANE_CAPACITY,
             memory_limit: Self::MEMORY_LIMIT,
+            live_spans: Self::LIVE_SPANS,
             metadata: Metadata::of_this_process(),
         }
     }
@@ -114,10 +117,17 @@ impl ProfilerBuilder {
     /// How many bytes of records may wait to be exported, over all threads and windows. What does not fit is counted in
     /// [`Losses::over_memory`](crate::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
     ///
-    /// A span without fields is two records of 32 bytes. While a window is being exported its trace takes about as much
-    /// again.
+    /// A span without fields is two records of 32 bytes; texts and backtraces count as well. While a window is being exported
+    /// its trace takes half as much again.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = bytes;
+        self
+    }
+
+    /// About how many spans with fields can be alive at once, over all threads. What does not fit is counted in
+    /// [`Losses::fields`](crate::Losses::fields). By default, [`Self::LIVE_SPANS`].
+    pub fn live_spans(mut self, spans: usize) -> Self {
+        self.live_spans = spans;
         self
     }
 
@@ -128,7 +138,7 @@ impl ProfilerBuilder {
     ///
     /// If a setting makes no sense, or a thread cannot be started.
     pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
-        let Self { schedule, step_on, exporters, backtraces, lane_capacity, memory_limit, metadata } = self;
+        let Self { schedule, step_on, exporters, backtraces, lane_capacity, memory_limit, live_spans, metadata } = self;
         schedule.check().map_err(Error::Schedule)?;
         let at_least = |setting, value: usize, least: usize| {
             let problem = format!("{value} is less than {least}, so that nothing could be recorded");
@@ -137,7 +147,7 @@ impl ProfilerBuilder {
         at_least("lane_capacity", lane_capacity, 64)?;
         at_least("memory_limit", memory_limit, 1 << 20)?;
 
-        let host = Arc::new(Host::new(Clock::new(), lane_capacity, Self::LIVE_SPANS));
+        let host = Arc::new(Host::new(Clock::new(), lane_capacity, live_spans));
         let budget = Arc::new(Budget::new(memory_limit));
         let (commands, to_collector) = mpsc::channel();
         let (to_exports, closed) = mpsc::channel();

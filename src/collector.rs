@@ -4,7 +4,7 @@
 
 use crate::{
     correlate::{ClosedWindow, Recording, ThreadRecords},
-    host::{Host, LaneReader, Record},
+    host::{Host, LaneReader, Record, RegistryId},
     trace::Losses,
 };
 use std::{
@@ -38,7 +38,7 @@ pub(crate) struct Collector {
     losses: Losses,
 }
 
-/// How much memory the records of all windows may take: being gathered, waiting for the exporters, or with them.
+/// How much memory the records of all windows may take, texts and backtraces included, until they have been exported.
 #[derive(Debug)]
 pub(crate) struct Budget {
     chunks: usize,
@@ -48,9 +48,10 @@ pub(crate) struct Budget {
 impl Budget {
     /// Records in a chunk. Growing by chunks moves nothing and wastes little.
     const CHUNK: usize = 1024;
+    const CHUNK_BYTES: usize = Self::CHUNK * Record::SIZE;
 
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { chunks: bytes / (Self::CHUNK * Record::SIZE), held: AtomicUsize::new(0) }
+        Self { chunks: bytes / Self::CHUNK_BYTES, held: AtomicUsize::new(0) }
     }
 
     fn is_spent(&self) -> bool {
@@ -109,7 +110,7 @@ impl Collector {
             match command {
                 Command::Opened => self.open = true,
                 Command::Closed(window) => {
-                    std::thread::sleep(Self::GRACE);
+                    std::thread::sleep(Self::GRACE.saturating_sub(window.closed.elapsed()));
                     self.drain();
                     self.hand_on(window);
                     // If the next window is open already, its `Opened` is still in the queue.
@@ -151,7 +152,7 @@ impl Collector {
             } else if silent(intake) && !open.is_empty() {
                 self.budget.take();
                 let thread = intake.lane.thread().clone();
-                self.gathered.push((window.index, ThreadRecords { thread, chunks: vec![open] }));
+                self.gathered.push((window.index, ThreadRecords { thread, chunks: vec![open], charged: 1 }));
             }
         }
         let threads = self.gathered.extract_if(.., |(index, _)| *index == window.index);
@@ -170,9 +171,7 @@ impl Collector {
     }
 
     fn take_losses(&mut self) {
-        let (unreachable, fields) = self.host.take_lost();
-        self.losses.unreachable += unreachable;
-        self.losses.fields += fields;
+        self.losses += self.host.take_losses();
         self.losses.lane_full += self.intakes.iter().map(|intake| intake.lane.take_dropped()).sum::<u64>();
     }
 }
@@ -183,15 +182,17 @@ struct Intake {
     /// The window the thread writes for.
     window: Option<u32>,
     chunks: Vec<Vec<Record>>,
+    /// What the texts and backtraces of the window's records take beside the chunks.
+    owned_bytes: usize,
     /// Spans left out for lack of memory whose exits are still to come.
-    skipped: usize,
+    skipped: Vec<RegistryId>,
     /// Whether the last record that was not a field was left out, and so are its fields.
     skipping: bool,
 }
 
 impl Intake {
     fn new(lane: LaneReader) -> Self {
-        Self { lane, window: None, chunks: Vec::new(), skipped: 0, skipping: false }
+        Self { lane, window: None, chunks: Vec::new(), owned_bytes: 0, skipped: Vec::new(), skipping: false }
     }
 
     /// Reads all there is. `next` is the first window that has not been handed on.
@@ -200,11 +201,13 @@ impl Intake {
             match record {
                 Record::Join { window } => {
                     gathered.extend(self.take());
-                    (self.window, self.skipped) = (Some(window), 0);
+                    self.window = Some(window);
+                    self.skipped.clear();
                 }
                 // Too late: a span or event is lost. What was open through a window that this thread missed is known already.
                 _ if self.window.is_none_or(|window| window < next) => {
-                    losses.late += u64::from(matches!(record, Record::Enter { .. } | Record::Event { .. }));
+                    let is_loss = matches!(record, Record::Enter { .. } | Record::Event { .. } | Record::Update { .. });
+                    losses.late += u64::from(is_loss);
                 }
                 _ if self.keeps(&record, budget, losses) => self.push(record, budget),
                 _ => {}
@@ -215,8 +218,9 @@ impl Intake {
     /// What was read for the thread's window.
     fn take(&mut self) -> Option<(u32, ThreadRecords)> {
         let chunks = std::mem::take(&mut self.chunks);
+        let charged = chunks.len() + std::mem::take(&mut self.owned_bytes) / Budget::CHUNK_BYTES;
         let thread = self.lane.thread().clone();
-        self.window.filter(|_| !chunks.is_empty()).map(|window| (window, ThreadRecords { thread, chunks }))
+        self.window.filter(|_| !chunks.is_empty()).map(|window| (window, ThreadRecords { thread, chunks, charged }))
     }
 
     fn push(&mut self, record: Record, budget: &Budget) {
@@ -224,25 +228,30 @@ impl Intake {
             budget.take();
             self.chunks.push(Vec::with_capacity(Budget::CHUNK));
         }
+        let before = self.owned_bytes / Budget::CHUNK_BYTES;
+        self.owned_bytes += record.owned_bytes();
+        (before..self.owned_bytes / Budget::CHUNK_BYTES).for_each(|_| budget.take());
         if let Some(chunk) = self.chunks.last_mut() {
             chunk.push(record);
         }
     }
 
-    /// Whether there is room for the record. A span is left out whole: once the memory is spent no enter is kept, so what is
-    /// left out is innermost, and the next exits are its own. The exits of what was kept are kept.
+    /// Whether there is room for the record. A span is left out whole, and the exits of what was kept are kept.
     fn keeps(&mut self, record: &Record, budget: &Budget, losses: &mut Losses) -> bool {
-        let is_enter = matches!(record, Record::Enter { .. } | Record::Open { .. });
-        match record {
+        match *record {
             Record::Field(_) | Record::Backtrace(_) => return !self.skipping,
-            Record::Exit { .. } => {
-                self.skipping = self.skipped > 0;
-                self.skipped -= usize::from(self.skipping);
+            Record::Exit { id, .. } => {
+                let place = self.skipped.iter().rposition(|skipped| *skipped == id);
+                self.skipping = place.map(|place| self.skipped.remove(place)).is_some();
             }
             _ => {
                 self.skipping = budget.is_spent();
-                self.skipped += usize::from(self.skipping && is_enter);
                 losses.over_memory += u64::from(self.skipping);
+                if let Record::Enter { id, .. } | Record::Open { id, .. } = *record
+                    && self.skipping
+                {
+                    self.skipped.push(id);
+                }
             }
         }
         !self.skipping

@@ -1,5 +1,5 @@
 use crate::{report::Report, schedule::ScheduleError};
-use std::{fmt, io, path::PathBuf, sync::Arc};
+use std::{any::Any, fmt, io, path::PathBuf, sync::Arc};
 
 /// What can go wrong while setting up, running or ending a profiler.
 ///
@@ -9,6 +9,7 @@ pub enum Error {
     /// The schedule makes no sense.
     Schedule(ScheduleError),
     /// A setting of the builder makes no sense.
+    #[non_exhaustive]
     Setting {
         /// The method that set it.
         setting: &'static str,
@@ -18,16 +19,18 @@ pub enum Error {
     /// A background thread could not be started.
     Thread(io::Error),
     /// A file could not be written.
+    #[non_exhaustive]
     File {
         /// The file or folder.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// Exporters failed. Everything else went on, so the report is here too.
-    Exports {
+    /// Exporters or user functions failed. Everything else went on, so the report is here too.
+    #[non_exhaustive]
+    Run {
         /// Every failure, in the order they happened.
-        failures: Vec<ExportFailure>,
+        failures: Vec<Failure>,
         /// What [`finish`](crate::Profiler::finish) would have returned.
         report: Box<Report>,
     },
@@ -47,8 +50,8 @@ impl fmt::Display for Error {
             Self::Setting { setting, problem } => write!(f, "invalid setting {setting}: {problem}"),
             Self::Thread(_) => f.write_str("cannot start the profiler's background thread"),
             Self::File { path, .. } => write!(f, "cannot write {}", path.display()),
-            Self::Exports { failures, .. } => {
-                f.write_str(if failures.len() == 1 { "an export failed" } else { "exports failed" })?;
+            Self::Run { failures, .. } => {
+                f.write_str("part of the run failed")?;
                 failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
             }
         }
@@ -72,23 +75,32 @@ impl std::error::Error for Error {
         match self {
             Self::Schedule(error) => Some(error),
             Self::Thread(source) | Self::File { source, .. } => Some(source),
-            Self::Exports { .. } | Self::Setting { .. } => None,
+            Self::Run { .. } | Self::Setting { .. } => None,
         }
     }
 }
 
-/// One exporter's failure with one window, or a panic in a user's callback.
+/// What went wrong in a run that went on: an exporter that failed or panicked with a window, or a schedule's function that
+/// panicked.
 #[derive(Clone, Debug)]
-pub struct ExportFailure {
-    pub(crate) exporter: String,
-    pub(crate) window: Option<u32>,
-    pub(crate) error: Arc<dyn std::error::Error + Send + Sync>,
+pub struct Failure {
+    origin: String,
+    window: Option<u32>,
+    error: Arc<dyn std::error::Error + Send + Sync>,
 }
 
-impl ExportFailure {
-    /// The exporter that failed.
-    pub fn exporter(&self) -> &str {
-        &self.exporter
+impl Failure {
+    pub(crate) fn new(origin: &str, window: Option<u32>, error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        Self { origin: origin.to_owned(), window, error: error.into() }
+    }
+
+    pub(crate) fn of_panic(origin: &str, window: Option<u32>, message: &str) -> Self {
+        Self::new(origin, window, format!("panicked: {message}").into())
+    }
+
+    /// Who failed: the exporter's name, `on_trace` or `schedule`.
+    pub fn origin(&self) -> &str {
+        &self.origin
     }
 
     /// The window it failed with, if any.
@@ -102,10 +114,16 @@ impl ExportFailure {
     }
 }
 
-impl fmt::Display for ExportFailure {
-    /// The exporter, the window, and the whole chain of causes.
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let message = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "with no message".to_owned())
+}
+
+impl fmt::Display for Failure {
+    /// The origin, the window, and the whole chain of causes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.exporter)?;
+        f.write_str(&self.origin)?;
         if let Some(window) = self.window {
             write!(f, ", window {window}")?;
         }

@@ -54,6 +54,13 @@
 //! `counter.NAME` on an event is a sample of a counter; `op.shape.ARG`, `op.dtype.ARG`, `op.flops` and `op.bytes` on a span say
 //! what the operation was: see [`convention`].
 //!
+//! # What it costs
+//!
+//! While the schedule waits, a span costs what it costs to have a layer at all, and while it records, little more than two
+//! readings of the clock. Fields cost more, in every phase: a span may be made long before the window it is entered in, so its
+//! fields are kept as long as it lives, and what is given as `?value` or `%value` is formatted (up to [`Value::MAX_TEXT`]). So
+//! write `#[instrument(skip_all)]`, and name the fields you want.
+//!
 //! # Nothing lost silently
 //!
 //! Memory is bounded. What does not fit is counted in [`Losses`], which every export and the report show.
@@ -81,7 +88,7 @@ mod trace;
 
 pub use self::{
     builder::ProfilerBuilder,
-    error::{Error, ExportFailure},
+    error::{Error, Failure},
     export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Stacks},
     host::ProfilerLayer,
     profiler::{Profiler, RecordGuard},

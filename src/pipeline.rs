@@ -4,14 +4,13 @@ use crate::{
     Error,
     collector::{Budget, Collector},
     correlate::{Recording, correlate},
-    error::ExportFailure,
+    error::{Failure, panic_message},
     export::Exporter,
     host::mute_this_thread,
     report::Report,
     trace::{Losses, Metadata, Trace},
 };
 use std::{
-    any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc::Receiver},
@@ -29,7 +28,7 @@ pub(crate) struct Pipeline {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) report: Report,
-    pub(crate) failures: Vec<ExportFailure>,
+    pub(crate) failures: Vec<Failure>,
 }
 
 /// An exporter, and what to call it when it fails.
@@ -58,12 +57,12 @@ impl Pipeline {
         // The exporting thread ends once the collecting one has, which held the other end of its queue.
         let losses = self.collecting.join();
         let mut outcome = self.exporting.join().unwrap_or_else(|panic| Outcome {
-            failures: vec![ExportFailure::of_panic("kernspan", None, &*panic)],
+            failures: vec![Failure::of_panic("kernspan", None, &panic_message(&*panic))],
             ..Outcome::default()
         });
         match losses {
             Ok(losses) => outcome.report.add_losses(losses),
-            Err(panic) => outcome.failures.push(ExportFailure::of_panic("kernspan", None, &*panic)),
+            Err(panic) => outcome.failures.push(Failure::of_panic("kernspan", None, &panic_message(&*panic))),
         }
         outcome
     }
@@ -81,45 +80,46 @@ impl Exports {
     fn run(mut self) -> Outcome {
         let mut outcome = Outcome::default();
         while let Ok(recording) = self.closed.recv() {
-            let (chunks, leftover) = (recording.chunks(), recording.window.leftover);
-            let trace = correlate(recording, Arc::clone(&self.metadata));
-            self.budget.give_back(chunks);
-            if leftover && trace.spans().len() + trace.events().len() == 0 {
-                outcome.report.add_losses(*trace.losses());
-                continue;
+            let (charged, window) = (recording.charged(), recording.window.index);
+            // A mistake of ours with one window must not cost the others.
+            let done = catch_unwind(AssertUnwindSafe(|| self.export(recording, &mut outcome)));
+            if let Err(panic) = done {
+                outcome.failures.push(Failure::of_panic("kernspan", Some(window), &panic_message(&*panic)));
             }
-            outcome.report.add_trace(&trace);
-            for exporter in &mut self.exporters {
-                match exporter.export(&trace) {
-                    Ok(files) => outcome.report.add_files(files),
-                    Err(failure) => {
-                        tracing::error!(%failure, "kernspan: export failed");
-                        outcome.failures.push(failure);
-                    }
+            self.budget.give_back(charged);
+        }
+        outcome
+    }
+
+    fn export(&mut self, recording: Recording, outcome: &mut Outcome) {
+        let leftover = recording.window.leftover;
+        let trace = correlate(recording, Arc::clone(&self.metadata));
+        let nothing = trace.spans().len() + trace.events().len() + trace.counters().len() == 0;
+        if leftover && nothing {
+            outcome.report.add_losses(*trace.losses());
+            return;
+        }
+        outcome.report.add_trace(&trace);
+        for exporter in &mut self.exporters {
+            match exporter.export(&trace) {
+                Ok(files) => outcome.report.add_files(files),
+                Err(failure) => {
+                    tracing::error!(%failure, "kernspan: export failed");
+                    outcome.failures.push(failure);
                 }
             }
         }
-        outcome
     }
 }
 
 impl Named {
-    fn export(&mut self, trace: &Trace) -> Result<Vec<std::path::PathBuf>, ExportFailure> {
+    fn export(&mut self, trace: &Trace) -> Result<Vec<std::path::PathBuf>, Failure> {
         let window = Some(trace.window());
         match catch_unwind(AssertUnwindSafe(|| self.exporter.export(trace))) {
             Ok(Ok(files)) => Ok(files),
-            Ok(Err(error)) => Err(ExportFailure { exporter: self.name.clone(), window, error: error.into() }),
-            Err(panic) => Err(ExportFailure::of_panic(&self.name, window, &*panic)),
+            Ok(Err(error)) => Err(Failure::new(&self.name, window, error)),
+            Err(panic) => Err(Failure::of_panic(&self.name, window, &panic_message(&*panic))),
         }
-    }
-}
-
-impl ExportFailure {
-    pub(crate) fn of_panic(exporter: &str, window: Option<u32>, panic: &(dyn Any + Send)) -> Self {
-        let message = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let message = message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        let error: Box<dyn std::error::Error + Send + Sync> = format!("panicked: {message}").into();
-        Self { exporter: exporter.to_owned(), window, error: error.into() }
     }
 }
 

@@ -62,8 +62,13 @@ enum Kind {
     Always,
     Manual,
     Cycle(Cycle),
-    Range { first: u64, last: u64 },
+    Range {
+        first: u64,
+        last: u64,
+    },
     Function(Box<dyn FnMut(u64) -> Phase + Send>),
+    /// A number of [`Cycle`] was set on something else.
+    Misused,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,15 +129,16 @@ impl Schedule {
     }
 
     fn cycle(mut self, set: impl FnOnce(&mut Cycle)) -> Self {
-        if let Kind::Cycle(cycle) = &mut self.0 {
-            set(cycle);
+        match &mut self.0 {
+            Kind::Cycle(cycle) => set(cycle),
+            kind => *kind = Kind::Misused,
         }
         self
     }
 
     /// Steps at the very beginning that are left out. By default, 0.
     ///
-    /// This and the other numbers belong to the schedule of [`Schedule::new`]; they change nothing on another.
+    /// This and the other numbers belong to the schedule of [`Schedule::new`]; on another they are an error.
     #[must_use]
     pub fn skip_first(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.skip_first = steps)
@@ -172,7 +178,7 @@ impl Schedule {
     pub fn phase(&mut self, step: u64) -> Phase {
         match &mut self.0 {
             Kind::Always => Phase::Record,
-            Kind::Manual => Phase::Wait,
+            Kind::Manual | Kind::Misused => Phase::Wait,
             Kind::Cycle(cycle) => cycle.phase(step),
             Kind::Range { first, last } if (*first..*last).contains(&step) => Phase::Record,
             Kind::Range { last, .. } if *last == step => Phase::RecordAndSave,
@@ -185,6 +191,7 @@ impl Schedule {
     pub(crate) fn check(&self) -> Result<(), ScheduleError> {
         match &self.0 {
             Kind::Cycle(cycle) => cycle.check(),
+            Kind::Misused => Err(ScheduleError::NotACycle),
             Kind::Range { first, last } if first > last => Err(ScheduleError::EmptyRange),
             _ => Ok(()),
         }
@@ -231,7 +238,7 @@ impl Cycle {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self::always()
+        Self::new()
     }
 }
 
@@ -243,6 +250,7 @@ impl fmt::Debug for Schedule {
             Kind::Cycle(cycle) => cycle.fmt(f),
             Kind::Range { first, last } => write!(f, "Steps({first}..={last})"),
             Kind::Function(_) => f.write_str("Function"),
+            Kind::Misused => f.write_str("Misused"),
         }
     }
 }
@@ -257,6 +265,8 @@ pub enum ScheduleError {
     EmptyRange,
     /// The numbers do not fit.
     Overflow,
+    /// One of the numbers of [`Schedule::new`] was set on a schedule of another kind.
+    NotACycle,
 }
 
 impl fmt::Display for ScheduleError {
@@ -264,6 +274,9 @@ impl fmt::Display for ScheduleError {
         f.write_str(match self {
             Self::NothingActive => "active is 0, so no step would ever be recorded; use active(1) or more",
             Self::EmptyRange => "the range of steps is empty, so no step would ever be recorded",
+            Self::NotACycle => {
+                "skip_first, wait, warmup, active and repeat belong to Schedule::new(), not to another schedule"
+            }
             Self::Overflow => "skip_first + (wait + warmup + active) * repeat is more steps than can be counted",
         })
     }

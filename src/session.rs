@@ -4,13 +4,15 @@ use crate::{
     clock::{Anchor, Ticks},
     collector::Command,
     correlate::{ClosedWindow, StepMark},
-    host::{Control, Host, ThreadInfo},
+    error::panic_message,
+    host::{Control, Host, ThreadInfo, this_thread},
     schedule::{Phase, Schedule},
     trace::Cut,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
+    time::Instant,
 };
 
 /// Shared by the profiler and, where a span's close is the step, the layer.
@@ -32,7 +34,8 @@ struct State {
     window: Option<OpenWindow>,
     windows: u32,
     ended: bool,
-    schedule_panicked: bool,
+    /// Why the schedule's function panicked, if it did.
+    schedule_panic: Option<String>,
 }
 
 #[derive(Debug)]
@@ -44,6 +47,7 @@ struct OpenWindow {
     step_start: Ticks,
     step_cut: bool,
     steps: Vec<StepMark>,
+    lost_steps: u64,
 }
 
 impl Session {
@@ -60,10 +64,11 @@ impl Session {
             window: None,
             windows: 0,
             ended: false,
-            schedule_panicked: phase.is_err(),
+            schedule_panic: phase.err().map(|panic| panic_message(&*panic)),
         };
         if state.phase.is_recording() {
-            state.open(&host, host.clock().anchor(), false);
+            let edge = state.edge(&host, true);
+            state.open(edge, false);
         }
         Self { host, state: Mutex::new(state) }
     }
@@ -94,28 +99,33 @@ impl Session {
         if state.window.is_some() || state.ended {
             return false;
         }
-        let now = self.host.clock().anchor();
-        state.open(&self.host, now, true);
+        let edge = state.edge(&self.host, true);
+        state.open(edge, true);
         true
     }
 
     /// Closes the window; false if none is open.
     pub(crate) fn close(&self) -> bool {
         let mut state = self.lock();
-        let now = self.host.clock().anchor();
-        state.close(&self.host, now, false)
+        let edge = state.edge(&self.host, false);
+        state.close(edge, false)
     }
 
-    /// Closes the window and turns the layer off for good. Returns whether the schedule's function panicked.
-    pub(crate) fn end(&self) -> bool {
+    /// Closes the window and has the collector finish. Returns why the schedule's function panicked, if it did.
+    pub(crate) fn end(&self) -> Option<String> {
         let mut state = self.lock();
-        let now = self.host.clock().anchor();
-        state.close(&self.host, now, true);
+        let edge = state.edge(&self.host, false);
+        state.close(edge, true);
         state.ended = true;
-        self.host.set_control(Control::OFF);
         // The collector is gone only if it panicked, which whoever joins it will report.
         let _ = state.commands.send(Command::Finish);
-        state.schedule_panicked
+        state.schedule_panic.take()
+    }
+
+    /// Turns the layer off for good. Not before the collector is done: threads that were silent in the last window may still
+    /// have to tell of it.
+    pub(crate) fn turn_off(&self) {
+        self.host.set_control(Control::OFF);
     }
 }
 
@@ -136,62 +146,83 @@ impl State {
         let opens = begins && (closes || self.window.is_none());
 
         // A step that ends a window ends with it, to the tick.
-        let edge = (closes || opens).then(|| host.clock().anchor());
+        let edge = (closes || opens).then(|| self.edge(host, opens));
         if let Some(window) = &mut self.window {
             window.mark_step(number, edge.map_or_else(|| host.clock().now(), |edge| edge.ticks), false);
         }
         if let Some(edge) = edge {
             if closes {
-                self.close(host, edge, false);
+                self.close(edge, false);
             }
             if opens {
-                self.open(host, edge, false);
+                self.open(edge, false);
             }
         }
     }
 
     fn next_phase(&mut self) -> Phase {
-        if self.schedule_panicked {
+        if self.schedule_panic.is_some() {
             return Phase::Wait;
         }
         let step = self.step;
-        catch_unwind(AssertUnwindSafe(|| self.schedule.phase(step))).unwrap_or_else(|_| {
-            self.schedule_panicked = true;
+        catch_unwind(AssertUnwindSafe(|| self.schedule.phase(step))).unwrap_or_else(|panic| {
+            self.schedule_panic = Some(panic_message(&*panic));
             Phase::Wait
         })
     }
 
-    fn open(&mut self, host: &Host, now: Anchor, manual: bool) {
-        let index = self.windows;
-        self.windows += 1;
-        self.window =
-            Some(OpenWindow { index, open: now, manual, step_start: now.ticks, step_cut: manual, steps: Vec::new() });
-        let _ = self.commands.send(Command::Opened);
-        host.set_control(Control::recording(index));
+    /// The moment at which a window closes, or opens, or one follows another.
+    ///
+    /// The threads are told first, and straight away which window is next, so that nothing falls between two windows; what
+    /// they write before the moment itself counts as of that moment.
+    fn edge(&self, host: &Host, opens: bool) -> Anchor {
+        let next = self.windows;
+        host.set_control(if opens { Control::recording(next) } else { Control::waiting(next) });
+        host.clock().anchor()
     }
 
-    fn close(&mut self, host: &Host, now: Anchor, at_end: bool) -> bool {
+    fn open(&mut self, edge: Anchor, manual: bool) {
+        let index = self.windows;
+        self.windows += 1;
+        self.window = Some(OpenWindow {
+            index,
+            open: edge,
+            manual,
+            step_start: edge.ticks,
+            step_cut: manual,
+            steps: Vec::new(),
+            lost_steps: 0,
+        });
+        let _ = self.commands.send(Command::Opened);
+    }
+
+    fn close(&mut self, edge: Anchor, at_end: bool) -> bool {
         let Some(mut window) = self.window.take() else { return false };
-        host.set_control(Control::waiting(self.windows));
         let leftover = at_end && window.index > 0 && window.steps.is_empty();
-        if self.stepping && window.step_start < now.ticks {
-            window.mark_step(self.step, now.ticks, true);
+        if self.stepping && window.step_start < edge.ticks {
+            window.mark_step(self.step, edge.ticks, true);
         }
-        let OpenWindow { index, open, steps, .. } = window;
-        let _ = self.commands.send(Command::Closed(ClosedWindow { index, open, close: now, steps, leftover }));
+        let OpenWindow { index, open, steps, lost_steps, .. } = window;
+        let closed = Instant::now();
+        let closed = ClosedWindow { index, open, close: edge, closed, steps, lost_steps, leftover };
+        let _ = self.commands.send(Command::Closed(closed));
         true
     }
 }
 
 impl OpenWindow {
+    /// Steps of one window that are kept.
+    const STEPS: usize = 1_000_000;
+
     fn mark_step(&mut self, number: u64, end: Ticks, cut: bool) {
-        self.steps.push(StepMark {
-            number,
-            start: self.step_start,
-            end,
-            cut: Cut { start: self.step_cut, end: cut },
-            thread: ThreadInfo::of_this_thread(),
-        });
+        if self.steps.len() >= Self::STEPS {
+            self.lost_steps += 1;
+        } else {
+            let thread = self.steps.last().map(|step| &step.thread).filter(|thread| thread.id == this_thread());
+            let thread = thread.cloned().unwrap_or_else(|| Arc::new(ThreadInfo::of_this_thread()));
+            let cut = Cut { start: self.step_cut, end: cut };
+            self.steps.push(StepMark { number, start: self.step_start, end, cut, thread });
+        }
         self.step_start = end;
         self.step_cut = false;
     }

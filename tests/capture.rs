@@ -521,3 +521,81 @@ fn profilers_do_not_disturb_each_other() {
     assert_eq!(tree(&second.only()), "step{step=1}\n");
     assert_eq!(names(&other), ["elsewhere"]);
 }
+
+#[test]
+fn spans_and_events_in_the_destructors_of_thread_locals_do_no_harm() {
+    struct Logging;
+    impl Drop for Logging {
+        fn drop(&mut self) {
+            info_span!("closing", handle = 7).in_scope(|| info!(status = "closed", "in a destructor"));
+        }
+    }
+    thread_local!(static HANDLE: Logging = const { Logging });
+    let (traces, report) = profiled(
+        |builder| builder,
+        |_| {
+            let dispatch = tracing::dispatcher::get_default(Clone::clone);
+            let work = move || {
+                // Made before anything of ours, so that it is destroyed after.
+                HANDLE.with(|_| ());
+                let guard = tracing::dispatcher::set_default(&dispatch);
+                info_span!("work", turn = 1).in_scope(|| ());
+                // The thread keeps this subscriber to its end.
+                std::mem::forget(guard);
+            };
+            std::thread::spawn(work).join().unwrap();
+        },
+    );
+    assert!(names(&traces[0]).contains(&"work".to_owned()));
+    // Whether a destructor finds a lane is the system's affair; if not, it is counted.
+    let kept = traces[0].spans().len() as u64 + traces[0].events().len() as u64;
+    assert!(kept + report.losses().unreachable >= 1, "{report}");
+}
+
+#[test]
+fn nothing_falls_between_windows_that_follow_each_other() {
+    const SPANS: u64 = 20_000;
+    let (traces, report) = profiled(
+        |builder| builder.schedule(Schedule::new().active(1)),
+        |profiler| {
+            let dispatch = &tracing::dispatcher::get_default(Clone::clone);
+            std::thread::scope(|scope| {
+                let worker = scope.spawn(|| {
+                    tracing::dispatcher::with_default(dispatch, || {
+                        (0..SPANS).for_each(|turn| info_span!("turn", turn).in_scope(|| ()));
+                    });
+                });
+                while !worker.is_finished() {
+                    std::thread::sleep(Duration::from_micros(100));
+                    profiler.step();
+                }
+            });
+        },
+    );
+    assert!(report.losses().is_empty(), "{}", report.losses());
+    assert!(traces.len() > 10, "{} windows", traces.len());
+    let mut seen = std::collections::BTreeSet::new();
+    for span in traces.iter().flat_map(|trace| trace.spans()) {
+        // One that lies across an edge is in both windows.
+        let is_new = seen.insert(span.field("turn").and_then(Value::as_u64).unwrap());
+        assert!(is_new || span.cut().start);
+    }
+    assert_eq!(seen.len() as u64, SPANS);
+}
+
+#[test]
+fn a_field_recorded_again_and_again_stays_with_its_instance() {
+    let trace = trace_of(|_| {
+        let span = info_span!("again", turn = tracing::field::Empty, other = 1);
+        for turn in 0..20_000_u64 {
+            span.in_scope(|| ());
+            span.record("turn", turn);
+        }
+        let _entered = span.enter();
+        for turn in 0..20_000_u64 {
+            span.record("turn", turn);
+        }
+    });
+    let turns: Vec<_> = trace.spans().map(|span| span.field("turn").unwrap().as_u64().unwrap()).collect();
+    assert_eq!(turns, (0..20_000).chain([19_999]).collect::<Vec<_>>());
+}

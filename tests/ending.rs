@@ -7,7 +7,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::mpsc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use support::{names, profiled};
 use tracing::info_span;
@@ -49,7 +49,7 @@ fn every_failure_is_returned_and_the_siblings_go_on() {
     let error = profiler.finish().unwrap_err();
     let message = error.to_string();
     assert_eq!(format!("{error:?}"), message, "what a main that returns it prints");
-    let Error::Exports { failures, report } = error else { panic!("{error}") };
+    let Error::Run { failures, report, .. } = error else { panic!("{error}") };
     assert_eq!(
         failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
@@ -58,7 +58,10 @@ fn every_failure_is_returned_and_the_siblings_go_on() {
             "Failing, window 1: no room for window 1",
         ]
     );
-    assert!(message.starts_with("exports failed; on_trace, window 0") && message.contains("window 1"), "{message}");
+    assert!(
+        message.starts_with("part of the run failed; on_trace, window 0") && message.contains("window 1"),
+        "{message}"
+    );
     assert_eq!(report.windows(), 2);
     assert_eq!(collected.traces().len(), 2);
 }
@@ -74,7 +77,7 @@ fn a_folder_that_cannot_be_made_is_named() {
         .build()
         .unwrap();
     run(layer, || info_span!("work").in_scope(|| ()));
-    let Error::Exports { failures, report } = profiler.finish().unwrap_err() else { panic!() };
+    let Error::Run { failures, report, .. } = profiler.finish().unwrap_err() else { panic!() };
     let failure = failures[0].to_string();
     assert!(failure.starts_with("Chrome, window 0: cannot write ") && failure.contains("runs/mnist: "), "{failure}");
     assert_eq!((failures.len(), report.files().len()), (1, 1));
@@ -193,14 +196,4 @@ fn a_program_that_never_makes_a_span_gets_an_empty_report() {
     let (traces, report) = profiled(|builder| builder, |_| ());
     assert_eq!((traces.len(), report.spans()), (1, 0));
     assert!(report.to_string().starts_with("no spans were recorded\n"), "{report}");
-}
-
-#[test]
-fn ending_is_quick() {
-    // A profiler with nothing to export must not hold up a program's end: two milliseconds of grace, not a poll.
-    let (layer, profiler) = Profiler::builder().build().unwrap();
-    drop(layer);
-    let start = Instant::now();
-    profiler.finish().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(2));
 }

@@ -117,3 +117,38 @@ fn losses_are_shown_wherever_the_trace_goes() {
         assert!(content.contains(&said), "{} does not say {said}", file.display());
     }
 }
+
+#[test]
+fn past_the_memory_limit_no_exit_is_taken_for_anothers() {
+    // Windows that follow each other give memory back in the middle of the next, and exits are out of order.
+    let (traces, report) = profiled(
+        |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20).schedule(kernspan::Schedule::new().active(1)),
+        |profiler| {
+            for _ in 0..30 {
+                for _ in 0..5_000 {
+                    let (a, b) = (info_span!("a").entered(), info_span!("b").entered());
+                    info_span!("inside").in_scope(|| ());
+                    drop(a);
+                    drop(b);
+                }
+                profiler.step();
+            }
+        },
+    );
+    assert!(report.losses().over_memory > 0 && report.spans() > 0);
+    assert_eq!(report.spans() + report.losses().total(), 30 * 5_000 * 3);
+    for trace in traces {
+        assert!(trace.spans().all(|span| !span.cut().any() && span.stack().count() <= 3));
+    }
+}
+
+#[test]
+fn texts_count_towards_the_memory_limit() {
+    let text = "x".repeat(1_000);
+    let (traces, report) = profiled(
+        |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20),
+        |_| (0..20_000).for_each(|_| info!("{text}")),
+    );
+    assert!(report.losses().over_memory > 0);
+    assert!(traces[0].events().len() < 2_000, "{} events of a kilobyte in a mebibyte", traces[0].events().len());
+}

@@ -90,6 +90,7 @@ fn nonsense_is_refused_with_a_clear_message() {
     #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
     let reversed = Schedule::steps(9..=3);
     assert_eq!(cause(refusal(reversed)), ScheduleError::EmptyRange);
+    assert_eq!(cause(refusal(Schedule::steps(1..9).repeat(2))), ScheduleError::NotACycle);
     let message = refusal(Schedule::new().active(0)).to_string();
     assert_eq!(message, "invalid schedule: active is 0, so no step would ever be recorded; use active(1) or more");
     let message = Profiler::builder().lane_capacity(1).build().unwrap_err().to_string();
@@ -138,9 +139,9 @@ fn a_function_that_panics_ends_the_recording_and_is_reported() {
     drop(layer);
     (0..5).for_each(|_| profiler.step());
     assert!(!profiler.is_recording());
-    let Error::Exports { failures, report } = profiler.finish().unwrap_err() else { panic!() };
+    let Error::Run { failures, report, .. } = profiler.finish().unwrap_err() else { panic!() };
     assert_eq!(failures.len(), 1);
-    assert_eq!(failures[0].exporter(), "schedule");
+    assert_eq!(failures[0].to_string(), "schedule: panicked: no more");
     assert_eq!(report.windows(), 1);
 }
 
@@ -293,4 +294,33 @@ fn a_step_lasts_from_one_call_to_the_next() {
     );
     assert!(steps.iter().all(|step| !step.cut().any()));
     assert_eq!(report.steps().times(), [steps[0].duration(), steps[1].duration()]);
+}
+
+#[test]
+fn thousands_of_short_windows_are_collected_one_by_one() {
+    let (traces, _) = profiled(
+        |builder| builder.schedule(Schedule::new().active(1)),
+        |profiler| {
+            for _ in 0..5_000 {
+                info_span!("work").in_scope(|| ());
+                profiler.step();
+            }
+        },
+    );
+    assert_eq!(traces.len(), 5_000);
+    assert!(traces.iter().all(|trace| names(trace) == ["work"]));
+}
+
+#[test]
+fn a_counter_after_the_last_step_is_not_forgotten() {
+    let (traces, _) = profiled(
+        |builder| builder.schedule(Schedule::new().active(1)),
+        |profiler| {
+            info_span!("work").in_scope(|| ());
+            profiler.step();
+            tracing::info!(counter.validation = 0.5);
+        },
+    );
+    assert_eq!(traces.len(), 2);
+    assert_eq!(traces[1].counters()[0].samples()[0].1, 0.5);
 }

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 /// Makes a trace of a recording.
 pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace {
-    let Recording { window, timeline, mut threads, losses } = recording;
+    let Recording { window, timeline, mut threads, mut losses } = recording;
+    losses.over_memory += window.lost_steps;
     let (start, end) = (window.open.unix, timeline.at(window.close.ticks));
     // The main thread's id is the lowest; a thread that took over the id of one that is gone comes after it.
     threads.sort_by_key(|thread| thread.thread.id);
@@ -31,7 +32,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     for mark in window.steps {
         let track = trace.tracks.iter().position(|track| track.thread == mark.thread.id && track.overlap == 0);
         let track = TrackId::new(track.unwrap_or_else(|| {
-            trace.tracks.push(Track { thread: mark.thread.id, name: mark.thread.name, overlap: 0 });
+            trace.tracks.push(Track { thread: mark.thread.id, name: mark.thread.name.clone(), overlap: 0 });
             trace.tracks.len() - 1
         }));
         let start = timeline.at(mark.start);
@@ -42,7 +43,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
         let after = trace.steps.partition_point(|step| step.start <= span.start);
         span.step = after.checked_sub(1).filter(|&step| span.start < trace.steps[step].end).map(StepId::new);
     }
-    // What comes between the last step's end and the window's is a step only if something happened in it.
+    // What comes between the last step's end and the window's is a step only if a span began in it.
     let last = trace.steps.len().wrapping_sub(1);
     if trace.steps.last().is_some_and(|step| step.cut.end)
         && trace.spans.iter().all(|span| span.step != Some(StepId::new(last)))

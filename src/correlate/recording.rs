@@ -3,6 +3,7 @@ use crate::{
     host::{Record, ThreadInfo},
     trace::{Cut, Losses},
 };
+use std::{sync::Arc, time::Instant};
 
 /// The facts of one window, as they were written down.
 #[derive(Debug)]
@@ -14,9 +15,9 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// How many chunks of records there are.
-    pub(crate) fn chunks(&self) -> usize {
-        self.threads.iter().map(|thread| thread.chunks.len()).sum()
+    /// What the records were charged with, in chunks.
+    pub(crate) fn charged(&self) -> usize {
+        self.threads.iter().map(|thread| thread.charged).sum()
     }
 }
 
@@ -26,7 +27,11 @@ pub(crate) struct ClosedWindow {
     pub(crate) index: u32,
     pub(crate) open: Anchor,
     pub(crate) close: Anchor,
+    /// When the session let it go, for who waits for late records.
+    pub(crate) closed: Instant,
     pub(crate) steps: Vec<StepMark>,
+    /// Steps past the limit.
+    pub(crate) lost_steps: u64,
     /// Opened by the last step and closed by the end of the run: not worth a trace if nothing happened in it.
     pub(crate) leftover: bool,
 }
@@ -38,7 +43,7 @@ pub(crate) struct StepMark {
     pub(crate) start: Ticks,
     pub(crate) end: Ticks,
     pub(crate) cut: Cut,
-    pub(crate) thread: ThreadInfo,
+    pub(crate) thread: Arc<ThreadInfo>,
 }
 
 /// What one thread wrote, in order.
@@ -46,4 +51,5 @@ pub(crate) struct StepMark {
 pub(crate) struct ThreadRecords {
     pub(crate) thread: ThreadInfo,
     pub(crate) chunks: Vec<Vec<Record>>,
+    pub(crate) charged: usize,
 }

@@ -56,7 +56,7 @@ impl<'a> Threads<'a> {
     }
 
     fn add_thread(&mut self, thread: ThreadRecords) {
-        let ThreadRecords { thread, chunks } = thread;
+        let ThreadRecords { thread, chunks, .. } = thread;
         let (first_span, first_event, first_track) =
             (self.trace.spans.len(), self.trace.events.len(), self.trace.tracks.len());
         let mut open: Vec<(RegistryId, SpanId)> = Vec::new();
@@ -176,21 +176,27 @@ impl<'a> Threads<'a> {
     /// Gives fields recorded later to the span's latest instance at that moment, on whichever thread.
     fn apply_updates(mut self) {
         self.updates.sort_by_key(|update| update.at);
-        for Update { at, id, fields } in self.updates {
+        self.updated.values_mut().for_each(|instances| instances.sort_by_key(|(entered, _)| *entered));
+        for Update { at, id, fields } in self.updates.into_iter().filter(|update| update.at <= self.close) {
             let Some(instances) = self.updated.get(&id) else { continue };
-            let before = instances.iter().filter(|(entered, _)| *entered <= at).max_by_key(|(entered, _)| *entered);
-            let Some(&(_, span)) = before.or(instances.first()) else { continue };
-            let old = self.trace.spans[span.index()].fields;
-            let start = self.trace.fields.len();
-            self.trace.fields.extend_from_within(old.as_range());
+            let later = instances.partition_point(|(entered, _)| *entered <= at);
+            let Some(&(_, span)) = instances.get(later.saturating_sub(1)) else { continue };
             for field in fields {
-                match self.trace.fields[start..].iter_mut().find(|old| old.index == field.index) {
-                    Some(old) => old.value = field.value,
-                    None => self.trace.fields.push(field),
+                let range = &mut self.trace.spans[span.index()].fields;
+                let known = &mut self.trace.fields[range.as_range()];
+                if let Some(old) = known.iter_mut().find(|old| old.index == field.index) {
+                    old.value = field.value;
+                    continue;
                 }
+                // A span's fields lie next to each other: with one more, they move to the end unless they are there.
+                if range.as_range().end != self.trace.fields.len() {
+                    let start = self.trace.fields.len();
+                    self.trace.fields.extend_from_within(range.as_range());
+                    range.start = u32::try_from(start).unwrap_or(u32::MAX);
+                }
+                self.trace.fields.push(field);
+                range.len += 1;
             }
-            let len = self.trace.fields.len() - start;
-            self.trace.spans[span.index()].fields = FieldRange { start: start as u32, len: len as u32 };
         }
     }
 }

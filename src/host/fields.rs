@@ -16,11 +16,12 @@ thread_local! {
 ///
 /// User code (`Debug`, `Display`) runs in here, so no lock or lane may be held around it; it may even come back here.
 pub(super) fn collect<R>(record: impl FnOnce(&mut dyn Visit), use_fields: impl FnOnce(&mut Vec<FieldData>) -> R) -> R {
-    let mut collector = Collector(SPARE.take());
+    // Not there while the thread is being torn down.
+    let mut collector = Collector(SPARE.try_with(Cell::take).unwrap_or_default());
     record(&mut collector);
     let result = use_fields(&mut collector.0);
     collector.0.clear();
-    SPARE.set(collector.0);
+    let _ = SPARE.try_with(|spare| spare.set(collector.0));
     result
 }
 

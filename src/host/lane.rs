@@ -10,10 +10,7 @@ use super::{
     record::Record,
     stack::{Open, SharedStack, Stack},
 };
-use crate::{
-    clock::{Clock, Ticks},
-    trace::FieldData,
-};
+use crate::{clock::Clock, trace::FieldData};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::{
     backtrace::Backtrace,
@@ -155,36 +152,16 @@ impl Lane {
         }
     }
 
-    pub(super) fn event(
+    /// Writes an event, or fields recorded on a span that was entered in this window.
+    pub(super) fn write_moment(
         &mut self,
         control: Control,
-        callsite: Callsite,
+        record: Record,
         fields: &mut Vec<FieldData>,
         sources: &Sources<'_, impl Resolve>,
-    ) {
-        self.write_moment(control, fields, sources, |at| Record::Event { at, callsite });
-    }
-
-    /// Writes fields recorded on a span that was entered in this window.
-    pub(super) fn update(
-        &mut self,
-        control: Control,
-        id: RegistryId,
-        fields: &mut Vec<FieldData>,
-        sources: &Sources<'_, impl Resolve>,
-    ) {
-        self.write_moment(control, fields, sources, |at| Record::Update { at, id });
-    }
-
-    fn write_moment(
-        &mut self,
-        control: Control,
-        fields: &mut Vec<FieldData>,
-        sources: &Sources<'_, impl Resolve>,
-        record: impl FnOnce(Ticks) -> Record,
     ) {
         if self.follow(control, sources) && self.has_room(1 + fields.len()) {
-            self.write(record(sources.clock.now()));
+            self.write(record);
             fields.drain(..).for_each(|field| self.write(Record::Field(field)));
         } else {
             self.count_drop();
@@ -203,7 +180,9 @@ impl Lane {
         // collector cannot see that any more, so tell it of those windows it has not come to yet.
         let missed = self.window.map_or(0, |window| window + 1).max(self.shared.first_window);
         for window in missed.max(sources.collected.load(Ordering::Relaxed))..control.window() {
-            self.join(window, sources);
+            if !self.join(window, sources) {
+                self.stack.to_vec().iter().for_each(|_| self.count_drop());
+            }
         }
         let joined = !control.is_recording() || self.join(control.window(), sources);
         if joined {
@@ -311,6 +290,11 @@ impl LaneReader {
     /// Whether the thread is gone.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.ring.is_abandoned()
+    }
+
+    /// Whether the thread is gone and left nothing to tell.
+    pub(super) fn is_done(&self) -> bool {
+        self.ring.is_abandoned() && self.ring.is_empty() && self.shared.dropped.load(Ordering::Relaxed) == 0
     }
 
     /// Spans and events dropped since the last call.

@@ -1,6 +1,8 @@
 use super::{
     Control, Host, RegistryId, Resolver, fields, known,
     lane::{Resolve, Sources},
+    record::{self, Callsite},
+    thread,
 };
 use crate::trace::FieldData;
 use std::{
@@ -57,12 +59,16 @@ impl ProfilerLayer {
         Sources { clock: &self.host.clock, live: &self.host.live, collected: &self.host.collected, callsite }
     }
 
+    fn is_step(&self, callsite: Callsite) -> bool {
+        self.step_on.as_ref().is_some_and(|step_on| step_on.name == callsite.name())
+    }
+
     // What follows is not inlined, so that a span costs nothing for it while nothing is recorded.
 
     #[inline(never)]
     fn remember(&self, attributes: &Attributes<'_>, id: RegistryId) {
         let callsite = attributes.metadata();
-        let step = self.step_on.as_ref().is_some_and(|step_on| step_on.name == callsite.name());
+        let step = self.is_step(callsite) && !thread::is_muted();
         if step || !callsite.fields().is_empty() {
             fields::collect(|visit| attributes.record(visit), |fields| self.host.live.insert(id, fields, step));
         }
@@ -74,7 +80,26 @@ impl ProfilerLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         let backtrace = (self.backtraces && control.is_recording()).then(|| Box::new(Backtrace::force_capture()));
-        self.host.with_lane_or_count(|lane| lane.enter(control, id, &self.sources(control, ctx), backtrace));
+        self.host.with_lane_or_count(control, |lane| lane.enter(control, id, &self.sources(control, ctx), backtrace));
+    }
+
+    /// Writes what happened before its fields were formatted, which is user code and may take its time.
+    fn write_moment<S>(
+        &self,
+        control: Control,
+        record: record::Record,
+        fields: &mut Vec<FieldData>,
+        ctx: &Context<'_, S>,
+    ) where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        if self.host.control() == control {
+            let sources = self.sources(control, ctx);
+            self.host.with_lane_or_count(control, |lane| lane.write_moment(control, record, fields, &sources));
+        } else {
+            // The window is over.
+            self.host.late.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     #[inline(never)]
@@ -126,9 +151,19 @@ where
         }
     }
 
-    fn on_close(&self, id: Id, _: Context<'_, S>) {
+    fn on_close(&self, id: Id, ctx: Context<'_, S>) {
+        if self.host.control().is_off() {
+            return;
+        }
         let steps = self.step_on.is_some();
-        if !self.host.control().is_off() && self.host.live.remove(id.into_u64(), steps) {
+        let ends_step = match self.host.live.remove(id.into_u64(), steps) {
+            // Where the table was too full for a step, it must be looked up.
+            None if steps && self.host.live.has_lost() => {
+                ctx.span(&id).is_some_and(|span| self.is_step(span.metadata()))
+            }
+            known => known.unwrap_or(false),
+        };
+        if ends_step {
             self.step_on.iter().for_each(|step_on| (step_on.step)());
         }
     }
@@ -139,6 +174,7 @@ where
             return;
         }
         let id = id.into_u64();
+        let at = self.host.clock.now();
         let update = |fields: &mut Vec<FieldData>| {
             let entered = self.host.live.with(id, |entry| {
                 for field in fields.iter() {
@@ -150,7 +186,7 @@ where
                 entry.entered
             });
             if control.is_recording() && entered.flatten() == Some(control.window()) {
-                self.host.with_lane_or_count(|lane| lane.update(control, id, fields, &self.sources(control, &ctx)));
+                self.write_moment(control, record::Record::Update { at, id }, fields, &ctx);
             }
         };
         fields::collect(|visit| values.record(visit), update);
@@ -161,10 +197,7 @@ where
         if !control.is_recording() {
             return;
         }
-        let write = |fields: &mut Vec<FieldData>| {
-            self.host
-                .with_lane_or_count(|lane| lane.event(control, event.metadata(), fields, &self.sources(control, &ctx)));
-        };
-        fields::collect(|visit| event.record(visit), write);
+        let record = record::Record::Event { at: self.host.clock.now(), callsite: event.metadata() };
+        fields::collect(|visit| event.record(visit), |fields| self.write_moment(control, record, fields, &ctx));
     }
 }

@@ -20,6 +20,7 @@ pub(super) struct Live {
     /// Whether there ever was one: until then, a span that closes need not be looked for.
     used: AtomicBool,
     lost: AtomicU64,
+    overflowed: AtomicBool,
 }
 
 /// Ids, 0 for a free place: the registry's start at 1.
@@ -41,7 +42,7 @@ pub(super) struct Entry {
 }
 
 impl Live {
-    /// A table for at least `capacity` spans.
+    /// A table for `capacity` spans, if they spread evenly.
     pub(super) fn new(capacity: usize) -> Self {
         let buckets = capacity.div_ceil(Bucket::PLACES).next_power_of_two();
         Self {
@@ -49,14 +50,16 @@ impl Live {
             entries: std::iter::repeat_with(Mutex::default).take(buckets * Bucket::PLACES).collect(),
             used: AtomicBool::new(false),
             lost: AtomicU64::new(0),
+            overflowed: AtomicBool::new(false),
         }
     }
 
     /// The bucket of `id`. Ids of one thread differ in their low bits, those of different threads in higher ones.
     #[inline]
     fn bucket(&self, id: RegistryId) -> (usize, &Bucket) {
-        let hash = id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let bucket = hash as usize & (self.buckets.len() - 1);
+        // The highest bits of the product depend on all bits of the id.
+        let hash = id.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let bucket = (hash.rotate_left(self.buckets.len().trailing_zeros()) as usize) & (self.buckets.len() - 1);
         (bucket, &self.buckets[bucket])
     }
 
@@ -90,6 +93,7 @@ impl Live {
             }
         }
         self.lost.fetch_add(1, Ordering::Relaxed);
+        self.overflowed.store(true, Ordering::Relaxed);
     }
 
     /// Hands over the fields of a span that is being entered in `window`; none if it is not remembered.
@@ -110,20 +114,25 @@ impl Live {
         self.find(id).map(|(_, entry)| f(&mut lock(entry)))
     }
 
-    /// Forgets a span that has closed. If `steps`, says whether that ends a step.
+    /// Forgets a span that has closed, if it was remembered. If `steps`, says whether that ends a step.
     ///
     /// Its fields stay until the place is taken again: nobody asks for a span that has closed, and a lock costs more than all
     /// the rest.
     #[inline]
-    pub(super) fn remove(&self, id: RegistryId, steps: bool) -> bool {
-        self.used.load(Ordering::Relaxed) && self.remove_used(id, steps)
+    pub(super) fn remove(&self, id: RegistryId, steps: bool) -> Option<bool> {
+        if self.used.load(Ordering::Relaxed) { self.remove_used(id, steps) } else { None }
     }
 
-    fn remove_used(&self, id: RegistryId, steps: bool) -> bool {
-        let Some((place, entry)) = self.find(id) else { return false };
+    fn remove_used(&self, id: RegistryId, steps: bool) -> Option<bool> {
+        let (place, entry) = self.find(id)?;
         let step = steps && lock(entry).step;
         place.store(0, Ordering::Release);
-        step
+        Some(step)
+    }
+
+    /// Whether there ever was a span that did not fit.
+    pub(super) fn has_lost(&self) -> bool {
+        self.overflowed.load(Ordering::Relaxed)
     }
 
     /// Fields lost since the last call.
@@ -156,7 +165,7 @@ mod tests {
         insert(&live, 7, 1, true);
         insert(&live, 8, 2, false);
         assert_eq!((value(&live, 7), value(&live, 8)), (Some(1), Some(2)));
-        assert!(live.remove(7, true) && !live.remove(8, true));
+        assert_eq!((live.remove(7, true), live.remove(8, true), live.remove(9, true)), (Some(true), Some(false), None));
         assert_eq!((value(&live, 7), value(&live, 8)), (None, None));
         insert(&live, 7, 3, false);
         assert_eq!(value(&live, 7), Some(3));

@@ -19,11 +19,11 @@ pub(crate) use self::{
     lane::LaneReader,
     layer::StepOn,
     record::{Callsite, Record, RegistryId},
-    thread::{ThreadInfo, mute_this_thread},
+    thread::{ThreadInfo, mute_this_thread, this_thread},
 };
 
 use self::{lane::Lane, live::Live};
-use crate::clock::Clock;
+use crate::{clock::Clock, trace::Losses};
 use std::{
     cell::RefCell,
     sync::{
@@ -50,6 +50,7 @@ pub(crate) struct Host {
     /// so that thread sees its own knowledge go stale; another registry may do otherwise.
     remembers: AtomicBool,
     unreachable: AtomicU64,
+    late: AtomicU64,
 }
 
 /// Finds the callsite of a span that is open on another thread.
@@ -78,6 +79,7 @@ impl Host {
             resolver: OnceLock::new(),
             remembers: AtomicBool::new(false),
             unreachable: AtomicU64::new(0),
+            late: AtomicU64::new(0),
         }
     }
 
@@ -109,9 +111,14 @@ impl Host {
         self.new_lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Spans and events that found no lane, and spans whose fields found no place, since the last call.
-    pub(crate) fn take_lost(&self) -> (u64, u64) {
-        (self.unreachable.swap(0, Ordering::Relaxed), self.live.take_lost())
+    /// What was lost outside of lanes since the last call.
+    pub(crate) fn take_losses(&self) -> Losses {
+        Losses {
+            fields: self.live.take_lost(),
+            late: self.late.swap(0, Ordering::Relaxed),
+            unreachable: self.unreachable.swap(0, Ordering::Relaxed),
+            ..Losses::default()
+        }
     }
 
     /// What is open on a thread that did nothing during a whole window, as records.
@@ -152,8 +159,8 @@ impl Host {
 
     /// As [`with_lane`](Self::with_lane), for what is a loss if the lane cannot be had.
     #[inline]
-    fn with_lane_or_count(&self, f: impl FnOnce(&mut Lane)) {
-        if !self.with_lane(f) {
+    fn with_lane_or_count(&self, control: Control, f: impl FnOnce(&mut Lane)) {
+        if !self.with_lane(f) && control.is_recording() {
             self.unreachable.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -162,7 +169,13 @@ impl Host {
     fn open_lane(&self, lanes: &mut Vec<Lane>) -> usize {
         lanes.retain(|lane| !lane.is_abandoned());
         let (lane, reader) = Lane::new(self.id, self.control(), ThreadInfo::of_this_thread(), self.lane_capacity);
-        self.lock_new_lanes().push(reader);
+        let mut new_lanes = self.lock_new_lanes();
+        // While nothing is recorded the collector does not come by, and threads may come and go.
+        if new_lanes.len() >= 32 && new_lanes.len().is_power_of_two() {
+            new_lanes.retain(|reader| !reader.is_done());
+        }
+        new_lanes.push(reader);
+        drop(new_lanes);
         lanes.push(lane);
         lanes.len() - 1
     }

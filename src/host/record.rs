@@ -33,4 +33,14 @@ const _: () = assert!(size_of::<Record>() == Record::SIZE);
 impl Record {
     /// Two to a cache line.
     pub(crate) const SIZE: usize = 32;
+
+    /// About what the record owns beside itself.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        const BACKTRACE: usize = 4096;
+        match self {
+            Self::Field(field) => field.value.as_str().map_or(0, str::len),
+            Self::Backtrace(_) => BACKTRACE,
+            _ => 0,
+        }
+    }
 }

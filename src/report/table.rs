@@ -2,7 +2,7 @@
 
 use super::{Average, units};
 use std::fmt::{self, Write};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 struct Column {
     title: &'static str,
@@ -38,9 +38,11 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, rows: &[Average], left_out: usiz
 }
 
 fn columns(rows: &[Average]) -> Vec<Column> {
+    // No name, shape or stack may break a line.
+    let clean = |cell: String| cell.replace(|c: char| c.is_control(), " ");
     let number = |title, cell: &dyn Fn(&Average) -> String| Column {
         title,
-        cells: rows.iter().map(cell).collect(),
+        cells: rows.iter().map(cell).map(clean).collect(),
         text: false,
     };
     let text = |title, cell: &dyn Fn(&Average) -> String| Column { text: true, ..number(title, cell) };
@@ -71,11 +73,10 @@ fn columns(rows: &[Average]) -> Vec<Column> {
 /// The name, with the target before it where another row has the same name.
 fn label(row: &Average, rows: &[Average]) -> String {
     let same = |other: &&Average| other.name == row.name && other.target != row.target;
-    let name = match rows.iter().find(same) {
+    match rows.iter().find(same) {
         Some(_) => format!("{}::{}", row.target, row.name),
         None => row.name.clone(),
-    };
-    name.replace(|c: char| c.is_control(), " ")
+    }
 }
 
 /// How wide each column is: as wide as it wants, but for text that must give way.
@@ -106,7 +107,7 @@ fn write_row<'a>(
     let mut line = String::new();
     for (place, (column, &width)) in columns.iter().zip(widths).enumerate() {
         let cell = shorten(cell(column), width);
-        let padding = " ".repeat(width - cell.width());
+        let padding = " ".repeat(width.saturating_sub(cell.width()));
         let (before, after) = if column.text { ("", padding.as_str()) } else { (padding.as_str(), "") };
         write!(line, "{}{before}{cell}{after}", if place == 0 { "" } else { "  " })?;
     }
@@ -118,18 +119,15 @@ fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    let room = width.saturating_sub(1);
-    let mut head = String::new();
-    let mut used = 0;
-    let fits = |used: &mut usize, c: char, room: usize| {
-        let width = c.width().unwrap_or(0);
-        *used += width;
-        *used <= room
+    // A text can be wider than its characters one by one, so it is the text that is measured.
+    let characters: Vec<_> = text.chars().collect();
+    let middle = |cut: usize| {
+        let kept = characters.len() - cut;
+        let (head, tail) = (&characters[..kept / 2], &characters[characters.len() - (kept - kept / 2)..]);
+        head.iter().chain(&['…']).chain(tail).collect::<String>()
     };
-    head.extend(text.chars().take_while(|&c| fits(&mut used, c, room / 2)));
-    let (mut tail, mut used) = (Vec::new(), 0);
-    tail.extend(text.chars().rev().take_while(|&c| fits(&mut used, c, room - head.width())));
-    format!("{head}…{}", tail.into_iter().rev().collect::<String>())
+    let least = characters.len().saturating_sub(width);
+    (least..=characters.len()).map(middle).find(|text| text.width() <= width).unwrap_or_default()
 }
 
 /// The width of the terminal that standard output is, or 120.
@@ -234,6 +232,7 @@ model::layers::0::mlp        12.50%  300.000µs       25.00%  600.000µs      10
         assert_eq!(shorten("model::layers::attention", 11), "model…ntion");
         for width in 1..12 {
             assert!(shorten("模型::注意力::层", width).width() <= width);
+            assert!(shorten("gears ⚙️⚙️⚙️ \u{7} and more", width).width() <= width);
         }
     }
 }

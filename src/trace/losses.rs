@@ -11,11 +11,11 @@ pub struct Losses {
     /// Spans and events that found their thread's lane full: raise
     /// [`lane_capacity`](crate::ProfilerBuilder::lane_capacity).
     pub lane_full: u64,
-    /// Spans and events past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
+    /// Spans, events and steps past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
     /// steps.
     pub over_memory: u64,
-    /// Spans whose fields were not kept, because too many spans with fields were alive at once
-    /// ([`ProfilerBuilder::LIVE_SPANS`](crate::ProfilerBuilder::LIVE_SPANS)); the spans themselves are there.
+    /// Spans whose fields were not kept, because too many spans with fields were alive at once; the spans themselves are
+    /// there. Raise [`live_spans`](crate::ProfilerBuilder::live_spans).
     pub fields: u64,
     /// Spans and events that a thread wrote down only after their window had been collected, two milliseconds after its end.
     pub late: u64,
@@ -26,7 +26,7 @@ pub struct Losses {
 impl Losses {
     /// All losses together.
     pub fn total(&self) -> u64 {
-        self.causes().iter().map(|&(_, count)| count).sum()
+        self.causes().map(|(_, count)| count).sum()
     }
 
     /// Whether nothing was lost.
@@ -35,7 +35,7 @@ impl Losses {
     }
 
     /// Every cause, by name, with its count.
-    pub fn causes(&self) -> [(&'static str, u64); 5] {
+    pub fn causes(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("lane_full", self.lane_full),
             ("over_memory", self.over_memory),
@@ -43,6 +43,7 @@ impl Losses {
             ("late", self.late),
             ("unreachable", self.unreachable),
         ]
+        .into_iter()
     }
 }
 
@@ -63,8 +64,7 @@ impl fmt::Display for Losses {
             return f.write_str("nothing lost");
         }
         write!(f, "lost {}:", self.total())?;
-        let causes = self.causes();
-        for (i, (cause, count)) in causes.iter().filter(|(_, count)| *count > 0).enumerate() {
+        for (i, (cause, count)) in self.causes().filter(|(_, count)| *count > 0).enumerate() {
             write!(f, "{} {count} {cause}", if i == 0 { "" } else { "," })?;
         }
         Ok(())

@@ -21,7 +21,7 @@ pub struct Metadata {
 impl Metadata {
     /// The environment variables in which launchers say a process's rank, in the order they are asked, each with the one
     /// for the world size: torchrun and most others, Open MPI, MPICH, Slurm.
-    pub const RANK_VARIABLES: [(&str, &str); 4] = [
+    pub const RANK_VARIABLES: &'static [(&'static str, &'static str)] = &[
         ("RANK", "WORLD_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
         ("PMI_RANK", "PMI_SIZE"),

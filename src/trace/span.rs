@@ -33,6 +33,7 @@ impl CallsiteId {
 
 /// Which ends of a span or step lie outside the window, so that its true extent is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cut {
     /// It was already going on when the window opened.
     pub start: bool,

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 const BASE: u64 = 24 * 3600 * 1_000_000_000;
 
 /// Keys that a user's metadata may not take.
-const RESERVED: [&str; 14] = [
+const RESERVED: [&str; 13] = [
     "schemaVersion",
     "deviceProperties",
     "distributedInfo",
@@ -24,7 +24,6 @@ const RESERVED: [&str; 14] = [
     "baseTimeNanoseconds",
     "traceEvents",
     "traceName",
-    "record_shapes",
 ];
 
 pub(super) fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
@@ -68,7 +67,7 @@ impl<W: Write> Kineto<'_, W> {
         json.raw(",\n\"kernspan_version\":").string(env!("CARGO_PKG_VERSION"));
         json.raw(",\n\"kernspan_window\":").number(self.trace.window());
         json.raw(",\n\"kernspan_losses\":{");
-        for (place, (cause, count)) in self.trace.losses().causes().into_iter().enumerate() {
+        for (place, (cause, count)) in self.trace.losses().causes().enumerate() {
             json.raw(if place == 0 { "" } else { "," }).string(cause).raw(":").number(count);
         }
         json.raw("},\n");
