@@ -523,36 +523,6 @@ fn profilers_do_not_disturb_each_other() {
 }
 
 #[test]
-fn spans_and_events_in_the_destructors_of_thread_locals_do_no_harm() {
-    struct Logging;
-    impl Drop for Logging {
-        fn drop(&mut self) {
-            info_span!("closing", handle = 7).in_scope(|| info!(status = "closed", "in a destructor"));
-        }
-    }
-    thread_local!(static HANDLE: Logging = const { Logging });
-    let (traces, report) = profiled(
-        |builder| builder,
-        |_| {
-            let dispatch = tracing::dispatcher::get_default(Clone::clone);
-            let work = move || {
-                // Made before anything of ours, so that it is destroyed after.
-                HANDLE.with(|_| ());
-                let guard = tracing::dispatcher::set_default(&dispatch);
-                info_span!("work", turn = 1).in_scope(|| ());
-                // The thread keeps this subscriber to its end.
-                std::mem::forget(guard);
-            };
-            std::thread::spawn(work).join().unwrap();
-        },
-    );
-    assert!(names(&traces[0]).contains(&"work".to_owned()));
-    // Whether a destructor finds a lane is the system's affair; if not, it is counted.
-    let kept = traces[0].spans().len() as u64 + traces[0].events().len() as u64;
-    assert!(kept + report.losses().unreachable >= 1, "{report}");
-}
-
-#[test]
 fn nothing_falls_between_windows_that_follow_each_other() {
     const SPANS: u64 = 20_000;
     let (traces, report) = profiled(
