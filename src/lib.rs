@@ -1,7 +1,7 @@
 //! kernspan shows where a Rust training loop spends its time.
 //!
 //! Add its layer to a `tracing` subscriber, put `#[instrument]` on what matters, and call [`step`](Profiler::step) once a
-//! turn. A [`Schedule`] like PyTorch's says which steps are recorded; while it waits, the loop runs at full speed. Each
+//! turn. A [`Schedule`] like PyTorch's says which steps are recorded; while it waits, a span costs nanoseconds. Each
 //! recorded window becomes a [`Trace`], which [`Exporter`]s take to Perfetto, to flame graphs or to your own code, and the end
 //! is a table of where the time went.
 //!

@@ -54,11 +54,14 @@ impl Live {
         }
     }
 
-    /// The bucket of `id`. Ids of one thread differ in their low bits, those of different threads in higher ones.
+    /// The bucket of `id`.
     #[inline]
     fn bucket(&self, id: RegistryId) -> (usize, &Bucket) {
-        // The highest bits of the product depend on all bits of the id.
-        let hash = id.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        // The registry counts in the upper bits how often it has used a slot. Without them a slot keeps its bucket, which then
+        // is in the cache.
+        const SLOT: u64 = (1 << 51) - 1;
+        // The highest bits of the product depend on all bits of the slot.
+        let hash = (id & SLOT).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let bucket = (hash.rotate_left(self.buckets.len().trailing_zeros()) as usize) & (self.buckets.len() - 1);
         (bucket, &self.buckets[bucket])
     }
