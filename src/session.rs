@@ -173,12 +173,19 @@ impl State {
 
     /// The moment at which a window closes, or opens, or one follows another.
     ///
-    /// The threads are told first, and straight away which window is next, so that nothing falls between two windows; what
-    /// they write before the moment itself counts as of that moment.
+    /// While the moment is being read, threads still write for the window that closes or already for the one that opens, so that
+    /// nothing falls between two windows: what comes too late for a window is cut off, and what comes too early for one counts
+    /// as of its opening.
     fn edge(&self, host: &Host, opens: bool) -> Anchor {
         let next = self.windows;
-        host.set_control(if opens { Control::recording(next) } else { Control::waiting(next) });
-        host.clock().anchor()
+        if opens {
+            host.set_control(Control::recording(next));
+        }
+        let edge = host.clock().anchor();
+        if !opens {
+            host.set_control(Control::waiting(next));
+        }
+        edge
     }
 
     fn open(&mut self, edge: Anchor, manual: bool) {

@@ -174,7 +174,7 @@ where
             return;
         }
         let id = id.into_u64();
-        let at = self.host.clock.now();
+        let at = control.is_recording().then(|| self.host.clock.now());
         let update = |fields: &mut Vec<FieldData>| {
             let entered = self.host.live.with(id, |entry| {
                 for field in fields.iter() {
@@ -185,7 +185,9 @@ where
                 }
                 entry.entered
             });
-            if control.is_recording() && entered.flatten() == Some(control.window()) {
+            if let Some(at) = at
+                && entered.flatten() == Some(control.window())
+            {
                 self.write_moment(control, record::Record::Update { at, id }, fields, &ctx);
             }
         };
