@@ -142,7 +142,7 @@ impl Collector {
     fn hand_on(&mut self, window: ClosedWindow) {
         for intake in &mut self.intakes {
             // A thread that did nothing in this window, nor since, may be inside spans all the same. If it goes on just now it
-            // tells of them itself, first thing: so look, then see whether it has spoken.
+            // first tells of them itself: so look, then see whether it has told.
             let silent = |intake: &Intake| intake.window.is_none_or(|joined| joined < window.index);
             let looks = intake.lane.was_in(window.index) && silent(intake);
             let open = if looks { self.host.open_on(&intake.lane) } else { Vec::new() };
@@ -181,6 +181,9 @@ struct Intake {
     lane: LaneReader,
     /// The window the thread writes for.
     window: Option<u32>,
+    /// What was open in windows that the thread is joining. Not to be used before it has told all: until then the thread has not
+    /// gone on, and what can be seen of it is right.
+    telling: Vec<(u32, Vec<Record>)>,
     chunks: Vec<Vec<Record>>,
     /// What the texts and backtraces of the window's records take beside the chunks.
     owned_bytes: usize,
@@ -192,26 +195,49 @@ struct Intake {
 
 impl Intake {
     fn new(lane: LaneReader) -> Self {
-        Self { lane, window: None, chunks: Vec::new(), owned_bytes: 0, skipped: Vec::new(), skipping: false }
+        Self {
+            lane,
+            window: None,
+            telling: Vec::new(),
+            chunks: Vec::new(),
+            owned_bytes: 0,
+            skipped: Vec::new(),
+            skipping: false,
+        }
     }
 
     /// Reads all there is. `next` is the first window that has not been handed on.
     fn drain(&mut self, next: u32, budget: &Budget, gathered: &mut Vec<(u32, ThreadRecords)>, losses: &mut Losses) {
         while let Some(record) = self.lane.read() {
             match record {
-                Record::Join { window } => {
-                    gathered.extend(self.take());
-                    self.window = Some(window);
-                    self.skipped.clear();
+                Record::Join { window } => self.telling.push((window, Vec::new())),
+                Record::Told => {
+                    for (window, open) in std::mem::take(&mut self.telling) {
+                        gathered.extend(self.take());
+                        self.window = Some(window);
+                        self.skipped.clear();
+                        // What was open through a window that has been handed on is known already.
+                        let known = window < next;
+                        open.into_iter().filter(|_| !known).for_each(|record| self.add(record, budget, losses));
+                    }
                 }
-                // Too late: a span or event is lost. What was open through a window that this thread missed is known already.
-                _ if self.window.is_none_or(|window| window < next) => {
-                    let is_loss = matches!(record, Record::Enter { .. } | Record::Event { .. } | Record::Update { .. });
-                    losses.late += u64::from(is_loss);
-                }
-                _ if self.keeps(&record, budget, losses) => self.push(record, budget),
-                _ => {}
+                _ => match self.telling.last_mut() {
+                    Some((_, open)) => open.push(record),
+                    None if self.window.is_some_and(|window| window >= next) => self.add(record, budget, losses),
+                    // Too late: a span or event is lost.
+                    None => {
+                        let is_loss =
+                            matches!(record, Record::Enter { .. } | Record::Event { .. } | Record::Update { .. });
+                        losses.late += u64::from(is_loss);
+                    }
+                },
             }
+        }
+    }
+
+    fn add(&mut self, record: Record, budget: &Budget, losses: &mut Losses) {
+        if self.keeps(&record, budget, losses) {
+            self.push(record, budget);
         }
     }
 

@@ -297,7 +297,7 @@ fn what_happens_after_a_window_is_not_in_it() {
             });
         },
     );
-    assert!(report.losses().is_empty(), "{}", report.losses());
+    assert_eq!(report.losses().total(), report.losses().late);
     assert_eq!(traces.len(), 100);
     let (truth, mut seen) = (truth.into_inner().unwrap(), 0);
     for (window, trace) in (0..).zip(&traces) {
@@ -542,7 +542,6 @@ fn nothing_falls_between_windows_that_follow_each_other() {
             });
         },
     );
-    assert!(report.losses().is_empty(), "{}", report.losses());
     assert!(traces.len() > 10, "{} windows", traces.len());
     let mut seen = std::collections::BTreeSet::new();
     for span in traces.iter().flat_map(|trace| trace.spans()) {
@@ -550,7 +549,9 @@ fn nothing_falls_between_windows_that_follow_each_other() {
         let is_new = seen.insert(span.field("turn").and_then(Value::as_u64).unwrap());
         assert!(is_new || span.cut().start);
     }
-    assert_eq!(seen.len() as u64, SPANS);
+    // A thread may be suspended for longer than the collector waits; then that is counted.
+    assert_eq!(seen.len() as u64 + report.losses().late, SPANS);
+    assert_eq!(report.losses().total(), report.losses().late);
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl<'a> Threads<'a> {
         let mut owner = Owner::Nobody;
         for record in chunks.into_iter().flatten() {
             match record {
-                Record::Join { .. } => {}
+                Record::Join { .. } | Record::Told => {}
                 Record::Open { id, callsite } => {
                     owner = self.enter(&mut open, id, callsite, None);
                 }

@@ -59,7 +59,16 @@ pub(super) struct Sources<'a, F> {
     pub(super) live: &'a Live,
     /// How many windows the collector has handed on.
     pub(super) collected: &'a AtomicU32,
+    pub(super) control: &'a AtomicU64,
     pub(super) callsite: F,
+}
+
+impl<F> Sources<'_, F> {
+    /// The control word as it is now.
+    #[inline]
+    fn control(&self) -> Control {
+        Control::from_u64(self.control.load(Ordering::Relaxed))
+    }
 }
 
 /// Finds the callsite of a span that is alive.
@@ -123,19 +132,28 @@ impl Lane {
     #[inline]
     pub(super) fn enter(
         &mut self,
-        control: Control,
+        mut control: Control,
         id: RegistryId,
         sources: &Sources<'_, impl Resolve>,
-        backtrace: Option<Box<Backtrace>>,
+        mut backtrace: Option<Box<Backtrace>>,
     ) {
-        let follows = self.follow(control, sources);
-        let recorded = control.is_recording()
-            && follows
-            && self.write_enter(id, sources, backtrace, |callsite| {
-                // The clock is read only once there is room: it is what costs most.
-                let at = sources.clock.now();
-                Record::Enter { at, id, callsite }
-            });
+        let recorded = loop {
+            let follows = self.follow(control, sources);
+            if !control.is_recording() {
+                break false;
+            }
+            // The clock is read only once there is room: it is what costs most. If the next window has begun meanwhile, the
+            // span belongs there.
+            let written = follows
+                && self.write_enter(id, sources, &mut backtrace, |callsite| {
+                    let at = sources.clock.now();
+                    (sources.control() == control).then_some(Record::Enter { at, id, callsite })
+                });
+            if written || sources.control() == control {
+                break written;
+            }
+            control = sources.control();
+        };
         if control.is_recording() && !recorded {
             self.count_drop();
         }
@@ -179,12 +197,20 @@ impl Lane {
         // Through a window in which this thread did nothing, all was open that is open now. Once the thread goes on the
         // collector cannot see that any more, so tell it of those windows it has not come to yet.
         let missed = self.window.map_or(0, |window| window + 1).max(self.shared.first_window);
+        let mut told = false;
         for window in missed.max(sources.collected.load(Ordering::Relaxed))..control.window() {
-            if !self.join(window, sources) {
+            let joined = self.join(window, sources);
+            told |= joined;
+            if !joined {
                 self.stack.to_vec().iter().for_each(|_| self.count_drop());
             }
         }
         let joined = !control.is_recording() || self.join(control.window(), sources);
+        told |= joined && control.is_recording();
+        if told {
+            self.write(Record::Told);
+            self.owed -= 1;
+        }
         if joined {
             self.seen = control;
         }
@@ -193,16 +219,17 @@ impl Lane {
 
     /// The first thing a thread writes in a window: what was open on it already.
     fn join(&mut self, window: u32, sources: &Sources<'_, impl Resolve>) -> bool {
-        self.owed = 0;
-        if !self.has_room(1) {
+        if !self.ring_has_room(2) {
             return false;
         }
         self.write(Record::Join { window });
         self.window = Some(window);
+        // `Told` is owed, too.
+        self.owed = 1;
         let mut open = self.stack.to_vec();
         for Open { id, recorded } in &mut open {
             let id = *id;
-            *recorded = self.write_enter(id, sources, None, |callsite| Record::Open { id, callsite });
+            *recorded = self.write_enter(id, sources, &mut None, |callsite| Some(Record::Open { id, callsite }));
             if !*recorded {
                 self.count_drop();
             }
@@ -211,25 +238,25 @@ impl Lane {
         true
     }
 
-    /// Writes that a span is open from here on, with its fields, if it fits together with its exit.
+    /// Writes that a span is open from here on, with its fields, if it fits together with its exit and there still is something
+    /// to write.
     #[inline]
     fn write_enter(
         &mut self,
         id: RegistryId,
         sources: &Sources<'_, impl Resolve>,
-        backtrace: Option<Box<Backtrace>>,
-        record: impl FnOnce(Callsite) -> Record,
+        backtrace: &mut Option<Box<Backtrace>>,
+        record: impl FnOnce(Callsite) -> Option<Record>,
     ) -> bool {
         let Some(callsite) = (sources.callsite)(id) else { return false };
         let window = self.window;
         let extra = usize::from(backtrace.is_some());
         let write = |fields: &[FieldData]| {
             let room = self.has_room(2 + fields.len() + extra);
-            if room {
-                self.write(record(callsite));
-                fields.iter().for_each(|field| self.write(Record::Field(field.clone())));
-            }
-            room
+            let Some(record) = room.then(|| record(callsite)).flatten() else { return false };
+            self.write(record);
+            fields.iter().for_each(|field| self.write(Record::Field(field.clone())));
+            true
         };
         let written = match callsite.fields().is_empty() {
             true => write(&[]),
@@ -239,20 +266,24 @@ impl Lane {
             return false;
         }
         self.owed += 1;
-        if let Some(backtrace) = backtrace {
+        if let Some(backtrace) = backtrace.take() {
             self.write(Record::Backtrace(backtrace));
         }
         true
     }
 
-    /// Whether `records` fit beside the exits that are owed.
+    /// Whether `records` fit beside what is owed.
     #[inline]
     fn has_room(&mut self, records: usize) -> bool {
-        let needed = self.owed + records;
-        if self.room < needed {
+        self.ring_has_room(self.owed + records)
+    }
+
+    #[inline]
+    fn ring_has_room(&mut self, records: usize) -> bool {
+        if self.room < records {
             self.room = self.ring.slots();
         }
-        self.room >= needed
+        self.room >= records
     }
 
     #[inline]

@@ -56,7 +56,8 @@ impl ProfilerLayer {
         let callsite = move |id| {
             known::recall(self.host.id, control, id).or_else(|| ctx.span(&Id::from_u64(id)).map(|span| span.metadata()))
         };
-        Sources { clock: &self.host.clock, live: &self.host.live, collected: &self.host.collected, callsite }
+        let Host { clock, live, collected, control, .. } = &*self.host;
+        Sources { clock, live, collected, control, callsite }
     }
 
     fn is_step(&self, callsite: Callsite) -> bool {

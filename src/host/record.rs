@@ -14,6 +14,8 @@ pub(crate) enum Record {
     Join { window: u32 },
     /// A span that was open already when the thread joined.
     Open { id: RegistryId, callsite: Callsite },
+    /// The thread has told what was open, in every window it joined since it last said so, and goes on.
+    Told,
     /// A span is entered.
     Enter { at: Ticks, id: RegistryId, callsite: Callsite },
     /// A span is exited.

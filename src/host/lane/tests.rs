@@ -6,20 +6,33 @@ use crate::{
 };
 use std::sync::{
     OnceLock,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 /// A lane with what it needs from outside, where the id of a span with a field is even.
 struct Bench {
     lane: Lane,
+    world: World,
+}
+
+struct World {
     clock: Clock,
     live: Live,
     collected: AtomicU32,
+    control: AtomicU64,
 }
 
 fn bench(capacity: usize) -> (Bench, LaneReader) {
     let (lane, reader) = Lane::new(1, Control::waiting(0), ThreadInfo::of_this_thread(), capacity);
-    (Bench { lane, clock: Clock::mock(), live: Live::new(64), collected: AtomicU32::new(0) }, reader)
+    let (collected, control) = (AtomicU32::new(0), AtomicU64::new(0));
+    (Bench { lane, world: World { clock: Clock::mock(), live: Live::new(64), collected, control } }, reader)
+}
+
+impl World {
+    fn sources(&self) -> Sources<'_, fn(RegistryId) -> Option<Callsite>> {
+        let Self { clock, live, collected, control } = self;
+        Sources { clock, live, collected, control, callsite }
+    }
 }
 
 fn callsite(id: RegistryId) -> Option<Callsite> {
@@ -39,29 +52,25 @@ const WAITING: Control = Control::from_u64(1);
 impl Bench {
     fn make(&self, id: RegistryId) {
         let field = FieldData { index: 0, value: Value::Str(id.to_string().into()) };
-        self.live.insert(id, &mut vec![field], false);
+        self.world.live.insert(id, &mut vec![field], false);
     }
 
     fn enter(&mut self, control: Control, id: RegistryId) {
-        if !control.is_recording() && self.lane.enter_unrecorded(control, id) {
-            return;
+        self.world.control.store(control.as_u64(), Ordering::Relaxed);
+        if control.is_recording() || !self.lane.enter_unrecorded(control, id) {
+            self.lane.enter(control, id, &self.world.sources(), None);
         }
-        let sources = Sources { clock: &self.clock, live: &self.live, collected: &self.collected, callsite };
-        self.lane.enter(control, id, &sources, None);
     }
 
     fn exit(&mut self, control: Control, id: RegistryId) {
-        self.lane.exit(
-            control,
-            id,
-            &Sources { clock: &self.clock, live: &self.live, collected: &self.collected, callsite },
-        );
+        self.lane.exit(control, id, &self.world.sources());
     }
 }
 
 fn read_all(reader: &mut LaneReader) -> String {
     let text = |record| match record {
         Record::Join { window } => format!("join {window}"),
+        Record::Told => "told".to_owned(),
         Record::Open { id, .. } => format!("open {id}"),
         Record::Enter { id, .. } => format!("enter {id}"),
         Record::Exit { id, .. } => format!("exit {id}"),
@@ -79,10 +88,10 @@ fn a_thread_that_joins_tells_what_was_open() {
     bench.enter(WAITING, 2);
     bench.exit(FIRST, 2);
     bench.enter(FIRST, 3);
-    assert_eq!(read_all(&mut reader), "join 0 open 1 open 2 =2 exit 2 enter 3");
+    assert_eq!(read_all(&mut reader), "join 0 open 1 open 2 =2 told exit 2 enter 3");
     bench.exit(Control::waiting(1), 3);
     bench.enter(Control::recording(1), 5);
-    assert_eq!(read_all(&mut reader), "join 1 open 1 enter 5");
+    assert_eq!(read_all(&mut reader), "join 1 open 1 told enter 5");
 }
 
 #[test]
@@ -91,12 +100,22 @@ fn a_thread_that_missed_a_window_tells_what_was_open_through_it() {
     bench.enter(WAITING, 1);
     // Window 0 has come and gone.
     bench.enter(Control::waiting(1), 3);
-    assert_eq!(read_all(&mut reader), "join 0 open 1");
+    assert_eq!(read_all(&mut reader), "join 0 open 1 told");
     // So have windows 1 to 4, the collector has come to the first two of them, and window 5 is open.
-    bench.collected.store(3, Ordering::Relaxed);
+    bench.world.collected.store(3, Ordering::Relaxed);
     bench.exit(Control::recording(5), 3);
     let open = "open 1 open 3";
-    assert_eq!(read_all(&mut reader), format!("join 3 {open} join 4 {open} join 5 {open} exit 3"));
+    assert_eq!(read_all(&mut reader), format!("join 3 {open} join 4 {open} join 5 {open} told exit 3"));
+}
+
+#[test]
+fn a_span_entered_while_the_next_window_begins_belongs_there() {
+    let (mut bench, mut reader) = bench(64);
+    bench.enter(FIRST, 1);
+    // The thread still thinks it is in the first window.
+    bench.world.control.store(Control::recording(1).as_u64(), Ordering::Relaxed);
+    bench.lane.enter(FIRST, 3, &bench.world.sources(), None);
+    assert_eq!(read_all(&mut reader), "join 0 told enter 1 join 1 open 1 told enter 3");
 }
 
 #[test]
@@ -105,7 +124,7 @@ fn what_does_not_fit_is_dropped_whole() {
     // The join, then an enter with room for its exit each.
     (1..=10).map(|id| 2 * id + 1).for_each(|id| bench.enter(FIRST, id));
     (1..=10).rev().map(|id| 2 * id + 1).for_each(|id| bench.exit(FIRST, id));
-    assert_eq!(read_all(&mut reader), "join 0 enter 3 enter 5 enter 7 exit 7 exit 5 exit 3");
+    assert_eq!(read_all(&mut reader), "join 0 told enter 3 enter 5 enter 7 exit 7 exit 5 exit 3");
     assert_eq!(reader.take_dropped(), 7);
 }
 
@@ -120,7 +139,7 @@ fn a_reader_on_another_thread_sees_whole_spans() {
             bench.enter(FIRST, 2 * turn + 1);
             bench.exit(FIRST, 2 * turn + 1);
             bench.exit(FIRST, 2 * turn);
-            bench.live.remove(2 * turn, false);
+            bench.world.live.remove(2 * turn, false);
         }
     });
     let (mut open, mut seen, mut field_of) = (Vec::new(), 0, None);
@@ -137,7 +156,7 @@ fn a_reader_on_another_thread_sees_whole_spans() {
                 Record::Field(field) => {
                     assert_eq!(field.value.as_str(), field_of.map(|id| id.to_string()).as_deref());
                 }
-                record => assert!(matches!(record, Record::Join { window: 0 })),
+                record => assert!(matches!(record, Record::Join { window: 0 } | Record::Told)),
             }
         }
         if finished {
@@ -156,6 +175,6 @@ fn the_collector_can_look_at_what_is_open() {
     bench.make(2);
     bench.enter(WAITING, 2);
     bench.enter(WAITING, 3);
-    let open = reader.open_spans(callsite, &bench.live);
+    let open = reader.open_spans(callsite, &bench.world.live);
     assert!(matches!(&open[..], [Record::Open { id: 2, .. }, Record::Field(_), Record::Open { id: 3, .. }]));
 }
