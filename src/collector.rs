@@ -191,6 +191,8 @@ struct Intake {
     skipped: Vec<RegistryId>,
     /// Whether the last record that was not a field was left out, and so are its fields.
     skipping: bool,
+    /// Whether the last record came too late and has been counted, with the fields that follow.
+    late_owner: bool,
 }
 
 impl Intake {
@@ -203,6 +205,7 @@ impl Intake {
             owned_bytes: 0,
             skipped: Vec::new(),
             skipping: false,
+            late_owner: false,
         }
     }
 
@@ -224,18 +227,24 @@ impl Intake {
                 _ => match self.telling.last_mut() {
                     Some((_, open)) => open.push(record),
                     None if self.window.is_some_and(|window| window >= next) => self.add(record, budget, losses),
-                    // Too late: a span or event is lost.
-                    None => {
-                        let is_loss =
-                            matches!(record, Record::Enter { .. } | Record::Event { .. } | Record::Update { .. });
-                        losses.late += u64::from(is_loss);
-                    }
+                    None => self.count_late(&record, losses),
                 },
             }
         }
     }
 
+    /// A record for a window that has been handed on: a span or an event is lost, or the fields of one that is there.
+    fn count_late(&mut self, record: &Record, losses: &mut Losses) {
+        let is_field = matches!(record, Record::Field(_));
+        losses.fields += u64::from(is_field && !self.late_owner);
+        let is_owner = matches!(record, Record::Enter { .. } | Record::Event { .. } | Record::Update { .. });
+        losses.late += u64::from(is_owner);
+        // Fields that follow are counted with this one.
+        self.late_owner = is_owner || is_field;
+    }
+
     fn add(&mut self, record: Record, budget: &Budget, losses: &mut Losses) {
+        self.late_owner = false;
         if self.keeps(&record, budget, losses) {
             self.push(record, budget);
         }

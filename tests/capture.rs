@@ -2,7 +2,7 @@
 
 mod support;
 
-use kernspan::{Collected, Profiler, Schedule, Value};
+use kernspan::{Collected, Losses, Profiler, Schedule, Value};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Barrier, mpsc},
@@ -297,14 +297,15 @@ fn what_happens_after_a_window_is_not_in_it() {
             });
         },
     );
-    assert_eq!(report.losses().total(), report.losses().late);
+    let Losses { late, fields, .. } = *report.losses();
+    assert_eq!(report.losses().total(), late + fields);
     assert_eq!(traces.len(), 100);
     let (truth, mut seen) = (truth.into_inner().unwrap(), 0);
     for (window, trace) in (0..).zip(&traces) {
         let (start, end) = (trace.start().as_unix_nanos(), trace.end().as_unix_nanos());
         assert_eq!(span(trace, "step").field("step").and_then(Value::as_u64), Some(2 * window + 1), "{}", tree(trace));
         for slow in trace.spans().filter(|span| span.name() == "slow") {
-            let turn = slow.field("turn").and_then(Value::as_u64).unwrap();
+            let Some(turn) = slow.field("turn").and_then(Value::as_u64) else { continue };
             let ((began, ended), _) = truth[&turn];
             assert!(began <= end && start <= ended, "turn {turn} was not in window {window}:\n{}", tree(trace));
             seen += 1;
@@ -313,7 +314,11 @@ fn what_happens_after_a_window_is_not_in_it() {
         for (turn, (_, (began, ended))) in &truth {
             let found = || trace.spans().any(|span| span.field("turn").and_then(Value::as_u64) == Some(*turn));
             let throughout = *began < start && end < *ended;
-            assert!(!throughout || found(), "turn {turn} is missing from window {window}:\n{}", tree(trace));
+            assert!(
+                !throughout || found() || late + fields > 0,
+                "turn {turn} is missing from window {window}:\n{}",
+                tree(trace)
+            );
         }
     }
     assert!(seen > 50, "{seen}");
@@ -546,12 +551,14 @@ fn nothing_falls_between_windows_that_follow_each_other() {
     let mut seen = std::collections::BTreeSet::new();
     for span in traces.iter().flat_map(|trace| trace.spans()) {
         // One that lies across an edge is in both windows.
-        let is_new = seen.insert(span.field("turn").and_then(Value::as_u64).unwrap());
-        assert!(is_new || span.cut().start);
+        let Some(turn) = span.field("turn").and_then(Value::as_u64) else { continue };
+        assert!(seen.insert(turn) || span.cut().start);
     }
-    // A thread may be suspended for longer than the collector waits; then that is counted.
-    assert_eq!(seen.len() as u64 + report.losses().late, SPANS);
-    assert_eq!(report.losses().total(), report.losses().late);
+    // A thread may be suspended in the middle of writing for longer than the collector waits; then that is counted.
+    let Losses { late, fields, .. } = *report.losses();
+    assert_eq!(report.losses().total(), late + fields);
+    let seen = seen.len() as u64;
+    assert!(seen <= SPANS && seen + late + fields >= SPANS, "{seen} seen, {}", report.losses());
 }
 
 #[test]

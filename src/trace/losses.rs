@@ -14,8 +14,8 @@ pub struct Losses {
     /// Spans, events and steps past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
     /// steps.
     pub over_memory: u64,
-    /// Spans whose fields were not kept, because too many spans with fields were alive at once; the spans themselves are
-    /// there. Raise [`live_spans`](crate::ProfilerBuilder::live_spans).
+    /// Spans whose fields were not kept, though the spans themselves are there: too many spans with fields were alive at once
+    /// (raise [`live_spans`](crate::ProfilerBuilder::live_spans)), or they came too late.
     pub fields: u64,
     /// Spans and events that a thread wrote down only after their window had been collected, two milliseconds after its end.
     pub late: u64,
