@@ -44,6 +44,14 @@ fn every_step_has_the_phase_that_torch_gives_it() {
     assert_eq!(checked, 648);
 }
 
+/// A loop whose spans say which step they are in.
+fn take_steps(profiler: &Profiler, steps: u64) {
+    for step in 0..steps {
+        info_span!("work", step).in_scope(|| ());
+        profiler.step();
+    }
+}
+
 #[test]
 fn every_run_gives_the_windows_that_torch_gives() {
     let mut checked = 0;
@@ -52,10 +60,7 @@ fn every_run_gives_the_windows_that_torch_gives() {
         let (traces, _) = profiled(
             |builder| builder.schedule(schedule),
             |profiler| {
-                for step in 0..steps {
-                    info_span!("work", step).in_scope(|| ());
-                    profiler.step();
-                }
+                take_steps(profiler, steps);
                 info_span!("work", step = steps).in_scope(|| ());
             },
         );
@@ -101,10 +106,7 @@ fn windows_of(schedule: Schedule, steps: u64) -> Vec<Vec<u64>> {
     let (traces, _) = profiled(
         |builder| builder.schedule(schedule),
         |profiler| {
-            for step in 0..steps {
-                info_span!("work", step).in_scope(|| ());
-                profiler.step();
-            }
+            take_steps(profiler, steps);
         },
     );
     traces.iter().map(|trace| trace.steps().iter().map(kernspan::Step::number).collect()).collect()
