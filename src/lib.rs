@@ -95,8 +95,11 @@ pub use self::{
     report::{Average, Averages, Report, SortBy, StepTimes},
     schedule::{Phase, Schedule, ScheduleError},
     trace::{
-        Callsite, Counter, Cut, Event, Fields, Level, Losses, Metadata, OpFacts, Span, SpanId, Step, StepId, ThreadId,
-        Timestamp, Trace, Track, TrackId, Value, convention,
+        Allocation, Api, ApiCall, ApiCallId, Attribution, Attributions, Callsite, Counter, Cut, Detail, Device,
+        DeviceId, Direction, Event, Fields, Gpu, GpuLibrary, GpuProblem, GraphNode, Kernel, Level, Losses,
+        MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Metadata, Occupancy, OpFacts, Overhead, Span, SpanId, Step,
+        StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId, Value, Wait, WaitKind, Work, WorkId,
+        WorkName, convention,
     },
 };
 

@@ -21,6 +21,14 @@ pub struct Losses {
     pub late: u64,
     /// Spans and events where the thread had no lane: while it was being torn down, or from inside this profiler.
     pub unreachable: u64,
+    /// GPU activity past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer steps.
+    pub gpu_over_memory: u64,
+    /// GPU activity that the driver's own library says it dropped.
+    pub gpu_dropped: u64,
+    /// GPU activity that made no sense: of no known shape, or over before it began.
+    pub gpu_unreadable: u64,
+    /// Launches and copies of which nothing came back in time, as of a kernel that hangs.
+    pub gpu_unfinished: u64,
 }
 
 impl Losses {
@@ -42,6 +50,10 @@ impl Losses {
             ("fields", self.fields),
             ("late", self.late),
             ("unreachable", self.unreachable),
+            ("gpu_over_memory", self.gpu_over_memory),
+            ("gpu_dropped", self.gpu_dropped),
+            ("gpu_unreadable", self.gpu_unreadable),
+            ("gpu_unfinished", self.gpu_unfinished),
         ]
         .into_iter()
     }
@@ -54,6 +66,10 @@ impl AddAssign for Losses {
         self.fields += other.fields;
         self.late += other.late;
         self.unreachable += other.unreachable;
+        self.gpu_over_memory += other.gpu_over_memory;
+        self.gpu_dropped += other.gpu_dropped;
+        self.gpu_unreadable += other.gpu_unreadable;
+        self.gpu_unfinished += other.gpu_unfinished;
     }
 }
 

@@ -1,38 +1,60 @@
 //! The model: what one recorded window holds, on one clock, immutable, free of `tracing` and of any GPU library.
 //!
-//! Exporters and reports see only this. Everything is stored flat, in the order of its id; [`Span`] and [`Event`] are views
-//! that resolve names, parents and fields.
+//! Exporters and reports see only this. Everything is stored flat, in the order of its id; [`Span`], [`Event`], [`Work`] and
+//! their like are views that resolve names, parents and fields.
 
+mod allocation;
+mod api_call;
+mod attribution;
 mod callsite;
 mod counter;
+mod device;
 mod event;
 mod fields;
+mod gpu;
 mod losses;
 mod metadata;
+#[cfg(test)]
+pub(crate) mod sample;
 mod span;
 mod step;
+mod stream;
 mod time;
 mod track;
 mod value;
+mod wait;
+mod work;
 
 pub(crate) use self::{
+    allocation::AllocationData,
+    api_call::ApiCallData,
     callsite::Callsite as CallsiteData,
     event::EventData,
     fields::{FieldData, FieldRange},
     span::{CallsiteId, SpanData},
+    wait::WaitData,
+    work::WorkData,
 };
 pub use self::{
+    allocation::{Allocation, MemoryChange},
+    api_call::{Api, ApiCall, ApiCallId},
+    attribution::{Attribution, Attributions},
     callsite::{Callsite, Level},
     counter::Counter,
+    device::{Device, DeviceId, Occupancy},
     event::Event,
     fields::{Fields, OpFacts, convention},
+    gpu::{Gpu, GpuLibrary, GpuProblem},
     losses::Losses,
     metadata::Metadata,
     span::{Cut, Span, SpanId},
     step::{Step, StepId},
+    stream::{Stream, StreamId},
     time::Timestamp,
     track::{ThreadId, Track, TrackId},
     value::Value,
+    wait::{Overhead, Wait, WaitKind},
+    work::{Detail, Direction, GraphNode, Kernel, MemoryCopy, MemoryFill, MemoryKind, Work, WorkId, WorkName},
 };
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -73,6 +95,14 @@ pub struct Trace {
     pub(crate) fields: Vec<FieldData>,
     pub(crate) counters: Vec<Counter>,
     pub(crate) backtraces: BTreeMap<SpanId, Vec<String>>,
+    pub(crate) gpu: Gpu,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) api_calls: Vec<ApiCallData>,
+    pub(crate) work: Vec<WorkData>,
+    pub(crate) waits: Vec<WaitData>,
+    pub(crate) allocations: Vec<AllocationData>,
+    pub(crate) overheads: Vec<Overhead>,
 }
 
 impl Trace {
@@ -144,6 +174,59 @@ impl Trace {
     /// The counters, by name: see [`convention::COUNTER`].
     pub fn counters(&self) -> &[Counter] {
         &self.counters
+    }
+
+    /// Whether GPUs were recorded, and if not, why not.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// The GPUs that the process sees.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// The GPU with this number, if it is known.
+    pub fn device(&self, id: DeviceId) -> Option<&Device> {
+        self.devices.iter().find(|device| device.id == id)
+    }
+
+    /// The rows of GPU work: one a stream, and further ones where work of a stream overlaps.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// What the GPUs did, stream by stream, in order of time.
+    pub fn work(&self) -> impl ExactSizeIterator<Item = Work<'_>> {
+        (0..self.work.len()).map(|index| Work::new(self, index))
+    }
+
+    /// The calls of the GPUs' API that were recorded, thread by thread, in order of time. By default, those that launch kernels
+    /// and copy memory.
+    pub fn api_calls(&self) -> impl ExactSizeIterator<Item = ApiCall<'_>> {
+        (0..self.api_calls.len()).map(|index| ApiCall::new(self, index))
+    }
+
+    /// Waits for GPUs, in order of time.
+    pub fn waits(&self) -> impl ExactSizeIterator<Item = Wait<'_>> {
+        self.waits.iter().map(|data| Wait::new(self, data))
+    }
+
+    /// Allocations and frees of GPU memory, in order of time.
+    pub fn allocations(&self) -> impl ExactSizeIterator<Item = Allocation<'_>> {
+        self.allocations.iter().map(|data| Allocation::new(self, data))
+    }
+
+    /// Time that the GPU's profiling library took.
+    pub fn overheads(&self) -> &[Overhead] {
+        &self.overheads
+    }
+
+    /// How it is known which spans the work belongs to.
+    pub fn attributions(&self) -> Attributions {
+        let mut counts = Attributions::default();
+        self.work.iter().for_each(|work| counts.count(work.attribution));
+        counts
     }
 
     /// The track with this id.

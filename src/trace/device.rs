@@ -1,0 +1,114 @@
+use super::Kernel;
+use std::fmt;
+
+/// The number of a GPU, as the driver counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(u32);
+
+impl DeviceId {
+    pub(crate) const fn new(id: u32) -> Self {
+        Self(id)
+    }
+
+    /// The number.
+    pub const fn as_u32(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A GPU, as its driver describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Device {
+    /// Its number.
+    pub id: DeviceId,
+    /// Its name, as `NVIDIA H200`.
+    pub name: String,
+    /// The driver's id of the very card, as `GPU-` and hexadecimal digits; empty if not known.
+    pub uuid: String,
+    /// Its memory in bytes.
+    pub memory: u64,
+    /// The compute capability, major and minor.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Threads of a warp.
+    pub warp_size: u32,
+    /// The most threads of a block.
+    pub threads_per_block: u32,
+    /// The most threads on a multiprocessor.
+    pub threads_per_multiprocessor: u32,
+    /// The most blocks on a multiprocessor.
+    pub blocks_per_multiprocessor: u32,
+    /// The most registers of a block.
+    pub registers_per_block: u32,
+    /// Registers of a multiprocessor.
+    pub registers_per_multiprocessor: u32,
+    /// The most shared memory of a block, in bytes.
+    pub shared_memory_per_block: u32,
+    /// The same, for kernels that ask for more.
+    pub shared_memory_per_block_optin: u32,
+    /// Shared memory of a multiprocessor, in bytes.
+    pub shared_memory_per_multiprocessor: u32,
+    /// Shared memory that the driver takes of each block, in bytes.
+    pub shared_memory_reserved: u32,
+}
+
+/// How well a kernel's launch fills a device: estimates from its size, as PyTorch gives them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Occupancy {
+    /// Blocks of the grid for each multiprocessor.
+    pub blocks_per_multiprocessor: f64,
+    /// Warps of the grid for each multiprocessor.
+    pub warps_per_multiprocessor: f64,
+    /// The part of a multiprocessor's warps that is in use while the kernel runs, in percent.
+    pub percent: f64,
+}
+
+impl Device {
+    /// Registers are given to warps in pieces of so many.
+    const REGISTER_UNIT: u32 = 256;
+    /// A multiprocessor is in four parts, each with its own registers.
+    const PARTS: u32 = 4;
+    /// Shared memory is given to blocks in pieces of so many bytes, since compute capability 8.0; twice as many before.
+    const SHARED_MEMORY_UNIT: u32 = 128;
+
+    /// How well a kernel fills this device; none if the device or the kernel is not known well enough.
+    pub fn occupancy(&self, kernel: &Kernel) -> Option<Occupancy> {
+        let volume = |[x, y, z]: [u32; 3]| u64::from(x) * u64::from(y) * u64::from(z);
+        let (blocks, threads) = (volume(kernel.grid), u32::try_from(volume(kernel.block)).ok()?);
+        if self.multiprocessors == 0 || self.warp_size == 0 || threads == 0 {
+            return None;
+        }
+        let warps = threads.div_ceil(self.warp_size);
+        let most_warps = self.threads_per_multiprocessor / self.warp_size;
+        let blocks_per_multiprocessor = blocks as f64 / f64::from(self.multiprocessors);
+        let resident = f64::from(self.resident_blocks(kernel, warps)?).min(blocks_per_multiprocessor);
+        let percent = 100.0 * resident * f64::from(warps) / f64::from(most_warps.max(1));
+        Some(Occupancy {
+            blocks_per_multiprocessor,
+            warps_per_multiprocessor: blocks_per_multiprocessor * f64::from(warps),
+            percent: percent.min(100.0),
+        })
+    }
+
+    /// How many blocks of a kernel fit on a multiprocessor at once, by the rules of CUDA's occupancy calculator.
+    fn resident_blocks(&self, kernel: &Kernel, warps: u32) -> Option<u32> {
+        let by_warps = (self.threads_per_multiprocessor / self.warp_size).checked_div(warps)?;
+        let registers = (u32::from(kernel.registers) * self.warp_size).next_multiple_of(Self::REGISTER_UNIT);
+        let warps_of_part = (self.registers_per_multiprocessor / Self::PARTS).checked_div(registers);
+        let by_registers = warps_of_part.map_or(u32::MAX, |of_part| of_part * Self::PARTS / warps);
+        let unit = if self.compute_capability.0 >= 8 { Self::SHARED_MEMORY_UNIT } else { 2 * Self::SHARED_MEMORY_UNIT };
+        let shared = kernel.static_shared_memory.saturating_add(kernel.dynamic_shared_memory);
+        let shared = shared.saturating_add(self.shared_memory_reserved).checked_next_multiple_of(unit)?;
+        let by_shared = self.shared_memory_per_multiprocessor.checked_div(shared).unwrap_or(u32::MAX);
+        Some(by_warps.min(by_registers).min(by_shared).min(self.blocks_per_multiprocessor))
+    }
+}

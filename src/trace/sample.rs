@@ -1,0 +1,234 @@
+//! A small trace with everything a GPU can put into one, for the tests of exporters and reports.
+
+use super::{
+    AllocationData, Api, ApiCallData, ApiCallId, Attribution, CallsiteData, CallsiteId, Cut, Detail, Device, DeviceId,
+    Direction, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, MemoryChange, MemoryCopy, MemoryFill, MemoryKind,
+    Metadata, Overhead, SpanData, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId,
+    WaitData, WaitKind, WorkData,
+};
+use std::{borrow::Cow, sync::Arc};
+
+const MICRO: u64 = 1_000;
+
+/// A moment, in microseconds after the window opened.
+pub(crate) fn at(micros: u64) -> Timestamp {
+    Timestamp::from_unix_nanos(1_800_000_000_000_000_000 + micros * MICRO)
+}
+
+/// Two steps of 100 µs on one thread: `train_step` (0–90, 100–190) around `forward` (10–40, 110–140) and `backward` (40–80,
+/// 140–180), and a thread that launches for others, whose name is `device`.
+///
+/// In each step there are, on stream 7: a copy of 4000 bytes in 4 µs from `train_step`, a kernel `gemm` of 20 µs from
+/// `forward`, a kernel `gemm` of 30 µs from `backward`, and on stream 8, handed off by `backward`, a node of a graph of 10 µs
+/// that overlaps another node of the same stream. The second step has a kernel of nobody (`stray`) at its end, which ends after
+/// the window.
+pub(crate) fn gpu_trace() -> Trace {
+    let mut trace = Trace {
+        window: 0,
+        start: at(0),
+        end: at(200),
+        metadata: Arc::new(Metadata {
+            host: "host".to_owned(),
+            pid: 1000,
+            process: "train".to_owned(),
+            world_size: 1,
+            ..Metadata::default()
+        }),
+        gpu: Gpu::Available(GpuLibrary {
+            path: "libcupti.so.13".to_owned(),
+            cupti_version: 130_001,
+            driver_version: 13_000,
+            warning: None,
+        }),
+        devices: vec![h200()],
+        ..Trace::default()
+    };
+    trace.tracks = vec![track(1000, "main"), track(1001, "device")];
+    trace.callsites = ["train_step", "forward", "backward"].map(callsite).to_vec();
+    trace.streams = vec![stream(7, 0), stream(8, 0), stream(8, 1)];
+    trace.overheads.push(Overhead { name: "Buffer Flush", thread: None, start: at(195), end: at(199) });
+    for step in 0..2 {
+        let t = |micros| at(100 * step + micros);
+        let id = StepId::new(trace.steps.len());
+        trace.steps.push(Step {
+            number: 5 + step,
+            track: TrackId::new(0),
+            start: t(0),
+            end: t(100),
+            cut: Cut::default(),
+        });
+        let first = trace.spans.len();
+        trace.spans.push(span(0, None, id, t(0), t(90), 20));
+        trace.spans.push(span(1, Some(first), id, t(10), t(40), 30));
+        trace.spans.push(span(2, Some(first), id, t(40), t(80), 40));
+        let correlation = 100 * step as u32;
+        let mut work = |(detail, start, end): (Detail, u64, u64), stream, owner: usize, n: u32, name: &str, thread| {
+            let call = ApiCallId::new(trace.api_calls.len());
+            let attribution = if thread == 0 { Attribution::Direct } else { Attribution::HandedOff };
+            trace.api_calls.push(ApiCallData {
+                api: Api::CudaDriver,
+                function: 307,
+                name: Arc::from(name),
+                track: TrackId::new(thread),
+                start: t(start - 3),
+                end: t(start - 1),
+                correlation: correlation + n,
+                result: 0,
+                attribution,
+                span: Some(SpanId::new(first + owner)),
+            });
+            trace.work.push(WorkData {
+                detail,
+                stream: StreamId::new(stream),
+                start: t(start),
+                end: t(end),
+                correlation: correlation + n,
+                graph: (thread == 1).then_some(GraphNode { graph: 3, node: 30 + u64::from(n) }),
+                call: Some(call),
+                attribution,
+                span: Some(SpanId::new(first + owner)),
+                step: Some(id),
+            });
+        };
+        let copy = MemoryCopy {
+            direction: Direction::HostToDevice,
+            from: MemoryKind::Pageable,
+            to: MemoryKind::Device,
+            bytes: 4000,
+        };
+        work((Detail::Copy(copy), 5, 9), 0, 0, 1, "cuMemcpyHtoDAsync", 0);
+        work((kernel("gemm"), 20, 40), 0, 1, 2, "cuLaunchKernel", 0);
+        work((kernel("gemm"), 50, 80), 0, 2, 3, "cuLaunchKernel", 0);
+        work((kernel("node"), 60, 70), 1, 2, 4, "cuGraphLaunch", 1);
+        let fill = MemoryFill { value: 0, memory: MemoryKind::Device, bytes: 64 };
+        work((Detail::Fill(fill), 65, 75), 2, 2, 4, "cuGraphLaunch", 1);
+        trace.waits.push(WaitData {
+            kind: WaitKind::Stream,
+            start: t(82),
+            end: t(88),
+            correlation: correlation + 5,
+            device: Some(DeviceId::new(0)),
+            context: 1,
+            stream: Some(7),
+            event: None,
+            call: None,
+            attribution: Attribution::Direct,
+            span: Some(SpanId::new(first)),
+        });
+        for (micros, change, in_use) in [(12, MemoryChange::Allocate, 5096), (78, MemoryChange::Free, 1000)] {
+            trace.allocations.push(AllocationData {
+                at: t(micros),
+                device: DeviceId::new(0),
+                address: 0x7000_0000,
+                bytes: Some(4096),
+                change,
+                pooled: true,
+                in_use,
+                track: TrackId::new(0),
+                attribution: Attribution::Direct,
+                span: Some(SpanId::new(first + if micros == 12 { 1 } else { 2 })),
+            });
+        }
+    }
+    // A call that was not seen, on no span's behalf.
+    trace.work.push(WorkData {
+        detail: kernel("stray"),
+        stream: StreamId::new(0),
+        start: at(195),
+        end: at(205),
+        correlation: 999,
+        graph: None,
+        call: None,
+        attribution: Attribution::Unattributed,
+        span: None,
+        step: None,
+    });
+    // Stream by stream and thread by thread, as correlating leaves it.
+    trace.work.sort_by_key(|work| (work.stream, work.start));
+    let mut order: Vec<usize> = (0..trace.api_calls.len()).collect();
+    order.sort_by_key(|&call| (trace.api_calls[call].track, trace.api_calls[call].start));
+    let mut calls = Vec::new();
+    for &call in &order {
+        calls.push(trace.api_calls[call].clone());
+    }
+    trace.api_calls = calls;
+    for work in &mut trace.work {
+        work.call = work.call.and_then(|id| order.iter().position(|&old| old == id.index())).map(ApiCallId::new);
+    }
+    trace
+}
+
+/// The device of the sample.
+pub(crate) fn h200() -> Device {
+    Device {
+        id: DeviceId::new(0),
+        name: "NVIDIA H200".to_owned(),
+        uuid: "GPU-0".to_owned(),
+        memory: 150_109_880_320,
+        compute_capability: (9, 0),
+        multiprocessors: 132,
+        warp_size: 32,
+        threads_per_block: 1024,
+        threads_per_multiprocessor: 2048,
+        blocks_per_multiprocessor: 32,
+        registers_per_block: 65536,
+        registers_per_multiprocessor: 65536,
+        shared_memory_per_block: 49152,
+        shared_memory_per_block_optin: 232_448,
+        shared_memory_per_multiprocessor: 233_472,
+        shared_memory_reserved: 1024,
+    }
+}
+
+fn kernel(name: &str) -> Detail {
+    Detail::Kernel(Kernel {
+        name: Arc::from(name),
+        raw_name: Arc::from(name),
+        grid: [8, 1, 6],
+        block: [128, 1, 1],
+        registers: 74,
+        static_shared_memory: 20480,
+        dynamic_shared_memory: 0,
+        queued: None,
+    })
+}
+
+fn track(thread: u64, name: &str) -> Track {
+    Track { thread: ThreadId::new(thread), name: name.to_owned(), overlap: 0 }
+}
+
+fn stream(number: u32, overlap: u32) -> Stream {
+    Stream { device: DeviceId::new(0), context: 1, number, overlap }
+}
+
+fn callsite(name: &'static str) -> CallsiteData {
+    CallsiteData {
+        name: Cow::Borrowed(name),
+        target: Cow::Borrowed("model"),
+        level: Level::Info,
+        file: Some(Cow::Borrowed("src/model.rs")),
+        line: Some(7),
+        fields: Vec::new(),
+    }
+}
+
+fn span(
+    callsite: usize,
+    parent: Option<usize>,
+    step: StepId,
+    start: Timestamp,
+    end: Timestamp,
+    self_micros: u64,
+) -> SpanData {
+    SpanData {
+        callsite: CallsiteId::new(callsite),
+        track: TrackId::new(0),
+        parent: parent.map(SpanId::new),
+        step: Some(step),
+        start,
+        end,
+        self_nanos: self_micros * MICRO,
+        fields: FieldRange::default(),
+        cut: Cut::default(),
+    }
+}
