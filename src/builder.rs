@@ -1,17 +1,19 @@
 use crate::{
     Error, Profiler,
     clock::Clock,
-    collector::{Budget, Collector},
+    collector::{Budget, Collector, HandOn},
     export::{Exporter, OnTrace},
+    gpu::{Activities, Activity, Detach, Source, Started},
     host::{Host, ProfilerLayer, StepOn},
     pipeline::{Exports, Named, Pipeline},
     schedule::Schedule,
     session::Session,
-    trace::{Metadata, Trace},
+    trace::{Gpu, Metadata, Trace},
 };
 use std::{
     fmt,
     sync::{Arc, mpsc},
+    time::Duration,
 };
 
 /// Sets up a profiler. Made by [`Profiler::builder`].
@@ -20,6 +22,8 @@ use std::{
 /// |---|---|
 /// | [`schedule`](Self::schedule) | record from the start to the end |
 /// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
+/// | [`activities`](Self::activities) | spans, kernels and copies |
+/// | [`detach_after`](Self::detach_after) | [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`backtraces`](Self::backtraces) | none |
 /// | [`rank`](Self::rank) | what the launcher's environment says |
@@ -35,6 +39,8 @@ pub struct ProfilerBuilder {
     lane_capacity: usize,
     memory_limit: usize,
     live_spans: usize,
+    activities: Activities,
+    detach: Detach,
     metadata: Metadata,
 }
 
@@ -45,6 +51,10 @@ impl ProfilerBuilder {
     pub const MEMORY_LIMIT: usize = 256 << 20;
     /// Spans with fields that can be alive at once.
     pub const LIVE_SPANS: usize = 1 << 14;
+    /// How long nothing may be recorded before the GPU's profiling library is let go.
+    pub const DETACH_AFTER: Duration = Duration::from_millis(250);
+    /// How often it is let go between windows, at the most.
+    pub const DETACH_MOST: u32 = 100;
 
     pub(crate) fn new() -> Self {
         Self {
@@ -55,6 +65,8 @@ impl ProfilerBuilder {
             lane_capacity: Self::LANE_CAPACITY,
             memory_limit: Self::MEMORY_LIMIT,
             live_spans: Self::LIVE_SPANS,
+            activities: Activities::DEFAULT.into_iter().collect(),
+            detach: Detach { after: Self::DETACH_AFTER, most: Self::DETACH_MOST },
             metadata: Metadata::of_this_process(),
         }
     }
@@ -62,6 +74,33 @@ impl ProfilerBuilder {
     /// When to record. By default, from the start to the end.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
+        self
+    }
+
+    /// What to record, PyTorch's `activities`. By default, [`Activity::Host`], [`Activity::Kernels`] and [`Activity::Copies`].
+    ///
+    /// ```
+    /// # use kernspan::{Activity, Profiler};
+    /// let everything = [Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory, Activity::Sync];
+    /// let (layer, profiler) = Profiler::builder().activities(everything).build()?;
+    /// # drop(layer);
+    /// println!("{}", profiler.gpu()); // whether there is a GPU, and if not, why not
+    /// # profiler.finish()?;
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn activities(mut self, activities: impl IntoIterator<Item = Activity>) -> Self {
+        self.activities = activities.into_iter().collect();
+        self
+    }
+
+    /// How long nothing may be recorded before the GPU's profiling library is let go. By default, [`Self::DETACH_AFTER`].
+    ///
+    /// While CUPTI is attached each launch takes half a microsecond longer, even while nothing is recorded; to let it go and
+    /// attach it again takes nine milliseconds and costs half a megabyte of the GPU's memory, which CUPTI does not give back. So
+    /// it is let go when the wait is long enough to pay for that, after the last window, and otherwise no more than
+    /// [`Self::DETACH_MOST`] times.
+    pub fn detach_after(mut self, idle: Duration) -> Self {
+        self.detach.after = idle;
         self
     }
 
@@ -138,7 +177,8 @@ impl ProfilerBuilder {
     ///
     /// If a setting makes no sense, or a thread cannot be started.
     pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
-        let Self { schedule, step_on, exporters, backtraces, lane_capacity, memory_limit, live_spans, metadata } = self;
+        let Self { schedule, step_on, exporters, backtraces, lane_capacity, memory_limit, live_spans, .. } = self;
+        let Self { activities, detach, metadata, .. } = self;
         schedule.check().map_err(Error::Schedule)?;
         let at_least = |setting, value: usize, least: usize| {
             let problem = format!("{value} is less than {least}, so that nothing could be recorded");
@@ -151,16 +191,33 @@ impl ProfilerBuilder {
         let budget = Arc::new(Budget::new(memory_limit));
         let (commands, to_collector) = mpsc::channel();
         let (to_exports, closed) = mpsc::channel();
-        let collector = Collector::new(Arc::clone(&host), to_collector, to_exports, Arc::clone(&budget));
-        let exports = Exports { closed, budget, metadata: Arc::new(metadata), exporters };
-        let pipeline = Pipeline::start(collector, exports)?;
+        let started = match activities.any_gpu() {
+            true => {
+                let to_exports = to_exports.clone();
+                let hand_on = move |recording| drop(to_exports.send(recording));
+                Source::start(activities, detach, &host, &budget, hand_on)?.map_err(Gpu::Unavailable)
+            }
+            false => Err(Gpu::NotAsked),
+        };
+        let (gpu, reading, hand_on, without_gpu) = match started {
+            Ok(Started { source, thread, collected }) => {
+                (Some(source), Some(thread), HandOn::Gpu(collected), Gpu::NotAsked)
+            }
+            Err(without_gpu) => (None, None, HandOn::Exports(to_exports), without_gpu),
+        };
+        let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
+        let metadata = Arc::new(metadata);
+        let exports = Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters };
+        let pipeline = Pipeline::start(collector, reading, exports)?;
 
-        let session = Arc::new(Session::start(Arc::clone(&host), schedule, commands));
+        let session = Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands);
+        let session = Arc::new(session);
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);
             StepOn { name, step: Box::new(move || session.step()) }
         });
-        Ok((ProfilerLayer::new(host, step_on, backtraces), Profiler::new(session, pipeline)))
+        let spans = activities.has(Activity::Host);
+        Ok((ProfilerLayer::new(host, spans, step_on, backtraces), Profiler::new(session, pipeline)))
     }
 }
 

@@ -1,8 +1,9 @@
 //! One clock: the processor's cycle counter on the hot path, put on the wall clock afterwards.
 //!
 //! Reading the counter takes half as long as `clock_gettime`, and two reads are most of what recording a span costs. The
-//! counter's true rate is not known beforehand to better than some hundred parts in a million, so each window has two
-//! anchors, one at each end, where both clocks were read at once; what lies between is interpolated.
+//! counter's true rate is not known beforehand to better than some hundred parts in a million, and the wall clock's is corrected
+//! all the time, so each window has anchors, at both ends and in between, where both clocks were read at once; what lies between
+//! two of them is interpolated.
 
 use crate::trace::Timestamp;
 use std::time::SystemTime;
@@ -55,16 +56,23 @@ impl Clock {
         self.0.delta_as_nanos(0, MANY) as f64 / MANY as f64
     }
 
-    /// Puts what happened between two anchors on the wall clock.
-    pub(crate) fn timeline(&self, open: Anchor, close: Anchor) -> Timeline {
-        Timeline::new(open, close, self.nanos_per_tick())
+    /// Puts what happened from the first of these anchors to the last on the wall clock.
+    pub(crate) fn timeline(&self, anchors: &[Anchor]) -> Timeline {
+        Timeline::new(anchors, self.nanos_per_tick())
     }
 }
 
-/// Maps the ticks of one window to the wall clock.
-#[derive(Clone, Copy, Debug)]
+/// Maps the ticks of one window to the wall clock, which may run a little faster or slower from anchor to anchor.
+#[derive(Clone, Debug)]
 pub(crate) struct Timeline {
-    open: Anchor,
+    pieces: Vec<Piece>,
+}
+
+/// From an anchor on.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    ticks: Ticks,
+    unix: Timestamp,
     nanos_per_tick: f64,
 }
 
@@ -73,20 +81,39 @@ impl Timeline {
     /// Beyond that, somebody set the wall clock.
     const TOLERANCE: (f64, f64) = (0.005, 5_000.0);
 
-    fn new(open: Anchor, close: Anchor, expected: f64) -> Self {
-        let ticks = close.ticks.0.saturating_sub(open.ticks.0);
-        // Subtracted as integers: as floats, moments of today are 256 ns apart.
-        let nanos = close.unix.as_unix_nanos().wrapping_sub(open.unix.as_unix_nanos()).cast_signed() as f64;
-        let expected_nanos = ticks as f64 * expected;
-        let (part, reading) = Self::TOLERANCE;
-        let trusted = nanos >= 0.0 && (nanos - expected_nanos).abs() < expected_nanos * part + reading;
-        Self { open, nanos_per_tick: if trusted { nanos / ticks.max(1) as f64 } else { expected } }
+    fn new(anchors: &[Anchor], expected: f64) -> Self {
+        let mut pieces: Vec<Piece> = Vec::with_capacity(anchors.len());
+        for pair in anchors.windows(2) {
+            let (from, to) = (pair[0], pair[1]);
+            let ticks = to.ticks.0.saturating_sub(from.ticks.0);
+            // Subtracted as integers: as floats, moments of today are 256 ns apart.
+            let nanos = to.unix.as_unix_nanos().wrapping_sub(from.unix.as_unix_nanos()).cast_signed() as f64;
+            let expected_nanos = ticks as f64 * expected;
+            let (part, reading) = Self::TOLERANCE;
+            let trusted = nanos >= 0.0 && (nanos - expected_nanos).abs() < expected_nanos * part + reading;
+            let nanos_per_tick = if trusted { nanos / ticks.max(1) as f64 } else { expected };
+            // Where the clock was set, time goes on as if it had not been.
+            let unix = pieces.last().map_or(from.unix, |piece| piece.at(from.ticks));
+            pieces.push(Piece { ticks: from.ticks, unix, nanos_per_tick });
+        }
+        if pieces.is_empty() {
+            let Anchor { ticks, unix } = anchors.first().copied().unwrap_or_default();
+            pieces.push(Piece { ticks, unix, nanos_per_tick: expected });
+        }
+        Self { pieces }
     }
 
     /// The moment of `ticks`; the window's opening for anything earlier.
     pub(crate) fn at(&self, ticks: Ticks) -> Timestamp {
-        let since = ticks.0.saturating_sub(self.open.ticks.0) as f64 * self.nanos_per_tick;
-        Timestamp::from_unix_nanos(self.open.unix.as_unix_nanos() + since.round() as u64)
+        let after = self.pieces.partition_point(|piece| piece.ticks <= ticks);
+        self.pieces[after.saturating_sub(1)].at(ticks)
+    }
+}
+
+impl Piece {
+    fn at(&self, ticks: Ticks) -> Timestamp {
+        let since = ticks.0.saturating_sub(self.ticks.0) as f64 * self.nanos_per_tick;
+        Timestamp::from_unix_nanos(self.unix.as_unix_nanos() + since.round() as u64)
     }
 }
 
@@ -102,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_lies_between_two_anchors_is_interpolated() {
-        let line = Timeline::new(anchor(1_000, 50_000), anchor(3_000, 51_002), 0.5);
+        let line = Timeline::new(&[anchor(1_000, 50_000), anchor(3_000, 51_002)], 0.5);
         assert_eq!(line.at(Ticks(1_000)).as_unix_nanos(), 50_000);
         assert_eq!(line.at(Ticks(2_000)).as_unix_nanos(), 50_501);
         assert_eq!(line.at(Ticks(3_000)).as_unix_nanos(), 51_002);
@@ -110,10 +137,19 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_changes_is_followed_from_anchor_to_anchor() {
+        let anchors = [anchor(0, 1_000_000), anchor(1_000_000, 1_500_000), anchor(2_000_000, 2_001_000)];
+        let line = Timeline::new(&anchors, 0.5);
+        let moments =
+            [500_000, 1_000_000, 1_500_000, 2_000_000, 3_000_000].map(|ticks| line.at(Ticks(ticks)).as_unix_nanos());
+        assert_eq!(moments, [1_250_000, 1_500_000, 1_750_500, 2_001_000, 2_502_000]);
+    }
+
+    #[test]
     fn a_wall_clock_that_was_set_meanwhile_is_not_believed() {
-        let line = Timeline::new(anchor(0, 1_000_000), anchor(1_000, 0), 0.5);
+        let line = Timeline::new(&[anchor(0, 1_000_000), anchor(1_000, 0)], 0.5);
         assert_eq!(line.at(Ticks(1_000)).as_unix_nanos(), 1_000_500);
-        let line = Timeline::new(anchor(0, 0), anchor(1_000, 3_600_000_000_000), 0.5);
+        let line = Timeline::new(&[anchor(0, 0), anchor(1_000, 3_600_000_000_000)], 0.5);
         assert_eq!(line.at(Ticks(1_000)).as_unix_nanos(), 500);
     }
 
@@ -124,7 +160,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let middle = clock.anchor();
         std::thread::sleep(Duration::from_millis(20));
-        let line = clock.timeline(open, clock.anchor());
+        let line = clock.timeline(&[open, clock.anchor()]);
         let error = line.at(middle.ticks).as_unix_nanos().abs_diff(middle.unix.as_unix_nanos());
         // A thread may be suspended inside the reading; microseconds would still be a broken clock.
         assert!(error < 5_000, "off by {error} ns");

@@ -3,7 +3,9 @@
 //! It must never fall behind, or lanes overflow: so correlating and exporting, which may be slow, have a thread of their own.
 
 use crate::{
+    clock::{Anchor, Timeline},
     correlate::{ClosedWindow, Recording, ThreadRecords},
+    gpu::{CollectedSender, GpuRecording},
     host::{Host, LaneReader, Record, RegistryId},
     trace::Losses,
 };
@@ -13,7 +15,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// What the session tells the collector.
@@ -24,13 +26,34 @@ pub(crate) enum Command {
     Finish,
 }
 
+/// To whom a window goes once it is collected.
+pub(crate) enum HandOn {
+    /// There is nothing to wait for.
+    Exports(Sender<Recording>),
+    /// What the GPUs did in it is still to come.
+    Gpu(CollectedSender),
+}
+
+impl HandOn {
+    fn send(&self, recording: Recording) {
+        match self {
+            // The other end is gone only if its thread panicked, which whoever joins it will report.
+            Self::Exports(exports) => drop(exports.send(recording)),
+            Self::Gpu(gpu) => gpu.send(recording),
+        }
+    }
+}
+
 pub(crate) struct Collector {
     host: Arc<Host>,
     commands: Receiver<Command>,
-    closed: Sender<Recording>,
+    hand_on: HandOn,
     intakes: Vec<Intake>,
     /// What threads that are gone, or are in the next window already, wrote for a window that has not been handed on.
     gathered: Vec<(u32, ThreadRecords)>,
+    /// Readings of both clocks inside windows.
+    anchors: Vec<Anchor>,
+    anchored: Option<Instant>,
     open: bool,
     /// Windows below this one have been handed on.
     next: u32,
@@ -48,17 +71,17 @@ pub(crate) struct Budget {
 impl Budget {
     /// Records in a chunk. Growing by chunks moves nothing and wastes little.
     const CHUNK: usize = 1024;
-    const CHUNK_BYTES: usize = Self::CHUNK * Record::SIZE;
+    pub(crate) const CHUNK_BYTES: usize = Self::CHUNK * Record::SIZE;
 
     pub(crate) fn new(bytes: usize) -> Self {
         Self { chunks: bytes / Self::CHUNK_BYTES, held: AtomicUsize::new(0) }
     }
 
-    fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.held.load(Ordering::Relaxed) >= self.chunks
     }
 
-    fn take(&self) {
+    pub(crate) fn take(&self) {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -70,21 +93,21 @@ impl Budget {
 impl Collector {
     /// How often lanes are emptied: a lane of the default capacity then takes thirty million records a second.
     const EVERY: Duration = Duration::from_millis(2);
+    /// How often both clocks are read, and how many readings are kept.
+    const ANCHORS_EVERY: Duration = Duration::from_millis(100);
+    const ANCHORS: usize = 4096;
     /// How long a thread may take to write down what it saw before a window closed.
     const GRACE: Duration = Duration::from_millis(2);
 
-    pub(crate) fn new(
-        host: Arc<Host>,
-        commands: Receiver<Command>,
-        closed: Sender<Recording>,
-        budget: Arc<Budget>,
-    ) -> Self {
+    pub(crate) fn new(host: Arc<Host>, commands: Receiver<Command>, hand_on: HandOn, budget: Arc<Budget>) -> Self {
         Self {
             host,
             commands,
-            closed,
+            hand_on,
             intakes: Vec::new(),
             gathered: Vec::new(),
+            anchors: Vec::new(),
+            anchored: None,
             open: false,
             next: 0,
             budget,
@@ -100,6 +123,7 @@ impl Collector {
                     Ok(command) => command,
                     Err(RecvTimeoutError::Timeout) => {
                         self.drain();
+                        self.take_anchor();
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => Command::Finish,
@@ -161,13 +185,37 @@ impl Collector {
         self.host.set_collected(window.index);
         self.take_losses();
         let recording = Recording {
-            timeline: self.host.clock().timeline(window.open, window.close),
+            timeline: self.timeline(&window),
             window,
             threads,
             losses: std::mem::take(&mut self.losses),
+            gpu: GpuRecording::default(),
         };
-        // The other end is gone only if its thread panicked, which whoever joins it will report.
-        let _ = self.closed.send(recording);
+        self.hand_on.send(recording);
+    }
+
+    /// Reads both clocks now and then while a window is open.
+    fn take_anchor(&mut self) {
+        if self.anchored.is_none_or(|last| last.elapsed() >= Self::ANCHORS_EVERY) {
+            self.anchors.push(self.host.clock().anchor());
+            self.anchored = Some(Instant::now());
+            // Hours are a few thousand anchors as well, only further apart.
+            if self.anchors.len() >= Self::ANCHORS {
+                let mut keep = false;
+                self.anchors.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+            }
+        }
+    }
+
+    fn timeline(&mut self, window: &ClosedWindow) -> Timeline {
+        let (open, close) = (window.open.ticks, window.close.ticks);
+        let within = self.anchors.iter().filter(|anchor| open < anchor.ticks && anchor.ticks < close).copied();
+        let anchors: Vec<_> = [window.open].into_iter().chain(within).chain([window.close]).collect();
+        self.anchors.retain(|anchor| anchor.ticks >= close);
+        self.host.clock().timeline(&anchors)
     }
 
     fn take_losses(&mut self) {
@@ -237,7 +285,10 @@ impl Intake {
     fn count_late(&mut self, record: &Record, losses: &mut Losses) {
         let is_field = matches!(record, Record::Field(_));
         losses.fields += u64::from(is_field && !self.late_owner);
-        let is_owner = matches!(record, Record::Enter { .. } | Record::Event { .. } | Record::Update { .. });
+        let is_owner = matches!(
+            record,
+            Record::Enter { .. } | Record::Event { .. } | Record::Update { .. } | Record::Call(_) | Record::Memory(_)
+        );
         losses.late += u64::from(is_owner);
         // Fields that follow are counted with this one.
         self.late_owner = is_owner || is_field;

@@ -78,6 +78,7 @@ mod collector;
 mod correlate;
 mod error;
 mod export;
+mod gpu;
 mod host;
 mod pipeline;
 mod profiler;
@@ -90,7 +91,8 @@ pub use self::{
     builder::ProfilerBuilder,
     error::{Error, Failure},
     export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Stacks},
-    host::ProfilerLayer,
+    gpu::Activity,
+    host::{HandOver, Origin, ProfilerLayer},
     profiler::{Profiler, RecordGuard},
     report::{Average, Averages, Report, SortBy, StepTimes},
     schedule::{Phase, Schedule, ScheduleError},

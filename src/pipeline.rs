@@ -1,4 +1,4 @@
-//! The background threads: one collects, one correlates and exports.
+//! The background threads: one collects, one reads what GPUs did, one correlates and exports.
 
 use crate::{
     Error,
@@ -8,7 +8,7 @@ use crate::{
     export::Exporter,
     host::mute_this_thread,
     report::Report,
-    trace::{Losses, Metadata, Trace},
+    trace::{Gpu, Losses, Metadata, Trace},
 };
 use std::{
     fmt,
@@ -21,6 +21,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     collecting: JoinHandle<Losses>,
+    reading: Option<JoinHandle<Losses>>,
     exporting: JoinHandle<Outcome>,
 }
 
@@ -38,7 +39,12 @@ pub(crate) struct Named {
 }
 
 impl Pipeline {
-    pub(crate) fn start(collector: Collector, exports: Exports) -> Result<Self, Error> {
+    /// `reading` is the thread that reads what GPUs did, if there is one.
+    pub(crate) fn start(
+        collector: Collector,
+        reading: Option<JoinHandle<Losses>>,
+        exports: Exports,
+    ) -> Result<Self, Error> {
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let exporting = spawn("kernspan-export").spawn(move || {
             mute_this_thread();
@@ -49,20 +55,22 @@ impl Pipeline {
             mute_this_thread();
             collector.run()
         });
-        Ok(Self { collecting: collecting.map_err(Error::Thread)?, exporting })
+        Ok(Self { collecting: collecting.map_err(Error::Thread)?, reading, exporting })
     }
 
     /// Waits until everything that was recorded has been exported.
     pub(crate) fn join(self) -> Outcome {
-        // The exporting thread ends once the collecting one has, which held the other end of its queue.
-        let losses = self.collecting.join();
+        // Each thread ends once the one before it has, which held the other end of its queue.
+        let losses = [Some(self.collecting.join()), self.reading.map(JoinHandle::join)];
         let mut outcome = self.exporting.join().unwrap_or_else(|panic| Outcome {
             failures: vec![Failure::of_panic("kernspan", None, &panic_message(&*panic))],
             ..Outcome::default()
         });
-        match losses {
-            Ok(losses) => outcome.report.add_losses(losses),
-            Err(panic) => outcome.failures.push(Failure::of_panic("kernspan", None, &panic_message(&*panic))),
+        for losses in losses.into_iter().flatten() {
+            match losses {
+                Ok(losses) => outcome.report.add_losses(losses),
+                Err(panic) => outcome.failures.push(Failure::of_panic("kernspan", None, &panic_message(&*panic))),
+            }
         }
         outcome
     }
@@ -73,6 +81,8 @@ pub(crate) struct Exports {
     pub(crate) closed: Receiver<Recording>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metadata: Arc<Metadata>,
+    /// What is said of GPUs that are not recorded.
+    pub(crate) without_gpu: Gpu,
     pub(crate) exporters: Vec<Named>,
 }
 
@@ -91,10 +101,13 @@ impl Exports {
         outcome
     }
 
-    fn export(&mut self, recording: Recording, outcome: &mut Outcome) {
+    fn export(&mut self, mut recording: Recording, outcome: &mut Outcome) {
         let leftover = recording.window.leftover;
+        if recording.gpu.gpu == Gpu::NotAsked {
+            recording.gpu.gpu = self.without_gpu.clone();
+        }
         let trace = correlate(recording, Arc::clone(&self.metadata));
-        let nothing = trace.spans().len() + trace.events().len() + trace.counters().len() == 0;
+        let nothing = trace.spans().len() + trace.events().len() + trace.counters().len() + trace.work().len() == 0;
         if leftover && nothing {
             outcome.report.add_losses(*trace.losses());
             return;

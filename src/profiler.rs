@@ -1,10 +1,12 @@
 use crate::{
     Error, ProfilerBuilder,
     error::Failure,
+    host::HandOver,
     pipeline::{Outcome, Pipeline},
     report::Report,
     schedule::Phase,
     session::Session,
+    trace::Gpu,
 };
 use std::sync::Arc;
 
@@ -54,6 +56,16 @@ impl Profiler {
     /// Whether a window is open.
     pub fn is_recording(&self) -> bool {
         self.session.is_recording()
+    }
+
+    /// Whether what GPUs do is recorded, and if not, why not.
+    pub fn gpu(&self) -> Gpu {
+        self.session.gpu()
+    }
+
+    /// For those who pass GPU work on to other threads: hands over whose it is.
+    pub fn hand_over(&self) -> HandOver {
+        HandOver::new(Arc::clone(self.session.host()))
     }
 
     /// Opens a window now, whatever the schedule says, that stays open until [`stop`](Self::stop). Returns false, and changes

@@ -5,9 +5,10 @@ use crate::{
     collector::Command,
     correlate::{ClosedWindow, StepMark},
     error::panic_message,
+    gpu::Source,
     host::{Control, Host, ThreadInfo, this_thread},
     schedule::{Phase, Schedule},
-    trace::Cut,
+    trace::{Cut, Gpu},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -19,12 +20,15 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Session {
     host: Arc<Host>,
+    /// What is said of GPUs that are not recorded.
+    without_gpu: Gpu,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     schedule: Schedule,
+    gpu: Option<Arc<Source>>,
     commands: Sender<Command>,
     phase: Phase,
     /// The number of the current step.
@@ -52,11 +56,18 @@ struct OpenWindow {
 
 impl Session {
     /// Starts with step 0.
-    pub(crate) fn start(host: Arc<Host>, mut schedule: Schedule, commands: Sender<Command>) -> Self {
+    pub(crate) fn start(
+        host: Arc<Host>,
+        gpu: Option<Arc<Source>>,
+        without_gpu: Gpu,
+        mut schedule: Schedule,
+        commands: Sender<Command>,
+    ) -> Self {
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
         let mut state = State {
             schedule,
+            gpu,
             commands,
             phase: *phase.as_ref().unwrap_or(&Phase::Wait),
             step: 0,
@@ -69,8 +80,10 @@ impl Session {
         if state.phase.is_recording() {
             let edge = state.edge(&host, true);
             state.open(edge, false);
+        } else {
+            state.warm_up(Phase::Wait);
         }
-        Self { host, state: Mutex::new(state) }
+        Self { host, without_gpu, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -86,6 +99,15 @@ impl Session {
     pub(crate) fn now(&self) -> (u64, Phase) {
         let state = self.lock();
         (state.step, state.phase)
+    }
+
+    /// Whether GPUs are recorded.
+    pub(crate) fn gpu(&self) -> Gpu {
+        self.lock().gpu.as_ref().map_or_else(|| self.without_gpu.clone(), |gpu| gpu.gpu())
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
     }
 
     /// Whether a window is open, by the schedule or by hand.
@@ -158,6 +180,17 @@ impl State {
                 self.open(edge, false);
             }
         }
+        self.warm_up(before);
+    }
+
+    /// Has the GPU's library ready before a window opens, as that may take its time.
+    fn warm_up(&self, before: Phase) {
+        let Some(gpu) = self.gpu.as_ref().filter(|_| self.window.is_none()) else { return };
+        match self.phase {
+            Phase::Warmup => gpu.prepare(),
+            Phase::Wait if before == Phase::Warmup => gpu.rest(),
+            _ => {}
+        }
     }
 
     fn next_phase(&mut self) -> Phase {
@@ -179,11 +212,13 @@ impl State {
     fn edge(&self, host: &Host, opens: bool) -> Anchor {
         let next = self.windows;
         if opens {
+            self.gpu.iter().for_each(|gpu| gpu.open());
             host.set_control(Control::recording(next));
         }
         let edge = host.clock().anchor();
         if !opens {
             host.set_control(Control::waiting(next));
+            self.gpu.iter().for_each(|gpu| gpu.rest());
         }
         edge
     }

@@ -1,10 +1,12 @@
 //! Recording → [`Trace`]: pure functions that work out what the records mean.
 //!
-//! [`threads`] turns each thread's records into spans and events, [`nest`] gives spans that cross tracks of their own and
-//! works out self times, and this file puts the whole together.
+//! [`threads`] turns each thread's records into spans, events and calls, [`nest`] gives spans that cross tracks of their own and
+//! works out self times, [`gpu`] joins what GPUs did to the calls, and this file puts the whole together.
 
 mod callsites;
 mod counters;
+mod gpu;
+mod innermost;
 mod nest;
 mod recording;
 mod threads;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 
 /// Makes a trace of a recording.
 pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace {
-    let Recording { window, timeline, mut threads, mut losses } = recording;
+    let Recording { window, timeline, mut threads, mut losses, gpu } = recording;
     losses.over_memory += window.lost_steps;
     let (start, end) = (window.open.unix, timeline.at(window.close.ticks));
     // The main thread's id is the lowest; a thread that took over the id of one that is gone comes after it.
@@ -25,7 +27,8 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
 
     let mut trace = Trace { window: window.index, start, end, metadata, losses, ..Trace::default() };
     let mut callsites = Callsites::default();
-    Threads::new(&mut trace, &mut callsites, timeline, window.close.ticks).add(threads);
+    let extent = window.open.ticks..=window.close.ticks;
+    let origins = Threads::new(&mut trace, &mut callsites, &timeline, extent, &gpu.functions).add(threads);
     trace.callsites = callsites.into_table();
     (trace.events, trace.counters) = counters::extract(std::mem::take(&mut trace.events), &trace);
 
@@ -50,5 +53,6 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     {
         trace.steps.pop();
     }
+    gpu::join(&mut trace, gpu, &origins, &timeline);
     trace
 }

@@ -1,5 +1,6 @@
 use crate::{
     clock::{Anchor, Ticks, Timeline},
+    gpu::GpuRecording,
     host::{Record, ThreadInfo},
     trace::{Cut, Losses},
 };
@@ -12,12 +13,13 @@ pub(crate) struct Recording {
     pub(crate) timeline: Timeline,
     pub(crate) threads: Vec<ThreadRecords>,
     pub(crate) losses: Losses,
+    pub(crate) gpu: GpuRecording,
 }
 
 impl Recording {
     /// What the records were charged with, in chunks.
     pub(crate) fn charged(&self) -> usize {
-        self.threads.iter().map(|thread| thread.charged).sum()
+        self.threads.iter().map(|thread| thread.charged).sum::<usize>() + self.gpu.charged
     }
 }
 

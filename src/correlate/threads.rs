@@ -1,22 +1,30 @@
 //! What each thread's records say: spans with parents, ends and fields, and events.
 
-use super::{Callsites, ThreadRecords, nest};
+use super::{Callsites, ThreadRecords, gpu::Origins, nest};
 use crate::{
     clock::{Ticks, Timeline},
-    host::{Callsite, Record, RegistryId},
-    trace::{Cut, EventData, FieldData, FieldRange, SpanData, SpanId, Trace, Track, TrackId},
+    gpu::Function,
+    host::{Callsite, DeviceCall, MemoryCall, MemoryFacts, Origin, Record, RegistryId},
+    trace::{
+        AllocationData, Api, ApiCallData, Attribution, Cut, DeviceId, EventData, FieldData, FieldRange, MemoryChange,
+        SpanData, SpanId, Trace, Track, TrackId,
+    },
 };
 use std::{
     backtrace::Backtrace,
     collections::{HashMap, HashSet},
+    ops::RangeInclusive,
+    sync::Arc,
 };
 
 /// Adds threads to a trace.
 pub(super) struct Threads<'a> {
     trace: &'a mut Trace,
     callsites: &'a mut Callsites,
-    timeline: Timeline,
-    close: Ticks,
+    timeline: &'a Timeline,
+    window: RangeInclusive<Ticks>,
+    functions: &'a HashMap<Function, Arc<str>>,
+    origins: Origins,
     /// Instances of spans on which fields were recorded later, with the moment they were entered.
     updated: HashMap<RegistryId, Vec<(Ticks, SpanId)>>,
     updates: Vec<Update>,
@@ -38,11 +46,19 @@ enum Owner {
 }
 
 impl<'a> Threads<'a> {
-    pub(super) fn new(trace: &'a mut Trace, callsites: &'a mut Callsites, timeline: Timeline, close: Ticks) -> Self {
-        Self { trace, callsites, timeline, close, updated: HashMap::new(), updates: Vec::new() }
+    pub(super) fn new(
+        trace: &'a mut Trace,
+        callsites: &'a mut Callsites,
+        timeline: &'a Timeline,
+        window: RangeInclusive<Ticks>,
+        functions: &'a HashMap<Function, Arc<str>>,
+    ) -> Self {
+        let (origins, updated, updates) = (Origins::default(), HashMap::new(), Vec::new());
+        Self { trace, callsites, timeline, window, functions, origins, updated, updates }
     }
 
-    pub(super) fn add(mut self, threads: Vec<ThreadRecords>) {
+    /// Returns on whose behalf calls were made.
+    pub(super) fn add(mut self, threads: Vec<ThreadRecords>) -> Origins {
         let records = threads.iter().flat_map(|thread| thread.chunks.iter().flatten());
         let updated = records.filter_map(|record| match record {
             Record::Update { id, .. } => Some(*id),
@@ -53,6 +69,7 @@ impl<'a> Threads<'a> {
             self.add_thread(thread);
         }
         self.apply_updates();
+        self.origins
     }
 
     fn add_thread(&mut self, thread: ThreadRecords) {
@@ -60,6 +77,9 @@ impl<'a> Threads<'a> {
         let (first_span, first_event, first_track) =
             (self.trace.spans.len(), self.trace.events.len(), self.trace.tracks.len());
         let mut open: Vec<(RegistryId, SpanId)> = Vec::new();
+        let mut calls: Vec<(ApiCallData, Option<Origin>)> = Vec::new();
+        let first_allocation = self.trace.allocations.len();
+        let mut adopted: Option<Origin> = None;
         let mut owner = Owner::Nobody;
         for record in chunks.into_iter().flatten() {
             match record {
@@ -73,7 +93,7 @@ impl<'a> Threads<'a> {
                 Record::Exit { at, id } => {
                     if let Some(place) = open.iter().rposition(|(open, _)| *open == id) {
                         let (_, span) = open.remove(place);
-                        if at <= self.close {
+                        if at <= *self.window.end() {
                             let span = &mut self.trace.spans[span.index()];
                             // On some machines the counters of two cores differ a little.
                             span.end = self.timeline.at(at).max(span.start);
@@ -81,7 +101,7 @@ impl<'a> Threads<'a> {
                         }
                     }
                 }
-                Record::Event { at, .. } if at > self.close => owner = Owner::Nobody,
+                Record::Event { at, .. } if at > *self.window.end() => owner = Owner::Nobody,
                 Record::Event { at, callsite } => {
                     self.trace.events.push(EventData {
                         callsite: self.callsites.id(callsite),
@@ -96,6 +116,18 @@ impl<'a> Threads<'a> {
                     self.updates.push(Update { at, id, fields: Vec::new() });
                     owner = Owner::Update;
                 }
+                Record::Adopt(origin) => adopted = origin,
+                Record::Call(call) if self.window.contains(&call.start) => {
+                    let call = self.api_call(call, TrackId::new(first_track), open.last());
+                    calls.push((call, adopted));
+                }
+                Record::Memory(call) if self.window.contains(&call.at) => {
+                    let allocation = self.allocation(call, TrackId::new(first_track), open.last());
+                    self.trace.allocations.push(allocation);
+                    self.origins.allocations.push(adopted);
+                }
+                // Of before the window.
+                Record::Call(_) | Record::Memory(_) => {}
                 Record::Field(field) => self.add_field(&owner, field),
                 Record::Backtrace(backtrace) => {
                     if let Owner::Span(span) = owner {
@@ -105,8 +137,15 @@ impl<'a> Threads<'a> {
             }
         }
 
+        let quiet = calls.is_empty() && self.trace.allocations.len() == first_allocation;
+        // A call that another is made in returns first.
+        calls.sort_by_key(|(call, _)| call.start);
+        for (call, origin) in calls {
+            self.trace.api_calls.push(call);
+            self.origins.calls.push(origin);
+        }
         let spans = &mut self.trace.spans[first_span..];
-        if spans.is_empty() && self.trace.events.len() == first_event {
+        if spans.is_empty() && self.trace.events.len() == first_event && quiet {
             return;
         }
         nest::self_times(spans, first_span);
@@ -127,7 +166,7 @@ impl<'a> Threads<'a> {
         callsite: Callsite,
         at: Option<Ticks>,
     ) -> Owner {
-        if at.is_some_and(|at| at > self.close) {
+        if at.is_some_and(|at| at > *self.window.end()) {
             return Owner::Nobody;
         }
         let span = SpanId::new(self.trace.spans.len());
@@ -147,6 +186,42 @@ impl<'a> Threads<'a> {
             instances.push((at.unwrap_or_default(), span));
         }
         Owner::Span(span)
+    }
+
+    fn api_call(&self, call: DeviceCall, track: TrackId, inside: Option<&(RegistryId, SpanId)>) -> ApiCallData {
+        let (function, start) = (u32::from(call.function), self.timeline.at(call.start));
+        let name = self.functions.get(&(call.api, function)).map(Arc::clone);
+        let span = inside.map(|&(_, span)| span);
+        ApiCallData {
+            api: if call.api == Api::CUDA_RUNTIME { Api::CudaRuntime } else { Api::CudaDriver },
+            function,
+            name: name.unwrap_or_else(|| Arc::from(format!("function {function}"))),
+            track,
+            start,
+            end: self.timeline.at(call.end()).max(start),
+            correlation: call.correlation,
+            result: call.result.into(),
+            attribution: attribution(span),
+            span,
+        }
+    }
+
+    fn allocation(&self, call: MemoryCall, track: TrackId, inside: Option<&(RegistryId, SpanId)>) -> AllocationData {
+        let MemoryFacts { bytes, context, change, pooled } = call.facts();
+        let span = inside.map(|&(_, span)| span);
+        AllocationData {
+            at: self.timeline.at(call.at),
+            // The context, until its device is known.
+            device: DeviceId::new(context.into()),
+            address: call.address,
+            bytes: (change == MemoryChange::Allocate).then_some(bytes),
+            change,
+            pooled,
+            in_use: 0,
+            track,
+            attribution: attribution(span),
+            span,
+        }
     }
 
     fn no_fields(&self) -> FieldRange {
@@ -174,10 +249,12 @@ impl<'a> Threads<'a> {
     }
 
     /// Gives fields recorded later to the span's latest instance at that moment, on whichever thread.
-    fn apply_updates(mut self) {
+    fn apply_updates(&mut self) {
         self.updates.sort_by_key(|update| update.at);
         self.updated.values_mut().for_each(|instances| instances.sort_by_key(|(entered, _)| *entered));
-        for Update { at, id, fields } in self.updates.into_iter().filter(|update| update.at <= self.close) {
+        let close = *self.window.end();
+        let updates = std::mem::take(&mut self.updates);
+        for Update { at, id, fields } in updates.into_iter().filter(|update| update.at <= close) {
             let Some(instances) = self.updated.get(&id) else { continue };
             let later = instances.partition_point(|(entered, _)| *entered <= at);
             let Some(&(_, span)) = instances.get(later.saturating_sub(1)) else { continue };
@@ -199,6 +276,10 @@ impl<'a> Threads<'a> {
             }
         }
     }
+}
+
+fn attribution(span: Option<SpanId>) -> Attribution {
+    if span.is_some() { Attribution::Direct } else { Attribution::Unattributed }
 }
 
 /// The functions on a call stack, innermost first, without the machinery that took it.

@@ -4,7 +4,7 @@
 //! ring has room for the exits of everything open besides.
 
 use super::{
-    Control, RegistryId, ThreadInfo,
+    Control, Origin, RegistryId, ThreadInfo,
     live::Live,
     record::Callsite,
     record::Record,
@@ -29,6 +29,8 @@ pub(super) struct Lane {
     /// The window this lane last joined.
     window: Option<u32>,
     stack: Stack,
+    /// On whose behalf the thread works.
+    adopted: Option<Origin>,
     /// Exits still to come of spans recorded in this window.
     owed: usize,
     ring: Producer<Record>,
@@ -91,6 +93,7 @@ impl Lane {
             seen: Control::waiting(control.window()),
             window: None,
             stack,
+            adopted: None,
             owed: 0,
             ring: producer,
             room: 0,
@@ -186,6 +189,32 @@ impl Lane {
         }
     }
 
+    /// Remembers on whose behalf the thread works from now on.
+    #[inline]
+    pub(super) fn adopt(&mut self, control: Control, origin: Option<Origin>, sources: &Sources<'_, impl Resolve>) {
+        let follows = self.follow(control, sources);
+        self.adopted = origin;
+        self.shared.stack.set_adopted(origin);
+        if control.is_recording() {
+            match follows {
+                true => self.write_or_count(Record::Adopt(origin)),
+                false => self.count_drop(),
+            }
+        }
+    }
+
+    /// Joins the window that is open, if that has not been done. Returns whether it could.
+    #[inline]
+    pub(super) fn join_window(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
+        self.follow(control, sources)
+    }
+
+    /// Writes a record for the window that the lane last joined, even if that has closed meanwhile.
+    #[inline]
+    pub(super) fn write_or_count(&mut self, record: Record) {
+        if self.has_room(1) { self.write(record) } else { self.count_drop() }
+    }
+
     /// Notices a window's edge. Returns whether the thread has joined the window that is open.
     #[inline]
     fn follow(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
@@ -217,15 +246,18 @@ impl Lane {
         joined
     }
 
-    /// The first thing a thread writes in a window: what was open on it already.
+    /// The first thing a thread writes in a window: what was open on it already, and on whose behalf it works.
     fn join(&mut self, window: u32, sources: &Sources<'_, impl Resolve>) -> bool {
-        if !self.ring_has_room(2) {
+        if !self.ring_has_room(3) {
             return false;
         }
         self.write(Record::Join { window });
         self.window = Some(window);
         // `Told` is owed, too.
         self.owed = 1;
+        if self.adopted.is_some() {
+            self.write(Record::Adopt(self.adopted));
+        }
         let mut open = self.stack.to_vec();
         for Open { id, recorded } in &mut open {
             let id = *id;
@@ -336,14 +368,16 @@ impl LaneReader {
     /// What is open on the thread now, as records. Read twice: what both readings show was open in between, and a span that
     /// is open is alive, so that its id is its own.
     pub(super) fn open_spans(&self, callsite: impl Fn(RegistryId) -> Option<Callsite>, live: &Live) -> Vec<Record> {
-        let ids = self.shared.stack.ids();
+        let (ids, adopted) = (self.shared.stack.ids(), self.shared.stack.adopted());
         let mut records = Vec::new();
+        records.extend(adopted.map(|origin| Record::Adopt(Some(origin))));
         for &id in &ids {
             let Some(callsite) = callsite(id) else { continue };
             records.push(Record::Open { id, callsite });
             live.with(id, |entry| records.extend(entry.fields.iter().cloned().map(Record::Field)));
         }
-        if ids == self.shared.stack.ids() { records } else { Vec::new() }
+        let same = (ids, adopted) == (self.shared.stack.ids(), self.shared.stack.adopted());
+        if same { records } else { Vec::new() }
     }
 }
 

@@ -26,6 +26,8 @@ use tracing_subscriber::{Layer, Registry, layer::Context, registry::LookupSpan};
 #[derive(Debug)]
 pub struct ProfilerLayer {
     host: Arc<Host>,
+    /// Whether spans and events are recorded, and not only steps.
+    spans: bool,
     step_on: Option<StepOn>,
     backtraces: bool,
 }
@@ -43,8 +45,8 @@ impl fmt::Debug for StepOn {
 }
 
 impl ProfilerLayer {
-    pub(crate) fn new(host: Arc<Host>, step_on: Option<StepOn>, backtraces: bool) -> Self {
-        Self { host, step_on, backtraces }
+    pub(crate) fn new(host: Arc<Host>, spans: bool, step_on: Option<StepOn>, backtraces: bool) -> Self {
+        Self { host, spans, step_on, backtraces }
     }
 
     /// What a lane needs to write about spans.
@@ -136,7 +138,8 @@ where
 
     fn on_enter(&self, id: &Id, ctx: Context<'_, S>) {
         let (control, id) = (self.host.control(), id.into_u64());
-        let done = control.is_off()
+        let done = !self.spans
+            || control.is_off()
             || !control.is_recording() && self.host.with_lane_at_hand(|lane| lane.enter_unrecorded(control, id));
         if !done {
             self.enter(control, id, &ctx);
@@ -145,7 +148,8 @@ where
 
     fn on_exit(&self, id: &Id, ctx: Context<'_, S>) {
         let (control, id) = (self.host.control(), id.into_u64());
-        let done = control.is_off()
+        let done = !self.spans
+            || control.is_off()
             || !control.is_recording() && self.host.with_lane_at_hand(|lane| lane.exit_unrecorded(control, id));
         if !done {
             self.exit(control, id, &ctx);
@@ -197,7 +201,7 @@ where
 
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
         let control = self.host.control();
-        if !control.is_recording() {
+        if !control.is_recording() || !self.spans {
             return;
         }
         let record = record::Record::Event { at: self.host.clock.now(), callsite: event.metadata() };

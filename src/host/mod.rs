@@ -4,22 +4,28 @@
 //! must be remembered of a span for as long as it lives (its fields) is in [`live`].
 
 mod control;
+mod device_call;
 mod fields;
 mod known;
 mod lane;
 mod layer;
 mod live;
+mod origin;
 mod record;
 mod stack;
 mod thread;
 
-pub use self::layer::ProfilerLayer;
 pub(crate) use self::{
     control::Control,
+    device_call::{DeviceCall, MemoryCall, MemoryFacts},
     lane::LaneReader,
     layer::StepOn,
     record::{Callsite, Record, RegistryId},
     thread::{ThreadInfo, mute_this_thread, this_thread},
+};
+pub use self::{
+    layer::ProfilerLayer,
+    origin::{HandOver, Origin},
 };
 
 use self::{lane::Lane, live::Live};
@@ -123,11 +129,13 @@ impl Host {
 
     /// What is open on a thread that did nothing during a whole window, as records.
     pub(crate) fn open_on(&self, lane: &LaneReader) -> Vec<Record> {
-        let resolve = |id| {
-            let Resolver { dispatch, callsite } = self.resolver.get()?;
-            callsite(&dispatch.upgrade()?, &tracing::span::Id::from_u64(id))
-        };
-        lane.open_spans(resolve, &self.live)
+        lane.open_spans(|id| self.resolve(id), &self.live)
+    }
+
+    /// The callsite of a span that is alive.
+    fn resolve(&self, id: RegistryId) -> Option<Callsite> {
+        let Resolver { dispatch, callsite } = self.resolver.get()?;
+        callsite(&dispatch.upgrade()?, &tracing::span::Id::from_u64(id))
     }
 
     /// Runs `f` on this thread's lane if it is at hand, which it is but for the first time on a thread; otherwise, false.

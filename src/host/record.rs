@@ -1,3 +1,4 @@
+use super::{DeviceCall, MemoryCall, Origin};
 use crate::{clock::Ticks, trace::FieldData};
 use std::backtrace::Backtrace;
 
@@ -28,12 +29,18 @@ pub(crate) enum Record {
     Field(FieldData),
     /// The call stack of the `Enter` before it.
     Backtrace(Box<Backtrace>),
+    /// A call of a device's API has returned.
+    Call(DeviceCall),
+    /// A call has changed a device's memory.
+    Memory(MemoryCall),
+    /// From here on, the thread's calls are made on behalf of another, or again on its own.
+    Adopt(Option<Origin>),
 }
 
 const _: () = assert!(size_of::<Record>() == Record::SIZE);
 
 impl Record {
-    /// Two to a cache line.
+    /// Two to a cache line. So what is no field has three words.
     pub(crate) const SIZE: usize = 32;
 
     /// About what the record owns beside itself.

@@ -1,7 +1,8 @@
 //! What is open on a thread, innermost last. The thread keeps it; the collector can look at it, since a thread that is blocked
 //! in a span through a whole window cannot tell of it itself.
 
-use super::RegistryId;
+use super::{Origin, RegistryId};
+use crate::{clock::Ticks, trace::ThreadId};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -23,6 +24,8 @@ pub(super) struct Stack {
 pub(super) struct SharedStack {
     ids: [AtomicU64; SharedStack::DEPTH],
     depth: AtomicUsize,
+    /// On whose behalf the thread works: a thread, or 0 for its own, and a moment.
+    adopted: (AtomicU64, AtomicU64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +43,25 @@ impl SharedStack {
         let depth = self.depth.load(Ordering::Acquire);
         self.ids[..depth].iter().map(|id| id.load(Ordering::Relaxed)).collect()
     }
+
+    #[inline]
+    pub(super) fn set_adopted(&self, origin: Option<Origin>) {
+        self.adopted.1.store(origin.map_or(0, |origin| origin.at.0), Ordering::Relaxed);
+        self.adopted.0.store(origin.map_or(0, |origin| origin.thread().as_u64()), Ordering::Release);
+    }
+
+    /// On whose behalf the thread works now, with the same proviso.
+    pub(super) fn adopted(&self) -> Option<Origin> {
+        let thread = self.adopted.0.load(Ordering::Acquire);
+        let at = Ticks(self.adopted.1.load(Ordering::Relaxed));
+        (thread != 0).then(|| Origin::new(at, ThreadId::new(thread)))
+    }
 }
 
 impl Stack {
     pub(super) fn new() -> (Self, Arc<SharedStack>) {
         let ids = [const { AtomicU64::new(0) }; SharedStack::DEPTH];
-        let shared = Arc::new(SharedStack { ids, depth: AtomicUsize::new(0) });
+        let shared = Arc::new(SharedStack { ids, depth: AtomicUsize::new(0), adopted: Default::default() });
         (Self { depth: 0, recorded: 0, shared: Arc::clone(&shared), deep: Vec::new() }, shared)
     }
 

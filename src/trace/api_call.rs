@@ -26,6 +26,11 @@ pub enum Api {
     CudaRuntime,
 }
 
+impl Api {
+    /// CUPTI's number of the runtime API.
+    pub(crate) const CUDA_RUNTIME: u8 = 2;
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct ApiCallData {
     pub(crate) api: Api,

@@ -66,6 +66,7 @@ functions! {
     subscribe = "cuptiSubscribe": (*mut *mut c_void, Callback, *mut c_void);
     unsubscribe = "cuptiUnsubscribe": (*mut c_void);
     enable_callback = "cuptiEnableCallback": (u32, *mut c_void, u32, u32);
+    enable_domain = "cuptiEnableDomain": (u32, *mut c_void, u32);
     activity_register_callbacks = "cuptiActivityRegisterCallbacks": (BufferRequested, BufferCompleted);
     activity_enable = "cuptiActivityEnable": (u32);
     activity_disable = "cuptiActivityDisable": (u32);
@@ -354,6 +355,19 @@ impl Cupti {
         // SAFETY: CUPTI checks the handle; the rest are numbers.
         self.call("cuptiEnableCallback", self.functions.enable_callback, |f| unsafe {
             f(u32::from(enable), subscriber.0, domain, cbid)
+        })
+    }
+
+    /// Begins or ends calling back for all functions of a domain: see [`domain`](crate::domain).
+    ///
+    /// # Errors
+    ///
+    /// If CUPTI does.
+    #[doc(alias = "cuptiEnableDomain")]
+    pub fn enable_domain(&self, subscriber: Subscriber, domain: u32, enable: bool) -> Result<(), Error> {
+        // SAFETY: CUPTI checks the handle; the rest are numbers.
+        self.call("cuptiEnableDomain", self.functions.enable_domain, |f| unsafe {
+            f(u32::from(enable), subscriber.0, domain)
         })
     }
 

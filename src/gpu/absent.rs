@@ -1,0 +1,59 @@
+//! In the place of CUPTI where it is not built in.
+
+use super::{Activities, Detach};
+use crate::{
+    Error,
+    collector::Budget,
+    correlate::Recording,
+    host::Host,
+    trace::{Gpu, GpuProblem, Losses},
+};
+use std::{convert::Infallible, sync::Arc, thread::JoinHandle};
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) struct Source(Infallible);
+
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) source: Arc<Source>,
+    pub(crate) thread: JoinHandle<Losses>,
+    pub(crate) collected: CollectedSender,
+}
+
+#[derive(Debug)]
+pub(crate) struct CollectedSender(Infallible);
+
+impl CollectedSender {
+    pub(crate) fn send(&self, _: Recording) {
+        match self.0 {}
+    }
+}
+
+impl Source {
+    pub(crate) fn start(
+        _: Activities,
+        _: Detach,
+        _: &Arc<Host>,
+        _: &Arc<Budget>,
+        _: impl FnMut(Recording) + Send + 'static,
+    ) -> Result<Result<Started, GpuProblem>, Error> {
+        Ok(Err(GpuProblem::NotBuiltIn))
+    }
+
+    pub(crate) fn gpu(&self) -> Gpu {
+        match self.0 {}
+    }
+
+    pub(crate) fn prepare(&self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn open(&self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn rest(&self) {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,42 @@
+/// A part of what can be recorded: see [`ProfilerBuilder::activities`](crate::ProfilerBuilder::activities).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Activity {
+    /// Spans and events of the host. Without them, nothing the GPU does can be attributed.
+    Host,
+    /// Kernels, and the calls that launch them.
+    Kernels,
+    /// Copies of memory and memory set to a value, and the calls that cause them.
+    Copies,
+    /// Allocations and frees of GPU memory: PyTorch's `profile_memory`. Each costs some 0.3 µs.
+    Memory,
+    /// Waits for the GPU. Frameworks that order their streams by events make many.
+    Sync,
+    /// All calls of CUDA's driver and runtime API, not only those that launch and copy. They are many: a kernel of Candle's takes
+    /// sixteen.
+    ApiCalls,
+}
+
+/// Which activities are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Activities(u8);
+
+impl Activities {
+    /// What is recorded if nobody says what.
+    pub(crate) const DEFAULT: [Activity; 3] = [Activity::Host, Activity::Kernels, Activity::Copies];
+
+    pub(crate) fn has(self, activity: Activity) -> bool {
+        self.0 & 1 << activity as u8 != 0
+    }
+
+    /// Whether anything of a GPU is asked for.
+    pub(crate) fn any_gpu(self) -> bool {
+        self.0 & !(1 << Activity::Host as u8) != 0
+    }
+}
+
+impl FromIterator<Activity> for Activities {
+    fn from_iter<I: IntoIterator<Item = Activity>>(activities: I) -> Self {
+        Self(activities.into_iter().fold(0, |bits, activity| bits | 1 << activity as u8))
+    }
+}

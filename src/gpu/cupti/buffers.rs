@@ -1,0 +1,109 @@
+//! Buffers that CUPTI fills: handed out on the application's threads, taken back on any, read by our own.
+
+use super::reader::Message;
+use std::sync::{
+    Mutex,
+    atomic::{AtomicPtr, Ordering},
+    mpsc::Sender,
+};
+
+/// A buffer, aligned to eight bytes.
+#[derive(Debug)]
+pub(super) struct Buffer(Box<[u64]>);
+
+impl Buffer {
+    /// A thousand launches. CUPTI gives a buffer back only when all that was launched into it is done, so small ones come sooner.
+    const WORDS: usize = (256 << 10) / 8;
+
+    fn new() -> Self {
+        Self(vec![0; Self::WORDS].into_boxed_slice())
+    }
+
+    fn into_raw(self) -> (*mut u8, usize) {
+        let bytes = size_of_val(&*self.0);
+        (Box::into_raw(self.0).cast(), bytes)
+    }
+
+    /// # Safety
+    ///
+    /// Both are of [`into_raw`](Self::into_raw), and nobody uses the buffer any more.
+    unsafe fn from_raw(bytes: *mut u8, length: usize) -> Self {
+        let words = std::ptr::slice_from_raw_parts_mut(bytes.cast::<u64>(), length / 8);
+        // SAFETY: the caller says that this came from a box of so many words.
+        Self(unsafe { Box::from_raw(words) })
+    }
+
+    /// The first bytes of it.
+    pub(super) fn bytes(&self, valid: usize) -> &[u8] {
+        let length = size_of_val(&*self.0).min(valid);
+        // SAFETY: so many bytes are there, and any is a `u8`.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), length) }
+    }
+}
+
+/// Where CUPTI's buffers come from and go to. There is one at a time, since CUPTI's callbacks know of no more.
+#[derive(Debug)]
+pub(super) struct Sink {
+    filled: Sender<Message>,
+    free: Mutex<Vec<Buffer>>,
+}
+
+static SINK: AtomicPtr<Sink> = AtomicPtr::new(std::ptr::null_mut());
+
+impl Sink {
+    /// Buffers that are kept for the next time, and as many are made before anybody asks.
+    const KEPT: usize = 16;
+
+    /// Makes this the sink. It is never freed, as a callback may be using it: some hundred bytes a profiler.
+    pub(super) fn install(filled: Sender<Message>) -> &'static Self {
+        let free = (0..Self::KEPT).map(|_| Buffer::new()).collect();
+        let sink = Box::leak(Box::new(Self { filled, free: Mutex::new(free) }));
+        SINK.store(sink, Ordering::Release);
+        sink
+    }
+
+    fn current() -> Option<&'static Self> {
+        // SAFETY: it is null or was leaked by `install`.
+        unsafe { SINK.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// A buffer that has been read.
+    pub(super) fn give_back(&self, buffer: Buffer) {
+        if let Ok(mut free) = self.free.lock()
+            && free.len() < Self::KEPT
+        {
+            free.push(buffer);
+        }
+    }
+}
+
+/// CUPTI asks for a buffer, on a thread of the application that must not wait.
+pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
+    let kept = Sink::current().and_then(|sink| sink.free.try_lock().ok()?.pop());
+    let (bytes, length) = kept.unwrap_or_else(Buffer::new).into_raw();
+    // SAFETY: CUPTI gives three places to write to.
+    unsafe {
+        *buffer = bytes;
+        *size = length;
+        *most = 0;
+    }
+}
+
+/// CUPTI gives a buffer back.
+pub(super) unsafe extern "C" fn completed(
+    _: *mut std::ffi::c_void,
+    _: u32,
+    buffer: *mut u8,
+    size: usize,
+    valid: usize,
+) {
+    if buffer.is_null() {
+        return;
+    }
+    // SAFETY: it is one that `requested` gave, and CUPTI is done with it.
+    let buffer = unsafe { Buffer::from_raw(buffer, size) };
+    if let Some(sink) = Sink::current() {
+        // If nobody reads any more, the buffer is dropped.
+        let _ = sink.filled.send(Message::Filled(buffer, valid));
+    }
+}

@@ -1,0 +1,192 @@
+//! A CUPTI record's bytes → [`GpuRecord`]. Safe code: any bytes give a record or an error.
+
+use crate::{
+    gpu::record::{GpuRecord, OverheadRecord, WaitRecord, WorkRecord},
+    trace::{Detail, Direction, GraphNode, Kernel, MemoryCopy, MemoryFill, MemoryKind, Timestamp, WaitKind},
+};
+use cupti_sys::{
+    ActivityKernel, ActivityMemcpy, ActivityMemcpyPtoP, ActivityMemset, ActivityOverhead, ActivitySynchronization,
+    copy_kind, kind, memory_kind, object_kind, overhead_kind, read, sync_type,
+};
+use std::sync::Arc;
+
+/// Finds a kernel's name, for people and raw, by the address of the raw one.
+pub(crate) trait KernelNames: FnMut(usize) -> (Arc<str>, Arc<str>) {}
+
+impl<F: FnMut(usize) -> (Arc<str>, Arc<str>)> KernelNames for F {}
+
+/// A record that makes no sense: too short, or over before it began, which is how the library says that it could not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable;
+
+/// Reads a record; none if it is of a kind that is of no use.
+pub(crate) fn decode(record: &[u8], names: &mut impl KernelNames) -> Result<Option<GpuRecord>, Unreadable> {
+    let kind = record.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(Unreadable)?;
+    let record = match kind {
+        kind::CONCURRENT_KERNEL => GpuRecord::Work(kernel(read(record).ok_or(Unreadable)?, names)?),
+        kind::MEMCPY => GpuRecord::Work(copy(read(record).ok_or(Unreadable)?)?),
+        kind::MEMCPY2 => GpuRecord::Work(peer_copy(read(record).ok_or(Unreadable)?)?),
+        kind::MEMSET => GpuRecord::Work(fill(read(record).ok_or(Unreadable)?)?),
+        kind::SYNCHRONIZATION => match wait(read(record).ok_or(Unreadable)?)? {
+            Some(wait) => GpuRecord::Wait(wait),
+            None => return Ok(None),
+        },
+        kind::OVERHEAD => GpuRecord::Overhead(overhead(read(record).ok_or(Unreadable)?)?),
+        _ => return Ok(None),
+    };
+    Ok(Some(record))
+}
+
+fn extent(start: u64, end: u64) -> Result<(Timestamp, Timestamp), Unreadable> {
+    let known = start > 0 && end >= start;
+    known.then(|| (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end))).ok_or(Unreadable)
+}
+
+fn graph(graph: u32, node: u64) -> Option<GraphNode> {
+    (graph != 0 || node != 0).then_some(GraphNode { graph, node })
+}
+
+fn kernel(record: ActivityKernel, names: &mut impl KernelNames) -> Result<WorkRecord, Unreadable> {
+    let (start, end) = extent(record.start, record.end)?;
+    let (name, raw_name) = names(record.name.addr());
+    let size = |x: i32, y: i32, z: i32| [x, y, z].map(|length| u32::try_from(length).unwrap_or(0));
+    let bytes = |bytes: i32| u32::try_from(bytes).unwrap_or(0);
+    Ok(WorkRecord {
+        detail: Detail::Kernel(Kernel {
+            name,
+            raw_name,
+            grid: size(record.grid_x, record.grid_y, record.grid_z),
+            block: size(record.block_x, record.block_y, record.block_z),
+            registers: record.registers_per_thread,
+            static_shared_memory: bytes(record.static_shared_memory),
+            dynamic_shared_memory: bytes(record.dynamic_shared_memory),
+            queued: (record.queued > 0).then(|| Timestamp::from_unix_nanos(record.queued)),
+        }),
+        device: record.device_id,
+        context: record.context_id,
+        stream: record.stream_id,
+        start,
+        end,
+        correlation: record.correlation_id,
+        graph: graph(record.graph_id, record.graph_node_id),
+    })
+}
+
+fn copy(record: ActivityMemcpy) -> Result<WorkRecord, Unreadable> {
+    let (start, end) = extent(record.start, record.end)?;
+    Ok(WorkRecord {
+        detail: Detail::Copy(MemoryCopy {
+            direction: direction(record.copy_kind),
+            from: memory(record.src_kind.into()),
+            to: memory(record.dst_kind.into()),
+            bytes: record.bytes,
+        }),
+        device: record.device_id,
+        context: record.context_id,
+        stream: record.stream_id,
+        start,
+        end,
+        correlation: record.correlation_id,
+        graph: graph(record.graph_id, record.graph_node_id),
+    })
+}
+
+fn peer_copy(record: ActivityMemcpyPtoP) -> Result<WorkRecord, Unreadable> {
+    let (start, end) = extent(record.start, record.end)?;
+    Ok(WorkRecord {
+        detail: Detail::Copy(MemoryCopy {
+            direction: Direction::PeerToPeer,
+            from: memory(record.src_kind.into()),
+            to: memory(record.dst_kind.into()),
+            bytes: record.bytes,
+        }),
+        device: record.device_id,
+        context: record.context_id,
+        stream: record.stream_id,
+        start,
+        end,
+        correlation: record.correlation_id,
+        graph: graph(record.graph_id, record.graph_node_id),
+    })
+}
+
+fn fill(record: ActivityMemset) -> Result<WorkRecord, Unreadable> {
+    let (start, end) = extent(record.start, record.end)?;
+    Ok(WorkRecord {
+        detail: Detail::Fill(MemoryFill {
+            value: record.value,
+            memory: memory(record.memory_kind.into()),
+            bytes: record.bytes,
+        }),
+        device: record.device_id,
+        context: record.context_id,
+        stream: record.stream_id,
+        start,
+        end,
+        correlation: record.correlation_id,
+        graph: graph(record.graph_id, record.graph_node_id),
+    })
+}
+
+fn wait(record: ActivitySynchronization) -> Result<Option<WaitRecord>, Unreadable> {
+    let (start, end) = extent(record.start, record.end)?;
+    let kind = match record.r#type {
+        sync_type::EVENT_SYNCHRONIZE => WaitKind::Event,
+        sync_type::STREAM_WAIT_EVENT => WaitKind::StreamForEvent,
+        sync_type::STREAM_SYNCHRONIZE => WaitKind::Stream,
+        sync_type::CONTEXT_SYNCHRONIZE => WaitKind::Context,
+        _ => return Ok(None),
+    };
+    let known = |id: u32| (id != u32::MAX).then_some(id);
+    Ok(Some(WaitRecord {
+        kind,
+        start,
+        end,
+        correlation: record.correlation_id,
+        context: record.context_id,
+        stream: known(record.stream_id),
+        event: known(record.cuda_event_id),
+    }))
+}
+
+fn overhead(record: ActivityOverhead) -> Result<OverheadRecord, Unreadable> {
+    let (start, end) = extent(record.start, record.end)?;
+    let name = match record.overhead_kind {
+        overhead_kind::DRIVER_COMPILER => "Driver Compiler",
+        overhead_kind::BUFFER_FLUSH => "Buffer Flush",
+        overhead_kind::INSTRUMENTATION => "Instrumentation",
+        overhead_kind::RESOURCE => "Resource",
+        overhead_kind::RUNTIME_TRIGGERED_MODULE_LOADING => "Runtime Triggered Module Loading",
+        overhead_kind::LAZY_FUNCTION_LOADING => "Lazy Function Loading",
+        overhead_kind::COMMAND_BUFFER_FULL => "Command Buffer Full",
+        overhead_kind::ACTIVITY_BUFFER_REQUEST => "Activity Buffer Request",
+        overhead_kind::UVM_ACTIVITY_INIT => "UVM Activity Init",
+        _ => "Unknown",
+    };
+    let thread = (record.object_kind == object_kind::THREAD).then_some(record.thread_id);
+    Ok(OverheadRecord { name, thread, start, end })
+}
+
+fn direction(kind: u8) -> Direction {
+    match u32::from(kind) {
+        copy_kind::HTOD => Direction::HostToDevice,
+        copy_kind::DTOH => Direction::DeviceToHost,
+        copy_kind::DTOD => Direction::DeviceToDevice,
+        copy_kind::HTOH => Direction::HostToHost,
+        copy_kind::PTOP => Direction::PeerToPeer,
+        copy_kind::HTOA..=copy_kind::DTOA => Direction::Array,
+        _ => Direction::Unknown,
+    }
+}
+
+fn memory(kind: u32) -> MemoryKind {
+    match kind {
+        memory_kind::PAGEABLE => MemoryKind::Pageable,
+        memory_kind::PINNED => MemoryKind::Pinned,
+        memory_kind::DEVICE => MemoryKind::Device,
+        memory_kind::ARRAY => MemoryKind::Array,
+        memory_kind::MANAGED | memory_kind::MANAGED_STATIC => MemoryKind::Managed,
+        memory_kind::DEVICE_STATIC => MemoryKind::Static,
+        _ => MemoryKind::Unknown,
+    }
+}

@@ -1,0 +1,88 @@
+//! CUPTI, found and tried out once in a process.
+
+use super::device;
+use crate::trace::{Device, GpuLibrary, GpuProblem};
+use cupti_sys::{Cupti, Driver, LoadError, result};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::SystemTime,
+};
+
+/// What is needed of NVIDIA.
+#[derive(Debug)]
+pub(super) struct Library {
+    pub(super) driver: Driver,
+    pub(super) cupti: Cupti,
+    pub(super) devices: Arc<[Device]>,
+    pub(super) about: GpuLibrary,
+}
+
+impl Library {
+    /// Loaded at the first call. What failed once is not tried again: with CUPTI every failure takes its time.
+    pub(super) fn of_this_process() -> Result<&'static Self, &'static GpuProblem> {
+        static LIBRARY: OnceLock<Result<Library, GpuProblem>> = OnceLock::new();
+        LIBRARY.get_or_init(Self::load).as_ref()
+    }
+
+    fn load() -> Result<Self, GpuProblem> {
+        let driver = Driver::load().map_err(load_problem)?;
+        let cupti = match std::env::var_os("KERNSPAN_CUPTI") {
+            Some(path) => Cupti::load(driver, [PathBuf::from(path)]),
+            None => Cupti::find(driver),
+        };
+        let cupti = cupti.map_err(load_problem)?;
+        check_clock(&cupti)?;
+        let about = GpuLibrary {
+            path: cupti.path().display().to_string(),
+            cupti_version: cupti.version(),
+            driver_version: driver.version().map_err(|error| problem(&error))?,
+            warning: warning(cupti.version()),
+        };
+        Ok(Self { driver, devices: device::devices(driver).into(), cupti, about })
+    }
+}
+
+/// What is known to be amiss with a release.
+fn warning(version: u32) -> Option<String> {
+    let of_13_2 = (130_200..130_300).contains(&version);
+    of_13_2.then(|| "CUPTI of CUDA 13.2 is known to be faulty; use another".to_owned())
+}
+
+/// CUPTI's clock must be the one that we put spans on.
+fn check_clock(cupti: &Cupti) -> Result<(), GpuProblem> {
+    /// A thread may be suspended between two readings.
+    const TOLERANCE: u64 = 50_000_000;
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    let before = now();
+    let theirs = cupti.timestamp().map_err(|error| problem(&error))?;
+    let after = now();
+    let nanos = before.saturating_sub(theirs).max(theirs.saturating_sub(after));
+    if nanos > TOLERANCE { Err(GpuProblem::Clock { nanos }) } else { Ok(()) }
+}
+
+fn load_problem(error: LoadError) -> GpuProblem {
+    match error {
+        LoadError::NoDriver { message } => GpuProblem::NoDriver { message },
+        LoadError::NoDevice => GpuProblem::NoDevice,
+        LoadError::NotFound { looked } => {
+            GpuProblem::NoLibrary { looked: looked.into_iter().map(|(place, _)| place.display().to_string()).collect() }
+        }
+        LoadError::TooOld { version } => GpuProblem::TooOld { version },
+        LoadError::Broken(error) => problem(&error),
+        other => GpuProblem::Failed { call: "loading", code: 0, message: other.to_string() },
+    }
+}
+
+/// What it means that a call failed.
+pub(super) fn problem(error: &cupti_sys::Error) -> GpuProblem {
+    match error {
+        cupti_sys::Error::Failed { code: result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, .. } => {
+            GpuProblem::AnotherProfiler
+        }
+        cupti_sys::Error::Failed { function, code, message } => {
+            GpuProblem::Failed { call: function, code: *code, message: message.clone() }
+        }
+        other => GpuProblem::Failed { call: other.function(), code: 0, message: other.to_string() },
+    }
+}

@@ -1,0 +1,286 @@
+//! NVIDIA GPUs, through CUPTI.
+//!
+//! Three things run beside the program: [`calls`] on the threads that call the driver, [`buffers`] wherever CUPTI hands them
+//! over, and the [`reader`], a thread of our own. [`Source`] is who attaches CUPTI and lets it go.
+
+#![allow(unsafe_code, reason = "CUPTI is a C library")]
+
+mod buffers;
+mod calls;
+pub(super) mod decode;
+mod device;
+mod library;
+pub(super) mod names;
+mod reader;
+
+use self::{
+    buffers::Sink,
+    library::Library,
+    reader::{Message, Reader},
+};
+use super::{Activities, Activity, Detach};
+use crate::{
+    Error,
+    collector::Budget,
+    correlate::Recording,
+    host::{Host, mute_this_thread},
+    trace::{Device, Gpu, GpuProblem, Losses},
+};
+use cupti_sys::{Cupti, Subscriber, domain, kind, thread_id_type};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Sender},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// CUPTI takes one client in a process, so there is one source at a time.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// CUPTI, attached while it is needed.
+#[derive(Debug)]
+pub(crate) struct Source {
+    library: &'static Library,
+    activities: Activities,
+    detach: Detach,
+    host: &'static Host,
+    messages: Sender<Message>,
+    state: Mutex<State>,
+    /// A fork has a copy of us, but may not call CUPTI.
+    process: u32,
+}
+
+#[derive(Debug)]
+struct State {
+    gpu: Gpu,
+    /// Whether a window is open or about to be.
+    wanted: bool,
+    /// While attached.
+    subscriber: Option<Subscriber>,
+    /// Whether activity is recorded, and not only could be.
+    recording: bool,
+    /// How often it was detached.
+    detached: u32,
+}
+
+/// The source and its thread.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) source: Arc<Source>,
+    pub(crate) thread: JoinHandle<Losses>,
+    /// To whom the collector hands windows on.
+    pub(crate) collected: CollectedSender,
+}
+
+/// Hands collected windows to the reader.
+#[derive(Debug)]
+pub(crate) struct CollectedSender(Sender<Message>);
+
+impl CollectedSender {
+    pub(crate) fn send(&self, recording: Recording) {
+        // The other end is gone only if its thread panicked, which whoever joins it will report.
+        let _ = self.0.send(Message::Collected(Box::new(recording)));
+    }
+}
+
+impl Drop for CollectedSender {
+    fn drop(&mut self) {
+        let _ = self.0.send(Message::Finish);
+    }
+}
+
+impl Source {
+    /// Finds out whether CUPTI can be used, and starts the thread that reads.
+    pub(crate) fn start(
+        activities: Activities,
+        detach: Detach,
+        host: &Arc<Host>,
+        budget: &Arc<Budget>,
+        hand_on: impl FnMut(Recording) + Send + 'static,
+    ) -> Result<Result<Started, GpuProblem>, Error> {
+        let library = match Library::of_this_process() {
+            Ok(library) => library,
+            Err(problem) => return Ok(Err(problem.clone())),
+        };
+        if TAKEN.swap(true, Ordering::AcqRel) {
+            return Ok(Err(GpuProblem::AnotherKernspan));
+        }
+        let (messages, inbox) = mpsc::channel();
+        let sink = Sink::install(messages.clone());
+        let source = Arc::new(Self {
+            library,
+            activities,
+            detach,
+            // A callback may be under way whenever the profiler ends, so the host stays.
+            host: &**Box::leak(Box::new(Arc::clone(host))),
+            messages: messages.clone(),
+            state: Mutex::new(State {
+                gpu: Gpu::Available(library.about.clone()),
+                wanted: false,
+                subscriber: None,
+                recording: false,
+                detached: 0,
+            }),
+            process: std::process::id(),
+        });
+        let reader = Reader::new(Arc::clone(&source), sink, inbox, Box::new(hand_on), Arc::clone(budget));
+        let thread = std::thread::Builder::new().name("kernspan-gpu".to_owned()).spawn(move || {
+            mute_this_thread();
+            let losses = reader.run();
+            TAKEN.store(false, Ordering::Release);
+            losses
+        });
+        let thread = thread.map_err(Error::Thread)?;
+        Ok(Ok(Started { source, thread, collected: CollectedSender(messages) }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cupti(&self) -> &'static Cupti {
+        &self.library.cupti
+    }
+
+    pub(crate) fn gpu(&self) -> Gpu {
+        self.lock().gpu.clone()
+    }
+
+    fn devices(&self) -> Arc<[Device]> {
+        Arc::clone(&self.library.devices)
+    }
+
+    fn detach_after(&self) -> Duration {
+        self.detach.after
+    }
+
+    /// Attaches CUPTI and has it record, so that the next window finds everything ready.
+    pub(crate) fn prepare(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        let mut state = self.lock();
+        state.wanted = true;
+        if state.recording || !state.gpu.is_available() {
+            return;
+        }
+        match self.record(&mut state) {
+            Ok(()) => state.recording = true,
+            Err(problem) => {
+                tracing::warn!(%problem, "kernspan: the GPU is not recorded");
+                state.gpu = Gpu::Unavailable(problem);
+            }
+        }
+    }
+
+    /// Says that a window is about to open.
+    pub(crate) fn open(&self) {
+        self.prepare();
+        let _ = self.messages.send(Message::Opening(self.in_use()));
+    }
+
+    fn in_use(&self) -> HashMap<u32, u64> {
+        let driver = self.library.driver;
+        let memory = self.activities.has(Activity::Memory);
+        let devices = (0..driver.device_count()).filter(|_| memory);
+        let pool = |ordinal| driver.memory_pool(driver.device(ordinal).ok()?).ok()?.map(|(_, used)| (ordinal, used));
+        devices.filter_map(pool).collect()
+    }
+
+    /// Says that no window is open, nor about to be.
+    pub(crate) fn rest(&self) {
+        self.lock().wanted = false;
+        let _ = self.messages.send(Message::Rest);
+    }
+
+    fn record(&self, state: &mut State) -> Result<(), GpuProblem> {
+        let cupti = self.cupti();
+        let failed = |error: cupti_sys::Error| library::problem(&error);
+        let subscriber = match state.subscriber {
+            Some(subscriber) => subscriber,
+            None => *state.subscriber.insert(self.attach().map_err(failed)?),
+        };
+        for kind in self.kinds() {
+            cupti.activity_enable(kind).map_err(failed)?;
+        }
+        self.call_back(subscriber, true);
+        Ok(())
+    }
+
+    fn attach(&self) -> Result<Subscriber, cupti_sys::Error> {
+        let cupti = self.cupti();
+        let host = std::ptr::from_ref(self.host).cast_mut().cast();
+        // SAFETY: the host stays for ever, and the callback does not unwind.
+        let subscriber = unsafe { cupti.subscribe(calls::called, host) }?;
+        let set_up = || {
+            cupti.set_thread_id_type(thread_id_type::SYSTEM)?;
+            // SAFETY: both are functions for ever, do not unwind, and give buffers as they should be.
+            unsafe { cupti.activity_register_callbacks(buffers::requested, buffers::completed) }
+        };
+        set_up().inspect_err(|_| drop(cupti.unsubscribe(subscriber)))?;
+        Ok(subscriber)
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = u32> {
+        let asked = |activity, kinds: &'static [u32]| if self.activities.has(activity) { kinds } else { &[] };
+        let kernels = asked(Activity::Kernels, &[kind::CONCURRENT_KERNEL, kind::OVERHEAD]);
+        let copies = asked(Activity::Copies, &[kind::MEMCPY, kind::MEMCPY2, kind::MEMSET]);
+        let waits = asked(Activity::Sync, &[kind::SYNCHRONIZATION]);
+        kernels.iter().chain(copies).chain(waits).copied()
+    }
+
+    /// Begins or ends being called back. A release that does not know a function cannot call it either.
+    fn call_back(&self, subscriber: Subscriber, enable: bool) {
+        let cupti = self.cupti();
+        if self.activities.has(Activity::ApiCalls) {
+            for domain in [domain::DRIVER_API, domain::RUNTIME_API] {
+                let _ = cupti.enable_domain(subscriber, domain, enable);
+            }
+        }
+        for function in calls::functions(self.activities) {
+            let _ = cupti.enable_callback(subscriber, domain::DRIVER_API, function, enable);
+        }
+    }
+
+    /// Has CUPTI record nothing more, unless the next window is about to open.
+    fn pause(&self) {
+        let mut state = self.lock();
+        if state.wanted || !state.recording {
+            return;
+        }
+        for kind in self.kinds() {
+            let _ = self.cupti().activity_disable(kind);
+        }
+        if let Some(subscriber) = state.subscriber {
+            self.call_back(subscriber, false);
+        }
+        state.recording = false;
+    }
+
+    /// Lets CUPTI go for a while, if nothing is about to be recorded: attached, it costs even while it records nothing.
+    fn detach_if_it_pays(&self) {
+        let often = self.lock().detached >= self.detach.most;
+        if !often {
+            self.detach();
+        }
+    }
+
+    /// Lets CUPTI go.
+    fn detach(&self) {
+        self.pause();
+        let mut state = self.lock();
+        if state.wanted && state.recording {
+            return;
+        }
+        let Some(subscriber) = state.subscriber.take() else { return };
+        let cupti = self.cupti();
+        let _ = cupti.unsubscribe(subscriber);
+        // SAFETY: every other call of CUPTI is made under this lock or on this thread; all buffers have been flushed and read.
+        let _ = unsafe { cupti.finalize() };
+        state.detached += 1;
+    }
+}

@@ -1,0 +1,279 @@
+//! The thread that reads what CUPTI wrote, and waits for what was launched in a window to come back.
+
+use super::{
+    Source,
+    buffers::{Buffer, Sink},
+    decode::decode,
+    names::{self, LiveNames},
+};
+use crate::{
+    collector::Budget,
+    correlate::Recording,
+    gpu::{
+        gather::{Call, Calls, Gathered, Role},
+        record::{Function, GpuRecord, GpuRecording},
+    },
+    host::Record,
+    trace::Losses,
+};
+use cupti_sys::flush;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+/// What the reader is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// A buffer with so many bytes of records.
+    Filled(Buffer, usize),
+    /// A window is about to open; with the bytes in use on each device.
+    Opening(HashMap<u32, u64>),
+    /// No window is open, nor about to be.
+    Rest,
+    /// A window has been collected on the host's side.
+    Collected(Box<Recording>),
+    /// The last window has been collected.
+    Finish,
+}
+
+pub(super) struct Reader {
+    source: Arc<Source>,
+    sink: &'static Sink,
+    messages: Receiver<Message>,
+    hand_on: Box<dyn FnMut(Recording) + Send>,
+    names: LiveNames,
+    functions: HashMap<Function, Arc<str>>,
+    contexts: HashMap<u32, u32>,
+    gathered: Gathered,
+    /// For each window that is open or about to be: bytes in use on each device when it opened.
+    open: VecDeque<HashMap<u32, u64>>,
+    closed: VecDeque<Closed>,
+    budget: Arc<Budget>,
+    /// Chunks of the budget that are taken for what is gathered.
+    charged: usize,
+    losses: Losses,
+    finishing: bool,
+    /// When the last window was done with.
+    idle_since: Option<Instant>,
+}
+
+/// A window that has closed, until everything launched in it has come back.
+struct Closed {
+    recording: Box<Recording>,
+    calls: Calls,
+    missing: usize,
+    /// When something came back last.
+    moved: Instant,
+    polls: u32,
+}
+
+impl Reader {
+    /// How long nothing may come back before the rest of a window is given up.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    pub(super) fn new(
+        source: Arc<Source>,
+        sink: &'static Sink,
+        messages: Receiver<Message>,
+        hand_on: Box<dyn FnMut(Recording) + Send>,
+        budget: Arc<Budget>,
+    ) -> Self {
+        Self {
+            source,
+            sink,
+            messages,
+            hand_on,
+            names: LiveNames::default(),
+            functions: HashMap::new(),
+            contexts: HashMap::new(),
+            gathered: Gathered::default(),
+            open: VecDeque::new(),
+            closed: VecDeque::new(),
+            budget,
+            charged: 0,
+            losses: Losses::default(),
+            finishing: false,
+            idle_since: None,
+        }
+    }
+
+    /// Runs until told to finish; returns the losses that no window could show.
+    pub(super) fn run(mut self) -> Losses {
+        loop {
+            match self.wait() {
+                Ok(message) => self.take(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => self.finishing = true,
+            }
+            self.complete();
+            if self.finishing && self.closed.is_empty() {
+                self.source.detach();
+                return self.losses;
+            }
+            self.let_go();
+        }
+    }
+
+    fn wait(&self) -> Result<Message, RecvTimeoutError> {
+        if let Some(closed) = self.closed.front() {
+            // Most windows are complete at once; a deep queue of long kernels takes its time.
+            return self.messages.recv_timeout(Duration::from_millis(1 << closed.polls.min(5)));
+        }
+        match self.idle_since.filter(|_| self.open.is_empty()) {
+            Some(since) => self.messages.recv_timeout(self.source.detach_after().saturating_sub(since.elapsed())),
+            None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Filled(buffer, valid) => self.read(buffer, valid),
+            Message::Opening(in_use) => {
+                self.open.push_back(in_use);
+                self.idle_since = None;
+            }
+            Message::Rest => {
+                self.source.pause();
+                if self.open.is_empty() {
+                    self.idle_since = Some(Instant::now());
+                }
+            }
+            Message::Collected(recording) => {
+                let calls = self.calls(&recording);
+                self.closed.push_back(Closed {
+                    recording,
+                    calls,
+                    missing: usize::MAX,
+                    moved: Instant::now(),
+                    polls: 0,
+                });
+            }
+            Message::Finish => self.finishing = true,
+        }
+    }
+
+    fn read(&mut self, buffer: Buffer, valid: usize) {
+        // While no window is open or being waited for, there is nobody to read for.
+        if !self.open.is_empty() || !self.closed.is_empty() {
+            let names = &mut self.names;
+            // SAFETY: CUPTI filled the buffer with so many bytes and gave it back.
+            for record in unsafe { self.source.cupti().records(buffer.bytes(valid)) } {
+                match decode(record, &mut |address| names.kernel(address)) {
+                    Ok(Some(_)) if self.budget.is_spent() => self.losses.gpu_over_memory += 1,
+                    Ok(Some(record)) => {
+                        if let GpuRecord::Work(work) = &record {
+                            self.contexts.insert(work.context, work.device);
+                        }
+                        self.gathered.add(record);
+                    }
+                    Ok(None) => {}
+                    Err(_) => self.losses.gpu_unreadable += 1,
+                }
+            }
+            self.charge();
+        }
+        self.sink.give_back(buffer);
+    }
+
+    fn charge(&mut self) {
+        let chunks = self.gathered.bytes() / Budget::CHUNK_BYTES;
+        (self.charged..chunks).for_each(|_| self.budget.take());
+        self.charged = self.charged.max(chunks);
+    }
+
+    /// What the threads called in a window.
+    fn calls(&mut self, recording: &Recording) -> Calls {
+        let window = &recording.window;
+        let (open, close) = (window.open.ticks, window.close.ticks);
+        let (functions, cupti) = (&mut self.functions, self.source.cupti());
+        let mut role = |function: Function| {
+            let name =
+                functions.entry(function).or_insert_with(|| names::function(cupti, function.0.into(), function.1));
+            Role::of(name)
+        };
+        let threads: Vec<Vec<Call>> = recording
+            .threads
+            .iter()
+            .map(|thread| {
+                let records = thread.chunks.iter().flatten();
+                let calls = records.filter_map(|record| match *record {
+                    Record::Call(call) if (open..=close).contains(&call.start) => {
+                        let role = role((call.api, call.function.into()));
+                        Some(Call { correlation: call.correlation, role, failed: call.result != 0 })
+                    }
+                    _ => None,
+                });
+                calls.collect()
+            })
+            .collect();
+        Calls::new(window.open.unix..window.close.unix, threads)
+    }
+
+    /// Hands on the windows of which everything has come back.
+    fn complete(&mut self) {
+        while let Some(mut closed) = self.closed.pop_front() {
+            // Errors are counted when it is said how many records were dropped, or show as what is missing.
+            let _ = self.source.cupti().activity_flush_all(0);
+            while let Ok(message) = self.messages.try_recv() {
+                self.take(message);
+            }
+            let missing = self.gathered.missing(&closed.calls);
+            if missing < closed.missing {
+                (closed.missing, closed.moved) = (missing, Instant::now());
+            }
+            let last_chance = missing > 0 && closed.moved.elapsed() >= Self::PATIENCE;
+            if missing > 0 && !last_chance {
+                closed.polls += 1;
+                self.closed.push_front(closed);
+                return;
+            }
+            if last_chance && self.finishing {
+                let _ = self.source.cupti().activity_flush_all(flush::FORCED);
+                while let Ok(message) = self.messages.try_recv() {
+                    self.take(message);
+                }
+            }
+            self.finish_window(closed);
+        }
+    }
+
+    fn finish_window(&mut self, closed: Closed) {
+        let Closed { mut recording, calls, .. } = closed;
+        self.losses.gpu_dropped += self.source.cupti().activity_dropped_records().unwrap_or(0) as u64;
+        let taken = self.gathered.take(&calls);
+        let in_use = self.open.pop_front().unwrap_or_default();
+        if self.open.is_empty() && self.closed.is_empty() {
+            self.gathered.clear();
+            self.idle_since = Some(Instant::now());
+        }
+        let kept = self.gathered.bytes() / Budget::CHUNK_BYTES;
+        let mut losses = std::mem::take(&mut self.losses);
+        losses += taken.losses;
+        recording.gpu = GpuRecording {
+            gpu: self.source.gpu(),
+            devices: self.source.devices(),
+            functions: self.functions.clone(),
+            in_use,
+            contexts: self.contexts.clone(),
+            losses,
+            charged: self.charged.saturating_sub(kept),
+            ..taken
+        };
+        self.charged = self.charged.min(kept);
+        (self.hand_on)(*recording);
+    }
+
+    /// Detaches once nothing has been recorded for a while.
+    fn let_go(&mut self) {
+        let rested = self.idle_since.is_some_and(|since| since.elapsed() >= self.source.detach_after());
+        if rested && self.open.is_empty() && self.closed.is_empty() {
+            self.source.detach_if_it_pays();
+            self.idle_since = None;
+        }
+    }
+}

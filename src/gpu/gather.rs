@@ -1,0 +1,215 @@
+//! Records come in any order and from all of the time that the library is attached; windows take from them what is theirs.
+
+use super::record::{GpuRecord, GpuRecording, OverheadRecord, WaitRecord, WorkRecord};
+use crate::trace::Timestamp;
+use std::{collections::HashSet, ops::Range};
+
+/// What was read and no window has taken yet.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    work: Vec<WorkRecord>,
+    waits: Vec<WaitRecord>,
+    overheads: Vec<OverheadRecord>,
+}
+
+/// The calls that threads made in a window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls {
+    /// When the window was open.
+    pub(crate) window: Range<Timestamp>,
+    /// All calls, by their correlations, in order.
+    all: Vec<u32>,
+    /// Those that work must come of.
+    launches: Vec<u32>,
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) correlation: u32,
+    pub(crate) role: Role,
+    pub(crate) failed: bool,
+}
+
+/// What a call is for, as far as it matters when waiting for what comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Work of a GPU comes of it, unless a graph is being captured.
+    Launches,
+    /// From here on, the thread's launches are captured in a graph: they run when that is launched.
+    BeginsCapture,
+    /// From here on, they are not any more.
+    EndsCapture,
+    Other,
+}
+
+impl Role {
+    /// By the function's name, which all versions of it have in common.
+    pub(crate) fn of(function: &str) -> Self {
+        let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
+        if starts(&["cuLaunchKernel", "cuLaunchCooperative", "cuGraphLaunch"]) {
+            Self::Launches
+        } else if starts(&["cuStreamBeginCapture"]) {
+            Self::BeginsCapture
+        } else if starts(&["cuStreamEndCapture"]) {
+            Self::EndsCapture
+        } else {
+            Self::Other
+        }
+    }
+}
+
+impl Calls {
+    /// The calls of a window, thread by thread, in order of time.
+    pub(crate) fn new(
+        window: Range<Timestamp>,
+        threads: impl IntoIterator<Item = impl IntoIterator<Item = Call>>,
+    ) -> Self {
+        let (mut all, mut launches) = (Vec::new(), Vec::new());
+        for thread in threads {
+            let (before, mut captures) = (launches.len(), false);
+            for (place, call) in thread.into_iter().enumerate() {
+                all.push(call.correlation);
+                match call.role {
+                    Role::Launches if !captures && !call.failed => launches.push(call.correlation),
+                    Role::BeginsCapture => captures = true,
+                    Role::EndsCapture if captures => captures = false,
+                    // The capture was under way when the window opened.
+                    Role::EndsCapture if place > 0 => launches.truncate(before),
+                    _ => {}
+                }
+            }
+        }
+        all.sort_unstable();
+        Self { window, all, launches }
+    }
+
+    fn caused(&self, correlation: u32) -> bool {
+        self.all.binary_search(&correlation).is_ok()
+    }
+
+    /// Whether something with no call that was seen may be of this window by its number: the driver counts up, so that what has
+    /// a smaller one than the first call was caused before.
+    fn not_before(&self, correlation: u32) -> bool {
+        self.all.first().is_none_or(|first| correlation.wrapping_sub(*first) < u32::MAX / 2)
+    }
+}
+
+impl Gathered {
+    pub(crate) fn add(&mut self, record: GpuRecord) {
+        match record {
+            GpuRecord::Work(work) => self.work.push(work),
+            GpuRecord::Wait(wait) => self.waits.push(wait),
+            GpuRecord::Overhead(overhead) => self.overheads.push(overhead),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// About what it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.work.len() * size_of::<WorkRecord>()
+            + self.waits.len() * size_of::<WaitRecord>()
+            + self.overheads.len() * size_of::<OverheadRecord>()
+    }
+
+    /// How many of the launches nothing has come of yet.
+    pub(crate) fn missing(&self, calls: &Calls) -> usize {
+        let done: HashSet<u32> = self.work.iter().map(|work| work.correlation).collect();
+        calls.launches.iter().filter(|launch| !done.contains(launch)).count()
+    }
+
+    /// Takes what belongs to a window: everything that came of its calls, whenever that was, and what happened in it without a
+    /// call that was seen. What is later stays; what is earlier is dropped.
+    pub(crate) fn take(&mut self, calls: &Calls) -> GpuRecording {
+        let mut taken = GpuRecording::default();
+        taken.losses.gpu_unfinished += self.missing(calls) as u64;
+        let window = &calls.window;
+        let later = |at: Timestamp| at >= window.end;
+        let unseen = |correlation: u32, at: Timestamp| window.contains(&at) && calls.not_before(correlation);
+        (taken.work, self.work) = std::mem::take(&mut self.work)
+            .into_iter()
+            .filter(|work| calls.caused(work.correlation) || later(work.start) || unseen(work.correlation, work.start))
+            .partition(|work| calls.caused(work.correlation) || !later(work.start));
+        (taken.waits, self.waits) = std::mem::take(&mut self.waits)
+            .into_iter()
+            .filter(|wait| calls.caused(wait.correlation) || later(wait.start) || unseen(wait.correlation, wait.start))
+            .partition(|wait| calls.caused(wait.correlation) || !later(wait.start));
+        (taken.overheads, self.overheads) = std::mem::take(&mut self.overheads)
+            .into_iter()
+            .filter(|overhead| overhead.start >= window.start)
+            .partition(|overhead| !later(overhead.start));
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Call, Calls, Gathered, Role};
+    use crate::{
+        gpu::record::{GpuRecord, WorkRecord},
+        trace::{Detail, MemoryFill, Timestamp},
+    };
+
+    fn at(nanos: u64) -> Timestamp {
+        Timestamp::from_unix_nanos(nanos)
+    }
+
+    fn work(correlation: u32, start: u64) -> GpuRecord {
+        GpuRecord::Work(WorkRecord {
+            detail: Detail::Fill(MemoryFill::default()),
+            device: 0,
+            context: 1,
+            stream: 7,
+            start: at(start),
+            end: at(start + 5),
+            correlation,
+            graph: None,
+        })
+    }
+
+    fn call(correlation: u32, role: Role) -> Call {
+        Call { correlation, role, failed: false }
+    }
+
+    fn taken(gathered: &mut Gathered, calls: &Calls) -> Vec<u32> {
+        gathered.take(calls).work.iter().map(|work| work.correlation).collect()
+    }
+
+    #[test]
+    fn a_window_takes_what_its_calls_caused_and_leaves_the_rest_to_the_next() {
+        let mut gathered = Gathered::default();
+        // Launched before the window, and running in it; launched in it, and running after it; launched after it.
+        [(7, 105), (11, 150), (12, 230), (15, 240)].map(|(id, start)| gathered.add(work(id, start)));
+        let first = Calls::new(at(100)..at(200), [[call(12, Role::Launches), call(11, Role::Launches)]]);
+        assert_eq!(gathered.missing(&first), 0);
+        assert_eq!(taken(&mut gathered, &first), [11, 12]);
+        let second = Calls::new(at(200)..at(300), [[call(15, Role::Launches)]]);
+        assert_eq!(taken(&mut gathered, &second), [15]);
+    }
+
+    #[test]
+    fn work_whose_call_was_not_seen_is_not_lost() {
+        let mut gathered = Gathered::default();
+        [(20, 150), (21, 160)].map(|(id, start)| gathered.add(work(id, start)));
+        let calls = Calls::new(at(100)..at(200), [[call(20, Role::Launches)]]);
+        assert_eq!(taken(&mut gathered, &calls), [20, 21]);
+    }
+
+    #[test]
+    fn launches_that_failed_or_were_captured_are_not_waited_for() {
+        let failed = Call { failed: true, ..call(1, Role::Launches) };
+        let calls = [
+            vec![failed, call(2, Role::Launches), call(3, Role::BeginsCapture), call(4, Role::Launches)],
+            vec![call(5, Role::Launches), call(6, Role::EndsCapture), call(7, Role::Launches)],
+        ];
+        let calls = Calls::new(at(100)..at(200), calls);
+        assert_eq!(calls.launches, [2, 7]);
+        let mut gathered = Gathered::default();
+        gathered.add(work(2, 150));
+        assert_eq!(gathered.missing(&calls), 1);
+        assert_eq!(gathered.take(&calls).losses.gpu_unfinished, 1);
+    }
+}
