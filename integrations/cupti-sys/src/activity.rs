@@ -1,7 +1,7 @@
 //! Activity records, as prefixes that are the same in every release from 12.0 to 13.4.
 
-use crate::Cupti;
-use std::{ffi::c_char, fmt, marker::PhantomData, mem::offset_of, ptr};
+use crate::{Cupti, layout::structs};
+use std::{ffi::c_char, fmt, iter::FusedIterator, ptr};
 
 /// A struct that is a prefix of an activity record.
 ///
@@ -25,30 +25,7 @@ pub fn read<T: Prefix>(record: &[u8]) -> Option<T> {
     (record.len() >= size_of::<T>()).then(|| unsafe { ptr::read_unaligned(record.as_ptr().cast()) })
 }
 
-/// Defines prefix structs and asserts where each field lies.
-macro_rules! prefixes {
-    ($($(#[$about:meta])* $name:ident, $c_name:literal { $($(#[$field_about:meta])* $offset:literal $field:ident: $type:ty,)* })*) => {$(
-        $(#[$about])*
-        #[doc = concat!("\n\nThe beginning of `", $c_name, "`.")]
-        #[doc(alias = $c_name)]
-        #[derive(Clone, Copy, Debug)]
-        #[repr(C)]
-        pub struct $name { $($(#[$field_about])* pub $field: $type,)* }
-
-        $(const _: () = assert!(offset_of!($name, $field) == $offset);)*
-
-        // SAFETY: it is `repr(C)`, and its fields are integers and raw pointers.
-        unsafe impl Prefix for $name {}
-
-        impl $name {
-            /// The fields' names and offsets, for checks against NVIDIA's headers.
-            #[doc(hidden)]
-            pub const FIELDS: &'static [(&'static str, usize)] = &[$((stringify!($field), $offset)),*];
-        }
-    )*};
-}
-
-prefixes! {
+structs! {
     /// A kernel: [`kind::CONCURRENT_KERNEL`](crate::kind::CONCURRENT_KERNEL).
     ActivityKernel, "CUpti_ActivityKernel" {
         /// The kind of record.
@@ -306,6 +283,23 @@ prefixes! {
     }
 }
 
+macro_rules! prefixes {
+    ($($name:ident),*) => {$(
+        // SAFETY: it is `repr(C)`, and its fields are integers and raw pointers.
+        unsafe impl Prefix for $name {}
+    )*};
+}
+
+prefixes!(
+    ActivityKernel,
+    ActivityApi,
+    ActivityMemcpy,
+    ActivityMemcpyPtoP,
+    ActivityMemset,
+    ActivitySynchronization,
+    ActivityOverhead
+);
+
 /// The records of a buffer, one after the other: made by [`Cupti::records`].
 pub struct Records<'a> {
     cupti: &'a Cupti,
@@ -313,12 +307,17 @@ pub struct Records<'a> {
     record: *mut u8,
     next: Option<*mut u8>,
     started: bool,
-    bytes: PhantomData<&'a [u8]>,
 }
+
+/// The sizes of all records are multiples of this.
+const WORD: usize = 8;
 
 impl<'a> Records<'a> {
     pub(crate) fn new(cupti: &'a Cupti, buffer: &'a [u8]) -> Self {
-        Self { cupti, buffer, record: ptr::null_mut(), next: None, started: false, bytes: PhantomData }
+        // CUPTI reads a record's kind before it looks whether the record fits. Records are of whole words, so in a buffer of
+        // whole words that is no read beyond the end.
+        let buffer = &buffer[..buffer.len() / WORD * WORD];
+        Self { cupti, buffer, record: ptr::null_mut(), next: None, started: false }
     }
 
     /// Has CUPTI step on. What it returns is checked to lie in the buffer, further on than before.
@@ -336,7 +335,7 @@ impl<'a> Records<'a> {
 }
 
 impl<'a> Iterator for Records<'a> {
-    /// The bytes from the beginning of a record to the beginning of the next.
+    /// The bytes from the beginning of a record to the beginning of the next; for the last, to the end of the buffer.
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -351,6 +350,8 @@ impl<'a> Iterator for Records<'a> {
         self.buffer.get(start..end)
     }
 }
+
+impl FusedIterator for Records<'_> {}
 
 impl fmt::Debug for Records<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

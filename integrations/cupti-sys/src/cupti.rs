@@ -1,7 +1,7 @@
-use crate::{Driver, Error, LoadError, Records, places, result};
-use libloading::os::unix::{Library, RTLD_NOW};
+use crate::{Error, LoadError, Records, result};
+use libloading::os::unix::Library;
 use std::{
-    ffi::{CStr, c_char, c_int, c_void},
+    ffi::{CStr, c_char, c_void},
     fmt,
     path::{Path, PathBuf},
     ptr,
@@ -50,9 +50,12 @@ macro_rules! functions {
             }
         }
 
-        /// The functions' C names, for checks against real libraries.
-        #[cfg(test)]
-        const NAMES: &[&str] = &[$($name),*];
+        impl Cupti {
+            /// The functions' C names and the types of what they take, for checks against real headers and libraries.
+            #[doc(hidden)]
+            pub const FUNCTIONS: &'static [(&'static str, &'static [&'static str])] =
+                &[$(($name, &[$(stringify!($argument)),*])),*];
+        }
     };
 }
 
@@ -81,45 +84,14 @@ functions! {
 }
 
 impl Cupti {
-    /// Loads CUPTI from wherever it is: the process may have it already; then the loader's own places, toolkits, and Python
-    /// packages. The release that fits the driver comes first.
-    ///
-    /// # Errors
-    ///
-    /// If it is nowhere, or does not work.
-    pub fn find(driver: Driver) -> Result<Self, LoadError> {
-        let major = driver.version()? / 1000;
-        // A second copy in one process would not work, so ask for the first.
-        const RTLD_NOLOAD: c_int = 4;
-        for name in places::names(major) {
-            // SAFETY: nothing is loaded that is not there already.
-            if let Ok(library) = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_NOLOAD) } {
-                return Self::new(library, PathBuf::from(name));
-            }
-        }
-        Self::load(driver, places::places(major))
-    }
-
-    /// Loads CUPTI from the first of these places that has it.
-    ///
-    /// # Errors
-    ///
-    /// If it is at none, or does not work.
-    pub fn load(_: Driver, places: impl IntoIterator<Item = PathBuf>) -> Result<Self, LoadError> {
-        let mut looked = Vec::new();
-        for place in places {
-            // SAFETY: what the library does when it is loaded is NVIDIA's business.
-            match unsafe { Library::open(Some(&place), RTLD_NOW) } {
-                Ok(library) => return Self::new(library, place),
-                Err(error) => looked.push((place, error.to_string())),
-            }
-        }
-        Err(LoadError::NotFound { looked })
-    }
-
-    fn new(library: Library, path: PathBuf) -> Result<Self, LoadError> {
-        let mut cupti = Self { functions: Functions::of(&library), path, version: 0 };
+    pub(crate) fn untried(library: Library, path: PathBuf) -> Self {
+        let functions = Functions::of(&library);
         std::mem::forget(library);
+        Self { functions, path, version: 0 }
+    }
+
+    pub(crate) fn new(library: Library, path: PathBuf) -> Result<Self, LoadError> {
+        let mut cupti = Self::untried(library, path);
         let mut version = 0;
         // SAFETY: it writes one number; the driver is there, without which some releases recurse for ever here.
         cupti.call("cuptiGetVersion", cupti.functions.get_version, |f| unsafe { f(&mut version) })?;
@@ -204,7 +176,7 @@ impl Cupti {
     ///
     /// # Errors
     ///
-    /// If CUPTI does not know the function.
+    /// If CUPTI does not know the function. Releases before 12.5 have no such choice: [`Error::Missing`].
     #[doc(alias = "cuptiActivityEnableDriverApi")]
     pub fn activity_enable_driver_api(&self, cbid: u32, enable: bool) -> Result<(), Error> {
         let function = self.functions.activity_enable_driver_api;
@@ -216,7 +188,7 @@ impl Cupti {
     ///
     /// # Errors
     ///
-    /// If CUPTI does not know the function.
+    /// If CUPTI does not know the function. Releases before 12.5 have no such choice: [`Error::Missing`].
     #[doc(alias = "cuptiActivityEnableRuntimeApi")]
     pub fn activity_enable_runtime_api(&self, cbid: u32, enable: bool) -> Result<(), Error> {
         let function = self.functions.activity_enable_runtime_api;

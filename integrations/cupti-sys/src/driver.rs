@@ -1,4 +1,4 @@
-use crate::{Error, LoadError};
+use crate::{Error, LoadError, error::reason};
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     path::Path,
@@ -51,7 +51,7 @@ impl Driver {
     pub fn load() -> Result<Self, LoadError> {
         // SAFETY: what the library does when it is loaded is NVIDIA's business, and every CUDA program relies on it.
         let library = unsafe { libloading::Library::new(Path::new("libcuda.so.1")) };
-        let library = library.map_err(|error| LoadError::NoDriver { message: error.to_string() })?;
+        let library = library.map_err(|error| LoadError::NoDriver { message: reason(&error) })?;
         // A driver that threads of its own run in must not be unloaded.
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         macro_rules! function {

@@ -78,9 +78,19 @@ impl fmt::Display for LoadError {
         match self {
             Self::NoDriver { message } => write!(f, "no NVIDIA driver: {message}"),
             Self::NoDevice => f.write_str("the NVIDIA driver sees no device"),
+            Self::NotFound { looked } if looked.is_empty() => {
+                f.write_str("libcupti not found; there was no place to look")
+            }
             Self::NotFound { looked } => {
-                f.write_str("libcupti not found; looked for")?;
-                looked.iter().try_for_each(|(place, _)| write!(f, " {}", place.display()))
+                f.write_str("libcupti not found; looked for ")?;
+                looked.iter().enumerate().try_for_each(|(index, (place, reason))| {
+                    let comma = if index == 0 { "" } else { ", " };
+                    // A bare name is looked up by the loader, and mostly not there. That a file cannot be loaded is news.
+                    match place.components().count() {
+                        ..=1 => write!(f, "{comma}{}", place.display()),
+                        _ => write!(f, "{comma}{} ({reason})", place.display()),
+                    }
+                })
             }
             Self::TooOld { version } => write!(f, "CUPTI {version} is older than CUDA 12.0"),
             Self::Broken(error) => error.fmt(f),
@@ -91,7 +101,8 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Broken(error) => Some(error),
+            // Its text is this one's already.
+            Self::Broken(error) => error.source(),
             _ => None,
         }
     }
@@ -100,5 +111,42 @@ impl std::error::Error for LoadError {
 impl From<Error> for LoadError {
     fn from(error: Error) -> Self {
         Self::Broken(error)
+    }
+}
+
+/// What the loader said: the error's own text says no more than that loading failed.
+pub(crate) fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_is_one_clause_that_names_the_thing() {
+        let failed = Error::Failed { function: "cuInit", code: 999, message: "unknown error".to_owned() };
+        let looked = vec![
+            (PathBuf::from("libcupti.so.13"), "libcupti.so.13: No such file".to_owned()),
+            (PathBuf::from("/a/libcupti.so.12"), "invalid ELF header".to_owned()),
+        ];
+        let expected = [
+            (
+                LoadError::NoDriver { message: "libcuda.so.1: No such file".to_owned() },
+                "no NVIDIA driver: libcuda.so.1: No such file",
+            ),
+            (LoadError::NoDevice, "the NVIDIA driver sees no device"),
+            (
+                LoadError::NotFound { looked },
+                "libcupti not found; looked for libcupti.so.13, /a/libcupti.so.12 (invalid ELF header)",
+            ),
+            (LoadError::TooOld { version: 17 }, "CUPTI 17 is older than CUDA 12.0"),
+            (failed.into(), "cuInit failed with 999 (unknown error)"),
+            (Error::Missing { function: "cuptiFinalize" }.into(), "the library has no cuptiFinalize"),
+        ];
+        for (error, text) in expected {
+            assert_eq!(error.to_string(), text);
+            assert!(std::error::Error::source(&error).is_none(), "{text} would be said twice");
+        }
     }
 }

@@ -23,7 +23,8 @@
 //!
 //! # How it stays one binary
 //!
-//! - Functions are looked up by name. One that a release does not have is [`Error::Missing`] when it is called, not before.
+//! - Functions are looked up by name. One that a release does not have is [`Error::Missing`] when it is called, not
+//!   before: 12.0 to 12.4 lack [`Cupti::activity_enable_driver_api`] and its sibling of the runtime.
 //! - Kinds, result codes and callback ids are `u32`, never Rust enums: a release may send values that nobody knew of.
 //! - Records are *prefix structs* ([`ActivityKernel`] and its kin): the fields that lie at the same place in all those releases,
 //!   and none after. NVIDIA only ever appends. Offsets are asserted at compile time and checked against NVIDIA's own headers by
@@ -43,6 +44,8 @@ mod constants;
 mod cupti;
 mod driver;
 mod error;
+mod layout;
+mod load;
 mod places;
 
 pub use self::{
@@ -59,3 +62,8 @@ pub use self::{
     driver::{Context, Device, Driver},
     error::{Error, LoadError},
 };
+
+/// The examples of the README, which must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,173 @@
+//! Structs, constants and functions against NVIDIA's own headers, of several releases.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod support;
+
+use cupti_sys::{
+    Cupti, attribute, cbid, copy_kind, domain, flush, kind, memory_kind, object_kind, overhead_kind, result, site,
+    sync_type, thread_id_type,
+};
+use std::collections::HashSet;
+use support::{CALLBACK_STRUCTS, RECORDS, Release, Struct, bytes_and_class, c_fields, releases};
+
+const CONSTANTS: [&[(&str, u32)]; 13] = [
+    kind::ALL,
+    result::ALL,
+    domain::ALL,
+    site::ALL,
+    flush::ALL,
+    thread_id_type::ALL,
+    attribute::ALL,
+    copy_kind::ALL,
+    memory_kind::ALL,
+    sync_type::ALL,
+    overhead_kind::ALL,
+    object_kind::ALL,
+    cbid::ALL,
+];
+
+/// C that compiles only if the fields are where we say, as long as we say, and of the class we say.
+fn same_layout(c_name: &str, layout: &Struct) -> String {
+    let mut source = String::new();
+    for (field, offset, rust_type) in layout.fields {
+        let (bytes, class) = bytes_and_class(rust_type);
+        for c_field in c_fields(layout.name, field) {
+            let about = format!("{}::{field} in {c_name}", layout.name);
+            let c_type = format!("__typeof__((({c_name} *)0)->{c_field})");
+            for fact in [
+                format!("offsetof({c_name}, {c_field}) == {offset}"),
+                format!("sizeof({c_type}) == {bytes}"),
+                class.holds_for(&c_type),
+            ] {
+                source.push_str(&format!("_Static_assert({fact}, \"{about}\");\n"));
+            }
+        }
+    }
+    source
+}
+
+/// C that compiles only if the constant has the value.
+fn same_value(name: &str, value: u32) -> String {
+    format!("_Static_assert({name} == {value}u, \"{name}\");\n")
+}
+
+fn words(text: &str) -> HashSet<&str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').collect()
+}
+
+fn check(release: &Release, source: &str) {
+    assert!(!source.is_empty());
+    if let Err(errors) = release.compile(source, &["-fsyntax-only"]) {
+        panic!("not so in CUDA {}: {errors}", release.name);
+    }
+}
+
+#[test]
+fn every_field_of_a_record_lies_where_nvidia_puts_it() {
+    for release in releases() {
+        let layouts = RECORDS.iter().map(|record| &record.layout);
+        let source: Vec<_> = layouts.map(|layout| same_layout(&release.newest(layout.c_names[0]), layout)).collect();
+        check(&release, &source.concat());
+    }
+}
+
+#[test]
+fn every_field_of_what_callbacks_get_lies_where_nvidia_puts_it() {
+    for release in releases() {
+        let layouts = CALLBACK_STRUCTS.iter().flat_map(|layout| layout.c_names.iter().map(move |name| (name, layout)));
+        check(&release, &layouts.map(|(name, layout)| same_layout(name, layout)).collect::<String>());
+    }
+}
+
+#[test]
+fn every_constant_has_the_value_that_nvidia_gives_it_and_the_newest_release_has_all() {
+    let newest = releases().next_back().map(|newest| newest.name);
+    for release in releases() {
+        let headers = release.headers();
+        let known = words(&headers);
+        let constants =
+            CONSTANTS.into_iter().flatten().filter(|(name, _)| Some(release.name) == newest || known.contains(name));
+        check(&release, &constants.map(|&(name, value)| same_value(name, value)).collect::<String>());
+    }
+}
+
+#[test]
+fn the_newest_version_of_a_struct_is_the_one_that_the_headers_speak_of() {
+    for release in releases() {
+        let headers = release.headers();
+        for record in RECORDS {
+            let name = release.newest(record.layout.c_names[0]);
+            let of = record.kinds[0];
+            let (kind, _) = kind::ALL.iter().find(|(_, value)| *value == of).unwrap();
+            // The kind's comment says which struct its records are.
+            let before = headers.split(&format!("\n  {kind} ")).next().unwrap();
+            let comment = before.rsplit("/**").next().unwrap();
+            assert!(words(comment).contains(name.as_str()), "{kind} of CUDA {}: {name}? {comment}", release.name);
+        }
+    }
+}
+
+/// What a function takes, as the headers have it; none if they do not have it.
+fn parameters(headers: &str, function: &str) -> Option<Vec<String>> {
+    let declared = format!("CUPTIAPI {function}(");
+    let (_, after) = headers.split_once(&declared)?;
+    let parameters = after.split_once(");").unwrap().0;
+    let types = parameters.split(',').map(|parameter| {
+        // `size_t *valueSize`: what is before the name.
+        parameter.trim().trim_end_matches(|c: char| c.is_alphanumeric() || c == '_').trim().to_owned()
+    });
+    Some(if parameters.trim() == "void" { Vec::new() } else { types.collect() })
+}
+
+#[test]
+fn every_function_takes_what_we_give_it() {
+    for release in releases() {
+        let headers = release.headers();
+        let mut source = String::new();
+        for (function, ours) in Cupti::FUNCTIONS {
+            let Some(theirs) = parameters(&headers, function) else {
+                let per_function = ["cuptiActivityEnableDriverApi", "cuptiActivityEnableRuntimeApi"];
+                assert!(
+                    per_function.contains(function) && ["12.0", "12.4"].contains(&release.name),
+                    "CUDA {} has no {function}",
+                    release.name
+                );
+                continue;
+            };
+            assert_eq!(ours.len(), theirs.len(), "{function} of CUDA {} takes {theirs:?}", release.name);
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                let (bytes, class) = bytes_and_class(ours);
+                let is_class = class.holds_for(theirs);
+                source.push_str(&format!(
+                    "_Static_assert(sizeof({theirs}) == {bytes} && {is_class}, \"{function}: {theirs} is no {ours}\");\n"
+                ));
+            }
+        }
+        check(&release, &source);
+    }
+}
+
+#[test]
+fn what_is_wrong_is_noticed() {
+    let Some(release) = releases().next() else { return };
+    let right = Struct { name: "ActivityApi", c_names: &[], fields: &[("process_id", 24, "u32")] };
+    let wrong: [&[_]; 4] = [
+        &[("process_id", 28, "u32")],
+        &[("process_id", 24, "u64")],
+        &[("process_id", 24, "i32")],
+        &[("no_such_field", 24, "u32")],
+    ];
+    let compile = |source: String| release.compile(&source, &["-fsyntax-only"]);
+    compile(same_layout("CUpti_ActivityAPI", &right)).unwrap();
+    for fields in wrong {
+        let error = compile(same_layout("CUpti_ActivityAPI", &Struct { fields, ..right })).unwrap_err();
+        assert!(
+            error.contains("ActivityApi::process_id in CUpti_ActivityAPI") || error.contains("noSuchField"),
+            "{error}"
+        );
+    }
+    compile(same_value("CUPTI_ACTIVITY_KIND_DRIVER", 4)).unwrap();
+    compile(same_value("CUPTI_ACTIVITY_KIND_DRIVER", 5)).unwrap_err();
+    compile(same_value("CUPTI_ACTIVITY_KIND_OF_NOBODY", 5)).unwrap_err();
+}

@@ -1,0 +1,269 @@
+//! Real releases of CUPTI, out of Python wheels, and what C makes of their headers.
+//!
+//! They live under `target/`, where these tests put them. Without Python or a C compiler they say so and pass, but not where
+//! `CI=true`.
+
+#![allow(dead_code, reason = "no test needs all of it")]
+
+use cupti_sys::{
+    ActivityApi, ActivityKernel, ActivityMemcpy, ActivityMemcpyPtoP, ActivityMemset, ActivityOverhead,
+    ActivitySynchronization, CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, kind, read,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::OnceLock,
+};
+
+// Before 13.0, `crt/host_defines.h` is only in the compiler's wheel, which is big. It has macros for function attributes,
+// and no structs, so that of 13.0 does.
+const HOST_DEFINES: &str = "nvidia-cuda-crt==13.0.88";
+
+/// Releases of CUDA and their wheels, the oldest first.
+const RELEASES: [(&str, [&str; 3]); 5] = [
+    ("12.0", ["nvidia-cuda-cupti-cu12==12.0.146", "nvidia-cuda-runtime-cu12==12.0.146", HOST_DEFINES]),
+    ("12.4", ["nvidia-cuda-cupti-cu12==12.4.127", "nvidia-cuda-runtime-cu12==12.4.127", HOST_DEFINES]),
+    ("12.9", ["nvidia-cuda-cupti-cu12==12.9.79", "nvidia-cuda-runtime-cu12==12.9.79", HOST_DEFINES]),
+    ("13.0", ["nvidia-cuda-cupti==13.0.85", "nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.0.88"]),
+    ("13.4", ["nvidia-cuda-cupti==13.4.92", "nvidia-cuda-runtime==13.4.92", "nvidia-cuda-crt==13.4.92"]),
+];
+
+/// The releases, the oldest first; none at all if there is no Python or no C compiler.
+pub(crate) fn releases() -> impl DoubleEndedIterator<Item = Release> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let found = run(Command::new("cc").arg("--version")).ok().and_then(|_| unpack());
+        if found.is_none() {
+            let message = "no cc, or no python3 with venv: NVIDIA's headers and libraries do NOT check cupti-sys";
+            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{message}");
+            eprintln!("\n*** {message} ***\n");
+        }
+        found
+    });
+    let releases = folder.as_ref().map(|folder| RELEASES.map(|(name, _)| Release { name, root: folder.join(name) }));
+    releases.into_iter().flatten()
+}
+
+/// Puts the releases where they are not, and returns the folder.
+fn unpack() -> Option<PathBuf> {
+    let releases = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cupti");
+    let wanted = format!("{RELEASES:#?}");
+    let unpacked = || fs::read_to_string(releases.join("wheels.txt")).is_ok_and(|wheels| wheels == wanted);
+    if !unpacked() {
+        // Another process may be about it, too, so they appear at once or not at all.
+        let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let folder = |name: &str| work.path().join(name);
+        run(Command::new("python3").args(["-m", "venv"]).arg(folder("environment"))).ok()?;
+        let python = |arguments: &[&str], folders: &[PathBuf], last: &[&str]| {
+            let mut python = Command::new(folder("environment/bin/python"));
+            run(python.arg("-m").args(arguments).args(folders).args(last)).unwrap_or_else(|error| panic!("{error}"));
+        };
+        for (name, wheels) in RELEASES {
+            let downloaded = folder("wheels").join(name);
+            let pip = ["pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--dest"];
+            python(&pip, std::slice::from_ref(&downloaded), &wheels);
+            for wheel in files_under(&downloaded, ".whl") {
+                python(&["zipfile", "--extract"], &[wheel, folder("releases").join(name)], &[]);
+            }
+        }
+        fs::write(folder("releases/wheels.txt"), &wanted).unwrap();
+        if !unpacked() {
+            let _ = fs::remove_dir_all(&releases);
+            let moved = fs::rename(folder("releases"), &releases);
+            assert!(unpacked(), "{moved:?}");
+        }
+    }
+    Some(releases)
+}
+
+fn run(command: &mut Command) -> Result<Output, String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let said = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    if output.status.success() { Ok(output) } else { Err(said()) }
+}
+
+fn files_under(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_under(&path, ending));
+        } else if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A release of CUDA.
+pub(crate) struct Release {
+    pub(crate) name: &'static str,
+    root: PathBuf,
+}
+
+impl Release {
+    /// The library.
+    pub(crate) fn library(&self) -> PathBuf {
+        let ending = format!("libcupti.so.{}", &self.name[..2]);
+        let [library] = files_under(&self.root, &ending).try_into().unwrap();
+        library
+    }
+
+    /// All that CUPTI's headers say.
+    pub(crate) fn headers(&self) -> String {
+        let headers = files_under(&self.root, ".h");
+        let named = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("cupti_");
+        headers.into_iter().filter(named).map(|path| fs::read_to_string(path).unwrap()).collect()
+    }
+
+    /// Has C compile this with the release's headers before it.
+    pub(crate) fn compile(&self, source: &str, arguments: &[&str]) -> Result<(), String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("check.c");
+        fs::write(&file, format!("#include <stddef.h>\n#include <stdint.h>\n#include <cupti.h>\n{source}")).unwrap();
+        let mut cc = Command::new("cc");
+        for header in ["cuda.h", "cupti.h", "crt/host_defines.h"] {
+            let found = files_under(&self.root, &format!("/{header}"));
+            let [path] = found.as_slice() else { panic!("{header} of {}: {found:?}", self.name) };
+            cc.arg("-I").arg(path.to_str().unwrap().strip_suffix(header).unwrap());
+        }
+        run(cc.args(arguments).arg(&file)).map(drop)
+    }
+
+    /// The newest version of a struct in the headers: `CUpti_ActivityKernel` is `CUpti_ActivityKernel13` in 13.4.
+    pub(crate) fn newest(&self, name: &str) -> String {
+        let headers = self.headers();
+        let versions = headers.lines().filter_map(|line| {
+            let number = line.strip_prefix("} ")?.strip_prefix(name)?.strip_suffix(';')?;
+            if number.is_empty() { Some(1) } else { number.parse::<u32>().ok() }
+        });
+        match versions.max() {
+            Some(1) => name.to_owned(),
+            Some(version) => format!("{name}{version}"),
+            None => panic!("{} has no {name}", self.name),
+        }
+    }
+}
+
+/// A struct of ours and what it is in C.
+pub(crate) struct Struct {
+    pub(crate) name: &'static str,
+    /// Structs of C that begin like it; of those that are records, only the newest does.
+    pub(crate) c_names: &'static [&'static str],
+    pub(crate) fields: &'static [(&'static str, usize, &'static str)],
+}
+
+pub(crate) const CALLBACK_STRUCTS: [Struct; 4] = [
+    Struct { name: "CallbackData", c_names: &["CUpti_CallbackData"], fields: CallbackData::FIELDS },
+    Struct {
+        name: "MemAllocParams",
+        c_names: &[
+            "cuMemAlloc_v2_params",
+            "cuMemAllocManaged_params",
+            "cuMemAllocAsync_params",
+            "cuMemAllocAsync_ptsz_params",
+            "cuMemAllocFromPoolAsync_params",
+            "cuMemAllocFromPoolAsync_ptsz_params",
+        ],
+        fields: MemAllocParams::FIELDS,
+    },
+    Struct {
+        name: "MemAllocPitchParams",
+        c_names: &["cuMemAllocPitch_v2_params"],
+        fields: MemAllocPitchParams::FIELDS,
+    },
+    Struct {
+        name: "MemFreeParams",
+        c_names: &["cuMemFree_v2_params", "cuMemFreeAsync_params", "cuMemFreeAsync_ptsz_params"],
+        fields: MemFreeParams::FIELDS,
+    },
+];
+
+/// A prefix struct: which records it is of, and what it reads in one.
+pub(crate) struct Record {
+    pub(crate) kinds: &'static [u32],
+    pub(crate) layout: Struct,
+    pub(crate) read: fn(&[u8]) -> Option<String>,
+}
+
+macro_rules! records {
+    ($($name:ident = $c_name:literal: $($kind:ident),*;)*) => {
+        &[$(Record {
+            kinds: &[$(kind::$kind),*],
+            layout: Struct { name: stringify!($name), c_names: &[$c_name], fields: $name::FIELDS },
+            read: |bytes| read::<$name>(bytes).map(|record| format!("{record:?}")),
+        }),*]
+    };
+}
+
+pub(crate) const RECORDS: &[Record] = records! {
+    ActivityKernel = "CUpti_ActivityKernel": CONCURRENT_KERNEL;
+    ActivityApi = "CUpti_ActivityAPI": DRIVER, RUNTIME;
+    ActivityMemcpy = "CUpti_ActivityMemcpy": MEMCPY;
+    ActivityMemcpyPtoP = "CUpti_ActivityMemcpyPtoP": MEMCPY2;
+    ActivityMemset = "CUpti_ActivityMemset": MEMSET;
+    ActivitySynchronization = "CUpti_ActivitySynchronization": SYNCHRONIZATION;
+    ActivityOverhead = "CUpti_ActivityOverhead": OVERHEAD;
+};
+
+/// What a field is called in C. In a union it has several names.
+pub(crate) fn c_fields(of: &str, field: &str) -> Vec<String> {
+    let exceptions: &[_] = match (of, field) {
+        ("ActivityKernel", "cache_config") => &["cacheConfig.both"],
+        ("ActivityOverhead", "process_id") => &["objectId.pt.processId", "objectId.dcs.deviceId"],
+        ("ActivityOverhead", "thread_id") => &["objectId.pt.threadId", "objectId.dcs.contextId"],
+        ("ActivityOverhead", "stream_id") => &["objectId.dcs.streamId"],
+        ("MemAllocPitchParams", "pitch") => &["pPitch"],
+        ("MemAllocPitchParams", "width") => &["WidthInBytes"],
+        ("MemAllocPitchParams", "height") => &["Height"],
+        (_, "channel_id") => &["channelID"],
+        _ => &[],
+    };
+    if !exceptions.is_empty() {
+        return exceptions.iter().map(|&name| name.to_owned()).collect();
+    }
+    let mut words = field.trim_start_matches("r#").split('_');
+    let mut name = words.next().unwrap().to_owned();
+    for word in words {
+        name.push_str(&word[..1].to_uppercase());
+        name.push_str(&word[1..]);
+    }
+    vec![name]
+}
+
+/// Bytes of a type of ours, and what C says of one that is its like.
+pub(crate) fn bytes_and_class(rust_type: &str) -> (usize, Class) {
+    match rust_type {
+        "u8" => (1, Class::Unsigned),
+        "u16" => (2, Class::Unsigned),
+        "u32" => (4, Class::Unsigned),
+        "u64" | "usize" => (8, Class::Unsigned),
+        "i32" => (4, Class::Signed),
+        "i64" => (8, Class::Signed),
+        "BufferRequested" | "BufferCompleted" | "Callback" => (8, Class::Pointer),
+        pointer if pointer.starts_with('*') => (8, Class::Pointer),
+        other => panic!("what is {other} in C?"),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    Unsigned,
+    Signed,
+    Pointer,
+}
+
+impl Class {
+    /// An expression of C that is true if the type is of this class.
+    pub(crate) fn holds_for(self, c_type: &str) -> String {
+        // 5 is `pointer_type_class` in GCC's typeclass.h, and in clang.
+        let is_pointer = format!("__builtin_classify_type(({c_type})0) == 5");
+        match self {
+            Self::Pointer => is_pointer,
+            Self::Unsigned => format!("!({is_pointer}) && ({c_type})-1 > ({c_type})0"),
+            Self::Signed => format!("!({is_pointer}) && ({c_type})-1 < ({c_type})0"),
+        }
+    }
+}
