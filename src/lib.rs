@@ -41,7 +41,8 @@
 //!   formatting for a span without fields.
 //! - *Session*: the [`Profiler`] follows the schedule; each run of recorded steps is a window.
 //! - *Correlate*: on a background thread, the records of a window become one immutable [`Trace`].
-//! - *Export*: [`Chrome`], [`Perfetto`], [`Stacks`], [`Collected`], your own; and the [`Report`].
+//! - *Export*: [`Chrome`], [`Perfetto`], [`Stacks`], [`Collected`], your own; and the [`Report`], with the GPUs' part in
+//!   [`Kernels`] and [`GpuSteps`].
 //!
 //! # What is a span here
 //!
@@ -94,7 +95,10 @@ pub use self::{
     gpu::Activity,
     host::{HandOver, Origin, ProfilerLayer},
     profiler::{Profiler, RecordGuard},
-    report::{Average, Averages, Report, SortBy, StepTimes},
+    report::{
+        Average, Averages, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, Report, SortBy, StepGpu, StepTimes,
+        Verdict,
+    },
     schedule::{Phase, Schedule, ScheduleError},
     trace::{
         Allocation, Api, ApiCall, ApiCallId, Attribution, Attributions, Callsite, Counter, Cut, Detail, Device,

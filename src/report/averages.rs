@@ -1,10 +1,15 @@
 use super::{
+    average::{Average, SortBy},
+    measured::{GpuMeasured, Measured},
     table,
-    tree::{Measured, Tree},
+    tree::Tree,
+    units,
 };
 use std::{collections::HashMap, fmt, time::Duration};
 
 /// Time by span over the whole run, to be refined and printed.
+///
+/// What GPUs did for no known span is a row of its own, [`Average::UNATTRIBUTED`].
 ///
 /// ```
 /// use kernspan::{Profiler, SortBy};
@@ -41,60 +46,7 @@ struct Row {
     measured: Measured,
     /// The total of those nodes that are not nested in another of the row.
     outermost: Duration,
-}
-
-/// What the rows are sorted by, the largest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SortBy {
-    /// Time with nested spans.
-    #[default]
-    TotalCpu,
-    /// Time without nested spans.
-    SelfCpu,
-    /// Time with nested spans, by call.
-    AverageCpu,
-    /// Number of calls.
-    Calls,
-    /// Floating-point operations.
-    Flops,
-    /// The name, the first in the alphabet first.
-    Name,
-}
-
-/// One row: the spans of one name, and of one shape and stack if it was asked for.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct Average {
-    /// The name.
-    pub name: String,
-    /// The target, by default the module path.
-    pub target: String,
-    /// `file:line`, if known.
-    pub location: Option<String>,
-    /// Shapes of the arguments, when grouped by shape.
-    pub shapes: Option<String>,
-    /// The names of the spans around it, from the inside out, when grouped by stack.
-    pub stack: Vec<String>,
-    /// How many instances there were.
-    pub calls: u64,
-    /// Time without nested spans.
-    pub self_cpu: Duration,
-    /// Time with nested spans. A span nested in one of the same row is not counted twice.
-    pub total_cpu: Duration,
-    /// Time with nested spans of one instance, on average.
-    pub average_cpu: Duration,
-    /// The longest instance.
-    pub longest_cpu: Duration,
-    /// `self_cpu` in percent of all recorded time of all threads.
-    pub self_percent: f64,
-    /// `total_cpu` in percent of all recorded time of all threads.
-    pub total_percent: f64,
-    /// Floating-point operations, as far as spans say: see [`convention::FLOPS`](crate::convention::FLOPS).
-    pub flops: u64,
-    /// Bytes moved, as far as spans say: see [`convention::BYTES`](crate::convention::BYTES).
-    pub bytes: u64,
+    outermost_gpu: GpuMeasured,
 }
 
 impl<'a> Averages<'a> {
@@ -162,25 +114,26 @@ impl<'a> Averages<'a> {
                     stack: stack.clone(),
                     measured: Measured::default(),
                     outermost: Duration::ZERO,
+                    outermost_gpu: GpuMeasured::default(),
                 });
                 rows.len() - 1
             });
             rows[row].measured.add(&node.measured);
             if !tree.ancestors(place).any(|outer| row_of[outer] == row) {
                 rows[row].outermost += node.measured.total;
+                rows[row].outermost_gpu.add(&node.measured.total_gpu);
             }
             row_of.push(row);
         }
 
         let all: Duration = tree.nodes().iter().map(|node| node.measured.own).sum();
-        let percent = |time: Duration| match all.as_secs_f64() {
-            0.0 => 0.0,
-            all => 100.0 * time.as_secs_f64() / all,
-        };
+        let all_gpu = tree.nodes().iter().map(|node| node.measured.own_gpu.time).sum::<Duration>();
+        let all_gpu = all_gpu + tree.unattributed().time;
         let mut rows: Vec<_> = rows
             .into_iter()
-            .map(|Row { node, stack, measured, outermost }| {
+            .map(|Row { node, stack, measured, outermost, outermost_gpu }| {
                 let name = tree.name(node);
+                let calls = measured.calls.max(1) as f64;
                 Average {
                     name: name.name.clone(),
                     target: name.target.clone(),
@@ -190,31 +143,25 @@ impl<'a> Averages<'a> {
                     calls: measured.calls,
                     self_cpu: measured.own,
                     total_cpu: outermost,
-                    average_cpu: measured.total.div_f64(measured.calls.max(1) as f64),
+                    average_cpu: measured.total.div_f64(calls),
                     longest_cpu: measured.longest,
-                    self_percent: percent(measured.own),
-                    total_percent: percent(outermost),
+                    self_percent: units::percent_of(measured.own, all),
+                    total_percent: units::percent_of(outermost, all),
                     flops: measured.flops,
                     bytes: measured.bytes,
+                    average_gpu: measured.total_gpu.time.div_f64(calls),
+                    ..Average::of_gpu(&measured.own_gpu, &outermost_gpu, all_gpu)
                 }
             })
             .collect();
+        let unattributed = tree.unattributed();
+        if *unattributed != GpuMeasured::default() {
+            let name = Average::UNATTRIBUTED.to_owned();
+            rows.push(Average { name, ..Average::of_gpu(unattributed, unattributed, all_gpu) });
+        }
         // Ties by name, so that the same run prints the same table.
         rows.sort_by(|a, b| self.sort_by.order(a, b).then_with(|| a.name.cmp(&b.name)));
         rows
-    }
-}
-
-impl SortBy {
-    fn order(self, a: &Average, b: &Average) -> std::cmp::Ordering {
-        match self {
-            Self::TotalCpu => b.total_cpu.cmp(&a.total_cpu),
-            Self::SelfCpu => b.self_cpu.cmp(&a.self_cpu),
-            Self::AverageCpu => b.average_cpu.cmp(&a.average_cpu),
-            Self::Calls => b.calls.cmp(&a.calls),
-            Self::Flops => b.flops.cmp(&a.flops),
-            Self::Name => a.name.cmp(&b.name),
-        }
     }
 }
 
@@ -223,6 +170,119 @@ impl fmt::Display for Averages<'_> {
         let mut rows = self.all_rows();
         let left_out = rows.len().saturating_sub(self.limit);
         rows.truncate(self.limit);
-        table::write(f, &rows, left_out, self.width.unwrap_or_else(table::terminal_width))
+        if rows.is_empty() {
+            return writeln!(f, "no spans were recorded");
+        }
+        Average::table(&rows).write(f, left_out, self.width.unwrap_or_else(table::terminal_width))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Average, SortBy};
+    use crate::{
+        report::Report,
+        trace::{Detail, Trace, sample::gpu_trace},
+    };
+    use std::time::Duration;
+
+    fn report(trace: &Trace) -> Report {
+        let mut report = Report::default();
+        report.add_trace(trace);
+        report
+    }
+
+    fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn gpu_time_belongs_to_the_span_that_caused_it_and_those_around_it() {
+        let rows = report(&gpu_trace()).averages().sort_by(SortBy::Name).rows();
+        let times: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.self_gpu, row.total_gpu)).collect();
+        assert_eq!(
+            times,
+            [
+                (Average::UNATTRIBUTED, micros(10), micros(10)),
+                ("backward", micros(100), micros(100)),
+                ("forward", micros(40), micros(40)),
+                ("train_step", micros(8), micros(148)),
+            ]
+        );
+        let averages: Vec<_> = rows.iter().map(|row| (row.calls, row.average_gpu, row.kernels)).collect();
+        assert_eq!(averages, [(0, micros(0), 1), (2, micros(50), 4), (2, micros(20), 2), (2, micros(74), 6)]);
+        let percents: Vec<_> = rows.iter().map(|row| format!("{:.3}", row.self_gpu_percent)).collect();
+        assert_eq!(percents, ["6.329", "63.291", "25.316", "5.063"], "of 158 µs");
+        let memory: Vec<_> = rows.iter().map(|row| (row.self_gpu_memory, row.total_gpu_memory)).collect();
+        assert_eq!(memory, [(0, 0), (-8192, -8192), (8192, 8192), (0, 0)]);
+    }
+
+    #[test]
+    fn rows_can_be_sorted_by_what_gpus_did() {
+        let report = report(&gpu_trace());
+        let first = |sort_by| report.averages().sort_by(sort_by).rows()[0].name.clone();
+        assert_eq!(first(SortBy::SelfGpu), "backward");
+        assert_eq!(first(SortBy::TotalGpu), "train_step");
+        assert_eq!(first(SortBy::GpuMemory), "forward");
+    }
+
+    #[test]
+    fn long_kernels_count_for_more_in_the_occupancy() {
+        let mut trace = gpu_trace();
+        for work in &mut trace.work {
+            if let Detail::Kernel(kernel) = &mut work.detail
+                && &*kernel.name == "node"
+            {
+                // Sixteen blocks of four warps on each multiprocessor, which fill it.
+                kernel.grid = [132 * 16, 1, 1];
+                kernel.registers = 32;
+                kernel.static_shared_memory = 0;
+            }
+        }
+        let rows = report(&trace).averages().sort_by(SortBy::Name).rows();
+        let occupancy: Vec<_> = rows.iter().map(|row| format!("{:.3}", row.occupancy.unwrap())).collect();
+        // 60 µs at 2.273 % and 20 µs at 100 %, and for the whole step 40 µs more at 2.273 %.
+        assert_eq!(occupancy, ["2.273", "26.705", "2.273", "18.561"]);
+    }
+
+    #[test]
+    fn gpu_time_of_nested_spans_of_a_row_is_not_counted_twice() {
+        let mut trace = gpu_trace();
+        // All three are one place in the source.
+        let callsite = trace.spans[0].callsite;
+        trace.spans.iter_mut().for_each(|span| span.callsite = callsite);
+        let rows = report(&trace).averages().rows();
+        assert_eq!(rows[0].name, "train_step");
+        assert_eq!((rows[0].self_gpu, rows[0].total_gpu, rows[0].kernels), (micros(148), micros(148), 6));
+        // 2 × 74 µs around 2 × 20 and 2 × 50, in 6 instances.
+        assert_eq!(rows[0].average_gpu, micros(288) / 6);
+    }
+
+    #[test]
+    fn the_table_has_pytorchs_columns() {
+        assert_eq!(format!("\n{}", report(&gpu_trace()).averages().width(190)), "
+--------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ----------
+Name            Self CPU %  Self CPU  CPU total %  CPU total  CPU time avg  Self CUDA  Self CUDA %  CUDA total  CUDA time avg  CUDA Mem  Self CUDA Mem  Occupancy  # of Calls
+--------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ----------
+train_step          22.22%  40.000µs      100.00%  180.000µs      90.000µs    8.000µs        5.06%   148.000µs       74.000µs       0 B            0 B      2.27%           2
+backward            44.44%  80.000µs       44.44%   80.000µs      40.000µs  100.000µs       63.29%   100.000µs       50.000µs  -8.00 KB       -8.00 KB      2.27%           2
+forward             33.33%  60.000µs       33.33%   60.000µs      30.000µs   40.000µs       25.32%    40.000µs       20.000µs   8.00 KB        8.00 KB      2.27%           2
+[unattributed]       0.00%   0.000µs        0.00%    0.000µs       0.000µs   10.000µs        6.33%    10.000µs        0.000µs       0 B            0 B      2.27%           0
+--------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ----------
+");
+        assert_eq!(
+            format!("\n{}", report(&gpu_trace()).averages().width(120)),
+            "
+--------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
+Name            Self CPU  CPU total  Self CUDA  Self CUDA %  CUDA total  CUDA Mem  Self CUDA Mem  Occupancy  # of Calls
+--------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
+train_step      40.000µs  180.000µs    8.000µs        5.06%   148.000µs       0 B            0 B      2.27%           2
+backward        80.000µs   80.000µs  100.000µs       63.29%   100.000µs  -8.00 KB       -8.00 KB      2.27%           2
+forward         60.000µs   60.000µs   40.000µs       25.32%    40.000µs   8.00 KB        8.00 KB      2.27%           2
+[unattributed]   0.000µs    0.000µs   10.000µs        6.33%    10.000µs       0 B            0 B      2.27%           0
+--------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
+no room for CPU total %, Self CPU %, CUDA time avg, CPU time avg
+"
+        );
     }
 }

@@ -1,22 +1,34 @@
 //! Where the time went: the call tree over all windows, asked in different ways.
 
+mod average;
 mod averages;
+mod busy;
+mod gpu_steps;
+mod gpus;
+mod kernels;
+mod measured;
 mod steps;
 mod table;
 mod tree;
 mod units;
+mod usage;
 
-pub use self::averages::{Average, Averages, SortBy};
+pub use self::average::{Average, SortBy};
+pub use self::averages::Averages;
+pub use self::gpu_steps::{DeviceUsage, GpuSteps, StepGpu};
+pub use self::kernels::{KernelAverage, Kernels};
 pub use self::steps::StepTimes;
+pub use self::usage::{GpuUsage, Verdict};
 
-use self::tree::Tree;
-use crate::trace::{Losses, Trace};
+use self::{gpus::Gpus, tree::Tree};
+use crate::trace::{Attributions, Device, DeviceId, Gpu, Losses, Trace};
 use std::{fmt, path::PathBuf, time::Duration};
 
 /// What [`finish`](crate::Profiler::finish) returns: where the time went, over all windows of the run.
 ///
-/// Its `Display` is the table that PyTorch users know; [`averages`](Self::averages) asks it in other ways. With the feature
-/// `serde` it can be serialized.
+/// Its `Display` is the table that PyTorch users know, and what GPUs did, if they were recorded; [`averages`](Self::averages),
+/// [`kernels`](Self::kernels) and [`gpu_steps`](Self::gpu_steps) ask it in other ways. With the feature `serde` it can be
+/// serialized.
 #[derive(Default)]
 pub struct Report {
     windows: u32,
@@ -24,17 +36,22 @@ pub struct Report {
     spans: u64,
     tree: Tree,
     steps: StepTimes,
+    gpus: Gpus,
     losses: Losses,
     files: Vec<PathBuf>,
 }
 
 impl Report {
+    /// Rows of the table of kernels that `Display` shows.
+    const KERNELS: usize = 10;
+
     pub(crate) fn add_trace(&mut self, trace: &Trace) {
         self.windows += 1;
         self.recorded += trace.duration();
         self.spans += trace.spans().len() as u64;
         self.tree.add(trace);
         self.steps.add(trace.steps());
+        self.gpus.add(trace);
         self.losses += *trace.losses();
     }
 
@@ -80,15 +97,54 @@ impl Report {
     pub fn averages(&self) -> Averages<'_> {
         Averages::new(&self.tree)
     }
+
+    /// Whether GPUs were recorded, and if not, why not; of the last window in which they should have been.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpus.state
+    }
+
+    /// The GPUs that the process sees.
+    pub fn devices(&self) -> &[Device] {
+        &self.gpus.devices
+    }
+
+    /// How many kernels, copies and fills were recorded.
+    pub fn gpu_work(&self) -> u64 {
+        self.gpus.attributions.total()
+    }
+
+    /// How it is known which spans these belong to.
+    pub fn attributions(&self) -> Attributions {
+        self.gpus.attributions
+    }
+
+    /// GPU time by kernel: to be iterated and printed.
+    pub fn kernels(&self) -> Kernels<'_> {
+        Kernels::new(&self.gpus.kernels)
+    }
+
+    /// How the GPUs spent the recorded steps.
+    pub fn gpu_steps(&self) -> &GpuSteps {
+        &self.gpus.steps
+    }
+
+    /// The most bytes of a GPU's memory that were in use after an allocation, if allocations were recorded.
+    pub fn peak_memory(&self, device: DeviceId) -> Option<u64> {
+        self.gpus.peaks.get(&device).copied()
+    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.averages().fmt(f)?;
+        if !self.gpus.kernels.is_empty() {
+            write!(f, "\n{}\n", self.kernels().limit(Self::KERNELS))?;
+        }
         let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         write!(f, "{} in {}", count(self.spans, "span"), count(self.windows.into(), "window"))?;
         write!(f, " of {} together", units::time(self.recorded))?;
         writeln!(f, "{}", if self.steps.is_empty() { "" } else { "; " }.to_owned() + &self.steps.to_string())?;
+        self.gpus.fmt(f)?;
         writeln!(f, "{}", self.losses)?;
         self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))
     }
@@ -106,12 +162,18 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 7)?;
+        let mut report = serializer.serialize_struct("Report", 13)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
         report.serialize_field("steps", &self.steps)?;
         report.serialize_field("averages", &self.averages().limit(usize::MAX).rows())?;
+        report.serialize_field("gpu", &self.gpus.state.to_string())?;
+        report.serialize_field("devices", &self.gpus.devices)?;
+        report.serialize_field("kernels", &self.kernels().limit(usize::MAX).rows())?;
+        report.serialize_field("gpu_steps", &self.gpus.steps)?;
+        report.serialize_field("attributions", &self.gpus.attributions)?;
+        report.serialize_field("peak_memory", &self.gpus.peaks)?;
         report.serialize_field("losses", &self.losses)?;
         report.serialize_field("files", &self.files)?;
         report.end()

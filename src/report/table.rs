@@ -1,94 +1,107 @@
-//! The table, made to be read in a terminal: numbers to the right, names cut in the middle when there is no room.
+//! A table, made to be read in a terminal: numbers to the right, names cut in the middle when there is no room.
 
-use super::{Average, units};
 use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
-struct Column {
+/// Rows of any kind, and what is shown of each.
+pub(super) struct Table<'a, R> {
+    rows: &'a [R],
+    columns: Vec<Column>,
+}
+
+/// What is shown of each row under one title.
+pub(super) struct Column {
     title: &'static str,
     cells: Vec<String>,
     /// Text is to the left and may be cut; numbers are to the right and may not.
     text: bool,
+    spare: Option<u8>,
+}
+
+impl<'a, R> Table<'a, R> {
+    pub(super) fn new(rows: &'a [R]) -> Self {
+        Self { rows, columns: Vec::new() }
+    }
+
+    /// Adds a column of text.
+    pub(super) fn text(&mut self, title: &'static str, cell: impl Fn(&R) -> String) -> &mut Column {
+        let column = self.number(title, cell);
+        column.text = true;
+        column
+    }
+
+    /// Adds a column of numbers.
+    pub(super) fn number(&mut self, title: &'static str, cell: impl Fn(&R) -> String) -> &mut Column {
+        // No name, shape or stack may break a line.
+        let clean = |cell: String| cell.replace(|c: char| c.is_control(), " ");
+        let cells = self.rows.iter().map(cell).map(clean).collect();
+        let place = self.columns.len();
+        self.columns.push(Column { title, cells, text: false, spare: None });
+        &mut self.columns[place]
+    }
+
+    /// Writes the table in so many columns of the terminal, and that `left_out` rows are not in it.
+    pub(super) fn write(mut self, f: &mut fmt::Formatter<'_>, left_out: usize, width: usize) -> fmt::Result {
+        let given_up = give_up(&mut self.columns, width);
+        let widths = widths(&self.columns, width);
+        let line: String = widths.iter().map(|&width| "-".repeat(width)).collect::<Vec<_>>().join("  ");
+        writeln!(f, "{line}")?;
+        write_row(f, &self.columns, &widths, |column| column.title)?;
+        writeln!(f, "{line}")?;
+        for row in 0..self.rows.len() {
+            write_row(f, &self.columns, &widths, |column| &column.cells[row])?;
+        }
+        writeln!(f, "{line}")?;
+        if !given_up.is_empty() {
+            writeln!(f, "no room for {}", given_up.join(", "))?;
+        }
+        if left_out > 0 {
+            writeln!(f, "{left_out} more rows")?;
+        }
+        Ok(())
+    }
 }
 
 impl Column {
+    /// Text is cut to no less.
+    const LEAST: usize = 16;
+    /// Columns that can be spared go before text is cut to less than this.
+    const LEGIBLE: usize = 22;
+
+    /// The column can be spared where there is no room: the one that is to go first is 1.
+    pub(super) fn spare(&mut self, turn: u8) {
+        self.spare = Some(turn);
+    }
+
     fn width(&self) -> usize {
         self.cells.iter().map(|cell| cell.width()).max().unwrap_or(0).max(self.title.width())
     }
+
+    fn legible_width(&self) -> usize {
+        if self.text { self.width().min(Self::LEGIBLE) } else { self.width() }
+    }
 }
 
-pub(super) fn write(f: &mut fmt::Formatter<'_>, rows: &[Average], left_out: usize, width: usize) -> fmt::Result {
-    if rows.is_empty() {
-        return writeln!(f, "no spans were recorded");
+/// Takes out columns that can be spared until the others have room. Returns their titles, the first to go first.
+fn give_up(columns: &mut Vec<Column>, available: usize) -> Vec<&'static str> {
+    let mut given_up = Vec::new();
+    while columns.iter().map(|column| column.legible_width() + 2).sum::<usize>() > available + 2 {
+        let spare = columns.iter().enumerate().filter_map(|(place, column)| Some((column.spare?, place))).min();
+        let Some((_, place)) = spare else { break };
+        given_up.push(columns.remove(place).title);
     }
-    let columns = columns(rows);
-    let widths = widths(&columns, width);
-    let line: String = widths.iter().map(|&width| "-".repeat(width)).collect::<Vec<_>>().join("  ");
-    writeln!(f, "{line}")?;
-    write_row(f, &columns, &widths, |column| column.title)?;
-    writeln!(f, "{line}")?;
-    for row in 0..rows.len() {
-        write_row(f, &columns, &widths, |column| &column.cells[row])?;
-    }
-    writeln!(f, "{line}")?;
-    if left_out > 0 {
-        writeln!(f, "{left_out} more rows")?;
-    }
-    Ok(())
-}
-
-fn columns(rows: &[Average]) -> Vec<Column> {
-    // No name, shape or stack may break a line.
-    let clean = |cell: String| cell.replace(|c: char| c.is_control(), " ");
-    let number = |title, cell: &dyn Fn(&Average) -> String| Column {
-        title,
-        cells: rows.iter().map(cell).map(clean).collect(),
-        text: false,
-    };
-    let text = |title, cell: &dyn Fn(&Average) -> String| Column { text: true, ..number(title, cell) };
-    let mut columns = vec![
-        text("Name", &|row| label(row, rows)),
-        number("Self CPU %", &|row| units::percent(row.self_percent)),
-        number("Self CPU", &|row| units::time(row.self_cpu)),
-        number("CPU total %", &|row| units::percent(row.total_percent)),
-        number("CPU total", &|row| units::time(row.total_cpu)),
-        number("CPU time avg", &|row| units::time(row.average_cpu)),
-        number("# of Calls", &|row| row.calls.to_string()),
-    ];
-    if rows.iter().any(|row| row.shapes.is_some()) {
-        columns.push(text("Input Shapes", &|row| row.shapes.clone().unwrap_or_default()));
-    }
-    if rows.iter().any(|row| !row.stack.is_empty()) {
-        columns.push(text("Inside", &|row| row.stack.join(" < ")));
-    }
-    if rows.iter().any(|row| row.flops > 0) {
-        columns.push(number("Total FLOPs", &|row| units::count(row.flops)));
-    }
-    if rows.iter().any(|row| row.bytes > 0) {
-        columns.push(number("Total Bytes", &|row| units::count(row.bytes)));
-    }
-    columns
-}
-
-/// The name, with the target before it where another row has the same name.
-fn label(row: &Average, rows: &[Average]) -> String {
-    let same = |other: &&Average| other.name == row.name && other.target != row.target;
-    match rows.iter().find(same) {
-        Some(_) => format!("{}::{}", row.target, row.name),
-        None => row.name.clone(),
-    }
+    given_up
 }
 
 /// How wide each column is: as wide as it wants, but for text that must give way.
 fn widths(columns: &[Column], available: usize) -> Vec<usize> {
-    const LEAST: usize = 16;
     let mut widths: Vec<_> = columns.iter().map(Column::width).collect();
     let gaps = 2 * (columns.len() - 1);
     let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(available);
     while excess > 0 {
         let widest = (0..columns.len()).filter(|&column| columns[column].text).max_by_key(|&column| widths[column]);
         match widest {
-            Some(column) if widths[column] > LEAST => {
+            Some(column) if widths[column] > Column::LEAST => {
                 widths[column] -= 1;
                 excess -= 1;
             }
@@ -142,88 +155,45 @@ pub(super) fn terminal_width() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Average, shorten};
-    use std::{fmt, time::Duration};
+    use super::{Table, shorten};
+    use std::fmt;
     use unicode_width::UnicodeWidthStr;
 
-    fn row(name: &str, micros: u64, calls: u64) -> Average {
-        Average {
-            name: name.to_owned(),
-            target: "model".to_owned(),
-            location: None,
-            shapes: None,
-            stack: Vec::new(),
-            calls,
-            self_cpu: Duration::from_micros(micros / 2),
-            total_cpu: Duration::from_micros(micros),
-            average_cpu: Duration::from_micros(micros / calls),
-            longest_cpu: Duration::ZERO,
-            self_percent: 12.5,
-            total_percent: 25.0,
-            flops: 0,
-            bytes: 0,
-        }
-    }
+    struct Sizes(Vec<(&'static str, u32)>, usize);
 
-    fn table(rows: &[Average], left_out: usize, width: usize) -> String {
-        struct Table<'a>(&'a [Average], usize, usize);
-        impl fmt::Display for Table<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                super::write(f, self.0, self.1, self.2)
-            }
+    impl fmt::Display for Sizes {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let mut table = Table::new(&self.0);
+            table.text("Name", |row| row.0.to_owned());
+            table.number("Size", |row| row.1.to_string());
+            table.number("Twice the size", |row| (2 * row.1).to_string()).spare(2);
+            table.number("Half the size", |row| (row.1 / 2).to_string()).spare(1);
+            table.write(f, 1, self.1)
         }
-        format!("\n{}", Table(rows, left_out, width))
     }
 
     #[test]
-    fn numbers_are_to_the_right_and_names_to_the_left() {
-        let rows = [row("train_step", 12_000, 3), row("模型", 600, 60)];
+    fn columns_that_can_be_spared_go_before_names_are_illegible() {
+        let rows = vec![("a name of thirty-two characters.", 8), ("b\n", 10)];
+        let first = |width| Sizes(rows.clone(), width).to_string().lines().nth(3).unwrap_or_default().to_owned();
+        assert_eq!(first(80), "a name of thirty-two characters.     8              16              4");
+        assert_eq!(first(60), "a name of t…characters.     8              16              4");
+        assert_eq!(first(56), "a name of thirty-two characters.     8              16");
+        assert_eq!(first(30), "a name of t… characters.     8");
+        assert_eq!(first(10), "a name …racters.     8", "text is cut to no less");
         assert_eq!(
-            table(&rows, 2, 120),
+            format!("\n{}", Sizes(rows, 28)),
             "
-----------  ----------  ---------  -----------  ---------  ------------  ----------
-Name        Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls
-----------  ----------  ---------  -----------  ---------  ------------  ----------
-train_step      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3
-模型            12.50%  300.000µs       25.00%  600.000µs      10.000µs          60
-----------  ----------  ---------  -----------  ---------  ------------  ----------
-2 more rows
+----------------------  ----
+Name                    Size
+----------------------  ----
+a name of …characters.     8
+b                         10
+----------------------  ----
+no room for Half the size, Twice the size
+1 more rows
 "
         );
-    }
-
-    #[test]
-    fn columns_that_say_nothing_are_left_out_and_others_give_way() {
-        let mut rows = [row("model::layers::0::attention::query", 12_000, 3), row("model::layers::0::mlp", 600, 60)];
-        rows[0].shapes = Some("[64, 512], [512, 512]".to_owned());
-        rows[0].flops = 33_554_432;
-        assert_eq!(
-            table(&rows, 0, 132),
-            "
------------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
-Name                     Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls  Input Shapes           Total FLOPs
------------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
-model::laye…tion::query      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3  [64, 512], [512, 512]      33.554M
-model::layers::0::mlp        12.50%  300.000µs       25.00%  600.000µs      10.000µs          60                                  --
------------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
-"
-        );
-    }
-
-    #[test]
-    fn no_line_is_wider_than_the_terminal() {
-        let rows = [row(&"x".repeat(500), 1, 1), row("y", 1, 1)];
-        for width in [90, 100, 200, 700] {
-            assert!(table(&rows, 0, width).lines().all(|line| line.width() <= width), "{width}");
-        }
-    }
-
-    #[test]
-    fn rows_of_one_name_say_where_they_are_from() {
-        let mut rows = [row("forward", 2, 1), row("forward", 1, 1), row("other", 1, 1)];
-        rows[1].target = "loss".to_owned();
-        let table = table(&rows, 0, 120);
-        assert!(["model::forward ", "loss::forward ", "\nother "].iter().all(|name| table.contains(name)), "{table}");
     }
 
     #[test]

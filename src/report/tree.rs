@@ -1,5 +1,6 @@
-use crate::trace::{Callsite, Span, Trace};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use super::measured::{GpuMeasured, Measured};
+use crate::trace::{Callsite, Span, SpanId, Trace};
+use std::{collections::HashMap, sync::Arc};
 
 /// Every path of spans that was taken, with what was measured along it, over all windows.
 #[derive(Debug, Default)]
@@ -8,6 +9,7 @@ pub(super) struct Tree {
     index: HashMap<Key, usize>,
     names: Vec<Arc<Name>>,
     name_index: HashMap<Arc<Name>, usize>,
+    unattributed: GpuMeasured,
 }
 
 /// What makes spans the same, wherever they are nested.
@@ -35,40 +37,6 @@ pub(super) struct Node {
     pub(super) measured: Measured,
 }
 
-/// What is added up.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Measured {
-    pub(super) calls: u64,
-    pub(super) total: Duration,
-    pub(super) own: Duration,
-    pub(super) longest: Duration,
-    pub(super) flops: u64,
-    pub(super) bytes: u64,
-}
-
-impl Measured {
-    fn of(span: Span<'_>) -> Self {
-        let op = span.fields().op();
-        Self {
-            calls: 1,
-            total: span.duration(),
-            own: span.self_time(),
-            longest: span.duration(),
-            flops: op.flops().unwrap_or(0),
-            bytes: op.bytes().unwrap_or(0),
-        }
-    }
-
-    pub(super) fn add(&mut self, other: &Self) {
-        self.calls += other.calls;
-        self.total += other.total;
-        self.own += other.own;
-        self.longest = self.longest.max(other.longest);
-        self.flops = self.flops.saturating_add(other.flops);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-    }
-}
-
 impl Tree {
     /// Paths that are told apart. Past that, spans are still counted under their names, but not where they were nested.
     const NODES: usize = 100_000;
@@ -82,6 +50,34 @@ impl Tree {
             let node = self.node(parent, names[span.callsite_id().index()], shapes(span));
             self.nodes[node].measured.add(&Measured::of(span));
             nodes.push(node);
+        }
+        self.add_gpu(trace, &nodes);
+    }
+
+    /// Adds what GPUs did, given the node of each span.
+    fn add_gpu(&mut self, trace: &Trace, nodes: &[usize]) {
+        if trace.work().len() == 0 && trace.allocations().len() == 0 {
+            return;
+        }
+        let mut of_spans = vec![GpuMeasured::default(); nodes.len()];
+        for work in trace.work() {
+            let span = work.span().map(|span| &mut of_spans[span.id().index()]);
+            span.unwrap_or(&mut self.unattributed).add_work(trace, work);
+        }
+        for allocation in trace.allocations() {
+            let span = allocation.span().map(|span| &mut of_spans[span.id().index()]);
+            span.unwrap_or(&mut self.unattributed).add_allocation(allocation);
+        }
+        for (span, &node) in of_spans.iter().zip(nodes) {
+            self.nodes[node].measured.own_gpu.add(span);
+        }
+        // From the inside out: when a span's turn comes, all that is nested in it has been added to it.
+        for span in (0..nodes.len()).rev() {
+            let total = of_spans[span];
+            self.nodes[nodes[span]].measured.total_gpu.add(&total);
+            if let Some(parent) = trace.span(SpanId::new(span)).parent() {
+                of_spans[parent.id().index()].add(&total);
+            }
         }
     }
 
@@ -118,6 +114,11 @@ impl Tree {
 
     pub(super) fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// What GPUs did for no span that is known.
+    pub(super) fn unattributed(&self) -> &GpuMeasured {
+        &self.unattributed
     }
 
     pub(super) fn name(&self, node: usize) -> &Name {

@@ -15,6 +15,27 @@ pub(super) fn percent(part: f64) -> String {
     format!("{part:.2}%")
 }
 
+/// How many percent of `all` the part is; none of nothing.
+pub(super) fn percent_of(part: Duration, all: Duration) -> f64 {
+    if all.is_zero() { 0.0 } else { 100.0 * part.as_secs_f64() / all.as_secs_f64() }
+}
+
+/// What is known, or `--`, as PyTorch has it.
+pub(super) fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "--".to_owned())
+}
+
+/// Memory as PyTorch prints it: two decimals, `KB` of 1024 bytes.
+pub(super) fn memory(bytes: i64) -> String {
+    let (scaled, unit) = match bytes.unsigned_abs() {
+        0x4000_0000.. => (bytes as f64 / 1_073_741_824.0, "GB"),
+        0x10_0000.. => (bytes as f64 / 1_048_576.0, "MB"),
+        0x400.. => (bytes as f64 / 1024.0, "KB"),
+        _ => return format!("{bytes} B"),
+    };
+    format!("{scaled:.2} {unit}")
+}
+
 /// A count of floating-point operations or bytes, with a decimal prefix; `--` for none, as PyTorch has it.
 pub(super) fn count(count: u64) -> String {
     let (scaled, prefix) = match count as f64 {
@@ -31,7 +52,7 @@ pub(super) fn count(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{count, time};
+    use super::{count, memory, time};
     use std::time::Duration;
 
     #[test]
@@ -39,5 +60,7 @@ mod tests {
         let times = [7, 1_500, 2_000_000, 61_000_000_000].map(|nanos| time(Duration::from_nanos(nanos)));
         assert_eq!(times, ["0.007µs", "1.500µs", "2.000ms", "61.000s"]);
         assert_eq!([0, 999, 33_554_432].map(count), ["--", "999", "33.554M"]);
+        let sizes = [0, -1023, 1536, -64 << 20, 141 << 30].map(memory);
+        assert_eq!(sizes, ["0 B", "-1023 B", "1.50 KB", "-64.00 MB", "141.00 GB"]);
     }
 }

@@ -3,6 +3,7 @@ use std::fmt;
 
 /// The number of a GPU, as the driver counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DeviceId(u32);
 
 impl DeviceId {
@@ -24,6 +25,7 @@ impl fmt::Display for DeviceId {
 
 /// A GPU, as its driver describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Device {
     /// Its number.
@@ -91,11 +93,12 @@ impl Device {
         let most_warps = self.threads_per_multiprocessor / self.warp_size;
         let blocks_per_multiprocessor = blocks as f64 / f64::from(self.multiprocessors);
         let resident = f64::from(self.resident_blocks(kernel, warps)?).min(blocks_per_multiprocessor);
-        let percent = 100.0 * resident * f64::from(warps) / f64::from(most_warps.max(1));
+        // As PyTorch has it, a warp that is not full counts for the threads it has.
+        let full_warps = f64::from(threads) / f64::from(self.warp_size);
         Some(Occupancy {
             blocks_per_multiprocessor,
-            warps_per_multiprocessor: blocks_per_multiprocessor * f64::from(warps),
-            percent: percent.min(100.0),
+            warps_per_multiprocessor: blocks_per_multiprocessor * full_warps,
+            percent: (100.0 * resident * full_warps / f64::from(most_warps.max(1))).min(100.0),
         })
     }
 
@@ -110,5 +113,64 @@ impl Device {
         let shared = shared.saturating_add(self.shared_memory_reserved).checked_next_multiple_of(unit)?;
         let by_shared = self.shared_memory_per_multiprocessor.checked_div(shared).unwrap_or(u32::MAX);
         Some(by_warps.min(by_registers).min(by_shared).min(self.blocks_per_multiprocessor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Kernel, sample::h200};
+
+    /// What PyTorch says of kernels.
+    const TORCH: &str = include_str!("../../tests/fixtures/torch_occupancy.txt");
+
+    #[test]
+    fn estimates_are_pytorchs() {
+        let mut compared = 0;
+        for row in TORCH.lines().filter(|row| !row.starts_with('#')) {
+            let columns: Vec<f64> = row.split_whitespace().map(|column| column.parse().unwrap()).collect();
+            let &[gx, gy, gz, bx, by, bz, registers, shared, blocks, warps, percent] = columns.as_slice() else {
+                panic!("{row}");
+            };
+            let kernel = Kernel {
+                grid: [gx, gy, gz].map(|size| size as u32),
+                block: [bx, by, bz].map(|size| size as u32),
+                registers: registers as u16,
+                static_shared_memory: shared as u32,
+                ..Kernel::default()
+            };
+            let ours = h200().occupancy(&kernel).unwrap();
+            assert!((ours.blocks_per_multiprocessor - blocks).abs() < 1e-6, "{row}: {ours:?}");
+            assert!((ours.warps_per_multiprocessor - warps).abs() < 1e-6, "{row}: {ours:?}");
+            assert_eq!(ours.percent.round(), percent, "{row}: {ours:?}");
+            compared += 1;
+        }
+        assert_eq!(compared, 19);
+    }
+
+    /// PyTorch's kernels above are all too small to fill the device. These are not, and what limits them is worked out by the
+    /// rules of CUDA's occupancy calculator.
+    #[test]
+    fn large_grids_are_limited_by_what_a_block_needs() {
+        let percent = |threads, registers, shared| {
+            let (grid, block) = ([100_000, 1, 1], [threads, 1, 1]);
+            let kernel = Kernel { grid, block, registers, dynamic_shared_memory: shared, ..Kernel::default() };
+            h200().occupancy(&kernel).unwrap().percent
+        };
+        assert_eq!(percent(1024, 32, 0), 100.0);
+        // 32 blocks, of one warp each.
+        assert_eq!(percent(32, 16, 0), 50.0);
+        // 32 blocks, of a warp and a half each.
+        assert_eq!(percent(48, 16, 0), 75.0);
+        // 8192 registers a warp, so two warps in each of the four parts: two blocks of four warps.
+        assert_eq!(percent(128, 255, 0), 12.5);
+        // 4352 registers a warp leave three in each part, which are twelve: two blocks of five warps.
+        assert_eq!(percent(160, 129, 0), 15.625);
+        // 49 KiB a block with the driver's own, of 228: four blocks of four warps.
+        assert_eq!(percent(128, 16, 48 << 10), 25.0);
+        // 1.125 KiB a block with the driver's own, of 228, but 32 blocks are the most.
+        assert_eq!(percent(64, 16, 100), 100.0);
+        // 7.125 KiB a block, rounded up to pieces of 128 bytes: exactly 32 of 228.
+        assert_eq!(percent(64, 16, 6 * 1024 + 1), 100.0);
+        assert_eq!(percent(64, 16, 6 * 1024 + 129), 96.875);
     }
 }

@@ -1,0 +1,242 @@
+use super::{measured::GpuMeasured, table::Table, units};
+use std::time::Duration;
+
+/// What the rows are sorted by, the largest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SortBy {
+    /// Time with nested spans.
+    #[default]
+    TotalCpu,
+    /// Time without nested spans.
+    SelfCpu,
+    /// Time with nested spans, by call.
+    AverageCpu,
+    /// Number of calls.
+    Calls,
+    /// Floating-point operations.
+    Flops,
+    /// GPU time without nested spans.
+    SelfGpu,
+    /// GPU time with nested spans.
+    TotalGpu,
+    /// GPU memory, with nested spans.
+    GpuMemory,
+    /// The name, the first in the alphabet first.
+    Name,
+}
+
+/// One row: the spans of one name, and of one shape and stack if it was asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Average {
+    /// The name.
+    pub name: String,
+    /// The target, by default the module path.
+    pub target: String,
+    /// `file:line`, if known.
+    pub location: Option<String>,
+    /// Shapes of the arguments, when grouped by shape.
+    pub shapes: Option<String>,
+    /// The names of the spans around it, from the inside out, when grouped by stack.
+    pub stack: Vec<String>,
+    /// How many instances there were.
+    pub calls: u64,
+    /// Time without nested spans.
+    pub self_cpu: Duration,
+    /// Time with nested spans. A span nested in one of the same row is not counted twice.
+    pub total_cpu: Duration,
+    /// Time with nested spans of one instance, on average.
+    pub average_cpu: Duration,
+    /// The longest instance.
+    pub longest_cpu: Duration,
+    /// `self_cpu` in percent of all recorded time of all threads.
+    pub self_percent: f64,
+    /// `total_cpu` in percent of all recorded time of all threads.
+    pub total_percent: f64,
+    /// Floating-point operations, as far as spans say: see [`convention::FLOPS`](crate::convention::FLOPS).
+    pub flops: u64,
+    /// Bytes moved, as far as spans say: see [`convention::BYTES`](crate::convention::BYTES).
+    pub bytes: u64,
+    /// Time of the GPU work that the spans themselves caused, each piece by itself even where some ran at the same time.
+    pub self_gpu: Duration,
+    /// The same, with nested spans. A span nested in one of the same row is not counted twice.
+    pub total_gpu: Duration,
+    /// GPU time with nested spans of one instance, on average.
+    pub average_gpu: Duration,
+    /// `self_gpu` in percent of the time of all GPU work.
+    pub self_gpu_percent: f64,
+    /// Bytes of GPU memory that the spans themselves allocated, less those they freed.
+    pub self_gpu_memory: i64,
+    /// The same, with nested spans. A span nested in one of the same row is not counted twice.
+    pub total_gpu_memory: i64,
+    /// Kernels launched, with nested spans. A span nested in one of the same row is not counted twice.
+    pub kernels: u64,
+    /// The estimated [`Occupancy`](crate::Occupancy) of these kernels in percent, a long one counting for more, if it is known.
+    pub occupancy: Option<f64>,
+}
+
+impl Average {
+    /// The name of the row of what GPUs did for no known span. It is there if there is any such work.
+    pub const UNATTRIBUTED: &'static str = "[unattributed]";
+
+    /// What GPUs did for the spans of a row, where all of it took `all`.
+    pub(super) fn of_gpu(own: &GpuMeasured, total: &GpuMeasured, all: Duration) -> Self {
+        Self {
+            self_gpu: own.time,
+            total_gpu: total.time,
+            self_gpu_percent: units::percent_of(own.time, all),
+            self_gpu_memory: own.memory,
+            total_gpu_memory: total.memory,
+            kernels: total.kernels,
+            occupancy: total.occupancy.percent(),
+            ..Self::default()
+        }
+    }
+
+    /// The table, with PyTorch's titles. Columns in which no row has anything are left out.
+    pub(super) fn table(rows: &[Self]) -> Table<'_, Self> {
+        let mut table = Table::new(rows);
+        table.text("Name", |row| row.label(rows));
+        table.number("Self CPU %", |row| units::percent(row.self_percent)).spare(2);
+        table.number("Self CPU", |row| units::time(row.self_cpu));
+        table.number("CPU total %", |row| units::percent(row.total_percent)).spare(1);
+        table.number("CPU total", |row| units::time(row.total_cpu));
+        table.number("CPU time avg", |row| units::time(row.average_cpu)).spare(4);
+        if rows.iter().any(|row| !row.total_gpu.is_zero()) {
+            table.number("Self CUDA", |row| units::time(row.self_gpu));
+            table.number("Self CUDA %", |row| units::percent(row.self_gpu_percent)).spare(6);
+            table.number("CUDA total", |row| units::time(row.total_gpu));
+            table.number("CUDA time avg", |row| units::time(row.average_gpu)).spare(3);
+        }
+        if rows.iter().any(|row| row.self_gpu_memory != 0 || row.total_gpu_memory != 0) {
+            table.number("CUDA Mem", |row| units::memory(row.total_gpu_memory));
+            table.number("Self CUDA Mem", |row| units::memory(row.self_gpu_memory)).spare(5);
+        }
+        if rows.iter().any(|row| row.occupancy.is_some()) {
+            table.number("Occupancy", |row| units::or_none(row.occupancy.map(units::percent)));
+        }
+        table.number("# of Calls", |row| row.calls.to_string());
+        if rows.iter().any(|row| row.shapes.is_some()) {
+            table.text("Input Shapes", |row| row.shapes.clone().unwrap_or_default());
+        }
+        if rows.iter().any(|row| !row.stack.is_empty()) {
+            table.text("Inside", |row| row.stack.join(" < "));
+        }
+        if rows.iter().any(|row| row.flops > 0) {
+            table.number("Total FLOPs", |row| units::count(row.flops));
+        }
+        if rows.iter().any(|row| row.bytes > 0) {
+            table.number("Total Bytes", |row| units::count(row.bytes));
+        }
+        table
+    }
+
+    /// The name, with the target before it where another row has the same name.
+    fn label(&self, rows: &[Self]) -> String {
+        let same = |other: &&Self| other.name == self.name && other.target != self.target;
+        match rows.iter().find(same) {
+            Some(_) => format!("{}::{}", self.target, self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+impl SortBy {
+    pub(super) fn order(self, a: &Average, b: &Average) -> std::cmp::Ordering {
+        match self {
+            Self::TotalCpu => b.total_cpu.cmp(&a.total_cpu),
+            Self::SelfCpu => b.self_cpu.cmp(&a.self_cpu),
+            Self::AverageCpu => b.average_cpu.cmp(&a.average_cpu),
+            Self::Calls => b.calls.cmp(&a.calls),
+            Self::Flops => b.flops.cmp(&a.flops),
+            Self::SelfGpu => b.self_gpu.cmp(&a.self_gpu),
+            Self::TotalGpu => b.total_gpu.cmp(&a.total_gpu),
+            Self::GpuMemory => b.total_gpu_memory.cmp(&a.total_gpu_memory),
+            Self::Name => a.name.cmp(&b.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Average;
+    use std::{fmt, time::Duration};
+    use unicode_width::UnicodeWidthStr;
+
+    fn row(name: &str, micros: u64, calls: u64) -> Average {
+        Average {
+            name: name.to_owned(),
+            target: "model".to_owned(),
+            calls,
+            self_cpu: Duration::from_micros(micros / 2),
+            total_cpu: Duration::from_micros(micros),
+            average_cpu: Duration::from_micros(micros / calls),
+            self_percent: 12.5,
+            total_percent: 25.0,
+            ..Average::default()
+        }
+    }
+
+    fn table(rows: &[Average], left_out: usize, width: usize) -> String {
+        struct Table<'a>(&'a [Average], usize, usize);
+        impl fmt::Display for Table<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                Average::table(self.0).write(f, self.1, self.2)
+            }
+        }
+        format!("\n{}", Table(rows, left_out, width))
+    }
+
+    #[test]
+    fn numbers_are_to_the_right_and_names_to_the_left() {
+        let rows = [row("train_step", 12_000, 3), row("模型", 600, 60)];
+        assert_eq!(
+            table(&rows, 2, 120),
+            "
+----------  ----------  ---------  -----------  ---------  ------------  ----------
+Name        Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls
+----------  ----------  ---------  -----------  ---------  ------------  ----------
+train_step      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3
+模型            12.50%  300.000µs       25.00%  600.000µs      10.000µs          60
+----------  ----------  ---------  -----------  ---------  ------------  ----------
+2 more rows
+"
+        );
+    }
+
+    #[test]
+    fn columns_that_say_nothing_are_left_out_and_others_give_way() {
+        let mut rows = [row("model::layers::0::attention::query", 12_000, 3), row("model::layers::0::mlp", 600, 60)];
+        rows[0].shapes = Some("[64, 512], [512, 512]".to_owned());
+        rows[0].flops = 33_554_432;
+        assert_eq!(
+            table(&rows, 0, 132),
+            "
+-----------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
+Name                     Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls  Input Shapes           Total FLOPs
+-----------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
+model::laye…tion::query      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3  [64, 512], [512, 512]      33.554M
+model::layers::0::mlp        12.50%  300.000µs       25.00%  600.000µs      10.000µs          60                                  --
+-----------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
+"
+        );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let rows = [row(&"x".repeat(500), 1, 1), row("y", 1, 1)];
+        for width in [90, 100, 200, 700] {
+            assert!(table(&rows, 0, width).lines().all(|line| line.width() <= width), "{width}");
+        }
+    }
+
+    #[test]
+    fn rows_of_one_name_say_where_they_are_from() {
+        let mut rows = [row("forward", 2, 1), row("forward", 1, 1), row("other", 1, 1)];
+        rows[1].target = "loss".to_owned();
+        let table = table(&rows, 0, 120);
+        assert!(["model::forward ", "loss::forward ", "\nother "].iter().all(|name| table.contains(name)), "{table}");
+    }
+}

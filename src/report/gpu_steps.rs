@@ -1,0 +1,282 @@
+use super::{
+    busy::{Busy, Stretch},
+    units,
+    usage::GpuUsage,
+};
+use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Trace, Work};
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+/// How each GPU spent each recorded step. Steps cut by a window's edge are not among them, nor are GPUs that did nothing in a
+/// whole window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct GpuSteps {
+    steps: Vec<StepGpu>,
+    devices: Vec<DeviceUsage>,
+}
+
+/// How a GPU spent a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct StepGpu {
+    /// The step's number in the run, counted from 0.
+    pub step: u64,
+    /// The GPU.
+    pub device: DeviceId,
+    /// How the GPU spent it.
+    pub usage: GpuUsage,
+    /// The median of the time from a call of the API to the beginning of its work, by the nearest rank.
+    pub median_delay: Option<Duration>,
+}
+
+/// How a GPU spent all recorded steps together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DeviceUsage {
+    /// The GPU.
+    pub device: DeviceId,
+    /// How many steps there were.
+    pub steps: u64,
+    /// How the GPU spent them.
+    pub usage: GpuUsage,
+}
+
+/// What one device did in a window, as far as steps need it.
+#[derive(Default)]
+struct DeviceWork {
+    pieces: Vec<Stretch>,
+    copies: Vec<Stretch>,
+    delays: Vec<(StepId, Duration)>,
+    /// By step.
+    kernels: Vec<u64>,
+}
+
+impl GpuSteps {
+    /// Steps that are kept one by one, times devices. Those that come later are only added up.
+    pub const STEPS: usize = 100_000;
+
+    pub(super) fn add(&mut self, trace: &Trace) {
+        if trace.steps().iter().all(|step| step.cut().any()) {
+            return;
+        }
+        let mut devices: BTreeMap<DeviceId, DeviceWork> = BTreeMap::new();
+        for work in trace.work() {
+            let device = devices.entry(work.stream().device());
+            let steps = trace.steps().len();
+            device.or_insert_with(|| DeviceWork { kernels: vec![0; steps], ..DeviceWork::default() }).add(work);
+        }
+        let devices: Vec<_> = devices.into_iter().map(|(id, work)| (id, work.put_together())).collect();
+        for (place, step) in trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any()) {
+            for (id, device) in &devices {
+                self.add_step(device.step(*id, StepId::new(place), step));
+            }
+        }
+    }
+
+    fn add_step(&mut self, step: StepGpu) {
+        let place = self.devices.binary_search_by_key(&step.device, |device| device.device).unwrap_or_else(|place| {
+            let usage = GpuUsage::default();
+            self.devices.insert(place, DeviceUsage { device: step.device, steps: 0, usage });
+            place
+        });
+        self.devices[place].steps += 1;
+        self.devices[place].usage.add(&step.usage);
+        if self.steps.len() < Self::STEPS {
+            self.steps.push(step);
+        }
+    }
+
+    /// Each step, in order, GPU by GPU; [`Self::STEPS`] of them at the most.
+    pub fn steps(&self) -> &[StepGpu] {
+        &self.steps
+    }
+
+    /// Each GPU, in the order of their numbers, over all steps.
+    pub fn devices(&self) -> &[DeviceUsage] {
+        &self.devices
+    }
+
+    /// Whether there is no whole step in a window in which a GPU did anything.
+    pub fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+}
+
+impl DeviceWork {
+    fn add(&mut self, work: Work<'_>) {
+        let asked = work.call().map(ApiCall::start);
+        let piece = Stretch { start: work.start(), end: work.end(), asked };
+        self.pieces.push(piece);
+        if let Detail::Copy(_) = work.detail() {
+            self.copies.push(piece);
+        }
+        if let Some(step) = work.step_id() {
+            self.delays.extend(work.delay().map(|delay| (step, delay)));
+            self.kernels[step.index()] += u64::from(work.kernel().is_some());
+        }
+    }
+
+    fn put_together(mut self) -> DeviceTimes {
+        self.delays.sort_unstable();
+        let (busy, copies) = (Busy::new(self.pieces), Busy::new(self.copies));
+        DeviceTimes { busy, copies, delays: self.delays, kernels: self.kernels }
+    }
+}
+
+/// The same, in order.
+struct DeviceTimes {
+    busy: Busy,
+    copies: Busy,
+    delays: Vec<(StepId, Duration)>,
+    kernels: Vec<u64>,
+}
+
+impl DeviceTimes {
+    fn step(&self, device: DeviceId, id: StepId, step: &Step) -> StepGpu {
+        let (start, end) = (step.start(), step.end());
+        let first = self.delays.partition_point(|(of, _)| *of < id);
+        let past = self.delays.partition_point(|(of, _)| *of <= id);
+        let delays = &self.delays[first..past];
+        let mut usage = GpuUsage {
+            duration: step.duration(),
+            copying: self.copies.time(start, end),
+            kernels: self.kernels[id.index()],
+            launches: delays.len() as u64,
+            delay: delays.iter().map(|(_, delay)| *delay).sum(),
+            longest_delay: delays.last().map(|(_, delay)| *delay).unwrap_or_default(),
+            ..GpuUsage::default()
+        };
+        for gap in self.busy.gaps(start, end) {
+            usage.idle += gap.time;
+            usage.gaps += 1;
+            usage.longest_gap = usage.longest_gap.max(gap.time);
+            usage.waiting += if gap.waiting { gap.time } else { Duration::ZERO };
+        }
+        usage.busy = usage.duration.saturating_sub(usage.idle);
+        usage.judge();
+        let median_delay = delays.get(delays.len().div_ceil(2).saturating_sub(1)).map(|(_, delay)| *delay);
+        StepGpu { step: step.number(), device, usage, median_delay }
+    }
+}
+
+impl fmt::Display for DeviceUsage {
+    /// `GPU 0 busy 63.2 % of the steps (idle 1.103ms a step in 14.0 gaps, 800.000µs of it waiting for the host), copies 2.1 %,
+    /// launch delay 8.100µs: host-bound`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let usage = &self.usage;
+        let steps = self.steps.max(1) as f64;
+        let a_step = |time: Duration| units::time(time.div_f64(steps));
+        write!(f, "GPU {} busy {:.1} % of the steps", self.device, usage.busy_percent())?;
+        write!(f, " (idle {} a step in {:.1} gaps", a_step(usage.idle), usage.gaps as f64 / steps)?;
+        write!(f, ", {} of it waiting for the host)", a_step(usage.waiting))?;
+        write!(f, ", copies {:.1} %", usage.copying_percent())?;
+        usage.mean_delay().iter().try_for_each(|&delay| write!(f, ", launch delay {}", units::time(delay)))?;
+        write!(f, ": {}", usage.verdict)
+    }
+}
+
+impl fmt::Display for GpuSteps {
+    /// A line for each GPU, or nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.devices.iter().try_for_each(|device| writeln!(f, "{device}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GpuSteps;
+    use crate::{
+        report::Verdict,
+        trace::{
+            DeviceId, Trace,
+            sample::{at, gpu_trace},
+        },
+    };
+    use std::time::Duration;
+
+    fn steps_of(trace: &Trace) -> GpuSteps {
+        let mut steps = GpuSteps::default();
+        steps.add(trace);
+        steps
+    }
+
+    fn micros(times: [Duration; 5]) -> [u128; 5] {
+        times.map(|time| time.as_micros())
+    }
+
+    #[test]
+    fn a_step_is_busy_while_anything_runs() {
+        let steps = steps_of(&gpu_trace());
+        let [first, second] = steps.steps() else { panic!("{steps:?}") };
+        assert_eq!((first.step, second.step, first.device), (5, 6, DeviceId::new(0)));
+
+        // Busy 5–9, 20–40 and 50–80, and always waiting for the host in between.
+        let usage = first.usage;
+        let times = [usage.duration, usage.busy, usage.idle, usage.waiting, usage.copying];
+        assert_eq!(micros(times), [100, 54, 46, 46, 4]);
+        assert_eq!((usage.gaps, usage.longest_gap, usage.kernels), (4, Duration::from_micros(20), 3));
+        assert_eq!(usage.verdict, Verdict::HostBound);
+
+        // And 195–205, by a kernel of nobody, of which the last half is in no step, and of which it is not known whether the host
+        // was late.
+        let usage = second.usage;
+        let times = [usage.duration, usage.busy, usage.idle, usage.waiting, usage.copying];
+        assert_eq!(micros(times), [100, 59, 41, 26, 4]);
+        assert_eq!((usage.gaps, usage.longest_gap, usage.kernels), (4, Duration::from_micros(15), 3));
+        assert_eq!(usage.verdict, Verdict::HostBound);
+    }
+
+    #[test]
+    fn delays_are_from_the_call_to_the_work() {
+        let mut trace = gpu_trace();
+        for (was, call) in [(2, 4), (17, 18), (47, 30)] {
+            let moved = trace.api_calls.iter_mut().find(|call| call.start == at(was)).unwrap();
+            moved.start = at(call);
+        }
+        let steps = steps_of(&trace);
+        let first = steps.steps()[0];
+        // 1, 2, 3, 3 and 20 µs.
+        assert_eq!((first.usage.launches, first.usage.mean_delay()), (5, Some(Duration::from_nanos(5800))));
+        assert_eq!(first.median_delay, Some(Duration::from_micros(3)));
+        assert_eq!(first.usage.longest_delay, Duration::from_micros(20));
+        // The kernel at 50 was asked for before the gap at 40 began.
+        assert_eq!(first.usage.waiting, Duration::from_micros(36));
+    }
+
+    #[test]
+    fn each_device_is_looked_at_by_itself() {
+        let mut trace = gpu_trace();
+        trace.streams[1].device = DeviceId::new(1);
+        trace.streams[2].device = DeviceId::new(1);
+        let steps = steps_of(&trace);
+        let order: Vec<_> = steps.steps().iter().map(|step| (step.step, step.device.as_u32())).collect();
+        assert_eq!(order, [(5, 0), (5, 1), (6, 0), (6, 1)]);
+        // 60–70 and 65–75 on the second, nothing of which ran alone on the first.
+        let [first, second] = steps.devices() else { panic!("{steps:?}") };
+        assert_eq!((first.steps, first.usage.busy.as_micros(), first.usage.kernels), (2, 113, 4));
+        assert_eq!((second.steps, second.usage.busy.as_micros(), second.usage.kernels), (2, 30, 2));
+        assert_eq!((second.usage.gaps, second.usage.longest_gap.as_micros()), (4, 60));
+    }
+
+    #[test]
+    fn steps_that_are_cut_are_left_out() {
+        let mut trace = gpu_trace();
+        trace.steps[0].cut.start = true;
+        let steps = steps_of(&trace);
+        assert_eq!(steps.steps().iter().map(|step| step.step).collect::<Vec<_>>(), [6]);
+        trace.steps[1].cut.end = true;
+        assert!(steps_of(&trace).is_empty());
+        assert!(steps_of(&Trace::default()).is_empty());
+    }
+
+    #[test]
+    fn a_line_sums_it_up() {
+        assert_eq!(
+            steps_of(&gpu_trace()).to_string(),
+            "GPU 0 busy 56.5 % of the steps (idle 43.500µs a step in 4.0 gaps, 36.000µs of it waiting for the host), \
+             copies 4.0 %, launch delay 3.000µs: host-bound\n"
+        );
+    }
+}

@@ -1,0 +1,123 @@
+use super::{gpu_steps::GpuSteps, kernels::KernelTimes, units};
+use crate::trace::{Attributions, Device, DeviceId, Gpu, Trace};
+use std::{collections::BTreeMap, fmt};
+
+/// What the report says of GPUs beside what it says of spans.
+#[derive(Debug, Default)]
+pub(super) struct Gpus {
+    pub(super) state: Gpu,
+    pub(super) devices: Vec<Device>,
+    pub(super) kernels: KernelTimes,
+    pub(super) steps: GpuSteps,
+    pub(super) attributions: Attributions,
+    /// The most bytes in use, by device.
+    pub(super) peaks: BTreeMap<DeviceId, u64>,
+}
+
+impl Gpus {
+    pub(super) fn add(&mut self, trace: &Trace) {
+        if *trace.gpu() != Gpu::NotAsked {
+            self.state = trace.gpu().clone();
+        }
+        if !trace.devices().is_empty() {
+            self.devices = trace.devices().to_vec();
+        }
+        self.kernels.add(trace);
+        self.steps.add(trace);
+        self.attributions += trace.attributions();
+        for allocation in trace.allocations() {
+            let peak = self.peaks.entry(allocation.device()).or_default();
+            *peak = allocation.in_use().max(*peak);
+        }
+    }
+}
+
+impl fmt::Display for Gpus {
+    /// A line for each fact that is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.fmt(f)?;
+        let Attributions { direct, handed_off, unattributed, .. } = self.attributions;
+        if self.attributions.total() > 0 {
+            write!(f, "{} kernels and copies: {direct} direct", self.attributions.total())?;
+            writeln!(f, ", {handed_off} handed off, {unattributed} unattributed")?;
+        }
+        for (device, &peak) in &self.peaks {
+            let peak = i64::try_from(peak).unwrap_or(i64::MAX);
+            writeln!(f, "GPU {device} had at most {} of memory in use", units::memory(peak))?;
+        }
+        match &self.state {
+            Gpu::Available(library) if library.warning.is_none() => Ok(()),
+            Gpu::NotAsked => Ok(()),
+            state => writeln!(f, "{state}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        report::Report,
+        trace::{DeviceId, Gpu, GpuProblem, Trace, sample::gpu_trace},
+    };
+
+    fn report(traces: &[Trace]) -> Report {
+        let mut report = Report::default();
+        traces.iter().for_each(|trace| report.add_trace(trace));
+        report
+    }
+
+    fn without(problem: GpuProblem) -> Trace {
+        Trace { gpu: Gpu::Unavailable(problem), ..Trace::default() }
+    }
+
+    #[test]
+    fn the_report_shows_what_gpus_did() {
+        let report = report(&[gpu_trace(), gpu_trace()]);
+        assert_eq!((report.gpu_work(), report.attributions().handed_off), (22, 8));
+        assert_eq!((report.devices().len(), report.gpu_steps().devices()[0].steps), (1, 4));
+        assert_eq!(report.peak_memory(DeviceId::new(0)), Some(5096));
+        assert_eq!(report.peak_memory(DeviceId::new(1)), None);
+        assert!(report.gpu().is_available());
+        let text = report.to_string();
+        for line in [
+            "\n22 kernels and copies: 12 direct, 8 handed off, 2 unattributed\n",
+            "\nGPU 0 had at most 4.98 KB of memory in use\n",
+            "\nGPU 0 busy 56.5 % of the steps ",
+            "\nMemcpy HtoD",
+            "\n[unattributed] ",
+        ] {
+            assert!(text.contains(line), "no {line:?} in\n{text}");
+        }
+        assert!(!text.contains("GPU recorded") && !text.contains("GPU not recorded"), "{text}");
+    }
+
+    #[test]
+    fn the_report_says_why_there_is_nothing_of_gpus() {
+        let text = report(&[without(GpuProblem::NoDevice)]).to_string();
+        assert!(text.contains("\nGPU not recorded: the NVIDIA driver sees no device\n"), "{text}");
+        let text = report(&[Trace::default()]).to_string();
+        assert!(!text.contains("GPU"), "{text}");
+    }
+
+    #[test]
+    fn the_last_window_says_whether_gpus_are_recorded() {
+        let state = |traces: &[Trace]| report(traces).gpu().is_available();
+        assert!(state(&[without(GpuProblem::NoDevice), gpu_trace(), Trace::default()]));
+        assert!(!state(&[gpu_trace(), without(GpuProblem::AnotherProfiler)]));
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn all_of_it_can_be_serialized() {
+        let json = serde_json::to_value(report(&[gpu_trace()])).unwrap();
+        assert_eq!(json["gpu"], "GPU recorded by CUPTI 130001 from libcupti.so.13");
+        assert_eq!(json["devices"][0]["name"], "NVIDIA H200");
+        assert_eq!(json["kernels"][0]["name"], "gemm");
+        assert_eq!(json["attributions"]["handed_off"], 4);
+        assert_eq!(json["peak_memory"]["0"], 5096);
+        assert_eq!(json["gpu_steps"]["steps"][0]["step"], 5);
+        assert_eq!(json["gpu_steps"]["devices"][0]["usage"]["verdict"], "HostBound");
+        let gpu_time = |row: &serde_json::Value| row["self_gpu"]["nanos"].as_u64().unwrap();
+        assert_eq!(json["averages"].as_array().unwrap().iter().map(gpu_time).sum::<u64>(), 158_000);
+    }
+}

@@ -1,0 +1,135 @@
+use super::units;
+use std::{fmt, time::Duration};
+
+/// How a GPU spent the time of a step, or of many.
+///
+/// Time is counted where it passed, launches where they were made: a kernel launched at a step's end that runs in the next one
+/// is busy time of the next. Work launched before the window opened is not seen, so that its first step may look idler than
+/// it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct GpuUsage {
+    /// The time from the step's beginning to its end on the host.
+    pub duration: Duration,
+    /// The part of it in which the GPU did anything. Work at the same time is counted once.
+    pub busy: Duration,
+    /// The rest of it.
+    pub idle: Duration,
+    /// In how many gaps the GPU was idle.
+    pub gaps: u64,
+    /// The longest of the gaps.
+    pub longest_gap: Duration,
+    /// The part of the idle time in which the GPU waited for the host: gaps that ended with work whose call of the API began
+    /// after the gap had begun. A gap that no work of the window ended is one of them, as nothing had been asked for.
+    pub waiting: Duration,
+    /// The part of the time in which memory was being copied, whatever else was done beside it.
+    pub copying: Duration,
+    /// Kernels launched in the step.
+    pub kernels: u64,
+    /// Kernels, copies and fills that the step caused and whose call of the API was seen.
+    pub launches: u64,
+    /// The time from the call to the beginning of the work, of all these launches together. It is long where the host runs
+    /// ahead and work queues up.
+    pub delay: Duration,
+    /// The longest of these times.
+    pub longest_delay: Duration,
+    /// What the step's time hung on.
+    pub verdict: Verdict,
+}
+
+/// What the time of a step hung on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for the host: launch less
+    /// often (larger batches, fused kernels, CUDA graphs), or have the host do less between launches.
+    HostBound,
+    /// The GPU was busy for nine tenths of the time or more: only faster kernels make the step faster.
+    GpuBound,
+    /// Neither: the GPU was idle though work had been asked for, as between short kernels, or behind an event of another stream.
+    #[default]
+    Balanced,
+}
+
+impl GpuUsage {
+    /// `busy` in percent of `duration`.
+    pub fn busy_percent(&self) -> f64 {
+        units::percent_of(self.busy, self.duration)
+    }
+
+    /// `copying` in percent of `duration`.
+    pub fn copying_percent(&self) -> f64 {
+        units::percent_of(self.copying, self.duration)
+    }
+
+    /// The mean time from a call to the beginning of its work.
+    pub fn mean_delay(&self) -> Option<Duration> {
+        (self.launches > 0).then(|| self.delay.div_f64(self.launches as f64))
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.duration += other.duration;
+        self.busy += other.busy;
+        self.idle += other.idle;
+        self.gaps += other.gaps;
+        self.longest_gap = self.longest_gap.max(other.longest_gap);
+        self.waiting += other.waiting;
+        self.copying += other.copying;
+        self.kernels += other.kernels;
+        self.launches += other.launches;
+        self.delay += other.delay;
+        self.longest_delay = self.longest_delay.max(other.longest_delay);
+        self.judge();
+    }
+
+    pub(super) fn judge(&mut self) {
+        self.verdict = if self.busy >= self.duration * 9 / 10 {
+            Verdict::GpuBound
+        } else if self.waiting > self.idle / 2 {
+            Verdict::HostBound
+        } else {
+            Verdict::Balanced
+        };
+    }
+}
+
+impl Verdict {
+    /// `host-bound`, `GPU-bound` or `balanced`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HostBound => "host-bound",
+            Self::GpuBound => "GPU-bound",
+            Self::Balanced => "balanced",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GpuUsage, Verdict};
+    use std::time::Duration;
+
+    fn verdict(duration: u64, busy: u64, waiting: u64) -> Verdict {
+        let [duration, busy, waiting] = [duration, busy, waiting].map(Duration::from_micros);
+        let mut usage = GpuUsage { duration, busy, idle: duration - busy, waiting, ..GpuUsage::default() };
+        usage.judge();
+        usage.verdict
+    }
+
+    #[test]
+    fn a_step_hangs_on_whoever_keeps_the_other_waiting() {
+        assert_eq!(verdict(100, 90, 10), Verdict::GpuBound);
+        assert_eq!(verdict(100, 89, 6), Verdict::HostBound);
+        assert_eq!(verdict(100, 0, 100), Verdict::HostBound);
+        assert_eq!(verdict(100, 50, 25), Verdict::Balanced);
+        assert_eq!(verdict(100, 50, 26), Verdict::HostBound);
+    }
+}
