@@ -3,7 +3,7 @@ use crate::{
     clock::Clock,
     collector::{Budget, Collector, HandOn},
     export::{Exporter, OnTrace},
-    gpu::{Activities, Activity, Detach, Source, Started},
+    gpu::{Activities, Activity, Detach, GpuSettings, Source, Started},
     host::{Host, ProfilerLayer, StepOn},
     pipeline::{Exports, Named, Pipeline},
     schedule::Schedule,
@@ -12,6 +12,7 @@ use crate::{
 };
 use std::{
     fmt,
+    path::PathBuf,
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -41,6 +42,7 @@ pub struct ProfilerBuilder {
     live_spans: usize,
     activities: Activities,
     detach: Detach,
+    raw_folder: Option<PathBuf>,
     metadata: Metadata,
 }
 
@@ -67,6 +69,7 @@ impl ProfilerBuilder {
             live_spans: Self::LIVE_SPANS,
             activities: Activities::DEFAULT.into_iter().collect(),
             detach: Detach { after: Self::DETACH_AFTER, most: Self::DETACH_MOST },
+            raw_folder: None,
             metadata: Metadata::of_this_process(),
         }
     }
@@ -101,6 +104,16 @@ impl ProfilerBuilder {
     /// [`Self::DETACH_MOST`] times.
     pub fn detach_after(mut self, idle: Duration) -> Self {
         self.detach.after = idle;
+        self
+    }
+
+    /// Also writes down, for each window, what the GPU's profiling library wrote, byte by byte, with the spans around it. [`replay`]
+    /// makes a trace of it again, on any machine: for tests, and to report what went wrong. By default, it is not kept.
+    ///
+    /// [`replay`]: crate::replay
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    pub fn raw_to_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.raw_folder = Some(folder.into());
         self
     }
 
@@ -178,7 +191,7 @@ impl ProfilerBuilder {
     /// If a setting makes no sense, or a thread cannot be started.
     pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
         let Self { schedule, step_on, exporters, backtraces, lane_capacity, memory_limit, live_spans, .. } = self;
-        let Self { activities, detach, metadata, .. } = self;
+        let Self { activities, detach, raw_folder, metadata, .. } = self;
         schedule.check().map_err(Error::Schedule)?;
         let at_least = |setting, value: usize, least: usize| {
             let problem = format!("{value} is less than {least}, so that nothing could be recorded");
@@ -195,7 +208,8 @@ impl ProfilerBuilder {
             true => {
                 let to_exports = to_exports.clone();
                 let hand_on = move |recording| drop(to_exports.send(recording));
-                Source::start(activities, detach, &host, &budget, hand_on)?.map_err(Gpu::Unavailable)
+                let settings = GpuSettings { activities, detach, keep_raw: raw_folder.is_some() };
+                Source::start(settings, &host, &budget, hand_on)?.map_err(Gpu::Unavailable)
             }
             false => Err(Gpu::NotAsked),
         };
@@ -207,7 +221,7 @@ impl ProfilerBuilder {
         };
         let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
         let metadata = Arc::new(metadata);
-        let exports = Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters };
+        let exports = Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters, raw_folder };
         let pipeline = Pipeline::start(collector, reading, exports)?;
 
         let session = Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands);

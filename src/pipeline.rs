@@ -6,6 +6,7 @@ use crate::{
     correlate::{Recording, correlate},
     error::{Failure, panic_message},
     export::Exporter,
+    gpu::write_raw,
     host::mute_this_thread,
     report::Report,
     trace::{Gpu, Losses, Metadata, Trace},
@@ -13,6 +14,7 @@ use crate::{
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
     sync::{Arc, mpsc::Receiver},
     thread::JoinHandle,
 };
@@ -84,6 +86,8 @@ pub(crate) struct Exports {
     /// What is said of GPUs that are not recorded.
     pub(crate) without_gpu: Gpu,
     pub(crate) exporters: Vec<Named>,
+    /// Where records go as they were.
+    pub(crate) raw_folder: Option<PathBuf>,
 }
 
 impl Exports {
@@ -106,6 +110,7 @@ impl Exports {
         if recording.gpu.gpu == Gpu::NotAsked {
             recording.gpu.gpu = self.without_gpu.clone();
         }
+        let raw = recording.gpu.raw.take().map(|raw| (raw, recording.gpu.in_use.clone()));
         let trace = correlate(recording, Arc::clone(&self.metadata));
         let nothing = trace.spans().len() + trace.events().len() + trace.counters().len() + trace.work().len() == 0;
         if leftover && nothing {
@@ -113,6 +118,12 @@ impl Exports {
             return;
         }
         outcome.report.add_trace(&trace);
+        if let (Some(folder), Some((raw, in_use))) = (&self.raw_folder, raw) {
+            match write_raw(folder, &trace, &raw, &in_use) {
+                Ok(file) => outcome.report.add_files(vec![file]),
+                Err(error) => outcome.failures.push(Failure::new("raw_to_dir", Some(trace.window()), error.into())),
+            }
+        }
         for exporter in &mut self.exporters {
             match exporter.export(&trace) {
                 Ok(files) => outcome.report.add_files(files),

@@ -21,19 +21,19 @@ pub(super) struct Origins {
     pub(super) allocations: Vec<Option<Origin>>,
 }
 
-/// Adds to a trace that has spans, steps, calls and allocations what came of the calls.
-pub(super) fn join(trace: &mut Trace, recording: GpuRecording, origins: &Origins, timeline: &Timeline) {
+/// Adds to a trace that has spans, steps, calls and allocations what came of the calls. `asked` is the moment that each call was
+/// asked for.
+pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, asked: Vec<Timestamp>) {
     let GpuRecording { gpu, devices, work, waits, overheads, in_use, contexts, losses, .. } = recording;
     trace.gpu = gpu;
     trace.devices = devices.to_vec();
     trace.losses += losses;
-    let issued = hand_over(trace, origins, timeline);
     let by_correlation = by_correlation(trace);
     let call_of = |correlation: u32| {
         let place = by_correlation.partition_point(|&(known, _)| known < correlation);
         by_correlation.get(place).filter(|(known, _)| *known == correlation).map(|&(_, call)| call)
     };
-    add_work(trace, work, call_of, &issued);
+    add_work(trace, work, call_of, &asked);
     trace.waits = waits.into_iter().map(|wait| wait_data(trace, wait, &contexts, call_of)).collect();
     trace.waits.sort_by_key(|wait| wait.start);
     trace.overheads = overheads.into_iter().map(overhead).collect();
@@ -41,8 +41,8 @@ pub(super) fn join(trace: &mut Trace, recording: GpuRecording, origins: &Origins
 }
 
 /// Gives calls that were made on behalf of others to the others' spans. Returns the moment each call was asked for.
-fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timeline) -> Vec<Timestamp> {
-    let mut issued: Vec<_> = trace.api_calls.iter().map(|call| call.start).collect();
+pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timeline) -> Vec<Timestamp> {
+    let mut asked: Vec<_> = trace.api_calls.iter().map(|call| call.start).collect();
     let handed = |origins: &[Option<Origin>]| -> Vec<(usize, Query)> {
         let handed = origins.iter().enumerate().filter_map(|(place, origin)| Some((place, (*origin)?)));
         let query = |origin: Origin| Query { thread: origin.thread(), at: timeline.at(origin.at), answer: None };
@@ -60,13 +60,13 @@ fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timeline) -> Vec<T
     for (place, query) in call_places.into_iter().zip(answers.by_ref()) {
         let call = &mut trace.api_calls[place];
         (call.span, call.attribution) = (query.answer, attribution(&query));
-        issued[place] = query.at;
+        asked[place] = query.at;
     }
     for (place, query) in memory_places.into_iter().zip(answers) {
         let allocation = &mut trace.allocations[place];
         (allocation.span, allocation.attribution) = (query.answer, attribution(&query));
     }
-    issued
+    asked
 }
 
 fn by_correlation(trace: &Trace) -> Vec<(u32, ApiCallId)> {
@@ -81,7 +81,7 @@ fn add_work(
     trace: &mut Trace,
     mut records: Vec<WorkRecord>,
     call_of: impl Fn(u32) -> Option<ApiCallId>,
-    issued: &[Timestamp],
+    asked: &[Timestamp],
 ) {
     records.sort_by_key(|work| (work.device, work.context, work.stream, work.start));
     let mut rows: Vec<(Stream, Timestamp, Vec<WorkData>)> = Vec::new();
@@ -114,7 +114,7 @@ fn add_work(
             call,
             attribution: owner.map_or(Attribution::Unattributed, |call| call.attribution),
             span: owner.and_then(|call| call.span),
-            step: step_at(trace, call.map_or(start, |id| issued[id.index()])),
+            step: step_at(trace, call.map_or(start, |id| asked[id.index()])),
         });
     }
     trace.streams = rows.iter().map(|(stream, ..)| *stream).collect();
@@ -161,9 +161,7 @@ fn count_memory(trace: &mut Trace, contexts: &HashMap<u32, u32>, in_use: &HashMa
     let mut in_use = in_use.clone();
     let mut sizes: HashMap<(u32, u64), u64> = HashMap::new();
     for allocation in &mut trace.allocations {
-        // Until it is known otherwise the device field has the context.
-        let context = allocation.device.as_u32();
-        let device = contexts.get(&context).copied().unwrap_or(0);
+        let device = contexts.get(&allocation.context).copied().unwrap_or(0);
         allocation.device = DeviceId::new(device);
         let used = in_use.entry(device).or_default();
         match allocation.change {

@@ -11,6 +11,7 @@ mod nest;
 mod recording;
 mod threads;
 
+pub(crate) use self::gpu::join_gpu;
 pub(crate) use self::recording::{ClosedWindow, Recording, StepMark, ThreadRecords};
 
 use self::{callsites::Callsites, threads::Threads};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 /// Makes a trace of a recording.
 pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace {
-    let Recording { window, timeline, mut threads, mut losses, gpu } = recording;
+    let Recording { window, timeline, mut threads, mut losses, gpu: gpu_recording } = recording;
     losses.over_memory += window.lost_steps;
     let (start, end) = (window.open.unix, timeline.at(window.close.ticks));
     // The main thread's id is the lowest; a thread that took over the id of one that is gone comes after it.
@@ -28,7 +29,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     let mut trace = Trace { window: window.index, start, end, metadata, losses, ..Trace::default() };
     let mut callsites = Callsites::default();
     let extent = window.open.ticks..=window.close.ticks;
-    let origins = Threads::new(&mut trace, &mut callsites, &timeline, extent, &gpu.functions).add(threads);
+    let origins = Threads::new(&mut trace, &mut callsites, &timeline, extent, &gpu_recording.functions).add(threads);
     trace.callsites = callsites.into_table();
     (trace.events, trace.counters) = counters::extract(std::mem::take(&mut trace.events), &trace);
 
@@ -53,6 +54,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     {
         trace.steps.pop();
     }
-    gpu::join(&mut trace, gpu, &origins, &timeline);
+    let asked = gpu::hand_over(&mut trace, &origins, &timeline);
+    join_gpu(&mut trace, gpu_recording, asked);
     trace
 }

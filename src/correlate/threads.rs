@@ -211,8 +211,9 @@ impl<'a> Threads<'a> {
         let span = inside.map(|&(_, span)| span);
         AllocationData {
             at: self.timeline.at(call.at),
-            // The context, until its device is known.
-            device: DeviceId::new(context.into()),
+            context: context.into(),
+            // Until it is known which one the context is of.
+            device: DeviceId::default(),
             address: call.address,
             bytes: (change == MemoryChange::Allocate).then_some(bytes),
             change,

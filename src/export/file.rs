@@ -11,7 +11,7 @@ use std::{
 ///
 /// The content goes to a file beside it that is renamed in the end. That file also holds the name against other windows and
 /// processes: whoever made it, and found no finished file then, owns the name.
-pub(super) fn write(
+pub(crate) fn write(
     folder: &Path,
     trace: &Trace,
     ending: &str,

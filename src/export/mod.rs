@@ -6,6 +6,8 @@ mod file;
 mod perfetto;
 mod stacks;
 
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(crate) use self::file::write as write_file;
 pub use self::{chrome::Chrome, collected::Collected, perfetto::Perfetto, stacks::Stacks};
 
 use crate::trace::Trace;

@@ -1,14 +1,20 @@
 //! In the place of CUPTI where it is not built in.
 
-use super::{Activities, Detach};
+use super::GpuSettings;
 use crate::{
     Error,
     collector::Budget,
     correlate::Recording,
     host::Host,
-    trace::{Gpu, GpuProblem, Losses},
+    trace::{Gpu, GpuProblem, Losses, Trace},
 };
-use std::{convert::Infallible, sync::Arc, thread::JoinHandle};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::JoinHandle,
+};
 
 /// There is none.
 #[derive(Debug)]
@@ -32,8 +38,7 @@ impl CollectedSender {
 
 impl Source {
     pub(crate) fn start(
-        _: Activities,
-        _: Detach,
+        _: GpuSettings,
         _: &Arc<Host>,
         _: &Arc<Budget>,
         _: impl FnMut(Recording) + Send + 'static,
@@ -56,4 +61,12 @@ impl Source {
     pub(crate) fn rest(&self) {
         match self.0 {}
     }
+}
+
+/// There are none.
+#[derive(Clone, Debug)]
+pub(crate) struct RawRecords(Infallible);
+
+pub(crate) fn write_raw(_: &Path, _: &Trace, raw: &RawRecords, _: &HashMap<u32, u64>) -> Result<PathBuf, Error> {
+    match raw.0 {}
 }

@@ -182,7 +182,9 @@ mod tests {
     fn a_window_takes_what_its_calls_caused_and_leaves_the_rest_to_the_next() {
         let mut gathered = Gathered::default();
         // Launched before the window, and running in it; launched in it, and running after it; launched after it.
-        [(7, 105), (11, 150), (12, 230), (15, 240)].map(|(id, start)| gathered.add(work(id, start)));
+        for (id, start) in [(7, 105), (11, 150), (12, 230), (15, 240)] {
+            gathered.add(work(id, start));
+        }
         let first = Calls::new(at(100)..at(200), [[call(12, Role::Launches), call(11, Role::Launches)]]);
         assert_eq!(gathered.missing(&first), 0);
         assert_eq!(taken(&mut gathered, &first), [11, 12]);
@@ -193,7 +195,9 @@ mod tests {
     #[test]
     fn work_whose_call_was_not_seen_is_not_lost() {
         let mut gathered = Gathered::default();
-        [(20, 150), (21, 160)].map(|(id, start)| gathered.add(work(id, start)));
+        for (id, start) in [(20, 150), (21, 160)] {
+            gathered.add(work(id, start));
+        }
         let calls = Calls::new(at(100)..at(200), [[call(20, Role::Launches)]]);
         assert_eq!(taken(&mut gathered, &calls), [20, 21]);
     }

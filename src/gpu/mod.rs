@@ -11,13 +11,24 @@ mod gather;
 mod record;
 
 pub use self::activity::Activity;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub use self::cupti::replay;
 pub(crate) use self::{
     activity::Activities,
-    cupti::{CollectedSender, Source, Started},
+    cupti::{CollectedSender, RawRecords, Source, Started, write_raw},
     record::{Function, GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
 };
 
 use std::time::Duration;
+
+/// What a user asks of the GPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuSettings {
+    pub(crate) activities: Activities,
+    pub(crate) detach: Detach,
+    /// Whether records are also kept as they were.
+    pub(crate) keep_raw: bool,
+}
 
 /// When to let the library go between windows.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,6 @@
 //! What is read of a GPU, owned and free of any vendor's types.
 
+use super::RawRecords;
 use crate::trace::{Detail, Device, Gpu, GraphNode, Losses, Timestamp, WaitKind};
 use std::{collections::HashMap, sync::Arc};
 
@@ -65,4 +66,6 @@ pub(crate) struct GpuRecording {
     pub(crate) losses: Losses,
     /// What the records were charged with, in chunks of the budget.
     pub(crate) charged: usize,
+    /// The records as they were, if they are to be kept.
+    pub(crate) raw: Option<RawRecords>,
 }

@@ -3,6 +3,7 @@ use super::{Attribution, DeviceId, Span, SpanId, Timestamp, Trace, Track, TrackI
 #[derive(Clone, Debug)]
 pub(crate) struct AllocationData {
     pub(crate) at: Timestamp,
+    pub(crate) context: u32,
     pub(crate) device: DeviceId,
     pub(crate) address: u64,
     pub(crate) bytes: Option<u64>,

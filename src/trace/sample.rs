@@ -118,6 +118,7 @@ pub(crate) fn gpu_trace() -> Trace {
         for (micros, change, in_use) in [(12, MemoryChange::Allocate, 5096), (78, MemoryChange::Free, 1000)] {
             trace.allocations.push(AllocationData {
                 at: t(micros),
+                context: 1,
                 device: DeviceId::new(0),
                 address: 0x7000_0000,
                 bytes: Some(4096),

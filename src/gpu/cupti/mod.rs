@@ -11,14 +11,18 @@ pub(super) mod decode;
 mod device;
 mod library;
 pub(super) mod names;
+mod raw;
 mod reader;
+
+pub use self::raw::replay;
+pub(crate) use self::raw::{RawRecords, write as write_raw};
 
 use self::{
     buffers::Sink,
     library::Library,
     reader::{Message, Reader},
 };
-use super::{Activities, Activity, Detach};
+use super::{Activity, GpuSettings};
 use crate::{
     Error,
     collector::Budget,
@@ -45,8 +49,7 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 pub(crate) struct Source {
     library: &'static Library,
-    activities: Activities,
-    detach: Detach,
+    settings: GpuSettings,
     host: &'static Host,
     messages: Sender<Message>,
     state: Mutex<State>,
@@ -96,8 +99,7 @@ impl Drop for CollectedSender {
 impl Source {
     /// Finds out whether CUPTI can be used, and starts the thread that reads.
     pub(crate) fn start(
-        activities: Activities,
-        detach: Detach,
+        settings: GpuSettings,
         host: &Arc<Host>,
         budget: &Arc<Budget>,
         hand_on: impl FnMut(Recording) + Send + 'static,
@@ -113,8 +115,7 @@ impl Source {
         let sink = Sink::install(messages.clone());
         let source = Arc::new(Self {
             library,
-            activities,
-            detach,
+            settings,
             // A callback may be under way whenever the profiler ends, so the host stays.
             host: &**Box::leak(Box::new(Arc::clone(host))),
             messages: messages.clone(),
@@ -154,8 +155,12 @@ impl Source {
         Arc::clone(&self.library.devices)
     }
 
+    fn keeps_raw(&self) -> bool {
+        self.settings.keep_raw
+    }
+
     fn detach_after(&self) -> Duration {
-        self.detach.after
+        self.settings.detach.after
     }
 
     /// Attaches CUPTI and has it record, so that the next window finds everything ready.
@@ -185,7 +190,7 @@ impl Source {
 
     fn in_use(&self) -> HashMap<u32, u64> {
         let driver = self.library.driver;
-        let memory = self.activities.has(Activity::Memory);
+        let memory = self.settings.activities.has(Activity::Memory);
         let devices = (0..driver.device_count()).filter(|_| memory);
         let pool = |ordinal| driver.memory_pool(driver.device(ordinal).ok()?).ok()?.map(|(_, used)| (ordinal, used));
         devices.filter_map(pool).collect()
@@ -226,7 +231,7 @@ impl Source {
     }
 
     fn kinds(&self) -> impl Iterator<Item = u32> {
-        let asked = |activity, kinds: &'static [u32]| if self.activities.has(activity) { kinds } else { &[] };
+        let asked = |activity, kinds: &'static [u32]| if self.settings.activities.has(activity) { kinds } else { &[] };
         let kernels = asked(Activity::Kernels, &[kind::CONCURRENT_KERNEL, kind::OVERHEAD]);
         let copies = asked(Activity::Copies, &[kind::MEMCPY, kind::MEMCPY2, kind::MEMSET]);
         let waits = asked(Activity::Sync, &[kind::SYNCHRONIZATION]);
@@ -236,12 +241,12 @@ impl Source {
     /// Begins or ends being called back. A release that does not know a function cannot call it either.
     fn call_back(&self, subscriber: Subscriber, enable: bool) {
         let cupti = self.cupti();
-        if self.activities.has(Activity::ApiCalls) {
+        if self.settings.activities.has(Activity::ApiCalls) {
             for domain in [domain::DRIVER_API, domain::RUNTIME_API] {
                 let _ = cupti.enable_domain(subscriber, domain, enable);
             }
         }
-        for function in calls::functions(self.activities) {
+        for function in calls::functions(self.settings.activities) {
             let _ = cupti.enable_callback(subscriber, domain::DRIVER_API, function, enable);
         }
     }
@@ -263,7 +268,7 @@ impl Source {
 
     /// Lets CUPTI go for a while, if nothing is about to be recorded: attached, it costs even while it records nothing.
     fn detach_if_it_pays(&self) {
-        let often = self.lock().detached >= self.detach.most;
+        let often = self.lock().detached >= self.settings.detach.most;
         if !often {
             self.detach();
         }

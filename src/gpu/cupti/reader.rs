@@ -5,6 +5,7 @@ use super::{
     buffers::{Buffer, Sink},
     decode::decode,
     names::{self, LiveNames},
+    raw::RawRecords,
 };
 use crate::{
     collector::Budget,
@@ -58,6 +59,8 @@ pub(super) struct Reader {
     charged: usize,
     losses: Losses,
     finishing: bool,
+    /// Records as they were, if they are to be kept.
+    raw: Option<RawRecords>,
     /// When the last window was done with.
     idle_since: Option<Instant>,
 }
@@ -84,6 +87,7 @@ impl Reader {
         budget: Arc<Budget>,
     ) -> Self {
         Self {
+            raw: source.keeps_raw().then(RawRecords::default),
             source,
             sink,
             messages,
@@ -160,10 +164,17 @@ impl Reader {
     fn read(&mut self, buffer: Buffer, valid: usize) {
         // While no window is open or being waited for, there is nobody to read for.
         if !self.open.is_empty() || !self.closed.is_empty() {
-            let names = &mut self.names;
+            let (names, raw) = (&mut self.names, &mut self.raw);
             // SAFETY: CUPTI filled the buffer with so many bytes and gave it back.
             for record in unsafe { self.source.cupti().records(buffer.bytes(valid)) } {
-                match decode(record, &mut |address| names.kernel(address)) {
+                let mut name = |address| {
+                    let name = names.kernel(address);
+                    raw.iter_mut().for_each(|raw| raw.name(address, &name.1));
+                    name
+                };
+                let decoded = decode(record, &mut name);
+                raw.iter_mut().for_each(|raw| raw.add(record));
+                match decoded {
                     Ok(Some(_)) if self.budget.is_spent() => self.losses.gpu_over_memory += 1,
                     Ok(Some(record)) => {
                         if let GpuRecord::Work(work) = &record {
@@ -262,6 +273,7 @@ impl Reader {
             contexts: self.contexts.clone(),
             losses,
             charged: self.charged.saturating_sub(kept),
+            raw: self.raw.as_mut().map(std::mem::take),
             ..taken
         };
         self.charged = self.charged.min(kept);

@@ -1,0 +1,165 @@
+//! What the programs of this package share: a GPU with kernels whose names and sizes carry the truth.
+
+use cudarc::{
+    driver::{CudaContext, CudaStream, DriverError, result, sys},
+    nvrtc::compile_ptx,
+};
+use std::{
+    ffi::{CString, c_void},
+    sync::Arc,
+};
+
+/// Spans and the kernels launched in them have these names.
+pub const NAMES: [&str; 8] = ["embed", "attention", "mlp", "rmsnorm", "loss", "backward", "optimizer", "data"];
+
+/// A context with a kernel for each name, and one that takes its time.
+#[derive(Debug)]
+pub struct Gpu {
+    /// The context of device 0.
+    pub context: Arc<CudaContext>,
+    kernels: Vec<sys::CUfunction>,
+    spin: sys::CUfunction,
+}
+
+// SAFETY: handles of the driver may be used on any thread in which the context is current.
+#[allow(unsafe_code, reason = "handles of a C library")]
+unsafe impl Send for Gpu {}
+// SAFETY: as above.
+#[allow(unsafe_code, reason = "handles of a C library")]
+unsafe impl Sync for Gpu {}
+
+impl Gpu {
+    /// Compiles the kernels.
+    ///
+    /// # Panics
+    ///
+    /// Without a GPU or NVRTC, saying so.
+    #[allow(unsafe_code, reason = "the driver is a C library")]
+    pub fn new() -> Self {
+        let context = CudaContext::new(0).expect("a CUDA device");
+        // No events for every buffer: what is measured is what the driver and the profiler do.
+        // SAFETY: this program orders its streams itself.
+        unsafe { context.disable_event_tracking() };
+        let mut source: String = NAMES
+            .iter()
+            .map(|name| format!("extern \"C\" __global__ void {name}(int* p) {{ if (p) *p = blockIdx.x; }}\n"))
+            .collect();
+        source +=
+            "extern \"C\" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }";
+        let text = CString::new(compile_ptx(source).expect("NVRTC").to_src()).expect("PTX");
+        // SAFETY: it is PTX that NVRTC made; the module is never unloaded.
+        let module = unsafe { result::module::load_data(text.as_ptr().cast()) }.expect("a module");
+        let function = |name: &str| {
+            // SAFETY: the module is loaded.
+            unsafe { result::module::get_function(module, CString::new(name).expect("a name")) }.expect("a kernel")
+        };
+        let kernels = NAMES.iter().map(|name| function(name)).collect();
+        let spin = function("spin");
+        Self { context, kernels, spin }
+    }
+
+    /// Makes the context current on this thread, with a stream of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the driver fails.
+    pub fn stream(&self) -> Arc<CudaStream> {
+        self.context.bind_to_thread().expect("the context");
+        self.context.new_stream().expect("a stream")
+    }
+
+    /// Launches the kernel with this name on `grid` blocks of `block` threads, as directly as can be.
+    ///
+    /// # Errors
+    ///
+    /// If the driver does.
+    #[allow(unsafe_code, reason = "the driver is a C library")]
+    #[inline]
+    pub fn launch(&self, name: usize, grid: u32, block: u32, stream: &CudaStream) -> Result<(), DriverError> {
+        let mut pointer: u64 = 0;
+        let mut arguments = [std::ptr::from_mut(&mut pointer).cast::<c_void>()];
+        // SAFETY: the kernel takes one pointer, which may be null.
+        unsafe {
+            sys::cuLaunchKernel(
+                self.kernels[name],
+                grid,
+                1,
+                1,
+                block,
+                1,
+                1,
+                0,
+                stream.cu_stream(),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        }
+        .result()
+    }
+
+    /// Launches a kernel that runs for so many cycles.
+    ///
+    /// # Errors
+    ///
+    /// If the driver does.
+    #[allow(unsafe_code, reason = "the driver is a C library")]
+    pub fn spin(&self, cycles: i64, stream: &CudaStream) -> Result<(), DriverError> {
+        let mut cycles = cycles;
+        let mut arguments = [std::ptr::from_mut(&mut cycles).cast::<c_void>()];
+        // SAFETY: the kernel takes one number.
+        unsafe {
+            sys::cuLaunchKernel(
+                self.spin,
+                1,
+                1,
+                1,
+                1,
+                1,
+                1,
+                0,
+                stream.cu_stream(),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        }
+        .result()
+    }
+
+    /// Bytes of the GPU's memory that are free.
+    ///
+    /// # Panics
+    ///
+    /// If the driver fails.
+    pub fn free_memory(&self) -> usize {
+        self.context.mem_get_info().expect("the context").0
+    }
+}
+
+impl Default for Gpu {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The resident memory of this process, in bytes.
+pub fn resident_memory() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
+}
+
+/// A span of one of the [`NAMES`], with a number.
+#[macro_export]
+macro_rules! named_span {
+    ($name:expr, $n:expr) => {
+        match $name {
+            0 => ::tracing::info_span!("embed", n = $n),
+            1 => ::tracing::info_span!("attention", n = $n),
+            2 => ::tracing::info_span!("mlp", n = $n),
+            3 => ::tracing::info_span!("rmsnorm", n = $n),
+            4 => ::tracing::info_span!("loss", n = $n),
+            5 => ::tracing::info_span!("backward", n = $n),
+            6 => ::tracing::info_span!("optimizer", n = $n),
+            _ => ::tracing::info_span!("data", n = $n),
+        }
+    };
+}

@@ -1,0 +1,478 @@
+//! The message.
+
+use super::{RawRecords, gather};
+use crate::{
+    correlate::join_gpu,
+    trace::{
+        AllocationData, Api, ApiCallData, Attribution, CallsiteData, CallsiteId, Cut, Device, DeviceId, FieldRange,
+        Gpu, GpuLibrary, Level, MemoryChange, Metadata, SpanData, SpanId, Step, StepId, ThreadId, Timestamp, Trace,
+        Track, TrackId,
+    },
+};
+use prost::Message;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+#[derive(Message)]
+pub(super) struct Window {
+    #[prost(uint32, tag = "1")]
+    index: u32,
+    #[prost(uint64, tag = "2")]
+    start: u64,
+    #[prost(uint64, tag = "3")]
+    end: u64,
+    #[prost(string, tag = "4")]
+    host: String,
+    #[prost(uint32, tag = "5")]
+    pid: u32,
+    #[prost(string, tag = "6")]
+    process: String,
+    #[prost(message, optional, tag = "7")]
+    library: Option<LibraryMessage>,
+    #[prost(message, repeated, tag = "8")]
+    devices: Vec<DeviceMessage>,
+    #[prost(message, repeated, tag = "9")]
+    callsites: Vec<CallsiteMessage>,
+    #[prost(message, repeated, tag = "10")]
+    tracks: Vec<TrackMessage>,
+    #[prost(message, repeated, tag = "11")]
+    steps: Vec<StepMessage>,
+    #[prost(message, repeated, tag = "12")]
+    spans: Vec<SpanMessage>,
+    #[prost(message, repeated, tag = "13")]
+    calls: Vec<CallMessage>,
+    #[prost(message, repeated, tag = "14")]
+    allocations: Vec<AllocationMessage>,
+    #[prost(map = "uint32, uint64", tag = "15")]
+    in_use: HashMap<u32, u64>,
+    #[prost(btree_map = "uint64, string", tag = "16")]
+    names: BTreeMap<u64, String>,
+    #[prost(bytes = "vec", tag = "17")]
+    records: Vec<u8>,
+}
+
+#[derive(Message)]
+struct LibraryMessage {
+    #[prost(string, tag = "1")]
+    path: String,
+    #[prost(uint32, tag = "2")]
+    cupti_version: u32,
+    #[prost(uint32, tag = "3")]
+    driver_version: u32,
+}
+
+#[derive(Message)]
+struct DeviceMessage {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(string, tag = "3")]
+    uuid: String,
+    #[prost(uint64, tag = "4")]
+    memory: u64,
+    /// The rest, in the order of [`Device`].
+    #[prost(uint32, repeated, tag = "5")]
+    numbers: Vec<u32>,
+}
+
+#[derive(Message)]
+struct CallsiteMessage {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    target: String,
+    #[prost(string, optional, tag = "3")]
+    file: Option<String>,
+    #[prost(uint32, optional, tag = "4")]
+    line: Option<u32>,
+}
+
+#[derive(Message)]
+struct TrackMessage {
+    #[prost(uint64, tag = "1")]
+    thread: u64,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(uint32, tag = "3")]
+    overlap: u32,
+}
+
+/// When something was, in nanoseconds since the window opened, and on which track.
+#[derive(Clone, Copy, Message)]
+struct When {
+    #[prost(uint64, tag = "1")]
+    start: u64,
+    #[prost(uint64, tag = "2")]
+    nanos: u64,
+    #[prost(uint32, tag = "3")]
+    track: u32,
+}
+
+#[derive(Message)]
+struct StepMessage {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+    #[prost(message, optional, tag = "2")]
+    when: Option<When>,
+    #[prost(message, optional, tag = "3")]
+    cut: Option<CutMessage>,
+}
+
+#[derive(Clone, Copy, Message)]
+struct CutMessage {
+    #[prost(bool, tag = "1")]
+    start: bool,
+    #[prost(bool, tag = "2")]
+    end: bool,
+}
+
+#[derive(Message)]
+struct SpanMessage {
+    #[prost(uint32, tag = "1")]
+    callsite: u32,
+    #[prost(message, optional, tag = "2")]
+    when: Option<When>,
+    #[prost(uint32, optional, tag = "3")]
+    parent: Option<u32>,
+    #[prost(uint32, optional, tag = "4")]
+    step: Option<u32>,
+    #[prost(uint64, tag = "5")]
+    self_nanos: u64,
+    #[prost(message, optional, tag = "6")]
+    cut: Option<CutMessage>,
+}
+
+/// To whom something belongs, and how that is known.
+#[derive(Clone, Copy, Message)]
+struct Owner {
+    #[prost(uint32, optional, tag = "1")]
+    span: Option<u32>,
+    #[prost(bool, tag = "2")]
+    handed_off: bool,
+}
+
+#[derive(Message)]
+struct CallMessage {
+    #[prost(message, optional, tag = "1")]
+    when: Option<When>,
+    #[prost(uint32, tag = "2")]
+    api: u32,
+    #[prost(uint32, tag = "3")]
+    function: u32,
+    #[prost(string, tag = "4")]
+    name: String,
+    #[prost(uint32, tag = "5")]
+    correlation: u32,
+    #[prost(uint32, tag = "6")]
+    result: u32,
+    #[prost(message, optional, tag = "7")]
+    owner: Option<Owner>,
+}
+
+#[derive(Message)]
+struct AllocationMessage {
+    #[prost(message, optional, tag = "1")]
+    when: Option<When>,
+    #[prost(uint32, tag = "2")]
+    context: u32,
+    #[prost(uint64, tag = "3")]
+    address: u64,
+    #[prost(uint64, optional, tag = "4")]
+    bytes: Option<u64>,
+    #[prost(bool, tag = "5")]
+    free: bool,
+    #[prost(bool, tag = "6")]
+    pooled: bool,
+    #[prost(message, optional, tag = "7")]
+    owner: Option<Owner>,
+}
+
+impl Owner {
+    fn of(span: Option<SpanId>, attribution: Attribution) -> Self {
+        Self { span: span.map(|span| span.index() as u32), handed_off: attribution == Attribution::HandedOff }
+    }
+
+    fn span_id(self) -> Option<SpanId> {
+        self.span.map(|span| SpanId::new(span as usize))
+    }
+
+    fn attribution(self) -> Attribution {
+        match (self.span, self.handed_off) {
+            (None, _) => Attribution::Unattributed,
+            (Some(_), true) => Attribution::HandedOff,
+            (Some(_), false) => Attribution::Direct,
+        }
+    }
+}
+
+impl Window {
+    pub(super) fn of(trace: &Trace, raw: &RawRecords, in_use: &HashMap<u32, u64>) -> Self {
+        let when = |start: Timestamp, end: Timestamp, track: TrackId| {
+            let since = |at: Timestamp, from: Timestamp| at.as_unix_nanos().saturating_sub(from.as_unix_nanos());
+            Some(When { start: since(start, trace.start), nanos: since(end, start), track: track.index() as u32 })
+        };
+        let cut = |cut: Cut| cut.any().then_some(CutMessage { start: cut.start, end: cut.end });
+        Self {
+            index: trace.window,
+            start: trace.start.as_unix_nanos(),
+            end: trace.end.as_unix_nanos(),
+            host: trace.metadata.host.clone(),
+            pid: trace.metadata.pid,
+            process: trace.metadata.process.clone(),
+            library: match &trace.gpu {
+                Gpu::Available(library) => Some(LibraryMessage {
+                    path: library.path.clone(),
+                    cupti_version: library.cupti_version,
+                    driver_version: library.driver_version,
+                }),
+                _ => None,
+            },
+            devices: trace.devices.iter().map(DeviceMessage::of).collect(),
+            callsites: trace
+                .callsites
+                .iter()
+                .map(|callsite| CallsiteMessage {
+                    name: callsite.name.to_string(),
+                    target: callsite.target.to_string(),
+                    file: callsite.file.as_deref().map(str::to_owned),
+                    line: callsite.line,
+                })
+                .collect(),
+            tracks: trace
+                .tracks
+                .iter()
+                .map(|track| TrackMessage {
+                    thread: track.thread.as_u64(),
+                    name: track.name.clone(),
+                    overlap: track.overlap,
+                })
+                .collect(),
+            steps: trace
+                .steps
+                .iter()
+                .map(|step| StepMessage {
+                    number: step.number,
+                    when: when(step.start, step.end, step.track),
+                    cut: cut(step.cut),
+                })
+                .collect(),
+            spans: trace
+                .spans
+                .iter()
+                .map(|span| SpanMessage {
+                    callsite: span.callsite.index() as u32,
+                    when: when(span.start, span.end, span.track),
+                    parent: span.parent.map(|parent| parent.index() as u32),
+                    step: span.step.map(|step| step.index() as u32),
+                    self_nanos: span.self_nanos,
+                    cut: cut(span.cut),
+                })
+                .collect(),
+            calls: trace
+                .api_calls
+                .iter()
+                .map(|call| CallMessage {
+                    when: when(call.start, call.end, call.track),
+                    api: u32::from(call.api == Api::CudaRuntime),
+                    function: call.function,
+                    name: call.name.to_string(),
+                    correlation: call.correlation,
+                    result: call.result,
+                    owner: Some(Owner::of(call.span, call.attribution)),
+                })
+                .collect(),
+            allocations: trace
+                .allocations
+                .iter()
+                .map(|allocation| AllocationMessage {
+                    when: when(allocation.at, allocation.at, allocation.track),
+                    context: allocation.context,
+                    address: allocation.address,
+                    bytes: allocation.bytes,
+                    free: allocation.change == MemoryChange::Free,
+                    pooled: allocation.pooled,
+                    owner: Some(Owner::of(allocation.span, allocation.attribution)),
+                })
+                .collect(),
+            in_use: in_use.clone(),
+            names: raw.names.clone(),
+            records: raw.bytes.clone(),
+        }
+    }
+
+    /// None if something refers to what is not there.
+    pub(super) fn into_trace(self) -> Option<Trace> {
+        let start = Timestamp::from_unix_nanos(self.start);
+        let extent = |when: Option<When>| {
+            let When { start: since, nanos, track } = when.unwrap_or_default();
+            let start = self.start.saturating_add(since);
+            let end = start.saturating_add(nanos);
+            ((track as usize) < self.tracks.len()).then(|| {
+                (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end), TrackId::new(track as usize))
+            })
+        };
+        let cut = |cut: Option<CutMessage>| cut.map_or_else(Cut::default, |cut| Cut { start: cut.start, end: cut.end });
+        let within = |index: u32, length: usize| ((index as usize) < length).then_some(index as usize);
+        let mut trace = Trace {
+            window: self.index,
+            start,
+            end: Timestamp::from_unix_nanos(self.end.max(self.start)),
+            metadata: Arc::new(Metadata {
+                host: self.host,
+                pid: self.pid,
+                process: self.process,
+                world_size: 1,
+                ..Metadata::default()
+            }),
+            ..Trace::default()
+        };
+        for step in self.steps {
+            let (start, end, track) = extent(step.when)?;
+            trace.steps.push(Step { number: step.number, track, start, end, cut: cut(step.cut) });
+        }
+        for span in self.spans {
+            let (start, end, track) = extent(span.when)?;
+            trace.spans.push(SpanData {
+                callsite: CallsiteId::new(within(span.callsite, self.callsites.len())?),
+                track,
+                // A parent comes before its children.
+                parent: match span.parent {
+                    Some(parent) => Some(SpanId::new(within(parent, trace.spans.len())?)),
+                    None => None,
+                },
+                step: match span.step {
+                    Some(step) => Some(StepId::new(within(step, trace.steps.len())?)),
+                    None => None,
+                },
+                start,
+                end,
+                self_nanos: span.self_nanos,
+                fields: FieldRange::default(),
+                cut: cut(span.cut),
+            });
+        }
+        let owner = |owner: Option<Owner>, spans: usize| {
+            let owner = owner.unwrap_or_default();
+            owner.span.is_none_or(|span| (span as usize) < spans).then_some(owner)
+        };
+        for call in self.calls {
+            let (start, end, track) = extent(call.when)?;
+            let owner = owner(call.owner, trace.spans.len())?;
+            trace.api_calls.push(ApiCallData {
+                api: if call.api == 0 { Api::CudaDriver } else { Api::CudaRuntime },
+                function: call.function,
+                name: Arc::from(call.name),
+                track,
+                start,
+                end,
+                correlation: call.correlation,
+                result: call.result,
+                attribution: owner.attribution(),
+                span: owner.span_id(),
+            });
+        }
+        for allocation in self.allocations {
+            let (at, _, track) = extent(allocation.when)?;
+            let owner = owner(allocation.owner, trace.spans.len())?;
+            trace.allocations.push(AllocationData {
+                at,
+                context: allocation.context,
+                device: DeviceId::default(),
+                address: allocation.address,
+                bytes: allocation.bytes,
+                change: if allocation.free { MemoryChange::Free } else { MemoryChange::Allocate },
+                pooled: allocation.pooled,
+                in_use: 0,
+                track,
+                attribution: owner.attribution(),
+                span: owner.span_id(),
+            });
+        }
+        trace.callsites = self.callsites.into_iter().map(CallsiteMessage::into_callsite).collect();
+        trace.tracks = self
+            .tracks
+            .into_iter()
+            .map(|track| Track { thread: ThreadId::new(track.thread), name: track.name, overlap: track.overlap })
+            .collect();
+        let mut recording = gather(&trace, &self.records, &self.names);
+        recording.in_use = self.in_use;
+        recording.devices = self.devices.into_iter().map(DeviceMessage::into_device).collect();
+        recording.gpu = self.library.map_or(Gpu::NotAsked, |library| {
+            Gpu::Available(GpuLibrary {
+                path: library.path,
+                cupti_version: library.cupti_version,
+                driver_version: library.driver_version,
+                warning: None,
+            })
+        });
+        let asked = trace.api_calls.iter().map(|call| call.start).collect();
+        join_gpu(&mut trace, recording, asked);
+        Some(trace)
+    }
+}
+
+impl CallsiteMessage {
+    fn into_callsite(self) -> CallsiteData {
+        CallsiteData {
+            name: Cow::Owned(self.name),
+            target: Cow::Owned(self.target),
+            level: Level::Info,
+            file: self.file.map(Cow::Owned),
+            line: self.line,
+            fields: Vec::new(),
+        }
+    }
+}
+
+impl DeviceMessage {
+    fn of(device: &Device) -> Self {
+        let (major, minor) = device.compute_capability;
+        Self {
+            id: device.id.as_u32(),
+            name: device.name.clone(),
+            uuid: device.uuid.clone(),
+            memory: device.memory,
+            numbers: vec![
+                major,
+                minor,
+                device.multiprocessors,
+                device.warp_size,
+                device.threads_per_block,
+                device.threads_per_multiprocessor,
+                device.blocks_per_multiprocessor,
+                device.registers_per_block,
+                device.registers_per_multiprocessor,
+                device.shared_memory_per_block,
+                device.shared_memory_per_block_optin,
+                device.shared_memory_per_multiprocessor,
+                device.shared_memory_reserved,
+            ],
+        }
+    }
+
+    fn into_device(self) -> Device {
+        let number = |place: usize| self.numbers.get(place).copied().unwrap_or(0);
+        Device {
+            id: DeviceId::new(self.id),
+            compute_capability: (number(0), number(1)),
+            multiprocessors: number(2),
+            warp_size: number(3),
+            threads_per_block: number(4),
+            threads_per_multiprocessor: number(5),
+            blocks_per_multiprocessor: number(6),
+            registers_per_block: number(7),
+            registers_per_multiprocessor: number(8),
+            shared_memory_per_block: number(9),
+            shared_memory_per_block_optin: number(10),
+            shared_memory_per_multiprocessor: number(11),
+            shared_memory_reserved: number(12),
+            name: self.name,
+            uuid: self.uuid,
+            memory: self.memory,
+        }
+    }
+}
