@@ -3,7 +3,14 @@
 mod chrome;
 mod collected;
 mod file;
+mod flows;
+mod nest;
 mod perfetto;
+mod ranges;
+mod runs;
+#[cfg(test)]
+mod samples;
+mod shape;
 mod stacks;
 
 pub use self::{chrome::Chrome, collected::Collected, perfetto::Perfetto, stacks::Stacks};
