@@ -3,7 +3,14 @@
 mod chrome;
 mod collected;
 mod file;
+mod flows;
+mod nest;
 mod perfetto;
+mod ranges;
+mod runs;
+#[cfg(test)]
+mod samples;
+mod shape;
 mod stacks;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]

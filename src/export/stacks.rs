@@ -1,9 +1,10 @@
-use super::{ExportResult, Exporter, file};
-use crate::trace::{Span, Trace};
+use super::{ExportResult, Exporter, file, shape::Shape};
+use crate::trace::Trace;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     io::{self, Write},
     path::PathBuf,
+    time::Duration,
 };
 
 /// Writes folded stacks, the input of flame graph tools (inferno, speedscope, flamegraph.pl): a line for each stack of
@@ -18,6 +19,9 @@ use std::{
 ///
 /// The file is named `{host}_{pid}.{time}.folded`. The outermost frame is the thread's name. Losses are a frame of their own,
 /// one nanosecond wide.
+///
+/// Where GPUs did something there is a second file, `{host}_{pid}.{time}.gpu.folded`, with the nanoseconds of GPU time: the
+/// innermost frame is the kernel or copy, below it are the spans that caused it, or `[unattributed]`.
 #[derive(Clone, Debug)]
 pub struct Stacks {
     folder: PathBuf,
@@ -32,26 +36,62 @@ impl Stacks {
 
 impl Exporter for Stacks {
     fn export(&mut self, trace: &Trace) -> ExportResult {
-        Ok(vec![file::write(&self.folder, trace, ".folded", |out| fold(trace, out))?])
+        let (mut stacks, of_spans) = spans(trace);
+        let mut files = vec![file::write(&self.folder, trace, ".folded", |out| write(&stacks, trace, out))?];
+        if trace.work().len() > 0 {
+            work(trace, &mut stacks, &of_spans);
+            files.push(file::write(&self.folder, trace, ".gpu.folded", |out| write(&stacks, trace, out))?);
+        }
+        Ok(files)
     }
 }
 
-fn fold(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+/// A stack, with the nanoseconds of its innermost frame.
+type Stack = (String, u64);
+
+/// The stacks of spans with the time that the host spent in them, and which one each span is.
+fn spans(trace: &Trace) -> (Vec<Stack>, Vec<usize>) {
     // A parent comes before its children, so its frames are known.
-    let mut frames: Vec<usize> = Vec::with_capacity(trace.spans().len());
-    let mut stacks: Vec<(String, u64)> = Vec::new();
+    let mut of_spans: Vec<usize> = Vec::with_capacity(trace.spans().len());
+    let mut stacks: Vec<Stack> = Vec::new();
     let mut known: BTreeMap<(Option<usize>, &str, &str), usize> = BTreeMap::new();
     for span in trace.spans() {
-        let parent = span.parent().map(|parent| frames[parent.id().index()]);
+        let parent = span.parent().map(|parent| of_spans[parent.id().index()]);
         let thread = span.track().thread_name();
         let stack = *known.entry((parent, thread, span.name())).or_insert_with(|| {
             let outer = parent.map_or_else(|| frame(thread), |parent| stacks[parent].0.clone());
             stacks.push((format!("{outer};{}", frame(span.name())), 0));
             stacks.len() - 1
         });
-        stacks[stack].1 += nanos(span);
-        frames.push(stack);
+        stacks[stack].1 += nanos(span.self_time());
+        of_spans.push(stack);
     }
+    (stacks, of_spans)
+}
+
+/// Puts the time of GPUs in place of that of the host: a frame for each kernel on top of the spans that caused it.
+fn work(trace: &Trace, stacks: &mut Vec<Stack>, of_spans: &[usize]) {
+    let mut known: HashMap<(Option<usize>, Shape), usize> = HashMap::new();
+    let mut named: HashMap<String, usize> = HashMap::new();
+    stacks.iter_mut().for_each(|(_, nanos)| *nanos = 0);
+    for work in trace.work() {
+        let outer = work.span().map(|span| of_spans[span.id().index()]);
+        let stack = *known.entry((outer, Shape::of(work))).or_insert_with(|| {
+            let outer = outer.map_or(UNATTRIBUTED, |outer| &stacks[outer].0);
+            let stack = format!("{outer};{}", frame(&work.name().to_string()));
+            *named.entry(stack).or_insert_with_key(|stack| {
+                stacks.push((stack.clone(), 0));
+                stacks.len() - 1
+            })
+        });
+        stacks[stack].1 += nanos(work.duration());
+    }
+}
+
+/// The frame around work of which the span is not known.
+const UNATTRIBUTED: &str = "[unattributed]";
+
+fn write(stacks: &[Stack], trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     for (stack, nanos) in stacks.iter().filter(|(_, nanos)| *nanos > 0) {
         writeln!(out, "{stack} {nanos}")?;
     }
@@ -61,11 +101,38 @@ fn fold(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn nanos(span: Span<'_>) -> u64 {
-    u64::try_from(span.self_time().as_nanos()).unwrap_or(u64::MAX)
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A name without what separates frames and lines.
 fn frame(name: &str) -> String {
     name.replace(';', ":").replace(|c: char| c.is_control(), " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{spans, work, write};
+    use crate::trace::sample::gpu_trace;
+
+    #[test]
+    fn gpu_time_is_on_top_of_the_spans_that_caused_it() {
+        let trace = gpu_trace();
+        let (mut stacks, of_spans) = spans(&trace);
+        work(&trace, &mut stacks, &of_spans);
+        let mut out = Vec::new();
+        write(&stacks, &trace, &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let mut lines: Vec<_> = out.lines().collect();
+        lines.sort_unstable();
+        let expected = [
+            "[unattributed];stray 10000",
+            "main;train_step;Memcpy HtoD (Pageable -> Device) 8000",
+            "main;train_step;backward;Memset (Device) 20000",
+            "main;train_step;backward;gemm 60000",
+            "main;train_step;backward;node 20000",
+            "main;train_step;forward;gemm 40000",
+        ];
+        assert_eq!(lines, expected);
+    }
 }

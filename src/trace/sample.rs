@@ -63,20 +63,23 @@ pub(crate) fn gpu_trace() -> Trace {
         trace.spans.push(span(2, Some(first), id, t(40), t(80), 40));
         let correlation = 100 * step as u32;
         let mut work = |(detail, start, end): (Detail, u64, u64), stream, owner: usize, n: u32, name: &str, thread| {
-            let call = ApiCallId::new(trace.api_calls.len());
             let attribution = if thread == 0 { Attribution::Direct } else { Attribution::HandedOff };
-            trace.api_calls.push(ApiCallData {
-                api: Api::CudaDriver,
-                function: 307,
-                name: Arc::from(name),
-                track: TrackId::new(thread),
-                start: t(start - 3),
-                end: t(start - 1),
-                correlation: correlation + n,
-                result: 0,
-                attribution,
-                span: Some(SpanId::new(first + owner)),
-            });
+            // The nodes of a graph come of one call.
+            if trace.api_calls.last().is_none_or(|call| call.correlation != correlation + n) {
+                trace.api_calls.push(ApiCallData {
+                    api: Api::CudaDriver,
+                    function: 307,
+                    name: Arc::from(name),
+                    track: TrackId::new(thread),
+                    start: t(start - 3),
+                    end: t(start - 1),
+                    correlation: correlation + n,
+                    result: 0,
+                    attribution,
+                    span: Some(SpanId::new(first + owner)),
+                });
+            }
+            let call = ApiCallId::new(trace.api_calls.len() - 1);
             trace.work.push(WorkData {
                 detail,
                 stream: StreamId::new(stream),

@@ -68,7 +68,12 @@ impl<W: Write> Json<W> {
     /// A number, or a string for what JSON cannot say.
     pub(super) fn float(&mut self, number: f64) -> &mut Self {
         // The shortest text that reads back as the same number; `Debug` keeps it a float and turns to exponents when long.
-        if number.is_finite() { self.raw(format!("{number:?}")) } else { self.string(&number.to_string()) }
+        if !number.is_finite() {
+            return self.string(&number.to_string());
+        }
+        // Into memory that grows, which does not fail.
+        let _ = write!(self.buffer, "{number:?}");
+        self
     }
 
     /// Nanoseconds as microseconds with three decimals.

@@ -1,40 +1,28 @@
 //! The document. What its readers trip over: `traceEvents` is the last array, `"rank": 0` has a space, every range on a row
 //! nests, and times are relative to `baseTimeNanoseconds`.
 
-use super::json::Json;
-use crate::trace::{Callsite, Cut, Fields, Step, Timestamp, Trace, Track};
+use super::{
+    json::Json,
+    rows::{Row, host_pid, tid},
+};
+use crate::trace::{Callsite, Cut, Fields, Step, Timestamp, Trace};
 use std::io::{self, Write};
 
 /// `baseTimeNanoseconds` is a multiple of this, a day: the ranks of a run agree on it, and times in microseconds are still small
 /// enough for readers that add them up in floating point.
 const BASE: u64 = 24 * 3600 * 1_000_000_000;
 
-/// Keys that a user's metadata may not take.
-const RESERVED: [&str; 13] = [
-    "schemaVersion",
-    "deviceProperties",
-    "distributedInfo",
-    "trace_id",
-    "host_name",
-    "process_name",
-    "kernspan_version",
-    "kernspan_window",
-    "kernspan_losses",
-    "displayTimeUnit",
-    "baseTimeNanoseconds",
-    "traceEvents",
-    "traceName",
-];
-
 pub(super) fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
     let base = trace.start().as_unix_nanos() / BASE * BASE;
-    Kineto { trace, json: Json::new(out), base, nested_steps: steps_nest(trace), first: true }.write()
+    let (pid, nested_steps) = (host_pid(trace), steps_nest(trace));
+    Kineto { trace, json: Json::new(out), base, pid, nested_steps, first: true }.write()
 }
 
-struct Kineto<'a, W> {
-    trace: &'a Trace,
-    json: Json<W>,
-    base: u64,
+pub(super) struct Kineto<'a, W> {
+    pub(super) trace: &'a Trace,
+    pub(super) json: Json<W>,
+    pub(super) base: u64,
+    pub(super) pid: i64,
     /// Whether steps share their threads' rows.
     nested_steps: bool,
     first: bool,
@@ -49,88 +37,59 @@ impl<W: Write> Kineto<'_, W> {
         self.events()?;
         self.counters()?;
         self.losses();
+        self.gpu()?;
         let name = format!("{}#{}", self.trace.metadata().process, self.trace.window());
         self.json.raw("\n],\"traceName\":").string(&name).raw("}\n");
         self.json.finish()
     }
 
-    fn header(&mut self) {
-        let metadata = self.trace.metadata();
-        let json = &mut self.json;
-        json.raw("{\"schemaVersion\":1,\n\"deviceProperties\":[],\n");
-        // HolisticTraceAnalysis looks for the rank with a regular expression that wants the space.
-        json.raw("\"distributedInfo\":{\"backend\":\"\",\"rank\": ").number(metadata.rank);
-        json.raw(",\"world_size\": ").number(metadata.world_size).raw("},\n");
-        json.raw("\"trace_id\":").string(&trace_id(self.trace));
-        json.raw(",\n\"host_name\":").string(&metadata.host);
-        json.raw(",\n\"process_name\":").string(&metadata.process);
-        json.raw(",\n\"kernspan_version\":").string(env!("CARGO_PKG_VERSION"));
-        json.raw(",\n\"kernspan_window\":").number(self.trace.window());
-        json.raw(",\n\"kernspan_losses\":{");
-        for (place, (cause, count)) in self.trace.losses().causes().enumerate() {
-            json.raw(if place == 0 { "" } else { "," }).string(cause).raw(":").number(count);
-        }
-        json.raw("},\n");
-        for (key, value) in &metadata.user {
-            if RESERVED.contains(&key.as_str()) {
-                json.string(&format!("user.{key}"))
-            } else {
-                json.string(key)
-            };
-            json.raw(":").string(value).raw(",\n");
-        }
-        json.raw("\"displayTimeUnit\":\"ms\",\n\"baseTimeNanoseconds\":").number(self.base);
-        json.raw(",\n\"traceEvents\":[\n");
-    }
-
     /// Begins an event, after the one before.
-    fn event(&mut self) -> &mut Json<W> {
+    pub(super) fn event(&mut self) -> &mut Json<W> {
         if !std::mem::take(&mut self.first) {
             self.json.raw(",\n");
         }
         &mut self.json
     }
 
-    fn since_base(&self, at: Timestamp) -> u64 {
+    pub(super) fn since_base(&self, at: Timestamp) -> u64 {
         at.as_unix_nanos().saturating_sub(self.base)
     }
 
     /// Names of the process and its threads, in the order they are to be shown in.
     fn names(&mut self) {
         let metadata = self.trace.metadata();
-        self.name("process_name", 0, "name", &metadata.process);
-        self.name("process_labels", 0, "labels", "CPU");
-        self.sort_index("process_sort_index", 0, metadata.pid.into());
+        self.process(self.pid, &metadata.process, "CPU", metadata.pid.into());
         for (place, track) in self.trace.tracks().iter().enumerate() {
-            self.name("thread_name", tid(track), "name", &track.label());
-            self.sort_index("thread_sort_index", tid(track), place as i64);
+            self.thread(Row { pid: self.pid, tid: tid(track) }, &track.label(), place as i64);
         }
         if !self.nested_steps {
-            self.name("thread_name", STEPS_TID, "name", "steps");
-            self.sort_index("thread_sort_index", STEPS_TID, -1);
+            self.thread(Row { pid: self.pid, tid: STEPS_TID }, "steps", -1);
         }
     }
 
-    fn name(&mut self, what: &str, tid: u64, key: &str, name: &str) {
-        self.about(what, tid, key).string(name).raw("}}");
+    pub(super) fn process(&mut self, pid: i64, name: &str, label: &str, sort_index: i64) {
+        let row = Row { pid, tid: 0 };
+        self.about("process_name", row, "name").string(name).raw("}}");
+        self.about("process_labels", row, "labels").string(label).raw("}}");
+        self.about("process_sort_index", row, "sort_index").number(sort_index).raw("}}");
     }
 
-    fn sort_index(&mut self, what: &str, tid: u64, index: i64) {
-        self.about(what, tid, "sort_index").number(index).raw("}}");
+    pub(super) fn thread(&mut self, row: Row, name: &str, sort_index: i64) {
+        self.about("thread_name", row, "name").string(name).raw("}}");
+        self.about("thread_sort_index", row, "sort_index").number(sort_index).raw("}}");
     }
 
-    fn about(&mut self, what: &str, tid: u64, key: &str) -> &mut Json<W> {
-        let pid = self.trace.metadata().pid;
+    fn about(&mut self, what: &str, row: Row, key: &str) -> &mut Json<W> {
         let json = self.event();
-        json.raw("{\"ph\":\"M\",\"name\":").string(what).raw(",\"pid\":").number(pid);
-        json.raw(",\"tid\":").number(tid).raw(",\"args\":{").string(key).raw(":")
+        json.raw("{\"ph\":\"M\",\"name\":").string(what).raw(",\"pid\":").number(row.pid);
+        json.raw(",\"tid\":").number(row.tid).raw(",\"args\":{").string(key).raw(":")
     }
 
     fn steps(&mut self) {
         for step in self.trace.steps() {
             let tid = if self.nested_steps { tid(&self.trace.tracks()[step.track_id().index()]) } else { STEPS_TID };
             let (start, nanos) = (self.since_base(step.start()), nanos(step.start(), step.end()));
-            let pid = self.trace.metadata().pid;
+            let pid = self.pid;
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#").number(step.number());
             json.raw("\",\"pid\":").number(pid).raw(",\"tid\":").number(tid);
@@ -144,7 +103,7 @@ impl<W: Write> Kineto<'_, W> {
     fn spans(&mut self) -> io::Result<()> {
         let places: Vec<_> = self.trace.callsites().iter().map(Place::of).collect();
         let tids: Vec<_> = self.trace.tracks().iter().map(tid).collect();
-        let pid = self.trace.metadata().pid;
+        let pid = self.pid;
         for (index, span) in self.trace.spans().enumerate() {
             let (start, nanos) = (self.since_base(span.start()), nanos(span.start(), span.end()));
             let place = &places[span.callsite_id().index()];
@@ -167,7 +126,7 @@ impl<W: Write> Kineto<'_, W> {
     }
 
     fn events(&mut self) -> io::Result<()> {
-        let pid = self.trace.metadata().pid;
+        let pid = self.pid;
         for event in self.trace.events() {
             let at = self.since_base(event.at());
             let json = self.event();
@@ -182,7 +141,7 @@ impl<W: Write> Kineto<'_, W> {
     }
 
     fn counters(&mut self) -> io::Result<()> {
-        let pid = self.trace.metadata().pid;
+        let pid = self.pid;
         for counter in self.trace.counters() {
             for &(at, value) in counter.samples() {
                 let at = self.since_base(at);
@@ -207,7 +166,7 @@ impl<W: Write> Kineto<'_, W> {
         if losses.is_empty() {
             return;
         }
-        let (at, pid) = (self.since_base(self.trace.start()), self.trace.metadata().pid);
+        let (at, pid) = (self.since_base(self.trace.start()), self.pid);
         let json = self.event();
         json.raw("{\"ph\":\"i\",\"s\":\"g\",\"cat\":\"cpu_instant_event\",\"name\":");
         json.string(&format!("kernspan {losses}"));
@@ -216,32 +175,27 @@ impl<W: Write> Kineto<'_, W> {
 }
 
 /// The row of steps that do not nest with the spans of their thread: no thread has this id.
-const STEPS_TID: u64 = 0;
+const STEPS_TID: i64 = 0;
 
-/// A row for each track: the thread's own id, or one out of the reach of thread ids.
-fn tid(track: &Track) -> u64 {
-    const OUT_OF_REACH: u64 = 10_000_000;
-    track.thread().as_u64() + u64::from(track.overlap()) * OUT_OF_REACH
-}
-
-/// Whether no span of a thread that steps lies across a step's edge, as when `step()` is called inside a span.
+/// Whether no span or call of a thread that steps lies across a step's edge, as when `step()` is called inside a span.
 fn steps_nest(trace: &Trace) -> bool {
     let steps = trace.steps();
     let within = |at: Timestamp| {
         let after = steps.partition_point(|step| step.start() < at);
         after.checked_sub(1).map(|place| &steps[place]).filter(|step| at < step.end())
     };
-    trace.spans().all(|span| {
+    let spans = trace.spans().map(|span| (span.track_id(), span.start(), span.end()));
+    let calls = trace.api_calls().map(|call| (call.track_id(), call.start(), call.end()));
+    spans.chain(calls).all(|(track, start, end)| {
         let crosses = |step: &Step| {
-            let nests = (step.start() <= span.start() && span.end() <= step.end())
-                || (span.start() <= step.start() && step.end() <= span.end());
-            step.track_id() == span.track_id() && !nests
+            let nests = (step.start() <= start && end <= step.end()) || (start <= step.start() && step.end() <= end);
+            step.track_id() == track && !nests
         };
-        !within(span.start()).is_some_and(crosses) && !within(span.end()).is_some_and(crosses)
+        !within(start).is_some_and(crosses) && !within(end).is_some_and(crosses)
     })
 }
 
-fn nanos(start: Timestamp, end: Timestamp) -> u64 {
+pub(super) fn nanos(start: Timestamp, end: Timestamp) -> u64 {
     end.as_unix_nanos().saturating_sub(start.as_unix_nanos())
 }
 
@@ -311,18 +265,6 @@ fn dims(shape: &str) -> Option<String> {
     let dims = inner.split(',').map(str::trim).filter(|dim| !dim.is_empty());
     let dims = dims.map(|dim| dim.parse::<u64>().map(|dim| dim.to_string())).collect::<Result<Vec<_>, _>>();
     Some(format!("[{}]", dims.ok()?.join(",")))
-}
-
-/// Unlike that of any other window of any process.
-fn trace_id(trace: &Trace) -> String {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let metadata = trace.metadata();
-    let half = |salt: u8| {
-        let mut hasher = DefaultHasher::new();
-        (salt, &metadata.host, metadata.pid, metadata.rank, trace.window(), trace.start()).hash(&mut hasher);
-        hasher.finish()
-    };
-    format!("{:016X}{:016X}", half(0), half(1))
 }
 
 #[cfg(test)]

@@ -1,7 +1,12 @@
 //! Kineto's flavor of Chrome's trace format: what `torch.profiler` writes and Perfetto, HTA and others read.
 
+mod gpu;
+mod header;
 mod json;
 mod kineto;
+mod rows;
+#[cfg(test)]
+mod tests;
 
 use super::{ExportResult, Exporter, file};
 use crate::trace::Trace;
@@ -19,6 +24,11 @@ use std::path::PathBuf;
 /// One file a window, `{host}_{pid}.{time}.pt.trace.json`. Spans are `cpu_op`, steps are `ProfilerStep#N`, events are instants
 /// and counters are counters; shapes and element types by [`convention`](crate::convention) are also `Input Dims` and `Input
 /// type`. A span that was cut by the window's edge says `"started": false` or `"finished": false`.
+///
+/// GPUs are processes of their own, named by their numbers, with a row for each stream: `kernel`, `gpu_memcpy` and `gpu_memset`,
+/// each with an arrow from the call that caused it (`cuda_driver`, `cuda_runtime`) and the `External id` of its span. Around
+/// them, `gpu_user_annotation` says which step and span they are of. Waits are `cuda_sync`, on rows of their own, and allocations
+/// are `[memory]` instants.
 #[derive(Clone, Debug)]
 pub struct Chrome {
     folder: PathBuf,

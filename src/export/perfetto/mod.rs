@@ -1,6 +1,11 @@
 //! Perfetto's own format: a sequence of small messages, with every name written once.
 
+mod gpus;
 mod proto;
+mod sequence;
+#[cfg(test)]
+mod tests;
+mod threads;
 mod writer;
 
 use super::{ExportResult, Exporter, file};
@@ -16,7 +21,8 @@ use std::path::PathBuf;
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
-/// One file a window, `{host}_{pid}.{time}.pftrace`.
+/// One file a window, `{host}_{pid}.{time}.pftrace`. Each GPU is a group of tracks: the memory in use, the waits, and for each stream
+/// its work, below the steps and spans that caused it. An arrow leads from each call, inside its span, to its work.
 #[derive(Clone, Debug)]
 pub struct Perfetto {
     folder: PathBuf,

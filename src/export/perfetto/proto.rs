@@ -117,9 +117,19 @@ pub(super) struct ThreadDescriptor {
 }
 
 #[derive(Message)]
-pub(super) struct CounterDescriptor {}
+pub(super) struct CounterDescriptor {
+    #[prost(enumeration = "Unit", optional, tag = "3")]
+    pub(super) unit: Option<i32>,
+}
 
-#[derive(Message)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub(super) enum Unit {
+    Unspecified = 0,
+    SizeBytes = 3,
+}
+
+#[derive(Clone, Message)]
 pub(super) struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
     pub(super) debug_annotations: Vec<DebugAnnotation>,
@@ -135,6 +145,10 @@ pub(super) struct TrackEvent {
     pub(super) source_location_iid: Option<u64>,
     #[prost(double, optional, tag = "44")]
     pub(super) double_counter_value: Option<f64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
+    pub(super) flow_ids: Vec<u64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
+    pub(super) terminating_flow_ids: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Enumeration)]
@@ -147,7 +161,7 @@ pub(super) enum Type {
     Counter = 4,
 }
 
-#[derive(Message)]
+#[derive(Clone, Message)]
 pub(super) struct DebugAnnotation {
     #[prost(uint64, optional, tag = "1")]
     pub(super) name_iid: Option<u64>,

@@ -1,0 +1,284 @@
+//! What GPUs did, and what on the host caused it.
+
+use super::{
+    json::Json,
+    kineto::{Kineto, nanos},
+    rows::{NOBODY, Row, Rows, tid},
+};
+use crate::{
+    export::{
+        flows::{Flows, cause},
+        ranges::{Cause, GpuRange, gpu_ranges},
+        shape::Shape,
+    },
+    trace::{Api, Attribution, Detail, Device, Kernel, Span, Stream, WaitKind, Work},
+};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
+
+/// Where Kineto's sort indices of GPUs begin.
+const SORT_INDEX: i64 = 5_000_000;
+
+impl<W: Write> Kineto<'_, W> {
+    pub(super) fn gpu(&mut self) -> io::Result<()> {
+        let ranges = gpu_ranges(self.trace);
+        let rows = Rows::new(self.trace, &ranges);
+        self.gpu_names(&rows);
+        self.calls()?;
+        // What encloses work comes before it, so that of what begins together the outer is the first.
+        self.ranges(&ranges, &rows)?;
+        self.work(&rows)?;
+        self.waits(&rows)?;
+        self.allocations()?;
+        self.overheads(&rows)
+    }
+
+    fn gpu_names(&mut self, rows: &Rows) {
+        let process = &self.trace.metadata().process;
+        let mut last = None;
+        for (place, (row, name)) in rows.names().into_iter().enumerate() {
+            if row.pid != NOBODY && last.replace(row.pid) != Some(row.pid) {
+                self.process(row.pid, process, &format!("GPU {}", row.pid), SORT_INDEX + row.pid);
+            }
+            self.thread(row, name, place as i64);
+        }
+    }
+
+    fn calls(&mut self) -> io::Result<()> {
+        let flows = Flows::new(self.trace);
+        let tids: Vec<_> = self.trace.tracks().iter().map(tid).collect();
+        for call in self.trace.api_calls() {
+            let row = Row { pid: self.pid, tid: tids[call.track_id().index()] };
+            let start = self.since_base(call.start());
+            let json = self.event();
+            json.raw(match call.api() {
+                Api::CudaDriver => "{\"ph\":\"X\",\"cat\":\"cuda_driver\",\"name\":",
+                Api::CudaRuntime => "{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":",
+            });
+            at(json.string(call.name()), row, start);
+            json.raw(",\"dur\":").micros(nanos(call.start(), call.end())).raw(",\"args\":{");
+            external_id(json, call.span());
+            json.raw("\"cbid\":").number(call.function()).raw(",\"correlation\":").number(call.correlation());
+            if call.result() != 0 {
+                json.raw(",\"result\":").number(call.result());
+            }
+            json.raw("}}");
+            if !flows.of(call.id()).is_empty() {
+                let json = self.event();
+                at(json.raw("{\"ph\":\"s\",\"id\":").number(call.correlation()), row, start);
+                json.raw(",\"cat\":\"ac2g\",\"name\":\"ac2g\"}");
+            }
+            self.json.pass_on()?;
+        }
+        Ok(())
+    }
+
+    fn ranges(&mut self, ranges: &[GpuRange], rows: &Rows) -> io::Result<()> {
+        for range in ranges {
+            let start = self.since_base(range.start);
+            let trace = self.trace;
+            let json = self.event();
+            json.raw("{\"ph\":\"X\",\"cat\":\"gpu_user_annotation\",\"name\":");
+            match range.cause {
+                Cause::Step(step) => json.raw("\"ProfilerStep#").number(trace.steps()[step.index()].number()).raw("\""),
+                Cause::Span(span) => json.string(trace.span(span).name()),
+            };
+            at(json, rows.range(range), start);
+            json.raw(",\"dur\":").micros(nanos(range.start, range.end)).raw(",\"args\":{");
+            match range.cause {
+                Cause::Step(step) => json.raw("\"step\":").number(trace.steps()[step.index()].number()),
+                Cause::Span(span) => json.raw("\"External id\":").number(span.index() + 1),
+            };
+            json.raw("}}").pass_on()?;
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, rows: &Rows) -> io::Result<()> {
+        let streams = self.trace.streams().iter().zip(&rows.streams);
+        let streams: Vec<_> = streams.map(|(stream, row)| StreamText::of(stream, *row)).collect();
+        let mut shapes: HashMap<Shape, ShapeText> = HashMap::new();
+        for work in self.trace.work() {
+            let stream = &streams[work.stream_id().index()];
+            let shape = Shape::of(work);
+            if shapes.len() >= Shape::KEPT && !shapes.contains_key(&shape) {
+                shapes.clear();
+            }
+            let device = self.trace.device(work.stream().device());
+            let shape = shapes.entry(shape).or_insert_with(|| ShapeText::of(work, device));
+            let (start, duration) = (self.since_base(work.start()), nanos(work.start(), work.end()));
+            let queued = work.kernel().and_then(|kernel| kernel.queued).map_or(0, |queued| self.since_base(queued));
+            let json = self.event();
+            json.raw(&shape.head).raw(&stream.row).micros(start);
+            json.raw(",\"dur\":").micros(duration).raw(",\"args\":{");
+            external_id(json, work.span());
+            if queued != 0 {
+                json.raw("\"queued\":").micros(queued).raw(",");
+            } else if work.kernel().is_some() {
+                json.raw("\"queued\":0,");
+            }
+            json.raw(&stream.args).number(work.correlation()).raw(&shape.args);
+            details(json, work);
+            json.raw("}}");
+            if cause(work).is_some() {
+                let json = self.event();
+                json.raw("{\"ph\":\"f\",\"id\":").number(work.correlation()).raw(&stream.row).micros(start);
+                json.raw(",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"bp\":\"e\"}");
+            }
+            self.json.pass_on()?;
+        }
+        Ok(())
+    }
+
+    fn waits(&mut self, rows: &Rows) -> io::Result<()> {
+        for (wait, row) in self.trace.waits().zip(&rows.waits) {
+            let start = self.since_base(wait.start());
+            let kind = wait.kind().as_str();
+            let json = self.event();
+            json.raw("{\"ph\":\"X\",\"cat\":\"cuda_sync\",\"name\":").string(kind);
+            at(json, *row, start);
+            json.raw(",\"dur\":").micros(nanos(wait.start(), wait.end())).raw(",\"args\":{");
+            external_id(json, wait.span());
+            json.raw("\"cuda_sync_kind\":").string(kind);
+            if matches!(wait.kind(), WaitKind::Event | WaitKind::StreamForEvent) {
+                // Where the event was recorded is not known, which is -1.
+                json.raw(",\"wait_on_stream\":-1,\"wait_on_cuda_event_record_corr_id\":-1");
+                json.raw(",\"wait_on_cuda_event_id\":").number(wait.event().map_or(-1, i64::from));
+            }
+            json.raw(",\"stream\":").number(wait.stream().map_or(-1, i64::from));
+            json.raw(",\"correlation\":").number(wait.correlation());
+            json.raw(",\"device\":").number(row.pid);
+            json.raw(",\"context\":").number(wait.context()).raw("}}").pass_on()?;
+        }
+        Ok(())
+    }
+
+    fn allocations(&mut self) -> io::Result<()> {
+        for (place, allocation) in self.trace.allocations().enumerate() {
+            let row = Row { pid: self.pid, tid: tid(allocation.track()) };
+            let when = self.since_base(allocation.at());
+            let json = self.event();
+            at(json.raw("{\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":\"[memory]\""), row, when);
+            json.raw(",\"args\":{");
+            external_id(json, allocation.span());
+            // Device type 1 is CUDA. What a pool has reserved is not known, but is no less than what is in use.
+            json.raw("\"Device Type\":1,\"Device Id\":").number(allocation.device().as_u32());
+            json.raw(",\"Addr\":").number(allocation.address()).raw(",\"Bytes\":").number(allocation.delta());
+            if allocation.bytes().is_none() {
+                json.raw(",\"Bytes unknown\":true");
+            }
+            json.raw(",\"Total Allocated\":").number(allocation.in_use());
+            json.raw(",\"Total Reserved\":").number(allocation.in_use());
+            json.raw(",\"Ev Idx\":").number(place).raw("}}").pass_on()?;
+        }
+        Ok(())
+    }
+
+    fn overheads(&mut self, rows: &Rows) -> io::Result<()> {
+        for (overhead, row) in self.trace.overheads().iter().zip(&rows.overheads) {
+            let start = self.since_base(overhead.start());
+            let json = self.event();
+            at(json.raw("{\"ph\":\"X\",\"cat\":\"overhead\",\"name\":").string(overhead.name()), *row, start);
+            json.raw(",\"dur\":").micros(nanos(overhead.start(), overhead.end())).raw(",\"args\":{");
+            if let Some(thread) = overhead.thread() {
+                json.raw("\"thread\":").number(thread.as_u64());
+            }
+            json.raw("}}").pass_on()?;
+        }
+        Ok(())
+    }
+}
+
+/// Where and when an event is.
+fn at<W: Write>(json: &mut Json<W>, row: Row, start: u64) {
+    json.raw(",\"pid\":").number(row.pid).raw(",\"tid\":").number(row.tid).raw(",\"ts\":").micros(start);
+}
+
+/// What joins a thing to its span's `cpu_op`. More arguments come after it.
+fn external_id<W: Write>(json: &mut Json<W>, span: Option<Span<'_>>) {
+    if let Some(span) = span {
+        json.raw("\"External id\":").number(span.id().index() + 1).raw(",");
+    }
+}
+
+/// What each piece of work has of its own.
+fn details<W: Write>(json: &mut Json<W>, work: Work<'_>) {
+    if work.kernel().is_none() {
+        json.raw(",\"bytes\":").number(work.bytes());
+        if let Some(rate) = work.bytes_per_second() {
+            json.raw(",\"memory bandwidth (GB/s)\":").float(rate / 1e9);
+        }
+    }
+    if let Some(node) = work.graph() {
+        json.raw(",\"graph id\":").number(node.graph).raw(",\"graph node id\":").number(node.node);
+    }
+    if work.attribution() != Attribution::Direct {
+        json.raw(",\"attribution\":").string(work.attribution().as_str());
+    }
+}
+
+/// What is the same for all work of a row, as JSON.
+struct StreamText {
+    row: Vec<u8>,
+    args: Vec<u8>,
+}
+
+impl StreamText {
+    fn of(stream: &Stream, row: Row) -> Self {
+        let mut place = Json::new(io::sink());
+        place.raw(",\"pid\":").number(row.pid).raw(",\"tid\":").number(row.tid).raw(",\"ts\":");
+        let mut args = Json::new(io::sink());
+        args.raw("\"device\":").number(stream.device().as_u32()).raw(",\"context\":").number(stream.context());
+        args.raw(",\"stream\":").number(stream.number()).raw(",\"correlation\":");
+        Self { row: place.into_buffer(), args: args.into_buffer() }
+    }
+}
+
+/// What is the same for all work of a shape, as JSON.
+struct ShapeText {
+    head: Vec<u8>,
+    args: Vec<u8>,
+}
+
+impl ShapeText {
+    fn of(work: Work<'_>, device: Option<&Device>) -> Self {
+        let category = match work.detail() {
+            Detail::Kernel(_) => "kernel",
+            Detail::Copy(_) => "gpu_memcpy",
+            Detail::Fill(_) => "gpu_memset",
+        };
+        let mut head = Json::new(io::sink());
+        head.raw("{\"ph\":\"X\",\"cat\":").string(category).raw(",\"name\":").string(&work.name().to_string());
+        let mut args = Json::new(io::sink());
+        if let Some(kernel) = work.kernel() {
+            launch(&mut args, kernel, device);
+        }
+        Self { head: head.into_buffer(), args: args.into_buffer() }
+    }
+}
+
+/// The size of a kernel's launch, and how well that fills the device.
+fn launch<W: Write>(json: &mut Json<W>, kernel: &Kernel, device: Option<&Device>) {
+    let shared = u64::from(kernel.static_shared_memory) + u64::from(kernel.dynamic_shared_memory);
+    json.raw(",\"registers per thread\":").number(kernel.registers).raw(",\"shared memory\":").number(shared);
+    let occupancy = device.and_then(|device| device.occupancy(kernel));
+    if let Some(occupancy) = occupancy {
+        json.raw(",\"blocks per SM\":").float(six_decimals(occupancy.blocks_per_multiprocessor));
+        json.raw(",\"warps per SM\":").float(six_decimals(occupancy.warps_per_multiprocessor));
+    }
+    for (name, [x, y, z]) in [("grid", kernel.grid), ("block", kernel.block)] {
+        json.raw(",").string(name).raw(":[").number(x).raw(",").number(y).raw(",").number(z).raw("]");
+    }
+    if let Some(occupancy) = occupancy {
+        json.raw(",\"est. achieved occupancy %\":").number(occupancy.percent.round() as u32);
+    }
+    if kernel.raw_name != kernel.name {
+        json.raw(",\"raw name\":").string(&kernel.raw_name);
+    }
+}
+
+fn six_decimals(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
+}

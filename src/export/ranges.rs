@@ -1,0 +1,217 @@
+//! Steps and spans as GPUs saw them.
+
+use super::{nest::Nest, runs::runs};
+use crate::trace::{DeviceId, SpanId, StepId, StreamId, Timestamp, Trace};
+use std::{cmp::Reverse, collections::BTreeMap};
+
+/// From the first to the last work that a step or span caused on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GpuRange {
+    pub(super) cause: Cause,
+    /// The stream's own row, also where work of its other rows is among it.
+    pub(super) stream: StreamId,
+    /// 0 where the range nests with the work on the stream's own row. Those that would cross, as when threads share a stream, are
+    /// on rows 1, 2, ….
+    pub(super) row: usize,
+    pub(super) start: Timestamp,
+    pub(super) end: Timestamp,
+}
+
+/// What the range is of. Of ranges that are equal, the step is the outer one, and a span is outside its children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cause {
+    Step(StepId),
+    Span(SpanId),
+}
+
+/// Every step's range on every stream, and that of each span that caused at least two pieces of work there, itself or by the
+/// spans nested in it. Stream by stream, in the order of their starts, outer before inner.
+pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
+    let parents: Vec<_> = trace.spans().map(|span| span.parent().map(|parent| parent.id().index())).collect();
+    let mut steps = Extents::new(trace.steps().len());
+    let mut spans = Extents::new(parents.len());
+    let runs = runs(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
+    let mut ranges = Vec::new();
+    for rows in streams(trace) {
+        let mut own_row = Vec::new();
+        for &row in &rows {
+            let run = runs[row.index()].clone();
+            for work in trace.work().skip(run.start).take(run.len()).filter(|work| work.stream_id() == row) {
+                let extent = Extent { start: work.start(), end: work.end(), work: 1 };
+                // Where all work is on one row, a range begins and ends with work of that row and cannot cut through it.
+                if row == rows[0] && rows.len() > 1 {
+                    own_row.push((work.start(), work.end()));
+                }
+                if let Some(step) = work.step_id() {
+                    steps.add(step.index(), extent);
+                }
+                if let Some(span) = work.span() {
+                    spans.add(span.id().index(), extent);
+                }
+            }
+        }
+        let first = ranges.len();
+        let mut found = |cause, Extent { start, end, .. }| {
+            ranges.push(GpuRange { cause, stream: rows[0], row: 0, start, end });
+        };
+        steps.take(|_| None, |step, extent| found(Cause::Step(StepId::new(step)), extent));
+        spans.take(
+            |span| parents[span],
+            |span, extent| {
+                if extent.work >= 2 {
+                    found(Cause::Span(SpanId::new(span)), extent);
+                }
+            },
+        );
+        let found = &mut ranges[first..];
+        // Stable, as that sort makes use of what is in order already: most of it, backwards.
+        found.sort_by_key(|range| (range.start, Reverse(range.end), range.cause));
+        let mut nest = Nest::default();
+        for range in found {
+            let crosses = within(&own_row, range.start) || within(&own_row, range.end);
+            range.row = nest.place(range.start, range.end, crosses.into());
+        }
+    }
+    ranges
+}
+
+/// The rows of each stream, its own first.
+fn streams(trace: &Trace) -> Vec<Vec<StreamId>> {
+    let mut streams: BTreeMap<(DeviceId, u32, u32), Vec<StreamId>> = BTreeMap::new();
+    for (place, stream) in trace.streams().iter().enumerate() {
+        let key = (stream.device(), stream.context(), stream.number());
+        streams.entry(key).or_default().push(StreamId::new(place));
+    }
+    let mut streams: Vec<_> = streams.into_values().collect();
+    streams.iter_mut().for_each(|rows| rows.sort_by_key(|row| trace.streams()[row.index()].overlap()));
+    streams.sort_unstable_by_key(|rows| rows[0]);
+    streams
+}
+
+/// Whether a moment lies inside one of these ranges, which are in order and do not overlap.
+fn within(ranges: &[(Timestamp, Timestamp)], at: Timestamp) -> bool {
+    let after = ranges.partition_point(|&(start, _)| start < at);
+    after.checked_sub(1).is_some_and(|before| at < ranges[before].1)
+}
+
+/// How far some work reaches, and how much it is.
+#[derive(Clone, Copy)]
+struct Extent {
+    start: Timestamp,
+    end: Timestamp,
+    work: u32,
+}
+
+/// The extents of steps or spans on one stream at a time.
+struct Extents {
+    of: Vec<Option<Extent>>,
+    /// How many there are, and the last of them.
+    count: usize,
+    last: usize,
+}
+
+impl Extents {
+    fn new(count: usize) -> Self {
+        Self { of: vec![None; count], count: 0, last: 0 }
+    }
+
+    fn add(&mut self, owner: usize, more: Extent) {
+        match &mut self.of[owner] {
+            Some(extent) => {
+                extent.start = extent.start.min(more.start);
+                extent.end = extent.end.max(more.end);
+                extent.work = extent.work.saturating_add(more.work);
+            }
+            none => {
+                *none = Some(more);
+                self.count += 1;
+                self.last = self.last.max(owner);
+            }
+        }
+    }
+
+    /// Leaves nothing. An owner comes before its parent, whose number is lower, so each is passed on once and whole.
+    fn take(&mut self, parent: impl Fn(usize) -> Option<usize>, mut each: impl FnMut(usize, Extent)) {
+        for owner in (0..=self.last).rev() {
+            if self.count == 0 {
+                break;
+            }
+            let Some(extent) = self.of[owner].take() else { continue };
+            self.count -= 1;
+            if let Some(parent) = parent(owner) {
+                self.add(parent, extent);
+            }
+            each(owner, extent);
+        }
+        self.last = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cause, GpuRange, gpu_ranges};
+    use crate::trace::{
+        SpanId, StepId, StreamId, Trace,
+        sample::{at, gpu_trace},
+    };
+
+    fn range(cause: Cause, stream: usize, row: usize, start: u64, end: u64) -> GpuRange {
+        GpuRange { cause, stream: StreamId::new(stream), row, start: at(start), end: at(end) }
+    }
+
+    fn step(step: usize) -> Cause {
+        Cause::Step(StepId::new(step))
+    }
+
+    fn span(span: usize) -> Cause {
+        Cause::Span(SpanId::new(span))
+    }
+
+    #[test]
+    fn steps_and_spans_reach_over_their_work_on_each_stream() {
+        let expected = [
+            range(step(0), 0, 0, 5, 80),
+            range(span(0), 0, 0, 5, 80),
+            range(step(1), 0, 0, 105, 180),
+            range(span(3), 0, 0, 105, 180),
+            // Stream 8 has a second row, on which its work goes on while that of the first is over.
+            range(step(0), 1, 0, 60, 75),
+            range(span(0), 1, 0, 60, 75),
+            range(span(2), 1, 0, 60, 75),
+            range(step(1), 1, 0, 160, 175),
+            range(span(3), 1, 0, 160, 175),
+            range(span(5), 1, 0, 160, 175),
+        ];
+        assert_eq!(gpu_ranges(&gpu_trace()), expected);
+    }
+
+    #[test]
+    fn a_range_that_would_cross_is_on_another_row() {
+        let mut trace = gpu_trace();
+        // The work of `backward` on stream 7 now begins before that of `forward` is over, as if a second thread had caused it.
+        for work in trace.work.iter_mut().filter(|work| work.stream == StreamId::new(0)) {
+            work.step = None;
+            work.span = Some(SpanId::new(if work.start == at(5) || work.start == at(50) { 1 } else { 2 }));
+        }
+        let ranges: Vec<_> = gpu_ranges(&trace).into_iter().filter(|range| range.stream == StreamId::new(0)).collect();
+        let expected = [range(span(0), 0, 0, 5, 205), range(span(1), 0, 0, 5, 80), range(span(2), 0, 1, 20, 205)];
+        assert_eq!(ranges, expected);
+    }
+
+    #[test]
+    fn a_range_that_would_cut_through_work_is_on_another_row() {
+        let mut trace = gpu_trace();
+        // Work of the second row now begins while other work of the first is going on, and it alone is the span's.
+        for work in trace.work.iter_mut().filter(|work| work.stream == StreamId::new(1)) {
+            (work.step, work.span) = (None, None);
+        }
+        let ranges = gpu_ranges(&trace);
+        assert!(ranges.contains(&range(step(0), 1, 1, 65, 75)), "{ranges:?}");
+    }
+
+    #[test]
+    fn no_work_gives_no_ranges() {
+        assert_eq!(gpu_ranges(&Trace { work: Vec::new(), ..gpu_trace() }), []);
+        assert_eq!(gpu_ranges(&Trace::default()), []);
+    }
+}

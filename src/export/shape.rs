@@ -1,0 +1,44 @@
+use crate::trace::{Detail, DeviceId, Direction, MemoryKind, Work};
+
+/// What makes pieces of work alike but for when they ran and what caused them. A training loop has few shapes and runs each many
+/// times, so what exporters say of one is worth keeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shape {
+    Kernel {
+        device: DeviceId,
+        /// Where the names are kept: equal places are equal names, and quicker to compare.
+        names: [usize; 2],
+        grid: [u32; 3],
+        block: [u32; 3],
+        registers: u16,
+        shared_memory: [u32; 2],
+    },
+    Copy {
+        direction: Direction,
+        from: MemoryKind,
+        to: MemoryKind,
+    },
+    Fill {
+        memory: MemoryKind,
+    },
+}
+
+impl Shape {
+    /// Shapes that are worth keeping: where they never come again, memory is better spent otherwise.
+    pub(super) const KEPT: usize = 4096;
+
+    pub(super) fn of(work: Work<'_>) -> Self {
+        match work.detail() {
+            Detail::Kernel(kernel) => Self::Kernel {
+                device: work.stream().device(),
+                names: [kernel.name.as_ptr().addr(), kernel.raw_name.as_ptr().addr()],
+                grid: kernel.grid,
+                block: kernel.block,
+                registers: kernel.registers,
+                shared_memory: [kernel.static_shared_memory, kernel.dynamic_shared_memory],
+            },
+            Detail::Copy(copy) => Self::Copy { direction: copy.direction, from: copy.from, to: copy.to },
+            Detail::Fill(fill) => Self::Fill { memory: fill.memory },
+        }
+    }
+}
