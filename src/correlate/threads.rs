@@ -117,6 +117,9 @@ impl<'a> Threads<'a> {
                     owner = Owner::Update;
                 }
                 Record::Adopt(origin) => adopted = origin,
+                // What is done on behalf of something before the window is not of the window.
+                Record::Call(_) | Record::Memory(_)
+                    if adopted.is_some_and(|origin| origin.at < *self.window.start()) => {}
                 Record::Call(call) if self.window.contains(&call.start) => {
                     let call = self.api_call(call, TrackId::new(first_track), open.last());
                     calls.push((call, adopted));

@@ -21,6 +21,8 @@ pub(crate) struct Calls {
     all: Vec<u32>,
     /// Those that work must come of.
     launches: Vec<u32>,
+    /// Those whose work is not of the window, in order.
+    of_before: Vec<u32>,
 }
 
 /// One call.
@@ -40,6 +42,8 @@ pub(crate) enum Role {
     BeginsCapture,
     /// From here on, they are not any more.
     EndsCapture,
+    /// It was made on behalf of something before the window, and is not of the window.
+    OfBefore,
     Other,
 }
 
@@ -65,11 +69,14 @@ impl Calls {
         window: Range<Timestamp>,
         threads: impl IntoIterator<Item = impl IntoIterator<Item = Call>>,
     ) -> Self {
-        let (mut all, mut launches) = (Vec::new(), Vec::new());
+        let (mut all, mut launches, mut of_before) = (Vec::new(), Vec::new(), Vec::new());
         for thread in threads {
             let (before, mut captures) = (launches.len(), false);
             for (place, call) in thread.into_iter().enumerate() {
-                all.push(call.correlation);
+                match call.role {
+                    Role::OfBefore => of_before.push(call.correlation),
+                    _ => all.push(call.correlation),
+                }
                 match call.role {
                     Role::Launches if !captures && !call.failed => launches.push(call.correlation),
                     Role::BeginsCapture => captures = true,
@@ -81,7 +88,8 @@ impl Calls {
             }
         }
         all.sort_unstable();
-        Self { window, all, launches }
+        of_before.sort_unstable();
+        Self { window, all, launches, of_before }
     }
 
     fn caused(&self, correlation: u32) -> bool {
@@ -91,7 +99,8 @@ impl Calls {
     /// Whether something with no call that was seen may be of this window by its number: the driver counts up, so that what has
     /// a smaller one than the first call was caused before.
     fn not_before(&self, correlation: u32) -> bool {
-        self.all.first().is_none_or(|first| correlation.wrapping_sub(*first) < u32::MAX / 2)
+        let after_first = self.all.first().is_none_or(|first| correlation.wrapping_sub(*first) < u32::MAX / 2);
+        after_first && self.of_before.binary_search(&correlation).is_err()
     }
 }
 
@@ -200,6 +209,16 @@ mod tests {
         }
         let calls = Calls::new(at(100)..at(200), [[call(20, Role::Launches)]]);
         assert_eq!(taken(&mut gathered, &calls), [20, 21]);
+    }
+
+    #[test]
+    fn what_was_asked_for_before_the_window_is_not_of_it() {
+        let mut gathered = Gathered::default();
+        for (id, start) in [(20, 150), (21, 160)] {
+            gathered.add(work(id, start));
+        }
+        let calls = Calls::new(at(100)..at(200), [[call(20, Role::Launches), call(21, Role::OfBefore)]]);
+        assert_eq!(taken(&mut gathered, &calls), [20]);
     }
 
     #[test]

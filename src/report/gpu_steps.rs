@@ -237,8 +237,8 @@ mod tests {
         }
         let steps = steps_of(&trace);
         let first = steps.steps()[0];
-        // 1, 2, 3, 3 and 20 µs.
-        assert_eq!((first.usage.launches, first.usage.mean_delay()), (5, Some(Duration::from_nanos(5800))));
+        // 1, 2, 3, 8 and 20 µs: both nodes of the graph are of one call.
+        assert_eq!((first.usage.launches, first.usage.mean_delay()), (5, Some(Duration::from_nanos(6800))));
         assert_eq!(first.median_delay, Some(Duration::from_micros(3)));
         assert_eq!(first.usage.longest_delay, Duration::from_micros(20));
         // The kernel at 50 was asked for before the gap at 40 began.
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(
             steps_of(&gpu_trace()).to_string(),
             "GPU 0 busy 56.5 % of the steps (idle 43.500µs a step in 4.0 gaps, 36.000µs of it waiting for the host), \
-             copies 4.0 %, launch delay 3.000µs: host-bound\n"
+             copies 4.0 %, launch delay 4.000µs: host-bound\n"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Activity records, as prefixes that are the same in every release from 12.0 to 13.4.
 
-use crate::{Cupti, layout::structs};
+use crate::{Cupti, layout::structs, result};
 use std::{ffi::c_char, fmt, iter::FusedIterator, ptr};
 
 /// A struct that is a prefix of an activity record.
@@ -307,6 +307,7 @@ pub struct Records<'a> {
     record: *mut u8,
     next: Option<*mut u8>,
     started: bool,
+    cut_short: bool,
 }
 
 /// The sizes of all records are multiples of this.
@@ -317,7 +318,7 @@ impl<'a> Records<'a> {
         // CUPTI reads a record's kind before it looks whether the record fits. Records are of whole words, so in a buffer of
         // whole words that is no read beyond the end.
         let buffer = &buffer[..buffer.len() / WORD * WORD];
-        Self { cupti, buffer, record: ptr::null_mut(), next: None, started: false }
+        Self { cupti, buffer, record: ptr::null_mut(), next: None, started: false, cut_short: false }
     }
 
     /// Has CUPTI step on. What it returns is checked to lie in the buffer, further on than before.
@@ -325,12 +326,20 @@ impl<'a> Records<'a> {
         let start = self.buffer.as_ptr().addr();
         let before = self.record.addr();
         // SAFETY: the buffer is one that CUPTI filled (so says `Cupti::records`), and `record` is null or what CUPTI gave us.
-        let found =
+        let code =
             unsafe { self.cupti.next_record(self.buffer.as_ptr().cast_mut(), self.buffer.len(), &mut self.record) };
         let place = self.record.addr();
         let forward = before == 0 || place > before;
         let inside = place >= start && place < start + self.buffer.len();
-        (found && forward && inside).then_some(self.record)
+        let found = code == result::SUCCESS && forward && inside;
+        self.cut_short = !found && code != result::MAX_LIMIT_REACHED;
+        found.then_some(self.record)
+    }
+
+    /// Whether the walk ended before the buffer did, at a record that CUPTI itself does not know. Then the last slice has that
+    /// record and all after it in it.
+    pub fn is_cut_short(&self) -> bool {
+        self.cut_short
     }
 }
 

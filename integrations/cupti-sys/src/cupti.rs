@@ -353,14 +353,14 @@ impl Cupti {
         Records::new(self, buffer)
     }
 
-    /// Steps on to the next record; false at the end.
+    /// Steps on to the next record; [`MAX_LIMIT_REACHED`](result::MAX_LIMIT_REACHED) at the end.
     ///
     /// # Safety
     ///
     /// As for [`records`](Self::records), and `record` is null or what this gave back.
-    pub(crate) unsafe fn next_record(&self, buffer: *mut u8, length: usize, record: &mut *mut u8) -> bool {
+    pub(crate) unsafe fn next_record(&self, buffer: *mut u8, length: usize, record: &mut *mut u8) -> u32 {
         // SAFETY: the caller answers for the buffer, which CUPTI only reads.
-        self.functions.activity_get_next_record.is_some_and(|f| unsafe { f(buffer, length, record) } == result::SUCCESS)
+        self.functions.activity_get_next_record.map_or(result::UNKNOWN, |f| unsafe { f(buffer, length, record) })
     }
 
     /// Detaches CUPTI from the process: what it costs to have it attached ends. It can be used again from the beginning

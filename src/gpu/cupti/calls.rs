@@ -8,7 +8,17 @@ use crate::{
     trace::MemoryChange,
 };
 use cupti_sys::{CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, cbid, domain, site};
-use std::ffi::c_void;
+use std::{ffi::c_void, sync::Arc};
+
+/// Whom CUPTI's callbacks tell.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) host: Arc<Host>,
+    /// Whether what calls do to memory is asked for.
+    pub(super) memory: bool,
+    /// Whether all calls are asked for.
+    pub(super) all: bool,
+}
 
 /// The functions of the driver to be called back for.
 pub(super) fn functions(activities: Activities) -> impl Iterator<Item = u32> {
@@ -30,10 +40,11 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
 ///
 /// # Safety
 ///
-/// `host` is a `Host` that stays, and `about` a `CallbackData`: so CUPTI was told.
-pub(super) unsafe extern "C" fn called(host: *mut c_void, api: u32, function: u32, about: *const c_void) {
+/// `watch` is a `Watch` that stays, and `about` a `CallbackData`: so CUPTI was told.
+pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u32, about: *const c_void) {
     // SAFETY: as above; CUPTI gives no null.
-    let (host, about) = unsafe { (&*host.cast::<Host>(), &*about.cast::<CallbackData>()) };
+    let (watch, about) = unsafe { (&*watch.cast::<Watch>(), &*about.cast::<CallbackData>()) };
+    let host = &*watch.host;
     if about.correlation_data.is_null() {
         return;
     }
@@ -51,10 +62,14 @@ pub(super) unsafe extern "C" fn called(host: *mut c_void, api: u32, function: u3
     // SAFETY: on leaving a function of the driver or the runtime, CUPTI points to what it returns.
     let result = if about.function_return_value.is_null() { 0 } else { unsafe { *about.function_return_value } };
     // SAFETY: `about` is of this call.
-    match unsafe { memory(api, function, about) } {
-        Some((address, facts)) if result == 0 => host.write_memory(MemoryCall::new(start, address, facts)),
-        Some(_) => {}
-        None => host.exit_call(start, about.correlation_id, api as u8, function, result),
+    let memory = if watch.memory { unsafe { memory(api, function, about) } } else { None };
+    if let Some((address, facts)) = memory
+        && result == 0
+    {
+        host.write_memory(MemoryCall::new(start, address, facts));
+    }
+    if memory.is_none() || watch.all {
+        host.exit_call(start, about.correlation_id, api as u8, function, result);
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) use self::raw::{RawRecords, write as write_raw};
 
 use self::{
     buffers::Sink,
+    calls::Watch,
     library::Library,
     reader::{Message, Reader},
 };
@@ -50,7 +51,8 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Source {
     library: &'static Library,
     settings: GpuSettings,
-    host: &'static Host,
+    /// A callback may be under way whenever the profiler ends, so this stays for ever, and the host with it.
+    watch: &'static Watch,
     messages: Sender<Message>,
     state: Mutex<State>,
     /// A fork has a copy of us, but may not call CUPTI.
@@ -116,8 +118,11 @@ impl Source {
         let source = Arc::new(Self {
             library,
             settings,
-            // A callback may be under way whenever the profiler ends, so the host stays.
-            host: &**Box::leak(Box::new(Arc::clone(host))),
+            watch: Box::leak(Box::new(Watch {
+                host: Arc::clone(host),
+                memory: settings.activities.has(Activity::Memory),
+                all: settings.activities.has(Activity::ApiCalls),
+            })),
             messages: messages.clone(),
             state: Mutex::new(State {
                 gpu: Gpu::Available(library.about.clone()),
@@ -218,9 +223,9 @@ impl Source {
 
     fn attach(&self) -> Result<Subscriber, cupti_sys::Error> {
         let cupti = self.cupti();
-        let host = std::ptr::from_ref(self.host).cast_mut().cast();
-        // SAFETY: the host stays for ever, and the callback does not unwind.
-        let subscriber = unsafe { cupti.subscribe(calls::called, host) }?;
+        let watch = std::ptr::from_ref(self.watch).cast_mut().cast();
+        // SAFETY: it stays for ever, and the callback does not unwind.
+        let subscriber = unsafe { cupti.subscribe(calls::called, watch) }?;
         let set_up = || {
             cupti.set_thread_id_type(thread_id_type::SYSTEM)?;
             // SAFETY: both are functions for ever, do not unwind, and give buffers as they should be.

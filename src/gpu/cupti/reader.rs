@@ -14,7 +14,7 @@ use crate::{
         gather::{Call, Calls, Gathered, Role},
         record::{Function, GpuRecord, GpuRecording},
     },
-    host::Record,
+    host::{Origin, Record},
     trace::Losses,
 };
 use cupti_sys::flush;
@@ -59,6 +59,8 @@ pub(super) struct Reader {
     charged: usize,
     losses: Losses,
     finishing: bool,
+    /// Whether a kernel was given up, which may run for ever.
+    stuck: bool,
     /// Records as they were, if they are to be kept.
     raw: Option<RawRecords>,
     /// When the last window was done with.
@@ -102,6 +104,7 @@ impl Reader {
             charged: 0,
             losses: Losses::default(),
             finishing: false,
+            stuck: false,
             idle_since: None,
         }
     }
@@ -116,7 +119,10 @@ impl Reader {
             }
             self.complete();
             if self.finishing && self.closed.is_empty() {
-                self.source.detach();
+                // To let go is to wait for what runs.
+                if !self.stuck {
+                    self.source.detach();
+                }
                 return self.losses;
             }
             self.let_go();
@@ -141,12 +147,12 @@ impl Reader {
                 self.open.push_back(in_use);
                 self.idle_since = None;
             }
-            Message::Rest => {
+            Message::Rest if self.open.is_empty() => {
                 self.source.pause();
-                if self.open.is_empty() {
-                    self.idle_since = Some(Instant::now());
-                }
+                self.idle_since = Some(Instant::now());
             }
+            // Once the window is complete.
+            Message::Rest => {}
             Message::Collected(recording) => {
                 let calls = self.calls(&recording);
                 self.closed.push_back(Closed {
@@ -166,7 +172,8 @@ impl Reader {
         if !self.open.is_empty() || !self.closed.is_empty() {
             let (names, raw) = (&mut self.names, &mut self.raw);
             // SAFETY: CUPTI filled the buffer with so many bytes and gave it back.
-            for record in unsafe { self.source.cupti().records(buffer.bytes(valid)) } {
+            let mut records = unsafe { self.source.cupti().records(buffer.bytes(valid)) };
+            for record in &mut records {
                 let mut name = |address| {
                     let name = names.kernel(address);
                     raw.iter_mut().for_each(|raw| raw.name(address, &name.1));
@@ -186,6 +193,7 @@ impl Reader {
                     Err(_) => self.losses.gpu_unreadable += 1,
                 }
             }
+            self.losses.gpu_unreadable += u64::from(records.is_cut_short());
             self.charge();
         }
         self.sink.give_back(buffer);
@@ -211,10 +219,16 @@ impl Reader {
             .threads
             .iter()
             .map(|thread| {
+                let mut adopted = None;
                 let records = thread.chunks.iter().flatten();
                 let calls = records.filter_map(|record| match *record {
+                    Record::Adopt(origin) => {
+                        adopted = origin;
+                        None
+                    }
                     Record::Call(call) if (open..=close).contains(&call.start) => {
-                        let role = role((call.api, call.function.into()));
+                        let before = adopted.is_some_and(|origin: Origin| origin.at < open);
+                        let role = if before { Role::OfBefore } else { role((call.api, call.function.into())) };
                         Some(Call { correlation: call.correlation, role, failed: call.result != 0 })
                     }
                     _ => None,
@@ -237,20 +251,31 @@ impl Reader {
             if missing < closed.missing {
                 (closed.missing, closed.moved) = (missing, Instant::now());
             }
-            let last_chance = missing > 0 && closed.moved.elapsed() >= Self::PATIENCE;
-            if missing > 0 && !last_chance {
+            if missing > 0 && closed.moved.elapsed() < Self::PATIENCE {
                 closed.polls += 1;
                 self.closed.push_front(closed);
                 return;
             }
-            if last_chance && self.finishing {
-                let _ = self.source.cupti().activity_flush_all(flush::FORCED);
-                while let Ok(message) = self.messages.try_recv() {
-                    self.take(message);
-                }
+            if missing > 0 {
+                self.give_up();
             }
             self.finish_window(closed);
         }
+    }
+
+    /// Takes what there is beside kernels that do not end, unless that would cut off what other windows wait for.
+    fn give_up(&mut self) {
+        self.stuck = true;
+        if self.open.len() > 1 {
+            return;
+        }
+        let before = self.losses.gpu_unreadable;
+        let _ = self.source.cupti().activity_flush_all(flush::FORCED);
+        while let Ok(message) = self.messages.try_recv() {
+            self.take(message);
+        }
+        // What has no end is counted as unfinished.
+        self.losses.gpu_unreadable = before;
     }
 
     fn finish_window(&mut self, closed: Closed) {
@@ -259,6 +284,9 @@ impl Reader {
         let taken = self.gathered.take(&calls);
         let in_use = self.open.pop_front().unwrap_or_default();
         if self.open.is_empty() && self.closed.is_empty() {
+            // Not before: a graph that is launched while CUPTI records nothing spoils the times of its last launch if those have
+            // not been read.
+            self.source.pause();
             self.gathered.clear();
             self.idle_since = Some(Instant::now());
         }
@@ -283,7 +311,7 @@ impl Reader {
     /// Detaches once nothing has been recorded for a while.
     fn let_go(&mut self) {
         let rested = self.idle_since.is_some_and(|since| since.elapsed() >= self.source.detach_after());
-        if rested && self.open.is_empty() && self.closed.is_empty() {
+        if rested && self.open.is_empty() && self.closed.is_empty() && !self.stuck {
             self.source.detach_if_it_pays();
             self.idle_since = None;
         }

@@ -1,83 +1,102 @@
 //! What recording adds to a kernel launch: nanoseconds on the launching thread.
 //!
-//! `cost MODE [SPAN_EVERY] [ALLOCATIONS]`: one mode a process, since CUPTI leaves traces in it. Modes: `none` (no profiler),
-//! `raw` (CUPTI alone, kernels, copies, and records of the launching calls), `raw-kernels`, `waiting`, `after` (waiting after a
-//! window), `recording`, `memory` (recording, with allocations). A span is opened every `SPAN_EVERY` launches. Prints the mode, the
-//! fastest batch and the median one.
+//! `cost [ROUNDS] [SPAN_EVERY] [ALLOCATIONS]`: launches empty kernels, in a span every `SPAN_EVERY` launches, with so many allocations
+//! each. Launching is faster or slower by a third from process to process and from second to second, so all ways to do it take turns
+//! in one process, CUPTI being let go in between; what is printed is the median over the rounds, and of the differences within
+//! each round.
 
 use cudarc::driver::{CudaStream, sys};
-use cupti_sys::{Cupti, Driver, cbid, kind, thread_id_type};
+use cupti_sys::{Cupti, Driver, Subscriber, cbid, domain, flush, kind, thread_id_type};
 use gpu_bench::Gpu;
 use kernspan::{Activity, Profiler, Schedule};
-use std::{sync::Arc, time::Instant};
+use std::{
+    ffi::c_void,
+    time::{Duration, Instant},
+};
 use tracing_subscriber::prelude::*;
 
 const BATCH: usize = 500;
-const BATCHES: usize = 60;
+const BATCHES: usize = 12;
 
 fn main() {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let mode = arguments.first().map_or("none", String::as_str);
-    let number = |place: usize| arguments.get(place).and_then(|text| text.parse::<usize>().ok());
-    let (every, allocations) = (number(1).unwrap_or(8), number(2).unwrap_or(0));
+    let number = |place: usize| std::env::args().nth(place).and_then(|text| text.parse::<usize>().ok());
+    let (rounds, every, allocations) = (number(1).unwrap_or(20), number(2).unwrap_or(8), number(3).unwrap_or(0));
     let gpu = Gpu::new();
     let stream = gpu.stream();
-    measure(&gpu, &stream, every, allocations, 5);
-    let batches = match mode {
-        "none" => measure(&gpu, &stream, every, allocations, BATCHES),
-        "raw" => {
-            raw(true);
-            measure(&gpu, &stream, every, allocations, BATCHES)
-        }
-        "raw-kernels" => {
-            raw(false);
-            measure(&gpu, &stream, every, allocations, BATCHES)
-        }
-        _ => profiled(mode, &gpu, &stream, every, allocations),
-    };
-    let mut sorted = batches;
-    sorted.sort_by(f64::total_cmp);
-    println!("{mode} {every} {allocations} {:.0} {:.0}", sorted[0], sorted[sorted.len() / 2]);
-}
+    let measure = || measure(&gpu, &stream, every, allocations);
+    measure();
+    let alone: Vec<_> = (0..rounds).map(|_| measure()).collect();
 
-fn profiled(mode: &str, gpu: &Gpu, stream: &Arc<CudaStream>, every: usize, allocations: usize) -> Vec<f64> {
-    let mut activities = vec![Activity::Host, Activity::Kernels, Activity::Copies];
-    if mode == "memory" {
-        activities.push(Activity::Memory);
-    }
-    let builder = Profiler::builder().activities(activities).schedule(Schedule::manual()).memory_limit(4 << 30);
-    let (layer, profiler) = builder.build().expect("a profiler");
-    assert!(profiler.gpu().is_available(), "{}", profiler.gpu());
+    let cupti = Cupti::find(Driver::load().expect("a driver")).expect("CUPTI");
+    let (layer, profiler) = profiler(allocations > 0);
     tracing_subscriber::registry().with(layer).init();
-    match mode {
-        "waiting" => {}
-        "after" => {
-            profiler.start();
-            measure(gpu, stream, every, allocations, 3);
-            profiler.stop();
-            std::thread::sleep(std::time::Duration::from_millis(600));
+    let raw = |calls: bool, callbacks: bool| {
+        let subscriber = raw_on(&cupti, calls, callbacks);
+        let time = measure();
+        raw_off(&cupti, subscriber);
+        time
+    };
+    let recording = || {
+        profiler.start();
+        let time = measure();
+        profiler.stop();
+        // Until CUPTI is let go.
+        std::thread::sleep(Duration::from_millis(100));
+        time
+    };
+    let ways: [(&str, &dyn Fn() -> f64); 5] = [
+        ("waiting", &measure),
+        ("CUPTI: kernels and copies", &|| raw(false, false)),
+        ("CUPTI: and records of the launches", &|| raw(true, false)),
+        ("CUPTI: and empty callbacks instead", &|| raw(false, true)),
+        ("kernspan", &recording),
+    ];
+    let mut times = vec![Vec::new(); ways.len()];
+    for round in 0..rounds {
+        for turn in 0..ways.len() {
+            let way = (round + turn) % ways.len();
+            times[way].push(ways[way].1());
         }
-        "recording" | "memory" => drop(profiler.start()),
-        _ => panic!("no mode {mode}"),
     }
-    let batches = measure(gpu, stream, every, allocations, BATCHES);
+    println!(
+        "a span every {every} launches, {allocations} allocations a launch, {rounds} rounds of {BATCHES} x {BATCH}"
+    );
+    println!("{:40} {:6.0} ns a launch", "no profiler", median(alone));
+    for ((name, _), own) in ways.iter().zip(&times) {
+        let added = own.iter().zip(&times[0]).map(|(own, waiting)| own - waiting);
+        println!("{name:40} {:6.0} ns a launch, {:+6.0} to waiting", median(own.clone()), median(added.collect()));
+    }
+    let floor: Vec<_> = times[2].iter().zip(&times[0]).map(|(raw, waiting)| raw - waiting).collect();
+    let ours: Vec<_> = times[4].iter().zip(&times[0]).map(|(own, waiting)| own - waiting).collect();
+    println!("kernspan adds {:.2} times what CUPTI adds with records of the launches", median(ours) / median(floor));
     let report = profiler.finish().expect("a report");
     assert!(report.losses().is_empty(), "{}", report.losses());
-    batches
 }
 
-/// Nanoseconds a launch, batch by batch.
-fn measure(gpu: &Gpu, stream: &Arc<CudaStream>, every: usize, allocations: usize, batches: usize) -> Vec<f64> {
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+fn profiler(memory: bool) -> (kernspan::ProfilerLayer, Profiler) {
+    let mut activities = vec![Activity::Host, Activity::Kernels, Activity::Copies];
+    activities.extend(memory.then_some(Activity::Memory));
+    let builder = Profiler::builder().activities(activities).schedule(Schedule::manual());
+    let (layer, profiler) = builder.detach_after(Duration::ZERO).build().expect("a profiler");
+    assert!(profiler.gpu().is_available(), "{}", profiler.gpu());
+    (layer, profiler)
+}
+
+/// Nanoseconds a launch, of the median batch.
+fn measure(gpu: &Gpu, stream: &CudaStream, every: usize, allocations: usize) -> f64 {
     let mut times = Vec::new();
-    for _ in 0..batches {
+    for _ in 0..BATCHES {
         stream.synchronize().expect("the stream");
         let start = Instant::now();
         for first in (0..BATCH).step_by(every) {
             tracing::info_span!("layer").in_scope(|| {
                 for launch in first..(first + every).min(BATCH) {
-                    for _ in 0..allocations {
-                        allocate(stream);
-                    }
+                    (0..allocations).for_each(|_| allocate(stream));
                     gpu.launch(launch % 8, 1, 32, stream).expect("a launch");
                 }
             });
@@ -85,7 +104,7 @@ fn measure(gpu: &Gpu, stream: &Arc<CudaStream>, every: usize, allocations: usize
         times.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
     }
     stream.synchronize().expect("the stream");
-    times
+    median(times)
 }
 
 #[allow(unsafe_code, reason = "the driver is a C library")]
@@ -98,31 +117,54 @@ fn allocate(stream: &CudaStream) {
     }
 }
 
+const LAUNCHES: [u32; 3] = [cbid::LAUNCH_KERNEL, cbid::LAUNCH_KERNEL_PTSZ, cbid::LAUNCH_KERNEL_EX];
+
 /// CUPTI alone: buffers are thrown away.
 #[allow(unsafe_code, reason = "CUPTI is a C library")]
-fn raw(calls: bool) {
+fn raw_on(cupti: &Cupti, calls: bool, callbacks: bool) -> Subscriber {
+    unsafe extern "C" fn called(_: *mut c_void, _: u32, _: u32, _: *const c_void) {}
     unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
-        let memory = Box::leak(vec![0_u64; 1 << 17].into_boxed_slice());
+        let memory = Box::leak(vec![0_u64; 1 << 15].into_boxed_slice());
         // SAFETY: CUPTI gives places to write to.
         unsafe {
             *buffer = memory.as_mut_ptr().cast();
-            *size = 1 << 20;
+            *size = 1 << 18;
             *most = 0;
         }
     }
-    unsafe extern "C" fn completed(_: *mut std::ffi::c_void, _: u32, buffer: *mut u8, size: usize, _: usize) {
+    unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, size: usize, _: usize) {
         // SAFETY: it is what `requested` gave.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), size / 8)) });
     }
-    let cupti = Box::leak(Box::new(Cupti::find(Driver::load().expect("a driver")).expect("CUPTI")));
+    // SAFETY: it does nothing.
+    let subscriber = unsafe { cupti.subscribe(called, std::ptr::null_mut()) }.expect("CUPTI");
     cupti.set_thread_id_type(thread_id_type::SYSTEM).expect("CUPTI");
     // SAFETY: both do as they should.
     unsafe { cupti.activity_register_callbacks(requested, completed) }.expect("CUPTI");
     for kind in [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET] {
         cupti.activity_enable(kind).expect("CUPTI");
     }
-    let launches = [cbid::LAUNCH_KERNEL, cbid::LAUNCH_KERNEL_PTSZ, cbid::LAUNCH_KERNEL_EX, cbid::GRAPH_LAUNCH];
-    for function in launches.into_iter().filter(|_| calls) {
-        cupti.activity_enable_driver_api(function, true).expect("CUPTI");
+    for function in LAUNCHES {
+        if calls {
+            cupti.activity_enable_driver_api(function, true).expect("CUPTI");
+        }
+        if callbacks {
+            cupti.enable_callback(subscriber, domain::DRIVER_API, function, true).expect("CUPTI");
+        }
     }
+    subscriber
+}
+
+#[allow(unsafe_code, reason = "CUPTI is a C library")]
+fn raw_off(cupti: &Cupti, subscriber: Subscriber) {
+    for kind in [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET] {
+        cupti.activity_disable(kind).expect("CUPTI");
+    }
+    for function in LAUNCHES {
+        let _ = cupti.activity_enable_driver_api(function, false);
+    }
+    cupti.activity_flush_all(flush::FORCED).expect("CUPTI");
+    cupti.unsubscribe(subscriber).expect("CUPTI");
+    // SAFETY: nothing else uses CUPTI now, and all is flushed.
+    unsafe { cupti.finalize() }.expect("CUPTI");
 }

@@ -53,11 +53,11 @@ fn main() {
                             gpu.launch(inner, n, place + 1, &stream).expect("a launch");
                         }
                     });
-                    if n % 5 == 0 {
+                    if n.is_multiple_of(5) {
                         gpu.launch(name, n, place + 1, &stream).expect("a launch");
                     }
                 });
-                1 + n % 3 + u32::from(n % 5 == 0)
+                1 + n % 3 + u32::from(n.is_multiple_of(5))
             };
             let mut launched = 0_u64;
             // Some go on whatever happens, the others launch a known number in each window.
