@@ -248,3 +248,99 @@ fn flame_graph_tools_read_the_stacks() {
     let expected: u128 = exported.trace.spans().map(|span| span.self_time().as_nanos()).sum();
     assert_eq!(u128::from(total), expected);
 }
+
+/// A window recorded on a GPU, exported.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn exported_gpu(name: &str, folder: &Path) -> (Trace, Vec<String>) {
+    use kernspan::Exporter;
+    let trace = support::recorded(name);
+    let mut files = Chrome::to_dir(folder.join("json")).export(&trace).unwrap();
+    files.extend(Chrome::to_dir(folder.join("gz")).gzip(true).export(&trace).unwrap());
+    files.extend(Perfetto::to_dir(folder).export(&trace).unwrap());
+    (trace, files.iter().map(|file| file.to_str().unwrap().to_owned()).collect())
+}
+
+/// Number and nanoseconds of the pieces of work of each name.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn work_by_name(trace: &Trace) -> BTreeMap<String, (u64, u64)> {
+    let mut names = BTreeMap::new();
+    for work in trace.work() {
+        let (count, nanos) = names.entry(work.name().to_string()).or_insert((0, 0));
+        *count += 1;
+        *nanos += work.duration().as_nanos() as u64;
+    }
+    names
+}
+
+#[test]
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn perfetto_sees_what_the_gpu_did() {
+    let Some((python, node)) = readers() else { return };
+    for name in ["training", "calls"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, files) = exported_gpu(name, folder.path());
+        let launched = trace.work().filter(|work| work.call().is_some()).count() as u64;
+        for file in &files {
+            let queries = [
+                // Spans have the names of kernels, so work is told by what only it has.
+                "select s.name, count(*) n, sum(s.dur) ns from slice s where exists (select 1 from args a where a.arg_set_id = s.arg_set_id and a.key glob '*correlation' and a.int_value > 0) and exists (select 1 from args a where a.arg_set_id = s.arg_set_id and (a.key glob '*registers*' or a.key glob '*bytes')) group by s.name",
+                "select count(*) n from flow",
+                "select count(*) n from flow join slice o on slice_out = o.id join slice i on slice_in = i.id where o.ts <= i.ts and (o.name glob 'cu*')",
+                "select count(*) n from slice where name glob 'cuLaunchKernel'",
+                "select count(distinct p.name) n, min(p.name) name from slice s join slice p on s.parent_id = p.id where s.name = 'cuGraphLaunch'",
+                "select coalesce(sum(value), 0) n from stats where severity = 'error' and name not glob 'traced*'",
+            ];
+            let mut arguments = vec![node.to_str().unwrap(), file];
+            arguments.extend(queries);
+            let answers = run(python, "perfetto_sql.py", &arguments);
+            let [work, flows, arrows, calls, graphs, errors] = answers.as_slice() else { panic!("{answers:?}") };
+            let seen: BTreeMap<_, _> =
+                rows(work).map(|row| (text(&row["name"]), (int(&row["n"]), int(&row["ns"])))).collect();
+            assert_eq!(seen, work_by_name(&trace), "{file}");
+            assert_eq!(int(&flows[0]["n"]), launched, "{file}");
+            assert_eq!(int(&arrows[0]["n"]), launched, "{file}");
+            let launches = trace.api_calls().filter(|call| call.name() == "cuLaunchKernel").count() as u64;
+            assert_eq!(int(&calls[0]["n"]), launches, "{file}");
+            assert_eq!((int(&graphs[0]["n"]), text(&graphs[0]["name"])), (1, "graph".to_owned()), "{file}");
+            assert_eq!(int(&errors[0]["n"]), 0, "{file}");
+        }
+    }
+}
+
+#[test]
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn the_lint_finds_nothing_in_what_a_gpu_did() {
+    let Some((python, _)) = readers() else { return };
+    for name in ["training", "calls"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, files) = exported_gpu(name, folder.path());
+        run(python, "lint_kineto.py", &[&files[0], &files[1]]);
+    }
+}
+
+#[test]
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn hta_sees_what_the_gpu_did() {
+    let Some((python, _)) = readers() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    // Waits, which the other recording has, are work to HTA.
+    let (trace, _) = exported_gpu("calls", folder.path());
+    let seen = run(python, "hta_load.py", &[folder.path().join("json").to_str().unwrap()]).pop().unwrap();
+    let work = seen["work"]["0"].as_object().unwrap();
+    let expected = work_by_name(&trace);
+    assert_eq!(work.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, (count, nanos)) in expected {
+        assert_eq!(int(&work[&name][0]), count, "{name}");
+        assert!((work[&name][1].as_f64().unwrap() * 1e3 - nanos as f64).abs() < 1.0, "{name}: {work:?}");
+    }
+    // What HTA works out by itself: the time that anything ran on the GPU, as we do.
+    let busy = seen["busy"]["0"].as_f64().unwrap();
+    let mut intervals: Vec<_> = trace.work().map(|work| (work.start(), work.end())).collect();
+    intervals.sort_unstable();
+    let (mut until, mut nanos) = (trace.start(), 0);
+    for (start, end) in intervals {
+        nanos += end.since(start.max(until)).as_nanos();
+        until = until.max(end);
+    }
+    assert!((busy * 1e3 - nanos as f64).abs() < 1e3, "{busy} µs, not {nanos} ns");
+}

@@ -54,3 +54,10 @@ pub fn span<'a>(trace: &'a Trace, name: &str) -> Span<'a> {
     assert!(found.next().is_none(), "several spans {name} in\n{}", tree(trace));
     span
 }
+
+/// A window recorded on an H200, replayed.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub fn recorded(name: &str) -> Trace {
+    let path = format!("{}/tests/fixtures/gpu/{name}.kernspan", env!("CARGO_MANIFEST_DIR"));
+    kernspan::replay(std::fs::File::open(path).unwrap()).unwrap()
+}
