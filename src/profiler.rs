@@ -34,6 +34,11 @@ impl Profiler {
         Self { session, pipeline: Some(pipeline), process: std::process::id() }
     }
 
+    #[cfg(test)]
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// Ends a step and begins the next. Any thread may call it; call it once a turn of the loop, outside of spans that are to
     /// belong to one step.
     ///

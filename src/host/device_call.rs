@@ -133,7 +133,13 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::{MemoryCall, MemoryFacts};
-    use crate::{clock::Ticks, trace::MemoryChange};
+    use crate::{Attribution, Collected, Profiler, Schedule, Trace, clock::Ticks, host::Host, trace::MemoryChange};
+    use std::{
+        sync::{Arc, mpsc},
+        thread,
+    };
+    use tracing::info_span;
+    use tracing_subscriber::prelude::*;
 
     #[test]
     fn what_is_packed_is_unpacked() {
@@ -143,5 +149,168 @@ mod tests {
                 assert_eq!(MemoryCall::new(Ticks(7), 0x7f00, facts).facts(), facts);
             }
         }
+    }
+
+    /// The traces of a program that makes calls, which are numbered.
+    fn traces(program: impl FnOnce(&Profiler, &Host)) -> Vec<Arc<Trace>> {
+        let collected = Collected::new();
+        let builder = Profiler::builder().schedule(Schedule::manual()).export(collected.clone());
+        let (layer, profiler) = builder.build().unwrap();
+        let host = Arc::clone(profiler.session().host());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&profiler, &host));
+        let report = profiler.finish().unwrap();
+        assert!(report.losses().is_empty(), "{}", report.losses());
+        collected.traces()
+    }
+
+    fn call(host: &Host, number: u32) {
+        if let Some(start) = host.enter_call() {
+            host.exit_call(start, number, 1, 307, 0);
+        }
+    }
+
+    fn calls(trace: &Trace) -> Vec<(u32, Option<&str>, Attribution)> {
+        let calls = trace.api_calls();
+        calls.map(|call| (call.correlation(), call.span().map(|span| span.name()), call.attribution())).collect()
+    }
+
+    #[test]
+    fn calls_belong_to_the_innermost_span_of_their_thread() {
+        let traces = traces(|profiler, host| {
+            call(host, 1);
+            profiler.start();
+            call(host, 2);
+            info_span!("outer").in_scope(|| {
+                call(host, 3);
+                info_span!("inner").in_scope(|| call(host, 4));
+                call(host, 5);
+            });
+            profiler.stop();
+            call(host, 6);
+        });
+        let (direct, nobody) = (Attribution::Direct, Attribution::Unattributed);
+        let expected =
+            [(2, None, nobody), (3, Some("outer"), direct), (4, Some("inner"), direct), (5, Some("outer"), direct)];
+        assert_eq!(calls(&traces[0]), expected);
+    }
+
+    #[test]
+    fn a_call_belongs_to_the_window_it_was_made_in() {
+        let traces = traces(|profiler, host| {
+            info_span!("work").in_scope(|| {
+                let before = host.enter_call();
+                assert!(before.is_none());
+                profiler.start();
+                // It returns when the window has closed, and when the next has opened.
+                let start = host.enter_call().unwrap();
+                profiler.stop();
+                host.exit_call(start, 1, 1, 307, 0);
+                profiler.start();
+                call(host, 2);
+                let start = host.enter_call().unwrap();
+                profiler.stop();
+                profiler.start();
+                host.exit_call(start, 3, 1, 307, 0);
+                call(host, 4);
+                profiler.stop();
+            });
+        });
+        let numbers: Vec<Vec<_>> =
+            traces.iter().map(|trace| calls(trace).into_iter().map(|(number, ..)| number).collect()).collect();
+        assert_eq!(numbers, [vec![1], vec![2, 3], vec![4]]);
+        assert!(traces.iter().all(|trace| calls(trace).iter().all(|(_, span, _)| *span == Some("work"))));
+    }
+
+    #[test]
+    fn calls_made_for_others_belong_to_the_others_spans() {
+        let traces = traces(|profiler, host| {
+            let hand_over = profiler.hand_over();
+            let early = info_span!("early").in_scope(|| hand_over.origin());
+            profiler.start();
+            let outer = info_span!("outer").entered();
+            let first = info_span!("first").in_scope(|| hand_over.origin());
+            let second = hand_over.origin();
+            drop(outer);
+            let own = tracing::dispatcher::get_default(Clone::clone);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let _default = tracing::dispatcher::set_default(&own);
+                    for (origin, number) in [(Some(first), 1), (Some(second), 2), (Some(early), 3), (None, 4)] {
+                        match origin {
+                            Some(origin) => hand_over.adopt(origin),
+                            None => hand_over.release(),
+                        }
+                        info_span!("of the worker").in_scope(|| call(host, number));
+                    }
+                });
+            });
+            profiler.stop();
+        });
+        let handed = Attribution::HandedOff;
+        // What was asked for before the window, the third, is not of the window.
+        let expected =
+            [(1, Some("first"), handed), (2, Some("outer"), handed), (4, Some("of the worker"), Attribution::Direct)];
+        assert_eq!(calls(&traces[0]), expected);
+    }
+
+    #[test]
+    fn who_a_thread_works_for_is_known_in_later_windows() {
+        let traces = traces(|profiler, host| {
+            let hand_over = profiler.hand_over();
+            let (submit, submitted) = mpsc::channel();
+            let (done, is_done) = mpsc::channel();
+            thread::scope(|scope| {
+                let worker = profiler.hand_over();
+                scope.spawn(move || {
+                    for (origin, number) in submitted {
+                        Option::into_iter(origin).for_each(|origin| worker.adopt(origin));
+                        call(host, number);
+                        done.send(()).unwrap();
+                    }
+                });
+                let work = |origin, number| {
+                    submit.send((origin, number)).unwrap();
+                    is_done.recv().unwrap();
+                };
+                profiler.start();
+                info_span!("one").in_scope(|| work(Some(hand_over.origin()), 1));
+                profiler.stop();
+                profiler.start();
+                // On behalf of what was in the window before.
+                work(None, 2);
+                info_span!("two").in_scope(|| work(Some(hand_over.origin()), 3));
+                work(None, 4);
+                profiler.stop();
+                drop(submit);
+            });
+        });
+        let handed = Attribution::HandedOff;
+        assert_eq!(calls(&traces[0]), [(1, Some("one"), handed)]);
+        assert_eq!(calls(&traces[1]), [(3, Some("two"), handed), (4, Some("two"), handed)]);
+    }
+
+    #[test]
+    fn memory_is_counted_up_and_down() {
+        let traces = traces(|profiler, host| {
+            profiler.start();
+            info_span!("work").in_scope(|| {
+                for (address, bytes, change) in [
+                    (1, 100, MemoryChange::Allocate),
+                    (2, 50, MemoryChange::Allocate),
+                    (1, 0, MemoryChange::Free),
+                    (9, 0, MemoryChange::Free),
+                ] {
+                    let start = host.enter_call().unwrap();
+                    let facts = MemoryFacts { bytes, context: 1, change, pooled: true };
+                    host.write_memory(MemoryCall::new(start, address, facts));
+                }
+            });
+            profiler.stop();
+        });
+        let seen: Vec<_> =
+            traces[0].allocations().map(|memory| (memory.bytes(), memory.delta(), memory.in_use())).collect();
+        // What was allocated before the window has no known size.
+        assert_eq!(seen, [(Some(100), 100, 100), (Some(50), 50, 150), (Some(100), -100, 50), (None, 0, 50)]);
+        assert!(traces[0].allocations().all(|memory| memory.span().unwrap().name() == "work"));
     }
 }
