@@ -42,8 +42,9 @@ impl Profiler {
     /// Ends a step and begins the next. Any thread may call it; call it once a turn of the loop, outside of spans that are to
     /// belong to one step.
     ///
-    /// While the schedule waits this takes some twenty nanoseconds, and where a window opens or closes a microsecond or two
-    /// for reading the clocks. It never waits for exporters.
+    /// While the schedule waits this takes some twenty nanoseconds, and where a window opens or closes a few microseconds. Where it
+    /// has to attach the GPU's profiling library, it takes some milliseconds, the first time ten or twenty: that is what warmup
+    /// steps are for. It never waits for the GPU, nor for exporters.
     pub fn step(&self) {
         self.session.step();
     }

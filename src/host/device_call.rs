@@ -133,7 +133,9 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::{MemoryCall, MemoryFacts};
-    use crate::{Attribution, Collected, Profiler, Schedule, Trace, clock::Ticks, host::Host, trace::MemoryChange};
+    use crate::{
+        Activity, Attribution, Collected, Profiler, Schedule, Trace, clock::Ticks, host::Host, trace::MemoryChange,
+    };
     use std::{
         sync::{Arc, mpsc},
         thread,
@@ -154,8 +156,8 @@ mod tests {
     /// The traces of a program that makes calls, which are numbered.
     fn traces(program: impl FnOnce(&Profiler, &Host)) -> Vec<Arc<Trace>> {
         let collected = Collected::new();
-        let builder = Profiler::builder().schedule(Schedule::manual()).export(collected.clone());
-        let (layer, profiler) = builder.build().unwrap();
+        let builder = Profiler::builder().activities([Activity::Host]).schedule(Schedule::manual());
+        let (layer, profiler) = builder.export(collected.clone()).build().unwrap();
         let host = Arc::clone(profiler.session().host());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&profiler, &host));
         let report = profiler.finish().unwrap();

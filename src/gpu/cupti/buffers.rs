@@ -107,3 +107,45 @@ pub(super) unsafe extern "C" fn completed(
         let _ = sink.filled.send(Message::Filled(buffer, valid));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Message, Sink, completed, requested};
+    use std::{ptr, sync::mpsc};
+
+    #[test]
+    fn buffers_go_out_and_come_back() {
+        let (filled, messages) = mpsc::channel();
+        let sink = Sink::install(filled);
+        for round in 0..40_u8 {
+            let (mut buffer, mut size, mut most) = (ptr::null_mut(), 0, 7);
+            // SAFETY: as CUPTI calls it.
+            unsafe { requested(&mut buffer, &mut size, &mut most) };
+            assert!(buffer.is_aligned_to_eight() && size >= 4096 && most == 0);
+            // SAFETY: as CUPTI fills it.
+            unsafe { buffer.write_bytes(round, size) };
+            // SAFETY: as CUPTI gives it back.
+            unsafe { completed(ptr::null_mut(), 0, buffer, size, 100) };
+            let Ok(Message::Filled(buffer, valid)) = messages.recv() else { panic!("no buffer") };
+            assert_eq!(buffer.bytes(valid), [round; 100]);
+            assert_eq!(buffer.bytes(usize::MAX).len(), size);
+            // More than are kept, so that some are made anew.
+            if round % 3 > 0 {
+                sink.give_back(buffer);
+            }
+        }
+        // SAFETY: CUPTI is said to do this when it is torn down.
+        unsafe { completed(ptr::null_mut(), 0, ptr::null_mut(), 0, 0) };
+        assert!(messages.try_recv().is_err());
+    }
+
+    trait Aligned {
+        fn is_aligned_to_eight(self) -> bool;
+    }
+
+    impl Aligned for *mut u8 {
+        fn is_aligned_to_eight(self) -> bool {
+            self.addr().is_multiple_of(8)
+        }
+    }
+}

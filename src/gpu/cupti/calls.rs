@@ -117,3 +117,116 @@ unsafe fn memory(api: u32, function: u32, about: &CallbackData) -> Option<(u64, 
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Watch, called, functions};
+    use crate::{
+        Activity, Collected, Profiler, Trace,
+        gpu::Activities,
+        trace::{Attribution, MemoryChange},
+    };
+    use cupti_sys::{CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, cbid, domain, site};
+    use std::{ffi::c_void, ptr, sync::Arc};
+    use tracing::info_span;
+    use tracing_subscriber::prelude::*;
+
+    /// Calls back as CUPTI does, on entering and on leaving.
+    fn call_back<T>(watch: &Watch, function: u32, correlation: u32, parameters: &T, result: u32) {
+        let mut word = 0;
+        let mut about = CallbackData {
+            callback_site: site::ENTER,
+            function_name: ptr::null(),
+            function_params: ptr::from_ref(parameters).cast(),
+            function_return_value: ptr::null(),
+            symbol_name: ptr::null(),
+            context: ptr::null_mut(),
+            context_uid: 1,
+            correlation_data: &mut word,
+            correlation_id: correlation,
+        };
+        let watch = ptr::from_ref(watch).cast_mut().cast::<c_void>();
+        // SAFETY: so is it called.
+        unsafe { called(watch, domain::DRIVER_API, function, ptr::from_ref(&about).cast()) };
+        (about.callback_site, about.function_return_value) = (site::EXIT, &result);
+        // SAFETY: so is it called.
+        unsafe { called(watch, domain::DRIVER_API, function, ptr::from_ref(&about).cast()) };
+    }
+
+    fn trace_of(memory: bool, program: impl FnOnce(&Watch)) -> Arc<Trace> {
+        let collected = Collected::new();
+        let (layer, profiler) =
+            Profiler::builder().activities([Activity::Host]).export(collected.clone()).build().unwrap();
+        let watch = Watch { host: Arc::clone(profiler.session().host()), memory, all: false };
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&watch));
+        profiler.finish().unwrap();
+        collected.only()
+    }
+
+    #[test]
+    fn a_launch_is_a_call_in_its_span() {
+        let trace = trace_of(true, |watch| {
+            info_span!("forward").in_scope(|| call_back(watch, cbid::LAUNCH_KERNEL, 7, &(), 0));
+            call_back(watch, cbid::LAUNCH_KERNEL, 8, &(), 700);
+        });
+        let calls: Vec<_> = trace.api_calls().collect();
+        assert_eq!(calls.len(), 2);
+        assert_eq!((calls[0].correlation(), calls[0].result(), calls[0].function()), (7, 0, 307));
+        assert_eq!(calls[0].span().unwrap().name(), "forward");
+        assert!(calls[0].start() <= calls[0].end());
+        assert_eq!((calls[1].result(), calls[1].attribution()), (700, Attribution::Unattributed));
+    }
+
+    #[test]
+    fn what_functions_of_memory_do_is_read_from_their_parameters() {
+        let (address, pitch) = (0x7f00_0000_1000_u64, 512_usize);
+        let alloc = MemAllocParams { dptr: &address, bytesize: 4096 };
+        let pitched = MemAllocPitchParams { dptr: &address, pitch: &pitch, width: 500, height: 3 };
+        let free = MemFreeParams { dptr: address };
+        let nowhere = MemAllocParams { dptr: ptr::null(), bytesize: 64 };
+        let trace = trace_of(true, |watch| {
+            info_span!("work").in_scope(|| {
+                call_back(watch, cbid::MEM_ALLOC_ASYNC, 1, &alloc, 0);
+                call_back(watch, cbid::MEM_FREE_ASYNC, 2, &free, 0);
+                call_back(watch, cbid::MEM_ALLOC_PITCH_V2, 3, &pitched, 0);
+                call_back(watch, cbid::MEM_FREE_V2, 4, &free, 0);
+                // Out of memory: nothing has changed.
+                call_back(watch, cbid::MEM_ALLOC_V2, 5, &nowhere, 2);
+            });
+        });
+        let seen: Vec<_> = trace
+            .allocations()
+            .map(|memory| (memory.change(), memory.address(), memory.bytes(), memory.pooled()))
+            .collect();
+        let expected = [
+            (MemoryChange::Allocate, address, Some(4096), true),
+            (MemoryChange::Free, address, Some(4096), true),
+            (MemoryChange::Allocate, address, Some(1536), false),
+            (MemoryChange::Free, address, Some(1536), false),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(trace.api_calls().len(), 0);
+    }
+
+    #[test]
+    fn memory_that_was_not_asked_for_is_a_call_like_any_other() {
+        let address = 1_u64;
+        let alloc = MemAllocParams { dptr: &address, bytesize: 4096 };
+        let trace = trace_of(false, |watch| call_back(watch, cbid::MEM_ALLOC_ASYNC, 1, &alloc, 0));
+        assert_eq!((trace.api_calls().len(), trace.allocations().len()), (1, 0));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_called_back_for() {
+        let of = |activities: &[Activity]| -> Vec<u32> {
+            functions(activities.iter().copied().collect::<Activities>()).collect()
+        };
+        assert!(of(&[Activity::Host]).is_empty());
+        let kernels = of(&[Activity::Kernels]);
+        assert!(kernels.contains(&cbid::LAUNCH_KERNEL) && kernels.contains(&cbid::GRAPH_LAUNCH_PTSZ));
+        assert!(!kernels.contains(&cbid::MEMCPY_HTOD_ASYNC_V2));
+        assert!(of(&[Activity::Copies]).contains(&cbid::MEMSET_D8_ASYNC));
+        assert!(of(&[Activity::Memory]).contains(&cbid::MEM_FREE_ASYNC));
+        assert_eq!(of(&[Activity::Sync]).len(), 7);
+    }
+}

@@ -1,0 +1,62 @@
+"""What PyTorch's profiler adds to a kernel launch: nanoseconds on the launching thread, all ways taking turns in one process.
+
+    torch_profiler.py [ROUNDS]
+
+The same empty work as `cost`: small kernels, 500 to a batch; the median over the rounds, and of the differences within each.
+"""
+
+import statistics
+import sys
+import time
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+BATCH, BATCHES = 500, 12
+x = torch.zeros(32, device="cuda")
+
+
+def measure():
+    times = []
+    for _ in range(BATCHES):
+        torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        for _ in range(BATCH):
+            x.add_(1.0)
+        times.append((time.perf_counter_ns() - start) / BATCH)
+    torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+def recording(activities, **options):
+    with profile(activities=activities, **options):
+        measured = measure()
+    return measured
+
+
+def waiting():
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], schedule=schedule(wait=10**6, warmup=1, active=1)) as profiler:
+        profiler.step()
+        return measure()
+
+
+CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
+ways = {
+    "nothing": measure,
+    "waiting": waiting,
+    "CUDA": lambda: recording([CUDA]),
+    "CPU and CUDA": lambda: recording([CPU, CUDA]),
+    "and shapes and memory": lambda: recording([CPU, CUDA], record_shapes=True, profile_memory=True),
+}
+measure()
+alone = statistics.median(measure() for _ in range(ROUNDS))
+times = {name: [] for name in ways}
+for turn in range(ROUNDS):
+    names = list(ways)
+    for name in names[turn % len(names) :] + names[: turn % len(names)]:
+        times[name].append(ways[name]())
+print(f"PyTorch {torch.__version__}, {ROUNDS} rounds of {BATCHES} x {BATCH}; before any profiling {alone:.0f} ns a kernel")
+for name, own in times.items():
+    added = statistics.median(a - b for a, b in zip(own, times["nothing"]))
+    print(f"{name:24} {statistics.median(own):7.0f} ns a kernel, {added:+7.0f} to nothing, {statistics.median(own) / alone:.2f} times before")
