@@ -12,6 +12,17 @@ use std::{
 /// Spans and the kernels launched in them have these names.
 pub const NAMES: [&str; 8] = ["embed", "attention", "mlp", "rmsnorm", "loss", "backward", "optimizer", "data"];
 
+/// Runs for so many cycles, and says when it began and ended by the GPU's own clock.
+const SPIN: &str = r#"
+__device__ long long now() { long long t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
+extern "C" __global__ void spin(long long cycles, long long* times) {
+    if (times) times[0] = now();
+    long long start = clock64();
+    while (clock64() - start < cycles);
+    if (times) times[1] = now();
+}
+"#;
+
 /// A context with a kernel for each name, and one that takes its time.
 #[derive(Debug)]
 pub struct Gpu {
@@ -44,8 +55,7 @@ impl Gpu {
             .iter()
             .map(|name| format!("extern \"C\" __global__ void {name}(int* p) {{ if (p) *p = blockIdx.x; }}\n"))
             .collect();
-        source +=
-            "extern \"C\" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }";
+        source += SPIN;
         let text = CString::new(compile_ptx(source).expect("NVRTC").to_src()).expect("PTX");
         // SAFETY: it is PTX that NVRTC made; the module is never unloaded.
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) }.expect("a module");
@@ -102,11 +112,20 @@ impl Gpu {
     /// # Errors
     ///
     /// If the driver does.
-    #[allow(unsafe_code, reason = "the driver is a C library")]
     pub fn spin(&self, cycles: i64, stream: &CudaStream) -> Result<(), DriverError> {
-        let mut cycles = cycles;
-        let mut arguments = [std::ptr::from_mut(&mut cycles).cast::<c_void>()];
-        // SAFETY: the kernel takes one number.
+        self.spin_and_tell(cycles, 0, stream)
+    }
+
+    /// The same, with an address where it writes when it began and ended by the GPU's own clock, in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// If the driver does.
+    #[allow(unsafe_code, reason = "the driver is a C library")]
+    pub fn spin_and_tell(&self, cycles: i64, times: u64, stream: &CudaStream) -> Result<(), DriverError> {
+        let (mut cycles, mut times) = (cycles, times);
+        let mut arguments = [std::ptr::from_mut(&mut cycles).cast::<c_void>(), std::ptr::from_mut(&mut times).cast()];
+        // SAFETY: the kernel takes a number and a pointer, which may be null.
         unsafe {
             sys::cuLaunchKernel(
                 self.spin,

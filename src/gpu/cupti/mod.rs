@@ -180,10 +180,7 @@ impl Source {
         }
         match self.record(&mut state) {
             Ok(()) => state.recording = true,
-            Err(problem) => {
-                tracing::warn!(%problem, "kernspan: the GPU is not recorded");
-                state.gpu = Gpu::Unavailable(problem);
-            }
+            Err(problem) => state.gpu = Gpu::Unavailable(problem),
         }
     }
 

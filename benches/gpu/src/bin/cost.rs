@@ -1,9 +1,9 @@
 //! What recording adds to a kernel launch: nanoseconds on the launching thread.
 //!
-//! `cost [ROUNDS] [SPAN_EVERY] [ALLOCATIONS]`: launches empty kernels, in a span every `SPAN_EVERY` launches, with so many allocations
-//! each. Launching is faster or slower by a third from process to process and from second to second, so all ways to do it take turns
-//! in one process, CUPTI being let go in between; what is printed is the median over the rounds, and of the differences within
-//! each round.
+//! `cost [ROUNDS] [SPAN_EVERY] [ALLOCATIONS] [memory]`: launches empty kernels, in a span every `SPAN_EVERY` launches, with so many
+//! allocations and frees each, which are recorded if `memory` is asked for. Launching is faster or slower by a third from process to
+//! process and from second to second, so all ways to do it take turns in one process, CUPTI being let go in between; what is printed
+//! is the median over the rounds, and the median of the differences within each round.
 
 use cudarc::driver::{CudaStream, sys};
 use cupti_sys::{Cupti, Driver, Subscriber, cbid, domain, flush, kind, thread_id_type};
@@ -25,11 +25,9 @@ fn main() {
     let stream = gpu.stream();
     let measure = || measure(&gpu, &stream, every, allocations);
     measure();
-    let alone: Vec<_> = (0..rounds).map(|_| measure()).collect();
-
     let cupti = Cupti::find(Driver::load().expect("a driver")).expect("CUPTI");
-    let (layer, profiler) = profiler(allocations > 0);
-    tracing_subscriber::registry().with(layer).init();
+    let (layer, profiler) = profiler(std::env::args().nth(4).is_some());
+    let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
     let raw = |calls: bool, callbacks: bool| {
         let subscriber = raw_on(&cupti, calls, callbacks);
         let time = measure();
@@ -38,18 +36,19 @@ fn main() {
     };
     let recording = || {
         profiler.start();
-        let time = measure();
+        let time = tracing::dispatcher::with_default(&subscriber, measure);
         profiler.stop();
         // Until CUPTI is let go.
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(60));
         time
     };
-    let ways: [(&str, &dyn Fn() -> f64); 5] = [
-        ("waiting", &measure),
+    let ways: [(&str, &dyn Fn() -> f64); 6] = [
+        ("no profiler", &measure),
+        ("kernspan, waiting", &|| tracing::dispatcher::with_default(&subscriber, measure)),
         ("CUPTI: kernels and copies", &|| raw(false, false)),
         ("CUPTI: and records of the launches", &|| raw(true, false)),
         ("CUPTI: and empty callbacks instead", &|| raw(false, true)),
-        ("kernspan", &recording),
+        ("kernspan, recording", &recording),
     ];
     let mut times = vec![Vec::new(); ways.len()];
     for round in 0..rounds {
@@ -61,14 +60,11 @@ fn main() {
     println!(
         "a span every {every} launches, {allocations} allocations a launch, {rounds} rounds of {BATCHES} x {BATCH}"
     );
-    println!("{:40} {:6.0} ns a launch", "no profiler", median(alone));
-    for ((name, _), own) in ways.iter().zip(&times) {
-        let added = own.iter().zip(&times[0]).map(|(own, waiting)| own - waiting);
-        println!("{name:40} {:6.0} ns a launch, {:+6.0} to waiting", median(own.clone()), median(added.collect()));
+    let added = |way: usize| median(times[way].iter().zip(&times[0]).map(|(own, none)| own - none).collect());
+    for (way, (name, _)) in ways.iter().enumerate() {
+        println!("{name:36} {:6.0} ns a launch, {:+6.0}", median(times[way].clone()), added(way));
     }
-    let floor: Vec<_> = times[2].iter().zip(&times[0]).map(|(raw, waiting)| raw - waiting).collect();
-    let ours: Vec<_> = times[4].iter().zip(&times[0]).map(|(own, waiting)| own - waiting).collect();
-    println!("kernspan adds {:.2} times what CUPTI adds with records of the launches", median(ours) / median(floor));
+    println!("kernspan adds {:.2} times what CUPTI adds with records of the launches", added(5) / added(3));
     let report = profiler.finish().expect("a report");
     assert!(report.losses().is_empty(), "{}", report.losses());
 }

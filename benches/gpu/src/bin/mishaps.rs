@@ -53,8 +53,10 @@ fn main() {
             tracing_subscriber::registry().with(layer).init();
             profiler.start();
             work();
+            println!("{}", profiler.gpu());
             drop(profiler);
-            println!("dropped: {} kernels", collected.only().work().len());
+            let trace = collected.only();
+            println!("dropped: {} kernels, {}", trace.work().len(), trace.losses());
         }
         "client" => client(&work),
         "profilers" => {
