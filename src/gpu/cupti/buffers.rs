@@ -121,7 +121,7 @@ mod tests {
             let (mut buffer, mut size, mut most) = (ptr::null_mut(), 0, 7);
             // SAFETY: as CUPTI calls it.
             unsafe { requested(&mut buffer, &mut size, &mut most) };
-            assert!(buffer.is_aligned_to_eight() && size >= 4096 && most == 0);
+            assert!(buffer.addr().is_multiple_of(8) && size >= 4096 && most == 0);
             // SAFETY: as CUPTI fills it.
             unsafe { buffer.write_bytes(round, size) };
             // SAFETY: as CUPTI gives it back.
@@ -137,15 +137,5 @@ mod tests {
         // SAFETY: CUPTI is said to do this when it is torn down.
         unsafe { completed(ptr::null_mut(), 0, ptr::null_mut(), 0, 0) };
         assert!(messages.try_recv().is_err());
-    }
-
-    trait Aligned {
-        fn is_aligned_to_eight(self) -> bool;
-    }
-
-    impl Aligned for *mut u8 {
-        fn is_aligned_to_eight(self) -> bool {
-            self.addr().is_multiple_of(8)
-        }
     }
 }
