@@ -134,7 +134,8 @@ impl Host {
 mod tests {
     use super::{MemoryCall, MemoryFacts};
     use crate::{
-        Activity, Attribution, Collected, Profiler, Schedule, Trace, clock::Ticks, host::Host, trace::MemoryChange,
+        Activity, Attribution, Collected, Profiler, Schedule, Span, Trace, clock::Ticks, host::Host,
+        trace::MemoryChange,
     };
     use std::{
         sync::{Arc, mpsc},
@@ -173,7 +174,7 @@ mod tests {
 
     fn calls(trace: &Trace) -> Vec<(u32, Option<&str>, Attribution)> {
         let calls = trace.api_calls();
-        calls.map(|call| (call.correlation(), call.span().map(|span| span.name()), call.attribution())).collect()
+        calls.map(|call| (call.correlation(), call.span().map(Span::name), call.attribution())).collect()
     }
 
     #[test]
