@@ -20,7 +20,7 @@ fn kernels<'a>(trace: &'a Trace, name: &str) -> Vec<Work<'a>> {
 
 /// The names of the spans that a piece of work is in, from the inside out.
 fn stack(work: Work<'_>) -> Vec<&str> {
-    work.span().map(|span| span.stack().map(|span| span.name()).collect()).unwrap_or_default()
+    work.span().map(|span| span.stack().map(kernspan::Span::name).collect()).unwrap_or_default()
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn everything_launched_is_there_and_belongs_to_a_span() {
         let attributions = trace.attributions();
         let counts = (attributions.direct as usize, attributions.handed_off as usize, attributions.unattributed);
         assert_eq!(counts, (STEPS * 44, STEPS * 8, 0), "{name}");
-        assert_eq!(trace.steps().iter().map(|step| step.number()).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(trace.steps().iter().map(kernspan::Step::number).collect::<Vec<_>>(), [2, 3, 4]);
     }
 }
 
@@ -144,7 +144,7 @@ fn memory_is_counted_and_belongs_to_the_span_that_took_it() {
     let last = trace.allocations().last().unwrap();
     let first = trace.allocations().next().unwrap();
     assert_eq!(last.in_use() as i64, first.in_use() as i64 - first.delta(), "all was given back");
-    let most = trace.allocations().map(|allocation| allocation.in_use()).max().unwrap();
+    let most = trace.allocations().map(kernspan::Allocation::in_use).max().unwrap();
     assert!((32768..65536).contains(&most), "{most}");
 }
 
@@ -164,7 +164,7 @@ fn waits_say_who_waited_for_what() {
 #[test]
 fn all_calls_are_there_when_asked_for() {
     let trace = recorded("calls");
-    let names: BTreeSet<_> = trace.api_calls().map(|call| call.name()).collect();
+    let names: BTreeSet<_> = trace.api_calls().map(kernspan::ApiCall::name).collect();
     for name in
         ["cuLaunchKernel", "cuGraphLaunch", "cuMemAllocAsync", "cuMemFreeAsync", "cuMemcpyDtoHAsync", "cuCtxGetCurrent"]
     {
