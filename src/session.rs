@@ -187,7 +187,9 @@ impl State {
     fn warm_up(&self, before: Phase) {
         let Some(gpu) = self.gpu.as_ref().filter(|_| self.window.is_none()) else { return };
         match self.phase {
-            Phase::Warmup => gpu.prepare(),
+            Phase::Warmup => {
+                gpu.prepare();
+            }
             Phase::Wait if before == Phase::Warmup => gpu.rest(),
             _ => {}
         }

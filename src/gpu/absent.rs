@@ -50,7 +50,7 @@ impl Source {
         match self.0 {}
     }
 
-    pub(crate) fn prepare(&self) {
+    pub(crate) fn prepare(&self) -> bool {
         match self.0 {}
     }
 

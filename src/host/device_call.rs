@@ -25,7 +25,7 @@ impl DeviceCall {
     const UNIT: u64 = 16;
 
     pub(crate) fn end(&self) -> Ticks {
-        Ticks(self.start.0 + u64::from(self.length) * Self::UNIT)
+        Ticks(self.start.0.saturating_add(u64::from(self.length) * Self::UNIT))
     }
 }
 
@@ -99,6 +99,16 @@ impl Host {
             result: u16::try_from(result).unwrap_or(u16::MAX),
             api,
         }));
+    }
+
+    /// A thread leaves a call that it entered before the window that is open.
+    #[inline]
+    pub(crate) fn exit_call_of_before(&self, correlation: u32) {
+        if self.enter_call().is_some() {
+            let start = Ticks(0);
+            let call = DeviceCall { start, length: 0, correlation, function: 0, result: 0, api: 0 };
+            self.write_call(Record::Call(call));
+        }
     }
 
     /// As [`exit_call`](Self::exit_call), for one that changed memory.

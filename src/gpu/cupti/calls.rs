@@ -56,8 +56,12 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     }
     // SAFETY: as above.
     let start = Ticks(unsafe { *about.correlation_data });
-    if about.callback_site != site::EXIT || start == Ticks(0) {
+    if about.callback_site != site::EXIT {
         return;
+    }
+    if start == Ticks(0) {
+        // Entered before the window, or before anybody watched: what comes of it is not of the window.
+        return host.exit_call_of_before(about.correlation_id);
     }
     // SAFETY: on leaving a function of the driver or the runtime, CUPTI points to what it returns.
     let result = if about.function_return_value.is_null() { 0 } else { unsafe { *about.function_return_value } };

@@ -99,6 +99,9 @@ impl Drop for CollectedSender {
 }
 
 impl Source {
+    /// How long a launch may take.
+    const SETTLING: Duration = Duration::from_millis(2);
+
     /// Finds out whether CUPTI can be used, and starts the thread that reads.
     pub(crate) fn start(
         settings: GpuSettings,
@@ -168,25 +171,29 @@ impl Source {
         self.settings.detach.after
     }
 
-    /// Attaches CUPTI and has it record, so that the next window finds everything ready.
-    pub(crate) fn prepare(&self) {
+    /// Attaches CUPTI and has it record, so that the next window finds everything ready. Returns whether it began to just now.
+    pub(crate) fn prepare(&self) -> bool {
         if self.process != std::process::id() {
-            return;
+            return false;
         }
         let mut state = self.lock();
         state.wanted = true;
         if state.recording || !state.gpu.is_available() {
-            return;
+            return false;
         }
         match self.record(&mut state) {
             Ok(()) => state.recording = true,
             Err(problem) => state.gpu = Gpu::Unavailable(problem),
         }
+        state.recording
     }
 
     /// Says that a window is about to open.
     pub(crate) fn open(&self) {
-        self.prepare();
+        if self.prepare() {
+            // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
+            std::thread::sleep(Self::SETTLING);
+        }
         let _ = self.messages.send(Message::Opening(self.in_use()));
     }
 

@@ -226,8 +226,8 @@ impl Reader {
                         adopted = origin;
                         None
                     }
-                    Record::Call(call) if (open..=close).contains(&call.start) => {
-                        let before = adopted.is_some_and(|origin: Origin| origin.at < open);
+                    Record::Call(call) if call.start <= close => {
+                        let before = call.start < open || adopted.is_some_and(|origin: Origin| origin.at < open);
                         let role = if before { Role::OfBefore } else { role((call.api, call.function.into())) };
                         Some(Call { correlation: call.correlation, role, failed: call.result != 0 })
                     }

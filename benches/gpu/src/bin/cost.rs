@@ -26,10 +26,11 @@ fn main() {
     let measure = || measure(&gpu, &stream, every, allocations);
     measure();
     let cupti = Cupti::find(Driver::load().expect("a driver")).expect("CUPTI");
-    let (layer, profiler) = profiler(std::env::args().nth(4).is_some());
+    let memory = std::env::args().nth(4).is_some();
+    let (layer, profiler) = profiler(memory);
     let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
     let raw = |calls: bool, callbacks: bool| {
-        let subscriber = raw_on(&cupti, calls, callbacks);
+        let subscriber = raw_on(&cupti, calls, callbacks, callbacks && memory);
         let time = measure();
         raw_off(&cupti, subscriber);
         time
@@ -117,7 +118,7 @@ const LAUNCHES: [u32; 3] = [cbid::LAUNCH_KERNEL, cbid::LAUNCH_KERNEL_PTSZ, cbid:
 
 /// CUPTI alone: buffers are thrown away.
 #[allow(unsafe_code, reason = "CUPTI is a C library")]
-fn raw_on(cupti: &Cupti, calls: bool, callbacks: bool) -> Subscriber {
+fn raw_on(cupti: &Cupti, calls: bool, callbacks: bool, memory: bool) -> Subscriber {
     unsafe extern "C" fn called(_: *mut c_void, _: u32, _: u32, _: *const c_void) {}
     unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
         let memory = Box::leak(vec![0_u64; 1 << 15].into_boxed_slice());
@@ -147,6 +148,9 @@ fn raw_on(cupti: &Cupti, calls: bool, callbacks: bool) -> Subscriber {
         if callbacks {
             cupti.enable_callback(subscriber, domain::DRIVER_API, function, true).expect("CUPTI");
         }
+    }
+    for function in [cbid::MEM_ALLOC_ASYNC, cbid::MEM_FREE_ASYNC].into_iter().filter(|_| memory) {
+        cupti.enable_callback(subscriber, domain::DRIVER_API, function, true).expect("CUPTI");
     }
     subscriber
 }
