@@ -10,7 +10,10 @@ use crate::{
         WaitData, WorkData,
     },
 };
-use std::collections::HashMap;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+};
 
 /// On whose behalf a call was made, if not on its thread's own.
 #[derive(Debug, Default)]
@@ -84,27 +87,26 @@ fn add_work(
     asked: &[Timestamp],
 ) {
     records.sort_by_key(|work| (work.device, work.context, work.stream, work.start));
-    let mut rows: Vec<(Stream, Timestamp, Vec<WorkData>)> = Vec::new();
+    let mut rows: Vec<(Stream, Vec<WorkData>)> = Vec::new();
     let mut first_row = 0;
+    let mut free = FreeRows::default();
     for record in records {
         let WorkRecord { detail, device, context, stream, start, end, correlation, graph } = record;
         let device = DeviceId::new(device);
         let same = |row: &Stream| (row.device, row.context, row.number) == (device, context, stream);
         if rows.last().is_none_or(|(row, ..)| !same(row)) {
             first_row = rows.len();
+            free = FreeRows::default();
         }
         // No viewer draws work that overlaps on one row.
-        let free = rows[first_row..].iter().position(|(_, until, _)| *until <= start);
-        let overlap = free.unwrap_or(rows.len() - first_row);
-        if free.is_none() {
+        let overlap = free.place(start, end);
+        if first_row + overlap == rows.len() {
             let overlap = u32::try_from(overlap).unwrap_or(u32::MAX);
-            rows.push((Stream { device, context, number: stream, overlap }, start, Vec::new()));
+            rows.push((Stream { device, context, number: stream, overlap }, Vec::new()));
         }
         let call = call_of(correlation);
         let owner = call.map(|id| &trace.api_calls[id.index()]);
-        let (_, until, row) = &mut rows[first_row + overlap];
-        *until = end;
-        row.push(WorkData {
+        rows[first_row + overlap].1.push(WorkData {
             detail,
             stream: StreamId::new(first_row + overlap),
             start,
@@ -118,7 +120,29 @@ fn add_work(
         });
     }
     trace.streams = rows.iter().map(|(stream, ..)| *stream).collect();
-    trace.work = rows.into_iter().flat_map(|(.., work)| work).collect();
+    trace.work = rows.into_iter().flat_map(|(_, work)| work).collect();
+}
+
+/// The rows of one stream: which of them are free.
+#[derive(Debug, Default)]
+struct FreeRows {
+    /// Until when each row is taken that was not free when last looked at, the first that is free again on top.
+    taken: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    /// The lowest on top.
+    free: BinaryHeap<Reverse<usize>>,
+}
+
+impl FreeRows {
+    /// Takes the lowest row that is free at `start`, a new one if there is none. Work comes in the order of its starts.
+    fn place(&mut self, start: Timestamp, end: Timestamp) -> usize {
+        while let Some(Reverse((_, row))) = self.taken.peek().filter(|Reverse((until, _))| *until <= start) {
+            self.free.push(Reverse(*row));
+            self.taken.pop();
+        }
+        let row = self.free.pop().map_or(self.taken.len(), |Reverse(row)| row);
+        self.taken.push(Reverse((end, row)));
+        row
+    }
 }
 
 fn step_at(trace: &Trace, at: Timestamp) -> Option<StepId> {
@@ -176,5 +200,31 @@ fn count_memory(trace: &mut Trace, contexts: &HashMap<u32, u32>, in_use: &HashMa
             }
         }
         allocation.in_use = *used;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FreeRows;
+    use crate::trace::Timestamp;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn work_is_on_the_lowest_row_that_is_free(
+            mut work in prop::collection::vec((0_u64..40, 0_u64..20), 0..60),
+        ) {
+            work.sort_unstable();
+            let mut rows = FreeRows::default();
+            let mut until: Vec<u64> = Vec::new();
+            for (start, length) in work {
+                let end = start + length;
+                let row = rows.place(Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end));
+                let expected = until.iter().position(|&until| until <= start).unwrap_or(until.len());
+                prop_assert_eq!(row, expected);
+                until.resize(until.len().max(row + 1), 0);
+                until[row] = end;
+            }
+        }
     }
 }

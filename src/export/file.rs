@@ -42,7 +42,7 @@ fn claim(folder: &Path, trace: &Trace, ending: &str) -> Result<(PathBuf, PathBuf
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(Error::file(unfinished)(error)),
         }
-        nanos += 1;
+        nanos = nanos.wrapping_add(1);
     }
 }
 

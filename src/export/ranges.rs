@@ -35,8 +35,7 @@ pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
     for rows in streams(trace) {
         let mut own_row = Vec::new();
         for &row in &rows {
-            let run = runs[row.index()].clone();
-            for work in trace.work().skip(run.start).take(run.len()).filter(|work| work.stream_id() == row) {
+            for work in trace.work_at(runs[row.index()].clone()).filter(|work| work.stream_id() == row) {
                 let extent = Extent { start: work.start(), end: work.end(), work: 1 };
                 // Where all work is on one row, a range begins and ends with work of that row and cannot cut through it.
                 if row == rows[0] && rows.len() > 1 {

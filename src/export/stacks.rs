@@ -63,7 +63,7 @@ fn spans(trace: &Trace) -> (Vec<Stack>, Vec<usize>) {
             stacks.push((format!("{outer};{}", frame(span.name())), 0));
             stacks.len() - 1
         });
-        stacks[stack].1 += nanos(span.self_time());
+        stacks[stack].1 = stacks[stack].1.saturating_add(nanos(span.self_time()));
         of_spans.push(stack);
     }
     (stacks, of_spans)
@@ -84,7 +84,7 @@ fn work(trace: &Trace, stacks: &mut Vec<Stack>, of_spans: &[usize]) {
                 stacks.len() - 1
             })
         });
-        stacks[stack].1 += nanos(work.duration());
+        stacks[stack].1 = stacks[stack].1.saturating_add(nanos(work.duration()));
     }
 }
 

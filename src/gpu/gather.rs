@@ -99,8 +99,16 @@ impl Calls {
     /// Whether something with no call that was seen may be of this window by its number: the driver counts up, so that what has
     /// a smaller one than the first call was caused before.
     fn not_before(&self, correlation: u32) -> bool {
-        let after_first = self.all.first().is_none_or(|first| correlation.wrapping_sub(*first) < u32::MAX / 2);
+        let after_first = self.first().is_none_or(|first| correlation.wrapping_sub(first) <= u32::MAX / 2);
         after_first && self.of_before.binary_search(&correlation).is_err()
+    }
+
+    /// The call with the smallest number; that is a large one where the driver began again from 0 in the window.
+    fn first(&self) -> Option<u32> {
+        let (first, last) = (*self.all.first()?, *self.all.last()?);
+        let began_again = last - first > u32::MAX / 2;
+        let place = if began_again { self.all.partition_point(|&call| call <= u32::MAX / 2) } else { 0 };
+        self.all.get(place).copied()
     }
 }
 
@@ -209,6 +217,18 @@ mod tests {
         }
         let calls = Calls::new(at(100)..at(200), [[call(20, Role::Launches)]]);
         assert_eq!(taken(&mut gathered, &calls), [20, 21]);
+    }
+
+    #[test]
+    fn numbers_may_begin_again_from_0_in_a_window() {
+        let mut gathered = Gathered::default();
+        let high = u32::MAX - 5;
+        for (id, start) in [(high - 9, 110), (high, 120), (high + 3, 130), (1, 140), (4, 150)] {
+            gathered.add(work(id, start));
+        }
+        let calls = [call(high, Role::Launches), call(1, Role::Launches)];
+        let calls = Calls::new(at(100)..at(200), [calls]);
+        assert_eq!(taken(&mut gathered, &calls), [high, high + 3, 1, 4]);
     }
 
     #[test]

@@ -84,8 +84,9 @@ impl Device {
 
     /// How well a kernel fills this device; none if the device or the kernel is not known well enough.
     pub fn occupancy(&self, kernel: &Kernel) -> Option<Occupancy> {
-        let volume = |[x, y, z]: [u32; 3]| u64::from(x) * u64::from(y) * u64::from(z);
-        let (blocks, threads) = (volume(kernel.grid), u32::try_from(volume(kernel.block)).ok()?);
+        // None of what no launch can be, as records may be garbage.
+        let volume = |size: [u32; 3]| size.into_iter().try_fold(1, |all: u64, length| all.checked_mul(length.into()));
+        let (blocks, threads) = (volume(kernel.grid)?, u32::try_from(volume(kernel.block)?).ok()?);
         if self.multiprocessors == 0 || self.warp_size == 0 || threads == 0 {
             return None;
         }
@@ -105,7 +106,8 @@ impl Device {
     /// How many blocks of a kernel fit on a multiprocessor at once, by the rules of CUDA's occupancy calculator.
     fn resident_blocks(&self, kernel: &Kernel, warps: u32) -> Option<u32> {
         let by_warps = (self.threads_per_multiprocessor / self.warp_size).checked_div(warps)?;
-        let registers = (u32::from(kernel.registers) * self.warp_size).next_multiple_of(Self::REGISTER_UNIT);
+        let registers = u32::from(kernel.registers).checked_mul(self.warp_size)?;
+        let registers = registers.checked_next_multiple_of(Self::REGISTER_UNIT)?;
         let warps_of_part = (self.registers_per_multiprocessor / Self::PARTS).checked_div(registers);
         let by_registers = warps_of_part.map_or(u32::MAX, |of_part| of_part * Self::PARTS / warps);
         let unit = if self.compute_capability.0 >= 8 { Self::SHARED_MEMORY_UNIT } else { 2 * Self::SHARED_MEMORY_UNIT };

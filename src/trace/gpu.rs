@@ -42,7 +42,7 @@ pub enum GpuProblem {
     NoDevice,
     /// CUPTI is not there.
     NoLibrary {
-        /// Where it was looked for.
+        /// Where it was looked for, with what the loader said of files.
         looked: Vec<String>,
     },
     /// CUPTI is older than CUDA 12.
@@ -58,6 +58,11 @@ pub enum GpuProblem {
     Clock {
         /// How far they are apart, in nanoseconds.
         nanos: u64,
+    },
+    /// The driver or CUPTI lacks a function that every release has.
+    Missing {
+        /// The function.
+        function: &'static str,
     },
     /// A call failed.
     Failed {
@@ -111,6 +116,7 @@ impl fmt::Display for GpuProblem {
             Self::AnotherProfiler => f.write_str("another profiler or debugger has CUPTI, which takes only one"),
             Self::AnotherKernspan => f.write_str("another kernspan profiler in this process records it"),
             Self::Clock { nanos } => write!(f, "CUPTI's clock is {nanos} ns away from the system's"),
+            Self::Missing { function } => write!(f, "the NVIDIA driver or CUPTI has no function {function}"),
             Self::Failed { call, code, message } => write!(f, "{call} failed with {code} ({message})"),
         }
     }

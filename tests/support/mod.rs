@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+pub mod child;
+pub mod cupti;
+
 use kernspan::{Collected, Profiler, ProfilerBuilder, Report, Span, Trace};
 use std::sync::Arc;
 use tracing_subscriber::prelude::*;

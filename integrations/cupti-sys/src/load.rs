@@ -15,7 +15,7 @@ impl Cupti {
         let major = driver.version()? / 1000;
         // A second copy in one process would not work, so ask for the first.
         const RTLD_NOLOAD: c_int = 4;
-        for name in places::names(major) {
+        for &name in places::names(major) {
             // SAFETY: nothing is loaded that is not there already.
             if let Ok(library) = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_NOLOAD) } {
                 return Self::new(library, PathBuf::from(name));

@@ -10,9 +10,10 @@ use std::{
 pub(crate) fn places(major: u32, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     // A variable that is set to nothing is as good as none.
     let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let names = names(major).map(PathBuf::from);
+    let names: Vec<_> = names(major).iter().map(PathBuf::from).collect();
     let folders = toolkits(folder).into_iter().chain(wheels(folder));
-    let files = folders.flat_map(|folder| names.each_ref().map(|name| folder.join(name))).filter(|path| path.exists());
+    let files = folders.flat_map(|folder| names.iter().map(move |name| folder.join(name)).collect::<Vec<_>>());
+    let files = files.filter(|path| path.exists());
     let mut places = Vec::new();
     for place in names.iter().cloned().chain(files) {
         if !places.contains(&place) {
@@ -25,10 +26,12 @@ pub(crate) fn places(major: u32, variable: impl Fn(&str) -> Option<OsString>) ->
 }
 
 /// The library's names. The plain one is only in toolkits, where it is what was installed.
-pub(crate) fn names(major: u32) -> [&'static str; 3] {
+///
+/// A driver serves older releases, not newer ones: beside a driver that lacks what 13.2 wants of it, that one recurses for ever.
+pub(crate) fn names(major: u32) -> &'static [&'static str] {
     match major {
-        ..=12 => ["libcupti.so.12", "libcupti.so.13", "libcupti.so"],
-        _ => ["libcupti.so.13", "libcupti.so.12", "libcupti.so"],
+        ..=12 => &["libcupti.so.12", "libcupti.so"],
+        _ => &["libcupti.so.13", "libcupti.so.12", "libcupti.so"],
     }
 }
 
@@ -92,7 +95,7 @@ mod tests {
     fn the_loader_is_asked_first_for_the_release_of_the_driver() {
         let empty = folder_with(&[]);
         assert_eq!(found(13, &empty, &[]), ["libcupti.so.13", "libcupti.so.12", "libcupti.so"]);
-        assert_eq!(found(12, &empty, &[]), ["libcupti.so.12", "libcupti.so.13", "libcupti.so"]);
+        assert_eq!(found(12, &empty, &[]), ["libcupti.so.12", "libcupti.so"], "a driver serves no newer release");
         assert_eq!(found(14, &empty, &[])[0], "libcupti.so.13");
         assert_eq!(found(11, &empty, &[])[0], "libcupti.so.12");
     }
@@ -105,10 +108,7 @@ mod tests {
                 found(13, &environment, &[variable]),
                 ["libcupti.so.13", CU13, "libcupti.so.12", "libcupti.so", CU12]
             );
-            assert_eq!(
-                found(12, &environment, &[variable]),
-                ["libcupti.so.12", CU12, "libcupti.so.13", "libcupti.so", CU13]
-            );
+            assert_eq!(found(12, &environment, &[variable]), ["libcupti.so.12", CU12, "libcupti.so"]);
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let both = folder_with(&[CU12, toolkit, "lib/libcupti.so"]);
         assert_eq!(
             found(12, &both, &["CUDA_HOME", "VIRTUAL_ENV"]),
-            ["libcupti.so.12", toolkit, CU12, "libcupti.so.13", "libcupti.so", "lib/libcupti.so"]
+            ["libcupti.so.12", toolkit, CU12, "libcupti.so", "lib/libcupti.so"]
         );
     }
 
@@ -145,6 +145,6 @@ mod tests {
     fn a_folder_that_is_not_there_or_has_nothing_is_no_place() {
         let empty =
             folder_with(&["lib/python3.11/site-packages/nvidia/cuda_cupti/lib/libnvperf_host.so", "lib/ruby/a"]);
-        assert_eq!(found(12, &empty, &["VIRTUAL_ENV", "CUDA_HOME", "CONDA_PREFIX"]).len(), 3);
+        assert_eq!(found(12, &empty, &["VIRTUAL_ENV", "CUDA_HOME", "CONDA_PREFIX"]).len(), 2);
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn host_pid(trace: &Trace) -> i64 {
 
 /// A row for each track: the thread's own id, or one out of the reach of thread ids.
 pub(super) fn tid(track: &Track) -> i64 {
-    track.thread().as_u64().cast_signed() + i64::from(track.overlap()) * OUT_OF_REACH
+    track.thread().as_u64().cast_signed().wrapping_add(i64::from(track.overlap()) * OUT_OF_REACH)
 }
 
 /// The devices that something is said of.
@@ -55,6 +55,8 @@ pub(super) struct Rows {
     pub(super) overheads: Vec<Row>,
     ranges: HashMap<(StreamId, usize), Row>,
     taken: HashSet<Row>,
+    /// How far the rows of each device's and stream's numbers reach.
+    reach: HashMap<(i64, i64), usize>,
     named: Vec<(Place, Row, String)>,
 }
 
@@ -152,11 +154,19 @@ impl Rows {
     /// A row that no other has: that of the stream's `number`, moved out of reach `away` times or more. Contexts of a device may
     /// number their streams alike.
     fn add(&mut self, place: Place, number: i64, away: usize, name: String) -> Row {
-        let mut row = Row { pid: place.0, tid: number + away as i64 * OUT_OF_REACH };
         // Nobody's rows are those of device 0 to Perfetto.
-        while !self.taken.insert(Row { pid: row.pid.max(0), ..row }) {
-            row.tid += OUT_OF_REACH;
+        let pid = place.0.max(0);
+        let tid = |away: usize| number + away as i64 * OUT_OF_REACH;
+        let reach = self.reach.entry((pid, number)).or_default();
+        let mut away = away;
+        if !self.taken.insert(Row { pid, tid: tid(away) }) {
+            away = (*reach).max(away + 1);
+            while !self.taken.insert(Row { pid, tid: tid(away) }) {
+                away += 1;
+            }
         }
+        *reach = (*reach).max(away + 1);
+        let row = Row { pid: place.0, tid: tid(away) };
         self.named.push((place, row, name));
         row
     }

@@ -13,7 +13,7 @@ use crate::{
         runs::runs,
         shape::Shape,
     },
-    trace::{Allocation, Device, DeviceId, Kernel, Stream, StreamId, Timestamp, Trace, Value, Wait, Work, WorkId},
+    trace::{Allocation, Device, DeviceId, Kernel, Stream, StreamId, Timestamp, Value, Wait, Work, WorkId},
 };
 use std::{
     cmp::Reverse,
@@ -38,13 +38,14 @@ impl<'a, W: Write> Writer<'a, W> {
             let group = self.group(device)?;
             self.memory(group, device)?;
             self.waits(group, "waits", trace.waits().filter(|wait| wait.device() == Some(device)))?;
-            for (place, stream) in trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device) {
+            let streams = trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device);
+            let contexts: BTreeSet<_> = streams.clone().map(|(_, stream)| stream.context()).collect();
+            for (place, stream) in streams {
                 let stream_id = StreamId::new(place);
-                let name = name(trace, stream);
+                let name = name(stream, contexts.len());
                 self.ranges(group, &name, stream_id, &ranges)?;
                 let sequence = self.child(group, name)?;
-                let run = runs[place].clone();
-                let work = trace.work().skip(run.start).take(run.len());
+                let work = trace.work_at(runs[place].clone());
                 self.work(sequence, work.filter(|work| work.stream_id() == stream_id))?;
             }
         }
@@ -181,13 +182,12 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 }
 
-/// A stream's name among those of its device. Contexts may number their streams alike, and Perfetto makes one track of those that
+/// A stream's name among those of its device, which has so many contexts. They may number their streams alike, and Perfetto makes one track of those that
 /// share a name.
-fn name(trace: &Trace, stream: &Stream) -> String {
-    let mut of_device = trace.streams().iter().filter(|other| other.device() == stream.device());
-    match of_device.any(|other| other.context() != stream.context()) {
-        true => format!("{} · context {}", stream.label(), stream.context()),
-        false => stream.label(),
+fn name(stream: &Stream, contexts: usize) -> String {
+    match contexts {
+        ..=1 => stream.label(),
+        _ => format!("{} · context {}", stream.label(), stream.context()),
     }
 }
 

@@ -190,3 +190,61 @@ fn memory(kind: u32) -> MemoryKind {
         _ => MemoryKind::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{GpuRecord, Unreadable, decode};
+    use cupti_sys::kind;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    const KINDS: [u32; 6] =
+        [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMCPY2, kind::MEMSET, kind::SYNCHRONIZATION, kind::OVERHEAD];
+
+    fn decoded(record: &[u8]) -> Result<Option<GpuRecord>, Unreadable> {
+        decode(record, &mut |address| (Arc::from(format!("{address:x}")), Arc::from("raw")))
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_a_record_that_makes_sense_or_an_error(
+            kind in prop_oneof![prop::sample::select(&KINDS[..]), any::<u32>()],
+            rest in prop::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(u8::MAX)], 0..300),
+        ) {
+            let record = [&kind.to_ne_bytes()[..], &rest].concat();
+            let (start, end) = match decoded(&record) {
+                Ok(Some(GpuRecord::Work(work))) => (work.start, work.end),
+                Ok(Some(GpuRecord::Wait(wait))) => (wait.start, wait.end),
+                Ok(Some(GpuRecord::Overhead(overhead))) => (overhead.start, overhead.end),
+                Ok(None) => {
+                    prop_assert!(!KINDS.contains(&kind) || kind == kind::SYNCHRONIZATION);
+                    return Ok(());
+                }
+                Err(Unreadable) => {
+                    prop_assert!(KINDS.contains(&kind));
+                    return Ok(());
+                }
+            };
+            prop_assert!(start.as_unix_nanos() > 0 && start <= end);
+        }
+
+        #[test]
+        fn a_record_cut_off_is_an_error_or_the_same_record(
+            kind in prop::sample::select(&KINDS[..]),
+            rest in prop::collection::vec(any::<u8>(), 300),
+            cut in 0_usize..300,
+        ) {
+            let record = [&kind.to_ne_bytes()[..], &rest].concat();
+            let [whole, cut] = [&record[..], &record[..cut]].map(decoded);
+            let same = format!("{cut:?}") == format!("{whole:?}");
+            prop_assert!(cut.is_err() || same);
+        }
+    }
+
+    #[test]
+    fn what_has_no_kind_is_an_error() {
+        for record in [&[][..], &[10], &[10, 0, 0]] {
+            assert_eq!(decoded(record).unwrap_err(), Unreadable);
+        }
+    }
+}

@@ -4,7 +4,7 @@ use super::device;
 use crate::trace::{Device, GpuLibrary, GpuProblem};
 use cupti_sys::{Cupti, Driver, LoadError, result};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::SystemTime,
 };
@@ -66,12 +66,20 @@ fn load_problem(error: LoadError) -> GpuProblem {
         LoadError::NoDriver { message } => GpuProblem::NoDriver { message },
         LoadError::NoDevice => GpuProblem::NoDevice,
         LoadError::NotFound { looked } => {
-            GpuProblem::NoLibrary { looked: looked.into_iter().map(|(place, _)| place.display().to_string()).collect() }
+            GpuProblem::NoLibrary { looked: looked.iter().map(|(place, reason)| looked_for(place, reason)).collect() }
         }
         LoadError::TooOld { version } => GpuProblem::TooOld { version },
         LoadError::Broken(error) => problem(&error),
         other => GpuProblem::Failed { call: "loading", code: 0, message: other.to_string() },
     }
+}
+
+/// A place, with what the loader said of it. A bare name is looked up by the loader, and mostly not there; that a file cannot be
+/// loaded is news.
+fn looked_for(place: &Path, reason: &str) -> String {
+    let place = place.display().to_string();
+    let reason = reason.strip_prefix(&place).map_or(reason, |rest| rest.trim_start_matches(": "));
+    if place.contains('/') { format!("{place} ({reason})") } else { place }
 }
 
 /// What it means that a call failed.
@@ -83,6 +91,6 @@ pub(super) fn problem(error: &cupti_sys::Error) -> GpuProblem {
         cupti_sys::Error::Failed { function, code, message } => {
             GpuProblem::Failed { call: function, code: *code, message: message.clone() }
         }
-        other => GpuProblem::Failed { call: other.function(), code: 0, message: other.to_string() },
+        other => GpuProblem::Missing { function: other.function() },
     }
 }

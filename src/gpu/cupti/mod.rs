@@ -46,6 +46,21 @@ use std::{
 /// CUPTI takes one client in a process, so there is one source at a time.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
+/// That this is the one, until it is dropped.
+struct Taken;
+
+impl Taken {
+    fn take() -> Option<Self> {
+        (!TAKEN.swap(true, Ordering::AcqRel)).then_some(Self)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        TAKEN.store(false, Ordering::Release);
+    }
+}
+
 /// CUPTI, attached while it is needed.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -113,9 +128,7 @@ impl Source {
             Ok(library) => library,
             Err(problem) => return Ok(Err(problem.clone())),
         };
-        if TAKEN.swap(true, Ordering::AcqRel) {
-            return Ok(Err(GpuProblem::AnotherKernspan));
-        }
+        let Some(taken) = Taken::take() else { return Ok(Err(GpuProblem::AnotherKernspan)) };
         let (messages, inbox) = mpsc::channel();
         let sink = Sink::install(messages.clone());
         let source = Arc::new(Self {
@@ -139,9 +152,9 @@ impl Source {
         let reader = Reader::new(Arc::clone(&source), sink, inbox, Box::new(hand_on), Arc::clone(budget));
         let thread = std::thread::Builder::new().name("kernspan-gpu".to_owned()).spawn(move || {
             mute_this_thread();
-            let losses = reader.run();
-            TAKEN.store(false, Ordering::Release);
-            losses
+            // Until the thread ends, also by a panic, or does not begin.
+            let _taken = taken;
+            reader.run()
         });
         let thread = thread.map_err(Error::Thread)?;
         Ok(Ok(Started { source, thread, collected: CollectedSender(messages) }))
@@ -173,7 +186,7 @@ impl Source {
 
     /// Attaches CUPTI and has it record, so that the next window finds everything ready. Returns whether it began to just now.
     pub(crate) fn prepare(&self) -> bool {
-        if self.process != std::process::id() {
+        if self.is_forked() {
             return false;
         }
         let mut state = self.lock();
@@ -190,11 +203,18 @@ impl Source {
 
     /// Says that a window is about to open.
     pub(crate) fn open(&self) {
+        if self.is_forked() {
+            return;
+        }
         if self.prepare() {
             // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
             std::thread::sleep(Self::SETTLING);
         }
         let _ = self.messages.send(Message::Opening(self.in_use()));
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
     }
 
     fn in_use(&self) -> HashMap<u32, u64> {

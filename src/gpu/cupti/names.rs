@@ -4,6 +4,7 @@ use cupti_sys::Cupti;
 use std::{
     collections::HashMap,
     ffi::{CStr, c_char},
+    fmt,
     sync::Arc,
 };
 
@@ -41,13 +42,30 @@ pub(super) fn function(cupti: &Cupti, domain: u32, cbid: u32) -> Arc<str> {
 
 /// A C++ name for people; any other as it is.
 pub(crate) fn demangle(raw: &str) -> String {
-    if !raw.starts_with("_Z") {
-        return raw.to_owned();
+    let mut name = Bounded(String::new());
+    let demangled = raw.starts_with("_Z").then(|| {
+        let limit = cpp_demangle::DemangleOptions::new().recursion_limit(256);
+        cpp_demangle::Symbol::new(raw).ok()?.structured_demangle(&mut name, &limit).ok()
+    });
+    if demangled.flatten().is_some() { name.0 } else { raw.to_owned() }
+}
+
+/// A name that is not too long. Types of templates are written once in a raw name and each time they come in the other: that
+/// of 300 bytes may come to gigabytes.
+struct Bounded(String);
+
+impl Bounded {
+    const MOST: usize = 1 << 15;
+}
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > Self::MOST {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
     }
-    // Names of templates can be far longer than anybody reads.
-    let limit = cpp_demangle::DemangleOptions::new().recursion_limit(256);
-    let symbol = cpp_demangle::Symbol::new(raw).ok();
-    symbol.and_then(|symbol| symbol.demangle_with_options(&limit).ok()).unwrap_or_else(|| raw.to_owned())
 }
 
 /// `cuMemAlloc_v2`, `cuLaunchKernel_ptsz` and `cudaLaunchKernel_v7000` are `cuMemAlloc`, `cuLaunchKernel` and
@@ -69,6 +87,18 @@ mod tests {
         assert_eq!(demangle("saxpy"), "saxpy");
         assert_eq!(demangle("_Z5saxpyfPKfPf"), "saxpy(float, float const*, float*)");
         assert_eq!(demangle("_Znonsense"), "_Znonsense");
+    }
+
+    #[test]
+    fn names_that_would_be_huge_are_left_as_they_are() {
+        // Each argument of `f` is a pair of the one before it.
+        let number = |place: usize| char::from(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[place]);
+        let pairs =
+            |count: usize| (2..count + 2).map(|last| format!("S1_IS{0}_S{0}_E", number(last))).collect::<String>();
+        let raw = |count| format!("_Z1fI1P1QIS0_S0_E{}Evv", pairs(count));
+        assert_eq!(demangle(&raw(1)), "void f<P, Q<P, P>, Q<Q<P, P>, Q<P, P> > >()");
+        assert!(demangle(&raw(6)).len() > 1000);
+        assert_eq!(demangle(&raw(30)), raw(30));
     }
 
     #[test]

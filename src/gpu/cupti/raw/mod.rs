@@ -6,7 +6,10 @@
 mod window;
 
 use self::window::Window;
-use super::{decode::decode, names};
+use super::{
+    decode::{Unreadable, decode},
+    names,
+};
 use crate::{
     Error,
     export::write_file,
@@ -44,12 +47,17 @@ impl RawRecords {
 }
 
 /// The records in `bytes`, until one is cut off.
-fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], Unreadable>> {
+    fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let (length, rest) = bytes.split_first_chunk()?;
-        let (record, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-        bytes = rest;
-        Some(record)
+        rest.split_at_checked(u32::from_le_bytes(*length) as usize)
+    }
+    std::iter::from_fn(move || {
+        (!bytes.is_empty()).then(|| {
+            let (record, rest) = split(std::mem::take(&mut bytes)).ok_or(Unreadable)?;
+            bytes = rest;
+            Ok(record)
+        })
     })
 }
 
@@ -115,7 +123,7 @@ fn gather(trace: &Trace, bytes: &[u8], names: &BTreeMap<u64, String>) -> GpuReco
     let mut gathered = Gathered::default();
     let (mut unreadable, mut contexts) = (0, HashMap::new());
     for record in records(bytes) {
-        match decode(record, &mut name_of) {
+        match record.and_then(|record| decode(record, &mut name_of)) {
             Ok(Some(record)) => {
                 if let GpuRecord::Work(work) = &record {
                     contexts.insert(work.context, work.device);
@@ -138,4 +146,77 @@ fn gather(trace: &Trace, bytes: &[u8], names: &BTreeMap<u64, String>) -> GpuReco
     recording.losses.gpu_unreadable += unreadable;
     recording.contexts = contexts;
     recording
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replay;
+    use crate::report::{Report, SortBy};
+    use proptest::prelude::*;
+    use std::io::Read;
+
+    /// The message of a recorded window.
+    fn message() -> Vec<u8> {
+        let file: &[u8] = include_bytes!("../../../../tests/fixtures/gpu/training.kernspan");
+        let mut message = Vec::new();
+        flate2::read::GzDecoder::new(file).read_to_end(&mut message).unwrap();
+        message
+    }
+
+    /// Every report of a window, if it is one.
+    fn report(message: &[u8]) -> Option<String> {
+        let trace = replay(message).ok()?;
+        let mut report = Report::default();
+        // Twice, as a run has more than one window.
+        (0..2).for_each(|_| report.add_trace(&trace));
+        let averages = report.averages().sort_by(SortBy::SelfGpu).to_string();
+        Some(format!("{report}{averages}{}", report.kernels()))
+    }
+
+    #[test]
+    fn the_report_of_a_recorded_window_can_be_printed() {
+        assert!(report(&message()).unwrap().contains("kernels and copies"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn the_report_of_any_window_can_be_printed(
+            spoilt in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..5),
+        ) {
+            let mut message = message();
+            for (place, byte) in spoilt {
+                let place = place.index(message.len());
+                message[place] = byte;
+            }
+            report(&message);
+        }
+
+        #[test]
+        fn the_report_of_absurd_work_can_be_printed(
+            times in prop::collection::vec(prop::sample::select(&[1, 1 << 62, u64::MAX - 1, u64::MAX][..]), 0..20),
+            size in prop::sample::select(&[0, 1, i32::MAX, i32::MIN][..]),
+            correlation in 0_u32..2000,
+        ) {
+            // The last of two fields counts: these are the records, each after its length.
+            let mut records = Vec::new();
+            for (place, pair) in times.chunks_exact(2).enumerate() {
+                let mut kernel = [0_u8; 208];
+                let kind = if place % 2 == 0 { 10_u32 } else { 1 };
+                kernel[..4].copy_from_slice(&kind.to_ne_bytes());
+                (8..16).for_each(|byte| kernel[byte] = 0xff);
+                kernel[16..24].copy_from_slice(&pair[0].to_ne_bytes());
+                kernel[24..32].copy_from_slice(&pair[1].to_ne_bytes());
+                (52..84).step_by(4).for_each(|at| kernel[at..at + 4].copy_from_slice(&size.to_ne_bytes()));
+                kernel[if kind == 1 { 44 } else { 92 }..][..4].copy_from_slice(&correlation.to_ne_bytes());
+                records.extend_from_slice(&208_u32.to_le_bytes());
+                records.extend_from_slice(&kernel);
+            }
+            let mut message = message();
+            message.extend([0x8a, 0x01, records.len() as u8 | 0x80, (records.len() >> 7) as u8 & 0x7f]);
+            message.extend(records);
+            prop_assert!(report(&message).is_some());
+        }
+    }
 }

@@ -1,0 +1,49 @@
+"""Puts what was recorded on a real GPU where the fuzz target looks for what to begin with."""
+
+import gzip
+import pathlib
+
+here = pathlib.Path(__file__).parent
+corpus = here / "corpus" / "replay"
+corpus.mkdir(parents=True, exist_ok=True)
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if not data[at - 1] & 0x80:
+            return value, at
+
+
+def records(message):
+    """The message's field 17: CUPTI's records, each after its length."""
+    at = 0
+    while at < len(message):
+        tag, at = varint(message, at)
+        value, at = varint(message, at)
+        if tag & 7 == 2:
+            if tag >> 3 == 17:
+                return message[at : at + value]
+            at += value
+    return b""
+
+
+for nth, name in enumerate(["training", "calls"]):
+    message = gzip.decompress((here / f"../tests/fixtures/gpu/{name}.kernspan").read_bytes())
+    found = records(message)
+    for export in (0, 240):
+        (corpus / f"{name}_file_{export}").write_bytes(bytes([2 + export]) + message)
+        (corpus / f"{name}_records_{export}").write_bytes(bytes([nth + export]) + found)
+    # A few records by themselves: small inputs are quick.
+    at, few = 0, b""
+    while at < len(found):
+        length = int.from_bytes(found[at : at + 4], "little")
+        few += found[at : at + 4 + length]
+        at += 4 + length
+        if len(few) > 1000:
+            (corpus / f"{name}_at_{at}").write_bytes(bytes([nth + 240]) + few)
+            few = b""
+print(len(list(corpus.iterdir())), "seeds in", corpus)

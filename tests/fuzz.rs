@@ -1,0 +1,285 @@
+//! Whatever CUPTI writes, and whatever is in a recorded file: it becomes a trace that makes sense, or an error, soon. The same
+//! mistakes in every run; `fuzz/` looks for new ones.
+
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+#[path = "support/recorded.rs"]
+#[allow(unreachable_pub, reason = "shared with the fuzz target")]
+mod recorded;
+
+use kernspan::{Trace, replay};
+use recorded::{Recorded, check, check_exports, join, message};
+use std::{
+    array,
+    time::{Duration, Instant},
+};
+
+const FIXTURES: [&[u8]; 2] =
+    [include_bytes!("fixtures/gpu/training.kernspan"), include_bytes!("fixtures/gpu/calls.kernspan")];
+
+/// Random numbers, the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// Numbers that code trips over.
+    fn absurd(&mut self) -> u64 {
+        let edges =
+            [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];
+        if self.below(4) == 0 { self.next() } else { edges[self.below(edges.len())] }
+    }
+}
+
+/// Any of the records, to be spoilt.
+fn any<'a>(records: &'a mut [Vec<u8>], random: &mut Random) -> &'a mut Vec<u8> {
+    let place = random.below(records.len());
+    &mut records[place]
+}
+
+fn spoil(records: &mut Vec<Vec<u8>>, random: &mut Random) {
+    match random.below(7) {
+        // Bits flip.
+        0 => {
+            let record = any(records, random);
+            let place = random.below(record.len());
+            record.iter_mut().skip(place).take(1).for_each(|byte| *byte ^= 1 << random.below(8));
+        }
+        // A field is absurd: a time, a size, an id.
+        1 | 2 => {
+            let record = any(records, random);
+            let width = [2, 4, 8][random.below(3)];
+            let place = random.below(record.len() / width) * width;
+            let value = random.absurd().to_le_bytes();
+            record.iter_mut().skip(place).take(width).zip(value).for_each(|(byte, absurd)| *byte = absurd);
+        }
+        // It is cut off.
+        3 => {
+            let record = any(records, random);
+            record.truncate(random.below(record.len()));
+        }
+        // It comes again, out of order.
+        4 => {
+            let record = any(records, random).clone();
+            records.insert(random.below(records.len()), record);
+        }
+        // It has another's kind.
+        5 => {
+            let kind = any(records, random).iter().take(4).copied().collect::<Vec<_>>();
+            any(records, random).iter_mut().zip(kind).for_each(|(byte, other)| *byte = other);
+        }
+        // All are in another order.
+        _ => (1..records.len()).rev().for_each(|last| records.swap(last, random.below(last + 1))),
+    }
+}
+
+/// A trace of this file, if it is one, that makes sense.
+fn replayed(file: &[u8]) -> Option<Trace> {
+    let trace = replay(file).ok()?;
+    check(&trace);
+    Some(trace)
+}
+
+#[test]
+fn spoilt_records_give_a_trace_that_makes_sense() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut unreadable = 0;
+    for (seed, fixture) in FIXTURES.into_iter().enumerate() {
+        let (recorded, mut random) = (Recorded::new(fixture), Random(seed as u64));
+        let whole = replayed(&recorded.with(&recorded.records)).unwrap();
+        assert!(whole.losses().is_empty() && whole.work().len() > 50);
+        for round in 0..600 {
+            let mut records = recorded.records.clone();
+            (0..=random.below(20)).for_each(|_| spoil(&mut records, &mut random));
+            let trace = replayed(&recorded.with(&records)).unwrap();
+            unreadable += trace.losses().gpu_unreadable;
+            if round % 20 == 0 {
+                check_exports(&trace, folder.path());
+            }
+        }
+    }
+    assert!(unreadable > 1000, "{unreadable}");
+}
+
+#[test]
+fn spoilt_files_give_a_trace_or_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random(7);
+    let (mut traces, mut errors) = (0, 0);
+    for fixture in FIXTURES {
+        let message = message(fixture);
+        for round in 0..750 {
+            let mut file = message.clone();
+            for _ in 0..=random.below(4) {
+                let place = random.below(file.len());
+                match random.below(4) {
+                    0 => file.truncate(place),
+                    1 => drop(file.drain(place..(place + random.below(64)).min(file.len()))),
+                    _ => file.iter_mut().skip(place).take(1).for_each(|byte| *byte = random.absurd() as u8),
+                }
+            }
+            match replayed(&file) {
+                Some(trace) if round % 20 == 0 => check_exports(&trace, folder.path()),
+                Some(_) => traces += 1,
+                None => errors += 1,
+            }
+        }
+        // And without being taken out of its envelope.
+        for cut in 0..fixture.len().min(500) {
+            assert!(replay(&fixture[..cut]).is_err() || cut == 0);
+        }
+    }
+    assert!(traces > 100 && errors > 100, "{traces} traces, {errors} errors");
+}
+
+#[test]
+fn what_cannot_be_read_is_counted() {
+    let recorded = Recorded::new(FIXTURES[0]);
+    let lost = |bytes: &[u8]| replayed(&recorded.with_bytes(bytes)).unwrap().losses().gpu_unreadable;
+    let whole = join(&recorded.records);
+    assert_eq!(lost(&whole), 0);
+    assert_eq!(lost(&[]), 0);
+    // Too short to have a length, a kind; shorter than it says; of a length that no file has.
+    assert_eq!(lost(&[1, 0, 0]), 1);
+    assert_eq!(lost(&join([[10_u8, 0]])), 1);
+    assert_eq!(lost(&whole[..whole.len() - 1]), 1);
+    assert_eq!(lost(&[&u32::MAX.to_le_bytes(), &whole[..]].concat()), 1);
+    assert_eq!(lost(&join([10_u32.to_le_bytes(), 1_u32.to_le_bytes(), 999_u32.to_le_bytes()])), 2);
+}
+
+/// A kernel's record, as all releases begin it.
+#[derive(Clone)]
+struct Kernel([u8; 208]);
+
+impl Kernel {
+    fn new(context: u32, stream: u32, start: u64, end: u64, correlation: u32) -> Self {
+        let mut kernel = Self([0; 208]);
+        kernel.put(0, 10_u32.to_ne_bytes());
+        kernel.put(16, start.to_ne_bytes());
+        kernel.put(24, end.to_ne_bytes());
+        kernel.put(44, context.to_ne_bytes());
+        kernel.put(48, stream.to_ne_bytes());
+        kernel.put(92, correlation.to_ne_bytes());
+        kernel
+    }
+
+    fn put<const N: usize>(&mut self, place: usize, bytes: [u8; N]) {
+        self.0[place..place + N].copy_from_slice(&bytes);
+    }
+}
+
+/// What comes of these kernels and nothing else.
+fn trace_of(kernels: impl IntoIterator<Item = Kernel>) -> Trace {
+    let recorded = Recorded::new(FIXTURES[0]);
+    replayed(&recorded.with(kernels.into_iter().map(|kernel| kernel.0))).unwrap()
+}
+
+/// When the window was open.
+fn window() -> (u64, u64) {
+    let trace = replay(FIXTURES[0]).unwrap();
+    (trace.start().as_unix_nanos(), trace.end().as_unix_nanos())
+}
+
+/// The correlation of a call, so that what has it is of the window whenever it was.
+fn some_call() -> u32 {
+    replay(FIXTURES[0]).unwrap().api_calls().next().unwrap().correlation()
+}
+
+#[test]
+fn times_at_the_end_of_time_do_no_harm() {
+    let (call, folder) = (some_call(), tempfile::tempdir().unwrap());
+    let long = Kernel::new(1, 7, 1, u64::MAX, call);
+    let mut queued = Kernel::new(1, 7, u64::MAX, u64::MAX, call);
+    queued.put(120, u64::MAX.to_ne_bytes());
+    let trace = trace_of([long.clone(), long.clone(), long, queued.clone(), queued]);
+    assert_eq!((trace.work().len(), trace.streams().len()), (5, 3));
+    check_exports(&trace, folder.path());
+}
+
+#[test]
+fn launches_of_any_size_do_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernels = (0..64).map(|bits: u32| {
+        let mut kernel = Kernel::new(1, 7, 1, 2, some_call());
+        kernel.put(6, u16::MAX.to_ne_bytes());
+        for field in 0..8 {
+            // Grid, block, both kinds of shared memory.
+            let value = if bits & 1 << (field % 6) == 0 { i32::MAX } else { [-1, 1, 1024][field % 3] };
+            kernel.put(52 + 4 * field, value.to_ne_bytes());
+        }
+        kernel
+    });
+    check_exports(&trace_of(kernels), folder.path());
+}
+
+#[test]
+fn overlapping_kernels_without_end_are_put_on_rows_soon() {
+    const KERNELS: u32 = 10_000;
+    let ((start, end), folder) = (window(), tempfile::tempdir().unwrap());
+    let begun = Instant::now();
+    // Two contexts number their streams alike, as they do.
+    let kernels = |context| (0..KERNELS / 2).map(move |nth| Kernel::new(context, 7, start + u64::from(nth), end, nth));
+    let trace = trace_of(kernels(1).chain(kernels(2)));
+    assert_eq!(trace.streams().len(), trace.work().len());
+    assert!(trace.streams().len() > KERNELS as usize / 4, "{}", trace.streams().len());
+    check_exports(&trace, folder.path());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_stream_for_each_kernel_is_soon_exported() {
+    let ((start, end), folder) = (window(), tempfile::tempdir().unwrap());
+    let begun = Instant::now();
+    let trace = trace_of((0..10_000).map(|nth| Kernel::new(1, u32::MAX - nth, start, end, u32::MAX / 4)));
+    assert_eq!(trace.streams().len(), 10_000);
+    check_exports(&trace, folder.path());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn waits_that_cross_are_soon_exported() {
+    let ((start, _), folder) = (window(), tempfile::tempdir().unwrap());
+    let begun = Instant::now();
+    let waits = (0..3_000_u64).map(|nth| {
+        let words: [u32; 2] = [38, 3];
+        let times = [start + nth, start + 1_000_000 + nth];
+        let ids: [u32; 6] = [u32::MAX / 4, 1, 7, u32::MAX, 0, 0];
+        let words = words.map(u32::to_ne_bytes).concat();
+        [words, times.map(u64::to_ne_bytes).concat(), ids.map(u32::to_ne_bytes).concat()].concat()
+    });
+    let trace = replayed(&Recorded::new(FIXTURES[0]).with(waits)).unwrap();
+    assert_eq!(trace.waits().len(), 3_000);
+    check_exports(&trace, folder.path());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_file_may_name_threads_and_devices_that_cannot_be() {
+    // A track with a thread id and an overlap that are as large as can be; a device 1 of which every number is.
+    let [largest, half] = [[0xff, 0xff, 0xff, 0xff, 0x0f], [0xff, 0xff, 0xff, 0xff, 0x07]];
+    let thread = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
+    let track = [&[0x08][..], &thread, &[0x18], &largest].concat();
+    let numbers: [[u8; 5]; 13] = array::from_fn(|number| if number == 3 { half } else { largest });
+    let device = [&[0x08, 1, 0x2a, 13 * 5][..], &numbers.concat()].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let mut kernel = Kernel::new(1, 7, 1, 2, some_call());
+    kernel.put(6, u16::MAX.to_ne_bytes());
+    kernel.put(40, 1_u32.to_ne_bytes());
+    (52..76).step_by(4).for_each(|size| kernel.put(size, 1_u32.to_ne_bytes()));
+    let mut file = Recorded::new(FIXTURES[0]).with([kernel.0]);
+    for (field, message) in [(10_u8, track), (8, device)] {
+        file.push(field << 3 | 2);
+        file.push(message.len() as u8);
+        file.extend(message);
+    }
+    check_exports(&replayed(&file).unwrap(), folder.path());
+}

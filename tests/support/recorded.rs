@@ -1,0 +1,174 @@
+//! Windows recorded on a real GPU, taken apart and put together again; and what must hold of any trace, whatever was in the file
+//! that it was made of. Shared with the fuzz target.
+
+use kernspan::{Allocation, Attribution, Chrome, Exporter, Perfetto, Span, Stacks, Trace, Wait, Work};
+use std::{collections::HashSet, io::Read, path::Path};
+
+/// The file of a window, without compression: a protobuf message.
+pub fn message(compressed: &[u8]) -> Vec<u8> {
+    let mut message = Vec::new();
+    flate2::read::GzDecoder::new(compressed).read_to_end(&mut message).unwrap();
+    message
+}
+
+/// A window's file with CUPTI's records apart from the rest.
+pub struct Recorded {
+    rest: Vec<u8>,
+    pub records: Vec<Vec<u8>>,
+}
+
+impl Recorded {
+    /// The field of the message that has the records.
+    const RECORDS: u64 = 17;
+
+    pub fn new(compressed: &[u8]) -> Self {
+        let message = message(compressed);
+        let (mut rest, mut records) = (Vec::new(), Vec::new());
+        let mut left = &message[..];
+        while !left.is_empty() {
+            let before = left;
+            let tag = varint(&mut left);
+            match tag & 7 {
+                0 => drop(varint(&mut left)),
+                2 => {
+                    let length = varint(&mut left) as usize;
+                    let (value, after) = left.split_at(length);
+                    left = after;
+                    if tag >> 3 == Self::RECORDS {
+                        records = split(value);
+                        continue;
+                    }
+                }
+                other => panic!("no window has a field of type {other}"),
+            }
+            rest.extend_from_slice(&before[..before.len() - left.len()]);
+        }
+        Self { rest, records }
+    }
+
+    /// The file, with these bytes where the records were.
+    pub fn with_bytes(&self, records: &[u8]) -> Vec<u8> {
+        let mut message = self.rest.clone();
+        put_varint(&mut message, Self::RECORDS << 3 | 2);
+        put_varint(&mut message, records.len() as u64);
+        message.extend_from_slice(records);
+        message
+    }
+
+    /// The file, with these records.
+    pub fn with<R: AsRef<[u8]>>(&self, records: impl IntoIterator<Item = R>) -> Vec<u8> {
+        self.with_bytes(&join(records))
+    }
+}
+
+/// Records, each after its length.
+pub fn join<R: AsRef<[u8]>>(records: impl IntoIterator<Item = R>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for record in records {
+        bytes.extend_from_slice(&(record.as_ref().len() as u32).to_le_bytes());
+        bytes.extend_from_slice(record.as_ref());
+    }
+    bytes
+}
+
+fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut records = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk() {
+        let (record, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        records.push(record.to_vec());
+        bytes = rest;
+    }
+    records
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..).step_by(7) {
+        let (byte, rest) = bytes.split_first().unwrap();
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    value
+}
+
+fn put_varint(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+/// Looks at everything of a trace: ids resolve, work on a row does not overlap, attributions add up.
+pub fn check(trace: &Trace) {
+    for (place, span) in trace.spans().enumerate() {
+        assert_eq!(span.id().index(), place);
+        assert!(span.parent().is_none_or(|parent| parent.id() < span.id()));
+        let _ = (span.name(), span.track(), span.step(), span.duration(), span.self_time());
+    }
+    for step in trace.steps() {
+        let _ = (trace.tracks()[step.track_id().index()].label(), step.duration());
+    }
+    for (place, call) in trace.api_calls().enumerate() {
+        assert_eq!(call.id().index(), place);
+        assert_eq!(call.span().is_none(), call.attribution() == Attribution::Unattributed);
+        let _ = (call.name(), call.track(), call.duration());
+    }
+    check_work(trace);
+    assert!(trace.waits().is_sorted_by_key(Wait::start));
+    for wait in trace.waits() {
+        assert!(wait.start() <= wait.end());
+        assert!(wait.call().is_none_or(|call| call.correlation() == wait.correlation()));
+    }
+    assert!(trace.allocations().is_sorted_by_key(Allocation::at));
+    for allocation in trace.allocations() {
+        let _ = (allocation.span().map(Span::name), allocation.track(), allocation.delta());
+    }
+    assert!(trace.overheads().iter().all(|overhead| overhead.start() <= overhead.end()));
+    let _ = (trace.gpu().to_string(), trace.losses().to_string(), trace.duration());
+}
+
+fn check_work(trace: &Trace) {
+    let streams: HashSet<_> = trace.streams().iter().collect();
+    assert_eq!(streams.len(), trace.streams().len(), "rows are told apart");
+    let mut until = vec![trace.start(); trace.streams().len()];
+    let mut empty = vec![true; until.len()];
+    assert!(trace.work().is_sorted_by_key(Work::stream_id));
+    for (place, work) in trace.work().enumerate() {
+        assert_eq!(work.id().index(), place);
+        let row = work.stream_id().index();
+        assert!(work.start() <= work.end());
+        assert!(std::mem::take(&mut empty[row]) || until[row] <= work.start(), "work overlaps on a row");
+        until[row] = work.end();
+        assert_eq!(work.span().is_none(), work.attribution() == Attribution::Unattributed);
+        assert!(work.call().is_none_or(|call| call.correlation() == work.correlation()));
+        assert!(work.call().is_none_or(|call| call.span().map(Span::id) == work.span().map(Span::id)));
+        let _ = (work.name().to_string(), work.step(), work.delay(), work.bytes_per_second(), work.stream().label());
+        let _ =
+            trace.device(work.stream().device()).zip(work.kernel()).map(|(device, kernel)| device.occupancy(kernel));
+    }
+    assert!(!empty.contains(&true), "each row has work");
+    let counts = trace.attributions();
+    assert_eq!(counts.total(), trace.work().len() as u64);
+    assert_eq!(counts.direct + counts.handed_off + counts.unattributed, counts.total());
+    assert_eq!(counts.unattributed, trace.work().filter(|work| work.span().is_none()).count() as u64);
+}
+
+/// Exports a trace in every way. The folder is empty afterwards, as it was.
+pub fn check_exports(trace: &Trace, folder: &Path) {
+    let exporters: [&mut dyn Exporter; 3] =
+        [&mut Chrome::to_dir(folder), &mut Perfetto::to_dir(folder), &mut Stacks::to_dir(folder)];
+    for exporter in exporters {
+        for file in exporter.export(trace).unwrap() {
+            if file.extension().is_some_and(|ending| ending == "json") {
+                let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+                let kernels = json["traceEvents"].as_array().unwrap().iter().filter(|event| event["cat"] == "kernel");
+                assert_eq!(kernels.count(), trace.work().filter(|work| work.kernel().is_some()).count());
+            }
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+}
