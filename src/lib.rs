@@ -87,6 +87,7 @@ mod gpu;
 mod host;
 mod pipeline;
 mod profiler;
+mod quick;
 mod report;
 mod schedule;
 mod session;

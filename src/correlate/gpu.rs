@@ -1,13 +1,17 @@
 //! Joins what GPUs did to the calls that caused it, and so to the spans around them.
 
-use super::innermost::{Query, innermost};
+use super::{
+    innermost::{Query, innermost},
+    streams::{Rows, rows},
+};
 use crate::{
     clock::Timeline,
     gpu::{GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
     host::Origin,
+    quick::{Finger, QuickMap},
     trace::{
-        ApiCallId, Attribution, DeviceId, MemoryChange, Overhead, StepId, Stream, StreamId, ThreadId, Timestamp, Trace,
-        WaitData, WorkData,
+        ApiCallId, Attribution, DeviceId, MemoryChange, Overhead, Step, StepId, ThreadId, Timestamp, Trace, WaitData,
+        WorkData,
     },
 };
 use std::collections::HashMap;
@@ -29,12 +33,12 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, asked: Vec<Ti
     trace.devices = devices.to_vec();
     trace.losses += losses;
     let by_correlation = by_correlation(trace);
-    let call_of = |correlation: u32| {
-        let place = by_correlation.partition_point(|&(known, _)| known < correlation);
-        by_correlation.get(place).filter(|(known, _)| *known == correlation).map(|&(_, call)| call)
+    let mut near = Finger::default();
+    let mut call_of = |correlation: u32| {
+        near.find(&by_correlation, |(known, _)| known.cmp(&correlation)).map(|place| by_correlation[place].1)
     };
-    add_work(trace, work, call_of, &asked);
-    trace.waits = waits.into_iter().map(|wait| wait_data(trace, wait, &contexts, call_of)).collect();
+    add_work(trace, work, &mut call_of, &asked);
+    trace.waits = waits.into_iter().map(|wait| wait_data(trace, wait, &contexts, &mut call_of)).collect();
     trace.waits.sort_by_key(|wait| wait.start);
     trace.overheads = overheads.into_iter().map(overhead).collect();
     count_memory(trace, &contexts, &in_use);
@@ -79,34 +83,24 @@ fn by_correlation(trace: &Trace) -> Vec<(u32, ApiCallId)> {
 
 fn add_work(
     trace: &mut Trace,
-    mut records: Vec<WorkRecord>,
-    call_of: impl Fn(u32) -> Option<ApiCallId>,
+    records: Vec<WorkRecord>,
+    mut call_of: impl FnMut(u32) -> Option<ApiCallId>,
     asked: &[Timestamp],
 ) {
-    records.sort_by_key(|work| (work.device, work.context, work.stream, work.start));
-    let mut rows: Vec<(Stream, Timestamp, Vec<WorkData>)> = Vec::new();
-    let mut first_row = 0;
-    for record in records {
-        let WorkRecord { detail, device, context, stream, start, end, correlation, graph } = record;
-        let device = DeviceId::new(device);
-        let same = |row: &Stream| (row.device, row.context, row.number) == (device, context, stream);
-        if rows.last().is_none_or(|(row, ..)| !same(row)) {
-            first_row = rows.len();
-        }
-        // No viewer draws work that overlaps on one row.
-        let free = rows[first_row..].iter().position(|(_, until, _)| *until <= start);
-        let overlap = free.unwrap_or(rows.len() - first_row);
-        if free.is_none() {
-            let overlap = u32::try_from(overlap).unwrap_or(u32::MAX);
-            rows.push((Stream { device, context, number: stream, overlap }, start, Vec::new()));
-        }
+    let Rows { streams, work } = rows(&records);
+    trace.streams = streams;
+    let mut near = Finger::default();
+    // Each is taken once; in place, as there may be a million.
+    let mut records: Vec<_> = records.into_iter().map(Some).collect();
+    let mut data = Vec::with_capacity(records.len());
+    for (stream, place) in work {
+        let Some(record) = records[place as usize].take() else { continue };
+        let WorkRecord { detail, start, end, correlation, graph, .. } = record;
         let call = call_of(correlation);
         let owner = call.map(|id| &trace.api_calls[id.index()]);
-        let (_, until, row) = &mut rows[first_row + overlap];
-        *until = end;
-        row.push(WorkData {
+        data.push(WorkData {
             detail,
-            stream: StreamId::new(first_row + overlap),
+            stream,
             start,
             end,
             correlation,
@@ -114,23 +108,22 @@ fn add_work(
             call,
             attribution: owner.map_or(Attribution::Unattributed, |call| call.attribution),
             span: owner.and_then(|call| call.span),
-            step: step_at(trace, call.map_or(start, |id| asked[id.index()])),
+            step: step_at(&trace.steps, &mut near, call.map_or(start, |id| asked[id.index()])),
         });
     }
-    trace.streams = rows.iter().map(|(stream, ..)| *stream).collect();
-    trace.work = rows.into_iter().flat_map(|(.., work)| work).collect();
+    trace.work = data;
 }
 
-fn step_at(trace: &Trace, at: Timestamp) -> Option<StepId> {
-    let after = trace.steps.partition_point(|step| step.start <= at);
-    after.checked_sub(1).filter(|&step| at < trace.steps[step].end).map(StepId::new)
+fn step_at(steps: &[Step], near: &mut Finger, at: Timestamp) -> Option<StepId> {
+    let after = near.count_before(steps, |step| step.start <= at);
+    after.checked_sub(1).filter(|&step| at < steps[step].end).map(StepId::new)
 }
 
 fn wait_data(
     trace: &Trace,
     record: WaitRecord,
-    contexts: &HashMap<u32, u32>,
-    call_of: impl Fn(u32) -> Option<ApiCallId>,
+    contexts: &QuickMap<u32, u32>,
+    call_of: impl FnOnce(u32) -> Option<ApiCallId>,
 ) -> WaitData {
     let WaitRecord { kind, start, end, correlation, context, stream, event } = record;
     let call = call_of(correlation);
@@ -156,10 +149,10 @@ fn overhead(record: OverheadRecord) -> Overhead {
 }
 
 /// Works out how much memory was freed and how much was in use.
-fn count_memory(trace: &mut Trace, contexts: &HashMap<u32, u32>, in_use: &HashMap<u32, u64>) {
+fn count_memory(trace: &mut Trace, contexts: &QuickMap<u32, u32>, in_use: &HashMap<u32, u64>) {
     trace.allocations.sort_by_key(|allocation| allocation.at);
     let mut in_use = in_use.clone();
-    let mut sizes: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut sizes: QuickMap<(u32, u64), u64> = QuickMap::default();
     for allocation in &mut trace.allocations {
         let device = contexts.get(&allocation.context).copied().unwrap_or(0);
         allocation.device = DeviceId::new(device);

@@ -1,7 +1,10 @@
 //! What is read of a GPU, owned and free of any vendor's types.
 
 use super::RawRecords;
-use crate::trace::{Detail, Device, Gpu, GraphNode, Losses, Timestamp, WaitKind};
+use crate::{
+    quick::QuickMap,
+    trace::{Detail, Device, Gpu, GraphNode, Losses, Timestamp, WaitKind},
+};
 use std::{collections::HashMap, sync::Arc};
 
 /// A piece of work.
@@ -62,7 +65,7 @@ pub(crate) struct GpuRecording {
     /// Bytes in use in each device's pool when the window opened.
     pub(crate) in_use: HashMap<u32, u64>,
     /// The devices of the contexts that were seen.
-    pub(crate) contexts: HashMap<u32, u32>,
+    pub(crate) contexts: QuickMap<u32, u32>,
     pub(crate) losses: Losses,
     /// What the records were charged with, in chunks of the budget.
     pub(crate) charged: usize,

@@ -1,15 +1,15 @@
 //! Names of kernels and functions, each made once.
 
+use crate::quick::QuickMap;
 use cupti_sys::Cupti;
 use std::{
-    collections::HashMap,
     ffi::{CStr, c_char},
     sync::Arc,
 };
 
 /// The names of kernels, by the addresses at which the library keeps them.
 #[derive(Debug, Default)]
-pub(super) struct LiveNames(HashMap<usize, (Arc<str>, Arc<str>)>);
+pub(super) struct LiveNames(QuickMap<usize, (Arc<str>, Arc<str>)>);
 
 impl LiveNames {
     /// The name of a kernel whose record has just come, for people and raw.
