@@ -1,46 +1,20 @@
 //! A million spans to each format. `cargo bench --bench export`
 
-#![allow(unsafe_code, reason = "an allocator that counts")]
+#[path = "support/memory.rs"]
+mod memory;
 
 use kernspan::{Chrome, Collected, Exporter, Perfetto, Profiler, Stacks, Trace};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    time::Instant,
-};
+use memory::mib;
+use std::time::Instant;
 use tracing_subscriber::prelude::*;
-
-/// Knows how much is allocated, and how much was at most.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        PEAK.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let spans = if quick { 10_000 } else { 1_000_000 };
     for (name, program) in [("no fields", plain as fn(u32)), ("two fields", two_fields)] {
-        let before = NOW.load(Relaxed);
+        let before = memory::now();
         let trace = record(program, spans)?;
-        println!("\n{} spans, {name}; the trace takes {} MiB", trace.spans().len(), mib(NOW.load(Relaxed) - before));
+        println!("\n{} spans, {name}; the trace takes {} MiB", trace.spans().len(), mib(memory::now() - before));
         println!("{:16}{:>14}{:>16}{:>18}", "", "M spans / s", "bytes / span", "writer's peak");
         let folder = tempfile::tempdir()?;
         measure("json", Chrome::to_dir(folder.path()), &trace)?;
@@ -87,20 +61,15 @@ fn record(program: fn(u32), spans: u32) -> Result<std::sync::Arc<Trace>, kernspa
 fn measure(name: &str, mut exporter: impl Exporter, trace: &Trace) -> Result<(), Box<dyn std::error::Error>> {
     let (mut least, mut bytes, mut peak) = (f64::INFINITY, 0, 0);
     for _ in 0..5 {
-        let before = NOW.load(Relaxed);
-        PEAK.store(before, Relaxed);
         let start = Instant::now();
-        let files = exporter.export(trace).map_err(|error| error.to_string())?;
+        let (files, grown) = memory::peak(|| exporter.export(trace));
         least = least.min(start.elapsed().as_secs_f64());
-        peak = peak.max(PEAK.load(Relaxed) - before);
+        let files = files.map_err(|error| error.to_string())?;
+        peak = peak.max(grown);
         bytes = std::fs::metadata(&files[0])?.len();
         std::fs::remove_file(&files[0])?;
     }
     let spans = trace.spans().len() as f64;
     println!("{name:16}{:>14.2}{:>16.1}{:>14} KiB", spans / least / 1e6, bytes as f64 / spans, peak / 1024);
     Ok(())
-}
-
-fn mib(bytes: usize) -> usize {
-    bytes >> 20
 }

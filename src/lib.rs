@@ -104,6 +104,7 @@ mod collector;
 mod correlate;
 mod error;
 mod export;
+mod finger;
 mod gpu;
 mod host;
 mod pipeline;

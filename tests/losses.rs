@@ -2,6 +2,10 @@
 
 mod support;
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 use support::profiled;
 use tracing::{info, info_span};
 
@@ -67,13 +71,21 @@ fn past_the_memory_limit_spans_and_events_are_counted() {
 
 #[test]
 fn memory_is_given_back_after_each_window() {
+    let exported = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&exported);
     let (traces, report) = profiled(
-        |builder| builder.memory_limit(1 << 20).schedule(kernspan::Schedule::new().active(1)),
+        |builder| {
+            let builder = builder.memory_limit(1 << 20).schedule(kernspan::Schedule::new().active(1));
+            builder.on_trace(move |_| drop(counted.fetch_add(1, Ordering::Relaxed)))
+        },
         |profiler| {
-            for _ in 0..20 {
+            for step in 0..20 {
                 (0..4_000).for_each(|_| info_span!("work").in_scope(|| ()));
                 profiler.step();
-                std::thread::sleep(std::time::Duration::from_millis(50));
+                // A window takes a quarter of the memory.
+                while exported.load(Ordering::Relaxed) <= step {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
             }
         },
     );

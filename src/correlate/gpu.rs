@@ -1,19 +1,21 @@
 //! Joins what GPUs did to the calls that caused it, and so to the spans around them.
 
-use super::innermost::{Query, innermost};
+use super::{
+    innermost::{Query, innermost},
+    streams::{Rows, rows},
+};
 use crate::{
     clock::Timeline,
+    finger::Finger,
     gpu::{GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
     host::Origin,
     trace::{
-        ApiCallId, Attribution, DeviceId, MemoryChange, Overhead, StepId, Stream, StreamId, ThreadId, Timestamp, Trace,
-        WaitData, WorkData,
+        ApiCallId, Attribution, DeviceId, MemoryChange, Overhead, Step, StepId, ThreadId, Timestamp, Trace, WaitData,
+        WorkData,
     },
 };
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-};
+use rustc_hash::FxHashMap;
+use std::collections::HashMap;
 
 /// On whose behalf a call was made, if not on its thread's own.
 #[derive(Debug, Default)]
@@ -32,12 +34,12 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, asked: Vec<Ti
     trace.devices = devices.to_vec();
     trace.losses += losses;
     let by_correlation = by_correlation(trace);
-    let call_of = |correlation: u32| {
-        let place = by_correlation.partition_point(|&(known, _)| known < correlation);
-        by_correlation.get(place).filter(|(known, _)| *known == correlation).map(|&(_, call)| call)
+    let mut near = Finger::default();
+    let mut call_of = |correlation: u32| {
+        near.find(&by_correlation, |(known, _)| known.cmp(&correlation)).map(|place| by_correlation[place].1)
     };
-    add_work(trace, work, call_of, &asked);
-    trace.waits = waits.into_iter().map(|wait| wait_data(trace, wait, &contexts, call_of)).collect();
+    add_work(trace, work, &mut call_of, &asked);
+    trace.waits = waits.into_iter().map(|wait| wait_data(trace, wait, &contexts, &mut call_of)).collect();
     trace.waits.sort_by_key(|wait| wait.start);
     trace.overheads = overheads.into_iter().map(overhead).collect();
     count_memory(trace, &contexts, &in_use);
@@ -82,33 +84,24 @@ fn by_correlation(trace: &Trace) -> Vec<(u32, ApiCallId)> {
 
 fn add_work(
     trace: &mut Trace,
-    mut records: Vec<WorkRecord>,
-    call_of: impl Fn(u32) -> Option<ApiCallId>,
+    records: Vec<WorkRecord>,
+    mut call_of: impl FnMut(u32) -> Option<ApiCallId>,
     asked: &[Timestamp],
 ) {
-    records.sort_by_key(|work| (work.device, work.context, work.stream, work.start));
-    let mut rows: Vec<(Stream, Vec<WorkData>)> = Vec::new();
-    let mut first_row = 0;
-    let mut free = FreeRows::default();
-    for record in records {
-        let WorkRecord { detail, device, context, stream, start, end, correlation, graph } = record;
-        let device = DeviceId::new(device);
-        let same = |row: &Stream| (row.device, row.context, row.number) == (device, context, stream);
-        if rows.last().is_none_or(|(row, ..)| !same(row)) {
-            first_row = rows.len();
-            free = FreeRows::default();
-        }
-        // No viewer draws work that overlaps on one row.
-        let overlap = free.place(start, end);
-        if first_row + overlap == rows.len() {
-            let overlap = u32::try_from(overlap).unwrap_or(u32::MAX);
-            rows.push((Stream { device, context, number: stream, overlap }, Vec::new()));
-        }
+    let Rows { streams, work } = rows(&records);
+    trace.streams = streams;
+    let mut near = Finger::default();
+    // Each is taken once; in place, as there may be a million.
+    let mut records: Vec<_> = records.into_iter().map(Some).collect();
+    let mut data = Vec::with_capacity(records.len());
+    for (stream, place) in work {
+        let Some(record) = records[place as usize].take() else { continue };
+        let WorkRecord { detail, start, end, correlation, graph, .. } = record;
         let call = call_of(correlation);
         let owner = call.map(|id| &trace.api_calls[id.index()]);
-        rows[first_row + overlap].1.push(WorkData {
+        data.push(WorkData {
             detail,
-            stream: StreamId::new(first_row + overlap),
+            stream,
             start,
             end,
             correlation,
@@ -116,45 +109,22 @@ fn add_work(
             call,
             attribution: owner.map_or(Attribution::Unattributed, |call| call.attribution),
             span: owner.and_then(|call| call.span),
-            step: step_at(trace, call.map_or(start, |id| asked[id.index()])),
+            step: step_at(&trace.steps, &mut near, call.map_or(start, |id| asked[id.index()])),
         });
     }
-    trace.streams = rows.iter().map(|(stream, ..)| *stream).collect();
-    trace.work = rows.into_iter().flat_map(|(_, work)| work).collect();
+    trace.work = data;
 }
 
-/// The rows of one stream: which of them are free.
-#[derive(Debug, Default)]
-struct FreeRows {
-    /// Until when each row is taken that was not free when last looked at, the first that is free again on top.
-    taken: BinaryHeap<Reverse<(Timestamp, usize)>>,
-    /// The lowest on top.
-    free: BinaryHeap<Reverse<usize>>,
-}
-
-impl FreeRows {
-    /// Takes the lowest row that is free at `start`, a new one if there is none. Work comes in the order of its starts.
-    fn place(&mut self, start: Timestamp, end: Timestamp) -> usize {
-        while let Some(Reverse((_, row))) = self.taken.peek().filter(|Reverse((until, _))| *until <= start) {
-            self.free.push(Reverse(*row));
-            self.taken.pop();
-        }
-        let row = self.free.pop().map_or(self.taken.len(), |Reverse(row)| row);
-        self.taken.push(Reverse((end, row)));
-        row
-    }
-}
-
-fn step_at(trace: &Trace, at: Timestamp) -> Option<StepId> {
-    let after = trace.steps.partition_point(|step| step.start <= at);
-    after.checked_sub(1).filter(|&step| at < trace.steps[step].end).map(StepId::new)
+fn step_at(steps: &[Step], near: &mut Finger, at: Timestamp) -> Option<StepId> {
+    let after = near.count_before(steps, |step| step.start <= at);
+    after.checked_sub(1).filter(|&step| at < steps[step].end).map(StepId::new)
 }
 
 fn wait_data(
     trace: &Trace,
     record: WaitRecord,
-    contexts: &HashMap<u32, u32>,
-    call_of: impl Fn(u32) -> Option<ApiCallId>,
+    contexts: &FxHashMap<u32, u32>,
+    call_of: impl FnOnce(u32) -> Option<ApiCallId>,
 ) -> WaitData {
     let WaitRecord { kind, start, end, correlation, context, stream, event } = record;
     let call = call_of(correlation);
@@ -180,10 +150,10 @@ fn overhead(record: OverheadRecord) -> Overhead {
 }
 
 /// Works out how much memory was freed and how much was in use.
-fn count_memory(trace: &mut Trace, contexts: &HashMap<u32, u32>, in_use: &HashMap<u32, u64>) {
+fn count_memory(trace: &mut Trace, contexts: &FxHashMap<u32, u32>, in_use: &HashMap<u32, u64>) {
     trace.allocations.sort_by_key(|allocation| allocation.at);
     let mut in_use = in_use.clone();
-    let mut sizes: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut sizes: FxHashMap<(u32, u64), u64> = FxHashMap::default();
     for allocation in &mut trace.allocations {
         let device = contexts.get(&allocation.context).copied().unwrap_or(0);
         allocation.device = DeviceId::new(device);
@@ -200,31 +170,5 @@ fn count_memory(trace: &mut Trace, contexts: &HashMap<u32, u32>, in_use: &HashMa
             }
         }
         allocation.in_use = *used;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::FreeRows;
-    use crate::trace::Timestamp;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn work_is_on_the_lowest_row_that_is_free(
-            mut work in prop::collection::vec((0_u64..40, 0_u64..20), 0..60),
-        ) {
-            work.sort_unstable();
-            let mut rows = FreeRows::default();
-            let mut until: Vec<u64> = Vec::new();
-            for (start, length) in work {
-                let end = start + length;
-                let row = rows.place(Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end));
-                let expected = until.iter().position(|&until| until <= start).unwrap_or(until.len());
-                prop_assert_eq!(row, expected);
-                until.resize(until.len().max(row + 1), 0);
-                until[row] = end;
-            }
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! Recording → [`Trace`]: pure functions that work out what the records mean.
 //!
 //! [`threads`] turns each thread's records into spans, events and calls, [`nest`] gives spans that cross tracks of their own and
-//! works out self times, [`gpu`] joins what GPUs did to the calls, and this file puts the whole together.
+//! works out self times, [`gpu`] joins what GPUs did to the calls, [`streams`] finds rows for it, and this file puts the whole
+//! together.
 
 mod callsites;
 mod counters;
@@ -9,6 +10,7 @@ mod gpu;
 mod innermost;
 mod nest;
 mod recording;
+mod streams;
 mod threads;
 
 pub(crate) use self::gpu::join_gpu;

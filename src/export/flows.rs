@@ -5,40 +5,48 @@ use crate::trace::{ApiCall, ApiCallId, Trace, Work, WorkId};
 /// The work that each call's arrows lead to.
 #[derive(Debug)]
 pub(super) struct Flows {
+    /// The call of each piece of work.
+    cause: Vec<Option<ApiCallId>>,
     /// Where the work of each call begins, and where that of the last ends.
-    first: Vec<usize>,
+    first: Vec<u32>,
     work: Vec<WorkId>,
 }
 
 impl Flows {
     pub(super) fn new(trace: &Trace) -> Self {
-        let mut first = vec![0; trace.api_calls().len() + 1];
-        for call in trace.work().filter_map(cause) {
-            first[call.id().index() + 1] += 1;
+        let cause: Vec<_> = trace.work().map(cause).collect();
+        // One more than there are calls, and one to count in.
+        let mut first = vec![0_u32; trace.api_calls().len() + 2];
+        for call in cause.iter().flatten() {
+            first[call.index() + 2] += 1;
         }
         for call in 1..first.len() {
             first[call] += first[call - 1];
         }
-        let mut next = first.clone();
-        let mut to = vec![WorkId::new(0); first.last().copied().unwrap_or(0)];
-        for work in trace.work() {
-            if let Some(call) = cause(work) {
-                let next = &mut next[call.id().index()];
-                to[*next] = work.id();
+        let mut to = vec![WorkId::new(0); first.last().map_or(0, |count| *count as usize)];
+        for (work, call) in cause.iter().enumerate() {
+            if let Some(call) = call {
+                let next = &mut first[call.index() + 1];
+                to[*next as usize] = WorkId::new(work);
                 *next += 1;
             }
         }
-        Self { first, work: to }
+        Self { cause, first, work: to }
     }
 
     pub(super) fn of(&self, call: ApiCallId) -> &[WorkId] {
-        &self.work[self.first[call.index()]..self.first[call.index() + 1]]
+        &self.work[self.first[call.index()] as usize..self.first[call.index() + 1] as usize]
+    }
+
+    /// Whether an arrow leads to this work.
+    pub(super) fn lead_to(&self, work: WorkId) -> bool {
+        self.cause[work.index()].is_some()
     }
 }
 
 /// The call that the arrow to this work comes from. No reader takes one that goes back in time.
-pub(super) fn cause(work: Work<'_>) -> Option<ApiCall<'_>> {
-    work.call().filter(|call| call.start() <= work.start())
+fn cause(work: Work<'_>) -> Option<ApiCallId> {
+    work.call().filter(|call| call.start() <= work.start()).map(ApiCall::id)
 }
 
 #[cfg(test)]

@@ -27,6 +27,9 @@ pub(super) enum Cause {
 /// Every step's range on every stream, and that of each span that caused at least two pieces of work there, itself or by the
 /// spans nested in it. Stream by stream, in the order of their starts, outer before inner.
 pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
+    if trace.work().len() == 0 {
+        return Vec::new();
+    }
     let parents: Vec<_> = trace.spans().map(|span| span.parent().map(|parent| parent.id().index())).collect();
     let mut steps = Extents::new(trace.steps().len());
     let mut spans = Extents::new(parents.len());

@@ -1,8 +1,9 @@
 use crate::trace::{Detail, DeviceId, Direction, MemoryKind, Work};
+use std::hash::{Hash, Hasher};
 
 /// What makes pieces of work alike but for when they ran and what caused them. A training loop has few shapes and runs each many
 /// times, so what exporters say of one is worth keeping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Kernel {
         device: DeviceId,
@@ -21,6 +22,26 @@ pub(super) enum Shape {
     Fill {
         memory: MemoryKind,
     },
+}
+
+impl Hash for Shape {
+    /// By as much as tells most of them apart.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match *self {
+            Self::Kernel {
+                names: [name, _],
+                grid: [x, y, z],
+                block: [threads, ..],
+                shared_memory: [_, shared],
+                ..
+            } => {
+                let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+                (name, pair(x, y), pair(z ^ shared, threads)).hash(state);
+            }
+            Self::Copy { direction, from, to } => (direction as u8, from as u8, to as u8).hash(state),
+            Self::Fill { memory } => (memory as u8).hash(state),
+        }
+    }
 }
 
 impl Shape {

@@ -1,8 +1,8 @@
 //! Records come in any order and from all of the time that the library is attached; windows take from them what is theirs.
 
 use super::record::{GpuRecord, GpuRecording, OverheadRecord, WaitRecord, WorkRecord};
-use crate::trace::Timestamp;
-use std::{collections::HashSet, ops::Range};
+use crate::{finger::Finger, trace::Timestamp};
+use std::{cell::Cell, ops::Range};
 
 /// What was read and no window has taken yet.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Calls {
     pub(crate) window: Range<Timestamp>,
     /// All calls, by their correlations, in order.
     all: Vec<u32>,
-    /// Those that work must come of.
+    /// Those that work must come of, in order.
     launches: Vec<u32>,
     /// Those whose work is not of the window, in order.
     of_before: Vec<u32>,
@@ -87,13 +87,25 @@ impl Calls {
                 }
             }
         }
-        all.sort_unstable();
-        of_before.sort_unstable();
+        // Nearly sorted already, thread by thread, which a stable sort makes use of.
+        all.sort();
+        launches.sort();
+        of_before.sort();
         Self { window, all, launches, of_before }
     }
 
-    fn caused(&self, correlation: u32) -> bool {
-        self.all.binary_search(&correlation).is_ok()
+    /// Whose something is that has this correlation and began then. Whoever asks for many keeps the finger.
+    fn whose(&self, finger: &Cell<Finger>, correlation: u32, start: Timestamp) -> Whose {
+        let mut near = finger.get();
+        let caused = near.find(&self.all, |one| one.cmp(&correlation)).is_some();
+        finger.set(near);
+        let unseen = || self.window.contains(&start) && self.not_before(correlation);
+        match start >= self.window.end {
+            _ if caused => Whose::Ours,
+            true => Whose::Later,
+            false if unseen() => Whose::Ours,
+            false => Whose::Nobodys,
+        }
     }
 
     /// Whether something with no call that was seen may be of this window by its number: the driver counts up, so that what has
@@ -110,6 +122,25 @@ impl Calls {
         let place = if began_again { self.all.partition_point(|&call| call <= u32::MAX / 2) } else { 0 };
         self.all.get(place).copied()
     }
+}
+
+/// Which window something belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Ours,
+    /// Perhaps the next one's.
+    Later,
+    Nobodys,
+}
+
+/// Takes what is ours and drops what is nobody's.
+fn take<T>(from: &mut Vec<T>, whose: impl Fn(&T) -> Whose) -> Vec<T> {
+    // Mostly it is all, and a million records need not be moved.
+    if from.iter().all(|one| whose(one) == Whose::Ours) {
+        return std::mem::take(from);
+    }
+    from.retain(|one| whose(one) != Whose::Nobodys);
+    from.extract_if(.., |one| whose(one) == Whose::Ours).collect()
 }
 
 impl Gathered {
@@ -134,8 +165,14 @@ impl Gathered {
 
     /// How many of the launches nothing has come of yet.
     pub(crate) fn missing(&self, calls: &Calls) -> usize {
-        let done: HashSet<u32> = self.work.iter().map(|work| work.correlation).collect();
-        calls.launches.iter().filter(|launch| !done.contains(launch)).count()
+        let mut done = vec![false; calls.launches.len()];
+        let mut near = Finger::default();
+        for work in &self.work {
+            if let Some(launch) = near.find(&calls.launches, |launch| launch.cmp(&work.correlation)) {
+                done[launch] = true;
+            }
+        }
+        done.into_iter().filter(|done| !done).count()
     }
 
     /// Takes what belongs to a window: everything that came of its calls, whenever that was, and what happened in it without a
@@ -143,21 +180,14 @@ impl Gathered {
     pub(crate) fn take(&mut self, calls: &Calls) -> GpuRecording {
         let mut taken = GpuRecording::default();
         taken.losses.gpu_unfinished += self.missing(calls) as u64;
-        let window = &calls.window;
-        let later = |at: Timestamp| at >= window.end;
-        let unseen = |correlation: u32, at: Timestamp| window.contains(&at) && calls.not_before(correlation);
-        (taken.work, self.work) = std::mem::take(&mut self.work)
-            .into_iter()
-            .filter(|work| calls.caused(work.correlation) || later(work.start) || unseen(work.correlation, work.start))
-            .partition(|work| calls.caused(work.correlation) || !later(work.start));
-        (taken.waits, self.waits) = std::mem::take(&mut self.waits)
-            .into_iter()
-            .filter(|wait| calls.caused(wait.correlation) || later(wait.start) || unseen(wait.correlation, wait.start))
-            .partition(|wait| calls.caused(wait.correlation) || !later(wait.start));
-        (taken.overheads, self.overheads) = std::mem::take(&mut self.overheads)
-            .into_iter()
-            .filter(|overhead| overhead.start >= window.start)
-            .partition(|overhead| !later(overhead.start));
+        let near = Cell::default();
+        taken.work = take(&mut self.work, |work| calls.whose(&near, work.correlation, work.start));
+        taken.waits = take(&mut self.waits, |wait| calls.whose(&near, wait.correlation, wait.start));
+        taken.overheads = take(&mut self.overheads, |overhead| match overhead.start {
+            start if start >= calls.window.end => Whose::Later,
+            start if start >= calls.window.start => Whose::Ours,
+            _ => Whose::Nobodys,
+        });
         taken
     }
 }

@@ -2,6 +2,7 @@
 
 use super::RawRecords;
 use crate::trace::{Detail, Device, Gpu, GraphNode, Losses, Timestamp, WaitKind};
+use rustc_hash::FxHashMap;
 use std::{collections::HashMap, sync::Arc};
 
 /// A piece of work.
@@ -62,7 +63,7 @@ pub(crate) struct GpuRecording {
     /// Bytes in use in each device's pool when the window opened.
     pub(crate) in_use: HashMap<u32, u64>,
     /// The devices of the contexts that were seen.
-    pub(crate) contexts: HashMap<u32, u32>,
+    pub(crate) contexts: FxHashMap<u32, u32>,
     pub(crate) losses: Losses,
     /// What the records were charged with, in chunks of the budget.
     pub(crate) charged: usize,

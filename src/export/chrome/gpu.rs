@@ -1,22 +1,20 @@
 //! What GPUs did, and what on the host caused it.
 
 use super::{
-    json::Json,
+    json::{Json, Micros},
     kineto::{Kineto, nanos},
     rows::{NOBODY, Row, Rows, tid},
 };
 use crate::{
     export::{
-        flows::{Flows, cause},
+        flows::Flows,
         ranges::{Cause, GpuRange, gpu_ranges},
         shape::Shape,
     },
-    trace::{Api, Attribution, Detail, Device, Kernel, Span, Stream, WaitKind, Work},
+    trace::{Api, ApiCall, Attribution, Detail, Device, Kernel, Span, WaitKind, Work},
 };
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-};
+use rustc_hash::FxHashMap;
+use std::io::{self, Write};
 
 /// Where Kineto's sort indices of GPUs begin.
 const SORT_INDEX: i64 = 5_000_000;
@@ -26,10 +24,11 @@ impl<W: Write> Kineto<'_, W> {
         let ranges = gpu_ranges(self.trace);
         let rows = Rows::new(self.trace, &ranges);
         self.gpu_names(&rows);
-        self.calls()?;
+        let flows = Flows::new(self.trace);
+        self.calls(&flows)?;
         // What encloses work comes before it, so that of what begins together the outer is the first.
         self.ranges(&ranges, &rows)?;
-        self.work(&rows)?;
+        self.work(&rows, &flows)?;
         self.waits(&rows)?;
         self.allocations()?;
         self.overheads(&rows)
@@ -46,31 +45,31 @@ impl<W: Write> Kineto<'_, W> {
         }
     }
 
-    fn calls(&mut self) -> io::Result<()> {
-        let flows = Flows::new(self.trace);
+    fn calls(&mut self, flows: &Flows) -> io::Result<()> {
         let tids: Vec<_> = self.trace.tracks().iter().map(tid).collect();
+        let mut texts: FxHashMap<_, CallText> = FxHashMap::default();
         for call in self.trace.api_calls() {
-            let row = Row { pid: self.pid, tid: tids[call.track_id().index()] };
-            let start = self.since_base(call.start());
+            // Equal places are equal names.
+            let function = (call.name().as_ptr().addr(), call.function(), call.track_id().index(), call.api());
+            let text = texts
+                .entry(function)
+                .or_insert_with(|| CallText::of(call, Row { pid: self.pid, tid: tids[call.track_id().index()] }));
+            let start = Micros::of(self.since_base(call.start()));
+            let mut correlation = itoa::Buffer::new();
+            let correlation = correlation.format(call.correlation());
             let json = self.event();
-            json.raw(match call.api() {
-                Api::CudaDriver => "{\"ph\":\"X\",\"cat\":\"cuda_driver\",\"name\":",
-                Api::CudaRuntime => "{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":",
-            });
-            at(json.string(call.name()), row, start);
-            json.raw(",\"dur\":").micros(nanos(call.start(), call.end())).raw(",\"args\":{");
+            json.raw(&text.head).raw(start).raw(",\"dur\":").micros(nanos(call.start(), call.end())).raw(",\"args\":{");
             external_id(json, call.span());
-            json.raw("\"cbid\":").number(call.function()).raw(",\"correlation\":").number(call.correlation());
+            json.raw(&text.args).raw(correlation);
             if call.result() != 0 {
                 json.raw(",\"result\":").number(call.result());
             }
             json.raw("}}");
             if !flows.of(call.id()).is_empty() {
-                let json = self.event();
-                at(json.raw("{\"ph\":\"s\",\"id\":").number(call.correlation()), row, start);
+                json.raw(",\n{\"ph\":\"s\",\"id\":").raw(correlation).raw(&text.row).raw(start);
                 json.raw(",\"cat\":\"ac2g\",\"name\":\"ac2g\"}");
             }
-            self.json.pass_on()?;
+            json.pass_on()?;
         }
         Ok(())
     }
@@ -96,38 +95,39 @@ impl<W: Write> Kineto<'_, W> {
         Ok(())
     }
 
-    fn work(&mut self, rows: &Rows) -> io::Result<()> {
-        let streams = self.trace.streams().iter().zip(&rows.streams);
-        let streams: Vec<_> = streams.map(|(stream, row)| StreamText::of(stream, *row)).collect();
-        let mut shapes: HashMap<Shape, ShapeText> = HashMap::new();
+    fn work(&mut self, rows: &Rows, flows: &Flows) -> io::Result<()> {
+        let mut texts: FxHashMap<_, WorkText> = FxHashMap::default();
         for work in self.trace.work() {
-            let stream = &streams[work.stream_id().index()];
-            let shape = Shape::of(work);
-            if shapes.len() >= Shape::KEPT && !shapes.contains_key(&shape) {
-                shapes.clear();
+            let shape = (work.stream_id(), Shape::of(work));
+            if texts.len() >= Shape::KEPT && !texts.contains_key(&shape) {
+                texts.clear();
             }
-            let device = self.trace.device(work.stream().device());
-            let shape = shapes.entry(shape).or_insert_with(|| ShapeText::of(work, device));
-            let (start, duration) = (self.since_base(work.start()), nanos(work.start(), work.end()));
+            let text = texts.entry(shape).or_insert_with(|| {
+                let device = self.trace.device(work.stream().device());
+                WorkText::of(work, device, rows.streams[work.stream_id().index()])
+            });
+            let start = Micros::of(self.since_base(work.start()));
             let queued = work.kernel().and_then(|kernel| kernel.queued).map_or(0, |queued| self.since_base(queued));
+            let mut correlation = itoa::Buffer::new();
+            let correlation = correlation.format(work.correlation());
             let json = self.event();
-            json.raw(&shape.head).raw(&stream.row).micros(start);
-            json.raw(",\"dur\":").micros(duration).raw(",\"args\":{");
+            json.raw(&text.head).raw(start).raw(",\"dur\":").micros(nanos(work.start(), work.end()));
+            json.raw(",\"args\":{");
             external_id(json, work.span());
             if queued != 0 {
                 json.raw("\"queued\":").micros(queued).raw(",");
             } else if work.kernel().is_some() {
                 json.raw("\"queued\":0,");
             }
-            json.raw(&stream.args).number(work.correlation()).raw(&shape.args);
+            json.raw(&text.stream).raw(correlation).raw(&text.launch);
+            json.raw(std::mem::take(&mut text.raw_name));
             details(json, work);
             json.raw("}}");
-            if cause(work).is_some() {
-                let json = self.event();
-                json.raw("{\"ph\":\"f\",\"id\":").number(work.correlation()).raw(&stream.row).micros(start);
+            if flows.lead_to(work.id()) {
+                json.raw(",\n{\"ph\":\"f\",\"id\":").raw(correlation).raw(&text.row).raw(start);
                 json.raw(",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"bp\":\"e\"}");
             }
-            self.json.pass_on()?;
+            json.pass_on()?;
         }
         Ok(())
     }
@@ -219,44 +219,73 @@ fn details<W: Write>(json: &mut Json<W>, work: Work<'_>) {
     }
 }
 
-/// What is the same for all work of a row, as JSON.
-struct StreamText {
+/// What is the same for all calls of a function on a track, as JSON.
+struct CallText {
+    /// Up to the time.
+    head: Vec<u8>,
     row: Vec<u8>,
     args: Vec<u8>,
 }
 
-impl StreamText {
-    fn of(stream: &Stream, row: Row) -> Self {
-        let mut place = Json::new(io::sink());
-        place.raw(",\"pid\":").number(row.pid).raw(",\"tid\":").number(row.tid).raw(",\"ts\":");
+impl CallText {
+    fn of(call: ApiCall<'_>, row: Row) -> Self {
+        let row = row_text(row);
+        let mut head = Json::new(io::sink());
+        head.raw(match call.api() {
+            Api::CudaDriver => "{\"ph\":\"X\",\"cat\":\"cuda_driver\",\"name\":",
+            Api::CudaRuntime => "{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":",
+        });
+        head.string(call.name()).raw(&row);
         let mut args = Json::new(io::sink());
-        args.raw("\"device\":").number(stream.device().as_u32()).raw(",\"context\":").number(stream.context());
-        args.raw(",\"stream\":").number(stream.number()).raw(",\"correlation\":");
-        Self { row: place.into_buffer(), args: args.into_buffer() }
+        args.raw("\"cbid\":").number(call.function()).raw(",\"correlation\":");
+        Self { head: head.into_buffer(), row, args: args.into_buffer() }
     }
 }
 
-/// What is the same for all work of a shape, as JSON.
-struct ShapeText {
+/// What is the same for all work of a shape on a row, as JSON.
+struct WorkText {
+    /// Up to the time.
     head: Vec<u8>,
-    args: Vec<u8>,
+    row: Vec<u8>,
+    stream: Vec<u8>,
+    launch: Vec<u8>,
+    /// Names of templates are long, and no reader asks for the raw ones: the first of a shape says it for all.
+    raw_name: Vec<u8>,
 }
 
-impl ShapeText {
-    fn of(work: Work<'_>, device: Option<&Device>) -> Self {
+impl WorkText {
+    fn of(work: Work<'_>, device: Option<&Device>, row: Row) -> Self {
+        let row = row_text(row);
         let category = match work.detail() {
             Detail::Kernel(_) => "kernel",
             Detail::Copy(_) => "gpu_memcpy",
             Detail::Fill(_) => "gpu_memset",
         };
-        let mut head = Json::new(io::sink());
-        head.raw("{\"ph\":\"X\",\"cat\":").string(category).raw(",\"name\":").string(&work.name().to_string());
-        let mut args = Json::new(io::sink());
+        let [mut head, mut args, mut shape, mut raw_name] = std::array::from_fn(|_| Json::new(io::sink()));
+        head.raw("{\"ph\":\"X\",\"cat\":")
+            .string(category)
+            .raw(",\"name\":")
+            .string(&work.name().to_string())
+            .raw(&row);
+        let stream = work.stream();
+        args.raw("\"device\":").number(stream.device().as_u32()).raw(",\"context\":").number(stream.context());
+        args.raw(",\"stream\":").number(stream.number()).raw(",\"correlation\":");
         if let Some(kernel) = work.kernel() {
-            launch(&mut args, kernel, device);
+            launch(&mut shape, kernel, device);
+            if kernel.raw_name != kernel.name {
+                raw_name.raw(",\"raw name\":").string(&kernel.raw_name);
+            }
         }
-        Self { head: head.into_buffer(), args: args.into_buffer() }
+        let [head, stream, launch, raw_name] = [head, args, shape, raw_name].map(Json::into_buffer);
+        Self { head, row, stream, launch, raw_name }
     }
+}
+
+/// From a row's numbers up to the time.
+fn row_text(row: Row) -> Vec<u8> {
+    let mut text = Json::new(io::sink());
+    text.raw(",\"pid\":").number(row.pid).raw(",\"tid\":").number(row.tid).raw(",\"ts\":");
+    text.into_buffer()
 }
 
 /// The size of a kernel's launch, and how well that fills the device.
@@ -273,9 +302,6 @@ fn launch<W: Write>(json: &mut Json<W>, kernel: &Kernel, device: Option<&Device>
     }
     if let Some(occupancy) = occupancy {
         json.raw(",\"est. achieved occupancy %\":").number(occupancy.percent.round() as u32);
-    }
-    if kernel.raw_name != kernel.name {
-        json.raw(",\"raw name\":").string(&kernel.raw_name);
     }
 }
 

@@ -5,7 +5,10 @@ use super::{
     json::Json,
     rows::{Row, host_pid, tid},
 };
-use crate::trace::{Callsite, Cut, Fields, Step, Timestamp, Trace};
+use crate::{
+    finger::Finger,
+    trace::{Callsite, Cut, Fields, Step, Timestamp, Trace},
+};
 use std::io::{self, Write};
 
 /// `baseTimeNanoseconds` is a multiple of this, a day: the ranks of a run agree on it, and times in microseconds are still small
@@ -180,19 +183,22 @@ const STEPS_TID: i64 = 0;
 /// Whether no span or call of a thread that steps lies across a step's edge, as when `step()` is called inside a span.
 fn steps_nest(trace: &Trace) -> bool {
     let steps = trace.steps();
-    let within = |at: Timestamp| {
-        let after = steps.partition_point(|step| step.start() < at);
+    let mut near = Finger::default();
+    let mut within = |at: Timestamp| {
+        let after = near.count_before(steps, |step| step.start() < at);
         after.checked_sub(1).map(|place| &steps[place]).filter(|step| at < step.end())
     };
     let spans = trace.spans().map(|span| (span.track_id(), span.start(), span.end()));
     let calls = trace.api_calls().map(|call| (call.track_id(), call.start(), call.end()));
-    spans.chain(calls).all(|(track, start, end)| {
-        let crosses = |step: &Step| {
-            let nests = (step.start() <= start && end <= step.end()) || (start <= step.start() && step.end() <= end);
-            step.track_id() == track && !nests
-        };
-        !within(start).is_some_and(crosses) && !within(end).is_some_and(crosses)
-    })
+    steps.is_empty()
+        || spans.chain(calls).all(|(track, start, end)| {
+            let crosses = |step: &Step| {
+                let nests =
+                    (step.start() <= start && end <= step.end()) || (start <= step.start() && step.end() <= end);
+                step.track_id() == track && !nests
+            };
+            !within(start).is_some_and(crosses) && !within(end).is_some_and(crosses)
+        })
 }
 
 pub(super) fn nanos(start: Timestamp, end: Timestamp) -> u64 {

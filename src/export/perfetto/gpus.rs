@@ -1,13 +1,14 @@
 //! The tracks of GPUs: a group for each, with its memory, its waits and its streams.
 
 use super::{
-    proto::{ChildTracksOrdering, CounterDescriptor, TrackDescriptor, TrackEvent, Unit},
+    event::Event,
+    proto::{ChildTracksOrdering, CounterDescriptor, TrackDescriptor, Unit},
     sequence::Sequence,
     writer::Writer,
 };
 use crate::{
     export::{
-        flows::cause,
+        flows::Flows,
         nest::Nest,
         ranges::{Cause, GpuRange, gpu_ranges},
         runs::runs,
@@ -15,9 +16,10 @@ use crate::{
     },
     trace::{Allocation, Device, DeviceId, Kernel, Stream, StreamId, Timestamp, Value, Wait, Work, WorkId},
 };
+use rustc_hash::FxHashMap;
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     io::{self, Write},
 };
 
@@ -27,7 +29,7 @@ impl<'a, W: Write> Writer<'a, W> {
         self.uuid + work.index() as u64
     }
 
-    pub(super) fn gpus(&mut self) -> io::Result<()> {
+    pub(super) fn gpus(&mut self, flows: &Flows) -> io::Result<()> {
         let trace = self.trace;
         let streams = trace.streams().iter().map(Stream::device);
         let allocations = trace.allocations().map(Allocation::device);
@@ -46,7 +48,7 @@ impl<'a, W: Write> Writer<'a, W> {
                 self.ranges(group, &name, stream_id, &ranges)?;
                 let sequence = self.child(group, name)?;
                 let work = trace.work_at(runs[place].clone());
-                self.work(sequence, work.filter(|work| work.stream_id() == stream_id))?;
+                self.work(sequence, flows, work.filter(|work| work.stream_id() == stream_id))?;
             }
         }
         self.waits(self.uuid, "GPU waits", trace.waits().filter(|wait| wait.device().is_none()))?;
@@ -107,7 +109,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// Slices in any order, on as many tracks of this name as it takes for them to nest.
-    fn nested<E: Fn(&mut Sequence) -> TrackEvent>(
+    fn nested<E: Fn(&mut Sequence) -> Event>(
         &mut self,
         parent: u64,
         name: &str,
@@ -152,15 +154,18 @@ impl<'a, W: Write> Writer<'a, W> {
         rows.into_iter().flatten().try_for_each(|sequence| sequence.finish(self))
     }
 
-    fn work(&mut self, mut sequence: Sequence, work: impl Iterator<Item = Work<'a>>) -> io::Result<()> {
-        let mut shapes: HashMap<Shape, TrackEvent> = HashMap::new();
+    fn work(&mut self, mut sequence: Sequence, flows: &Flows, work: impl Iterator<Item = Work<'a>>) -> io::Result<()> {
+        let mut shapes: FxHashMap<Shape, Event> = FxHashMap::default();
         for work in work {
             let shape = Shape::of(work);
             if shapes.len() >= Shape::KEPT && !shapes.contains_key(&shape) {
                 shapes.clear();
             }
-            let device = self.trace.device(work.stream().device());
-            let mut event = shapes.entry(shape).or_insert_with(|| launch(&mut sequence, work, device)).clone();
+            let alike = shapes.entry(shape).or_insert_with(|| {
+                let device = self.trace.device(work.stream().device());
+                launch(&mut sequence, work, device)
+            });
+            let mut event = sequence.again(alike);
             sequence.annotate_one(&mut event, "correlation", &Value::U64(work.correlation().into()));
             if work.kernel().is_none() {
                 sequence.annotate_one(&mut event, "bytes", &Value::U64(work.bytes()));
@@ -173,8 +178,8 @@ impl<'a, W: Write> Writer<'a, W> {
                 sequence.annotate_one(&mut event, "graph node", &Value::U64(node.node));
             }
             sequence.annotate_cause(&mut event, work.span(), work.attribution());
-            if cause(work).is_some() {
-                event.terminating_flow_ids.push(self.flow(work.id()));
+            if flows.lead_to(work.id()) {
+                event.end_flow(self.flow(work.id()));
             }
             sequence.slice(self, work.start(), work.end(), event)?;
         }
@@ -192,7 +197,7 @@ fn name(stream: &Stream, contexts: usize) -> String {
 }
 
 /// What is the same for all work of a shape.
-fn launch(sequence: &mut Sequence, work: Work<'_>, device: Option<&Device>) -> TrackEvent {
+fn launch(sequence: &mut Sequence, work: Work<'_>, device: Option<&Device>) -> Event {
     let mut event = sequence.named(&work.name().to_string());
     let Some(kernel) = work.kernel() else { return event };
     let Kernel { grid, block, registers, static_shared_memory, dynamic_shared_memory, .. } = kernel;

@@ -1,5 +1,6 @@
 //! Perfetto's own format: a sequence of small messages, with every name written once.
 
+mod event;
 mod gpus;
 mod proto;
 mod sequence;

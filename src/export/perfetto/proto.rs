@@ -3,6 +3,8 @@
 
 use prost::{Enumeration, Message};
 
+/// What a file is. Written packet by packet; read whole by tests.
+#[cfg(test)]
 #[derive(Message)]
 pub(super) struct Trace {
     #[prost(message, repeated, tag = "1")]
@@ -129,7 +131,7 @@ pub(super) enum Unit {
     SizeBytes = 3,
 }
 
-#[derive(Clone, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
     pub(super) debug_annotations: Vec<DebugAnnotation>,
@@ -161,7 +163,7 @@ pub(super) enum Type {
     Counter = 4,
 }
 
-#[derive(Clone, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct DebugAnnotation {
     #[prost(uint64, optional, tag = "1")]
     pub(super) name_iid: Option<u64>,

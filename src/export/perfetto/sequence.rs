@@ -1,15 +1,15 @@
 use super::{
+    event::{self, Event, Noted},
     proto::{
-        self, Clock, ClockSnapshot, DebugAnnotation, InternedData, InternedName, SourceLocation, TracePacket,
-        TracePacketDefaults, TrackEvent, TrackEventDefaults, Type,
+        self, Clock, ClockSnapshot, InternedData, InternedName, SourceLocation, TracePacket, TracePacketDefaults,
+        TrackEventDefaults, Type,
     },
     writer::Writer,
 };
-use crate::trace::{Attribution, Callsite, Cut, Fields, Span, Timestamp, Value};
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-};
+use crate::trace::{Attribution, Callsite, CallsiteId, Cut, Fields, Span, Timestamp, Value};
+use prost::Message;
+use rustc_hash::FxHashMap;
+use std::io::{self, Write};
 
 /// One track's packets. Times are relative to the packet before, and names are numbers once they have been written.
 pub(super) struct Sequence {
@@ -18,11 +18,15 @@ pub(super) struct Sequence {
     /// The ends of the slices that are open, outermost first.
     open: Vec<Timestamp>,
     callsites: Vec<bool>,
-    events: HashMap<String, u64>,
-    names: HashMap<String, u64>,
-    texts: HashMap<String, u64>,
+    events: FxHashMap<String, u64>,
+    names: FxHashMap<String, u64>,
+    texts: FxHashMap<String, u64>,
+    /// What is said of the spans of a callsite where they are a thing's cause.
+    causes: FxHashMap<(Option<CallsiteId>, Attribution), Event>,
     /// Names to be written with the next event.
     new: Option<InternedData>,
+    /// The event that was written last, for its memory.
+    used: Event,
 }
 
 impl Sequence {
@@ -56,23 +60,58 @@ impl Sequence {
             ..TracePacket::default()
         })?;
         let callsites = vec![false; writer.trace.callsites().len()];
-        let (events, names, texts) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Ok(Self { id, now: start, open: Vec::new(), callsites, events, names, texts, new: None })
+        Ok(Self {
+            id,
+            now: start,
+            open: Vec::new(),
+            callsites,
+            events: FxHashMap::default(),
+            names: FxHashMap::default(),
+            texts: FxHashMap::default(),
+            causes: FxHashMap::default(),
+            new: None,
+            used: Event::default(),
+        })
     }
 
-    fn event<W: Write>(&mut self, writer: &mut Writer<'_, W>, at: Timestamp, event: TrackEvent) -> io::Result<()> {
+    /// A packet with an event; an end, which names nothing, can do without the two bytes of `flags`.
+    fn write<W: Write>(
+        &mut self,
+        writer: &mut Writer<'_, W>,
+        at: Timestamp,
+        event: Event,
+        flags: Option<u32>,
+    ) -> io::Result<()> {
         let delta = at.as_unix_nanos().saturating_sub(self.now.as_unix_nanos());
         self.now = self.now.max(at);
-        let ends = event.r#type == Some(Type::SliceEnd as i32);
-        writer.packet(TracePacket {
-            timestamp: Some(delta),
-            trusted_packet_sequence_id: Some(self.id),
-            track_event: Some(event),
-            interned_data: self.new.take(),
-            // Two bytes that an end, which names nothing, can do without.
-            sequence_flags: (!ends).then_some(proto::SEQ_NEEDS_INCREMENTAL_STATE),
-            ..TracePacket::default()
-        })
+        let (id, new) = (self.id, self.new.take());
+        let written = writer.encoded(|out| {
+            event::number(out, 8, delta);
+            event::number(out, 10, id.into());
+            event::bytes(out, 11, event.as_bytes());
+            if let Some(new) = new {
+                event::message(out, 12, |out| new.encode_raw(out));
+            }
+            if let Some(flags) = flags {
+                event::number(out, 13, flags.into());
+            }
+        });
+        self.used = event;
+        written
+    }
+
+    fn event<W: Write>(&mut self, writer: &mut Writer<'_, W>, at: Timestamp, event: Event) -> io::Result<()> {
+        self.write(writer, at, event, Some(proto::SEQ_NEEDS_INCREMENTAL_STATE))
+    }
+
+    /// A new event.
+    pub(super) fn make(&mut self, kind: Type) -> Event {
+        Event::new(kind, std::mem::take(&mut self.used))
+    }
+
+    /// The same event again.
+    pub(super) fn again(&mut self, event: &Event) -> Event {
+        event.again(std::mem::take(&mut self.used))
     }
 
     /// Begins a slice, which is ended by what comes after it. Slices nest and come in the order of their starts.
@@ -81,7 +120,7 @@ impl Sequence {
         writer: &mut Writer<'_, W>,
         start: Timestamp,
         end: Timestamp,
-        event: TrackEvent,
+        event: Event,
     ) -> io::Result<()> {
         self.end_until(writer, start)?;
         self.open.push(end);
@@ -92,7 +131,7 @@ impl Sequence {
         &mut self,
         writer: &mut Writer<'_, W>,
         at: Timestamp,
-        event: TrackEvent,
+        event: Event,
     ) -> io::Result<()> {
         self.end_until(writer, at)?;
         self.event(writer, at, event)
@@ -100,9 +139,8 @@ impl Sequence {
 
     /// A sample of a counter.
     pub(super) fn count<W: Write>(&mut self, writer: &mut Writer<'_, W>, at: Timestamp, value: f64) -> io::Result<()> {
-        let double_counter_value = Some(value);
-        let r#type = Some(Type::Counter as i32);
-        self.event(writer, at, TrackEvent { r#type, double_counter_value, ..TrackEvent::default() })
+        let event = self.make(Type::Counter).counter_value(value);
+        self.event(writer, at, event)
     }
 
     /// Ends what is still open.
@@ -112,30 +150,30 @@ impl Sequence {
 
     fn end_until<W: Write>(&mut self, writer: &mut Writer<'_, W>, at: Timestamp) -> io::Result<()> {
         while let Some(end) = self.open.pop_if(|end| *end <= at) {
-            self.event(writer, end, TrackEvent { r#type: Some(Type::SliceEnd as i32), ..TrackEvent::default() })?;
+            let event = self.make(Type::SliceEnd);
+            self.write(writer, end, event, None)?;
         }
         Ok(())
     }
 
     /// The beginning of a slice named after its callsite; the callsite's place is the number of its name and location.
-    pub(super) fn at_callsite(&mut self, place: usize, callsite: &Callsite) -> TrackEvent {
-        let iid = Some(place as u64 + 1);
+    pub(super) fn at_callsite(&mut self, place: usize, callsite: &Callsite) -> Event {
+        let iid = place as u64 + 1;
         if !std::mem::replace(&mut self.callsites[place], true) {
             let new = self.new.get_or_insert_default();
-            new.event_names.push(InternedName { iid, name: Some(callsite.name().to_owned()) });
+            new.event_names.push(InternedName { iid: Some(iid), name: Some(callsite.name().to_owned()) });
             new.source_locations.push(SourceLocation {
-                iid,
+                iid: Some(iid),
                 file_name: callsite.file().map(str::to_owned),
                 function_name: Some(format!("{}::{}", callsite.target(), callsite.name())),
                 line_number: callsite.line(),
             });
         }
-        let r#type = Some(Type::SliceBegin as i32);
-        TrackEvent { r#type, name_iid: iid, source_location_iid: iid, ..TrackEvent::default() }
+        self.make(Type::SliceBegin).interned_name(iid).source_location(iid)
     }
 
     /// The beginning of a slice that comes again and again, by its name.
-    pub(super) fn named(&mut self, name: &str) -> TrackEvent {
+    pub(super) fn named(&mut self, name: &str) -> Event {
         let iid = self.events.get(name).copied().unwrap_or_else(|| {
             // After those of the callsites.
             let iid = (self.callsites.len() + self.events.len()) as u64 + 1;
@@ -144,16 +182,16 @@ impl Sequence {
             self.new.get_or_insert_default().event_names.push(name);
             iid
         });
-        TrackEvent { r#type: Some(Type::SliceBegin as i32), name_iid: Some(iid), ..TrackEvent::default() }
+        self.make(Type::SliceBegin).interned_name(iid)
     }
 
-    pub(super) fn annotate(&mut self, event: &mut TrackEvent, fields: Fields<'_>, except: Option<&str>) {
+    pub(super) fn annotate(&mut self, event: &mut Event, fields: Fields<'_>, except: Option<&str>) {
         for (name, value) in fields.iter().filter(|(name, _)| Some(*name) != except) {
             self.annotate_one(event, name, value);
         }
     }
 
-    pub(super) fn annotate_cut(&mut self, event: &mut TrackEvent, cut: Cut) {
+    pub(super) fn annotate_cut(&mut self, event: &mut Event, cut: Cut) {
         if cut.start {
             self.annotate_one(event, "started", &Value::Bool(false));
         }
@@ -163,31 +201,34 @@ impl Sequence {
     }
 
     /// Which span a thing of the GPU belongs to, and how that is known.
-    pub(super) fn annotate_cause(&mut self, event: &mut TrackEvent, span: Option<Span<'_>>, how: Attribution) {
+    pub(super) fn annotate_cause(&mut self, event: &mut Event, span: Option<Span<'_>>, how: Attribution) {
+        let cause = (span.map(Span::callsite_id), how);
+        if let Some(said) = self.causes.get(&cause) {
+            return event.extend(said);
+        }
+        let mut said = Event::default();
         if let Some(span) = span {
-            self.annotate_text(event, "span", span.name());
+            self.annotate_text(&mut said, "span", span.name());
         }
-        self.annotate_text(event, "attribution", how.as_str());
+        self.annotate_text(&mut said, "attribution", how.as_str());
+        event.extend(&said);
+        self.causes.insert(cause, said);
     }
 
-    pub(super) fn annotate_one(&mut self, event: &mut TrackEvent, name: &str, value: &Value) {
-        let mut annotation = DebugAnnotation::default();
-        match value {
-            Value::Bool(value) => annotation.bool_value = Some(*value),
-            Value::I64(value) => annotation.int_value = Some(*value),
-            Value::U64(value) => annotation.uint_value = Some(*value),
-            Value::F64(value) => annotation.double_value = Some(*value),
+    pub(super) fn annotate_one(&mut self, event: &mut Event, name: &str, value: &Value) {
+        let value = match value {
+            Value::Bool(value) => Noted::Bool(*value),
+            Value::I64(value) => Noted::I64(*value),
+            Value::U64(value) => Noted::U64(*value),
+            Value::F64(value) => Noted::F64(*value),
             Value::Str(text) => return self.annotate_text(event, name, text),
-        }
-        annotation.name_iid = Some(self.name(name));
-        event.debug_annotations.push(annotation);
+        };
+        event.annotate(self.name(name), value);
     }
 
-    fn annotate_text(&mut self, event: &mut TrackEvent, name: &str, text: &str) {
-        let (name_iid, string_value_iid) = (Some(self.name(name)), self.text(text));
-        let string_value = string_value_iid.is_none().then(|| text.to_owned());
-        let annotation = DebugAnnotation { name_iid, string_value_iid, string_value, ..DebugAnnotation::default() };
-        event.debug_annotations.push(annotation);
+    fn annotate_text(&mut self, event: &mut Event, name: &str, text: &str) {
+        let name_iid = self.name(name);
+        event.annotate(name_iid, self.text(text).map_or(Noted::Text(text), Noted::Interned));
     }
 
     fn name(&mut self, name: &str) -> u64 {

@@ -1,7 +1,7 @@
 //! The tracks of threads: spans, the calls of the GPU's API inside them, and events.
 
 use super::{
-    proto::{ThreadDescriptor, TrackDescriptor, TrackEvent, Type},
+    proto::{ThreadDescriptor, TrackDescriptor, Type},
     sequence::Sequence,
     writer::Writer,
 };
@@ -12,8 +12,8 @@ use crate::{
 use std::io::{self, Write};
 
 impl<'a, W: Write> Writer<'a, W> {
-    pub(super) fn threads(&mut self) -> io::Result<()> {
-        let (trace, flows) = (self.trace, Flows::new(self.trace));
+    pub(super) fn threads(&mut self, flows: &Flows) -> io::Result<()> {
+        let trace = self.trace;
         let tracks = trace.tracks().len();
         let spans = runs(tracks, trace.spans().map(|span| span.track_id().index()));
         let calls = runs(tracks, trace.api_calls().map(|call| call.track_id().index()));
@@ -41,7 +41,7 @@ impl<'a, W: Write> Writer<'a, W> {
             let events = trace.events().skip(events.start).take(events.len());
             self.slices(
                 sequence,
-                &flows,
+                flows,
                 spans.filter(|span| span.track_id() == here),
                 calls.filter(|call| call.track_id() == here),
                 events.filter(|event| event.track_id() == here),
@@ -94,16 +94,12 @@ impl<'a, W: Write> Writer<'a, W> {
             sequence.annotate_one(&mut event, "result", &Value::U64(call.result().into()));
         }
         sequence.annotate_cause(&mut event, call.span(), call.attribution());
-        event.flow_ids = flows.of(call.id()).iter().map(|work| self.flow(*work)).collect();
+        flows.of(call.id()).iter().for_each(|work| event.begin_flow(self.flow(*work)));
         sequence.slice(self, call.start(), call.end(), event)
     }
 
     fn event(&mut self, sequence: &mut Sequence, instant: Event<'_>) -> io::Result<()> {
-        let mut event = TrackEvent {
-            r#type: Some(Type::Instant as i32),
-            name: Some(instant.message().to_owned()),
-            ..TrackEvent::default()
-        };
+        let mut event = sequence.make(Type::Instant).name(instant.message());
         sequence.annotate(&mut event, instant.fields(), Some("message"));
         let level = Value::Str(instant.callsite().level().to_string().into());
         sequence.annotate_one(&mut event, "level", &level);

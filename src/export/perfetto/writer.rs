@@ -1,10 +1,9 @@
 use super::{
-    proto::{
-        self, ChildTracksOrdering, CounterDescriptor, ProcessDescriptor, TracePacket, TrackDescriptor, TrackEvent, Type,
-    },
+    event::{self, Event},
+    proto::{ChildTracksOrdering, CounterDescriptor, ProcessDescriptor, TracePacket, TrackDescriptor, Type},
     sequence::Sequence,
 };
-use crate::trace::Trace;
+use crate::{export::flows::Flows, trace::Trace};
 use prost::Message;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -12,13 +11,13 @@ use std::{
 };
 
 pub(super) fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
-    let (uuid, packets) = (uuid(trace), proto::Trace::default());
-    let mut writer = Writer { trace, out, uuid, tracks: 0, packets, bytes: Vec::new() };
+    let flows = Flows::new(trace);
+    let mut writer = Writer { trace, out, uuid: uuid(trace), tracks: 0, bytes: Vec::new() };
     writer.process()?;
     writer.steps()?;
     writer.counters()?;
-    writer.threads()?;
-    writer.gpus()?;
+    writer.threads(&flows)?;
+    writer.gpus(&flows)?;
     writer.pass_on()
 }
 
@@ -37,28 +36,30 @@ pub(super) struct Writer<'a, W> {
     pub(super) uuid: u64,
     /// How many tracks there are.
     tracks: u32,
-    packets: proto::Trace,
+    /// Packets to be passed on. A trace is no more than one after the other.
     bytes: Vec<u8>,
 }
 
 impl<W: Write> Writer<'_, W> {
-    /// Packets that are encoded at once.
-    const BATCH: usize = 256;
+    /// Bytes that are passed on at once.
+    const BATCH: usize = 1 << 16;
     /// Not a sequence of events: descriptors only.
     const DESCRIPTORS: u32 = 1;
 
     pub(super) fn packet(&mut self, packet: TracePacket) -> io::Result<()> {
-        self.packets.packet.push(packet);
-        if self.packets.packet.len() >= Self::BATCH { self.pass_on() } else { Ok(()) }
+        self.encoded(|out| packet.encode_raw(out))
     }
 
-    /// A trace is the concatenation of its packets, so batches can be written one after the other.
+    /// A packet that is written by hand.
+    pub(super) fn encoded(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        event::message(&mut self.bytes, 1, write);
+        if self.bytes.len() >= Self::BATCH { self.pass_on() } else { Ok(()) }
+    }
+
     fn pass_on(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.bytes)?;
         self.bytes.clear();
-        // Into memory that grows, which does not fail.
-        let _ = self.packets.encode(&mut self.bytes);
-        self.packets.packet.clear();
-        self.out.write_all(&self.bytes)
+        Ok(())
     }
 
     fn describe(&mut self, track: TrackDescriptor) -> io::Result<()> {
@@ -134,16 +135,13 @@ impl<W: Write> Writer<'_, W> {
         }
         let mut sequence = self.child(self.uuid, "steps".to_owned())?;
         if !self.trace.losses().is_empty() {
-            let name = Some(format!("kernspan {}", self.trace.losses()));
-            let event = TrackEvent { r#type: Some(Type::Instant as i32), name, ..TrackEvent::default() };
+            let name = format!("kernspan {}", self.trace.losses());
+            let event = Event::new(Type::Instant, Event::default()).name(&name);
             sequence.instant(self, self.trace.start(), event)?;
         }
         for step in self.trace.steps() {
-            let mut event = TrackEvent {
-                r#type: Some(Type::SliceBegin as i32),
-                name: Some(format!("ProfilerStep#{}", step.number())),
-                ..TrackEvent::default()
-            };
+            let name = format!("ProfilerStep#{}", step.number());
+            let mut event = Event::new(Type::SliceBegin, Event::default()).name(&name);
             sequence.annotate_cut(&mut event, step.cut());
             sequence.slice(self, step.start(), step.end(), event)?;
         }
@@ -159,12 +157,8 @@ impl<W: Write> Writer<'_, W> {
                     continue;
                 }
                 // A counter track cannot show it, and it is the sample that matters most.
-                let event = TrackEvent {
-                    r#type: Some(Type::Instant as i32),
-                    name: Some(format!("{} is {value}", counter.name())),
-                    track_uuid: Some(self.uuid),
-                    ..TrackEvent::default()
-                };
+                let name = format!("{} is {value}", counter.name());
+                let event = Event::new(Type::Instant, Event::default()).name(&name).track(self.uuid);
                 sequence.instant(self, at, event)?;
             }
         }

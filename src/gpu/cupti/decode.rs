@@ -20,6 +20,7 @@ impl<F: FnMut(usize) -> (Arc<str>, Arc<str>)> KernelNames for F {}
 pub(crate) struct Unreadable;
 
 /// Reads a record; none if it is of a kind that is of no use.
+#[inline]
 pub(crate) fn decode(record: &[u8], names: &mut impl KernelNames) -> Result<Option<GpuRecord>, Unreadable> {
     let kind = record.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(Unreadable)?;
     let record = match kind {
@@ -46,6 +47,7 @@ fn graph(graph: u32, node: u64) -> Option<GraphNode> {
     (graph != 0 || node != 0).then_some(GraphNode { graph, node })
 }
 
+#[inline]
 fn kernel(record: ActivityKernel, names: &mut impl KernelNames) -> Result<WorkRecord, Unreadable> {
     let (start, end) = extent(record.start, record.end)?;
     let (name, raw_name) = names(record.name.addr());

@@ -1,8 +1,8 @@
 //! Names of kernels and functions, each made once.
 
 use cupti_sys::Cupti;
+use rustc_hash::FxHashMap;
 use std::{
-    collections::HashMap,
     ffi::{CStr, c_char},
     fmt,
     sync::Arc,
@@ -10,7 +10,7 @@ use std::{
 
 /// The names of kernels, by the addresses at which the library keeps them.
 #[derive(Debug, Default)]
-pub(super) struct LiveNames(HashMap<usize, (Arc<str>, Arc<str>)>);
+pub(super) struct LiveNames(FxHashMap<usize, (Arc<str>, Arc<str>)>);
 
 impl LiveNames {
     /// The name of a kernel whose record has just come, for people and raw.

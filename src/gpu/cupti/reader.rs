@@ -18,6 +18,7 @@ use crate::{
     trace::Losses,
 };
 use cupti_sys::flush;
+use rustc_hash::FxHashMap;
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
@@ -49,7 +50,7 @@ pub(super) struct Reader {
     hand_on: Box<dyn FnMut(Recording) + Send>,
     names: LiveNames,
     functions: HashMap<Function, Arc<str>>,
-    contexts: HashMap<u32, u32>,
+    contexts: FxHashMap<u32, u32>,
     gathered: Gathered,
     /// For each window that is open or about to be: bytes in use on each device when it opened.
     open: VecDeque<HashMap<u32, u64>>,
@@ -96,7 +97,7 @@ impl Reader {
             hand_on,
             names: LiveNames::default(),
             functions: HashMap::new(),
-            contexts: HashMap::new(),
+            contexts: FxHashMap::default(),
             gathered: Gathered::default(),
             open: VecDeque::new(),
             closed: VecDeque::new(),

@@ -19,7 +19,8 @@ use crate::{
     },
     trace::{ApiCallData, Trace},
 };
-use prost::Message;
+use prost::{Message, bytes::Bytes};
+use rustc_hash::FxHashMap;
 use std::{
     collections::{BTreeMap, HashMap},
     io::{self, Read, Write},
@@ -106,13 +107,13 @@ pub fn replay(mut recorded: impl Read) -> io::Result<Trace> {
         flate2::read::GzDecoder::new(&*bytes).read_to_end(&mut plain)?;
         bytes = plain;
     }
-    let window = Window::decode(&*bytes).map_err(io::Error::other)?;
+    let window = Window::decode(Bytes::from(bytes)).map_err(io::Error::other)?;
     window.into_trace().ok_or_else(|| io::Error::other("a recorded window that refers to what is not in it"))
 }
 
 /// Decodes the records and takes those of the trace's window, as the reader does.
 fn gather(trace: &Trace, bytes: &[u8], names: &BTreeMap<u64, String>) -> GpuRecording {
-    let mut known: HashMap<usize, (Arc<str>, Arc<str>)> = HashMap::new();
+    let mut known: FxHashMap<usize, (Arc<str>, Arc<str>)> = FxHashMap::default();
     let mut name_of = |address: usize| {
         let name = known.entry(address).or_insert_with(|| {
             let raw = names.get(&(address as u64)).map_or("unknown", String::as_str);
@@ -121,7 +122,7 @@ fn gather(trace: &Trace, bytes: &[u8], names: &BTreeMap<u64, String>) -> GpuReco
         name.clone()
     };
     let mut gathered = Gathered::default();
-    let (mut unreadable, mut contexts) = (0, HashMap::new());
+    let (mut unreadable, mut contexts) = (0, FxHashMap::default());
     for record in records(bytes) {
         match record.and_then(|record| decode(record, &mut name_of)) {
             Ok(Some(record)) => {

@@ -9,7 +9,8 @@ use crate::{
         Track, TrackId,
     },
 };
-use prost::Message;
+use prost::{Message, bytes::Bytes};
+use rustc_hash::FxHashMap;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
@@ -42,16 +43,17 @@ pub(super) struct Window {
     steps: Vec<StepMessage>,
     #[prost(message, repeated, tag = "12")]
     spans: Vec<SpanMessage>,
-    #[prost(message, repeated, tag = "13")]
-    calls: Vec<CallMessage>,
+    /// Each a [`CallMessage`]. They are as many as the records, so they are read one by one.
+    #[prost(bytes = "bytes", repeated, tag = "13")]
+    calls: Vec<Bytes>,
     #[prost(message, repeated, tag = "14")]
     allocations: Vec<AllocationMessage>,
     #[prost(map = "uint32, uint64", tag = "15")]
     in_use: HashMap<u32, u64>,
     #[prost(btree_map = "uint64, string", tag = "16")]
     names: BTreeMap<u64, String>,
-    #[prost(bytes = "vec", tag = "17")]
-    records: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "17")]
+    records: Bytes,
 }
 
 #[derive(Message)]
@@ -284,6 +286,7 @@ impl Window {
                     result: call.result,
                     owner: Some(Owner::of(call.span, call.attribution)),
                 })
+                .map(|call| call.encode_to_vec().into())
                 .collect(),
             allocations: trace
                 .allocations
@@ -300,7 +303,7 @@ impl Window {
                 .collect(),
             in_use: in_use.clone(),
             names: raw.names.clone(),
-            records: raw.bytes.clone(),
+            records: raw.bytes.clone().into(),
         }
     }
 
@@ -359,13 +362,21 @@ impl Window {
             let owner = owner.unwrap_or_default();
             owner.span.is_none_or(|span| (span as usize) < spans).then_some(owner)
         };
-        for call in self.calls {
+        let mut names: FxHashMap<String, Arc<str>> = FxHashMap::default();
+        let mut call = CallMessage::default();
+        trace.api_calls.reserve(self.calls.len());
+        for bytes in self.calls {
+            call.clear();
+            call.merge(&*bytes).ok()?;
             let (start, end, track) = extent(call.when)?;
             let owner = owner(call.owner, trace.spans.len())?;
             trace.api_calls.push(ApiCallData {
                 api: if call.api == 0 { Api::CudaDriver } else { Api::CudaRuntime },
                 function: call.function,
-                name: Arc::from(call.name),
+                name: match names.get(&call.name) {
+                    Some(name) => Arc::clone(name),
+                    None => names.entry(call.name.clone()).or_insert_with(|| Arc::from(call.name.as_str())).clone(),
+                },
                 track,
                 start,
                 end,
@@ -399,6 +410,7 @@ impl Window {
             .map(|track| Track { thread: ThreadId::new(track.thread), name: track.name, overlap: track.overlap })
             .collect();
         let mut recording = gather(&trace, &self.records, &self.names);
+        drop(self.records);
         recording.in_use = self.in_use;
         recording.devices = self.devices.into_iter().map(DeviceMessage::into_device).collect();
         recording.gpu = self.library.map_or(Gpu::NotAsked, |library| {

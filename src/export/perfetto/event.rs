@@ -1,0 +1,200 @@
+//! Events as they are on the wire. A trace has millions, so they are encoded while they are made, without [`proto`]'s structs in
+//! between; the numbers are those of its fields, which tests read them by.
+//!
+//! [`proto`]: super::proto
+
+use super::proto::Type;
+
+/// A `TrackEvent`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Event(Vec<u8>);
+
+/// The value of a `DebugAnnotation`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Noted<'a> {
+    Bool(bool),
+    U64(u64),
+    I64(i64),
+    F64(f64),
+    Text(&'a str),
+    /// A text that has been given a number.
+    Interned(u64),
+}
+
+impl Event {
+    /// An event of this type, in the memory of one that has been written.
+    pub(super) fn new(kind: Type, used: Self) -> Self {
+        let mut event = used;
+        event.0.clear();
+        number(&mut event.0, 9, kind as u64);
+        event
+    }
+
+    /// This event again, in the memory of one that has been written.
+    pub(super) fn again(&self, mut used: Self) -> Self {
+        used.0.clone_from(&self.0);
+        used
+    }
+
+    #[must_use]
+    pub(super) fn name(mut self, name: &str) -> Self {
+        bytes(&mut self.0, 23, name.as_bytes());
+        self
+    }
+
+    #[must_use]
+    pub(super) fn interned_name(mut self, iid: u64) -> Self {
+        number(&mut self.0, 10, iid);
+        self
+    }
+
+    #[must_use]
+    pub(super) fn source_location(mut self, iid: u64) -> Self {
+        number(&mut self.0, 34, iid);
+        self
+    }
+
+    /// Of another track than its sequence's.
+    #[must_use]
+    pub(super) fn track(mut self, uuid: u64) -> Self {
+        number(&mut self.0, 11, uuid);
+        self
+    }
+
+    #[must_use]
+    pub(super) fn counter_value(mut self, value: f64) -> Self {
+        fixed(&mut self.0, 44, value.to_le_bytes());
+        self
+    }
+
+    pub(super) fn begin_flow(&mut self, id: u64) {
+        fixed(&mut self.0, 47, id.to_le_bytes());
+    }
+
+    pub(super) fn end_flow(&mut self, id: u64) {
+        fixed(&mut self.0, 48, id.to_le_bytes());
+    }
+
+    pub(super) fn annotate(&mut self, name_iid: u64, value: Noted<'_>) {
+        message(&mut self.0, 4, |out| {
+            number(out, 1, name_iid);
+            match value {
+                Noted::Bool(value) => number(out, 2, value.into()),
+                Noted::U64(value) => number(out, 3, value),
+                Noted::I64(value) => number(out, 4, value.cast_unsigned()),
+                Noted::F64(value) => fixed(out, 5, value.to_le_bytes()),
+                Noted::Text(text) => bytes(out, 6, text.as_bytes()),
+                Noted::Interned(iid) => number(out, 17, iid),
+            }
+        });
+    }
+
+    /// Adds what another event has.
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
+    key(out, field, 0);
+    varint(out, value);
+}
+
+pub(super) fn bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
+    key(out, field, 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// A message in a message. Most have a length of one byte; what has a longer one is moved.
+pub(super) fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    key(out, field, 2);
+    out.push(0);
+    let start = out.len();
+    write(out);
+    let length = out.len() - start;
+    if let Some(place) = out.get_mut(start - 1).filter(|_| length < 0x80) {
+        *place = length as u8;
+        return;
+    }
+    let mut longer = Vec::new();
+    varint(&mut longer, length as u64);
+    out.splice(start - 1..start, longer);
+}
+
+fn fixed(out: &mut Vec<u8>, field: u32, value: [u8; 8]) {
+    key(out, field, 1);
+    out.extend_from_slice(&value);
+}
+
+fn key(out: &mut Vec<u8>, field: u32, wire_type: u32) {
+    varint(out, u64::from(field << 3 | wire_type));
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Event, Noted, message};
+    use crate::export::perfetto::proto::{DebugAnnotation, TrackEvent, Type};
+    use prost::Message;
+
+    #[test]
+    fn events_read_back_as_the_messages_they_are() {
+        let mut event = Event::new(Type::SliceBegin, Event::default());
+        event = event.name("a name").interned_name(300).source_location(7).track(1 << 40).counter_value(0.5);
+        event.begin_flow(u64::MAX);
+        event.end_flow(2);
+        let text = "long ".repeat(100);
+        for value in [
+            Noted::Bool(true),
+            Noted::U64(u64::MAX),
+            Noted::I64(-1),
+            Noted::F64(-0.5),
+            Noted::Text(&text),
+            Noted::Interned(12),
+        ] {
+            event.annotate(1, value);
+        }
+        let one = DebugAnnotation { name_iid: Some(1), ..DebugAnnotation::default() };
+        let expected = TrackEvent {
+            r#type: Some(Type::SliceBegin as i32),
+            name: Some("a name".to_owned()),
+            name_iid: Some(300),
+            source_location_iid: Some(7),
+            track_uuid: Some(1 << 40),
+            double_counter_value: Some(0.5),
+            flow_ids: vec![u64::MAX],
+            terminating_flow_ids: vec![2],
+            debug_annotations: vec![
+                DebugAnnotation { bool_value: Some(true), ..one.clone() },
+                DebugAnnotation { uint_value: Some(u64::MAX), ..one.clone() },
+                DebugAnnotation { int_value: Some(-1), ..one.clone() },
+                DebugAnnotation { double_value: Some(-0.5), ..one.clone() },
+                DebugAnnotation { string_value: Some(text.clone()), ..one.clone() },
+                DebugAnnotation { string_value_iid: Some(12), ..one },
+            ],
+        };
+        assert_eq!(TrackEvent::decode(event.as_bytes()).unwrap(), expected);
+    }
+
+    #[test]
+    fn messages_may_be_of_any_length() {
+        for length in [0, 1, 127, 128, 16_383, 16_384] {
+            let mut out = vec![7];
+            message(&mut out, 23, |out| out.resize(out.len() + length, b'x'));
+            let event = TrackEvent::decode(&out[1..]).unwrap();
+            assert_eq!(event.name.unwrap().len(), length);
+        }
+    }
+}
