@@ -81,9 +81,36 @@ impl FreeRows {
 
 #[cfg(test)]
 mod tests {
-    use super::FreeRows;
-    use crate::trace::Timestamp;
+    use super::{FreeRows, rows};
+    use crate::{
+        gpu::WorkRecord,
+        trace::{Detail, MemoryFill, Timestamp},
+    };
     use proptest::prelude::*;
+
+    fn record(context: u32, stream: u32, start: u64, end: u64) -> WorkRecord {
+        let [start, end] = [start, end].map(Timestamp::from_unix_nanos);
+        let detail = Detail::Fill(MemoryFill::default());
+        WorkRecord { detail, device: 0, context, stream, start, end, correlation: 0, graph: None }
+    }
+
+    #[test]
+    fn work_is_stream_by_stream_in_order_of_time_and_what_overlaps_is_beside_it() {
+        let records = [
+            record(2, 7, 0, 9),
+            record(1, 8, 30, 40),
+            record(1, 7, 5, 6),
+            record(1, 8, 10, 25),
+            record(1, 8, 12, 13),
+            record(1, 8, 20, 21),
+            record(1, 8, 20, 22),
+        ];
+        let found = rows(&records);
+        let streams: Vec<_> = found.streams.iter().map(|row| (row.context, row.number, row.overlap)).collect();
+        assert_eq!(streams, [(1, 7, 0), (1, 8, 0), (1, 8, 1), (1, 8, 2), (2, 7, 0)]);
+        let work: Vec<_> = found.work.iter().map(|(row, place)| (row.index(), *place)).collect();
+        assert_eq!(work, [(0, 2), (1, 3), (1, 1), (2, 4), (2, 5), (3, 6), (4, 0)]);
+    }
 
     proptest! {
         #[test]

@@ -26,8 +26,8 @@ use std::path::PathBuf;
 /// type`. A span that was cut by the window's edge says `"started": false` or `"finished": false`.
 ///
 /// GPUs are processes of their own, named by their numbers, with a row for each stream: `kernel`, `gpu_memcpy` and `gpu_memset`,
-/// each with an arrow from the call that caused it (`cuda_driver`, `cuda_runtime`) and the `External id` of its span. Around
-/// them, `gpu_user_annotation` says which step and span they are of. Waits are `cuda_sync`, on rows of their own, and allocations
+/// each with an arrow from the call that caused it (`cuda_driver`, `cuda_runtime`) and the `External id` of its span. The first of
+/// the kernels that are launched alike also has the `raw name`, if that is another. Around them, `gpu_user_annotation` says which step and span they are of. Waits are `cuda_sync`, on rows of their own, and allocations
 /// are `[memory]` instants.
 #[derive(Clone, Debug)]
 pub struct Chrome {

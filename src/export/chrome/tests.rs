@@ -125,6 +125,17 @@ fn a_demangled_name_keeps_the_raw_one() {
 }
 
 #[test]
+fn the_first_of_kernels_that_are_alike_says_the_raw_name() {
+    let mut trace = awkward_trace();
+    let again = trace.work[1].clone();
+    trace.work.insert(2, again);
+    let document = Document::of(&trace);
+    let kernels = document.of_category("kernel");
+    let said: Vec<_> = kernels.iter().map(|kernel| kernel["args"].get("raw name").is_some()).collect();
+    assert_eq!((&kernels[0]["name"], &said[..2]), (&kernels[1]["name"], &[true, false][..]));
+}
+
+#[test]
 fn copies_and_fills_say_how_much_and_how_fast() {
     let document = Document::of(&gpu_trace());
     let copy = document.of_category("gpu_memcpy")[0];

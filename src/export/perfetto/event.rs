@@ -22,6 +22,9 @@ pub(super) enum Noted<'a> {
 }
 
 impl Event {
+    /// The end of a slice, which says no more than that.
+    pub(super) const SLICE_END: [u8; 2] = [9 << 3, Type::SliceEnd as u8];
+
     /// An event of this type, in the memory of one that has been written.
     pub(super) fn new(kind: Type, used: Self) -> Self {
         let mut event = used;
@@ -186,6 +189,12 @@ mod tests {
             ],
         };
         assert_eq!(TrackEvent::decode(event.as_bytes()).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_end_says_no_more_than_that() {
+        let expected = TrackEvent { r#type: Some(Type::SliceEnd as i32), ..TrackEvent::default() };
+        assert_eq!(TrackEvent::decode(&Event::SLICE_END[..]).unwrap(), expected);
     }
 
     #[test]

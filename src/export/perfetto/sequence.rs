@@ -79,29 +79,29 @@ impl Sequence {
         &mut self,
         writer: &mut Writer<'_, W>,
         at: Timestamp,
-        event: Event,
+        event: &[u8],
         flags: Option<u32>,
     ) -> io::Result<()> {
         let delta = at.as_unix_nanos().saturating_sub(self.now.as_unix_nanos());
         self.now = self.now.max(at);
         let (id, new) = (self.id, self.new.take());
-        let written = writer.encoded(|out| {
+        writer.encoded(|out| {
             event::number(out, 8, delta);
             event::number(out, 10, id.into());
-            event::bytes(out, 11, event.as_bytes());
+            event::bytes(out, 11, event);
             if let Some(new) = new {
                 event::message(out, 12, |out| new.encode_raw(out));
             }
             if let Some(flags) = flags {
                 event::number(out, 13, flags.into());
             }
-        });
-        self.used = event;
-        written
+        })
     }
 
     fn event<W: Write>(&mut self, writer: &mut Writer<'_, W>, at: Timestamp, event: Event) -> io::Result<()> {
-        self.write(writer, at, event, Some(proto::SEQ_NEEDS_INCREMENTAL_STATE))
+        self.write(writer, at, event.as_bytes(), Some(proto::SEQ_NEEDS_INCREMENTAL_STATE))?;
+        self.used = event;
+        Ok(())
     }
 
     /// A new event.
@@ -150,8 +150,7 @@ impl Sequence {
 
     fn end_until<W: Write>(&mut self, writer: &mut Writer<'_, W>, at: Timestamp) -> io::Result<()> {
         while let Some(end) = self.open.pop_if(|end| *end <= at) {
-            let event = self.make(Type::SliceEnd);
-            self.write(writer, end, event, None)?;
+            self.write(writer, end, &Event::SLICE_END, None)?;
         }
         Ok(())
     }
