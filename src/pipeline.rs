@@ -110,7 +110,7 @@ impl Exports {
         if recording.gpu.gpu == Gpu::NotAsked {
             recording.gpu.gpu = self.without_gpu.clone();
         }
-        let raw = recording.gpu.raw.take().map(|raw| (raw, recording.gpu.in_use.clone()));
+        let raw = recording.gpu.raw.take().map(|raw| (raw, recording.gpu.pools.clone()));
         let trace = correlate(recording, Arc::clone(&self.metadata));
         let nothing = trace.spans().len() + trace.events().len() + trace.counters().len() + trace.work().len() == 0;
         if leftover && nothing {
@@ -118,8 +118,8 @@ impl Exports {
             return;
         }
         outcome.report.add_trace(&trace);
-        if let (Some(folder), Some((raw, in_use))) = (&self.raw_folder, raw) {
-            match write_raw(folder, &trace, &raw, &in_use) {
+        if let (Some(folder), Some((raw, pools))) = (&self.raw_folder, raw) {
+            match write_raw(folder, &trace, &raw, &pools) {
                 Ok(file) => outcome.report.add_files(vec![file]),
                 Err(error) => outcome.failures.push(Failure::new("raw_to_dir", Some(trace.window()), error.into())),
             }

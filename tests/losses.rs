@@ -76,7 +76,9 @@ fn memory_is_given_back_after_each_window() {
     let (traces, report) = profiled(
         |builder| {
             let builder = builder.memory_limit(1 << 20).schedule(kernspan::Schedule::new().active(1));
-            builder.on_trace(move |_| drop(counted.fetch_add(1, Ordering::Relaxed)))
+            builder.on_trace(move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+            })
         },
         |profiler| {
             for step in 0..20 {

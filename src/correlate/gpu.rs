@@ -7,7 +7,7 @@ use super::{
 use crate::{
     clock::Timeline,
     finger::Finger,
-    gpu::{GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
+    gpu::{GpuRecording, OverheadRecord, Pool, WaitRecord, WorkRecord},
     host::Origin,
     trace::{
         ApiCallId, Attribution, DeviceId, MemoryChange, Overhead, Step, StepId, ThreadId, Timestamp, Trace, WaitData,
@@ -29,7 +29,7 @@ pub(super) struct Origins {
 /// Adds to a trace that has spans, steps, calls and allocations what came of the calls. `asked` is the moment that each call was
 /// asked for.
 pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, asked: Vec<Timestamp>) {
-    let GpuRecording { gpu, devices, work, waits, overheads, in_use, contexts, losses, .. } = recording;
+    let GpuRecording { gpu, devices, work, waits, overheads, pools, contexts, losses, .. } = recording;
     trace.gpu = gpu;
     trace.devices = devices.to_vec();
     trace.losses += losses;
@@ -42,7 +42,7 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, asked: Vec<Ti
     trace.waits = waits.into_iter().map(|wait| wait_data(trace, wait, &contexts, &mut call_of)).collect();
     trace.waits.sort_by_key(|wait| wait.start);
     trace.overheads = overheads.into_iter().map(overhead).collect();
-    count_memory(trace, &contexts, &in_use);
+    count_memory(trace, &contexts, pools);
 }
 
 /// Gives calls that were made on behalf of others to the others' spans. Returns the moment each call was asked for.
@@ -150,14 +150,13 @@ fn overhead(record: OverheadRecord) -> Overhead {
 }
 
 /// Works out how much memory was freed and how much was in use.
-fn count_memory(trace: &mut Trace, contexts: &FxHashMap<u32, u32>, in_use: &HashMap<u32, u64>) {
+fn count_memory(trace: &mut Trace, contexts: &FxHashMap<u32, u32>, mut pools: HashMap<u32, Pool>) {
     trace.allocations.sort_by_key(|allocation| allocation.at);
-    let mut in_use = in_use.clone();
     let mut sizes: FxHashMap<(u32, u64), u64> = FxHashMap::default();
     for allocation in &mut trace.allocations {
         let device = contexts.get(&allocation.context).copied().unwrap_or(0);
         allocation.device = DeviceId::new(device);
-        let used = in_use.entry(device).or_default();
+        let Pool { used, reserved } = pools.entry(device).or_default();
         match allocation.change {
             MemoryChange::Allocate => {
                 let bytes = allocation.bytes.unwrap_or(0);
@@ -169,6 +168,6 @@ fn count_memory(trace: &mut Trace, contexts: &FxHashMap<u32, u32>, in_use: &Hash
                 *used = used.saturating_sub(allocation.bytes.unwrap_or(0));
             }
         }
-        allocation.in_use = *used;
+        (allocation.in_use, allocation.reserved) = (*used, *used.max(reserved));
     }
 }

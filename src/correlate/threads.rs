@@ -222,6 +222,7 @@ impl<'a> Threads<'a> {
             change,
             pooled,
             in_use: 0,
+            reserved: 0,
             track,
             attribution: attribution(span),
             span,

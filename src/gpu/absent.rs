@@ -1,6 +1,6 @@
 //! In the place of CUPTI where it is not built in.
 
-use super::GpuSettings;
+use super::{GpuSettings, Pool};
 use crate::{
     Error,
     collector::Budget,
@@ -67,6 +67,6 @@ impl Source {
 #[derive(Clone, Debug)]
 pub(crate) struct RawRecords(Infallible);
 
-pub(crate) fn write_raw(_: &Path, _: &Trace, raw: &RawRecords, _: &HashMap<u32, u64>) -> Result<PathBuf, Error> {
+pub(crate) fn write_raw(_: &Path, _: &Trace, raw: &RawRecords, _: &HashMap<u32, Pool>) -> Result<PathBuf, Error> {
     match raw.0 {}
 }

@@ -16,7 +16,7 @@ pub use self::cupti::replay;
 pub(crate) use self::{
     activity::Activities,
     cupti::{CollectedSender, RawRecords, Source, Started, write_raw},
-    record::{Function, GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
+    record::{Function, GpuRecording, OverheadRecord, Pool, WaitRecord, WorkRecord},
 };
 
 use std::time::Duration;

@@ -50,6 +50,15 @@ pub(crate) enum GpuRecord {
 /// A function of an API: which API, and its number there.
 pub(crate) type Function = (u8, u32);
 
+/// A pool of a device's memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pool {
+    /// Bytes that the driver has taken from the device.
+    pub(crate) reserved: u64,
+    /// Bytes of those that are in use.
+    pub(crate) used: u64,
+}
+
 /// What the GPUs did in one window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuRecording {
@@ -60,8 +69,8 @@ pub(crate) struct GpuRecording {
     pub(crate) overheads: Vec<OverheadRecord>,
     /// The names of the functions that were called.
     pub(crate) functions: HashMap<Function, Arc<str>>,
-    /// Bytes in use in each device's pool when the window opened.
-    pub(crate) in_use: HashMap<u32, u64>,
+    /// Each device's pool when the window opened.
+    pub(crate) pools: HashMap<u32, Pool>,
     /// The devices of the contexts that were seen.
     pub(crate) contexts: FxHashMap<u32, u32>,
     pub(crate) losses: Losses,

@@ -11,6 +11,8 @@ pub(crate) struct AllocationData {
     pub(crate) pooled: bool,
     /// Bytes in use on the device afterwards.
     pub(crate) in_use: u64,
+    /// Bytes reserved on the device, as far as known.
+    pub(crate) reserved: u64,
     pub(crate) track: TrackId,
     pub(crate) attribution: Attribution,
     pub(crate) span: Option<SpanId>,
@@ -77,6 +79,11 @@ impl<'a> Allocation<'a> {
     /// since.
     pub fn in_use(self) -> u64 {
         self.data.in_use
+    }
+
+    /// Bytes that the device's pool has taken from the device: as many as when the window opened, or as are in use if that is more.
+    pub fn reserved(self) -> u64 {
+        self.data.reserved
     }
 
     /// The track of the thread that called.

@@ -128,6 +128,7 @@ pub(crate) fn gpu_trace() -> Trace {
                 change,
                 pooled: true,
                 in_use,
+                reserved: 1 << 20,
                 track: TrackId::new(0),
                 attribution: Attribution::Direct,
                 span: Some(SpanId::new(first + if micros == 12 { 1 } else { 2 })),

@@ -170,7 +170,7 @@ impl<W: Write> Kineto<'_, W> {
                 json.raw(",\"Bytes unknown\":true");
             }
             json.raw(",\"Total Allocated\":").number(allocation.in_use());
-            json.raw(",\"Total Reserved\":").number(allocation.in_use());
+            json.raw(",\"Total Reserved\":").number(allocation.reserved());
             json.raw(",\"Ev Idx\":").number(place).raw("}}").pass_on()?;
         }
         Ok(())

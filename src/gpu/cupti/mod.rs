@@ -23,7 +23,7 @@ use self::{
     library::Library,
     reader::{Message, Reader},
 };
-use super::{Activity, GpuSettings};
+use super::{Activity, GpuSettings, Pool};
 use crate::{
     Error,
     collector::Budget,
@@ -210,18 +210,21 @@ impl Source {
             // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
             std::thread::sleep(Self::SETTLING);
         }
-        let _ = self.messages.send(Message::Opening(self.in_use()));
+        let _ = self.messages.send(Message::Opening(self.pools()));
     }
 
     fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
 
-    fn in_use(&self) -> HashMap<u32, u64> {
+    fn pools(&self) -> HashMap<u32, Pool> {
         let driver = self.library.driver;
         let memory = self.settings.activities.has(Activity::Memory);
         let devices = (0..driver.device_count()).filter(|_| memory);
-        let pool = |ordinal| driver.memory_pool(driver.device(ordinal).ok()?).ok()?.map(|(_, used)| (ordinal, used));
+        let pool = |ordinal| {
+            let (reserved, used) = driver.memory_pool(driver.device(ordinal).ok()?).ok()??;
+            Some((ordinal, Pool { reserved, used }))
+        };
         devices.filter_map(pool).collect()
     }
 

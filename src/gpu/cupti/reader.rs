@@ -12,7 +12,7 @@ use crate::{
     correlate::Recording,
     gpu::{
         gather::{Call, Calls, Gathered, Role},
-        record::{Function, GpuRecord, GpuRecording},
+        record::{Function, GpuRecord, GpuRecording, Pool},
     },
     host::{Origin, Record},
     trace::Losses,
@@ -33,8 +33,8 @@ use std::{
 pub(super) enum Message {
     /// A buffer with so many bytes of records.
     Filled(Buffer, usize),
-    /// A window is about to open; with the bytes in use on each device.
-    Opening(HashMap<u32, u64>),
+    /// A window is about to open; with the devices' pools.
+    Opening(HashMap<u32, Pool>),
     /// No window is open, nor about to be.
     Rest,
     /// A window has been collected on the host's side.
@@ -52,8 +52,8 @@ pub(super) struct Reader {
     functions: HashMap<Function, Arc<str>>,
     contexts: FxHashMap<u32, u32>,
     gathered: Gathered,
-    /// For each window that is open or about to be: bytes in use on each device when it opened.
-    open: VecDeque<HashMap<u32, u64>>,
+    /// For each window that is open or about to be: the devices' pools when it opened.
+    open: VecDeque<HashMap<u32, Pool>>,
     closed: VecDeque<Closed>,
     budget: Arc<Budget>,
     /// Chunks of the budget that are taken for what is gathered.
@@ -144,8 +144,8 @@ impl Reader {
     fn take(&mut self, message: Message) {
         match message {
             Message::Filled(buffer, valid) => self.read(buffer, valid),
-            Message::Opening(in_use) => {
-                self.open.push_back(in_use);
+            Message::Opening(pools) => {
+                self.open.push_back(pools);
                 self.idle_since = None;
             }
             Message::Rest if self.open.is_empty() => {
@@ -283,7 +283,7 @@ impl Reader {
         let Closed { mut recording, calls, .. } = closed;
         self.losses.gpu_dropped += self.source.cupti().activity_dropped_records().unwrap_or(0) as u64;
         let taken = self.gathered.take(&calls);
-        let in_use = self.open.pop_front().unwrap_or_default();
+        let pools = self.open.pop_front().unwrap_or_default();
         if self.open.is_empty() && self.closed.is_empty() {
             // Not before: a graph that is launched while CUPTI records nothing spoils the times of its last launch if those have
             // not been read.
@@ -298,7 +298,7 @@ impl Reader {
             gpu: self.source.gpu(),
             devices: self.source.devices(),
             functions: self.functions.clone(),
-            in_use,
+            pools,
             contexts: self.contexts.clone(),
             losses,
             charged: self.charged.saturating_sub(kept),

@@ -106,18 +106,6 @@ fn main() {
             early += usize::from(work.call().is_some_and(|call| work.start() < call.start()));
             let Some(span) = work.span() else {
                 unattributed += 1;
-                let since = |at: kernspan::Timestamp| at.as_unix_nanos() as i64 - trace.start().as_unix_nanos() as i64;
-                let (first, last) = (
-                    trace.api_calls().map(|call| call.correlation()).min(),
-                    trace.api_calls().map(|call| call.correlation()).max(),
-                );
-                println!(
-                    "window {}: {} of {:?} at {} ns, calls {first:?} to {last:?}",
-                    trace.window(),
-                    kernel.name,
-                    work.correlation(),
-                    since(work.start())
-                );
                 continue;
             };
             let number = span.field("n").and_then(Value::as_u64);

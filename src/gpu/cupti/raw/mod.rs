@@ -15,7 +15,7 @@ use crate::{
     export::write_file,
     gpu::{
         gather::{Call, Calls, Gathered, Role},
-        record::{GpuRecord, GpuRecording},
+        record::{GpuRecord, GpuRecording, Pool},
     },
     trace::{ApiCallData, Trace},
 };
@@ -67,9 +67,9 @@ pub(crate) fn write(
     folder: &Path,
     trace: &Trace,
     raw: &RawRecords,
-    in_use: &HashMap<u32, u64>,
+    pools: &HashMap<u32, Pool>,
 ) -> Result<PathBuf, Error> {
-    let bytes = Window::of(trace, raw, in_use).encode_to_vec();
+    let bytes = Window::of(trace, raw, pools).encode_to_vec();
     write_file(folder, trace, ".kernspan", |out| {
         #[cfg(feature = "gzip")]
         {

@@ -3,6 +3,7 @@
 use super::{RawRecords, gather};
 use crate::{
     correlate::join_gpu,
+    gpu::Pool,
     trace::{
         AllocationData, Api, ApiCallData, Attribution, CallsiteData, CallsiteId, Cut, Device, DeviceId, FieldRange,
         Gpu, GpuLibrary, Level, MemoryChange, Metadata, SpanData, SpanId, Step, StepId, ThreadId, Timestamp, Trace,
@@ -48,8 +49,11 @@ pub(super) struct Window {
     calls: Vec<Bytes>,
     #[prost(message, repeated, tag = "14")]
     allocations: Vec<AllocationMessage>,
+    /// Bytes in use in each device's pool when the window opened, and bytes reserved.
     #[prost(map = "uint32, uint64", tag = "15")]
     in_use: HashMap<u32, u64>,
+    #[prost(map = "uint32, uint64", tag = "18")]
+    reserved: HashMap<u32, u64>,
     #[prost(btree_map = "uint64, string", tag = "16")]
     names: BTreeMap<u64, String>,
     #[prost(bytes = "bytes", tag = "17")]
@@ -212,7 +216,7 @@ impl Owner {
 }
 
 impl Window {
-    pub(super) fn of(trace: &Trace, raw: &RawRecords, in_use: &HashMap<u32, u64>) -> Self {
+    pub(super) fn of(trace: &Trace, raw: &RawRecords, pools: &HashMap<u32, Pool>) -> Self {
         let when = |start: Timestamp, end: Timestamp, track: TrackId| {
             let since = |at: Timestamp, from: Timestamp| at.as_unix_nanos().saturating_sub(from.as_unix_nanos());
             Some(When { start: since(start, trace.start), nanos: since(end, start), track: track.index() as u32 })
@@ -301,7 +305,8 @@ impl Window {
                     owner: Some(Owner::of(allocation.span, allocation.attribution)),
                 })
                 .collect(),
-            in_use: in_use.clone(),
+            in_use: pools.iter().map(|(device, pool)| (*device, pool.used)).collect(),
+            reserved: pools.iter().map(|(device, pool)| (*device, pool.reserved)).collect(),
             names: raw.names.clone(),
             records: raw.bytes.clone().into(),
         }
@@ -398,6 +403,7 @@ impl Window {
                 change: if allocation.free { MemoryChange::Free } else { MemoryChange::Allocate },
                 pooled: allocation.pooled,
                 in_use: 0,
+                reserved: 0,
                 track,
                 attribution: owner.attribution(),
                 span: owner.span_id(),
@@ -411,7 +417,10 @@ impl Window {
             .collect();
         let mut recording = gather(&trace, &self.records, &self.names);
         drop(self.records);
-        recording.in_use = self.in_use;
+        let reserved = |device| self.reserved.get(device).copied().unwrap_or(0);
+        let pools =
+            self.in_use.iter().map(|(device, used)| (*device, Pool { reserved: reserved(device), used: *used }));
+        recording.pools = pools.collect();
         recording.devices = self.devices.into_iter().map(DeviceMessage::into_device).collect();
         recording.gpu = self.library.map_or(Gpu::NotAsked, |library| {
             Gpu::Available(GpuLibrary {
