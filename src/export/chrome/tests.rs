@@ -262,7 +262,7 @@ fn memory_that_is_freed_is_negative_and_says_when_it_is_not_known() {
     assert_eq!(memory[3]["args"]["Bytes unknown"], true);
     let first = json!({
         "External id": 2, "Device Type": 1, "Device Id": 0, "Addr": 0x7000_0000, "Bytes": 4096,
-        "Total Allocated": 5096, "Total Reserved": 5096, "Ev Idx": 0
+        "Total Allocated": 5096, "Total Reserved": (1 << 20), "Ev Idx": 0
     });
     assert_eq!(memory[0]["args"], first);
 }
