@@ -108,7 +108,8 @@ impl ProfilerBuilder {
     }
 
     /// Also writes down, for each window, what the GPU's profiling library wrote, byte by byte, with the spans around it. [`replay`]
-    /// makes a trace of it again, on any machine: for tests, and to report what went wrong. By default, it is not kept.
+    /// makes a trace of it again, on any machine: for tests, and to report what went wrong. By default, it is not kept. It is for windows
+    /// with a wait between them: where one follows the other at once, records of the second may be in the file of the first.
     ///
     /// [`replay`]: crate::replay
     #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -185,6 +186,9 @@ impl ProfilerBuilder {
 
     /// Starts the background threads. The layer goes into the subscriber; the profiler is to be kept, as it ends the
     /// recording when it is dropped.
+    ///
+    /// If anything of a GPU is asked for, which is so by default, this loads and initialises the NVIDIA driver (`cuInit`), where
+    /// there is one: `CUDA_VISIBLE_DEVICES` must be set before, and children forked afterwards cannot use CUDA.
     ///
     /// # Errors
     ///

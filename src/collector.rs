@@ -326,6 +326,8 @@ impl Intake {
     fn keeps(&mut self, record: &Record, budget: &Budget, losses: &mut Losses) -> bool {
         match *record {
             Record::Field(_) | Record::Backtrace(_) => return !self.skipping,
+            // Without it, calls would be given to the wrong spans.
+            Record::Adopt(_) => return true,
             Record::Exit { id, .. } => {
                 let place = self.skipped.iter().rposition(|skipped| *skipped == id);
                 self.skipping = place.map(|place| self.skipped.remove(place)).is_some();

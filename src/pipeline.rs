@@ -112,7 +112,9 @@ impl Exports {
         }
         let raw = recording.gpu.raw.take().map(|raw| (raw, recording.gpu.pools.clone()));
         let trace = correlate(recording, Arc::clone(&self.metadata));
-        let nothing = trace.spans().len() + trace.events().len() + trace.counters().len() + trace.work().len() == 0;
+        let host = trace.spans().len() + trace.events().len() + trace.counters().len();
+        let gpu = trace.work().len() + trace.api_calls().len() + trace.allocations().len() + trace.waits().len();
+        let nothing = host + gpu == 0;
         if leftover && nothing {
             outcome.report.add_losses(*trace.losses());
             return;

@@ -5,7 +5,7 @@ use super::{
     streams::{Rows, rows},
 };
 use crate::{
-    clock::Timeline,
+    clock::{Ticks, Timeline},
     finger::Finger,
     gpu::{GpuRecording, OverheadRecord, Pool, WaitRecord, WorkRecord},
     host::Origin,
@@ -46,11 +46,13 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, asked: Vec<Ti
 }
 
 /// Gives calls that were made on behalf of others to the others' spans. Returns the moment each call was asked for.
-pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timeline) -> Vec<Timestamp> {
+pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timeline, open: Ticks) -> Vec<Timestamp> {
     let mut asked: Vec<_> = trace.api_calls.iter().map(|call| call.start).collect();
     let handed = |origins: &[Option<Origin>]| -> Vec<(usize, Query)> {
         let handed = origins.iter().enumerate().filter_map(|(place, origin)| Some((place, (*origin)?)));
-        let query = |origin: Origin| Query { thread: origin.thread(), at: timeline.at(origin.at), answer: None };
+        // What was open before the window is not known.
+        let moment = |at: Ticks| if at < open { Timestamp::default() } else { timeline.at(at) };
+        let query = |origin: Origin| Query { thread: origin.thread(), at: moment(origin.at), answer: None };
         handed.map(|(place, origin)| (place, query(origin))).collect()
     };
     let (call_places, mut queries): (Vec<_>, Vec<_>) = handed(&origins.calls).into_iter().unzip();

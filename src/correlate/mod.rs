@@ -49,14 +49,16 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
         let after = trace.steps.partition_point(|step| step.start <= span.start);
         span.step = after.checked_sub(1).filter(|&step| span.start < trace.steps[step].end).map(StepId::new);
     }
-    // What comes between the last step's end and the window's is a step only if a span began in it.
+    // What comes between the last step's end and the window's is a step only if a span began in it, or a call was made.
     let last = trace.steps.len().wrapping_sub(1);
+    let started = trace.steps.last().map_or(trace.end, |step| step.start);
     if trace.steps.last().is_some_and(|step| step.cut.end)
         && trace.spans.iter().all(|span| span.step != Some(StepId::new(last)))
+        && trace.api_calls.iter().all(|call| call.start < started)
     {
         trace.steps.pop();
     }
-    let asked = gpu::hand_over(&mut trace, &origins, &timeline);
+    let asked = gpu::hand_over(&mut trace, &origins, &timeline, window.open.ticks);
     join_gpu(&mut trace, gpu_recording, asked);
     trace
 }

@@ -117,14 +117,11 @@ impl<'a> Threads<'a> {
                     owner = Owner::Update;
                 }
                 Record::Adopt(origin) => adopted = origin,
-                // What is done on behalf of something before the window is not of the window.
-                Record::Call(_) | Record::Memory(_)
-                    if adopted.is_some_and(|origin| origin.at < *self.window.start()) => {}
-                Record::Call(call) if self.window.contains(&call.start) => {
+                Record::Call(call) if self.is_inside(call.start) => {
                     let call = self.api_call(call, TrackId::new(first_track), open.last());
                     calls.push((call, adopted));
                 }
-                Record::Memory(call) if self.window.contains(&call.at) => {
+                Record::Memory(call) if self.is_inside(call.at) => {
                     let allocation = self.allocation(call, TrackId::new(first_track), open.last());
                     self.trace.allocations.push(allocation);
                     self.origins.allocations.push(adopted);
@@ -189,6 +186,11 @@ impl<'a> Threads<'a> {
             instances.push((at.unwrap_or_default(), span));
         }
         Owner::Span(span)
+    }
+
+    /// Whether a call is of the window. One that was entered while the window was being opened is, as of its opening.
+    fn is_inside(&self, start: Ticks) -> bool {
+        start != Ticks(0) && start <= *self.window.end()
     }
 
     fn api_call(&self, call: DeviceCall, track: TrackId, inside: Option<&(RegistryId, SpanId)>) -> ApiCallData {

@@ -18,7 +18,7 @@ use std::{
 /// ```
 ///
 /// The file is named `{host}_{pid}.{time}.folded`. The outermost frame is the thread's name. Losses are a frame of their own,
-/// one nanosecond wide.
+/// one nanosecond wide, and so is why GPUs were not recorded.
 ///
 /// Where GPUs did something there is a second file, `{host}_{pid}.{time}.gpu.folded`, with the nanoseconds of GPU time: the
 /// innermost frame is the kernel or copy, below it are the spans that caused it, or `[unattributed]`.
@@ -95,10 +95,9 @@ fn write(stacks: &[Stack], trace: &Trace, out: &mut impl Write) -> io::Result<()
     for (stack, nanos) in stacks.iter().filter(|(_, nanos)| *nanos > 0) {
         writeln!(out, "{stack} {nanos}")?;
     }
-    if !trace.losses().is_empty() {
-        writeln!(out, "{} 1", frame(&format!("[kernspan {}]", trace.losses())))?;
-    }
-    Ok(())
+    let losses = (!trace.losses().is_empty()).then(|| trace.losses().to_string());
+    let no_gpu = trace.gpu().problem().map(|_| trace.gpu().to_string());
+    losses.iter().chain(&no_gpu).try_for_each(|text| writeln!(out, "{} 1", frame(&format!("[kernspan {text}]"))))
 }
 
 fn nanos(duration: Duration) -> u64 {

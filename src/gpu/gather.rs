@@ -21,8 +21,17 @@ pub(crate) struct Calls {
     all: Vec<u32>,
     /// Those that work must come of, in order.
     launches: Vec<u32>,
+    /// Those that work most likely comes of, in order.
+    copies: Vec<u32>,
     /// Those whose work is not of the window, in order.
     of_before: Vec<u32>,
+}
+
+/// What has not come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) launches: usize,
+    pub(crate) copies: usize,
 }
 
 /// One call.
@@ -38,6 +47,8 @@ pub(crate) struct Call {
 pub(crate) enum Role {
     /// Work of a GPU comes of it, unless a graph is being captured.
     Launches,
+    /// Work most likely comes of it, unless a graph is being captured: of a copy of no bytes nothing comes.
+    Copies,
     /// From here on, the thread's launches are captured in a graph: they run when that is launched.
     BeginsCapture,
     /// From here on, they are not any more.
@@ -53,6 +64,8 @@ impl Role {
         let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
         if starts(&["cuLaunchKernel", "cuLaunchCooperative", "cuGraphLaunch"]) {
             Self::Launches
+        } else if starts(&["cuMemcpy", "cuMemset"]) {
+            Self::Copies
         } else if starts(&["cuStreamBeginCapture"]) {
             Self::BeginsCapture
         } else if starts(&["cuStreamEndCapture"]) {
@@ -69,29 +82,36 @@ impl Calls {
         window: Range<Timestamp>,
         threads: impl IntoIterator<Item = impl IntoIterator<Item = Call>>,
     ) -> Self {
-        let (mut all, mut launches, mut of_before) = (Vec::new(), Vec::new(), Vec::new());
+        let mut calls = Self { window, ..Self::default() };
         for thread in threads {
-            let (before, mut captures) = (launches.len(), false);
-            for (place, call) in thread.into_iter().enumerate() {
+            let before = (calls.launches.len(), calls.copies.len());
+            let mut captures = 0;
+            for call in thread {
                 match call.role {
-                    Role::OfBefore => of_before.push(call.correlation),
-                    _ => all.push(call.correlation),
+                    Role::OfBefore => calls.of_before.push(call.correlation),
+                    _ => calls.all.push(call.correlation),
                 }
                 match call.role {
-                    Role::Launches if !captures && !call.failed => launches.push(call.correlation),
-                    Role::BeginsCapture => captures = true,
-                    Role::EndsCapture if captures => captures = false,
+                    _ if call.failed => {}
+                    Role::Launches if captures == 0 => calls.launches.push(call.correlation),
+                    Role::Copies if captures == 0 => calls.copies.push(call.correlation),
+                    Role::BeginsCapture => captures += 1,
+                    Role::EndsCapture if captures > 0 => captures -= 1,
                     // The capture was under way when the window opened.
-                    Role::EndsCapture if place > 0 => launches.truncate(before),
+                    Role::EndsCapture => {
+                        calls.launches.truncate(before.0);
+                        calls.copies.truncate(before.1);
+                    }
                     _ => {}
                 }
             }
         }
         // Nearly sorted already, thread by thread, which a stable sort makes use of.
-        all.sort();
-        launches.sort();
-        of_before.sort();
-        Self { window, all, launches, of_before }
+        calls.all.sort();
+        calls.launches.sort();
+        calls.copies.sort();
+        calls.of_before.sort();
+        calls
     }
 
     /// Whose something is that has this correlation and began then. Whoever asks for many keeps the finger.
@@ -163,23 +183,26 @@ impl Gathered {
             + self.overheads.len() * size_of::<OverheadRecord>()
     }
 
-    /// How many of the launches nothing has come of yet.
-    pub(crate) fn missing(&self, calls: &Calls) -> usize {
-        let mut done = vec![false; calls.launches.len()];
-        let mut near = Finger::default();
-        for work in &self.work {
-            if let Some(launch) = near.find(&calls.launches, |launch| launch.cmp(&work.correlation)) {
-                done[launch] = true;
+    /// How many of the calls nothing has come of yet.
+    pub(crate) fn missing(&self, calls: &Calls) -> Missing {
+        let missing = |expected: &[u32]| {
+            let mut done = vec![false; expected.len()];
+            let mut near = Finger::default();
+            for work in self.work.iter().filter(|_| !expected.is_empty()) {
+                if let Some(call) = near.find(expected, |call| call.cmp(&work.correlation)) {
+                    done[call] = true;
+                }
             }
-        }
-        done.into_iter().filter(|done| !done).count()
+            done.into_iter().filter(|done| !done).count()
+        };
+        Missing { launches: missing(&calls.launches), copies: missing(&calls.copies) }
     }
 
     /// Takes what belongs to a window: everything that came of its calls, whenever that was, and what happened in it without a
     /// call that was seen. What is later stays; what is earlier is dropped.
     pub(crate) fn take(&mut self, calls: &Calls) -> GpuRecording {
         let mut taken = GpuRecording::default();
-        taken.losses.gpu_unfinished += self.missing(calls) as u64;
+        taken.losses.gpu_unfinished += self.missing(calls).launches as u64;
         let near = Cell::default();
         taken.work = take(&mut self.work, |work| calls.whose(&near, work.correlation, work.start));
         taken.waits = take(&mut self.waits, |wait| calls.whose(&near, wait.correlation, wait.start));
@@ -194,7 +217,7 @@ impl Gathered {
 
 #[cfg(test)]
 mod tests {
-    use super::{Call, Calls, Gathered, Role};
+    use super::{Call, Calls, Gathered, Missing, Role};
     use crate::{
         gpu::record::{GpuRecord, WorkRecord},
         trace::{Detail, MemoryFill, Timestamp},
@@ -233,10 +256,21 @@ mod tests {
             gathered.add(work(id, start));
         }
         let first = Calls::new(at(100)..at(200), [[call(12, Role::Launches), call(11, Role::Launches)]]);
-        assert_eq!(gathered.missing(&first), 0);
+        assert_eq!(gathered.missing(&first), Missing { launches: 0, copies: 0 });
         assert_eq!(taken(&mut gathered, &first), [11, 12]);
         let second = Calls::new(at(200)..at(300), [[call(15, Role::Launches)]]);
         assert_eq!(taken(&mut gathered, &second), [15]);
+    }
+
+    #[test]
+    fn captures_may_lie_in_each_other_and_fail() {
+        let failed = Call { failed: true, ..call(1, Role::BeginsCapture) };
+        let calls = [failed, call(2, Role::Launches), call(3, Role::BeginsCapture), call(4, Role::BeginsCapture)];
+        let rest =
+            [call(5, Role::Launches), call(6, Role::EndsCapture), call(7, Role::Copies), call(8, Role::EndsCapture)];
+        let last = [call(9, Role::Launches), call(10, Role::Copies)];
+        let calls = Calls::new(at(100)..at(200), [calls.into_iter().chain(rest).chain(last)]);
+        assert_eq!((calls.launches, calls.copies), (vec![2, 9], vec![10]));
     }
 
     #[test]
@@ -282,7 +316,7 @@ mod tests {
         assert_eq!(calls.launches, [2, 7]);
         let mut gathered = Gathered::default();
         gathered.add(work(2, 150));
-        assert_eq!(gathered.missing(&calls), 1);
+        assert_eq!(gathered.missing(&calls).launches, 1);
         assert_eq!(gathered.take(&calls).losses.gpu_unfinished, 1);
     }
 }

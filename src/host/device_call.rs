@@ -78,13 +78,18 @@ impl Host {
     /// belongs even if it returns after the window has closed.
     #[inline]
     pub(crate) fn enter_call(&self) -> Option<Ticks> {
-        let control = self.control();
-        if !control.is_recording() {
-            return None;
+        let mut control = self.control();
+        while control.is_recording() {
+            let mut joined = false;
+            self.with_lane_or_count(control, |lane| joined = lane.join_window(control, &self.sources()));
+            let now = self.clock.now();
+            let before = std::mem::replace(&mut control, self.control());
+            // If the next window has opened meanwhile, the call belongs there; if this one has closed, the clock says where.
+            if control == before || !control.is_recording() {
+                return joined.then_some(now);
+            }
         }
-        let mut joined = false;
-        self.with_lane_or_count(control, |lane| joined = lane.join_window(control, &self.sources()));
-        joined.then(|| self.clock.now())
+        None
     }
 
     /// A thread leaves a call that [`enter_call`](Self::enter_call) returned a moment for.
@@ -260,9 +265,14 @@ mod tests {
             profiler.stop();
         });
         let handed = Attribution::HandedOff;
-        // What was asked for before the window, the third, is not of the window.
-        let expected =
-            [(1, Some("first"), handed), (2, Some("outer"), handed), (4, Some("of the worker"), Attribution::Direct)];
+        // What the third was asked for was before the window.
+        let (nobody, direct) = (Attribution::Unattributed, Attribution::Direct);
+        let expected = [
+            (1, Some("first"), handed),
+            (2, Some("outer"), handed),
+            (3, None, nobody),
+            (4, Some("of the worker"), direct),
+        ];
         assert_eq!(calls(&traces[0]), expected);
     }
 
@@ -299,7 +309,8 @@ mod tests {
         });
         let handed = Attribution::HandedOff;
         assert_eq!(calls(&traces[0]), [(1, Some("one"), handed)]);
-        assert_eq!(calls(&traces[1]), [(3, Some("two"), handed), (4, Some("two"), handed)]);
+        let expected = [(2, None, Attribution::Unattributed), (3, Some("two"), handed), (4, Some("two"), handed)];
+        assert_eq!(calls(&traces[1]), expected);
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(super) struct Lane {
     stack: Stack,
     /// On whose behalf the thread works.
     adopted: Option<Origin>,
+    /// Whether the window has still to be told of that.
+    owes_adopt: bool,
     /// Exits still to come of spans recorded in this window.
     owed: usize,
     ring: Producer<Record>,
@@ -94,6 +96,7 @@ impl Lane {
             window: None,
             stack,
             adopted: None,
+            owes_adopt: false,
             owed: 0,
             ring: producer,
             room: 0,
@@ -196,9 +199,10 @@ impl Lane {
         self.adopted = origin;
         self.shared.stack.set_adopted(origin);
         if control.is_recording() {
-            match follows {
-                true => self.write_or_count(Record::Adopt(origin)),
-                false => self.count_drop(),
+            // If there is no room, it is written before the next call.
+            self.owes_adopt = !(follows && self.has_room(1));
+            if !self.owes_adopt {
+                self.write(Record::Adopt(origin));
             }
         }
     }
@@ -206,13 +210,23 @@ impl Lane {
     /// Joins the window that is open, if that has not been done. Returns whether it could.
     #[inline]
     pub(super) fn join_window(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
-        self.follow(control, sources)
+        let joined = self.follow(control, sources);
+        if !joined {
+            self.count_drop();
+        }
+        joined
     }
 
     /// Writes a record for the window that the lane last joined, even if that has closed meanwhile.
     #[inline]
     pub(super) fn write_or_count(&mut self, record: Record) {
-        if self.has_room(1) { self.write(record) } else { self.count_drop() }
+        if !self.has_room(2) {
+            return self.count_drop();
+        }
+        if std::mem::take(&mut self.owes_adopt) {
+            self.write(Record::Adopt(self.adopted));
+        }
+        self.write(record);
     }
 
     /// Notices a window's edge. Returns whether the thread has joined the window that is open.
@@ -255,6 +269,7 @@ impl Lane {
         self.window = Some(window);
         // `Told` is owed, too.
         self.owed = 1;
+        self.owes_adopt = false;
         if self.adopted.is_some() {
             self.write(Record::Adopt(self.adopted));
         }

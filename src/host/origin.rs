@@ -28,8 +28,8 @@ impl Origin {
 ///
 /// Some frameworks launch kernels on threads of their own, where none of the user's spans is open. Whoever passes work on to such
 /// a thread takes an [`Origin`] along, and the thread adopts it before it launches: then what it launches belongs to the span that
-/// the work came from, as [`Attribution::HandedOff`](crate::Attribution::HandedOff). It is in a window if both were in it: the
-/// origin and the launch.
+/// the work came from, as [`Attribution::HandedOff`](crate::Attribution::HandedOff). A
+/// launch is in the window it is made in; if its origin is from before the window, it is unattributed.
 ///
 /// ```
 /// use kernspan::Profiler;

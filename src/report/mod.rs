@@ -55,6 +55,13 @@ impl Report {
         self.losses += *trace.losses();
     }
 
+    /// Says what became of GPUs where no window does.
+    pub(crate) fn settle_gpu(&mut self, gpu: Gpu) {
+        if self.gpus.state == Gpu::NotAsked {
+            self.gpus.state = gpu;
+        }
+    }
+
     pub(crate) fn add_losses(&mut self, losses: Losses) {
         self.losses += losses;
     }

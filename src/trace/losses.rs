@@ -8,18 +8,18 @@ use std::{fmt, ops::AddAssign};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Losses {
-    /// Spans and events that found their thread's lane full: raise
+    /// Spans, events and GPU calls that found their thread's lane full: raise
     /// [`lane_capacity`](crate::ProfilerBuilder::lane_capacity).
     pub lane_full: u64,
-    /// Spans, events and steps past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
+    /// Spans, events, GPU calls and steps past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
     /// steps.
     pub over_memory: u64,
     /// Spans whose fields were not kept, though the spans themselves are there: too many spans with fields were alive at once
     /// (raise [`live_spans`](crate::ProfilerBuilder::live_spans)), or they came too late.
     pub fields: u64,
-    /// Spans and events that a thread wrote down only after their window had been collected, two milliseconds after its end.
+    /// Spans, events and GPU calls that a thread wrote down only after their window had been collected, two milliseconds after its end.
     pub late: u64,
-    /// Spans and events where the thread had no lane: while it was being torn down, or from inside this profiler.
+    /// Spans, events and GPU calls where the thread had no lane: while it was being torn down, or from inside this profiler.
     pub unreachable: u64,
     /// GPU activity past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer steps.
     pub gpu_over_memory: u64,
@@ -27,7 +27,7 @@ pub struct Losses {
     pub gpu_dropped: u64,
     /// GPU activity that made no sense: of no known shape, or over before it began.
     pub gpu_unreadable: u64,
-    /// Launches and copies of which nothing came back in time, as of a kernel that hangs.
+    /// Launches of which nothing came back for a minute, or for five seconds at the end, as of a kernel that hangs.
     pub gpu_unfinished: u64,
 }
 

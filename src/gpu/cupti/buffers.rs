@@ -45,7 +45,8 @@ impl Buffer {
 #[derive(Debug)]
 pub(super) struct Sink {
     filled: Sender<Message>,
-    free: Mutex<Vec<Buffer>>,
+    /// None when nothing is read any more.
+    free: Mutex<Option<Vec<Buffer>>>,
 }
 
 static SINK: AtomicPtr<Sink> = AtomicPtr::new(std::ptr::null_mut());
@@ -54,10 +55,10 @@ impl Sink {
     /// Buffers that are kept for the next time, and as many are made before anybody asks.
     const KEPT: usize = 16;
 
-    /// Makes this the sink. It is never freed, as a callback may be using it: some hundred bytes a profiler.
+    /// Makes this the sink. It is never freed, as a callback may be using it: some hundred bytes a profiler once it is closed.
     pub(super) fn install(filled: Sender<Message>) -> &'static Self {
         let free = (0..Self::KEPT).map(|_| Buffer::new()).collect();
-        let sink = Box::leak(Box::new(Self { filled, free: Mutex::new(free) }));
+        let sink = Box::leak(Box::new(Self { filled, free: Mutex::new(Some(free)) }));
         SINK.store(sink, Ordering::Release);
         sink
     }
@@ -70,16 +71,23 @@ impl Sink {
     /// A buffer that has been read.
     pub(super) fn give_back(&self, buffer: Buffer) {
         if let Ok(mut free) = self.free.lock()
-            && free.len() < Self::KEPT
+            && let Some(free) = free.as_mut().filter(|free| free.len() < Self::KEPT)
         {
             free.push(buffer);
+        }
+    }
+
+    /// Keeps no buffers any more.
+    pub(super) fn close(&self) {
+        if let Ok(mut free) = self.free.lock() {
+            *free = None;
         }
     }
 }
 
 /// CUPTI asks for a buffer, on a thread of the application that must not wait.
 pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
-    let kept = Sink::current().and_then(|sink| sink.free.try_lock().ok()?.pop());
+    let kept = Sink::current().and_then(|sink| sink.free.try_lock().ok()?.as_mut()?.pop());
     let (bytes, length) = kept.unwrap_or_else(Buffer::new).into_raw();
     // SAFETY: CUPTI gives three places to write to.
     unsafe {

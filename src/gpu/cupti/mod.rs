@@ -79,6 +79,8 @@ struct State {
     gpu: Gpu,
     /// Whether a window is open or about to be.
     wanted: bool,
+    /// Windows that were opened and that the reader is not done with.
+    windows: u32,
     /// While attached.
     subscriber: Option<Subscriber>,
     /// Whether activity is recorded, and not only could be.
@@ -114,6 +116,8 @@ impl Drop for CollectedSender {
 }
 
 impl Source {
+    /// How long somebody who waits for the end waits for the GPU.
+    const PATIENCE: Duration = Duration::from_secs(2);
     /// How long a launch may take.
     const SETTLING: Duration = Duration::from_millis(2);
 
@@ -143,6 +147,7 @@ impl Source {
             state: Mutex::new(State {
                 gpu: Gpu::Available(library.about.clone()),
                 wanted: false,
+                windows: 0,
                 subscriber: None,
                 recording: false,
                 detached: 0,
@@ -169,7 +174,8 @@ impl Source {
     }
 
     pub(crate) fn gpu(&self) -> Gpu {
-        self.lock().gpu.clone()
+        // In a fork, the lock may be somebody's who is not there.
+        if self.is_forked() { Gpu::Available(self.library.about.clone()) } else { self.lock().gpu.clone() }
     }
 
     fn devices(&self) -> Arc<[Device]> {
@@ -194,9 +200,12 @@ impl Source {
         if state.recording || !state.gpu.is_available() {
             return false;
         }
-        match self.record(&mut state) {
-            Ok(()) => state.recording = true,
-            Err(problem) => state.gpu = Gpu::Unavailable(problem),
+        state.recording = true;
+        if let Err(problem) = self.record(&mut state) {
+            // What was begun is ended again.
+            self.end_recording(&mut state);
+            let _ = state.subscriber.take().map(|subscriber| self.cupti().unsubscribe(subscriber));
+            state.gpu = Gpu::Unavailable(problem);
         }
         state.recording
     }
@@ -210,6 +219,7 @@ impl Source {
             // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
             std::thread::sleep(Self::SETTLING);
         }
+        self.lock().windows += 1;
         let _ = self.messages.send(Message::Opening(self.pools()));
     }
 
@@ -230,6 +240,9 @@ impl Source {
 
     /// Says that no window is open, nor about to be.
     pub(crate) fn rest(&self) {
+        if self.is_forked() {
+            return;
+        }
         self.lock().wanted = false;
         let _ = self.messages.send(Message::Rest);
     }
@@ -283,10 +296,22 @@ impl Source {
         }
     }
 
-    /// Has CUPTI record nothing more, unless the next window is about to open.
+    /// The reader is done with a window.
+    fn finish_window(&self) {
+        let mut state = self.lock();
+        state.windows = state.windows.saturating_sub(1);
+    }
+
+    /// Has CUPTI record nothing more, unless a window is open or about to be.
     fn pause(&self) {
         let mut state = self.lock();
-        if state.wanted || !state.recording {
+        if !state.is_needed() {
+            self.end_recording(&mut state);
+        }
+    }
+
+    fn end_recording(&self, state: &mut State) {
+        if !std::mem::take(&mut state.recording) {
             return;
         }
         for kind in self.kinds() {
@@ -295,29 +320,63 @@ impl Source {
         if let Some(subscriber) = state.subscriber {
             self.call_back(subscriber, false);
         }
-        state.recording = false;
+    }
+
+    /// Has CUPTI give buffers back. Where it is not ours, it is left alone.
+    fn flush(&self, flags: u32) {
+        if self.lock().subscriber.is_some() {
+            // What does not come back is missed.
+            let _ = self.cupti().activity_flush_all(flags);
+        }
+    }
+
+    /// How many records CUPTI dropped since the last call.
+    fn dropped_records(&self) -> u64 {
+        let attached = self.lock().subscriber.is_some();
+        if attached { self.cupti().activity_dropped_records().unwrap_or(0) as u64 } else { 0 }
     }
 
     /// Lets CUPTI go for a while, if nothing is about to be recorded: attached, it costs even while it records nothing.
     fn detach_if_it_pays(&self) {
-        let often = self.lock().detached >= self.settings.detach.most;
-        if !often {
-            self.detach();
+        let mut state = self.lock();
+        if state.detached < self.settings.detach.most && !state.is_needed() {
+            self.detach(&mut state);
         }
     }
 
-    /// Lets CUPTI go.
-    fn detach(&self) {
-        self.pause();
-        let mut state = self.lock();
-        if state.wanted && state.recording {
+    fn detach(&self, state: &mut State) {
+        self.end_recording(state);
+        let Some(subscriber) = state.subscriber.take() else { return };
+        let _ = self.cupti().unsubscribe(subscriber);
+        // SAFETY: every other call of CUPTI is made under this lock or on this thread; all buffers have been flushed and read.
+        let _ = unsafe { self.cupti().finalize() };
+        state.detached += 1;
+    }
+
+    /// Lets CUPTI go when all is done. That waits for whatever runs on the GPU, so nobody waits for it long; and if something is
+    /// known to hang, CUPTI stays where it is, and only tells us nothing more.
+    fn let_go_for_good(self: &Arc<Self>, stuck: bool) {
+        if stuck {
+            let mut state = self.lock();
+            self.end_recording(&mut state);
+            let _ = state.subscriber.take().map(|subscriber| self.cupti().unsubscribe(subscriber));
             return;
         }
-        let Some(subscriber) = state.subscriber.take() else { return };
-        let cupti = self.cupti();
-        let _ = cupti.unsubscribe(subscriber);
-        // SAFETY: every other call of CUPTI is made under this lock or on this thread; all buffers have been flushed and read.
-        let _ = unsafe { cupti.finalize() };
-        state.detached += 1;
+        let (done, is_done) = mpsc::channel();
+        let source = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("kernspan-detach".to_owned()).spawn(move || {
+            mute_this_thread();
+            source.detach(&mut source.lock());
+            let _ = done.send(());
+        });
+        if thread.is_ok() {
+            let _ = is_done.recv_timeout(Self::PATIENCE);
+        }
+    }
+}
+
+impl State {
+    fn is_needed(&self) -> bool {
+        self.wanted || self.windows > 0
     }
 }

@@ -8,19 +8,21 @@ use super::{
     raw::RawRecords,
 };
 use crate::{
+    clock::Ticks,
     collector::Budget,
     correlate::Recording,
     gpu::{
-        gather::{Call, Calls, Gathered, Role},
+        gather::{Call, Calls, Gathered, Missing, Role},
         record::{Function, GpuRecord, GpuRecording, Pool},
     },
-    host::{Origin, Record},
+    host::Record,
     trace::Losses,
 };
 use cupti_sys::flush;
 use rustc_hash::FxHashMap;
 use std::{
     collections::{HashMap, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
@@ -62,6 +64,8 @@ pub(super) struct Reader {
     finishing: bool,
     /// Whether a kernel was given up, which may run for ever.
     stuck: bool,
+    /// When something came back last.
+    moved: Instant,
     /// Records as they were, if they are to be kept.
     raw: Option<RawRecords>,
     /// When the last window was done with.
@@ -72,15 +76,16 @@ pub(super) struct Reader {
 struct Closed {
     recording: Box<Recording>,
     calls: Calls,
-    missing: usize,
-    /// When something came back last.
-    moved: Instant,
+    since: Instant,
     polls: u32,
 }
 
 impl Reader {
-    /// How long nothing may come back before the rest of a window is given up.
-    const PATIENCE: Duration = Duration::from_secs(5);
+    /// How long nothing may come back before launches are given up: while the program goes on, and when somebody waits for the end.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE_AT_END: Duration = Duration::from_secs(5);
+    /// The same for copies, of which not all come back: one of no bytes does not.
+    const PATIENCE_WITH_COPIES: Duration = Duration::from_millis(500);
 
     pub(super) fn new(
         source: Arc<Source>,
@@ -106,12 +111,25 @@ impl Reader {
             losses: Losses::default(),
             finishing: false,
             stuck: false,
+            moved: Instant::now(),
             idle_since: None,
         }
     }
 
     /// Runs until told to finish; returns the losses that no window could show.
     pub(super) fn run(mut self) -> Losses {
+        let done = catch_unwind(AssertUnwindSafe(|| self.read_on()));
+        if let Err(panic) = done {
+            // A mistake of ours with the GPU must not cost the spans.
+            self.pass_on();
+            self.sink.close();
+            resume_unwind(panic);
+        }
+        self.sink.close();
+        self.losses
+    }
+
+    fn read_on(&mut self) {
         loop {
             match self.wait() {
                 Ok(message) => self.take(message),
@@ -120,13 +138,23 @@ impl Reader {
             }
             self.complete();
             if self.finishing && self.closed.is_empty() {
-                // To let go is to wait for what runs.
-                if !self.stuck {
-                    self.source.detach();
-                }
-                return self.losses;
+                return self.source.let_go_for_good(self.stuck);
             }
             self.let_go();
+        }
+    }
+
+    /// Hands windows on as they come, without what the GPUs did.
+    fn pass_on(&mut self) {
+        for closed in std::mem::take(&mut self.closed) {
+            (self.hand_on)(*closed.recording);
+        }
+        while let Ok(message) = self.messages.recv() {
+            match message {
+                Message::Collected(recording) => (self.hand_on)(*recording),
+                Message::Finish => return,
+                _ => {}
+            }
         }
     }
 
@@ -156,13 +184,7 @@ impl Reader {
             Message::Rest => {}
             Message::Collected(recording) => {
                 let calls = self.calls(&recording);
-                self.closed.push_back(Closed {
-                    recording,
-                    calls,
-                    missing: usize::MAX,
-                    moved: Instant::now(),
-                    polls: 0,
-                });
+                self.closed.push_back(Closed { recording, calls, since: Instant::now(), polls: 0 });
             }
             Message::Finish => self.finishing = true,
         }
@@ -181,7 +203,7 @@ impl Reader {
                     name
                 };
                 let decoded = decode(record, &mut name);
-                raw.iter_mut().for_each(|raw| raw.add(record));
+                raw.iter_mut().filter(|_| !self.budget.is_spent()).for_each(|raw| raw.add(record));
                 match decoded {
                     Ok(Some(_)) if self.budget.is_spent() => self.losses.gpu_over_memory += 1,
                     Ok(Some(record)) => {
@@ -195,13 +217,15 @@ impl Reader {
                 }
             }
             self.losses.gpu_unreadable += u64::from(records.is_cut_short());
+            self.moved = Instant::now();
             self.charge();
         }
         self.sink.give_back(buffer);
     }
 
     fn charge(&mut self) {
-        let chunks = self.gathered.bytes() / Budget::CHUNK_BYTES;
+        let raw = self.raw.as_ref().map_or(0, RawRecords::bytes);
+        let chunks = (self.gathered.bytes() + raw) / Budget::CHUNK_BYTES;
         (self.charged..chunks).for_each(|_| self.budget.take());
         self.charged = self.charged.max(chunks);
     }
@@ -209,7 +233,7 @@ impl Reader {
     /// What the threads called in a window.
     fn calls(&mut self, recording: &Recording) -> Calls {
         let window = &recording.window;
-        let (open, close) = (window.open.ticks, window.close.ticks);
+        let close = window.close.ticks;
         let (functions, cupti) = (&mut self.functions, self.source.cupti());
         let mut role = |function: Function| {
             let name =
@@ -220,15 +244,10 @@ impl Reader {
             .threads
             .iter()
             .map(|thread| {
-                let mut adopted = None;
                 let records = thread.chunks.iter().flatten();
                 let calls = records.filter_map(|record| match *record {
-                    Record::Adopt(origin) => {
-                        adopted = origin;
-                        None
-                    }
                     Record::Call(call) if call.start <= close => {
-                        let before = call.start < open || adopted.is_some_and(|origin: Origin| origin.at < open);
+                        let before = call.start == Ticks(0);
                         let role = if before { Role::OfBefore } else { role((call.api, call.function.into())) };
                         Some(Call { correlation: call.correlation, role, failed: call.result != 0 })
                     }
@@ -243,45 +262,50 @@ impl Reader {
     /// Hands on the windows of which everything has come back.
     fn complete(&mut self) {
         while let Some(mut closed) = self.closed.pop_front() {
-            // Errors are counted when it is said how many records were dropped, or show as what is missing.
-            let _ = self.source.cupti().activity_flush_all(0);
-            while let Ok(message) = self.messages.try_recv() {
-                self.take(message);
-            }
+            self.flush(0);
             let missing = self.gathered.missing(&closed.calls);
-            if missing < closed.missing {
-                (closed.missing, closed.moved) = (missing, Instant::now());
-            }
-            if missing > 0 && closed.moved.elapsed() < Self::PATIENCE {
+            let patience = match missing {
+                Missing { launches: 0, copies: 0 } => Duration::ZERO,
+                Missing { launches: 0, .. } => Self::PATIENCE_WITH_COPIES,
+                _ if self.finishing => Self::PATIENCE_AT_END,
+                _ => Self::PATIENCE,
+            };
+            let quiet = self.moved.max(closed.since).elapsed();
+            if quiet < patience {
                 closed.polls += 1;
                 self.closed.push_front(closed);
                 return;
             }
-            if missing > 0 {
+            if missing.launches > 0 {
                 self.give_up();
             }
             self.finish_window(closed);
         }
     }
 
-    /// Takes what there is beside kernels that do not end, unless that would cut off what other windows wait for.
-    fn give_up(&mut self) {
-        self.stuck = true;
-        if self.open.len() > 1 {
-            return;
-        }
-        let before = self.losses.gpu_unreadable;
-        let _ = self.source.cupti().activity_flush_all(flush::FORCED);
+    fn flush(&mut self, flags: u32) {
+        self.source.flush(flags);
         while let Ok(message) = self.messages.try_recv() {
             self.take(message);
         }
+    }
+
+    /// At the end, takes what there is beside kernels that do not end: before, that would cut off what is still to come.
+    fn give_up(&mut self) {
+        self.stuck = true;
+        if !self.finishing {
+            return;
+        }
+        let before = self.losses.gpu_unreadable;
+        self.flush(flush::FORCED);
         // What has no end is counted as unfinished.
         self.losses.gpu_unreadable = before;
     }
 
     fn finish_window(&mut self, closed: Closed) {
         let Closed { mut recording, calls, .. } = closed;
-        self.losses.gpu_dropped += self.source.cupti().activity_dropped_records().unwrap_or(0) as u64;
+        self.losses.gpu_dropped += self.source.dropped_records();
+        self.source.finish_window();
         let taken = self.gathered.take(&calls);
         let pools = self.open.pop_front().unwrap_or_default();
         if self.open.is_empty() && self.closed.is_empty() {
@@ -312,8 +336,11 @@ impl Reader {
     /// Detaches once nothing has been recorded for a while.
     fn let_go(&mut self) {
         let rested = self.idle_since.is_some_and(|since| since.elapsed() >= self.source.detach_after());
-        if rested && self.open.is_empty() && self.closed.is_empty() && !self.stuck {
-            self.source.detach_if_it_pays();
+        if rested && self.open.is_empty() && self.closed.is_empty() {
+            // To let go is to wait for what runs, which may be for ever.
+            if !self.stuck {
+                self.source.detach_if_it_pays();
+            }
             self.idle_since = None;
         }
     }

@@ -36,6 +36,11 @@ pub(crate) struct RawRecords {
 }
 
 impl RawRecords {
+    /// What it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(super) fn add(&mut self, record: &[u8]) {
         let length = u32::try_from(record.len()).unwrap_or(u32::MAX);
         self.bytes.extend_from_slice(&length.to_le_bytes());
