@@ -130,14 +130,14 @@ impl Session {
     pub(crate) fn close(&self) -> bool {
         let mut state = self.lock();
         let edge = state.edge(&self.host, false);
-        state.close(edge, false)
+        state.close(edge, false, false)
     }
 
     /// Closes the window and has the collector finish. Returns why the schedule's function panicked, if it did.
     pub(crate) fn end(&self) -> Option<String> {
         let mut state = self.lock();
         let edge = state.edge(&self.host, false);
-        state.close(edge, true);
+        state.close(edge, false, true);
         state.ended = true;
         // The collector is gone only if it panicked, which whoever joins it will report.
         let _ = state.commands.send(Command::Finish);
@@ -174,7 +174,7 @@ impl State {
         }
         if let Some(edge) = edge {
             if closes {
-                self.close(edge, false);
+                self.close(edge, opens, false);
             }
             if opens {
                 self.open(edge, false);
@@ -240,7 +240,7 @@ impl State {
         let _ = self.commands.send(Command::Opened);
     }
 
-    fn close(&mut self, edge: Anchor, at_end: bool) -> bool {
+    fn close(&mut self, edge: Anchor, followed: bool, at_end: bool) -> bool {
         let Some(mut window) = self.window.take() else { return false };
         let leftover = at_end && window.index > 0 && window.steps.is_empty();
         if self.stepping && window.step_start < edge.ticks {
@@ -248,7 +248,7 @@ impl State {
         }
         let OpenWindow { index, open, steps, lost_steps, .. } = window;
         let closed = Instant::now();
-        let closed = ClosedWindow { index, open, close: edge, closed, steps, lost_steps, leftover };
+        let closed = ClosedWindow { index, open, close: edge, closed, steps, lost_steps, followed, leftover };
         let _ = self.commands.send(Command::Closed(closed));
         true
     }

@@ -129,12 +129,12 @@ fn back_to_back(fake: Fake) {
                 while !stop.load(Ordering::Relaxed) {
                     info_span!("work").in_scope(|| fake.launch());
                     made.fetch_add(1, Ordering::Relaxed);
-                    std::thread::sleep(Duration::from_micros(20));
+                    (0..200).for_each(|_| std::hint::spin_loop());
                 }
             });
         }
-        for _ in 0..300 {
-            std::thread::sleep(Duration::from_micros(500));
+        for _ in 0..600 {
+            std::thread::sleep(Duration::from_micros(200));
             profiler.step();
         }
         stop.store(true, Ordering::Relaxed);
@@ -144,10 +144,10 @@ fn back_to_back(fake: Fake) {
     let calls: u64 = collected.traces().iter().map(|trace| trace.api_calls().len() as u64).sum();
     let attributions = report.attributions();
     println!("{made} made, {calls} calls, {attributions:?}, {losses}");
-    // A thread that is suspended for longer than the collector waits is late, and counted.
-    assert_eq!(calls + losses.late, made);
-    assert_eq!(attributions.direct, calls);
-    assert!(attributions.unattributed <= losses.late);
+    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is counted.
+    assert!(calls <= made && made <= calls + losses.late);
+    let with_call = |trace: &kernspan::Trace| trace.work().filter(|work| work.call().is_some()).count() as u64;
+    assert_eq!(collected.traces().iter().map(|trace| with_call(trace)).sum::<u64>(), calls);
     assert_eq!((losses.gpu_unfinished, losses.gpu_unreadable), (0, 0));
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct ClosedWindow {
     pub(crate) steps: Vec<StepMark>,
     /// Steps past the limit.
     pub(crate) lost_steps: u64,
+    /// Whether the next window opened when this one closed.
+    pub(crate) followed: bool,
     /// Opened by the last step and closed by the end of the run: not worth a trace if nothing happened in it.
     pub(crate) leftover: bool,
 }

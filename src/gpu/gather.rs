@@ -25,6 +25,8 @@ pub(crate) struct Calls {
     copies: Vec<u32>,
     /// Those whose work is not of the window, in order.
     of_before: Vec<u32>,
+    /// Whether the next window opened when this one closed.
+    pub(crate) followed: bool,
 }
 
 /// What has not come back.
@@ -123,6 +125,8 @@ impl Calls {
         match start >= self.window.end {
             _ if caused => Whose::Ours,
             true => Whose::Later,
+            // It may be of a call that was made while the next window was being opened.
+            false if self.followed && unseen() => Whose::Later,
             false if unseen() => Whose::Ours,
             false => Whose::Nobodys,
         }
@@ -293,6 +297,20 @@ mod tests {
         let calls = [call(high, Role::Launches), call(1, Role::Launches)];
         let calls = Calls::new(at(100)..at(200), [calls]);
         assert_eq!(taken(&mut gathered, &calls), [high, high + 3, 1, 4]);
+    }
+
+    #[test]
+    fn a_window_leaves_to_the_next_what_its_own_calls_did_not_cause() {
+        let mut gathered = Gathered::default();
+        for (id, start) in [(20, 150), (21, 199)] {
+            gathered.add(work(id, start));
+        }
+        // The second was launched while the windows changed.
+        let mut first = Calls::new(at(100)..at(200), [[call(20, Role::Launches)]]);
+        first.followed = true;
+        assert_eq!(taken(&mut gathered, &first), [20]);
+        let second = Calls::new(at(200)..at(300), [[call(21, Role::Launches)]]);
+        assert_eq!(taken(&mut gathered, &second), [21]);
     }
 
     #[test]

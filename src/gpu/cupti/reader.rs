@@ -303,7 +303,8 @@ impl Reader {
     }
 
     fn finish_window(&mut self, closed: Closed) {
-        let Closed { mut recording, calls, .. } = closed;
+        let Closed { mut recording, mut calls, .. } = closed;
+        calls.followed = recording.window.followed;
         self.losses.gpu_dropped += self.source.dropped_records();
         self.source.finish_window();
         let taken = self.gathered.take(&calls);
