@@ -121,22 +121,30 @@ impl Calls {
         let mut near = finger.get();
         let caused = near.find(&self.all, |one| one.cmp(&correlation)).is_some();
         finger.set(near);
-        let unseen = || self.window.contains(&start) && self.not_before(correlation);
+        let inside = || self.window.contains(&start) && self.not_before(correlation);
         match start >= self.window.end {
             _ if caused => Whose::Ours,
             true => Whose::Later,
             // It may be of a call that was made while the next window was being opened.
-            false if self.followed && unseen() => Whose::Later,
-            false if unseen() => Whose::Ours,
+            false if self.followed && inside() => Whose::Later,
+            false if inside() && self.not_after(correlation) => Whose::Ours,
             false => Whose::Nobodys,
         }
     }
 
-    /// Whether something with no call that was seen may be of this window by its number: the driver counts up, so that what has
-    /// a smaller one than the first call was caused before.
+    /// Whether something was not caused before the window, by its number: the driver counts up.
     fn not_before(&self, correlation: u32) -> bool {
         let after_first = self.first().is_none_or(|first| correlation.wrapping_sub(first) <= u32::MAX / 2);
         after_first && self.of_before.binary_search(&correlation).is_err()
+    }
+
+    /// Whether something was not caused after the window.
+    fn not_after(&self, correlation: u32) -> bool {
+        self.first().is_none_or(|first| {
+            let began_again = self.all.partition_point(|call| *call < first);
+            let last = began_again.checked_sub(1).map_or(self.all.last(), |place| self.all.get(place));
+            last.is_some_and(|last| correlation.wrapping_sub(first) <= last.wrapping_sub(first))
+        })
     }
 
     /// The call with the smallest number; that is a large one where the driver began again from 0 in the window.
@@ -280,11 +288,12 @@ mod tests {
     #[test]
     fn work_whose_call_was_not_seen_is_not_lost() {
         let mut gathered = Gathered::default();
-        for (id, start) in [(20, 150), (21, 160)] {
+        // The last was launched just after the window, by its number, though by the GPU's clock it was in it.
+        for (id, start) in [(20, 150), (21, 160), (22, 190), (23, 199)] {
             gathered.add(work(id, start));
         }
-        let calls = Calls::new(at(100)..at(200), [[call(20, Role::Launches)]]);
-        assert_eq!(taken(&mut gathered, &calls), [20, 21]);
+        let calls = Calls::new(at(100)..at(200), [[call(20, Role::Launches), call(22, Role::Launches)]]);
+        assert_eq!(taken(&mut gathered, &calls), [20, 21, 22]);
     }
 
     #[test]
@@ -296,7 +305,8 @@ mod tests {
         }
         let calls = [call(high, Role::Launches), call(1, Role::Launches)];
         let calls = Calls::new(at(100)..at(200), [calls]);
-        assert_eq!(taken(&mut gathered, &calls), [high, high + 3, 1, 4]);
+        // The last is of after the window.
+        assert_eq!(taken(&mut gathered, &calls), [high, high + 3, 1]);
     }
 
     #[test]
@@ -316,11 +326,12 @@ mod tests {
     #[test]
     fn what_was_asked_for_before_the_window_is_not_of_it() {
         let mut gathered = Gathered::default();
-        for (id, start) in [(20, 150), (21, 160)] {
+        for (id, start) in [(20, 150), (21, 160), (22, 170)] {
             gathered.add(work(id, start));
         }
-        let calls = Calls::new(at(100)..at(200), [[call(20, Role::Launches), call(21, Role::OfBefore)]]);
-        assert_eq!(taken(&mut gathered, &calls), [20]);
+        let calls = [call(20, Role::Launches), call(21, Role::OfBefore), call(22, Role::Launches)];
+        let calls = Calls::new(at(100)..at(200), [calls]);
+        assert_eq!(taken(&mut gathered, &calls), [20, 22]);
     }
 
     #[test]

@@ -193,6 +193,7 @@ impl Reader {
     fn read(&mut self, buffer: Buffer, valid: usize) {
         // While no window is open or being waited for, there is nobody to read for.
         if !self.open.is_empty() || !self.closed.is_empty() {
+            let before = self.gathered.bytes();
             let (names, raw) = (&mut self.names, &mut self.raw);
             // SAFETY: CUPTI filled the buffer with so many bytes and gave it back.
             let mut records = unsafe { self.source.cupti().records(buffer.bytes(valid)) };
@@ -217,7 +218,9 @@ impl Reader {
                 }
             }
             self.losses.gpu_unreadable += u64::from(records.is_cut_short());
-            self.moved = Instant::now();
+            if self.gathered.bytes() > before {
+                self.moved = Instant::now();
+            }
             self.charge();
         }
         self.sink.give_back(buffer);
