@@ -193,7 +193,7 @@ impl Reader {
     fn read(&mut self, buffer: Buffer, valid: usize) {
         // While no window is open or being waited for, there is nobody to read for.
         if !self.open.is_empty() || !self.closed.is_empty() {
-            let before = self.gathered.bytes();
+            let mut worked = false;
             let (names, raw) = (&mut self.names, &mut self.raw);
             // SAFETY: CUPTI filled the buffer with so many bytes and gave it back.
             let mut records = unsafe { self.source.cupti().records(buffer.bytes(valid)) };
@@ -210,6 +210,7 @@ impl Reader {
                     Ok(Some(record)) => {
                         if let GpuRecord::Work(work) = &record {
                             self.contexts.insert(work.context, work.device);
+                            worked = true;
                         }
                         self.gathered.add(record);
                     }
@@ -218,7 +219,8 @@ impl Reader {
                 }
             }
             self.losses.gpu_unreadable += u64::from(records.is_cut_short());
-            if self.gathered.bytes() > before {
+            // Not with any record: each flush leaves one of what it took itself.
+            if worked {
                 self.moved = Instant::now();
             }
             self.charge();
