@@ -44,7 +44,7 @@ impl<'a> Allocation<'a> {
         self.data.at
     }
 
-    /// On which device.
+    /// On which device: the one on which work of the same context was seen, or the first if none was.
     pub fn device(self) -> DeviceId {
         self.data.device
     }
@@ -76,7 +76,8 @@ impl<'a> Allocation<'a> {
     }
 
     /// Bytes in use on the device afterwards: what the device's pool had in use when the window opened, and what was allocated
-    /// since.
+    /// since. Memory that is freed without its size being known is still counted, and what was allocated before the window
+    /// without a pool never was.
     pub fn in_use(self) -> u64 {
         self.data.in_use
     }
