@@ -55,7 +55,7 @@ pub(crate) enum Role {
     BeginsCapture,
     /// From here on, they are not any more.
     EndsCapture,
-    /// It was made on behalf of something before the window, and is not of the window.
+    /// It was entered before the window, or before anybody watched, and is not of the window.
     OfBefore,
     Other,
 }

@@ -47,14 +47,30 @@ fn graph(graph: u32, node: u64) -> Option<GraphNode> {
     (graph != 0 || node != 0).then_some(GraphNode { graph, node })
 }
 
+/// A record of work: what records of all kinds of it have in common lies under the same names.
+macro_rules! work {
+    ($record:ident, $detail:expr) => {{
+        let (start, end) = extent($record.start, $record.end)?;
+        Ok(WorkRecord {
+            detail: $detail,
+            device: $record.device_id,
+            context: $record.context_id,
+            stream: $record.stream_id,
+            start,
+            end,
+            correlation: $record.correlation_id,
+            graph: graph($record.graph_id, $record.graph_node_id),
+        })
+    }};
+}
+
 #[inline]
 fn kernel(record: ActivityKernel, names: &mut impl KernelNames) -> Result<WorkRecord, Unreadable> {
-    let (start, end) = extent(record.start, record.end)?;
-    let (name, raw_name) = names(record.name.addr());
     let size = |x: i32, y: i32, z: i32| [x, y, z].map(|length| u32::try_from(length).unwrap_or(0));
     let bytes = |bytes: i32| u32::try_from(bytes).unwrap_or(0);
-    Ok(WorkRecord {
-        detail: Detail::Kernel(Kernel {
+    work!(record, {
+        let (name, raw_name) = names(record.name.addr());
+        Detail::Kernel(Kernel {
             name,
             raw_name,
             grid: size(record.grid_x, record.grid_y, record.grid_z),
@@ -63,71 +79,26 @@ fn kernel(record: ActivityKernel, names: &mut impl KernelNames) -> Result<WorkRe
             static_shared_memory: bytes(record.static_shared_memory),
             dynamic_shared_memory: bytes(record.dynamic_shared_memory),
             queued: (record.queued > 0).then(|| Timestamp::from_unix_nanos(record.queued)),
-        }),
-        device: record.device_id,
-        context: record.context_id,
-        stream: record.stream_id,
-        start,
-        end,
-        correlation: record.correlation_id,
-        graph: graph(record.graph_id, record.graph_node_id),
+        })
     })
 }
 
 fn copy(record: ActivityMemcpy) -> Result<WorkRecord, Unreadable> {
-    let (start, end) = extent(record.start, record.end)?;
-    Ok(WorkRecord {
-        detail: Detail::Copy(MemoryCopy {
-            direction: direction(record.copy_kind),
-            from: memory(record.src_kind.into()),
-            to: memory(record.dst_kind.into()),
-            bytes: record.bytes,
-        }),
-        device: record.device_id,
-        context: record.context_id,
-        stream: record.stream_id,
-        start,
-        end,
-        correlation: record.correlation_id,
-        graph: graph(record.graph_id, record.graph_node_id),
-    })
+    let direction = direction(record.copy_kind);
+    work!(record, memory_copy(direction, record.src_kind, record.dst_kind, record.bytes))
 }
 
 fn peer_copy(record: ActivityMemcpyPtoP) -> Result<WorkRecord, Unreadable> {
-    let (start, end) = extent(record.start, record.end)?;
-    Ok(WorkRecord {
-        detail: Detail::Copy(MemoryCopy {
-            direction: Direction::PeerToPeer,
-            from: memory(record.src_kind.into()),
-            to: memory(record.dst_kind.into()),
-            bytes: record.bytes,
-        }),
-        device: record.device_id,
-        context: record.context_id,
-        stream: record.stream_id,
-        start,
-        end,
-        correlation: record.correlation_id,
-        graph: graph(record.graph_id, record.graph_node_id),
-    })
+    work!(record, memory_copy(Direction::PeerToPeer, record.src_kind, record.dst_kind, record.bytes))
+}
+
+fn memory_copy(direction: Direction, from: u8, to: u8, bytes: u64) -> Detail {
+    Detail::Copy(MemoryCopy { direction, from: memory(from.into()), to: memory(to.into()), bytes })
 }
 
 fn fill(record: ActivityMemset) -> Result<WorkRecord, Unreadable> {
-    let (start, end) = extent(record.start, record.end)?;
-    Ok(WorkRecord {
-        detail: Detail::Fill(MemoryFill {
-            value: record.value,
-            memory: memory(record.memory_kind.into()),
-            bytes: record.bytes,
-        }),
-        device: record.device_id,
-        context: record.context_id,
-        stream: record.stream_id,
-        start,
-        end,
-        correlation: record.correlation_id,
-        graph: graph(record.graph_id, record.graph_node_id),
-    })
+    let memory = memory(record.memory_kind.into());
+    work!(record, Detail::Fill(MemoryFill { value: record.value, memory, bytes: record.bytes }))
 }
 
 fn wait(record: ActivitySynchronization) -> Result<Option<WaitRecord>, Unreadable> {

@@ -47,6 +47,7 @@ use std::{
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// That this is the one, until it is dropped.
+#[derive(Debug)]
 struct Taken;
 
 impl Taken {
@@ -154,11 +155,9 @@ impl Source {
             }),
             process: std::process::id(),
         });
-        let reader = Reader::new(Arc::clone(&source), sink, inbox, Box::new(hand_on), Arc::clone(budget));
+        let reader = Reader::new(Arc::clone(&source), sink, inbox, Box::new(hand_on), Arc::clone(budget), taken);
         let thread = std::thread::Builder::new().name("kernspan-gpu".to_owned()).spawn(move || {
             mute_this_thread();
-            // Until the thread ends, also by a panic, or does not begin.
-            let _taken = taken;
             reader.run()
         });
         let thread = thread.map_err(Error::Thread)?;
@@ -354,8 +353,8 @@ impl Source {
     }
 
     /// Lets CUPTI go when all is done. That waits for whatever runs on the GPU, so nobody waits for it long; and if something is
-    /// known to hang, CUPTI stays where it is, and only tells us nothing more.
-    fn let_go_for_good(self: &Arc<Self>, stuck: bool) {
+    /// known to hang, CUPTI stays where it is, and only tells us nothing more. Until it is done there can be no other source.
+    fn let_go_for_good(self: &Arc<Self>, stuck: bool, taken: Option<Taken>) {
         if stuck {
             let mut state = self.lock();
             self.end_recording(&mut state);
@@ -367,6 +366,7 @@ impl Source {
         let thread = std::thread::Builder::new().name("kernspan-detach".to_owned()).spawn(move || {
             mute_this_thread();
             source.detach(&mut source.lock());
+            drop(taken);
             let _ = done.send(());
         });
         if thread.is_ok() {

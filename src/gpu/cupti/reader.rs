@@ -1,7 +1,7 @@
 //! The thread that reads what CUPTI wrote, and waits for what was launched in a window to come back.
 
 use super::{
-    Source,
+    Source, Taken,
     buffers::{Buffer, Sink},
     decode::decode,
     names::{self, LiveNames},
@@ -70,6 +70,8 @@ pub(super) struct Reader {
     raw: Option<RawRecords>,
     /// When the last window was done with.
     idle_since: Option<Instant>,
+    /// Until CUPTI has been let go.
+    taken: Option<Taken>,
 }
 
 /// A window that has closed, until everything launched in it has come back.
@@ -93,6 +95,7 @@ impl Reader {
         messages: Receiver<Message>,
         hand_on: Box<dyn FnMut(Recording) + Send>,
         budget: Arc<Budget>,
+        taken: Taken,
     ) -> Self {
         Self {
             raw: source.keeps_raw().then(RawRecords::default),
@@ -113,6 +116,7 @@ impl Reader {
             stuck: false,
             moved: Instant::now(),
             idle_since: None,
+            taken: Some(taken),
         }
     }
 
@@ -138,7 +142,7 @@ impl Reader {
             }
             self.complete();
             if self.finishing && self.closed.is_empty() {
-                return self.source.let_go_for_good(self.stuck);
+                return self.source.let_go_for_good(self.stuck, self.taken.take());
             }
             self.let_go();
         }

@@ -3,6 +3,7 @@
 //! The file is a protobuf message, compressed where the feature `gzip` is on. It has what correlating needs and no more: no
 //! fields, events or counters.
 
+mod parts;
 mod window;
 
 use self::window::Window;

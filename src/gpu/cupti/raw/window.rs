@@ -1,19 +1,23 @@
-//! The message.
+//! The message: a trace's spans, steps and calls, and the records.
 
-use super::{RawRecords, gather};
+use super::{
+    RawRecords, gather,
+    parts::{
+        AllocationMessage, CallMessage, CallsiteMessage, CutMessage, DeviceMessage, LibraryMessage, Owner, SpanMessage,
+        StepMessage, TrackMessage, When,
+    },
+};
 use crate::{
     correlate::join_gpu,
     gpu::Pool,
     trace::{
-        AllocationData, Api, ApiCallData, Attribution, CallsiteData, CallsiteId, Cut, Device, DeviceId, FieldRange,
-        Gpu, GpuLibrary, Level, MemoryChange, Metadata, SpanData, SpanId, Step, StepId, ThreadId, Timestamp, Trace,
-        Track, TrackId,
+        AllocationData, Api, ApiCallData, CallsiteId, Cut, DeviceId, FieldRange, Gpu, GpuLibrary, MemoryChange,
+        Metadata, SpanData, SpanId, Step, StepId, ThreadId, Timestamp, Trace, Track, TrackId,
     },
 };
 use prost::{Message, bytes::Bytes};
 use rustc_hash::FxHashMap;
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
@@ -58,161 +62,6 @@ pub(super) struct Window {
     names: BTreeMap<u64, String>,
     #[prost(bytes = "bytes", tag = "17")]
     records: Bytes,
-}
-
-#[derive(Message)]
-struct LibraryMessage {
-    #[prost(string, tag = "1")]
-    path: String,
-    #[prost(uint32, tag = "2")]
-    cupti_version: u32,
-    #[prost(uint32, tag = "3")]
-    driver_version: u32,
-}
-
-#[derive(Message)]
-struct DeviceMessage {
-    #[prost(uint32, tag = "1")]
-    id: u32,
-    #[prost(string, tag = "2")]
-    name: String,
-    #[prost(string, tag = "3")]
-    uuid: String,
-    #[prost(uint64, tag = "4")]
-    memory: u64,
-    /// The rest, in the order of [`Device`].
-    #[prost(uint32, repeated, tag = "5")]
-    numbers: Vec<u32>,
-}
-
-#[derive(Message)]
-struct CallsiteMessage {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    target: String,
-    #[prost(string, optional, tag = "3")]
-    file: Option<String>,
-    #[prost(uint32, optional, tag = "4")]
-    line: Option<u32>,
-}
-
-#[derive(Message)]
-struct TrackMessage {
-    #[prost(uint64, tag = "1")]
-    thread: u64,
-    #[prost(string, tag = "2")]
-    name: String,
-    #[prost(uint32, tag = "3")]
-    overlap: u32,
-}
-
-/// When something was, in nanoseconds since the window opened, and on which track.
-#[derive(Clone, Copy, Message)]
-struct When {
-    #[prost(uint64, tag = "1")]
-    start: u64,
-    #[prost(uint64, tag = "2")]
-    nanos: u64,
-    #[prost(uint32, tag = "3")]
-    track: u32,
-}
-
-#[derive(Message)]
-struct StepMessage {
-    #[prost(uint64, tag = "1")]
-    number: u64,
-    #[prost(message, optional, tag = "2")]
-    when: Option<When>,
-    #[prost(message, optional, tag = "3")]
-    cut: Option<CutMessage>,
-}
-
-#[derive(Clone, Copy, Message)]
-struct CutMessage {
-    #[prost(bool, tag = "1")]
-    start: bool,
-    #[prost(bool, tag = "2")]
-    end: bool,
-}
-
-#[derive(Message)]
-struct SpanMessage {
-    #[prost(uint32, tag = "1")]
-    callsite: u32,
-    #[prost(message, optional, tag = "2")]
-    when: Option<When>,
-    #[prost(uint32, optional, tag = "3")]
-    parent: Option<u32>,
-    #[prost(uint32, optional, tag = "4")]
-    step: Option<u32>,
-    #[prost(uint64, tag = "5")]
-    self_nanos: u64,
-    #[prost(message, optional, tag = "6")]
-    cut: Option<CutMessage>,
-}
-
-/// To whom something belongs, and how that is known.
-#[derive(Clone, Copy, Message)]
-struct Owner {
-    #[prost(uint32, optional, tag = "1")]
-    span: Option<u32>,
-    #[prost(bool, tag = "2")]
-    handed_off: bool,
-}
-
-#[derive(Message)]
-struct CallMessage {
-    #[prost(message, optional, tag = "1")]
-    when: Option<When>,
-    #[prost(uint32, tag = "2")]
-    api: u32,
-    #[prost(uint32, tag = "3")]
-    function: u32,
-    #[prost(string, tag = "4")]
-    name: String,
-    #[prost(uint32, tag = "5")]
-    correlation: u32,
-    #[prost(uint32, tag = "6")]
-    result: u32,
-    #[prost(message, optional, tag = "7")]
-    owner: Option<Owner>,
-}
-
-#[derive(Message)]
-struct AllocationMessage {
-    #[prost(message, optional, tag = "1")]
-    when: Option<When>,
-    #[prost(uint32, tag = "2")]
-    context: u32,
-    #[prost(uint64, tag = "3")]
-    address: u64,
-    #[prost(uint64, optional, tag = "4")]
-    bytes: Option<u64>,
-    #[prost(bool, tag = "5")]
-    free: bool,
-    #[prost(bool, tag = "6")]
-    pooled: bool,
-    #[prost(message, optional, tag = "7")]
-    owner: Option<Owner>,
-}
-
-impl Owner {
-    fn of(span: Option<SpanId>, attribution: Attribution) -> Self {
-        Self { span: span.map(|span| span.index() as u32), handed_off: attribution == Attribution::HandedOff }
-    }
-
-    fn span_id(self) -> Option<SpanId> {
-        self.span.map(|span| SpanId::new(span as usize))
-    }
-
-    fn attribution(self) -> Attribution {
-        match (self.span, self.handed_off) {
-            (None, _) => Attribution::Unattributed,
-            (Some(_), true) => Attribution::HandedOff,
-            (Some(_), false) => Attribution::Direct,
-        }
-    }
 }
 
 impl Window {
@@ -433,67 +282,5 @@ impl Window {
         let asked = trace.api_calls.iter().map(|call| call.start).collect();
         join_gpu(&mut trace, recording, asked);
         Some(trace)
-    }
-}
-
-impl CallsiteMessage {
-    fn into_callsite(self) -> CallsiteData {
-        CallsiteData {
-            name: Cow::Owned(self.name),
-            target: Cow::Owned(self.target),
-            level: Level::Info,
-            file: self.file.map(Cow::Owned),
-            line: self.line,
-            fields: Vec::new(),
-        }
-    }
-}
-
-impl DeviceMessage {
-    fn of(device: &Device) -> Self {
-        let (major, minor) = device.compute_capability;
-        Self {
-            id: device.id.as_u32(),
-            name: device.name.clone(),
-            uuid: device.uuid.clone(),
-            memory: device.memory,
-            numbers: vec![
-                major,
-                minor,
-                device.multiprocessors,
-                device.warp_size,
-                device.threads_per_block,
-                device.threads_per_multiprocessor,
-                device.blocks_per_multiprocessor,
-                device.registers_per_block,
-                device.registers_per_multiprocessor,
-                device.shared_memory_per_block,
-                device.shared_memory_per_block_optin,
-                device.shared_memory_per_multiprocessor,
-                device.shared_memory_reserved,
-            ],
-        }
-    }
-
-    fn into_device(self) -> Device {
-        let number = |place: usize| self.numbers.get(place).copied().unwrap_or(0);
-        Device {
-            id: DeviceId::new(self.id),
-            compute_capability: (number(0), number(1)),
-            multiprocessors: number(2),
-            warp_size: number(3),
-            threads_per_block: number(4),
-            threads_per_multiprocessor: number(5),
-            blocks_per_multiprocessor: number(6),
-            registers_per_block: number(7),
-            registers_per_multiprocessor: number(8),
-            shared_memory_per_block: number(9),
-            shared_memory_per_block_optin: number(10),
-            shared_memory_per_multiprocessor: number(11),
-            shared_memory_reserved: number(12),
-            name: self.name,
-            uuid: self.uuid,
-            memory: self.memory,
-        }
     }
 }

@@ -1,0 +1,222 @@
+//! The parts of the message, which are small copies of the trace's own.
+
+use crate::trace::{Attribution, CallsiteData, Device, DeviceId, Level, SpanId};
+use prost::Message;
+use std::borrow::Cow;
+
+#[derive(Message)]
+pub(super) struct LibraryMessage {
+    #[prost(string, tag = "1")]
+    pub(super) path: String,
+    #[prost(uint32, tag = "2")]
+    pub(super) cupti_version: u32,
+    #[prost(uint32, tag = "3")]
+    pub(super) driver_version: u32,
+}
+
+#[derive(Message)]
+pub(super) struct DeviceMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) id: u32,
+    #[prost(string, tag = "2")]
+    pub(super) name: String,
+    #[prost(string, tag = "3")]
+    pub(super) uuid: String,
+    #[prost(uint64, tag = "4")]
+    pub(super) memory: u64,
+    /// The rest, in the order of [`Device`].
+    #[prost(uint32, repeated, tag = "5")]
+    pub(super) numbers: Vec<u32>,
+}
+
+#[derive(Message)]
+pub(super) struct CallsiteMessage {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, tag = "2")]
+    pub(super) target: String,
+    #[prost(string, optional, tag = "3")]
+    pub(super) file: Option<String>,
+    #[prost(uint32, optional, tag = "4")]
+    pub(super) line: Option<u32>,
+}
+
+#[derive(Message)]
+pub(super) struct TrackMessage {
+    #[prost(uint64, tag = "1")]
+    pub(super) thread: u64,
+    #[prost(string, tag = "2")]
+    pub(super) name: String,
+    #[prost(uint32, tag = "3")]
+    pub(super) overlap: u32,
+}
+
+/// When something was, in nanoseconds since the window opened, and on which track.
+#[derive(Clone, Copy, Message)]
+pub(super) struct When {
+    #[prost(uint64, tag = "1")]
+    pub(super) start: u64,
+    #[prost(uint64, tag = "2")]
+    pub(super) nanos: u64,
+    #[prost(uint32, tag = "3")]
+    pub(super) track: u32,
+}
+
+#[derive(Message)]
+pub(super) struct StepMessage {
+    #[prost(uint64, tag = "1")]
+    pub(super) number: u64,
+    #[prost(message, optional, tag = "2")]
+    pub(super) when: Option<When>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) cut: Option<CutMessage>,
+}
+
+#[derive(Clone, Copy, Message)]
+pub(super) struct CutMessage {
+    #[prost(bool, tag = "1")]
+    pub(super) start: bool,
+    #[prost(bool, tag = "2")]
+    pub(super) end: bool,
+}
+
+#[derive(Message)]
+pub(super) struct SpanMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) callsite: u32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) when: Option<When>,
+    #[prost(uint32, optional, tag = "3")]
+    pub(super) parent: Option<u32>,
+    #[prost(uint32, optional, tag = "4")]
+    pub(super) step: Option<u32>,
+    #[prost(uint64, tag = "5")]
+    pub(super) self_nanos: u64,
+    #[prost(message, optional, tag = "6")]
+    pub(super) cut: Option<CutMessage>,
+}
+
+/// To whom something belongs, and how that is known.
+#[derive(Clone, Copy, Message)]
+pub(super) struct Owner {
+    #[prost(uint32, optional, tag = "1")]
+    pub(super) span: Option<u32>,
+    #[prost(bool, tag = "2")]
+    pub(super) handed_off: bool,
+}
+
+#[derive(Message)]
+pub(super) struct CallMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(super) when: Option<When>,
+    #[prost(uint32, tag = "2")]
+    pub(super) api: u32,
+    #[prost(uint32, tag = "3")]
+    pub(super) function: u32,
+    #[prost(string, tag = "4")]
+    pub(super) name: String,
+    #[prost(uint32, tag = "5")]
+    pub(super) correlation: u32,
+    #[prost(uint32, tag = "6")]
+    pub(super) result: u32,
+    #[prost(message, optional, tag = "7")]
+    pub(super) owner: Option<Owner>,
+}
+
+#[derive(Message)]
+pub(super) struct AllocationMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(super) when: Option<When>,
+    #[prost(uint32, tag = "2")]
+    pub(super) context: u32,
+    #[prost(uint64, tag = "3")]
+    pub(super) address: u64,
+    #[prost(uint64, optional, tag = "4")]
+    pub(super) bytes: Option<u64>,
+    #[prost(bool, tag = "5")]
+    pub(super) free: bool,
+    #[prost(bool, tag = "6")]
+    pub(super) pooled: bool,
+    #[prost(message, optional, tag = "7")]
+    pub(super) owner: Option<Owner>,
+}
+
+impl Owner {
+    pub(super) fn of(span: Option<SpanId>, attribution: Attribution) -> Self {
+        Self { span: span.map(|span| span.index() as u32), handed_off: attribution == Attribution::HandedOff }
+    }
+
+    pub(super) fn span_id(self) -> Option<SpanId> {
+        self.span.map(|span| SpanId::new(span as usize))
+    }
+
+    pub(super) fn attribution(self) -> Attribution {
+        match (self.span, self.handed_off) {
+            (None, _) => Attribution::Unattributed,
+            (Some(_), true) => Attribution::HandedOff,
+            (Some(_), false) => Attribution::Direct,
+        }
+    }
+}
+
+impl CallsiteMessage {
+    pub(super) fn into_callsite(self) -> CallsiteData {
+        CallsiteData {
+            name: Cow::Owned(self.name),
+            target: Cow::Owned(self.target),
+            level: Level::Info,
+            file: self.file.map(Cow::Owned),
+            line: self.line,
+            fields: Vec::new(),
+        }
+    }
+}
+
+impl DeviceMessage {
+    pub(super) fn of(device: &Device) -> Self {
+        let (major, minor) = device.compute_capability;
+        Self {
+            id: device.id.as_u32(),
+            name: device.name.clone(),
+            uuid: device.uuid.clone(),
+            memory: device.memory,
+            numbers: vec![
+                major,
+                minor,
+                device.multiprocessors,
+                device.warp_size,
+                device.threads_per_block,
+                device.threads_per_multiprocessor,
+                device.blocks_per_multiprocessor,
+                device.registers_per_block,
+                device.registers_per_multiprocessor,
+                device.shared_memory_per_block,
+                device.shared_memory_per_block_optin,
+                device.shared_memory_per_multiprocessor,
+                device.shared_memory_reserved,
+            ],
+        }
+    }
+
+    pub(super) fn into_device(self) -> Device {
+        let number = |place: usize| self.numbers.get(place).copied().unwrap_or(0);
+        Device {
+            id: DeviceId::new(self.id),
+            compute_capability: (number(0), number(1)),
+            multiprocessors: number(2),
+            warp_size: number(3),
+            threads_per_block: number(4),
+            threads_per_multiprocessor: number(5),
+            blocks_per_multiprocessor: number(6),
+            registers_per_block: number(7),
+            registers_per_multiprocessor: number(8),
+            shared_memory_per_block: number(9),
+            shared_memory_per_block_optin: number(10),
+            shared_memory_per_multiprocessor: number(11),
+            shared_memory_reserved: number(12),
+            name: self.name,
+            uuid: self.uuid,
+            memory: self.memory,
+        }
+    }
+}
