@@ -282,12 +282,14 @@ mod tests {
             let hand_over = profiler.hand_over();
             let (submit, submitted) = mpsc::channel();
             let (done, is_done) = mpsc::channel();
+            let own = tracing::dispatcher::get_default(Clone::clone);
             thread::scope(|scope| {
                 let worker = profiler.hand_over();
                 scope.spawn(move || {
+                    let _default = tracing::dispatcher::set_default(&own);
                     for (origin, number) in submitted {
                         Option::into_iter(origin).for_each(|origin| worker.adopt(origin));
-                        call(host, number);
+                        info_span!("of the worker").in_scope(|| call(host, number));
                         done.send(()).unwrap();
                     }
                 });
