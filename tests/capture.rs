@@ -352,6 +352,33 @@ fn other_layers_see_what_they_saw_before() {
 }
 
 #[test]
+fn a_span_may_say_what_it_is_called() {
+    let collected = Collected::new();
+    let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        let layers: Vec<_> = (0..3).map(|number| info_span!("layer", op.name = format!("layers.{number}"))).collect();
+        for _ in 0..2 {
+            layers.iter().for_each(|layer| layer.in_scope(|| ()));
+        }
+        let later = info_span!("layer", op.name = tracing::field::Empty).entered();
+        later.record("op.name", "head");
+        drop(later);
+        info_span!("layer", op.name = tracing::field::Empty).in_scope(|| ());
+        info_span!("layer", op.name = 7).in_scope(|| ());
+    });
+    let report = profiler.finish().unwrap();
+    let trace = collected.only();
+    assert_eq!(
+        names(&trace),
+        ["layers.0", "layers.1", "layers.2", "layers.0", "layers.1", "layers.2", "head", "layer", "layer"]
+    );
+    assert!(trace.spans().all(|span| span.callsite().target() == "capture"));
+    let rows = report.averages().rows();
+    let calls = |name: &str| rows.iter().filter(|row| row.name == name).map(|row| row.calls).sum::<u64>();
+    assert_eq!((calls("layers.1"), calls("head"), calls("layer")), (2, 1, 2));
+}
+
+#[test]
 fn the_layer_can_have_a_filter_of_its_own() {
     let collected = Collected::new();
     let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();

@@ -1,8 +1,8 @@
 use crate::{
     host::Callsite,
-    trace::{CallsiteData, CallsiteId, Level},
+    trace::{CallsiteData, CallsiteId, Level, convention},
 };
-use std::{borrow::Cow, collections::HashMap};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 /// The callsites of a trace, each once.
 #[derive(Debug, Default)]
@@ -11,6 +11,8 @@ pub(super) struct Callsites {
     /// Loops come back to few places.
     latest: Option<(usize, CallsiteId)>,
     table: Vec<CallsiteData>,
+    /// Those that are called otherwise, by what they are called.
+    renamed: HashMap<CallsiteId, HashMap<Arc<str>, CallsiteId>>,
 }
 
 impl Callsites {
@@ -27,6 +29,28 @@ impl Callsites {
         });
         self.latest = Some((address, id));
         id
+    }
+
+    /// Which of a callsite's fields says what its spans are called.
+    pub(super) fn name_field(&self, id: CallsiteId) -> Option<u32> {
+        let place = self.table[id.index()].fields.iter().position(|field| field == convention::NAME)?;
+        u32::try_from(place).ok()
+    }
+
+    /// The callsite by another name.
+    pub(super) fn renamed(&mut self, id: CallsiteId, name: &Arc<str>) -> CallsiteId {
+        let names = self.renamed.entry(id).or_default();
+        if let Some(&renamed) = names.get(name) {
+            return renamed;
+        }
+        self.table.push(CallsiteData { name: Cow::Owned(name.to_string()), ..self.table[id.index()].clone() });
+        let renamed = CallsiteId::new(self.table.len() - 1);
+        names.insert(Arc::clone(name), renamed);
+        renamed
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
     }
 
     pub(super) fn into_table(self) -> Vec<CallsiteData> {

@@ -6,8 +6,8 @@ use crate::{
     gpu::Function,
     host::{Callsite, DeviceCall, MemoryCall, MemoryFacts, Origin, Record, RegistryId},
     trace::{
-        AllocationData, Api, ApiCallData, Attribution, Cut, DeviceId, EventData, FieldData, FieldRange, MemoryChange,
-        SpanData, SpanId, Trace, Track, TrackId,
+        AllocationData, Api, ApiCallData, Attribution, CallsiteId, Cut, DeviceId, EventData, FieldData, FieldRange,
+        MemoryChange, SpanData, SpanId, Trace, Track, TrackId, Value,
     },
 };
 use std::{
@@ -69,6 +69,7 @@ impl<'a> Threads<'a> {
             self.add_thread(thread);
         }
         self.apply_updates();
+        self.apply_names();
         self.origins
     }
 
@@ -280,6 +281,19 @@ impl<'a> Threads<'a> {
                 }
                 self.trace.fields.push(field);
                 range.len += 1;
+            }
+        }
+    }
+
+    /// Gives spans the names they say they have.
+    fn apply_names(&mut self) {
+        let name_fields: Vec<_> =
+            (0..self.callsites.len()).map(|place| self.callsites.name_field(CallsiteId::new(place))).collect();
+        for span in &mut self.trace.spans {
+            let Some(index) = name_fields[span.callsite.index()] else { continue };
+            let name = self.trace.fields[span.fields.as_range()].iter().find(|field| field.index == index);
+            if let Some(Value::Str(name)) = name.map(|field| &field.value) {
+                span.callsite = self.callsites.renamed(span.callsite, name);
             }
         }
     }

@@ -6,7 +6,9 @@ use std::ops::Range;
 /// | field | on | meaning |
 /// |---|---|---|
 /// | `counter.NAME` | events | a sample of the counter `NAME`; any number |
-/// | `op.shape.ARG` | spans | the shape of the argument `ARG`, as `[64, 512]`: `op.shape.input = ?tensor.dims()` |
+/// | `op.name` | spans | what the span is called instead of the name in the source, which `tracing` wants to be a constant |
+/// | `op.module` | spans | the path of the module in its model, as `layers.0.attention` |
+/// | `op.shape.ARG` | spans | the shape of the argument `ARG`, as `[64, 512]`: `op.shape.input = ?tensor.dims()`; of the result, if `ARG` is `output` |
 /// | `op.dtype.ARG` | spans | its element type, as `f32` |
 /// | `op.flops` | spans | floating-point operations done |
 /// | `op.bytes` | spans | bytes moved |
@@ -24,10 +26,16 @@ use std::ops::Range;
 pub mod convention {
     /// Prefix of a counter's samples.
     pub const COUNTER: &str = "counter.";
+    /// What a span is called.
+    pub const NAME: &str = "op.name";
+    /// The path of a module in its model.
+    pub const MODULE: &str = "op.module";
     /// Prefix of the shapes of arguments.
     pub const SHAPE: &str = "op.shape.";
     /// Prefix of the element types of arguments.
     pub const DTYPE: &str = "op.dtype.";
+    /// The argument that is the result.
+    pub const OUTPUT: &str = "output";
     /// Floating-point operations.
     pub const FLOPS: &str = "op.flops";
     /// Bytes moved.
@@ -102,12 +110,22 @@ pub struct OpFacts<'a>(Fields<'a>);
 impl<'a> OpFacts<'a> {
     /// Arguments and their shapes, as written: `("input", "[64, 512]")`.
     pub fn shapes(self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.0.under(convention::SHAPE)
+        self.0.under(convention::SHAPE).filter(|(argument, _)| *argument != convention::OUTPUT)
     }
 
     /// Arguments and their element types: `("input", "f32")`.
     pub fn dtypes(self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.0.under(convention::DTYPE)
+        self.0.under(convention::DTYPE).filter(|(argument, _)| *argument != convention::OUTPUT)
+    }
+
+    /// The shape of the result.
+    pub fn output_shape(self) -> Option<&'a str> {
+        self.0.under(convention::SHAPE).find_map(|(argument, shape)| (argument == convention::OUTPUT).then_some(shape))
+    }
+
+    /// The path of the module in its model.
+    pub fn module(self) -> Option<&'a str> {
+        self.0.get(convention::MODULE)?.as_str()
     }
 
     /// Floating-point operations.

@@ -1,6 +1,6 @@
 //! The parts of the message, which are small copies of the trace's own.
 
-use crate::trace::{Attribution, CallsiteData, Device, DeviceId, Level, SpanId};
+use crate::trace::{Attribution, CallsiteData, Device, DeviceId, FieldData, Level, SpanId, Value};
 use prost::Message;
 use std::borrow::Cow;
 
@@ -39,6 +39,32 @@ pub(super) struct CallsiteMessage {
     pub(super) file: Option<String>,
     #[prost(uint32, optional, tag = "4")]
     pub(super) line: Option<u32>,
+    #[prost(string, repeated, tag = "5")]
+    pub(super) fields: Vec<String>,
+}
+
+/// A field of a span.
+#[derive(Message)]
+pub(super) struct FieldMessage {
+    /// The place of its name among the callsite's fields.
+    #[prost(uint32, tag = "1")]
+    pub(super) index: u32,
+    #[prost(oneof = "ValueMessage", tags = "2, 3, 4, 5, 6")]
+    pub(super) value: Option<ValueMessage>,
+}
+
+#[derive(prost::Oneof)]
+pub(super) enum ValueMessage {
+    #[prost(bool, tag = "2")]
+    Bool(bool),
+    #[prost(sint64, tag = "3")]
+    I64(i64),
+    #[prost(uint64, tag = "4")]
+    U64(u64),
+    #[prost(double, tag = "5")]
+    F64(f64),
+    #[prost(string, tag = "6")]
+    Str(String),
 }
 
 #[derive(Message)]
@@ -94,6 +120,8 @@ pub(super) struct SpanMessage {
     pub(super) self_nanos: u64,
     #[prost(message, optional, tag = "6")]
     pub(super) cut: Option<CutMessage>,
+    #[prost(message, repeated, tag = "7")]
+    pub(super) fields: Vec<FieldMessage>,
 }
 
 /// To whom something belongs, and how that is known.
@@ -141,6 +169,31 @@ pub(super) struct AllocationMessage {
     pub(super) owner: Option<Owner>,
 }
 
+impl FieldMessage {
+    pub(super) fn of(field: &FieldData) -> Self {
+        let value = match &field.value {
+            Value::Bool(value) => ValueMessage::Bool(*value),
+            Value::I64(value) => ValueMessage::I64(*value),
+            Value::U64(value) => ValueMessage::U64(*value),
+            Value::F64(value) => ValueMessage::F64(*value),
+            Value::Str(value) => ValueMessage::Str(value.to_string()),
+        };
+        Self { index: field.index, value: Some(value) }
+    }
+
+    /// None if it has no value.
+    pub(super) fn into_field(self) -> Option<FieldData> {
+        let value = match self.value? {
+            ValueMessage::Bool(value) => Value::Bool(value),
+            ValueMessage::I64(value) => Value::I64(value),
+            ValueMessage::U64(value) => Value::U64(value),
+            ValueMessage::F64(value) => Value::F64(value),
+            ValueMessage::Str(value) => Value::Str(value.into()),
+        };
+        Some(FieldData { index: self.index, value })
+    }
+}
+
 impl Owner {
     pub(super) fn of(span: Option<SpanId>, attribution: Attribution) -> Self {
         Self { span: span.map(|span| span.index() as u32), handed_off: attribution == Attribution::HandedOff }
@@ -167,7 +220,7 @@ impl CallsiteMessage {
             level: Level::Info,
             file: self.file.map(Cow::Owned),
             line: self.line,
-            fields: Vec::new(),
+            fields: self.fields.into_iter().map(Cow::Owned).collect(),
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::{
     RawRecords, gather,
     parts::{
-        AllocationMessage, CallMessage, CallsiteMessage, CutMessage, DeviceMessage, LibraryMessage, Owner, SpanMessage,
-        StepMessage, TrackMessage, When,
+        AllocationMessage, CallMessage, CallsiteMessage, CutMessage, DeviceMessage, FieldMessage, LibraryMessage,
+        Owner, SpanMessage, StepMessage, TrackMessage, When,
     },
 };
 use crate::{
@@ -95,6 +95,7 @@ impl Window {
                     target: callsite.target.to_string(),
                     file: callsite.file.as_deref().map(str::to_owned),
                     line: callsite.line,
+                    fields: callsite.fields.iter().map(ToString::to_string).collect(),
                 })
                 .collect(),
             tracks: trace
@@ -125,6 +126,7 @@ impl Window {
                     step: span.step.map(|step| step.index() as u32),
                     self_nanos: span.self_nanos,
                     cut: cut(span.cut),
+                    fields: trace.fields[span.fields.as_range()].iter().map(FieldMessage::of).collect(),
                 })
                 .collect(),
             calls: trace
@@ -193,6 +195,8 @@ impl Window {
         }
         for span in self.spans {
             let (start, end, track) = extent(span.when)?;
+            let first_field = trace.fields.len();
+            trace.fields.extend(span.fields.into_iter().filter_map(FieldMessage::into_field));
             trace.spans.push(SpanData {
                 callsite: CallsiteId::new(within(span.callsite, self.callsites.len())?),
                 track,
@@ -208,7 +212,10 @@ impl Window {
                 start,
                 end,
                 self_nanos: span.self_nanos,
-                fields: FieldRange::default(),
+                fields: FieldRange {
+                    start: u32::try_from(first_field).ok()?,
+                    len: u32::try_from(trace.fields.len() - first_field).ok()?,
+                },
                 cut: cut(span.cut),
             });
         }
