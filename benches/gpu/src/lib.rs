@@ -1,5 +1,7 @@
 //! What the programs of this package share: a GPU with kernels whose names and sizes carry the truth.
 
+pub mod raw;
+
 use cudarc::{
     driver::{CudaContext, CudaStream, DriverError, result, sys},
     nvrtc::compile_ptx,

@@ -6,13 +6,10 @@
 //! is the median over the rounds, and the median of the differences within each round.
 
 use cudarc::driver::{CudaStream, sys};
-use cupti_sys::{Cupti, Driver, Subscriber, cbid, domain, flush, kind, thread_id_type};
-use gpu_bench::Gpu;
+use cupti_sys::{Cupti, Driver};
+use gpu_bench::{Gpu, raw};
 use kernspan::{Activity, Profiler, Schedule};
-use std::{
-    ffi::c_void,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 use tracing_subscriber::prelude::*;
 
 const BATCH: usize = 500;
@@ -29,10 +26,10 @@ fn main() {
     let memory = std::env::args().nth(4).is_some();
     let (layer, profiler) = profiler(memory);
     let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
-    let raw = |calls: bool, callbacks: bool| {
-        let subscriber = raw_on(&cupti, calls, callbacks, callbacks && memory);
+    let alone = |calls: bool, callbacks: bool| {
+        let subscriber = raw::on(&cupti, calls, callbacks, callbacks && memory);
         let time = measure();
-        raw_off(&cupti, subscriber);
+        raw::off(&cupti, subscriber);
         time
     };
     let recording = || {
@@ -46,9 +43,9 @@ fn main() {
     let ways: [(&str, &dyn Fn() -> f64); 6] = [
         ("no profiler", &measure),
         ("kernspan, waiting", &|| tracing::dispatcher::with_default(&subscriber, measure)),
-        ("CUPTI: kernels and copies", &|| raw(false, false)),
-        ("CUPTI: and records of the launches", &|| raw(true, false)),
-        ("CUPTI: and empty callbacks instead", &|| raw(false, true)),
+        ("CUPTI: kernels and copies", &|| alone(false, false)),
+        ("CUPTI: and records of the launches", &|| alone(true, false)),
+        ("CUPTI: and empty callbacks instead", &|| alone(false, true)),
         ("kernspan, recording", &recording),
     ];
     let mut times = vec![Vec::new(); ways.len()];
@@ -112,59 +109,4 @@ fn allocate(stream: &CudaStream) {
         sys::cuMemAllocAsync(&mut pointer, 4096, stream.cu_stream()).result().expect("memory");
         sys::cuMemFreeAsync(pointer, stream.cu_stream()).result().expect("memory");
     }
-}
-
-const LAUNCHES: [u32; 3] = [cbid::LAUNCH_KERNEL, cbid::LAUNCH_KERNEL_PTSZ, cbid::LAUNCH_KERNEL_EX];
-
-/// CUPTI alone: buffers are thrown away.
-#[allow(unsafe_code, reason = "CUPTI is a C library")]
-fn raw_on(cupti: &Cupti, calls: bool, callbacks: bool, memory: bool) -> Subscriber {
-    unsafe extern "C" fn called(_: *mut c_void, _: u32, _: u32, _: *const c_void) {}
-    unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
-        let memory = Box::leak(vec![0_u64; 1 << 15].into_boxed_slice());
-        // SAFETY: CUPTI gives places to write to.
-        unsafe {
-            *buffer = memory.as_mut_ptr().cast();
-            *size = 1 << 18;
-            *most = 0;
-        }
-    }
-    unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, size: usize, _: usize) {
-        // SAFETY: it is what `requested` gave.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), size / 8)) });
-    }
-    // SAFETY: it does nothing.
-    let subscriber = unsafe { cupti.subscribe(called, std::ptr::null_mut()) }.expect("CUPTI");
-    cupti.set_thread_id_type(thread_id_type::SYSTEM).expect("CUPTI");
-    // SAFETY: both do as they should.
-    unsafe { cupti.activity_register_callbacks(requested, completed) }.expect("CUPTI");
-    for kind in [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET] {
-        cupti.activity_enable(kind).expect("CUPTI");
-    }
-    for function in LAUNCHES {
-        if calls {
-            cupti.activity_enable_driver_api(function, true).expect("CUPTI");
-        }
-        if callbacks {
-            cupti.enable_callback(subscriber, domain::DRIVER_API, function, true).expect("CUPTI");
-        }
-    }
-    for function in [cbid::MEM_ALLOC_ASYNC, cbid::MEM_FREE_ASYNC].into_iter().filter(|_| memory) {
-        cupti.enable_callback(subscriber, domain::DRIVER_API, function, true).expect("CUPTI");
-    }
-    subscriber
-}
-
-#[allow(unsafe_code, reason = "CUPTI is a C library")]
-fn raw_off(cupti: &Cupti, subscriber: Subscriber) {
-    for kind in [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET] {
-        cupti.activity_disable(kind).expect("CUPTI");
-    }
-    for function in LAUNCHES {
-        let _ = cupti.activity_enable_driver_api(function, false);
-    }
-    cupti.activity_flush_all(flush::FORCED).expect("CUPTI");
-    cupti.unsubscribe(subscriber).expect("CUPTI");
-    // SAFETY: nothing else uses CUPTI now, and all is flushed.
-    unsafe { cupti.finalize() }.expect("CUPTI");
 }

@@ -1,0 +1,86 @@
+//! The loop that the programs of this package measure: an MLP of 8 × 512 with GELU, AdamW, a batch of 64, as PyTorch's in
+//! `torch_mlp.py`.
+
+#[path = "../../gpu/src/raw.rs"]
+pub mod raw;
+
+use candle_core::{DType, Device, Result, Tensor};
+use candle_nn::{Activation, AdamW, Module, Optimizer, Sequential, VarBuilder, VarMap, loss};
+use kernspan_candle::{Profiled, nn};
+
+const WIDTH: usize = 512;
+const LAYERS: usize = 8;
+const BATCH: usize = 64;
+
+/// A model with its optimizer and a batch, either of Candle's plain parts or of those of `kernspan-candle`.
+#[allow(missing_debug_implementations, reason = "Candle's `Sequential` has none")]
+pub struct Training<O> {
+    model: Sequential,
+    optimizer: O,
+    x: Tensor,
+    y: Tensor,
+}
+
+impl Training<AdamW> {
+    /// As without a profiler.
+    ///
+    /// # Errors
+    ///
+    /// If Candle does.
+    pub fn plain(device: &Device) -> Result<Self> {
+        let variables = VarMap::new();
+        let vb = VarBuilder::from_varmap(&variables, DType::F32, device);
+        let layer = |number: usize| candle_nn::linear(WIDTH, WIDTH, vb.pp(format!("layers.{number}")));
+        let model = model(layer)?;
+        Self::new(model, AdamW::new_lr(variables.all_vars(), 1e-3)?, device)
+    }
+}
+
+impl Training<Profiled<AdamW>> {
+    /// As a user of `kernspan-candle` writes it.
+    ///
+    /// # Errors
+    ///
+    /// If Candle does.
+    pub fn traced(device: &Device) -> Result<Self> {
+        let variables = VarMap::new();
+        let vb = VarBuilder::from_varmap(&variables, DType::F32, device);
+        let layer = |number: usize| nn::linear(WIDTH, WIDTH, vb.pp(format!("layers.{number}")));
+        let model = model(layer)?;
+        Self::new(model, Profiled::new(AdamW::new_lr(variables.all_vars(), 1e-3)?), device)
+    }
+}
+
+impl<O: Optimizer> Training<O> {
+    fn new(model: Sequential, optimizer: O, device: &Device) -> Result<Self> {
+        let x = Tensor::randn(0_f32, 1.0, (BATCH, WIDTH), device)?;
+        let y = Tensor::zeros(BATCH, DType::U32, device)?;
+        Ok(Self { model, optimizer, x, y })
+    }
+
+    /// One step; `train_step` and `forward` are spans in both, which cost next to nothing where nobody listens.
+    ///
+    /// # Errors
+    ///
+    /// If Candle does.
+    #[tracing::instrument(name = "train_step", skip_all)]
+    pub fn step(&mut self) -> Result<()> {
+        let logits = tracing::info_span!("forward").in_scope(|| self.model.forward(&self.x))?;
+        let loss = loss::cross_entropy(&logits, &self.y)?;
+        self.optimizer.backward_step(&loss)
+    }
+}
+
+fn model<M: Module + 'static>(layer: impl Fn(usize) -> Result<M>) -> Result<Sequential> {
+    (0..LAYERS).try_fold(candle_nn::seq(), |model, number| Ok(model.add(layer(number)?).add(Activation::Gelu)))
+}
+
+/// The middle one.
+///
+/// # Panics
+///
+/// If there is none.
+pub fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}

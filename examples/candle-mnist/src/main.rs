@@ -1,0 +1,63 @@
+//! Trains a convolutional network with Candle on images like MNIST's, and shows where the time went.
+//!
+//! ```sh
+//! cargo run --release -p candle-mnist                    # on the CPU
+//! cargo run --release -p candle-mnist --features cuda    # on an NVIDIA GPU, with nvcc to build Candle's kernels
+//! ```
+//!
+//! Lines with `kernspan` are all that a profiler needs.
+
+mod digits;
+mod model;
+
+use candle_core::{DType, Device};
+use candle_nn::{AdamW, ModuleT, Optimizer, VarBuilder, VarMap, loss};
+use digits::Digits;
+use kernspan::{Activity, Chrome, Perfetto, Profiler, Schedule, Stacks};
+use kernspan_candle::{Profiled, data, kernel_op};
+use model::Model;
+use tracing_subscriber::prelude::*;
+
+const STEPS: usize = 150;
+const BATCH: usize = 64;
+const RUNS: &str = "runs/candle-mnist";
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (layer, profiler) = Profiler::builder()
+        .schedule(Schedule::new().wait(20).warmup(2).active(10).repeat(2))
+        .activities([Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory])
+        .export(Chrome::to_dir(RUNS))
+        .export(Perfetto::to_dir(RUNS))
+        .export(Stacks::to_dir(RUNS))
+        .step_on(Profiled::OPTIMIZER)
+        .build()?;
+    tracing_subscriber::registry().with(layer).init();
+
+    let device = Device::cuda_if_available(0)?;
+    let variables = VarMap::new();
+    let model = Model::new(VarBuilder::from_varmap(&variables, DType::F32, &device))?;
+    let mut optimizer = Profiled::new(AdamW::new_lr(variables.all_vars(), 1e-3)?);
+
+    for (step, batch) in data(Digits::new(1).batches(BATCH, &device)).take(STEPS).enumerate() {
+        let (images, labels) = batch?;
+        let logits = model.forward_t(&images, true)?;
+        let loss = loss::cross_entropy(&logits, &labels)?;
+        optimizer.backward_step(&loss)?;
+        // Asking for the loss waits for the GPU, so not in every step.
+        if step % 25 == 0 || step + 1 == STEPS {
+            let loss = loss.to_scalar::<f32>()?;
+            tracing::info!(counter.loss = loss);
+            println!("step {step:3}: loss {loss:.3}");
+        }
+    }
+    let (images, labels) = Digits::new(2).batch(1000, &device)?;
+    let right = model.forward_t(&images, false)?.argmax(1)?.eq(&labels)?.to_dtype(DType::U32)?.sum_all()?;
+    println!("{} of 1000 digits recognised\n", right.to_scalar::<u32>()?);
+
+    let report = profiler.finish()?;
+    println!("{report}");
+    if report.gpu().is_available() {
+        println!("{}", report.kernels().group_by(kernel_op).limit(10));
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+use crate::{Op, Parameters, known::Known, parameters};
+use candle_core::{Result, Tensor};
+use candle_nn::{Module, ModuleT, VarBuilder};
+use std::ops::Deref;
+
+/// A module that is a span whenever it runs: see [`Op`] for what the span says.
+///
+/// FLOPs and parameters of candle-nn's modules are known by their type ([`flops`](crate::flops) says how they are counted). For your
+/// own, [`at`](Self::at) counts the parameters, and FLOPs are those of the modules inside it, or what [`flops`](Self::flops) says.
+///
+/// ```
+/// use candle_core::{DType, Device, Result, Tensor};
+/// use candle_nn::{Activation, Module, VarBuilder, seq};
+/// use kernspan_candle::{Traced, nn};
+///
+/// fn block(vb: VarBuilder) -> Result<impl Module + use<>> {
+///     let (up, down) = (nn::linear(64, 256, vb.pp("up"))?, nn::linear(256, 64, vb.pp("down"))?);
+///     Ok(seq().add(up).add(Activation::Gelu).add(down))
+/// }
+///
+/// let vb = VarBuilder::zeros(DType::F32, &Device::Cpu);
+/// let block = Traced::at(vb.pp("layers.0"), block)?;
+/// let y = block.forward(&Tensor::zeros((8, 64), DType::F32, &Device::Cpu)?)?;
+/// assert_eq!(block.parameters().unwrap().count, 64 * 256 + 256 + 256 * 64 + 64);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Traced<M> {
+    module: M,
+    op: Op,
+}
+
+/// [`Traced`] for modules that behave otherwise in training: candle-nn's `BatchNorm`, `Dropout`, and your own that are `ModuleT` only.
+///
+/// ```
+/// use candle_nn::{Dropout, ModuleT};
+/// use kernspan_candle::TracedT;
+///
+/// let dropout = TracedT::new("layers.0.dropout", Dropout::new(0.1));
+/// # let x = candle_core::Tensor::zeros(8, candle_core::DType::F32, &candle_core::Device::Cpu)?;
+/// dropout.forward_t(&x, true)?;
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TracedT<M> {
+    module: M,
+    evaluation: Op,
+    training: Op,
+}
+
+impl<M: 'static> Traced<M> {
+    /// Wraps a module at this path of the model.
+    pub fn new(path: impl Into<String>, module: M) -> Self {
+        let Known { formula, parameters, .. } = Known::of(&module);
+        Self { module, op: Op::new(path).formula(formula).maybe_parameters(parameters) }
+    }
+
+    /// Makes a module with a builder and wraps it, at the builder's path. The parameters are those that it asks the builder for.
+    pub fn at(vb: VarBuilder<'_>, make: impl FnOnce(VarBuilder<'_>) -> Result<M>) -> Result<Self> {
+        let path = vb.prefix();
+        let (module, parameters) = parameters::counted(vb, make)?;
+        let traced = Self::new(path, module);
+        Ok(Self { op: traced.op.parameters(parameters), ..traced })
+    }
+}
+
+impl<M> Traced<M> {
+    /// What its spans are called. By default, the end of the path.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { op: self.op.named(name), ..self }
+    }
+
+    /// How many floating-point operations it takes: see [`Op::flops`]. By default, what is known of candle-nn's modules.
+    #[must_use]
+    pub fn flops(self, flops: impl Fn(&[&Tensor], &Tensor) -> u64 + Send + Sync + 'static) -> Self {
+        Self { op: self.op.flops(flops), ..self }
+    }
+
+    /// How many parameters there are, if it is known.
+    pub fn parameters(&self) -> Option<Parameters> {
+        self.op.parameters
+    }
+
+    /// The module.
+    pub fn into_inner(self) -> M {
+        self.module
+    }
+
+    /// The path in the model.
+    pub fn path(&self) -> &str {
+        self.op.path()
+    }
+}
+
+impl<M: 'static> TracedT<M> {
+    /// Wraps a module at this path of the model.
+    pub fn new(path: impl Into<String>, module: M) -> Self {
+        let Known { formula, training, parameters } = Known::of(&module);
+        let op = Op::new(path).maybe_parameters(parameters);
+        let training = training.or_else(|| formula.clone());
+        Self { module, training: op.clone().formula(training), evaluation: op.formula(formula) }
+    }
+
+    /// Makes a module with a builder and wraps it, at the builder's path. The parameters are those that it asks the builder for,
+    /// unless it is one of candle-nn's: not all that `BatchNorm` asks for are parameters.
+    pub fn at(vb: VarBuilder<'_>, make: impl FnOnce(VarBuilder<'_>) -> Result<M>) -> Result<Self> {
+        let path = vb.prefix();
+        let (module, asked) = parameters::counted(vb, make)?;
+        let traced = Self::new(path, module);
+        let parameters = traced.parameters().unwrap_or(asked);
+        let [evaluation, training] = [traced.evaluation, traced.training].map(|op| op.parameters(parameters));
+        Ok(Self { evaluation, training, module: traced.module })
+    }
+}
+
+impl<M> TracedT<M> {
+    /// How many parameters there are, if it is known.
+    pub fn parameters(&self) -> Option<Parameters> {
+        self.evaluation.parameters
+    }
+
+    /// The module.
+    pub fn into_inner(self) -> M {
+        self.module
+    }
+}
+
+impl<M: Module> Traced<M> {
+    /// [`Module::forward`], in a span. It is here, too, so that a method of this name of the module itself does not go by unseen.
+    pub fn forward(&self, xs: &Tensor) -> Result<Tensor> {
+        self.op.run(&[xs], || self.module.forward(xs))
+    }
+}
+
+impl<M: ModuleT> TracedT<M> {
+    /// [`ModuleT::forward_t`], in a span, by the name that it has in `Dropout` itself.
+    pub fn forward(&self, xs: &Tensor, train: bool) -> Result<Tensor> {
+        let op = if train { &self.training } else { &self.evaluation };
+        op.run(&[xs], || self.module.forward_t(xs, train))
+    }
+}
+
+impl<M: Module> Module for Traced<M> {
+    fn forward(&self, xs: &Tensor) -> Result<Tensor> {
+        self.forward(xs)
+    }
+}
+
+impl<M: ModuleT> ModuleT for TracedT<M> {
+    fn forward_t(&self, xs: &Tensor, train: bool) -> Result<Tensor> {
+        self.forward(xs, train)
+    }
+}
+
+/// The module's own methods, as `Linear::weight`.
+impl<M> Deref for Traced<M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        &self.module
+    }
+}
+
+/// The module's own methods, as `BatchNorm::running_mean`.
+impl<M> Deref for TracedT<M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        &self.module
+    }
+}
