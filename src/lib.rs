@@ -70,7 +70,7 @@
 //! # Fields with a meaning
 //!
 //! `counter.NAME` on an event is a sample of a counter; `op.shape.ARG`, `op.dtype.ARG`, `op.flops` and `op.bytes` on a span say
-//! what the operation was: see [`convention`].
+//! what the operation was: see [`convention`]. From these the report has FLOP/s and [MFU](Average::mfu).
 //!
 //! # What it costs
 //!

@@ -95,6 +95,26 @@ fn rows_can_be_told_apart_by_shape() {
 }
 
 #[test]
+fn a_span_comes_to_the_operations_of_those_in_it_unless_it_says_so_itself() {
+    let report = report_of(|| {
+        info_span!("step").in_scope(|| {
+            info_span!("attention", op.flops = 100)
+                .in_scope(|| info_span!("softmax", op.flops = 7).in_scope(|| sleep(1)));
+            info_span!("mlp", op.flops = 50).in_scope(|| sleep(1));
+        });
+    });
+    let rows = report.averages().rows();
+    let flops =
+        ["step", "attention", "softmax", "mlp"].map(|name| row(&rows, name)).map(|row| (row.flops, row.total_flops));
+    assert_eq!(flops, [(0, 150), (100, 100), (7, 7), (50, 50)]);
+    let step = row(&rows, "step");
+    assert_eq!(step.flops_per_second, Some(150.0 / step.total_cpu.as_secs_f64()));
+    assert_eq!(step.mfu, None, "no GPU did anything");
+    let table = report.averages().width(150).to_string();
+    assert!(table.contains("Total FLOPs") && table.contains("FLOP/s") && !table.contains("MFU"), "{table}");
+}
+
+#[test]
 fn rows_are_sorted_and_limited_as_asked() {
     let report = report_of(|| {
         info_span!("b slow").in_scope(|| sleep(20));
@@ -137,6 +157,8 @@ fn the_report_can_be_serialized() {
     assert_eq!(json["spans"], 1);
     assert_eq!(json["averages"][0]["name"], "work");
     assert_eq!(json["averages"][0]["flops"], 7);
+    assert_eq!(json["averages"][0]["total_flops"], 7);
+    assert!(json["averages"][0]["flops_per_second"].is_number() && json["averages"][0]["mfu"].is_null());
     assert_eq!(json["losses"]["lane_full"], 0);
     assert!(json["recorded"]["nanos"].is_number());
 }

@@ -14,7 +14,7 @@ pub enum SortBy {
     AverageCpu,
     /// Number of calls.
     Calls,
-    /// Floating-point operations.
+    /// Floating-point operations, with nested spans.
     Flops,
     /// GPU time without nested spans.
     SelfGpu,
@@ -57,6 +57,16 @@ pub struct Average {
     pub total_percent: f64,
     /// Floating-point operations, as far as spans say: see [`convention::FLOPS`](crate::convention::FLOPS).
     pub flops: u64,
+    /// The same, with nested spans: a span comes to what it says itself, and if it says nothing, to what the spans nested in it on
+    /// its thread come to. A span nested in one of the same row is not counted twice.
+    pub total_flops: u64,
+    /// `total_flops` a second of `total_gpu`, or of `total_cpu` where GPUs did nothing; none if there are no operations.
+    pub flops_per_second: Option<f64>,
+    /// How much of the GPUs' [peak](crate::Device::peak_flops) that is, in percent: the time that `total_flops` would take at the
+    /// peak for their element types, by `total_gpu`. The type is that of the argument `input`, or else the first that the span
+    /// gives: see [`convention::DTYPE`](crate::convention::DTYPE). None where GPUs did nothing, or where a peak is not known, or
+    /// which of several GPUs did the operations.
+    pub mfu: Option<f64>,
     /// Bytes moved, as far as spans say: see [`convention::BYTES`](crate::convention::BYTES).
     pub bytes: u64,
     /// Time of the GPU work that the spans themselves caused, each piece by itself even where some ran at the same time.
@@ -124,8 +134,14 @@ impl Average {
         if rows.iter().any(|row| !row.stack.is_empty()) {
             table.text("Inside", |row| row.stack.join(" < "));
         }
-        if rows.iter().any(|row| row.flops > 0) {
-            table.number("Total FLOPs", |row| units::count(row.flops));
+        if rows.iter().any(|row| row.total_flops > 0) {
+            table.number("Total FLOPs", |row| units::count(row.total_flops));
+        }
+        if rows.iter().any(|row| row.flops_per_second.is_some()) {
+            table.number("FLOP/s", |row| units::or_none(row.flops_per_second.map(units::rate))).spare(1);
+        }
+        if rows.iter().any(|row| row.mfu.is_some()) {
+            table.number("MFU", |row| units::or_none(row.mfu.map(|mfu| units::digits(mfu) + "%"))).spare(2);
         }
         if rows.iter().any(|row| row.bytes > 0) {
             table.number("Total Bytes", |row| units::count(row.bytes));
@@ -150,7 +166,7 @@ impl SortBy {
             Self::SelfCpu => b.self_cpu.cmp(&a.self_cpu),
             Self::AverageCpu => b.average_cpu.cmp(&a.average_cpu),
             Self::Calls => b.calls.cmp(&a.calls),
-            Self::Flops => b.flops.cmp(&a.flops),
+            Self::Flops => b.total_flops.cmp(&a.total_flops),
             Self::SelfGpu => b.self_gpu.cmp(&a.self_gpu),
             Self::TotalGpu => b.total_gpu.cmp(&a.total_gpu),
             Self::GpuMemory => b.total_gpu_memory.cmp(&a.total_gpu_memory),
@@ -210,7 +226,7 @@ train_step      12.50%    6.000ms       25.00%   12.000ms       4.000ms         
     fn columns_that_say_nothing_are_left_out_and_others_give_way() {
         let mut rows = [row("model::layers::0::attention::query", 12_000, 3), row("model::layers::0::mlp", 600, 60)];
         rows[0].shapes = Some("[64, 512], [512, 512]".to_owned());
-        rows[0].flops = 33_554_432;
+        rows[0].total_flops = 33_554_432;
         assert_eq!(
             table(&rows, 0, 132),
             "
@@ -222,6 +238,27 @@ model::layers::0::mlp        12.50%  300.000µs       25.00%  600.000µs      10
 -----------------------  ----------  ---------  -----------  ---------  ------------  ----------  ---------------------  -----------
 "
         );
+    }
+
+    #[test]
+    fn rates_and_utilisation_are_shown_where_there_is_room() {
+        let mut rows = [row("matmul", 12_000, 3), row("add", 600, 60)];
+        rows[0].total_flops = 2_000_000_000;
+        rows[0].flops_per_second = Some(61.25e9);
+        rows[0].mfu = Some(0.091_418);
+        assert_eq!(
+            table(&rows, 0, 120),
+            "
+------  ----------  ---------  -----------  ---------  ------------  ----------  -----------  ------  -------
+Name    Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls  Total FLOPs  FLOP/s      MFU
+------  ----------  ---------  -----------  ---------  ------------  ----------  -----------  ------  -------
+matmul      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3       2.000G   61.2G  0.0914%
+add         12.50%  300.000µs       25.00%  600.000µs      10.000µs          60           --      --       --
+------  ----------  ---------  -----------  ---------  ------------  ----------  -----------  ------  -------
+"
+        );
+        let narrow = table(&rows, 0, 70);
+        assert!(narrow.ends_with("no room for CPU total %, FLOP/s, Self CPU %, MFU\n"), "{narrow}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use super::{
     average::{Average, SortBy},
+    flops::Flops,
     measured::{GpuMeasured, Measured},
     table,
     tree::Tree,
@@ -47,6 +48,7 @@ struct Row {
     /// The total of those nodes that are not nested in another of the row.
     outermost: Duration,
     outermost_gpu: GpuMeasured,
+    outermost_flops: Flops,
 }
 
 impl<'a> Averages<'a> {
@@ -115,6 +117,7 @@ impl<'a> Averages<'a> {
                     measured: Measured::default(),
                     outermost: Duration::ZERO,
                     outermost_gpu: GpuMeasured::default(),
+                    outermost_flops: Flops::default(),
                 });
                 rows.len() - 1
             });
@@ -122,6 +125,7 @@ impl<'a> Averages<'a> {
             if !tree.ancestors(place).any(|outer| row_of[outer] == row) {
                 rows[row].outermost += node.measured.total;
                 rows[row].outermost_gpu.add(&node.measured.total_gpu);
+                rows[row].outermost_flops.add(&node.measured.total_flops);
             }
             row_of.push(row);
         }
@@ -131,9 +135,10 @@ impl<'a> Averages<'a> {
         let all_gpu = all_gpu + tree.unattributed().time;
         let mut rows: Vec<_> = rows
             .into_iter()
-            .map(|Row { node, stack, measured, outermost, outermost_gpu }| {
+            .map(|Row { node, stack, measured, outermost, outermost_gpu, outermost_flops }| {
                 let name = tree.name(node);
                 let calls = measured.calls.max(1) as f64;
+                let worked = if outermost_gpu.time.is_zero() { outermost } else { outermost_gpu.time };
                 Average {
                     name: name.name.clone(),
                     target: name.target.clone(),
@@ -148,6 +153,9 @@ impl<'a> Averages<'a> {
                     self_percent: units::percent_of(measured.own, all),
                     total_percent: units::percent_of(outermost, all),
                     flops: measured.flops,
+                    total_flops: outermost_flops.count,
+                    flops_per_second: outermost_flops.per_second(worked),
+                    mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
                     bytes: measured.bytes,
                     average_gpu: measured.total_gpu.time.div_f64(calls),
                     ..Average::of_gpu(&measured.own_gpu, &outermost_gpu, all_gpu)

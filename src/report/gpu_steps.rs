@@ -1,5 +1,6 @@
 use super::{
     busy::{Busy, Stretch},
+    flops::{Flops, SpanFlops},
     units,
     usage::GpuUsage,
 };
@@ -13,6 +14,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 pub struct GpuSteps {
     steps: Vec<StepGpu>,
     devices: Vec<DeviceUsage>,
+    no_mfu: BTreeMap<DeviceId, String>,
 }
 
 /// How a GPU spent a step.
@@ -57,7 +59,7 @@ impl GpuSteps {
     /// Steps that are kept one by one, times devices. Those that come later are only added up.
     pub const STEPS: usize = 100_000;
 
-    pub(super) fn add(&mut self, trace: &Trace) {
+    pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
         if trace.steps().iter().all(|step| step.cut().any()) {
             return;
         }
@@ -69,15 +71,21 @@ impl GpuSteps {
         }
         let devices: Vec<_> = devices.into_iter().map(|(id, work)| (id, work.put_together())).collect();
         for (place, step) in trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any()) {
+            let place = StepId::new(place);
+            // Where several worked, nothing says which of them did what.
+            let of_step = (devices.len() == 1).then(|| flops.of_step(place));
             for (id, device) in &devices {
-                self.add_step(device.step(*id, StepId::new(place), step));
+                self.add_step(device.step(*id, place, step, of_step));
+                if let (Some(None), Some(why)) = (of_step.map(|flops| flops.ideal()), flops.unknown()) {
+                    self.no_mfu.entry(*id).or_insert_with(|| why.to_owned());
+                }
             }
         }
     }
 
     fn add_step(&mut self, step: StepGpu) {
         let place = self.devices.binary_search_by_key(&step.device, |device| device.device).unwrap_or_else(|place| {
-            let usage = GpuUsage::default();
+            let usage = GpuUsage::nothing();
             self.devices.insert(place, DeviceUsage { device: step.device, steps: 0, usage });
             place
         });
@@ -96,6 +104,12 @@ impl GpuSteps {
     /// Each GPU, in the order of their numbers, over all steps.
     pub fn devices(&self) -> &[DeviceUsage] {
         &self.devices
+    }
+
+    /// Why there is no [MFU](GpuUsage::mfu) of a GPU though there are floating-point operations, as `peak of NVIDIA H200 for u32
+    /// not known`.
+    pub fn no_mfu(&self, device: DeviceId) -> Option<&str> {
+        self.no_mfu.get(&device).map(String::as_str)
     }
 
     /// Whether there is no whole step in a window in which a GPU did anything.
@@ -134,7 +148,7 @@ struct DeviceTimes {
 }
 
 impl DeviceTimes {
-    fn step(&self, device: DeviceId, id: StepId, step: &Step) -> StepGpu {
+    fn step(&self, device: DeviceId, id: StepId, step: &Step, flops: Option<Flops>) -> StepGpu {
         let (start, end) = (step.start(), step.end());
         let first = self.delays.partition_point(|(of, _)| *of < id);
         let past = self.delays.partition_point(|(of, _)| *of <= id);
@@ -145,6 +159,8 @@ impl DeviceTimes {
             kernels: self.kernels[id.index()],
             launches: delays.len() as u64,
             delay: delays.iter().map(|(_, delay)| *delay).sum(),
+            flops: flops.map(|flops| flops.count),
+            ideal: flops.and_then(|flops| flops.ideal()),
             longest_delay: delays.last().map(|(_, delay)| *delay).unwrap_or_default(),
             ..GpuUsage::default()
         };
@@ -163,7 +179,7 @@ impl DeviceTimes {
 
 impl fmt::Display for DeviceUsage {
     /// `GPU 0 busy 63.2 % of the steps (idle 1.103ms a step in 14.0 gaps, 800.000µs of it waiting for the host), copies 2.1 %,
-    /// launch delay 8.100µs: host-bound`.
+    /// launch delay 8.100µs: host-bound; 1.23 TFLOP/s, MFU 1.84 % of the steps, 6.10 % while busy`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usage = &self.usage;
         let steps = self.steps.max(1) as f64;
@@ -173,14 +189,25 @@ impl fmt::Display for DeviceUsage {
         write!(f, ", {} of it waiting for the host)", a_step(usage.waiting))?;
         write!(f, ", copies {:.1} %", usage.copying_percent())?;
         usage.mean_delay().iter().try_for_each(|&delay| write!(f, ", launch delay {}", units::time(delay)))?;
-        write!(f, ": {}", usage.verdict)
+        write!(f, ": {}", usage.verdict)?;
+        if let Some((rate, prefix)) = usage.flops_per_second().map(units::scaled) {
+            write!(f, "; {} {prefix}FLOP/s", units::digits(rate))?;
+        }
+        if let Some((mfu, busy)) = usage.mfu().zip(usage.busy_mfu()) {
+            write!(f, ", MFU {} % of the steps, {} % while busy", units::digits(mfu), units::digits(busy))?;
+        }
+        Ok(())
     }
 }
 
 impl fmt::Display for GpuSteps {
     /// A line for each GPU, or nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.devices.iter().try_for_each(|device| writeln!(f, "{device}"))
+        self.devices.iter().try_for_each(|device| {
+            write!(f, "{device}")?;
+            self.no_mfu(device.device).iter().try_for_each(|why| write!(f, "; {why}: no MFU"))?;
+            writeln!(f)
+        })
     }
 }
 
@@ -188,17 +215,17 @@ impl fmt::Display for GpuSteps {
 mod tests {
     use super::GpuSteps;
     use crate::{
-        report::Verdict,
+        report::{Verdict, flops::SpanFlops},
         trace::{
             DeviceId, Trace,
-            sample::{at, gpu_trace},
+            sample::{at, gpu_trace, say_flops},
         },
     };
     use std::time::Duration;
 
     fn steps_of(trace: &Trace) -> GpuSteps {
         let mut steps = GpuSteps::default();
-        steps.add(trace);
+        steps.add(trace, &SpanFlops::of(trace));
         steps
     }
 
@@ -258,6 +285,43 @@ mod tests {
         assert_eq!((first.steps, first.usage.busy.as_micros(), first.usage.kernels), (2, 113, 4));
         assert_eq!((second.steps, second.usage.busy.as_micros(), second.usage.kernels), (2, 30, 2));
         assert_eq!((second.usage.gaps, second.usage.longest_gap.as_micros()), (4, 60));
+    }
+
+    #[test]
+    fn utilisation_is_by_the_time_of_the_step_and_of_the_busy_gpu() {
+        let mut trace = gpu_trace();
+        // 5 µs at the peak in the first step, 10 in the second.
+        say_flops(&mut trace, 1, 335_000_000, "f32");
+        say_flops(&mut trace, 5, 9_895_000_000, "bf16");
+        let steps = steps_of(&trace);
+        let [first, second] = [0, 1].map(|step| steps.steps()[step].usage);
+        assert_eq!((first.flops, first.ideal), (Some(335_000_000), Some(Duration::from_micros(5))));
+        assert_eq!((second.flops, second.ideal), (Some(9_895_000_000), Some(Duration::from_micros(10))));
+        let percent = |mfu: Option<f64>| format!("{:.3}", mfu.unwrap());
+        // Of 100 µs, in which it was busy for 54 and 59.
+        assert_eq!([first, second].map(|usage| percent(usage.mfu())), ["5.000", "10.000"]);
+        assert_eq!([first, second].map(|usage| percent(usage.busy_mfu())), ["9.259", "16.949"]);
+        let all = steps.devices()[0].usage;
+        assert_eq!((percent(all.mfu()), percent(all.busy_mfu())), ("7.500".to_owned(), "13.274".to_owned()));
+        assert_eq!(all.flops_per_second().map(f64::round), Some(51.15e12));
+        let line = steps.to_string();
+        let end = ": host-bound; 51.1 TFLOP/s, MFU 7.50 % of the steps, 13.3 % while busy\n";
+        assert!(line.ends_with(end), "{line}");
+    }
+
+    #[test]
+    fn a_line_says_why_there_is_no_utilisation() {
+        let mut trace = gpu_trace();
+        say_flops(&mut trace, 1, 335_000_000, "f32");
+        trace.devices[0].name = "NVIDIA Foo".to_owned();
+        let line = steps_of(&trace).to_string();
+        let end = ": host-bound; 1.68 TFLOP/s; peak of NVIDIA Foo for f32 not known: no MFU\n";
+        assert!(line.ends_with(end), "{line}");
+        // It is not known which of two did what.
+        trace.streams[1].device = DeviceId::new(1);
+        let steps = steps_of(&trace);
+        assert_eq!(steps.devices().iter().map(|device| device.usage.flops).collect::<Vec<_>>(), [None, None]);
+        assert!(!steps.to_string().contains("FLOP"), "{steps}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use super::{gpu_steps::GpuSteps, kernels::KernelTimes, units};
+use super::{flops::SpanFlops, gpu_steps::GpuSteps, kernels::KernelTimes, units};
 use crate::trace::{Attributions, Device, DeviceId, Gpu, Trace};
 use std::{collections::BTreeMap, fmt};
 
@@ -15,7 +15,7 @@ pub(super) struct Gpus {
 }
 
 impl Gpus {
-    pub(super) fn add(&mut self, trace: &Trace) {
+    pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
         if *trace.gpu() != Gpu::NotAsked {
             self.state = trace.gpu().clone();
         }
@@ -23,7 +23,7 @@ impl Gpus {
             self.devices = trace.devices().to_vec();
         }
         self.kernels.add(trace);
-        self.steps.add(trace);
+        self.steps.add(trace, flops);
         self.attributions += trace.attributions();
         for allocation in trace.allocations() {
             let peak = self.peaks.entry(allocation.device()).or_default();
@@ -117,6 +117,7 @@ mod tests {
         assert_eq!(json["peak_memory"]["0"], 5096);
         assert_eq!(json["gpu_steps"]["steps"][0]["step"], 5);
         assert_eq!(json["gpu_steps"]["devices"][0]["usage"]["verdict"], "HostBound");
+        assert_eq!(json["gpu_steps"]["devices"][0]["usage"]["flops"], 0);
         let gpu_time = |row: &serde_json::Value| row["self_gpu"]["nanos"].as_u64().unwrap();
         assert_eq!(json["averages"].as_array().unwrap().iter().map(gpu_time).sum::<u64>(), 158_000);
     }

@@ -1,3 +1,4 @@
+use super::flops::{Flops, SpanFlops};
 use crate::trace::{Allocation, Span, Trace, Work};
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ pub(super) struct Measured {
     pub(super) own: Duration,
     pub(super) longest: Duration,
     pub(super) flops: u64,
+    /// Those of the spans, or of what is nested in them.
+    pub(super) total_flops: Flops,
     pub(super) bytes: u64,
     /// What GPUs did for the spans themselves.
     pub(super) own_gpu: GpuMeasured,
@@ -35,7 +38,7 @@ pub(super) struct MeanOccupancy {
 }
 
 impl Measured {
-    pub(super) fn of(span: Span<'_>) -> Self {
+    pub(super) fn of(span: Span<'_>, flops: &SpanFlops) -> Self {
         let op = span.fields().op();
         Self {
             calls: 1,
@@ -43,6 +46,7 @@ impl Measured {
             own: span.self_time(),
             longest: span.duration(),
             flops: op.flops().unwrap_or(0),
+            total_flops: flops.of_span(span.id()),
             bytes: op.bytes().unwrap_or(0),
             ..Self::default()
         }
@@ -54,6 +58,7 @@ impl Measured {
         self.own += other.own;
         self.longest = self.longest.max(other.longest);
         self.flops = self.flops.saturating_add(other.flops);
+        self.total_flops.add(&other.total_flops);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.own_gpu.add(&other.own_gpu);
         self.total_gpu.add(&other.total_gpu);

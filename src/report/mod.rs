@@ -3,6 +3,7 @@
 mod average;
 mod averages;
 mod busy;
+mod flops;
 mod gpu_steps;
 mod gpus;
 mod kernels;
@@ -20,7 +21,7 @@ pub use self::kernels::{KernelAverage, Kernels};
 pub use self::steps::StepTimes;
 pub use self::usage::{GpuUsage, Verdict};
 
-use self::{gpus::Gpus, tree::Tree};
+use self::{flops::SpanFlops, gpus::Gpus, tree::Tree};
 use crate::trace::{Attributions, Device, DeviceId, Gpu, Losses, Trace};
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -49,9 +50,10 @@ impl Report {
         self.windows += 1;
         self.recorded += trace.duration();
         self.spans += trace.spans().len() as u64;
-        self.tree.add(trace);
+        let flops = SpanFlops::of(trace);
+        self.tree.add(trace, &flops);
         self.steps.add(trace.steps());
-        self.gpus.add(trace);
+        self.gpus.add(trace, &flops);
         self.losses += *trace.losses();
     }
 

@@ -1,4 +1,7 @@
-use super::measured::{GpuMeasured, Measured};
+use super::{
+    flops::SpanFlops,
+    measured::{GpuMeasured, Measured},
+};
 use crate::trace::{Callsite, Span, SpanId, Trace};
 use std::{collections::HashMap, sync::Arc};
 
@@ -41,14 +44,14 @@ impl Tree {
     /// Paths that are told apart. Past that, spans are still counted under their names, but not where they were nested.
     const NODES: usize = 100_000;
 
-    pub(super) fn add(&mut self, trace: &Trace) {
+    pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
         let names: Vec<_> = trace.callsites().iter().map(|callsite| self.name_of(callsite)).collect();
         // A parent comes before its children.
         let mut nodes: Vec<usize> = Vec::with_capacity(trace.spans().len());
         for span in trace.spans() {
             let parent = span.parent().map(|parent| nodes[parent.id().index()]);
             let node = self.node(parent, names[span.callsite_id().index()], shapes(span));
-            self.nodes[node].measured.add(&Measured::of(span));
+            self.nodes[node].measured.add(&Measured::of(span, flops));
             nodes.push(node);
         }
         self.add_gpu(trace, &nodes);

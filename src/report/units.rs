@@ -38,21 +38,40 @@ pub(super) fn memory(bytes: i64) -> String {
 
 /// A count of floating-point operations or bytes, with a decimal prefix; `--` for none, as PyTorch has it.
 pub(super) fn count(count: u64) -> String {
-    let (scaled, prefix) = match count as f64 {
-        count if count >= 1e15 => (count / 1e15, "P"),
-        count if count >= 1e12 => (count / 1e12, "T"),
-        count if count >= 1e9 => (count / 1e9, "G"),
-        count if count >= 1e6 => (count / 1e6, "M"),
-        count if count >= 1e3 => (count / 1e3, "k"),
-        0.0 => return "--".to_owned(),
-        count => return format!("{count}"),
-    };
-    format!("{scaled:.3}{prefix}")
+    match scaled(count as f64) {
+        (0.0, _) => "--".to_owned(),
+        (count, "") => format!("{count}"),
+        (count, prefix) => format!("{count:.3}{prefix}"),
+    }
+}
+
+/// What is done in a second, with a decimal prefix.
+pub(super) fn rate(rate: f64) -> String {
+    let (rate, prefix) = scaled(rate);
+    digits(rate) + prefix
+}
+
+/// A number and the decimal prefix that fits.
+pub(super) fn scaled(number: f64) -> (f64, &'static str) {
+    match number {
+        _ if number >= 1e15 => (number / 1e15, "P"),
+        _ if number >= 1e12 => (number / 1e12, "T"),
+        _ if number >= 1e9 => (number / 1e9, "G"),
+        _ if number >= 1e6 => (number / 1e6, "M"),
+        _ if number >= 1e3 => (number / 1e3, "k"),
+        _ => (number, ""),
+    }
+}
+
+/// A number with three digits, however small it is: `123`, `1.23`, `0.0123`.
+pub(super) fn digits(number: f64) -> String {
+    let decimals = if number > 0.0 { (2.0 - number.log10().floor()).clamp(0.0, 9.0) } else { 0.0 };
+    format!("{number:.0$}", decimals as usize)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{count, memory, time};
+    use super::{count, digits, memory, rate, time};
     use std::time::Duration;
 
     #[test]
@@ -60,6 +79,11 @@ mod tests {
         let times = [7, 1_500, 2_000_000, 61_000_000_000].map(|nanos| time(Duration::from_nanos(nanos)));
         assert_eq!(times, ["0.007µs", "1.500µs", "2.000ms", "61.000s"]);
         assert_eq!([0, 999, 33_554_432].map(count), ["--", "999", "33.554M"]);
+        assert_eq!(
+            [0.0, 0.5, 12.34, 61_230.0, 1.5e12, 989.5e12].map(rate),
+            ["0", "0.500", "12.3", "61.2k", "1.50T", "990T"]
+        );
+        assert_eq!([123.4, 1.234, 0.012_34].map(digits), ["123", "1.23", "0.0123"]);
         let sizes = [0, -1023, 1536, -64 << 20, 141 << 30].map(memory);
         assert_eq!(sizes, ["0 B", "-1023 B", "1.50 KB", "-64.00 MB", "141.00 GB"]);
     }

@@ -34,6 +34,11 @@ pub struct GpuUsage {
     pub delay: Duration,
     /// The longest of these times.
     pub longest_delay: Duration,
+    /// Floating-point operations of the step, on all threads: of each span that began in it and says how many, unless one around
+    /// it does. None where several GPUs worked in the window, as it is not known which of them did what.
+    pub flops: Option<u64>,
+    /// How long the GPU would take for these at its [peak](crate::Device::peak_flops), if that is known for all of them.
+    pub ideal: Option<Duration>,
     /// What the step's time hung on.
     pub verdict: Verdict,
 }
@@ -69,6 +74,32 @@ impl GpuUsage {
         (self.launches > 0).then(|| self.delay.div_f64(self.launches as f64))
     }
 
+    /// Floating-point operations a second of `duration`, if there are any.
+    pub fn flops_per_second(&self) -> Option<f64> {
+        let flops = self.flops.filter(|&flops| flops > 0 && !self.duration.is_zero())?;
+        Some(flops as f64 / self.duration.as_secs_f64())
+    }
+
+    /// Model FLOPs utilisation: `ideal` in percent of `duration`, if there are any operations and the peak is known.
+    pub fn mfu(&self) -> Option<f64> {
+        self.ideal_percent_of(self.duration)
+    }
+
+    /// The same while the GPU was busy: `ideal` in percent of `busy`.
+    pub fn busy_mfu(&self) -> Option<f64> {
+        self.ideal_percent_of(self.busy)
+    }
+
+    fn ideal_percent_of(&self, time: Duration) -> Option<f64> {
+        let ideal = self.ideal.filter(|_| self.flops > Some(0) && !time.is_zero())?;
+        Some(units::percent_of(ideal, time))
+    }
+
+    /// Of no step at all, to add others to.
+    pub(super) fn nothing() -> Self {
+        Self { flops: Some(0), ideal: Some(Duration::ZERO), ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         self.duration += other.duration;
         self.busy += other.busy;
@@ -81,6 +112,8 @@ impl GpuUsage {
         self.launches += other.launches;
         self.delay += other.delay;
         self.longest_delay = self.longest_delay.max(other.longest_delay);
+        self.flops = self.flops.zip(other.flops).map(|(flops, others)| flops.saturating_add(others));
+        self.ideal = self.ideal.zip(other.ideal).map(|(ideal, others)| ideal.saturating_add(others));
         self.judge();
     }
 

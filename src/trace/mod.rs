@@ -14,6 +14,7 @@ mod fields;
 mod gpu;
 mod losses;
 mod metadata;
+mod peak;
 #[cfg(test)]
 pub(crate) mod sample;
 mod span;

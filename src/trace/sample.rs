@@ -2,9 +2,9 @@
 
 use super::{
     AllocationData, Api, ApiCallData, ApiCallId, Attribution, CallsiteData, CallsiteId, Cut, Detail, Device, DeviceId,
-    Direction, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, MemoryChange, MemoryCopy, MemoryFill, MemoryKind,
-    Metadata, Overhead, SpanData, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId,
-    WaitData, WaitKind, WorkData,
+    Direction, FieldData, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, MemoryChange, MemoryCopy, MemoryFill,
+    MemoryKind, Metadata, Overhead, SpanData, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace,
+    Track, TrackId, Value, WaitData, WaitKind, WorkData, convention,
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -161,6 +161,26 @@ pub(crate) fn gpu_trace() -> Trace {
         work.call = work.call.and_then(|id| order.iter().position(|&old| old == id.index())).map(ApiCallId::new);
     }
     trace
+}
+
+/// Has a span say something, by its place.
+pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, Value)]) {
+    let span = &mut trace.spans[span];
+    let names = &mut trace.callsites[span.callsite.index()].fields;
+    span.fields = FieldRange { start: trace.fields.len() as u32, len: fields.len() as u32 };
+    for (name, value) in fields {
+        let index = names.iter().position(|known| known == name).unwrap_or(names.len());
+        if index == names.len() {
+            names.push(Cow::Borrowed(*name));
+        }
+        trace.fields.push(FieldData { index: index as u32, value: value.clone() });
+    }
+}
+
+/// Has a span say how many floating-point operations it did, with what elements.
+pub(crate) fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
+    let dtype = Value::Str(Arc::from(dtype));
+    say(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
 }
 
 /// The device of the sample.

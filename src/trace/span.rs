@@ -124,6 +124,10 @@ impl<'a> Span<'a> {
         self.data().step.map(|id| &self.trace.steps[id.index()])
     }
 
+    pub(crate) fn step_id(self) -> Option<StepId> {
+        self.data().step
+    }
+
     /// When it was entered, or when the window opened if that was later.
     pub fn start(self) -> Timestamp {
         self.data().start
