@@ -1,4 +1,4 @@
-use crate::trace::{Allocation, Span, Trace, Work};
+use crate::trace::{Allocation, MemoryChange, Span, Trace, Work};
 use std::time::Duration;
 
 /// What is added up of spans.
@@ -22,6 +22,8 @@ pub(super) struct GpuMeasured {
     pub(super) time: Duration,
     /// Bytes allocated, less those freed.
     pub(super) memory: i64,
+    /// The most bytes in use after an allocation.
+    pub(super) peak_memory: Option<u64>,
     pub(super) kernels: u64,
     pub(super) occupancy: MeanOccupancy,
 }
@@ -64,6 +66,7 @@ impl GpuMeasured {
     pub(super) fn add(&mut self, other: &Self) {
         self.time += other.time;
         self.memory = self.memory.saturating_add(other.memory);
+        self.peak_memory = self.peak_memory.max(other.peak_memory);
         self.kernels += other.kernels;
         self.occupancy.weighted += other.occupancy.weighted;
         self.occupancy.seconds += other.occupancy.seconds;
@@ -77,6 +80,9 @@ impl GpuMeasured {
 
     pub(super) fn add_allocation(&mut self, allocation: Allocation<'_>) {
         self.memory = self.memory.saturating_add(allocation.delta());
+        if allocation.change() == MemoryChange::Allocate {
+            self.peak_memory = self.peak_memory.max(Some(allocation.in_use()));
+        }
     }
 }
 
