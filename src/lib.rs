@@ -124,8 +124,8 @@ pub use self::{
     host::{HandOver, Origin, ProfilerLayer},
     profiler::{Profiler, RecordGuard},
     report::{
-        Average, Averages, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, Report, SortBy, StepGpu, StepTimes,
-        Verdict,
+        Average, Averages, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, MemoryOwner, MemoryPeak,
+        MemoryPeaks, Report, SortBy, StepGpu, StepTimes, Verdict,
     },
     schedule::{Phase, Schedule, ScheduleError},
     trace::{

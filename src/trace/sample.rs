@@ -163,6 +163,27 @@ pub(crate) fn gpu_trace() -> Trace {
     trace
 }
 
+/// The sample with these allocations, one a microsecond: address, bytes (none for a free), in use afterwards, span.
+pub(crate) fn memory_trace(records: &[(u64, Option<u64>, u64, Option<usize>)]) -> Trace {
+    let mut trace = gpu_trace();
+    let data = records.iter().enumerate().map(|(place, &(address, bytes, in_use, span))| AllocationData {
+        at: at(place as u64),
+        context: 1,
+        device: DeviceId::new(0),
+        address,
+        bytes,
+        change: if bytes.is_some() { MemoryChange::Allocate } else { MemoryChange::Free },
+        pooled: true,
+        in_use,
+        reserved: in_use,
+        track: TrackId::new(0),
+        attribution: Attribution::Direct,
+        span: span.map(SpanId::new),
+    });
+    trace.allocations = data.collect();
+    trace
+}
+
 /// The device of the sample.
 pub(crate) fn h200() -> Device {
     Device {
