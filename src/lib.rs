@@ -69,8 +69,8 @@
 //!
 //! # Fields with a meaning
 //!
-//! `counter.NAME` on an event is a sample of a counter; `op.shape.ARG`, `op.dtype.ARG`, `op.flops` and `op.bytes` on a span say
-//! what the operation was: see [`convention`].
+//! `counter.NAME` on an event is a sample of a counter; `op.shape.ARG`, `op.dtype.ARG`, `op.flops`, `op.bytes` and `op.gemm` on a
+//! span say what the operation was: see [`convention`].
 //!
 //! # What it costs
 //!
