@@ -1,4 +1,4 @@
-use super::{gpu_steps::GpuSteps, kernels::KernelTimes, memory::HighestPeaks};
+use super::{gpu_steps::GpuSteps, kernel_times::KernelTimes, memory::HighestPeaks};
 use crate::trace::{Attributions, Device, Gpu, Trace};
 use std::fmt;
 

@@ -68,8 +68,7 @@ impl GpuMeasured {
         self.memory = self.memory.saturating_add(other.memory);
         self.peak_memory = self.peak_memory.max(other.peak_memory);
         self.kernels += other.kernels;
-        self.occupancy.weighted += other.occupancy.weighted;
-        self.occupancy.seconds += other.occupancy.seconds;
+        self.occupancy.join(&other.occupancy);
     }
 
     pub(super) fn add_work(&mut self, trace: &Trace, work: Work<'_>) {
@@ -96,6 +95,11 @@ impl MeanOccupancy {
             self.weighted += occupancy.percent * seconds;
             self.seconds += seconds;
         }
+    }
+
+    pub(super) fn join(&mut self, other: &Self) {
+        self.weighted += other.weighted;
+        self.seconds += other.seconds;
     }
 
     /// In percent, if any is known.

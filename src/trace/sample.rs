@@ -2,9 +2,9 @@
 
 use super::{
     AllocationData, Api, ApiCallData, ApiCallId, Attribution, CallsiteData, CallsiteId, Cut, Detail, Device, DeviceId,
-    Direction, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, MemoryChange, MemoryCopy, MemoryFill, MemoryKind,
-    Metadata, Overhead, SpanData, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId,
-    WaitData, WaitKind, WorkData,
+    Direction, FieldData, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, MemoryChange, MemoryCopy, MemoryFill,
+    MemoryKind, Metadata, Overhead, SpanData, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace,
+    Track, TrackId, Value, WaitData, WaitKind, WorkData,
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -182,6 +182,18 @@ pub(crate) fn memory_trace(records: &[(u64, Option<u64>, u64, Option<usize>)]) -
     });
     trace.allocations = data.collect();
     trace
+}
+
+/// Has a span of the trace say these fields, and no others.
+pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, &str)]) {
+    let span = &mut trace.spans[span];
+    span.fields = FieldRange { start: trace.fields.len() as u32, len: fields.len() as u32 };
+    for &(name, value) in fields {
+        let names = &mut trace.callsites[span.callsite.index()].fields;
+        names.push(Cow::Borrowed(name));
+        let index = names.len() as u32 - 1;
+        trace.fields.push(FieldData { index, value: Value::Str(Arc::from(value)) });
+    }
 }
 
 /// The device of the sample.
