@@ -69,8 +69,9 @@
 //!
 //! # Fields with a meaning
 //!
-//! `counter.NAME` on an event is a sample of a counter; `op.shape.ARG`, `op.dtype.ARG`, `op.flops` and `op.bytes` on a span say
-//! what the operation was: see [`convention`]. From these the report has FLOP/s and [MFU](Average::mfu).
+//! `counter.NAME` on an event is a sample of a counter; `op.name` on a span is what it is called; `op.module`, `op.shape.ARG`,
+//! `op.dtype.ARG`, `op.flops`, `op.bytes` and `op.gemm` say what the operation was: see [`convention`]. From these the report has
+//! FLOP/s and [MFU](Average::mfu).
 //!
 //! # What it costs
 //!
@@ -124,8 +125,8 @@ pub use self::{
     host::{HandOver, Origin, ProfilerLayer},
     profiler::{Profiler, RecordGuard},
     report::{
-        Average, Averages, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, Report, SortBy, StepGpu, StepTimes,
-        Verdict,
+        Average, Averages, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, MemoryOwner, MemoryPeak,
+        MemoryPeaks, Report, SortBy, StepGpu, StepTimes, Verdict,
     },
     schedule::{Phase, Schedule, ScheduleError},
     trace::{

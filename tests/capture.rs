@@ -250,13 +250,14 @@ fn fields_of_events_can_be_counters() {
 fn spans_can_say_what_operation_they_are() {
     let trace = trace_of(|_| {
         let shape = [64_u64, 512];
-        info_span!("linear", op.shape.input = ?shape, op.dtype.input = "f32", op.flops = 2 * 64 * 512, op.bytes = 1e6)
-            .in_scope(|| ());
+        info_span!("linear", op.shape.input = ?shape, op.dtype.input = "f32", op.flops = 2 * 64 * 512, op.bytes = 1e6,
+            op.gemm = "64x1x512")
+        .in_scope(|| ());
     });
     let op = span(&trace, "linear").fields().op();
     assert_eq!(op.shapes().collect::<Vec<_>>(), [("input", "[64, 512]")]);
     assert_eq!(op.dtypes().collect::<Vec<_>>(), [("input", "f32")]);
-    assert_eq!((op.flops(), op.bytes()), (Some(65_536), Some(1_000_000)));
+    assert_eq!((op.flops(), op.bytes(), op.gemm()), (Some(65_536), Some(1_000_000), Some("64x1x512")));
 }
 
 #[test]

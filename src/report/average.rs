@@ -81,6 +81,9 @@ pub struct Average {
     pub self_gpu_memory: i64,
     /// The same, with nested spans. A span nested in one of the same row is not counted twice.
     pub total_gpu_memory: i64,
+    /// The most bytes of a GPU's memory that were in use, by whomever, after an allocation made by the spans or by nested ones; none
+    /// where they allocated nothing. See [`Allocation::in_use`](crate::Allocation::in_use).
+    pub peak_gpu_memory: Option<u64>,
     /// Kernels launched, with nested spans. A span nested in one of the same row is not counted twice.
     pub kernels: u64,
     /// The estimated [`Occupancy`](crate::Occupancy) of these kernels in percent, a long one counting for more, if it is known.
@@ -99,6 +102,7 @@ impl Average {
             self_gpu_percent: units::percent_of(own.time, all),
             self_gpu_memory: own.memory,
             total_gpu_memory: total.memory,
+            peak_gpu_memory: total.peak_memory,
             kernels: total.kernels,
             occupancy: total.occupancy.percent(),
             ..Self::default()
@@ -123,6 +127,10 @@ impl Average {
         if rows.iter().any(|row| row.self_gpu_memory != 0 || row.total_gpu_memory != 0) {
             table.number("CUDA Mem", |row| units::memory(row.total_gpu_memory));
             table.number("Self CUDA Mem", |row| units::memory(row.self_gpu_memory)).spare(5);
+        }
+        if rows.iter().any(|row| row.peak_gpu_memory.is_some()) {
+            // After the CPU's average, which is to its left and has the same turn.
+            table.number("CUDA Peak", |row| units::or_none(row.peak_gpu_memory.map(units::bytes))).spare(4);
         }
         if rows.iter().any(|row| row.occupancy.is_some()) {
             table.number("Occupancy", |row| units::or_none(row.occupancy.map(units::percent)));

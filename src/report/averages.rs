@@ -190,7 +190,7 @@ mod tests {
     use super::{Average, SortBy};
     use crate::{
         report::Report,
-        trace::{Detail, Trace, sample::gpu_trace},
+        trace::{Attribution, Detail, Trace, sample::gpu_trace},
     };
     use std::time::Duration;
 
@@ -223,6 +223,26 @@ mod tests {
         assert_eq!(percents, ["6.329", "63.291", "25.316", "5.063"], "of 158 µs");
         let memory: Vec<_> = rows.iter().map(|row| (row.self_gpu_memory, row.total_gpu_memory)).collect();
         assert_eq!(memory, [(0, 0), (-8192, -8192), (8192, 8192), (0, 0)]);
+    }
+
+    #[test]
+    fn the_peak_of_memory_is_of_allocations_of_the_spans_and_nested_ones() {
+        let mut trace = gpu_trace();
+        // The second `forward` finds more in use; `backward` only frees, after which less is in use.
+        (trace.allocations[2].in_use, trace.allocations[2].attribution) = (9192, Attribution::HandedOff);
+        let peaks = |trace: &Trace| {
+            let rows = report(trace).averages().sort_by(SortBy::Name).rows();
+            rows.iter().map(|row| row.peak_gpu_memory).collect::<Vec<_>>()
+        };
+        assert_eq!(peaks(&trace), [None, None, Some(9192), Some(9192)]);
+        // Allocated in the first `backward`, it is of that and of the step around it.
+        trace.allocations[2].span = trace.allocations[1].span;
+        assert_eq!(peaks(&trace), [None, Some(9192), Some(5096), Some(9192)]);
+        trace.allocations[2].span = None;
+        assert_eq!(peaks(&trace), [Some(9192), None, Some(5096), Some(5096)]);
+        trace.allocations.clear();
+        assert_eq!(peaks(&trace), [None; 4]);
+        assert!(!report(&trace).averages().width(200).to_string().contains("CUDA Peak"));
     }
 
     #[test]
@@ -268,15 +288,15 @@ mod tests {
 
     #[test]
     fn the_table_has_pytorchs_columns() {
-        assert_eq!(format!("\n{}", report(&gpu_trace()).averages().width(190)), "
---------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ----------
-Name            Self CPU %  Self CPU  CPU total %  CPU total  CPU time avg  Self CUDA  Self CUDA %  CUDA total  CUDA time avg  CUDA Mem  Self CUDA Mem  Occupancy  # of Calls
---------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ----------
-train_step          22.22%  40.000µs      100.00%  180.000µs      90.000µs    8.000µs        5.06%   148.000µs       74.000µs       0 B            0 B      2.27%           2
-backward            44.44%  80.000µs       44.44%   80.000µs      40.000µs  100.000µs       63.29%   100.000µs       50.000µs  -8.00 KB       -8.00 KB      2.27%           2
-forward             33.33%  60.000µs       33.33%   60.000µs      30.000µs   40.000µs       25.32%    40.000µs       20.000µs   8.00 KB        8.00 KB      2.27%           2
-[unattributed]       0.00%   0.000µs        0.00%    0.000µs       0.000µs   10.000µs        6.33%    10.000µs        0.000µs       0 B            0 B      2.27%           0
---------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ----------
+        assert_eq!(format!("\n{}", report(&gpu_trace()).averages().width(200)), "
+--------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ---------  ----------
+Name            Self CPU %  Self CPU  CPU total %  CPU total  CPU time avg  Self CUDA  Self CUDA %  CUDA total  CUDA time avg  CUDA Mem  Self CUDA Mem  CUDA Peak  Occupancy  # of Calls
+--------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ---------  ----------
+train_step          22.22%  40.000µs      100.00%  180.000µs      90.000µs    8.000µs        5.06%   148.000µs       74.000µs       0 B            0 B    4.98 KB      2.27%           2
+backward            44.44%  80.000µs       44.44%   80.000µs      40.000µs  100.000µs       63.29%   100.000µs       50.000µs  -8.00 KB       -8.00 KB         --      2.27%           2
+forward             33.33%  60.000µs       33.33%   60.000µs      30.000µs   40.000µs       25.32%    40.000µs       20.000µs   8.00 KB        8.00 KB    4.98 KB      2.27%           2
+[unattributed]       0.00%   0.000µs        0.00%    0.000µs       0.000µs   10.000µs        6.33%    10.000µs        0.000µs       0 B            0 B         --      2.27%           0
+--------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ---------  ----------
 ");
         assert_eq!(
             format!("\n{}", report(&gpu_trace()).averages().width(120)),
@@ -289,7 +309,7 @@ backward        80.000µs   80.000µs  100.000µs       63.29%   100.000µs  -8.
 forward         60.000µs   60.000µs   40.000µs       25.32%    40.000µs   8.00 KB        8.00 KB      2.27%           2
 [unattributed]   0.000µs    0.000µs   10.000µs        6.33%    10.000µs       0 B            0 B      2.27%           0
 --------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
-no room for CPU total %, Self CPU %, CUDA time avg, CPU time avg
+no room for CPU total %, Self CPU %, CUDA time avg, CPU time avg, CUDA Peak
 "
         );
     }

@@ -1,6 +1,6 @@
-use super::{flops::SpanFlops, gpu_steps::GpuSteps, kernels::KernelTimes, units};
-use crate::trace::{Attributions, Device, DeviceId, Gpu, Trace};
-use std::{collections::BTreeMap, fmt};
+use super::{flops::SpanFlops, gpu_steps::GpuSteps, kernel_times::KernelTimes, memory::HighestPeaks};
+use crate::trace::{Attributions, Device, Gpu, Trace};
+use std::fmt;
 
 /// What the report says of GPUs beside what it says of spans.
 #[derive(Debug, Default)]
@@ -10,8 +10,7 @@ pub(super) struct Gpus {
     pub(super) kernels: KernelTimes,
     pub(super) steps: GpuSteps,
     pub(super) attributions: Attributions,
-    /// The most bytes in use, by device.
-    pub(super) peaks: BTreeMap<DeviceId, u64>,
+    pub(super) memory: HighestPeaks,
 }
 
 impl Gpus {
@@ -25,10 +24,7 @@ impl Gpus {
         self.kernels.add(trace);
         self.steps.add(trace, flops);
         self.attributions += trace.attributions();
-        for allocation in trace.allocations() {
-            let peak = self.peaks.entry(allocation.device()).or_default();
-            *peak = allocation.in_use().max(*peak);
-        }
+        self.memory.add(trace);
     }
 }
 
@@ -41,10 +37,7 @@ impl fmt::Display for Gpus {
             write!(f, "{} kernels and copies: {direct} direct", self.attributions.total())?;
             writeln!(f, ", {handed_off} handed off, {unattributed} unattributed")?;
         }
-        for (device, &peak) in &self.peaks {
-            let peak = i64::try_from(peak).unwrap_or(i64::MAX);
-            writeln!(f, "GPU {device} had at most {} of memory in use", units::memory(peak))?;
-        }
+        self.memory.iter().try_for_each(|peak| writeln!(f, "{peak}"))?;
         match &self.state {
             Gpu::Available(library) if library.warning.is_none() => Ok(()),
             Gpu::NotAsked => Ok(()),
@@ -81,7 +74,7 @@ mod tests {
         let text = report.to_string();
         for line in [
             "\n22 kernels and copies: 12 direct, 8 handed off, 2 unattributed\n",
-            "\nGPU 0 had at most 4.98 KB of memory in use\n",
+            "\nGPU 0 memory at its peak: 4.98 KB, 1000 B of it from before the window; most: forward 4.00 KB\n",
             "\nGPU 0 busy 56.5 % of the steps ",
             "\nMemcpy HtoD",
             "\n[unattributed] ",
@@ -114,7 +107,10 @@ mod tests {
         assert_eq!(json["devices"][0]["name"], "NVIDIA H200");
         assert_eq!(json["kernels"][0]["name"], "gemm");
         assert_eq!(json["attributions"]["handed_off"], 4);
-        assert_eq!(json["peak_memory"]["0"], 5096);
+        let memory = &json["memory"][0];
+        assert_eq!((&memory["device"], &memory["in_use"], &memory["before"]), (&0.into(), &5096.into(), &1000.into()));
+        let owner = serde_json::json!({"name": "forward", "stack": ["train_step"], "bytes": 4096, "allocations": 1});
+        assert_eq!(memory["owners"], serde_json::json!([owner]));
         assert_eq!(json["gpu_steps"]["steps"][0]["step"], 5);
         assert_eq!(json["gpu_steps"]["devices"][0]["usage"]["verdict"], "HostBound");
         assert_eq!(json["gpu_steps"]["devices"][0]["usage"]["flops"], 0);

@@ -1,5 +1,5 @@
 use super::flops::{Flops, SpanFlops};
-use crate::trace::{Allocation, Span, Trace, Work};
+use crate::trace::{Allocation, MemoryChange, Span, Trace, Work};
 use std::time::Duration;
 
 /// What is added up of spans.
@@ -25,6 +25,8 @@ pub(super) struct GpuMeasured {
     pub(super) time: Duration,
     /// Bytes allocated, less those freed.
     pub(super) memory: i64,
+    /// The most bytes in use after an allocation.
+    pub(super) peak_memory: Option<u64>,
     pub(super) kernels: u64,
     pub(super) occupancy: MeanOccupancy,
 }
@@ -69,9 +71,9 @@ impl GpuMeasured {
     pub(super) fn add(&mut self, other: &Self) {
         self.time += other.time;
         self.memory = self.memory.saturating_add(other.memory);
+        self.peak_memory = self.peak_memory.max(other.peak_memory);
         self.kernels += other.kernels;
-        self.occupancy.weighted += other.occupancy.weighted;
-        self.occupancy.seconds += other.occupancy.seconds;
+        self.occupancy.join(&other.occupancy);
     }
 
     pub(super) fn add_work(&mut self, trace: &Trace, work: Work<'_>) {
@@ -82,6 +84,9 @@ impl GpuMeasured {
 
     pub(super) fn add_allocation(&mut self, allocation: Allocation<'_>) {
         self.memory = self.memory.saturating_add(allocation.delta());
+        if allocation.change() == MemoryChange::Allocate {
+            self.peak_memory = self.peak_memory.max(Some(allocation.in_use()));
+        }
     }
 }
 
@@ -95,6 +100,11 @@ impl MeanOccupancy {
             self.weighted += occupancy.percent * seconds;
             self.seconds += seconds;
         }
+    }
+
+    pub(super) fn join(&mut self, other: &Self) {
+        self.weighted += other.weighted;
+        self.seconds += other.seconds;
     }
 
     /// In percent, if any is known.

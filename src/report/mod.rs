@@ -6,10 +6,14 @@ mod busy;
 mod flops;
 mod gpu_steps;
 mod gpus;
+mod kernel_times;
 mod kernels;
 mod measured;
+mod memory;
+mod memory_peak;
 mod steps;
 mod table;
+mod texts;
 mod tree;
 mod units;
 mod usage;
@@ -18,6 +22,8 @@ pub use self::average::{Average, SortBy};
 pub use self::averages::Averages;
 pub use self::gpu_steps::{DeviceUsage, GpuSteps, StepGpu};
 pub use self::kernels::{KernelAverage, Kernels};
+pub use self::memory::MemoryPeaks;
+pub use self::memory_peak::{MemoryOwner, MemoryPeak};
 pub use self::steps::StepTimes;
 pub use self::usage::{GpuUsage, Verdict};
 
@@ -28,8 +34,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// What [`finish`](crate::Profiler::finish) returns: where the time went, over all windows of the run.
 ///
 /// Its `Display` is the table that PyTorch users know, and what GPUs did, if they were recorded; [`averages`](Self::averages),
-/// [`kernels`](Self::kernels) and [`gpu_steps`](Self::gpu_steps) ask it in other ways. With the feature `serde` it can be
-/// serialized.
+/// [`kernels`](Self::kernels), [`gpu_steps`](Self::gpu_steps) and [`memory`](Self::memory) ask it in other ways. With the feature
+/// `serde` it can be serialized.
 #[derive(Default)]
 pub struct Report {
     windows: u32,
@@ -139,7 +145,12 @@ impl Report {
 
     /// The most bytes of a GPU's memory that were in use after an allocation, if allocations were recorded.
     pub fn peak_memory(&self, device: DeviceId) -> Option<u64> {
-        self.gpus.peaks.get(&device).copied()
+        self.gpus.memory.get(device).map(|peak| peak.in_use)
+    }
+
+    /// Who had allocated the memory of each GPU when the most was in use: to be iterated and printed.
+    pub fn memory(&self) -> MemoryPeaks<'_> {
+        MemoryPeaks::new(&self.gpus.memory)
     }
 }
 
@@ -182,7 +193,7 @@ impl serde::Serialize for Report {
         report.serialize_field("kernels", &self.kernels().limit(usize::MAX).rows())?;
         report.serialize_field("gpu_steps", &self.gpus.steps)?;
         report.serialize_field("attributions", &self.gpus.attributions)?;
-        report.serialize_field("peak_memory", &self.gpus.peaks)?;
+        report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
         report.serialize_field("losses", &self.losses)?;
         report.serialize_field("files", &self.files)?;
         report.end()

@@ -139,7 +139,7 @@ impl Tree {
 }
 
 /// `[64, 512], [512, 512]`.
-fn shapes(span: Span<'_>) -> Option<String> {
+pub(super) fn shapes(span: Span<'_>) -> Option<String> {
     if span.fields().is_empty() {
         return None;
     }

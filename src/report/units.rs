@@ -36,6 +36,11 @@ pub(super) fn memory(bytes: i64) -> String {
     format!("{scaled:.2} {unit}")
 }
 
+/// Memory that is not less than nothing, printed the same.
+pub(super) fn bytes(bytes: u64) -> String {
+    memory(i64::try_from(bytes).unwrap_or(i64::MAX))
+}
+
 /// A count of floating-point operations or bytes, with a decimal prefix; `--` for none, as PyTorch has it.
 pub(super) fn count(count: u64) -> String {
     match scaled(count as f64) {

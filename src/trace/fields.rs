@@ -12,6 +12,7 @@ use std::ops::Range;
 /// | `op.dtype.ARG` | spans | its element type, as `f32` |
 /// | `op.flops` | spans | floating-point operations done |
 /// | `op.bytes` | spans | bytes moved |
+/// | `op.gemm` | spans | the size of the matrix product that it is, m×n×k, as `64x512x512` |
 ///
 /// ```
 /// # let (batch, input, output) = (64_u64, 512_u64, 512_u64);
@@ -40,6 +41,8 @@ pub mod convention {
     pub const FLOPS: &str = "op.flops";
     /// Bytes moved.
     pub const BYTES: &str = "op.bytes";
+    /// The size of a matrix product.
+    pub const GEMM: &str = "op.gemm";
 }
 
 /// A value and the place of its name among the callsite's fields.
@@ -136,5 +139,10 @@ impl<'a> OpFacts<'a> {
     /// Bytes moved.
     pub fn bytes(self) -> Option<u64> {
         self.0.get(convention::BYTES)?.as_u64()
+    }
+
+    /// The size of the matrix product, m×n×k, as written: `64x512x512`.
+    pub fn gemm(self) -> Option<&'a str> {
+        self.0.get(convention::GEMM)?.as_str()
     }
 }

@@ -164,7 +164,7 @@ pub(crate) fn gpu_trace() -> Trace {
 }
 
 /// Has a span say something, by its place.
-pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, Value)]) {
+pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
     let span = &mut trace.spans[span];
     let names = &mut trace.callsites[span.callsite.index()].fields;
     span.fields = FieldRange { start: trace.fields.len() as u32, len: fields.len() as u32 };
@@ -173,7 +173,7 @@ pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, Value
         if index == names.len() {
             names.push(Cow::Borrowed(*name));
         }
-        trace.fields.push(FieldData { index: index as u32, value: value.clone() });
+        trace.fields.push(FieldData { index: index as u32, value: value.clone().into() });
     }
 }
 
@@ -181,6 +181,27 @@ pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, Value
 pub(crate) fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
     let dtype = Value::Str(Arc::from(dtype));
     say(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
+}
+
+/// The sample with these allocations, one a microsecond: address, bytes (none for a free), in use afterwards, span.
+pub(crate) fn memory_trace(records: &[(u64, Option<u64>, u64, Option<usize>)]) -> Trace {
+    let mut trace = gpu_trace();
+    let data = records.iter().enumerate().map(|(place, &(address, bytes, in_use, span))| AllocationData {
+        at: at(place as u64),
+        context: 1,
+        device: DeviceId::new(0),
+        address,
+        bytes,
+        change: if bytes.is_some() { MemoryChange::Allocate } else { MemoryChange::Free },
+        pooled: true,
+        in_use,
+        reserved: in_use,
+        track: TrackId::new(0),
+        attribution: Attribution::Direct,
+        span: span.map(SpanId::new),
+    });
+    trace.allocations = data.collect();
+    trace
 }
 
 /// The device of the sample.

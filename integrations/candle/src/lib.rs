@@ -31,7 +31,7 @@
 //! let report = profiler.finish()?;
 //! println!("{report}");
 //! println!("{}", report.kernels().group_by(kernspan_candle::kernel_op)); // on a GPU
-//! # assert_eq!(report.steps().count(), 3);
+//! # assert_eq!(report.steps().times().len(), 3);
 //! # Ok(())
 //! # }
 //! ```

@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_name_is_the_end_of_the_path() {
         let names = ["layers.0.fc1", "model.layers.0", "fc", "", "0", "a.1.2", "a..", "头.0"];
-        let expected = ["fc1", "layers.0", "fc", "model", "0", "a.1.2", "model", "头.0"];
+        let expected = ["fc1", "layers.0", "fc", "model", "0", "a.1.2", "a", "头.0"];
         assert_eq!(names.map(name_of), expected);
     }
 }
