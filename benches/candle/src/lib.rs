@@ -1,5 +1,4 @@
-//! The loop that the programs of this package measure: an MLP of 8 × 512 with GELU, AdamW, a batch of 64, as PyTorch's in
-//! `torch_mlp.py`.
+//! The loop that the programs of this package measure: an MLP with GELU and AdamW, as PyTorch's in `torch_mlp.py`.
 
 #[path = "../../gpu/src/raw.rs"]
 pub mod raw;
@@ -8,9 +7,21 @@ use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Activation, AdamW, Module, Optimizer, Sequential, VarBuilder, VarMap, loss};
 use kernspan_candle::{Profiled, nn};
 
-const WIDTH: usize = 512;
-const LAYERS: usize = 8;
-const BATCH: usize = 64;
+/// How large the model is.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Numbers that go in and out of a layer.
+    pub width: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Rows of a batch.
+    pub batch: usize,
+}
+
+impl Size {
+    /// The one that is measured.
+    pub const FULL: Self = Self { width: 512, layers: 8, batch: 64 };
+}
 
 /// A model with its optimizer and a batch, either of Candle's plain parts or of those of `kernspan-candle`.
 #[allow(missing_debug_implementations, reason = "Candle's `Sequential` has none")]
@@ -27,12 +38,12 @@ impl Training<AdamW> {
     /// # Errors
     ///
     /// If Candle does.
-    pub fn plain(device: &Device) -> Result<Self> {
+    pub fn plain(size: Size, device: &Device) -> Result<Self> {
         let variables = VarMap::new();
         let vb = VarBuilder::from_varmap(&variables, DType::F32, device);
-        let layer = |number: usize| candle_nn::linear(WIDTH, WIDTH, vb.pp(format!("layers.{number}")));
-        let model = model(layer)?;
-        Self::new(model, AdamW::new_lr(variables.all_vars(), 1e-3)?, device)
+        let layer = |number: usize| candle_nn::linear(size.width, size.width, vb.pp(format!("layers.{number}")));
+        let model = model(size, layer)?;
+        Self::new(model, AdamW::new_lr(variables.all_vars(), 1e-3)?, size, device)
     }
 }
 
@@ -42,19 +53,19 @@ impl Training<Profiled<AdamW>> {
     /// # Errors
     ///
     /// If Candle does.
-    pub fn traced(device: &Device) -> Result<Self> {
+    pub fn traced(size: Size, device: &Device) -> Result<Self> {
         let variables = VarMap::new();
         let vb = VarBuilder::from_varmap(&variables, DType::F32, device);
-        let layer = |number: usize| nn::linear(WIDTH, WIDTH, vb.pp(format!("layers.{number}")));
-        let model = model(layer)?;
-        Self::new(model, Profiled::new(AdamW::new_lr(variables.all_vars(), 1e-3)?), device)
+        let layer = |number: usize| nn::linear(size.width, size.width, vb.pp(format!("layers.{number}")));
+        let model = model(size, layer)?;
+        Self::new(model, Profiled::new(AdamW::new_lr(variables.all_vars(), 1e-3)?), size, device)
     }
 }
 
 impl<O: Optimizer> Training<O> {
-    fn new(model: Sequential, optimizer: O, device: &Device) -> Result<Self> {
-        let x = Tensor::randn(0_f32, 1.0, (BATCH, WIDTH), device)?;
-        let y = Tensor::zeros(BATCH, DType::U32, device)?;
+    fn new(model: Sequential, optimizer: O, size: Size, device: &Device) -> Result<Self> {
+        let x = Tensor::randn(0_f32, 1.0, (size.batch, size.width), device)?;
+        let y = Tensor::zeros(size.batch, DType::U32, device)?;
         Ok(Self { model, optimizer, x, y })
     }
 
@@ -71,8 +82,8 @@ impl<O: Optimizer> Training<O> {
     }
 }
 
-fn model<M: Module + 'static>(layer: impl Fn(usize) -> Result<M>) -> Result<Sequential> {
-    (0..LAYERS).try_fold(candle_nn::seq(), |model, number| Ok(model.add(layer(number)?).add(Activation::Gelu)))
+fn model<M: Module + 'static>(size: Size, layer: impl Fn(usize) -> Result<M>) -> Result<Sequential> {
+    (0..size.layers).try_fold(candle_nn::seq(), |model, number| Ok(model.add(layer(number)?).add(Activation::Gelu)))
 }
 
 /// The middle one.

@@ -1,5 +1,5 @@
 use candle_core::{Result, Tensor};
-use candle_nn::{BatchNormConfig, Conv2dConfig, Dropout, Module, ModuleT, VarBuilder};
+use candle_nn::{BatchNormConfig, Conv2dConfig, Dropout, ModuleT, VarBuilder};
 // Were `candle_nn`'s: that is all there is to do in a model.
 use kernspan_candle::{
     TracedT,

@@ -18,101 +18,80 @@ use std::borrow::Cow;
 /// assert_eq!(kernel_op("my_kernel"), "my_kernel");
 /// ```
 pub fn kernel_op(kernel: &str) -> Cow<'_, str> {
-    // Candle's own are plain C names; those of libraries are C++, with a list of parameters.
-    let own = kernel.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
-    let op = if own { candle(kernel).or_else(|| library(kernel)) } else { library(kernel) };
-    op.map_or(Cow::Borrowed(kernel), |op| Cow::Owned(op.to_string()))
+    // Candle's own are plain C names; those of libraries are C++, with a list of parameters, or have the words of a library in them.
+    let own = kernel.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let op = library(kernel).or_else(|| own.then(|| quantized(kernel).or_else(|| candle(kernel))).flatten());
+    op.map_or(Cow::Borrowed(kernel), Cow::Owned)
 }
 
-/// An operation and its element type, if that is known.
-struct Op<'a> {
-    name: &'a str,
-    dtype: Option<&'a str>,
-}
+/// The longer first where one ends in another.
+const DTYPES: [&str; 12] =
+    ["bf16", "f16", "f32", "f64", "fp8_e4m3", "f8_e4m3", "f8e4m3", "i16", "i32", "i64", "u32", "u8"];
 
-impl std::fmt::Display for Op<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)?;
-        self.dtype.map_or(Ok(()), |dtype| write!(f, " {dtype}"))
-    }
-}
-
-/// Longer ones first where one ends in another.
-const DTYPES: [&str; 11] = ["bf16", "f16", "f32", "f64", "f8_e4m3", "f8e4m3", "i16", "i32", "i64", "u32", "u8"];
-
-const UNARY: [&str; 23] = [
+const UNARY: [&str; 24] = [
     "abs", "ceil", "copy", "cos", "elu", "erf", "exp", "floor", "gelu", "gelu_erf", "log", "neg", "normcdf", "powf",
-    "recip", "relu", "round", "sigmoid", "sign", "silu", "sin", "sqr", "sqrt",
+    "recip", "relu", "round", "sigmoid", "sign", "silu", "sin", "sqr", "sqrt", "tanh",
 ];
 
 /// A kernel of candle-kernels, named `{op}_{dtype}`, or with the type of an index in between.
-fn candle(kernel: &str) -> Option<Op<'_>> {
-    if let Some((stem, dtype)) = quantized(kernel) {
-        return Some(Op { name: stem, dtype: Some(dtype) });
-    }
+fn candle(kernel: &str) -> Option<String> {
     let (stem, dtype) = split_dtype(kernel)?;
-    // From and to.
-    if let Some((before, _)) = split_dtype(stem)
-        && before == "cast"
-    {
-        return Some(Op { name: "cast", dtype: kernel.strip_prefix("cast_") });
-    }
-    let by_index = split_dtype(stem).map_or(stem, |(stem, _)| stem);
-    let name = match by_index {
+    let (before, between) = split_dtype(stem).unwrap_or((stem, ""));
+    let op = match before {
+        "cast" => return Some(format!("cast {between} to {dtype}")),
         "is" => "index_select",
         "ia" => "index_add",
         "s" => "scatter",
         "sa" => "scatter_add",
-        "gather" | "where" => by_index,
-        "badd" | "bsub" | "bmul" | "bdiv" | "bmaximum" | "bminimum" => &stem[1..],
+        "badd" | "bsub" | "bmul" | "bdiv" | "bmaximum" | "bminimum" => &before[1..],
         "fast_sum" | "fast_sum_small" => "sum",
-        "fast_max" | "fast_min" | "fast_argmax" | "fast_argmin" => &stem["fast_".len()..],
-        "utanh" => "tanh",
-        _ => match stem.strip_prefix('u') {
+        "fast_max" | "fast_min" | "fast_argmax" | "fast_argmin" => &before["fast_".len()..],
+        _ => match before.strip_prefix('u') {
             Some(unary) if UNARY.contains(&unary) => unary,
-            _ => stem,
+            _ => before,
         },
     };
-    Some(Op { name, dtype: Some(dtype) })
+    Some(format!("{op} {dtype}"))
 }
 
 fn split_dtype(name: &str) -> Option<(&str, &str)> {
     DTYPES.iter().find_map(|dtype| Some((name.strip_suffix(dtype)?.strip_suffix('_')?, *dtype)))
 }
 
-/// Kernels on quantized blocks, whose type is a word in the middle.
-fn quantized(kernel: &str) -> Option<(&str, &str)> {
-    let names = [
+/// Kernels on quantized blocks, whose type is a word such as `q4_0`, `q6_K` or `q6k`.
+fn quantized(kernel: &str) -> Option<String> {
+    const OPS: [(&str, &str); 6] = [
         ("dequantize_block_", "dequantize"),
         ("dequantize_mul_mat_vec_", "matmul"),
-        ("mul_mat_vec_", "matmul"),
         ("mul_mat_", "matmul"),
+        ("indexed_moe_forward_", "moe"),
         ("get_rows_", "get_rows"),
         ("quantize_", "quantize"),
     ];
-    let (rest, name) = names.iter().find_map(|(prefix, name)| Some((kernel.strip_prefix(prefix)?, *name)))?;
-    let start = rest.find('q')?;
-    // As q4_0, q6_k, q8_1.
-    let dtype = rest.get(start..start + 4)?;
-    let is_block = dtype.as_bytes()[1].is_ascii_digit() && dtype.as_bytes()[2] == b'_';
-    is_block.then_some((name, dtype))
+    let (rest, op) = OPS.iter().find_map(|(prefix, op)| Some((kernel.strip_prefix(prefix)?, op)))?;
+    let block = rest.strip_prefix("vec_").unwrap_or(rest).strip_prefix('q')?;
+    let mut parts = block.split('_');
+    let (bits, kind) = (parts.next()?, parts.next());
+    let bits = bits.trim_end_matches('k');
+    let kind = if block[bits.len()..].starts_with('k') { "k" } else { kind? };
+    Some(format!("{op} q{bits}_{}", kind.to_ascii_lowercase()))
 }
 
 /// A kernel of cuBLAS, cuDNN, cuRAND or flash attention.
-fn library(kernel: &str) -> Option<Op<'_>> {
-    let has = |parts: &[&str]| parts.iter().any(|part| kernel.contains(part));
-    let name = if has(&["flash_fwd", "flash_bwd", "flash::"]) {
+fn library(kernel: &str) -> Option<String> {
+    let has = |words: &[&str]| words.iter().any(|word| kernel.contains(word));
+    let op = if has(&["flash_fwd", "flash_bwd", "flash::"]) {
         "flash_attn"
-    } else if has(&["convolve", "conv2d", "conv1d", "fprop", "dgrad", "wgrad", "cudnn"]) {
+    } else if has(&["convolve", "fprop", "dgrad", "wgrad", "cudnn"]) {
         "conv"
-    } else if has(&["gemm", "gemv", "gemvx", "splitKreduce", "nvjet", "cutlass", "cublas", "gemmk1"]) {
+    } else if has(&["gemm", "gemv", "splitKreduce", "nvjet", "cutlass", "cublas"]) {
         "matmul"
     } else if has(&["curand", "generate_seed_pseudo", "gen_sequenced"]) {
         "rand"
     } else {
         return None;
     };
-    Some(Op { name, dtype: library_dtype(kernel) })
+    Some(library_dtype(kernel).map_or_else(|| op.to_owned(), |dtype| format!("{op} {dtype}")))
 }
 
 /// The type of the factors, by the words that NVIDIA's libraries have for it.
@@ -147,4 +126,70 @@ fn library_dtype(kernel: &str) -> Option<&'static str> {
         ("float", "f32"),
     ];
     WORDS.iter().find_map(|(word, dtype)| kernel.contains(word).then_some(*dtype))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kernel_op;
+    use std::collections::BTreeSet;
+
+    /// Every kernel that Candle ships.
+    const KERNELS: &str = include_str!("../tests/fixtures/kernels.txt");
+
+    #[test]
+    fn every_kernel_of_candle_has_its_operation() {
+        let kernels: Vec<_> = KERNELS.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(kernels.len(), 755);
+        let ops: BTreeSet<_> = kernels
+            .iter()
+            .map(|kernel| {
+                let op = kernel_op(kernel);
+                let (op, dtype) = op.split_once(' ').unwrap_or_else(|| panic!("{kernel} is {op}"));
+                assert!(
+                    kernel.to_lowercase().contains(dtype.split(' ').next().unwrap()) || op == "moe",
+                    "{kernel} is {op} {dtype}"
+                );
+                op.to_owned()
+            })
+            .collect();
+        let expected = "abs add affine argmax argmin asort_asc asort_desc avg_pool2d cast ceil col2im1d const_set conv1d conv2d \
+            conv_transpose1d conv_transpose2d copy copy2d cos dequantize div elu eq erf exp fill floor gather ge gelu gelu_erf \
+            get_rows gt im2col im2col1d index_add index_select layernorm le log lt matmul max max_pool2d maximum min minimum moe \
+            mul ne neg normcdf powf quantize recip relu rmsnorm rope rope_i rope_thd round scatter scatter_add sigmoid sign silu \
+            sin softmax sqr sqrt sub sum tanh upsample_bilinear2d upsample_nearest2d where";
+        assert_eq!(ops.iter().map(String::as_str).collect::<Vec<_>>(), expected.split_whitespace().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn types_are_said_as_candle_does() {
+        let kernels = [
+            ("cast_f32_bf16", "cast f32 to bf16"),
+            ("cast_f8_e4m3_f16", "cast f8_e4m3 to f16"),
+            ("where_u8_f32", "where f32"),
+            ("fast_sum_small_f16", "sum f16"),
+            ("mul_mat_vec_q4_K_q8_1_cuda3", "matmul q4_k"),
+            ("dequantize_mul_mat_vec_q4_0_cuda", "matmul q4_0"),
+            ("indexed_moe_forward_q2k_q8_1", "moe q2_k"),
+            ("quantize_q8_1", "quantize q8_1"),
+        ];
+        kernels.iter().for_each(|(kernel, op)| assert_eq!(kernel_op(kernel), *op));
+    }
+
+    #[test]
+    fn kernels_of_libraries_are_told_by_their_words() {
+        let kernels = [
+            ("ampere_sgemm_32x128_tn", "matmul f32"),
+            ("nvjet_tst_128x64_64x8_2x1_v_bz_NNT", "matmul bf16"),
+            ("nvjet_hsh_64x8_64x16_1x2_h_bz_TNN", "matmul f16"),
+            ("void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4>(…)", "matmul f32"),
+            ("void cublasLt::splitKreduce_kernel<32, 16, int, float, float>(…)", "matmul f32"),
+            ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_stage3", "matmul bf16"),
+            ("void flash_fwd_kernel<…>(Flash_fwd_params)", "flash_attn"),
+            ("void gen_sequenced<curandStateXORWOW, float2, normal_args_st>(…)", "rand f32"),
+            ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+            ("Memset (Device)", "Memset (Device)"),
+            ("void my_kernel<float>(float*)", "void my_kernel<float>(float*)"),
+        ];
+        kernels.iter().for_each(|(kernel, op)| assert_eq!(kernel_op(kernel), *op));
+    }
 }
