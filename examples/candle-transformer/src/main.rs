@@ -1,0 +1,50 @@
+//! A Llama that generates with Candle, under kernspan.
+//!
+//! ```sh
+//! cargo run --release -p candle-transformer                  # a Llama of candle-transformers generates tokens
+//! cargo run --release -p candle-transformer -- generate --prompts 8 --prompt-tokens 64 --tokens 64 --active 64
+//! ```
+//!
+//! With `--features cuda` it runs on an NVIDIA GPU, at a larger size; nvcc has to be there to build Candle's kernels. Weights are random, so
+//! nothing is downloaded: what is computed makes no sense, and takes as long as if it did.
+//!
+//! `--active` says how many steps are recorded. For `generate`, each prompt and each token after it is a step.
+
+mod arguments;
+mod generate;
+mod latencies;
+mod llama;
+mod random;
+
+use arguments::Arguments;
+use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Stacks};
+use std::{error::Error, process::ExitCode};
+
+const RUNS: &str = "runs/candle-transformer";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse(std::env::args().skip(1))?;
+    match arguments.command().unwrap_or("generate") {
+        "generate" => generate::run(arguments),
+        other => Err(format!("no command `{other}`: there is `generate`").into()),
+    }
+}
+
+/// What is recorded, and where to; when, the commands say.
+fn profiler() -> ProfilerBuilder {
+    Profiler::builder()
+        .activities([Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory])
+        .export(Chrome::to_dir(RUNS))
+        .export(Perfetto::to_dir(RUNS))
+        .export(Stacks::to_dir(RUNS))
+}
