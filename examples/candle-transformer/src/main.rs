@@ -1,20 +1,26 @@
-//! A Llama that generates with Candle, under kernspan.
+//! Two transformers under kernspan, with Candle: a Llama that generates, and a small GPT that trains.
 //!
 //! ```sh
 //! cargo run --release -p candle-transformer                  # a Llama of candle-transformers generates tokens
 //! cargo run --release -p candle-transformer -- generate --prompts 8 --prompt-tokens 64 --tokens 64 --active 64
+//! cargo run --release -p candle-transformer -- train         # a GPT of our own learns to count
+//! cargo run --release -p candle-transformer -- train --steps 120
 //! ```
 //!
-//! With `--features cuda` it runs on an NVIDIA GPU, at a larger size; nvcc has to be there to build Candle's kernels. Weights are random, so
+//! With `--features cuda` both run on an NVIDIA GPU, at a larger size; nvcc has to be there to build Candle's kernels. Weights are random, so
 //! nothing is downloaded: what is computed makes no sense, and takes as long as if it did.
 //!
 //! `--active` says how many steps are recorded. For `generate`, each prompt and each token after it is a step.
 
 mod arguments;
+mod attention;
 mod generate;
+mod gpt;
 mod latencies;
 mod llama;
 mod random;
+mod text;
+mod train;
 
 use arguments::Arguments;
 use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Stacks};
@@ -36,7 +42,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse(std::env::args().skip(1))?;
     match arguments.command().unwrap_or("generate") {
         "generate" => generate::run(arguments),
-        other => Err(format!("no command `{other}`: there is `generate`").into()),
+        "train" => train::run(arguments),
+        other => Err(format!("no command `{other}`: there are `generate` and `train`").into()),
     }
 }
 
