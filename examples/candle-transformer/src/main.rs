@@ -11,6 +11,9 @@
 //! nothing is downloaded: what is computed makes no sense, and takes as long as if it did.
 //!
 //! `--active` says how many steps are recorded. For `generate`, each prompt and each token after it is a step.
+//!
+//! `generate` says how long tokens took while they were recorded and while they were not. The recorded ones follow one another, so what
+//! else the machine did meanwhile is in the difference, too: believe it when it is there in several runs.
 
 mod arguments;
 mod attention;
