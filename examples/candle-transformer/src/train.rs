@@ -1,0 +1,65 @@
+use crate::{
+    arguments::Arguments,
+    gpt::{Gpt, Size},
+    text::Text,
+};
+use candle_core::{DType, Device, Var};
+use candle_nn::{AdamW, Module, Optimizer, VarBuilder, VarMap, loss};
+use kernspan::Schedule;
+use kernspan_candle::{Parameters, Profiled, data};
+use std::error::Error;
+use tracing_subscriber::prelude::*;
+
+const WAIT: usize = 20;
+const WARMUP: usize = 2;
+
+/// A model that learns to count, byte by byte.
+pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    let device = Device::cuda_if_available(0)?;
+    let (size, batch) = if device.is_cpu() {
+        // No tensor has 65,536 numbers: from there on Candle's threads share the work, and spin where they wait for one another.
+        (Size { width: 64, heads: 4, blocks: 2, context: 28 }, 8)
+    } else {
+        (Size { width: 512, heads: 8, blocks: 8, context: 256 }, 32)
+    };
+    let steps = arguments.take("--steps", 200)?;
+    let active = arguments.take("--active", 10)?;
+    arguments.finish()?;
+    if steps <= WAIT + WARMUP {
+        return Err(format!("--steps has to be more than {}, or nothing is recorded", WAIT + WARMUP).into());
+    }
+
+    let (layer, profiler) = crate::profiler()
+        .schedule(Schedule::new().wait(WAIT as u64).warmup(WARMUP as u64).active(active as u64).repeat(1))
+        .step_on(Profiled::OPTIMIZER)
+        .build()?;
+    tracing_subscriber::registry().with(layer).init();
+
+    let variables = VarMap::new();
+    let model = Gpt::new(size, VarBuilder::from_varmap(&variables, DType::F32, &device))?;
+    let variables = variables.all_vars();
+    println!("{} parameters", Parameters::of(variables.iter().map(Var::as_tensor)).count);
+    let mut optimizer = Profiled::new(AdamW::new_lr(variables, if device.is_cpu() { 2e-3 } else { 5e-4 })?);
+
+    let mut losses = Vec::new();
+    for (step, batch) in data(Text::new(1).batches(batch, size.context, &device)).take(steps).enumerate() {
+        let (bytes, next) = batch?;
+        let logits = model.forward(&bytes)?;
+        let loss = tracing::info_span!("loss")
+            .in_scope(|| loss::cross_entropy(&logits.flatten_to(1)?, &next.flatten_all()?))?;
+        optimizer.backward_step(&loss)?;
+        // Asking for the loss waits for the GPU, so not in every step.
+        if step % 20 == 0 || step + 1 == steps {
+            let loss = loss.to_scalar::<f32>()?;
+            tracing::info!(counter.loss = loss);
+            println!("step {step:3}: loss {loss:.3}");
+            losses.push(loss);
+        }
+    }
+    println!("goes on: {}\n", model.go_on("611 612 613 ", 12, &device)?);
+    println!("{}", profiler.finish()?);
+
+    let (first, last) = (losses.first().copied().unwrap_or(f32::NAN), losses.last().copied().unwrap_or(f32::NAN));
+    // So that it is one for NaN, too.
+    if last < first { Ok(()) } else { Err(format!("the loss did not fall: {first} at first, {last} at last").into()) }
+}
