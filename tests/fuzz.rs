@@ -11,8 +11,11 @@ use kernspan::{Trace, replay};
 use recorded::{Recorded, check, check_exports, join, message};
 use std::array;
 
-const FIXTURES: [&[u8]; 2] =
-    [include_bytes!("fixtures/gpu/training.kernspan"), include_bytes!("fixtures/gpu/calls.kernspan")];
+const FIXTURES: [&[u8]; 3] = [
+    include_bytes!("fixtures/gpu/training.kernspan"),
+    include_bytes!("fixtures/gpu/calls.kernspan"),
+    include_bytes!("fixtures/gpu/candle.kernspan"),
+];
 
 /// Random numbers, the same in every run.
 struct Random(u64);

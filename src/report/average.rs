@@ -37,6 +37,8 @@ pub struct Average {
     pub target: String,
     /// `file:line`, if known.
     pub location: Option<String>,
+    /// The path of the module in its model, when grouped by module: see [`convention::MODULE`](crate::convention::MODULE).
+    pub module: Option<String>,
     /// Shapes of the arguments, when grouped by shape.
     pub shapes: Option<String>,
     /// The names of the spans around it, from the inside out, when grouped by stack.
@@ -113,24 +115,24 @@ impl Average {
     pub(super) fn table(rows: &[Self]) -> Table<'_, Self> {
         let mut table = Table::new(rows);
         table.text("Name", |row| row.label(rows));
-        table.number("Self CPU %", |row| units::percent(row.self_percent)).spare(2);
+        table.number("Self CPU %", |row| units::percent(row.self_percent)).spare(3);
         table.number("Self CPU", |row| units::time(row.self_cpu));
-        table.number("CPU total %", |row| units::percent(row.total_percent)).spare(1);
+        table.number("CPU total %", |row| units::percent(row.total_percent)).spare(2);
         table.number("CPU total", |row| units::time(row.total_cpu));
-        table.number("CPU time avg", |row| units::time(row.average_cpu)).spare(4);
+        table.number("CPU time avg", |row| units::time(row.average_cpu)).spare(6);
         if rows.iter().any(|row| !row.total_gpu.is_zero()) {
             table.number("Self CUDA", |row| units::time(row.self_gpu));
-            table.number("Self CUDA %", |row| units::percent(row.self_gpu_percent)).spare(6);
+            table.number("Self CUDA %", |row| units::percent(row.self_gpu_percent)).spare(8);
             table.number("CUDA total", |row| units::time(row.total_gpu));
-            table.number("CUDA time avg", |row| units::time(row.average_gpu)).spare(3);
+            table.number("CUDA time avg", |row| units::time(row.average_gpu)).spare(5);
         }
         if rows.iter().any(|row| row.self_gpu_memory != 0 || row.total_gpu_memory != 0) {
             table.number("CUDA Mem", |row| units::memory(row.total_gpu_memory));
-            table.number("Self CUDA Mem", |row| units::memory(row.self_gpu_memory)).spare(5);
+            table.number("Self CUDA Mem", |row| units::memory(row.self_gpu_memory)).spare(7);
         }
         if rows.iter().any(|row| row.peak_gpu_memory.is_some()) {
             // After the CPU's average, which is to its left and has the same turn.
-            table.number("CUDA Peak", |row| units::or_none(row.peak_gpu_memory.map(units::bytes))).spare(4);
+            table.number("CUDA Peak", |row| units::or_none(row.peak_gpu_memory.map(units::bytes))).spare(6);
         }
         if rows.iter().any(|row| row.occupancy.is_some()) {
             table.number("Occupancy", |row| units::or_none(row.occupancy.map(units::percent)));
@@ -143,22 +145,25 @@ impl Average {
             table.text("Inside", |row| row.stack.join(" < "));
         }
         if rows.iter().any(|row| row.total_flops > 0) {
-            table.number("Total FLOPs", |row| units::count(row.total_flops));
+            table.number("Total FLOPs", |row| units::count(row.total_flops)).spare(4);
         }
         if rows.iter().any(|row| row.flops_per_second.is_some()) {
-            table.number("FLOP/s", |row| units::or_none(row.flops_per_second.map(units::rate))).spare(1);
+            table.number("FLOP/s", |row| units::or_none(row.flops_per_second.map(units::rate))).spare(9);
         }
         if rows.iter().any(|row| row.mfu.is_some()) {
-            table.number("MFU", |row| units::or_none(row.mfu.map(|mfu| units::digits(mfu) + "%"))).spare(2);
+            table.number("MFU", |row| units::or_none(row.mfu.map(|mfu| units::digits(mfu) + "%")));
         }
         if rows.iter().any(|row| row.bytes > 0) {
-            table.number("Total Bytes", |row| units::count(row.bytes));
+            table.number("Total Bytes", |row| units::count(row.bytes)).spare(1);
         }
         table
     }
 
-    /// The name, with the target before it where another row has the same name.
+    /// The name, with the target before it where another row has the same name; or the module, when grouped so.
     fn label(&self, rows: &[Self]) -> String {
+        if let Some(module) = &self.module {
+            return module.clone();
+        }
         let same = |other: &&Self| other.name == self.name && other.target != self.target;
         match rows.iter().find(same) {
             Some(_) => format!("{}::{}", self.target, self.name),
@@ -266,7 +271,7 @@ add         12.50%  300.000µs       25.00%  600.000µs      10.000µs          
 "
         );
         let narrow = table(&rows, 0, 70);
-        assert!(narrow.ends_with("no room for CPU total %, FLOP/s, Self CPU %, MFU\n"), "{narrow}");
+        assert!(narrow.ends_with("no room for CPU total %, Self CPU %, Total FLOPs, CPU time avg\n"), "{narrow}");
     }
 
     #[test]

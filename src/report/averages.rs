@@ -34,9 +34,20 @@ pub struct Averages<'a> {
     tree: &'a Tree,
     sort_by: SortBy,
     limit: usize,
+    by_module: bool,
     by_shape: bool,
     stack: usize,
     width: Option<usize>,
+}
+
+/// What the spans of a row have in common.
+#[derive(PartialEq, Eq, Hash)]
+struct Group<'a> {
+    /// Its place among the tree's names.
+    name: usize,
+    module: Option<&'a str>,
+    shapes: Option<&'a str>,
+    stack: Vec<usize>,
 }
 
 /// A row in the making.
@@ -56,7 +67,15 @@ impl<'a> Averages<'a> {
     pub const LIMIT: usize = 100;
 
     pub(super) fn new(tree: &'a Tree) -> Self {
-        Self { tree, sort_by: SortBy::default(), limit: Self::LIMIT, by_shape: false, stack: 0, width: None }
+        Self {
+            tree,
+            sort_by: SortBy::default(),
+            limit: Self::LIMIT,
+            by_module: false,
+            by_shape: false,
+            stack: 0,
+            width: None,
+        }
     }
 
     /// What to sort by. By default, [`SortBy::TotalCpu`].
@@ -70,6 +89,14 @@ impl<'a> Averages<'a> {
     #[must_use]
     pub fn limit(mut self, rows: usize) -> Self {
         self.limit = rows;
+        self
+    }
+
+    /// Whether spans of different modules of a model are different rows, shown by their paths: see
+    /// [`convention::MODULE`](crate::convention::MODULE). By default, they are not: all spans of a name are one row.
+    #[must_use]
+    pub fn group_by_module(mut self, group: bool) -> Self {
+        self.by_module = group;
         self
     }
 
@@ -103,17 +130,18 @@ impl<'a> Averages<'a> {
 
     fn all_rows(&self) -> Vec<Average> {
         let tree = self.tree;
-        let mut groups: HashMap<(usize, Option<&str>, Vec<usize>), usize> = HashMap::new();
+        let mut groups: HashMap<Group<'_>, usize> = HashMap::new();
         let mut rows: Vec<Row> = Vec::new();
         // Which row each node is in; a node comes after those it is nested in.
         let mut row_of: Vec<usize> = Vec::with_capacity(tree.nodes().len());
         for (place, node) in tree.nodes().iter().enumerate() {
             let stack: Vec<_> = tree.ancestors(place).take(self.stack).map(|node| tree.nodes()[node].name).collect();
             let shapes = node.shapes.as_deref().filter(|_| self.by_shape);
-            let row = *groups.entry((node.name, shapes, stack)).or_insert_with_key(|(_, _, stack)| {
+            let module = node.module.as_deref().filter(|_| self.by_module);
+            let row = *groups.entry(Group { name: node.name, module, shapes, stack }).or_insert_with_key(|group| {
                 rows.push(Row {
                     node: place,
-                    stack: stack.clone(),
+                    stack: group.stack.clone(),
                     measured: Measured::default(),
                     outermost: Duration::ZERO,
                     outermost_gpu: GpuMeasured::default(),
@@ -143,6 +171,7 @@ impl<'a> Averages<'a> {
                     name: name.name.clone(),
                     target: name.target.clone(),
                     location: name.location.clone(),
+                    module: tree.nodes()[node].module.clone().filter(|_| self.by_module),
                     shapes: tree.nodes()[node].shapes.clone().filter(|_| self.by_shape),
                     stack: stack.into_iter().map(|name| tree.name_at(name).name.clone()).collect(),
                     calls: measured.calls,
@@ -190,7 +219,10 @@ mod tests {
     use super::{Average, SortBy};
     use crate::{
         report::Report,
-        trace::{Attribution, Detail, Trace, sample::gpu_trace},
+        trace::{
+            Attribution, Detail, Trace,
+            sample::{gpu_trace, say},
+        },
     };
     use std::time::Duration;
 
@@ -243,6 +275,23 @@ mod tests {
         trace.allocations.clear();
         assert_eq!(peaks(&trace), [None; 4]);
         assert!(!report(&trace).averages().width(200).to_string().contains("CUDA Peak"));
+    }
+
+    #[test]
+    fn rows_can_be_of_modules() {
+        let mut trace = gpu_trace();
+        // Both instances of `forward` are of one name, but not of one module.
+        say(&mut trace, 1, &[("op.module", "layers.0")]);
+        say(&mut trace, 4, &[("op.module", "layers.1")]);
+        let report = report(&trace);
+        let rows = |by_module| report.averages().group_by_module(by_module).sort_by(SortBy::Name).rows();
+        let forward = |row: &Average| (row.name == "forward").then(|| (row.module.clone(), row.calls, row.total_gpu));
+        let merged: Vec<_> = rows(false).iter().filter_map(forward).collect();
+        assert_eq!(merged, [(None, 2, micros(40))]);
+        let mut apart: Vec<_> = rows(true).iter().filter_map(forward).collect();
+        apart.sort();
+        assert_eq!(apart, ["layers.0", "layers.1"].map(|module| (Some(module.to_owned()), 1, micros(20))));
+        assert!(report.averages().group_by_module(true).to_string().contains("\nlayers.0 "));
     }
 
     #[test]

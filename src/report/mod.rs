@@ -52,6 +52,19 @@ impl Report {
     /// Rows of the table of kernels that `Display` shows.
     const KERNELS: usize = 10;
 
+    /// What these windows say, as of a run that had no others: for traces that were kept, or replayed.
+    ///
+    /// ```
+    /// # fn show(trace: &kernspan::Trace) {
+    /// println!("{}", kernspan::Report::of([trace]));
+    /// # }
+    /// ```
+    pub fn of<'a>(windows: impl IntoIterator<Item = &'a Trace>) -> Self {
+        let mut report = Self::default();
+        windows.into_iter().for_each(|window| report.add_trace(window));
+        report
+    }
+
     pub(crate) fn add_trace(&mut self, trace: &Trace) {
         self.windows += 1;
         self.recorded += trace.duration();

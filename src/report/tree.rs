@@ -27,6 +27,7 @@ pub(super) struct Name {
 struct Key {
     parent: Option<usize>,
     name: usize,
+    module: Option<String>,
     shapes: Option<String>,
 }
 
@@ -35,6 +36,8 @@ pub(super) struct Node {
     pub(super) parent: Option<usize>,
     /// Its place among the tree's names.
     pub(super) name: usize,
+    /// The path of the module, if the span says.
+    pub(super) module: Option<String>,
     /// Shapes of the arguments, if the span says.
     pub(super) shapes: Option<String>,
     pub(super) measured: Measured,
@@ -50,7 +53,9 @@ impl Tree {
         let mut nodes: Vec<usize> = Vec::with_capacity(trace.spans().len());
         for span in trace.spans() {
             let parent = span.parent().map(|parent| nodes[parent.id().index()]);
-            let node = self.node(parent, names[span.callsite_id().index()], shapes(span));
+            let module = span.fields().op().module().map(str::to_owned);
+            let name = names[span.callsite_id().index()];
+            let node = self.node(Key { parent, name, module, shapes: shapes(span) });
             self.nodes[node].measured.add(&Measured::of(span, flops));
             nodes.push(node);
         }
@@ -96,21 +101,16 @@ impl Tree {
         })
     }
 
-    fn node(&mut self, parent: Option<usize>, name: usize, shapes: Option<String>) -> usize {
-        let mut key = Key { parent, name, shapes };
+    fn node(&mut self, mut key: Key) -> usize {
         if let Some(&node) = self.index.get(&key) {
             return node;
         }
         if self.nodes.len() >= Self::NODES {
-            key = Key { parent: None, name, shapes: None };
+            key = Key { parent: None, name: key.name, module: None, shapes: None };
         }
         *self.index.entry(key).or_insert_with_key(|key| {
-            self.nodes.push(Node {
-                parent: key.parent,
-                name,
-                shapes: key.shapes.clone(),
-                measured: Measured::default(),
-            });
+            let Key { parent, name, module, shapes } = key.clone();
+            self.nodes.push(Node { parent, name, module, shapes, measured: Measured::default() });
             self.nodes.len() - 1
         })
     }

@@ -23,7 +23,7 @@ impl Attention {
             out: linear_no_bias(width, width, vb.pp("out"))?,
             heads,
             mask: mask(context, vb.device())?.to_dtype(vb.dtype())?,
-            op: Op::new(vb.pp("attention").prefix()).flops(flops::attention),
+            op: Op::at(&vb.pp("attention")).flops(flops::attention),
         })
     }
 

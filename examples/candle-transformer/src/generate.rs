@@ -56,6 +56,6 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         }
     }
     println!("{prompts} prompts of {prompt_tokens} tokens, {tokens} generated for each\n\n{latencies}\n");
-    println!("{}", profiler.finish()?);
+    crate::print(&profiler.finish()?);
     Ok(())
 }

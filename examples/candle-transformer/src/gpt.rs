@@ -52,7 +52,7 @@ struct Mlp {
 impl Gpt {
     pub(crate) fn new(size: Size, vb: VarBuilder<'_>) -> Result<Self> {
         let Size { width, blocks, context, .. } = size;
-        let block = |index| Traced::at(vb.pp(format!("blocks.{index}")), |vb| Block::new(size, vb));
+        let block = |index| Ok(Traced::at(vb.pp(format!("blocks.{index}")), |vb| Block::new(size, vb))?.named("block"));
         Ok(Self {
             tokens: embedding(VOCABULARY, width, vb.pp("tokens"))?,
             positions: embedding(context, width, vb.pp("positions"))?,

@@ -1,6 +1,7 @@
 use candle_core::{DType, Device, Result, Shape, Tensor};
 use candle_nn::{Init, VarBuilder, var_builder::SimpleBackend};
 use candle_transformers::models::llama::{Cache, Config, Llama};
+use kernspan_candle::flops;
 use tracing::info_span;
 
 /// A Llama with random weights. Spans of its parts are candle-transformers' own, and in the trace without anything done for it.
@@ -73,8 +74,9 @@ impl Model {
         let (heads, kv_heads) = (self.config.num_attention_heads, self.config.num_key_value_heads);
         let head = hidden_size / heads;
         let weights = 2 * hidden_size * (hidden_size + head * kv_heads) + 3 * hidden_size * intermediate_size;
-        let attention = heads * tokens * (before + tokens) * (4 * head + 6);
-        (num_hidden_layers * (2 * tokens * weights + attention) + 2 * hidden_size * vocab_size) as u64
+        let attention = flops::attention_of((heads * tokens) as u64, (before + tokens) as u64, head as u64);
+        let products = 2 * tokens * weights * num_hidden_layers + 2 * hidden_size * vocab_size;
+        num_hidden_layers as u64 * attention + products as u64
     }
 }
 

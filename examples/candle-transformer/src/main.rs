@@ -26,7 +26,8 @@ mod text;
 mod train;
 
 use arguments::Arguments;
-use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Stacks};
+use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Report, Stacks};
+use kernspan_candle::kernel_op;
 use std::{error::Error, process::ExitCode};
 
 const RUNS: &str = "runs/candle-transformer";
@@ -47,6 +48,14 @@ fn run() -> Result<(), Box<dyn Error>> {
         "generate" => generate::run(arguments),
         "train" => train::run(arguments),
         other => Err(format!("no command `{other}`: there are `generate` and `train`").into()),
+    }
+}
+
+/// Where the time went, and on a GPU, by what operations.
+fn print(report: &Report) {
+    println!("{report}");
+    if report.gpu().is_available() {
+        println!("{}", report.kernels().group_by(kernel_op).limit(10));
     }
 }
 

@@ -3,11 +3,12 @@ use crate::{
     gpt::{Gpt, Size},
     text::Text,
 };
-use candle_core::{DType, Device, Var};
+use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{AdamW, Module, Optimizer, VarBuilder, VarMap, loss};
 use kernspan::Schedule;
 use kernspan_candle::{Parameters, Profiled, data};
 use std::error::Error;
+use tracing::instrument;
 use tracing_subscriber::prelude::*;
 
 const WAIT: usize = 20;
@@ -31,7 +32,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
 
     let (layer, profiler) = crate::profiler()
         .schedule(Schedule::new().wait(WAIT as u64).warmup(WARMUP as u64).active(active as u64).repeat(1))
-        .step_on(Profiled::OPTIMIZER)
+        .step_on("train_step")
         .build()?;
     tracing_subscriber::registry().with(layer).init();
 
@@ -43,11 +44,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
 
     let mut losses = Vec::new();
     for (step, batch) in data(Text::new(1).batches(batch, size.context, &device)).take(steps).enumerate() {
-        let (bytes, next) = batch?;
-        let logits = model.forward(&bytes)?;
-        let loss = tracing::info_span!("loss")
-            .in_scope(|| loss::cross_entropy(&logits.flatten_to(1)?, &next.flatten_all()?))?;
-        optimizer.backward_step(&loss)?;
+        let loss = train_step(&model, &mut optimizer, batch?)?;
         // Asking for the loss waits for the GPU, so not in every step.
         if step % 20 == 0 || step + 1 == steps {
             let loss = loss.to_scalar::<f32>()?;
@@ -57,9 +54,22 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         }
     }
     println!("goes on: {}\n", model.go_on("611 612 613 ", 12, &device)?);
-    println!("{}", profiler.finish()?);
+    crate::print(&profiler.finish()?);
 
     let (first, last) = (losses.first().copied().unwrap_or(f32::NAN), losses.last().copied().unwrap_or(f32::NAN));
     // So that it is one for NaN, too.
     if last < first { Ok(()) } else { Err(format!("the loss did not fall: {first} at first, {last} at last").into()) }
+}
+
+#[instrument(skip_all)]
+fn train_step(
+    model: &Gpt,
+    optimizer: &mut impl Optimizer,
+    (bytes, next): (Tensor, Tensor),
+) -> candle_core::Result<Tensor> {
+    let logits = model.forward(&bytes)?;
+    let loss = loss::cross_entropy(&logits.flatten_to(1)?, &next.flatten_all()?)?;
+    optimizer.backward_step(&loss)?;
+    // Without what it was computed from, so that the memory is free at the end of the step.
+    Ok(loss.detach())
 }

@@ -22,35 +22,64 @@
 
 use candle_core::Tensor;
 
-/// Of a product of the first two tensors.
+/// Of a product of the first two tensors: [`matmul_of`] by their shapes, for [`Op::flops`](crate::Op::flops).
 ///
 /// ```
 /// # use candle_core::{DType, Device, Tensor};
+/// use kernspan_candle::flops;
+///
 /// let a = Tensor::zeros((4, 8, 16), DType::F32, &Device::Cpu)?;
 /// let b = Tensor::zeros((4, 16, 32), DType::F32, &Device::Cpu)?;
-/// assert_eq!(kernspan_candle::flops::matmul(&[&a, &b], &a.matmul(&b)?), 2 * 4 * 8 * 16 * 32);
+/// assert_eq!(flops::matmul(&[&a, &b], &a.matmul(&b)?), flops::matmul_of(4, 8, 32, 16));
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 pub fn matmul(inputs: &[&Tensor], output: &Tensor) -> u64 {
-    let k = inputs.first().and_then(|input| input.dims().last()).copied().unwrap_or(0);
-    2 * output.elem_count() as u64 * k as u64
+    inputs.first().map_or(0, |input| matmul_of(1, numbers(output), 1, last(input)))
 }
 
-/// Of attention: softmax(q · kᵀ) · v, of queries, keys and values whose last dimensions are the length and the size of a head.
+/// Of `batch` products of m×k and k×n.
+///
+/// ```
+/// assert_eq!(kernspan_candle::flops::matmul_of(4, 8, 32, 16), 2 * 4 * 8 * 32 * 16);
+/// ```
+pub fn matmul_of(batch: u64, m: u64, n: u64, k: u64) -> u64 {
+    2 * batch * m * n * k
+}
+
+/// Of attention, softmax(q · kᵀ) · v: [`attention_of`] by the shapes of queries, keys and values, whose last dimensions are the
+/// length and the size of a head, for [`Op::flops`](crate::Op::flops).
 ///
 /// ```
 /// # use candle_core::{DType, Device, Tensor};
+/// use kernspan_candle::flops;
+///
 /// // A batch of 2, 8 heads of 64, 100 queries to 300 keys.
 /// let q = Tensor::zeros((2, 8, 100, 64), DType::F32, &Device::Cpu)?;
 /// let k = Tensor::zeros((2, 8, 300, 64), DType::F32, &Device::Cpu)?;
-/// let scores = 2 * 8 * 100 * 300;
-/// assert_eq!(kernspan_candle::flops::attention(&[&q, &k, &k], &q), (2 * 64 + 6 + 2 * 64) * scores);
+/// assert_eq!(flops::attention(&[&q, &k, &k], &q), flops::attention_of(2 * 8 * 100, 300, 64));
 /// # Ok::<(), candle_core::Error>(())
 /// ```
-pub fn attention(inputs: &[&Tensor], output: &Tensor) -> u64 {
+pub fn attention(inputs: &[&Tensor], _: &Tensor) -> u64 {
     let [queries, keys, ..] = inputs else { return 0 };
-    let size = |tensor: &Tensor| tensor.dims().last().copied().unwrap_or(0) as u64;
-    let length = keys.dims().iter().rev().nth(1).copied().unwrap_or(0) as u64;
-    let (per_query, rows) = (size(queries), queries.elem_count() as u64 / size(queries).max(1));
-    rows * length * (2 * per_query + 6 + 2 * size(output))
+    let length = keys.dims().iter().rev().nth(1).map_or(0, |&length| length as u64);
+    let size = last(queries);
+    attention_of(numbers(queries) / size.max(1), length, size)
+}
+
+/// Of attention of so many rows of queries, of all heads and all of a batch, to `keys` keys each, with heads of one size.
+///
+/// ```
+/// let scores = 1600 * 300;
+/// assert_eq!(kernspan_candle::flops::attention_of(1600, 300, 64), scores * (2 * 64 + 6 + 2 * 64));
+/// ```
+pub fn attention_of(rows: u64, keys: u64, head_size: u64) -> u64 {
+    2 * matmul_of(1, rows, keys, head_size) + 6 * rows * keys
+}
+
+fn numbers(tensor: &Tensor) -> u64 {
+    tensor.elem_count() as u64
+}
+
+fn last(tensor: &Tensor) -> u64 {
+    tensor.dims().last().map_or(0, |&size| size as u64)
 }

@@ -96,8 +96,10 @@ fn library(kernel: &str) -> Option<String> {
 
 /// The type of the factors, by the words that NVIDIA's libraries have for it.
 fn library_dtype(kernel: &str) -> Option<&'static str> {
+    // As `nvjet_tst_…`, or with the architecture in between: of the factors, the sum and the result.
     if let Some(rest) = kernel.split("nvjet_").nth(1) {
-        return match rest.as_bytes().first()? {
+        let types = rest.split('_').find(|word| !word.starts_with("sm"))?;
+        return match types.as_bytes().first()? {
             b'h' => Some("f16"),
             b't' => Some("bf16"),
             b's' => Some("f32"),
@@ -180,6 +182,7 @@ mod tests {
         let kernels = [
             ("ampere_sgemm_32x128_tn", "matmul f32"),
             ("nvjet_tst_128x64_64x8_2x1_v_bz_NNT", "matmul bf16"),
+            ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", "matmul bf16"),
             ("nvjet_hsh_64x8_64x16_1x2_h_bz_TNN", "matmul f16"),
             ("void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4>(…)", "matmul f32"),
             ("void cublasLt::splitKreduce_kernel<32, 16, int, float, float>(…)", "matmul f32"),

@@ -25,6 +25,10 @@
 //! # Mlp::new(VarBuilder::zeros(DType::F32, &Device::Cpu))?.forward(&Tensor::zeros((2, 784), DType::F32, &Device::Cpu)?)?;
 //! # Ok::<(), candle_core::Error>(())
 //! ```
+//!
+//! They do what candle-nn's do: also cut gradients where those do. The fused kernels of `RmsNorm` and of `LayerNorm` with a bias have no
+//! backward pass in Candle 0.11, and say nothing of it: to train, wrap what is made of differentiable parts, as
+//! `Traced::at(vb, |vb| Ok(candle_nn::rms_norm(size, eps, vb)?.into_inner()))`.
 
 use crate::{Traced, TracedT};
 use candle_core::Result;

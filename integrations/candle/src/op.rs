@@ -5,6 +5,7 @@ use crate::{
     signature::{Arguments, Signature},
 };
 use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing::{Span, field};
 
@@ -68,7 +69,13 @@ impl Op {
         Self { name: name_of(&path), path, parameters: None, formula: None, latest: Mutex::default() }
     }
 
-    /// What its spans are called. By default, the end of the path.
+    /// An op at the path of a builder.
+    pub fn at(vb: &VarBuilder<'_>) -> Self {
+        Self::new(vb.prefix())
+    }
+
+    /// What its spans are called. By default, the end of the path: with `named("block")`, all blocks of a model are one row of the
+    /// table, and still a row each when it is grouped by module.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

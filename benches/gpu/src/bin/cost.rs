@@ -1,7 +1,7 @@
 //! What recording adds to a kernel launch: nanoseconds on the launching thread.
 //!
-//! `cost [ROUNDS] [SPAN_EVERY] [ALLOCATIONS] [memory]`: launches empty kernels, in a span every `SPAN_EVERY` launches, with so many
-//! allocations and frees each, which are recorded if `memory` is asked for. Launching is faster or slower by a third from process to
+//! `cost [ROUNDS] [SPAN_EVERY] [ALLOCATIONS] [memory]`: launches empty kernels, in a span every `SPAN_EVERY` launches where kernspan is measured
+//! and in none where it is not, with so many allocations and frees each, which are recorded if `memory` is asked for. Launching is faster or slower by a third from process to
 //! process and from second to second, so all ways to do it take turns in one process, CUPTI being let go in between; what is printed
 //! is the median over the rounds, and the median of the differences within each round.
 
@@ -20,29 +20,30 @@ fn main() {
     let (rounds, every, allocations) = (number(1).unwrap_or(20), number(2).unwrap_or(8), number(3).unwrap_or(0));
     let gpu = Gpu::new();
     let stream = gpu.stream();
-    let measure = || measure(&gpu, &stream, every, allocations);
-    measure();
+    let bare = || measure(&gpu, &stream, every, allocations, false);
+    bare();
     let cupti = Cupti::find(Driver::load().expect("a driver")).expect("CUPTI");
     let memory = std::env::args().nth(4).is_some();
     let (layer, profiler) = profiler(memory);
-    let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
+    tracing_subscriber::registry().with(layer).init();
+    let spans = || measure(&gpu, &stream, every, allocations, true);
     let alone = |calls: bool, callbacks: bool| {
         let subscriber = raw::on(&cupti, calls, callbacks, callbacks && memory);
-        let time = measure();
+        let time = bare();
         raw::off(&cupti, subscriber);
         time
     };
     let recording = || {
         profiler.start();
-        let time = tracing::dispatcher::with_default(&subscriber, measure);
+        let time = spans();
         profiler.stop();
         // Until CUPTI is let go.
         std::thread::sleep(Duration::from_millis(60));
         time
     };
     let ways: [(&str, &dyn Fn() -> f64); 6] = [
-        ("no profiler", &measure),
-        ("kernspan, waiting", &|| tracing::dispatcher::with_default(&subscriber, measure)),
+        ("no profiler", &bare),
+        ("kernspan, waiting", &spans),
         ("CUPTI: kernels and copies", &|| alone(false, false)),
         ("CUPTI: and records of the launches", &|| alone(true, false)),
         ("CUPTI: and empty callbacks instead", &|| alone(false, true)),
@@ -65,6 +66,7 @@ fn main() {
     println!("kernspan adds {:.2} times what CUPTI adds with records of the launches", added(5) / added(3));
     let report = profiler.finish().expect("a report");
     assert!(report.losses().is_empty(), "{}", report.losses());
+    assert_eq!(report.attributions().unattributed, 0, "of {}", report.gpu_work());
 }
 
 fn median(mut numbers: Vec<f64>) -> f64 {
@@ -82,18 +84,17 @@ fn profiler(memory: bool) -> (kernspan::ProfilerLayer, Profiler) {
 }
 
 /// Nanoseconds a launch, of the median batch.
-fn measure(gpu: &Gpu, stream: &CudaStream, every: usize, allocations: usize) -> f64 {
+fn measure(gpu: &Gpu, stream: &CudaStream, every: usize, allocations: usize, spans: bool) -> f64 {
     let mut times = Vec::new();
     for _ in 0..BATCHES {
         stream.synchronize().expect("the stream");
         let start = Instant::now();
         for first in (0..BATCH).step_by(every) {
-            tracing::info_span!("layer").in_scope(|| {
-                for launch in first..(first + every).min(BATCH) {
-                    (0..allocations).for_each(|_| allocate(stream));
-                    gpu.launch(launch % 8, 1, 32, stream).expect("a launch");
-                }
-            });
+            let _span = spans.then(|| tracing::info_span!("layer").entered());
+            for launch in first..(first + every).min(BATCH) {
+                (0..allocations).for_each(|_| allocate(stream));
+                gpu.launch(launch % 8, 1, 32, stream).expect("a launch");
+            }
         }
         times.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
     }
