@@ -58,17 +58,22 @@ impl Callsites {
     }
 }
 
+/// The trace knows nothing of `tracing`, so it has levels of its own.
+pub(crate) fn level_of(level: tracing::Level) -> Level {
+    match level {
+        tracing::Level::TRACE => Level::Trace,
+        tracing::Level::DEBUG => Level::Debug,
+        tracing::Level::INFO => Level::Info,
+        tracing::Level::WARN => Level::Warn,
+        tracing::Level::ERROR => Level::Error,
+    }
+}
+
 fn describe(callsite: Callsite) -> CallsiteData {
     CallsiteData {
         name: Cow::Borrowed(callsite.name()),
         target: Cow::Borrowed(callsite.target()),
-        level: match *callsite.level() {
-            tracing::Level::TRACE => Level::Trace,
-            tracing::Level::DEBUG => Level::Debug,
-            tracing::Level::INFO => Level::Info,
-            tracing::Level::WARN => Level::Warn,
-            tracing::Level::ERROR => Level::Error,
-        },
+        level: level_of(*callsite.level()),
         file: callsite.file().map(Cow::Borrowed),
         line: callsite.line(),
         fields: callsite.fields().iter().map(|field| Cow::Borrowed(field.name())).collect(),

@@ -13,6 +13,7 @@ mod recording;
 mod streams;
 mod threads;
 
+pub(crate) use self::callsites::level_of;
 pub(crate) use self::gpu::join_gpu;
 pub(crate) use self::recording::{ClosedWindow, Recording, StepMark, ThreadRecords};
 

@@ -28,7 +28,7 @@ pub use self::steps::StepTimes;
 pub use self::usage::{GpuUsage, Verdict};
 
 use self::{flops::SpanFlops, gpus::Gpus, tree::Tree};
-use crate::trace::{Attributions, Device, DeviceId, Gpu, Losses, Trace};
+use crate::trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace};
 use std::{fmt, path::PathBuf, time::Duration};
 
 /// What [`finish`](crate::Profiler::finish) returns: where the time went, over all windows of the run.
@@ -45,6 +45,7 @@ pub struct Report {
     steps: StepTimes,
     gpus: Gpus,
     losses: Losses,
+    filtered: Option<Level>,
     files: Vec<PathBuf>,
 }
 
@@ -83,6 +84,11 @@ impl Report {
         }
     }
 
+    /// Says what the subscriber lets nobody see.
+    pub(crate) fn settle_filter(&mut self, most_verbose: Level) {
+        self.filtered = (most_verbose > Level::Trace).then_some(most_verbose);
+    }
+
     pub(crate) fn add_losses(&mut self, losses: Losses) {
         self.losses += losses;
     }
@@ -114,6 +120,12 @@ impl Report {
     /// What could not be kept, over the whole run.
     pub fn losses(&self) -> &Losses {
         &self.losses
+    }
+
+    /// The most verbose level that the subscriber let through, if it has a filter for all layers that is not for all levels: spans
+    /// below it are not there, and models of candle-transformers have theirs at [`Level::Trace`].
+    pub fn filtered(&self) -> Option<Level> {
+        self.filtered
     }
 
     /// The files the exporters wrote.
@@ -179,6 +191,9 @@ impl fmt::Display for Report {
         writeln!(f, "{}", if self.steps.is_empty() { "" } else { "; " }.to_owned() + &self.steps.to_string())?;
         self.gpus.fmt(f)?;
         writeln!(f, "{}", self.losses)?;
+        if let Some(level) = self.filtered {
+            writeln!(f, "spans below {level} were off: the subscriber has a filter for all layers")?;
+        }
         self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))
     }
 }
@@ -195,7 +210,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 13)?;
+        let mut report = serializer.serialize_struct("Report", 14)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -208,6 +223,7 @@ impl serde::Serialize for Report {
         report.serialize_field("attributions", &self.gpus.attributions)?;
         report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
         report.serialize_field("losses", &self.losses)?;
+        report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;
         report.serialize_field("files", &self.files)?;
         report.end()
     }

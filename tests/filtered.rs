@@ -1,0 +1,14 @@
+//! A filter for all layers: its own file, since the most verbose level is one for the whole process.
+
+use kernspan::{Level, Profiler};
+use tracing_subscriber::{EnvFilter, prelude::*};
+
+#[test]
+fn the_report_says_what_a_filter_hides_from_everybody() {
+    let (layer, profiler) = Profiler::builder().build().unwrap();
+    tracing_subscriber::registry().with(EnvFilter::new("info")).with(layer).init();
+    tracing::info_span!("seen").in_scope(|| tracing::trace_span!("attn").in_scope(|| ()));
+    let report = profiler.finish().unwrap();
+    assert_eq!((report.spans(), report.filtered()), (1, Some(Level::Info)));
+    assert!(report.to_string().contains("spans below INFO were off: the subscriber has a filter for all layers"));
+}
