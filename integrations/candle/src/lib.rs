@@ -11,7 +11,7 @@
 //! # fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 //! let (layer, profiler) = Profiler::builder()
 //!     .schedule(Schedule::new().wait(1).warmup(1).active(3).repeat(1))
-//!     .step_on(Profiled::OPTIMIZER) // the end of the optimizer's step is the end of the step
+//!     .step_on("train_step") // its end is the end of the step
 //!     .build()?;
 //! tracing_subscriber::registry().with(layer).init();
 //!
@@ -25,8 +25,10 @@
 //! # let batches = (0..8).map(|_| Tensor::ones((4, 16), DType::F32, &Device::Cpu)).collect::<Result<Vec<_>>>()?;
 //!
 //! for batch in data(batches) {
-//!     let loss = model.forward(&batch)?.sqr()?.mean_all()?;
-//!     optimizer.backward_step(&loss)?;
+//!     tracing::info_span!("train_step").in_scope(|| {
+//!         let loss = model.forward(&batch)?.sqr()?.mean_all()?;
+//!         optimizer.backward_step(&loss)
+//!     })?;
 //! }
 //! let report = profiler.finish()?;
 //! println!("{report}");
@@ -82,6 +84,7 @@ pub use self::{
     traced::{Traced, TracedT},
 };
 
+/// The README of the whole, which has Candle in it.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../../README.md")]
 struct Readme;
