@@ -28,10 +28,6 @@ impl Cost {
     pub(crate) fn of_flops(flops: u64) -> Self {
         Self { flops, ..Self::default() }
     }
-
-    pub(crate) fn of_gemm(gemm: Gemm) -> Self {
-        Self { gemm: Some(gemm), ..Self::default() }
-    }
 }
 
 impl Formula {

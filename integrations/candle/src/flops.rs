@@ -43,7 +43,7 @@ pub fn matmul(inputs: &[&Tensor], output: &Tensor) -> u64 {
 /// assert_eq!(kernspan_candle::flops::matmul_of(4, 8, 32, 16), 2 * 4 * 8 * 32 * 16);
 /// ```
 pub fn matmul_of(batch: u64, m: u64, n: u64, k: u64) -> u64 {
-    2 * batch * m * n * k
+    [batch, m, n, k].into_iter().fold(2, u64::saturating_mul)
 }
 
 /// Of attention, softmax(q · kᵀ) · v: [`attention_of`] by the shapes of queries, keys and values, whose last dimensions are the
@@ -73,7 +73,8 @@ pub fn attention(inputs: &[&Tensor], _: &Tensor) -> u64 {
 /// assert_eq!(kernspan_candle::flops::attention_of(1600, 300, 64), scores * (2 * 64 + 6 + 2 * 64));
 /// ```
 pub fn attention_of(rows: u64, keys: u64, head_size: u64) -> u64 {
-    2 * matmul_of(1, rows, keys, head_size) + 6 * rows * keys
+    let scores = rows.saturating_mul(keys);
+    scores.saturating_mul(head_size.saturating_mul(4).saturating_add(6))
 }
 
 fn numbers(tensor: &Tensor) -> u64 {

@@ -55,7 +55,7 @@ pub(crate) fn remember(mark: u64, output: &Tensor, flops: Option<u64>) {
         return;
     }
     with(|forward| {
-        let nested = usize::try_from(forward.count - mark).unwrap_or(usize::MAX);
+        let nested = usize::try_from(forward.count.saturating_sub(mark)).unwrap_or(usize::MAX);
         forward.runs.truncate(forward.runs.len().saturating_sub(nested));
         forward.count = mark + 1;
         if forward.runs.len() == KEPT {
@@ -77,7 +77,7 @@ pub(crate) fn backward_of(loss: &Tensor) -> Option<Backward> {
 
 impl Forward {
     fn backward_of(&mut self, loss: &Tensor) -> Option<Backward> {
-        let tally = Tally { runs: self.runs.len(), flops: self.runs.iter().map(|run| run.flops).sum() };
+        let tally = Tally { runs: self.runs.len(), flops: sum(self.runs.iter()) };
         if let Some((known, backward)) = self.latest
             && known == tally
         {
@@ -86,10 +86,14 @@ impl Forward {
         let graph: HashSet<_> = loss.sorted_nodes().into_iter().map(Tensor::id).collect();
         let runs = || self.runs.iter().filter(|run| graph.contains(&run.output));
         let dtype = runs().max_by_key(|run| run.flops)?.dtype;
-        let backward = Backward { flops: 2 * runs().map(|run| run.flops).sum::<u64>(), dtype };
+        let backward = Backward { flops: sum(runs()).saturating_mul(2), dtype };
         self.latest = Some((tally, backward));
         Some(backward)
     }
+}
+
+fn sum<'a>(runs: impl Iterator<Item = &'a Run>) -> u64 {
+    runs.fold(0, |sum, run| sum.saturating_add(run.flops))
 }
 
 /// None while the thread is being torn down.

@@ -3,6 +3,7 @@
 use crate::{
     Parameters,
     cost::{Cost, Formula, Gemm},
+    flops,
 };
 use candle_core::{Tensor, quantized::QMatMul};
 use candle_nn::{
@@ -43,10 +44,10 @@ impl Known {
         } else if let Some(module) = module.downcast_ref::<LayerNorm>() {
             let each = if module.remove_mean() { 6 } else { 4 };
             Self::weighted(module.weight(), module.bias(), move |weight, _, output| {
-                Cost::of_flops((each + u64::from(weight.has_bias)) * numbers(output))
+                Cost::of_flops(numbers(output).saturating_mul(each + u64::from(weight.has_bias)))
             })
         } else if let Some(module) = module.downcast_ref::<RmsNorm>() {
-            Self::weighted(module.weight(), None, |_, _, output| Cost::of_flops(4 * numbers(output)))
+            Self::weighted(module.weight(), None, |_, _, output| Cost::of_flops(numbers(output).saturating_mul(4)))
         } else if let Some(module) = module.downcast_ref::<BatchNorm>() {
             Self::batch_norm(module)
         } else if let Some(module) = module.downcast_ref::<PReLU>() {
@@ -67,7 +68,7 @@ impl Known {
         let dims = weight.dims().iter().map(|&dim| dim as u64).collect();
         let weight = Weight { dims, bytes: parameters.bytes, has_bias: bias.is_some() };
         let formula = Formula::new(move |inputs, output| {
-            let bytes = weight.bytes + bytes_of(inputs) + bytes_of(&[output]);
+            let bytes = weight.bytes.saturating_add(bytes_of(inputs)).saturating_add(bytes_of(&[output]));
             Cost { bytes: Some(bytes), ..cost(&weight, inputs, output) }
         });
         Self { formula: Some(formula), training: None, parameters: Some(parameters) }
@@ -75,7 +76,7 @@ impl Known {
 
     fn embedding(module: &Embedding) -> Self {
         // Of the table only the rows that are asked for are read.
-        let bytes = |inputs: &[&Tensor], output: &Tensor| bytes_of(inputs) + 2 * bytes_of(&[output]);
+        let bytes = |inputs: &[&Tensor], output: &Tensor| bytes_of(inputs).saturating_add(bytes_of(&[output, output]));
         let formula =
             Formula::new(move |inputs, output| Cost { bytes: Some(bytes(inputs, output)), ..Cost::default() });
         let parameters = Parameters::of([module.embeddings()]);
@@ -86,7 +87,7 @@ impl Known {
         let affine = module.weight_and_bias();
         let parameters = Parameters::of(affine.into_iter().flat_map(|(weight, bias)| [weight, bias]));
         let each = if affine.is_some() { 4 } else { 2 };
-        let formula = |each| Some(Formula::new(move |_, output| Cost::of_flops(each * numbers(output))));
+        let formula = |each| Some(Formula::new(move |_, output| Cost::of_flops(numbers(output).saturating_mul(each))));
         Self { formula: formula(each), training: formula(each + 3), parameters: Some(parameters) }
     }
 
@@ -101,7 +102,7 @@ impl Known {
         let weight =
             Weight { dims: dims.into_iter().map(|dim| dim as u64).collect(), bytes: parameters.bytes, has_bias: false };
         let formula = Formula::new(move |inputs, output| {
-            let bytes = weight.bytes + bytes_of(inputs) + bytes_of(&[output]);
+            let bytes = weight.bytes.saturating_add(bytes_of(inputs)).saturating_add(bytes_of(&[output]));
             Cost { bytes: Some(bytes), ..linear(&weight, inputs, output) }
         });
         Self { formula: Some(formula), training: None, parameters: Some(parameters) }
@@ -111,20 +112,31 @@ impl Known {
 fn linear(weight: &Weight, _: &[&Tensor], output: &Tensor) -> Cost {
     let &[n, k] = weight.dims.as_slice() else { return Cost::default() };
     let gemm = Gemm { m: numbers(output) / n.max(1), n, k };
-    Cost { flops: numbers(output) * (2 * k + u64::from(weight.has_bias)), ..Cost::of_gemm(gemm) }
+    Cost { gemm: Some(gemm), ..Cost::of_flops(weight.products(numbers(output), k, numbers(output))) }
 }
 
 /// The weight has out channels, in channels of a group, and the kernel.
 fn convolution(weight: &Weight, _: &[&Tensor], output: &Tensor) -> Cost {
-    let of_each: u64 = weight.dims.iter().skip(1).product();
-    Cost::of_flops(numbers(output) * (2 * of_each + u64::from(weight.has_bias)))
+    Cost::of_flops(weight.products(numbers(output), weight.of_each(), numbers(output)))
 }
 
 /// The weight has in channels, out channels of a group, and the kernel.
 fn transposed(weight: &Weight, inputs: &[&Tensor], output: &Tensor) -> Cost {
-    let of_each: u64 = weight.dims.iter().skip(1).product();
-    let inputs: u64 = inputs.iter().map(|input| numbers(input)).sum();
-    Cost::of_flops(2 * inputs * of_each + if weight.has_bias { numbers(output) } else { 0 })
+    let inputs = inputs.first().map_or(0, |input| numbers(input));
+    Cost::of_flops(weight.products(inputs, weight.of_each(), numbers(output)))
+}
+
+impl Weight {
+    /// So many sums of so many products, and a bias for each number that comes out, if there is one.
+    fn products(&self, sums: u64, products: u64, outputs: u64) -> u64 {
+        let bias = if self.has_bias { outputs } else { 0 };
+        flops::matmul_of(1, sums, 1, products).saturating_add(bias)
+    }
+
+    /// Weights for one of what the first dimension counts.
+    fn of_each(&self) -> u64 {
+        self.dims.iter().skip(1).product()
+    }
 }
 
 fn numbers(tensor: &Tensor) -> u64 {
@@ -132,5 +144,6 @@ fn numbers(tensor: &Tensor) -> u64 {
 }
 
 fn bytes_of(tensors: &[&Tensor]) -> u64 {
-    tensors.iter().map(|tensor| numbers(tensor) * tensor.dtype().size_in_bytes() as u64).sum()
+    let bytes = |tensor: &Tensor| numbers(tensor).saturating_mul(tensor.dtype().size_in_bytes() as u64);
+    tensors.iter().fold(0, |sum, tensor| sum.saturating_add(bytes(tensor)))
 }

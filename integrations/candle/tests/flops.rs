@@ -5,7 +5,7 @@ use candle_core::{
     quantized::{GgmlDType, QMatMul, QTensor},
 };
 use candle_nn::{
-    BatchNormConfig, Conv1dConfig, Conv2dConfig, ConvTranspose1dConfig, ConvTranspose2dConfig, LayerNormConfig, Module,
+    BatchNormConfig, Conv1dConfig, Conv2dConfig, ConvTranspose1dConfig, ConvTranspose2dConfig, LayerNormConfig,
     ModuleT, VarBuilder, VarMap,
 };
 use kernspan::{Collected, Profiler, Value};
