@@ -118,7 +118,8 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Ends a step whenever a span of this name closes, so that nobody has to call [`Profiler::step`].
+    /// Ends a step whenever a span of this name closes, so that nobody has to call [`Profiler::step`]. It is the name in the source, whatever
+    /// a span says it is [called](crate::convention::NAME).
     pub fn step_on(mut self, span_name: impl Into<String>) -> Self {
         self.step_on = Some(span_name.into());
         self

@@ -71,7 +71,7 @@
 //!
 //! `counter.NAME` on an event is a sample of a counter; `op.name` on a span is what it is called; `op.module`, `op.shape.ARG`,
 //! `op.dtype.ARG`, `op.flops`, `op.bytes` and `op.gemm` say what the operation was: see [`convention`]. From these the report has
-//! FLOP/s and [MFU](Average::mfu).
+//! FLOP/s and [MFU](Average::gpu_mfu).
 //!
 //! # Frameworks
 //!
@@ -84,7 +84,7 @@
 //! fields are kept as long as it lives, and what is given as `?value` or `%value` is formatted (up to [`Value::MAX_TEXT`]). So
 //! write `#[instrument(skip_all)]`, and name the fields you want.
 //!
-//! A kernel launch costs nothing while CUPTI is not attached. While kernels are recorded it costs 0.8 to 1.5 µs more on an H200,
+//! A kernel launch costs nothing while CUPTI is not attached. While kernels are recorded it costs 0.8 to 1.0 µs more on an H200,
 //! nearly all of it CUPTI's own; `benches/README.md` has the figures.
 //!
 //! # Nothing lost silently

@@ -1,6 +1,5 @@
 use crate::{
     Error, ProfilerBuilder,
-    correlate::level_of,
     error::Failure,
     host::HandOver,
     pipeline::{Outcome, Pipeline},
@@ -10,7 +9,6 @@ use crate::{
     trace::Gpu,
 };
 use std::sync::Arc;
-use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 /// Steers a recording, and ends it when dropped.
 ///
@@ -134,9 +132,6 @@ impl Profiler {
         let schedule_panic = self.session.end();
         let mut outcome = pipeline.join();
         outcome.report.settle_gpu(self.session.gpu());
-        if let Some(level) = LevelFilter::current().min(STATIC_MAX_LEVEL).into_level() {
-            outcome.report.settle_filter(level_of(level));
-        }
         self.session.turn_off();
         outcome.failures.extend(schedule_panic.map(|message| Failure::of_panic("schedule", None, &message)));
         Some(outcome)

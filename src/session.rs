@@ -15,6 +15,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
     time::Instant,
 };
+use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 /// Shared by the profiler and, where a span's close is the step, the layer.
 #[derive(Debug)]
@@ -248,7 +249,8 @@ impl State {
         }
         let OpenWindow { index, open, steps, lost_steps, .. } = window;
         let closed = Instant::now();
-        let closed = ClosedWindow { index, open, close: edge, closed, steps, lost_steps, followed, leftover };
+        let levels = LevelFilter::current().min(STATIC_MAX_LEVEL);
+        let closed = ClosedWindow { index, open, close: edge, levels, closed, steps, lost_steps, followed, leftover };
         let _ = self.commands.send(Command::Closed(closed));
         true
     }

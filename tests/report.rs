@@ -4,7 +4,7 @@ mod support;
 
 use kernspan::{Average, Report, SortBy};
 use std::time::Duration;
-use support::profiled;
+use support::{profiled, trace_of};
 use tracing::info_span;
 
 fn sleep(millis: u64) {
@@ -109,7 +109,7 @@ fn a_span_comes_to_the_operations_of_those_in_it_unless_it_says_so_itself() {
     assert_eq!(flops, [(0, 150), (100, 100), (7, 7), (50, 50)]);
     let step = row(&rows, "step");
     assert_eq!(step.flops_per_second, Some(150.0 / step.total_cpu.as_secs_f64()));
-    assert_eq!(step.mfu, None, "no GPU did anything");
+    assert_eq!(step.gpu_mfu, None, "no GPU did anything");
     let table = report.averages().width(150).to_string();
     assert!(table.contains("Total FLOPs") && table.contains("FLOP/s") && !table.contains("MFU"), "{table}");
 }
@@ -158,7 +158,35 @@ fn the_report_can_be_serialized() {
     assert_eq!(json["averages"][0]["name"], "work");
     assert_eq!(json["averages"][0]["flops"], 7);
     assert_eq!(json["averages"][0]["total_flops"], 7);
-    assert!(json["averages"][0]["flops_per_second"].is_number() && json["averages"][0]["mfu"].is_null());
+    assert!(json["averages"][0]["flops_per_second"].is_number() && json["averages"][0]["gpu_mfu"].is_null());
     assert_eq!(json["losses"]["lane_full"], 0);
     assert!(json["recorded"]["nanos"].is_number());
+}
+
+#[test]
+fn names_that_spans_give_themselves_are_bounded() {
+    let (traces, report) = profiled(
+        |builder| builder.schedule(kernspan::Schedule::new().active(1).repeat(2)),
+        |profiler| {
+            for window in 0..2 {
+                for number in 0..6_000 {
+                    info_span!("op", op.name = format!("{window}.{number}")).in_scope(|| ());
+                }
+                profiler.step();
+            }
+        },
+    );
+    let rows = report.averages().limit(usize::MAX).rows();
+    // One of the names is that in the source.
+    assert_eq!(rows.len(), 10_000);
+    let others = rows.iter().find(|row| row.name == kernspan::Averages::OTHERS).unwrap();
+    assert_eq!((report.spans(), others.calls), (12_000, 12_000 - 9_999));
+    // In one window, too.
+    let many = trace_of(|_| {
+        for number in 0..11_000 {
+            info_span!("op", op.name = format!("{number}")).in_scope(|| ());
+        }
+    });
+    let kept = many.spans().filter(|span| span.name() != "op").count();
+    assert_eq!((traces.len(), many.spans().len(), kept), (2, 11_000, 9_999));
 }

@@ -16,6 +16,9 @@ pub(super) struct Callsites {
 }
 
 impl Callsites {
+    /// Names of spans that are told apart in a trace. Past that they are called as in the source: whoever has so many counts with them.
+    const NAMES: usize = 10_000;
+
     pub(super) fn id(&mut self, callsite: Callsite) -> CallsiteId {
         let address = std::ptr::from_ref(callsite).addr();
         if let Some((latest, id)) = self.latest
@@ -43,6 +46,9 @@ impl Callsites {
         if let Some(&renamed) = names.get(name) {
             return renamed;
         }
+        if self.table.len() >= Self::NAMES {
+            return id;
+        }
         self.table.push(CallsiteData { name: Cow::Owned(name.to_string()), ..self.table[id.index()].clone() });
         let renamed = CallsiteId::new(self.table.len() - 1);
         names.insert(Arc::clone(name), renamed);
@@ -59,7 +65,7 @@ impl Callsites {
 }
 
 /// The trace knows nothing of `tracing`, so it has levels of its own.
-pub(crate) fn level_of(level: tracing::Level) -> Level {
+pub(super) fn level_of(level: tracing::Level) -> Level {
     match level {
         tracing::Level::TRACE => Level::Trace,
         tracing::Level::DEBUG => Level::Debug,

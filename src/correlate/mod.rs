@@ -13,12 +13,11 @@ mod recording;
 mod streams;
 mod threads;
 
-pub(crate) use self::callsites::level_of;
 pub(crate) use self::gpu::join_gpu;
 pub(crate) use self::recording::{ClosedWindow, Recording, StepMark, ThreadRecords};
 
 use self::{callsites::Callsites, threads::Threads};
-use crate::trace::{Metadata, Step, StepId, Trace, Track, TrackId};
+use crate::trace::{Level, Metadata, Step, StepId, Trace, Track, TrackId};
 use std::sync::Arc;
 
 /// Makes a trace of a recording.
@@ -29,7 +28,8 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     // The main thread's id is the lowest; a thread that took over the id of one that is gone comes after it.
     threads.sort_by_key(|thread| thread.thread.id);
 
-    let mut trace = Trace { window: window.index, start, end, metadata, losses, ..Trace::default() };
+    let filtered = window.levels.into_level().map(callsites::level_of).filter(|level| *level > Level::Trace);
+    let mut trace = Trace { window: window.index, start, end, metadata, losses, filtered, ..Trace::default() };
     let mut callsites = Callsites::default();
     let extent = window.open.ticks..=window.close.ticks;
     let origins = Threads::new(&mut trace, &mut callsites, &timeline, extent, &gpu_recording.functions).add(threads);

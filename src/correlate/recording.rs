@@ -5,6 +5,7 @@ use crate::{
     trace::{Cut, Losses},
 };
 use std::{sync::Arc, time::Instant};
+use tracing::level_filters::LevelFilter;
 
 /// The facts of one window, as they were written down.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct ClosedWindow {
     pub(crate) index: u32,
     pub(crate) open: Anchor,
     pub(crate) close: Anchor,
+    /// The most verbose spans that anybody could see.
+    pub(crate) levels: LevelFilter,
     /// When the session let it go, for who waits for late records.
     pub(crate) closed: Instant,
     pub(crate) steps: Vec<StepMark>,

@@ -33,6 +33,8 @@ pub(super) struct Threads<'a> {
 struct Update {
     at: Ticks,
     id: RegistryId,
+    /// The instance that was open on the thread.
+    instance: Option<SpanId>,
     fields: Vec<FieldData>,
 }
 
@@ -114,7 +116,8 @@ impl<'a> Threads<'a> {
                     owner = Owner::Event;
                 }
                 Record::Update { at, id } => {
-                    self.updates.push(Update { at, id, fields: Vec::new() });
+                    let instance = open.iter().rfind(|(open, _)| *open == id).map(|&(_, span)| span);
+                    self.updates.push(Update { at, id, instance, fields: Vec::new() });
                     owner = Owner::Update;
                 }
                 Record::Adopt(origin) => adopted = origin,
@@ -256,16 +259,21 @@ impl<'a> Threads<'a> {
         self.trace.fields.push(field);
     }
 
-    /// Gives fields recorded later to the span's latest instance at that moment, on whichever thread.
+    /// Gives fields recorded later to the instance that was open on the thread, or else to the span's latest at that moment, on
+    /// whichever thread.
     fn apply_updates(&mut self) {
         self.updates.sort_by_key(|update| update.at);
         self.updated.values_mut().for_each(|instances| instances.sort_by_key(|(entered, _)| *entered));
         let close = *self.window.end();
         let updates = std::mem::take(&mut self.updates);
-        for Update { at, id, fields } in updates.into_iter().filter(|update| update.at <= close) {
-            let Some(instances) = self.updated.get(&id) else { continue };
-            let later = instances.partition_point(|(entered, _)| *entered <= at);
-            let Some(&(_, span)) = instances.get(later.saturating_sub(1)) else { continue };
+        for Update { at, id, instance, fields } in updates.into_iter().filter(|update| update.at <= close) {
+            let Some(span) = instance.or_else(|| {
+                let instances = self.updated.get(&id)?;
+                let later = instances.partition_point(|(entered, _)| *entered <= at);
+                instances.get(later.saturating_sub(1)).map(|&(_, span)| span)
+            }) else {
+                continue;
+            };
             for field in fields {
                 let range = &mut self.trace.spans[span.index()].fields;
                 let known = &mut self.trace.fields[range.as_range()];

@@ -65,10 +65,11 @@ pub struct Average {
     /// `total_flops` a second of `total_gpu`, or of `total_cpu` where GPUs did nothing; none if there are no operations.
     pub flops_per_second: Option<f64>,
     /// How much of the GPUs' [peak](crate::Device::peak_flops) that is, in percent: the time that `total_flops` would take at the
-    /// peak for their element types, by `total_gpu`. The type is that of the argument `input`, or else the first that the span
-    /// gives: see [`convention::DTYPE`](crate::convention::DTYPE). None where GPUs did nothing, or where a peak is not known, or
+    /// peak for their element types, by `total_gpu`. The type is that of the first argument of floating-point
+    /// numbers, or else of the result: see [`convention::DTYPE`](crate::convention::DTYPE). By GPU time: what is usually called
+    /// MFU, by the time of whole steps, is [`GpuUsage::mfu`](crate::GpuUsage::mfu). None where GPUs did nothing, or where a peak is not known, or
     /// which of several GPUs did the operations.
-    pub mfu: Option<f64>,
+    pub gpu_mfu: Option<f64>,
     /// Bytes moved, as far as spans say: see [`convention::BYTES`](crate::convention::BYTES).
     pub bytes: u64,
     /// Time of the GPU work that the spans themselves caused, each piece by itself even where some ran at the same time.
@@ -150,8 +151,8 @@ impl Average {
         if rows.iter().any(|row| row.flops_per_second.is_some()) {
             table.number("FLOP/s", |row| units::or_none(row.flops_per_second.map(units::rate))).spare(9);
         }
-        if rows.iter().any(|row| row.mfu.is_some()) {
-            table.number("MFU", |row| units::or_none(row.mfu.map(|mfu| units::digits(mfu) + "%")));
+        if rows.iter().any(|row| row.gpu_mfu.is_some()) {
+            table.number("GPU MFU", |row| units::or_none(row.gpu_mfu.map(|mfu| units::digits(mfu) + "%")));
         }
         if rows.iter().any(|row| row.bytes > 0) {
             table.number("Total Bytes", |row| units::count(row.bytes)).spare(1);
@@ -162,7 +163,8 @@ impl Average {
     /// The name, with the target before it where another row has the same name; or the module, when grouped so.
     fn label(&self, rows: &[Self]) -> String {
         if let Some(module) = &self.module {
-            return module.clone();
+            let same = rows.iter().any(|other| other.module.as_ref() == Some(module) && other.name != self.name);
+            return if same { format!("{module} ({})", self.name) } else { module.clone() };
         }
         let same = |other: &&Self| other.name == self.name && other.target != self.target;
         match rows.iter().find(same) {
@@ -258,12 +260,12 @@ model::layers::0::mlp        12.50%  300.000µs       25.00%  600.000µs      10
         let mut rows = [row("matmul", 12_000, 3), row("add", 600, 60)];
         rows[0].total_flops = 2_000_000_000;
         rows[0].flops_per_second = Some(61.25e9);
-        rows[0].mfu = Some(0.091_418);
+        rows[0].gpu_mfu = Some(0.091_418);
         assert_eq!(
             table(&rows, 0, 120),
             "
 ------  ----------  ---------  -----------  ---------  ------------  ----------  -----------  ------  -------
-Name    Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls  Total FLOPs  FLOP/s      MFU
+Name    Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls  Total FLOPs  FLOP/s  GPU MFU
 ------  ----------  ---------  -----------  ---------  ------------  ----------  -----------  ------  -------
 matmul      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3       2.000G   61.2G  0.0914%
 add         12.50%  300.000µs       25.00%  600.000µs      10.000µs          60           --      --       --

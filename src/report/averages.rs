@@ -65,6 +65,8 @@ struct Row {
 impl<'a> Averages<'a> {
     /// Rows that are shown by default.
     pub const LIMIT: usize = 100;
+    /// The name of the row of spans that came after 10,000 names.
+    pub const OTHERS: &'static str = "[others]";
 
     pub(super) fn new(tree: &'a Tree) -> Self {
         Self {
@@ -184,7 +186,7 @@ impl<'a> Averages<'a> {
                     flops: measured.flops,
                     total_flops: outermost_flops.count,
                     flops_per_second: outermost_flops.per_second(worked),
-                    mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
+                    gpu_mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
                     bytes: measured.bytes,
                     average_gpu: measured.total_gpu.time.div_f64(calls),
                     ..Average::of_gpu(&measured.own_gpu, &outermost_gpu, all_gpu)

@@ -105,10 +105,16 @@ impl SpanFlops {
     }
 }
 
-/// The element type that a span's operations are done with.
+/// The element type that a span's operations are done with: of `input`, if that is of floating-point numbers, or else of the first argument
+/// that is, or of the result, as tokens become numbers inside; if there are none, of the first argument.
 fn dtype(span: Span<'_>) -> Option<&str> {
     let op = span.fields().op();
-    op.dtypes().find(|(argument, _)| *argument == "input").or_else(|| op.dtypes().next()).map(|(_, dtype)| dtype)
+    // f32, bf16, tf32.
+    let is_float = |dtype: &&str| dtype.trim_start_matches(['b', 'B', 't', 'T']).starts_with(['f', 'F']);
+    let inputs = || op.dtypes().map(|(_, dtype)| dtype);
+    let input = op.dtypes().find_map(|(argument, dtype)| (argument == "input").then_some(dtype));
+    let floats = input.into_iter().chain(inputs()).chain(op.output_dtype());
+    floats.into_iter().find(is_float).or_else(|| inputs().next())
 }
 
 fn peak(trace: &Trace, span: Span<'_>, device: Option<DeviceId>) -> Option<f64> {
@@ -214,7 +220,7 @@ mod tests {
     }
 
     fn mfu(trace: &Trace) -> [Option<String>; 3] {
-        rows(trace).map(|row| row.mfu.map(|mfu| format!("{mfu:.3}")))
+        rows(trace).map(|row| row.gpu_mfu.map(|mfu| format!("{mfu:.3}")))
     }
 
     fn some<const N: usize>(texts: [&str; N]) -> [Option<String>; N] {
@@ -263,6 +269,9 @@ mod tests {
         assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"));
         [1, 4].into_iter().for_each(|span| say(&mut trace, span, &[flops.clone(), ("op.dtype.lhs", text("f32"))]));
         assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the first, where there is no input");
+        let tokens = [flops.clone(), ("op.dtype.input", text("u32")), ("op.dtype.output", text("F32"))];
+        [1, 4].into_iter().for_each(|span| say(&mut trace, span, &tokens));
+        assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the result's, where numbers go in that are not counted");
         say(&mut trace, 1, &[flops]);
         assert_eq!(mfu(&trace), some(["20.000", "--", "--"]));
         assert_eq!(SpanFlops::of(&trace).unknown(), Some("no op.dtype.… with FLOPs of forward"));

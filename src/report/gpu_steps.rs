@@ -76,7 +76,12 @@ impl GpuSteps {
             let of_step = (devices.len() == 1).then(|| flops.of_step(place));
             for (id, device) in &devices {
                 self.add_step(device.step(*id, place, step, of_step));
-                if let (Some(None), Some(why)) = (of_step.map(|flops| flops.ideal()), flops.unknown()) {
+                let why = match of_step {
+                    Some(of_step) if of_step.ideal().is_none() => flops.unknown(),
+                    None if flops.of_step(place).count > 0 => Some("several GPUs worked"),
+                    _ => None,
+                };
+                if let Some(why) = why {
                     self.no_mfu.entry(*id).or_insert_with(|| why.to_owned());
                 }
             }

@@ -75,6 +75,7 @@ impl Report {
         self.steps.add(trace.steps());
         self.gpus.add(trace, &flops);
         self.losses += *trace.losses();
+        self.filtered = trace.filtered().or(self.filtered);
     }
 
     /// Says what became of GPUs where no window does.
@@ -82,11 +83,6 @@ impl Report {
         if self.gpus.state == Gpu::NotAsked {
             self.gpus.state = gpu;
         }
-    }
-
-    /// Says what the subscriber lets nobody see.
-    pub(crate) fn settle_filter(&mut self, most_verbose: Level) {
-        self.filtered = (most_verbose > Level::Trace).then_some(most_verbose);
     }
 
     pub(crate) fn add_losses(&mut self, losses: Losses) {
@@ -122,8 +118,8 @@ impl Report {
         &self.losses
     }
 
-    /// The most verbose level that the subscriber let through, if it has a filter for all layers that is not for all levels: spans
-    /// below it are not there, and models of candle-transformers have theirs at [`Level::Trace`].
+    /// The most verbose level of spans that anybody could see, if that is not all: the subscriber has a filter for all of its layers, or
+    /// a feature of `tracing` has left the others out. Models of candle-transformers have theirs at [`Level::Trace`].
     pub fn filtered(&self) -> Option<Level> {
         self.filtered
     }
@@ -192,7 +188,7 @@ impl fmt::Display for Report {
         self.gpus.fmt(f)?;
         writeln!(f, "{}", self.losses)?;
         if let Some(level) = self.filtered {
-            writeln!(f, "spans below {level} were off: the subscriber has a filter for all layers")?;
+            writeln!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
         }
         self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))
     }

@@ -1,4 +1,5 @@
 use super::{
+    averages::Averages,
     flops::SpanFlops,
     measured::{GpuMeasured, Measured},
 };
@@ -46,6 +47,8 @@ pub(super) struct Node {
 impl Tree {
     /// Paths that are told apart. Past that, spans are still counted under their names, but not where they were nested.
     const NODES: usize = 100_000;
+    /// Names that are told apart. Spans with others are one row, [`Averages::OTHERS`](super::Averages::OTHERS).
+    const NAMES: usize = 10_000;
 
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
         let names: Vec<_> = trace.callsites().iter().map(|callsite| self.name_of(callsite)).collect();
@@ -90,11 +93,14 @@ impl Tree {
     }
 
     fn name_of(&mut self, callsite: &Callsite) -> usize {
-        let name = Arc::new(Name {
+        let mut name = Arc::new(Name {
             name: callsite.name().to_owned(),
             target: callsite.target().to_owned(),
             location: callsite.location(),
         });
+        if self.names.len() >= Self::NAMES && !self.name_index.contains_key(&name) {
+            name = Arc::new(Name { name: Averages::OTHERS.to_owned(), target: String::new(), location: None });
+        }
         *self.name_index.entry(Arc::clone(&name)).or_insert_with(|| {
             self.names.push(name);
             self.names.len() - 1

@@ -10,6 +10,8 @@ use std::ops::Range;
 /// | `op.module` | spans | the path of the module in its model, as `layers.0.attention` |
 /// | `op.shape.ARG` | spans | the shape of the argument `ARG`, as `[64, 512]`: `op.shape.input = ?tensor.dims()`; of the result, if `ARG` is `output` |
 /// | `op.dtype.ARG` | spans | its element type, as `f32` |
+/// | `op.device` | spans | where it ran, as `cuda:0` |
+/// | `op.parameters`, `op.parameter_bytes` | spans | how many parameters the module has, and how many bytes they take |
 /// | `op.flops` | spans | floating-point operations done |
 /// | `op.bytes` | spans | bytes moved |
 /// | `op.gemm` | spans | the size of the matrix product that it is, m×n×k, as `64x512x512` |
@@ -124,6 +126,11 @@ impl<'a> OpFacts<'a> {
     /// The shape of the result.
     pub fn output_shape(self) -> Option<&'a str> {
         self.0.under(convention::SHAPE).find_map(|(argument, shape)| (argument == convention::OUTPUT).then_some(shape))
+    }
+
+    /// The element type of the result.
+    pub fn output_dtype(self) -> Option<&'a str> {
+        self.0.under(convention::DTYPE).find_map(|(argument, dtype)| (argument == convention::OUTPUT).then_some(dtype))
     }
 
     /// The path of the module in its model.

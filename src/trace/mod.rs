@@ -88,6 +88,7 @@ pub struct Trace {
     pub(crate) end: Timestamp,
     pub(crate) metadata: Arc<Metadata>,
     pub(crate) losses: Losses,
+    pub(crate) filtered: Option<Level>,
     pub(crate) steps: Vec<Step>,
     pub(crate) tracks: Vec<Track>,
     pub(crate) callsites: Vec<CallsiteData>,
@@ -120,6 +121,11 @@ impl Trace {
     /// When the window closed.
     pub fn end(&self) -> Timestamp {
         self.end
+    }
+
+    /// The most verbose level of spans that anybody could see, if that is not all: see [`Report::filtered`](crate::Report::filtered).
+    pub fn filtered(&self) -> Option<Level> {
+        self.filtered
     }
 
     /// How long the window was open.

@@ -108,3 +108,8 @@ pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]
 }
+
+/// The least one.
+pub fn least(numbers: &[f64]) -> f64 {
+    numbers.iter().copied().fold(f64::INFINITY, f64::min)
+}

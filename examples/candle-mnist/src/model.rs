@@ -1,9 +1,9 @@
 use candle_core::{Result, Tensor};
-use candle_nn::{BatchNormConfig, Conv2dConfig, Dropout, ModuleT, VarBuilder};
-// Were `candle_nn`'s: that is all there is to do in a model.
+use candle_nn::{Dropout, ModuleT, VarBuilder};
+// Were `candle_nn`'s: that is all there is to do for layers that have weights. Others can be wrapped.
 use kernspan_candle::{
     TracedT,
-    nn::{BatchNorm, Conv2d, Linear, batch_norm, conv2d, linear},
+    nn::{BatchNorm, BatchNormConfig, Conv2d, Conv2dConfig, Linear, batch_norm, conv2d, linear},
 };
 
 /// Two convolutions and two linear layers.

@@ -12,7 +12,7 @@ impl Data<()> {
 /// Makes the time that a loop waits for its data a span: `for batch in kernspan_candle::data(loader)`.
 ///
 /// If the span is short in each step and the GPU is idle, look elsewhere; if it is long, load ahead, on other threads. What is waited for is
-/// what counts: with a loader on threads of its own, the spans of its work are on their tracks.
+/// what counts: with a loader on threads of its own, the spans of its work are on their tracks. The last span is of finding that there is no more.
 ///
 /// ```
 /// let batches = vec![[1, 2], [3, 4]];
@@ -28,7 +28,7 @@ impl<I: Iterator> Iterator for Data<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        tracing::info_span!("data").in_scope(|| self.0.next())
+        tracing::info_span!(Data::NAME).in_scope(|| self.0.next())
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

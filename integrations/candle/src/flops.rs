@@ -17,6 +17,9 @@
 //! | `QMatMul` | as a product with its matrix |
 //! | others | not counted, unless [`Op::flops`](crate::Op::flops) says how |
 //!
+//! With `candle_core::cuda::set_gemm_reduced_precision_f32(true)` products of `f32` are made with TF32, for which devices have a higher peak
+//! than for `f32`: what is said of the peak is then by the lower one.
+//!
 //! The backward pass of an op is counted as twice its forward pass, as Candle computes both factors' gradients: exact for products
 //! and convolutions without bias, which are nearly all of it; for others an estimate.
 
@@ -47,7 +50,7 @@ pub fn matmul_of(batch: u64, m: u64, n: u64, k: u64) -> u64 {
 }
 
 /// Of attention, softmax(q · kᵀ) · v: [`attention_of`] by the shapes of queries, keys and values, whose last dimensions are the
-/// length and the size of a head, for [`Op::flops`](crate::Op::flops).
+/// length and the size of a head, in that order (not as candle-flash-attn has them), for [`Op::flops`](crate::Op::flops).
 ///
 /// ```
 /// # use candle_core::{DType, Device, Tensor};

@@ -67,6 +67,14 @@ impl Known {
         let parameters = Parameters::of([Some(weight), bias].into_iter().flatten());
         let dims = weight.dims().iter().map(|&dim| dim as u64).collect();
         let weight = Weight { dims, bytes: parameters.bytes, has_bias: bias.is_some() };
+        Self::of_weight(weight, parameters, cost)
+    }
+
+    fn of_weight(
+        weight: Weight,
+        parameters: Parameters,
+        cost: impl Fn(&Weight, &[&Tensor], &Tensor) -> Cost + Send + Sync + 'static,
+    ) -> Self {
         let formula = Formula::new(move |inputs, output| {
             let bytes = weight.bytes.saturating_add(bytes_of(inputs)).saturating_add(bytes_of(&[output]));
             Cost { bytes: Some(bytes), ..cost(&weight, inputs, output) }
@@ -92,20 +100,13 @@ impl Known {
     }
 
     fn quantized(module: &QMatMul) -> Self {
-        let (dims, bytes) = match module {
-            QMatMul::QTensor(weight) => (weight.shape().dims().to_vec(), weight.storage_size_in_bytes()),
-            QMatMul::Tensor(weight) | QMatMul::TensorF16(weight) => {
-                (weight.dims().to_vec(), weight.elem_count() * weight.dtype().size_in_bytes())
-            }
+        let weight = match module {
+            QMatMul::Tensor(weight) | QMatMul::TensorF16(weight) => return Self::weighted(weight, None, linear),
+            QMatMul::QTensor(weight) => weight,
         };
-        let parameters = Parameters { count: dims.iter().product::<usize>() as u64, bytes: bytes as u64 };
-        let weight =
-            Weight { dims: dims.into_iter().map(|dim| dim as u64).collect(), bytes: parameters.bytes, has_bias: false };
-        let formula = Formula::new(move |inputs, output| {
-            let bytes = weight.bytes.saturating_add(bytes_of(inputs)).saturating_add(bytes_of(&[output]));
-            Cost { bytes: Some(bytes), ..linear(&weight, inputs, output) }
-        });
-        Self { formula: Some(formula), training: None, parameters: Some(parameters) }
+        let dims: Vec<_> = weight.shape().dims().iter().map(|&dim| dim as u64).collect();
+        let parameters = Parameters { count: dims.iter().product(), bytes: weight.storage_size_in_bytes() as u64 };
+        Self::of_weight(Weight { dims, bytes: parameters.bytes, has_bias: false }, parameters, linear)
     }
 }
 

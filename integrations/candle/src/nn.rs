@@ -26,15 +26,17 @@
 //! # Ok::<(), candle_core::Error>(())
 //! ```
 //!
+//! A layer that is made of tensors, as `candle_nn::Linear::new` does, is wrapped by [`Traced::new`].
+//!
 //! They do what candle-nn's do: also cut gradients where those do. The fused kernels of `RmsNorm` and of `LayerNorm` with a bias have no
 //! backward pass in Candle 0.11, and say nothing of it: to train, wrap what is made of differentiable parts, as
 //! `Traced::at(vb, |vb| Ok(candle_nn::rms_norm(size, eps, vb)?.into_inner()))`.
 
 use crate::{Traced, TracedT};
 use candle_core::Result;
-use candle_nn::{
+use candle_nn::VarBuilder;
+pub use candle_nn::{
     BatchNormConfig, Conv1dConfig, Conv2dConfig, ConvTranspose1dConfig, ConvTranspose2dConfig, LayerNormConfig,
-    VarBuilder,
 };
 
 /// The traced types and constructors of one module of candle-nn.
@@ -44,7 +46,7 @@ macro_rules! layers {
             #[doc = concat!("[`candle_nn::", stringify!($type), "`], traced.")]
             pub type $type = $wrapper<candle_nn::$type>;
             $(
-                #[doc = concat!("[`candle_nn::", stringify!($function), "`], traced at the builder's path.")]
+                #[doc = concat!("[`candle_nn::", stringify!($function), "()`], traced at the builder's path.")]
                 pub fn $function$(<$generic: $bound>)?($($argument: $argument_type,)* vb: VarBuilder<'_>) -> Result<$type> {
                     $wrapper::at(vb, |vb| candle_nn::$function($($argument,)* vb))
                 }

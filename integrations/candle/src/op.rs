@@ -6,7 +6,7 @@ use crate::{
 };
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::{Span, field};
 
 /// A place in a model that is a span whenever it runs: what [`Traced`](crate::Traced) is around a module, for what is not a
@@ -14,7 +14,21 @@ use tracing::{Span, field};
 ///
 /// The span has the name, the path, the shapes, element types and device of what goes in and comes out, and what is known of
 /// FLOPs, bytes and parameters, by the field names of `kernspan::convention`. It is made when shapes are first seen, and entered
-/// again for as long as they stay the same, so that a module that is not recorded costs some hundred nanoseconds.
+/// again for as long as they stay the same, so that a module that is not recorded costs some hundred nanoseconds (`benches/README.md`).
+///
+/// So it is one of those spans that live as long as the model, as candle-transformers' do: other layers of the subscriber see a span `op`
+/// without a parent, one that exports spans when they close never sees it closed, and a model that has run under one subscriber goes on
+/// telling that one. Where there was none yet, the next one is told.
+///
+/// | field | what it says |
+/// |---|---|
+/// | `op.name`, `op.module` | the name, and the path in the model |
+/// | `op.device` | where the first input is, as `cuda:0` |
+/// | `op.shape.input`, `op.dtype.input`, then `input1` to `input3` | what went in |
+/// | `op.shape.output`, `op.dtype.output` | what came out |
+/// | `op.flops`, `op.bytes` | what it took, as far as is known; bytes are those of inputs, parameters and output, each once |
+/// | `op.gemm` | of a linear layer, m, n and k of the product |
+/// | `op.parameters`, `op.parameter_bytes` | what it has |
 ///
 /// ```
 /// use candle_core::{Device, Result, Tensor};
@@ -52,10 +66,11 @@ pub struct Op {
 struct Run {
     inputs: Arguments,
     span: Span,
-    outcome: Mutex<Option<Outcome>>,
+    /// What came out last time.
+    outcome: Mutex<Option<Arc<Outcome>>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Outcome {
     output: Signature,
     flops: Option<u64>,
@@ -83,10 +98,14 @@ impl Op {
     }
 
     /// How many floating-point operations it takes, given what goes in and what comes out: one of [`flops`](crate::flops), or
-    /// your own. By default, nothing is said of it.
+    /// your own. It is asked once for as long as shapes stay the same. By default, nothing is said of it.
     #[must_use]
     pub fn flops(self, flops: impl Fn(&[&Tensor], &Tensor) -> u64 + Send + Sync + 'static) -> Self {
-        self.formula(Formula::new(move |inputs, output| Cost::of_flops(flops(inputs, output))))
+        let known = self.formula.clone();
+        self.formula(Formula::new(move |inputs, output| {
+            let known = known.as_ref().map(|known| known.apply(inputs, output)).unwrap_or_default();
+            Cost { flops: flops(inputs, output), ..known }
+        }))
     }
 
     /// How many parameters it has. By default, nothing is said of it.
@@ -118,29 +137,33 @@ impl Op {
 
     /// Runs `forward`, which makes one tensor of `inputs`, in a span. The shapes of up to four inputs are recorded.
     pub fn run(&self, inputs: &[&Tensor], forward: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
-        let run = self.run_of(inputs);
-        if run.span.is_disabled() {
-            return forward();
-        }
+        let Some(run) = self.run_of(inputs) else { return forward() };
+        let known = run.outcome();
         let nested = graph::mark();
-        let output = run.span.in_scope(forward)?;
-        let flops = self.settle(&run, inputs, &output);
+        // What came out is said while the span is open: on another thread the same one may be, too.
+        let _entered = run.span.enter();
+        let output = forward()?;
+        let flops = match known {
+            Some(known) if known.output.is(&output) => known.flops,
+            _ => self.settle(&run, inputs, &output),
+        };
         graph::remember(nested, &output, flops);
         Ok(output)
     }
 
-    /// The latest run, if it was of such inputs, or else a new one.
-    fn run_of(&self, inputs: &[&Tensor]) -> Arc<Run> {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The latest run, if it was of such inputs, or else a new one; none while nobody listens.
+    fn run_of(&self, inputs: &[&Tensor]) -> Option<Arc<Run>> {
+        let mut latest = lock(&self.latest);
         if let Some(run) = &*latest
             && run.inputs.are(inputs)
         {
-            return Arc::clone(run);
+            return Some(Arc::clone(run));
         }
-        let run = Arc::new(Run { inputs: Arguments::of(inputs), span: self.span(inputs), outcome: Mutex::default() });
-        // Nobody listens yet, but may later.
-        *latest = (!run.span.is_disabled()).then(|| Arc::clone(&run));
-        run
+        let span = self.span(inputs);
+        // Not remembered if there is nobody yet: there may be somebody next time.
+        let run = (!span.is_disabled()).then(|| Run { inputs: Arguments::of(inputs), span, outcome: Mutex::default() });
+        *latest = run.map(Arc::new);
+        latest.clone()
     }
 
     /// A span with what is known before it runs.
@@ -154,7 +177,7 @@ impl Op {
             parent: None,
             "op",
             op.name = self.name,
-            op.module = self.path,
+            op.module = (!self.path.is_empty()).then_some(self.path.as_str()),
             op.device = inputs.first().map(|input| field::display(Signature::device_of(input))),
             op.shape.input = shape(0),
             op.dtype.input = dtype(0),
@@ -174,14 +197,8 @@ impl Op {
         )
     }
 
-    /// Says in the span what came out, unless it already does, and returns the FLOPs.
+    /// Says in the span what came out, and returns the FLOPs.
     fn settle(&self, run: &Run, inputs: &[&Tensor], output: &Tensor) -> Option<u64> {
-        let mut outcome = run.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = &*outcome
-            && known.output.is(output)
-        {
-            return known.flops;
-        }
         let cost = self.formula.as_ref().map(|formula| formula.apply(inputs, output));
         run.span.record("op.shape.output", field::debug(output.dims()));
         run.span.record("op.dtype.output", output.dtype().as_str());
@@ -195,14 +212,25 @@ impl Op {
             }
         }
         let flops = cost.map(|cost| cost.flops);
-        *outcome = Some(Outcome { output: Signature::of(output), flops });
+        *lock(&run.outcome) = Some(Arc::new(Outcome { output: Signature::of(output), flops }));
         flops
     }
 }
 
+impl Run {
+    fn outcome(&self) -> Option<Arc<Outcome>> {
+        lock(&self.outcome).clone()
+    }
+}
+
+/// Nothing is left half done where it is held, so a panic elsewhere does no harm.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Clone for Op {
     fn clone(&self) -> Self {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let latest = lock(&self.latest).clone();
         Self {
             name: self.name.clone(),
             path: self.path.clone(),

@@ -6,6 +6,8 @@ use tracing::field;
 
 /// An optimizer whose backward pass and steps are spans: [`Profiled::BACKWARD`] and [`Profiled::OPTIMIZER`].
 ///
+/// Of the optimizer inside only `step` is called, also where it has a `backward_step` of its own: that could not be told apart.
+///
 /// The backward pass says how many FLOPs it took, as far as the forward pass was [`Traced`](crate::Traced) on the same thread: see
 /// [`flops`](crate::flops). To have the end of the optimizer's step end the profiler's step, build the profiler with
 /// `.step_on(Profiled::OPTIMIZER)`; it needs no `profiler.step()` then.
@@ -56,7 +58,7 @@ impl<O> Profiled<O> {
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 pub fn backward(loss: &Tensor) -> Result<GradStore> {
-    let span = tracing::info_span!("backward", op.flops = field::Empty, op.dtype.input = field::Empty);
+    let span = tracing::info_span!(Profiled::BACKWARD, op.flops = field::Empty, op.dtype.input = field::Empty);
     if let Some(backward) = graph::backward_of(loss).filter(|_| !span.is_disabled()) {
         span.record("op.flops", backward.flops);
         span.record("op.dtype.input", backward.dtype.as_str());
@@ -72,7 +74,7 @@ impl<O: Optimizer> Optimizer for Profiled<O> {
     }
 
     fn step(&mut self, gradients: &GradStore) -> Result<()> {
-        tracing::info_span!("optimizer").in_scope(|| self.0.step(gradients))
+        tracing::info_span!(Profiled::OPTIMIZER).in_scope(|| self.0.step(gradients))
     }
 
     fn learning_rate(&self) -> f64 {

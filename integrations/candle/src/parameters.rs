@@ -1,6 +1,9 @@
 use candle_core::{DType, Device, Result, Shape, Tensor};
 use candle_nn::{Init, VarBuilder, var_builder::SimpleBackend};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// How many parameters there are, and how many bytes they take.
 ///
@@ -22,15 +25,10 @@ pub struct Parameters {
 impl Parameters {
     /// Those of these tensors.
     pub fn of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Self {
-        tensors.into_iter().fold(Self::default(), |mut all, tensor| {
-            all.add(tensor);
-            all
+        tensors.into_iter().fold(Self::default(), |all, tensor| {
+            let count = tensor.elem_count() as u64;
+            Self { count: all.count + count, bytes: all.bytes + count * tensor.dtype().size_in_bytes() as u64 }
         })
-    }
-
-    fn add(&mut self, tensor: &Tensor) {
-        self.count += tensor.elem_count() as u64;
-        self.bytes += (tensor.elem_count() * tensor.dtype().size_in_bytes()) as u64;
     }
 }
 
@@ -39,25 +37,26 @@ pub(crate) fn counted<M>(
     vb: VarBuilder<'_>,
     make: impl FnOnce(VarBuilder<'_>) -> Result<M>,
 ) -> Result<(M, Parameters)> {
-    let asked = Arc::new(Mutex::new(Parameters::default()));
+    let asked = Arc::new(Mutex::new(HashMap::new()));
     let (prefix, dtype, device) = (vb.prefix(), vb.dtype(), vb.device().clone());
     let counting = Counting { inner: vb.root(), asked: Arc::clone(&asked) };
     let counting = VarBuilder::from_backend(Box::new(counting), dtype, device);
     // As the caller named it, for those who ask for their path.
     let made = make(if prefix.is_empty() { counting } else { counting.set_prefix(prefix) })?;
-    let asked = *asked.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok((made, asked))
+    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok((made, Parameters::of(asked.values())))
 }
 
 /// Gets tensors from another builder.
 struct Counting<'a> {
     inner: VarBuilder<'a>,
-    asked: Arc<Mutex<Parameters>>,
+    /// By name: what is shared is asked for more than once.
+    asked: Arc<Mutex<HashMap<String, Tensor>>>,
 }
 
 impl Counting<'_> {
-    fn count(&self, tensor: Tensor) -> Tensor {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).add(&tensor);
+    fn count(&self, name: &str, tensor: Tensor) -> Tensor {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), tensor.clone());
         tensor
     }
 }
@@ -65,12 +64,12 @@ impl Counting<'_> {
 impl SimpleBackend for Counting<'_> {
     fn get(&self, shape: Shape, name: &str, init: Init, dtype: DType, device: &Device) -> Result<Tensor> {
         let inner = self.inner.clone().set_device(device.clone());
-        Ok(self.count(inner.get_with_hints_dtype(shape, name, init, dtype)?))
+        Ok(self.count(name, inner.get_with_hints_dtype(shape, name, init, dtype)?))
     }
 
     fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> Result<Tensor> {
         let inner = self.inner.clone().set_device(device.clone());
-        Ok(self.count(inner.get_unchecked_dtype(name, dtype)?))
+        Ok(self.count(name, inner.get_unchecked_dtype(name, dtype)?))
     }
 
     fn contains_tensor(&self, name: &str) -> bool {

@@ -1,6 +1,6 @@
 use crate::{Op, Parameters, known::Known, parameters};
 use candle_core::{Result, Tensor};
-use candle_nn::{Module, ModuleT, VarBuilder};
+use candle_nn::{BatchNorm, Module, ModuleT, VarBuilder};
 use std::ops::Deref;
 
 /// A module that is a span whenever it runs: see [`Op`] for what the span says.
@@ -114,7 +114,26 @@ impl<M: 'static> TracedT<M> {
     }
 }
 
+impl TracedT<BatchNorm> {
+    /// [`BatchNorm::forward_train`], in a span.
+    pub fn forward_train(&self, xs: &Tensor) -> Result<Tensor> {
+        self.forward(xs, true)
+    }
+}
+
 impl<M> TracedT<M> {
+    /// What its spans are called. By default, the end of the path.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { training: self.training.named(&name), evaluation: self.evaluation.named(name), ..self }
+    }
+
+    /// The path in the model.
+    pub fn path(&self) -> &str {
+        self.evaluation.path()
+    }
+
     /// How many parameters there are, if it is known.
     pub fn parameters(&self) -> Option<Parameters> {
         self.evaluation.parameters

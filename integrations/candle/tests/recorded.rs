@@ -108,7 +108,7 @@ fn spans_say_what_they_took_and_the_report_how_much_of_the_peak_that_is() {
         let rate = row.total_flops as f64 / row.total_gpu.as_secs_f64();
         assert!((row.flops_per_second.unwrap() - rate).abs() < 1e-6 * rate, "{name}");
         // An H200 does 67 · 10¹² a second with f32.
-        assert!((row.mfu.unwrap() - 100.0 * rate / 67e12).abs() < 1e-9, "{name}");
+        assert!((row.gpu_mfu.unwrap() - 100.0 * rate / 67e12).abs() < 1e-9, "{name}");
     }
     let usage = report.gpu_steps().devices()[0].usage;
     assert_eq!(usage.flops, Some(2 * 3 * 2 * LAYER));

@@ -4,7 +4,7 @@
 //! CUPTI being let go in between, as steps are slower or faster by a third from second to second; what is printed is the median over
 //! the rounds, and the median of the ratios within each.
 
-use candle_bench::{Size, Training, median, raw};
+use candle_bench::{Size, Training, least, median, raw};
 use candle_core::{Device, Result};
 use cupti_sys::{Cupti, Driver};
 use kernspan::{Activity, Profiler, ProfilerLayer, Schedule};
@@ -68,8 +68,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("{rounds} rounds of {steps} steps{}", if memory { ", with memory" } else { "" });
     let ratios = |way: usize, base: usize| times[way].iter().zip(&times[base]).map(|(own, base)| own / base).collect();
     for (way, (name, _)) in ways.iter().enumerate() {
-        let least = times[way].iter().copied().fold(f64::INFINITY, f64::min);
-        let (middle, ratio) = (median(times[way].clone()), median(ratios(way, 0)));
+        let (least, middle, ratio) = (least(&times[way]), median(times[way].clone()), median(ratios(way, 0)));
         println!("{name:36} {middle:6.0} µs a step (least {least:6.0}), {ratio:.3} ×");
     }
     let (records, callbacks) = (median(ratios(4, 2)), median(ratios(4, 3)));

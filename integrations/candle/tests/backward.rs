@@ -1,0 +1,150 @@
+//! What a backward pass is said to take, whatever the loop looks like.
+
+use candle_core::{DType, Device, Result, Tensor, Var, backprop::GradStore};
+use candle_nn::{AdamW, Optimizer, VarBuilder, VarMap};
+use kernspan::{Collected, Profiler, Value};
+use kernspan_candle::{Op, Parameters, Profiled, Traced, backward, nn};
+use tracing_subscriber::prelude::*;
+
+/// Of a `layer` on a row.
+const LAYER: u64 = 2 * 4 * 4;
+
+fn layer(path: &str, variables: &VarMap) -> nn::Linear {
+    nn::linear_no_bias(4, 4, VarBuilder::from_varmap(variables, DType::F32, &Device::Cpu).pp(path)).unwrap()
+}
+
+fn row() -> Tensor {
+    Tensor::ones((1, 4), DType::F32, &Device::Cpu).unwrap()
+}
+
+/// The FLOPs of the backward passes in a program, in order.
+fn backwards(program: impl FnOnce() -> Result<()>) -> Vec<Option<u64>> {
+    let collected = Collected::new();
+    let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), program).unwrap();
+    profiler.finish().unwrap();
+    let trace = collected.only();
+    let passes = trace.spans().filter(|span| span.name() == Profiled::BACKWARD);
+    passes.map(|span| span.field("op.flops").and_then(Value::as_u64)).collect()
+}
+
+#[test]
+fn it_is_of_what_the_loss_was_made_of() {
+    let variables = VarMap::new();
+    let (a, b) = (layer("a", &variables), layer("b", &variables));
+    let unrelated = Var::ones(4, DType::F32, &Device::Cpu).unwrap();
+    let seen = backwards(|| {
+        for which in 0..3 {
+            let (a, b) = (a.forward(&row())?, b.forward(&row())?);
+            let loss = match which {
+                0 => a,
+                1 => (a + b)?,
+                _ => unrelated.as_tensor().sqr()?,
+            };
+            backward(&loss.sum_all()?)?;
+        }
+        Ok(())
+    });
+    assert_eq!(seen, [Some(2 * LAYER), Some(4 * LAYER), None]);
+}
+
+#[test]
+fn a_graph_may_be_gone_back_through_again() {
+    let variables = VarMap::new();
+    let (trunk, head) = (layer("trunk", &variables), layer("head", &variables));
+    let seen = backwards(|| {
+        let features = trunk.forward(&row())?;
+        backward(&head.forward(&features.detach())?.sum_all()?)?;
+        backward(&head.forward(&features)?.sum_all()?)?;
+        backward(&features.sum_all()?)?;
+        Ok(())
+    });
+    assert_eq!(seen, [Some(2 * LAYER), Some(4 * LAYER), Some(2 * LAYER)]);
+}
+
+#[test]
+fn an_op_that_says_what_it_took_stands_for_those_in_it() {
+    let variables = VarMap::new();
+    let inner = layer("inner", &variables);
+    let outer = Op::new("outer").flops(|_, _| 1000);
+    let silent = Op::new("silent");
+    let seen = backwards(|| {
+        let x = row();
+        backward(&outer.run(&[&x], || inner.forward(&x))?.sum_all()?)?;
+        backward(&silent.run(&[&x], || inner.forward(&x))?.sum_all()?)?;
+        let enormous = Op::new("enormous").flops(|_, _| u64::MAX);
+        backward(&enormous.run(&[&x], || inner.forward(&x))?.sum_all()?)?;
+        Ok(())
+    });
+    assert_eq!(seen, [Some(2000), Some(2 * LAYER), Some(u64::MAX)]);
+}
+
+#[test]
+fn runs_on_several_threads_and_in_themselves_all_say_what_they_took() {
+    fn deep(op: &Op, depth: u32) -> Result<Tensor> {
+        let x = row();
+        op.run(&[&x], || if depth == 0 { Ok(x.clone()) } else { deep(op, depth - 1) })
+    }
+    let flops = |program: &(dyn Fn(&Op) + Sync)| {
+        let collected = Collected::new();
+        let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
+        let dispatch = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
+        let op = Op::new("op").flops(|_, _| 10);
+        tracing::dispatcher::with_default(&dispatch, || program(&op));
+        profiler.finish().unwrap();
+        let trace = collected.only();
+        trace.spans().filter_map(|span| span.field("op.flops")?.as_u64()).sum::<u64>()
+    };
+    assert_eq!(flops(&|op| drop(deep(op, 3).unwrap())), 40);
+    let threads = flops(&|op| {
+        let dispatch = tracing::dispatcher::get_default(Clone::clone);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    tracing::dispatcher::with_default(&dispatch, || (0..3).for_each(|_| drop(deep(op, 0).unwrap())));
+                });
+            }
+        });
+    });
+    assert_eq!(threads, 8 * 3 * 10);
+}
+
+#[test]
+fn weights_that_are_shared_are_counted_once() {
+    let vb = VarBuilder::zeros(DType::F32, &Device::Cpu);
+    let tied = Traced::at(vb.pp("model"), |vb| {
+        let embedding = candle_nn::embedding(10, 4, vb.pp("wte"))?;
+        Ok((embedding, vb.pp("wte").get((10, 4), "weight")?))
+    });
+    assert_eq!(tied.unwrap().parameters(), Some(Parameters { count: 40, bytes: 160 }));
+}
+
+/// Says so in the documentation of `Profiled`: there is no other way to tell the two apart.
+#[test]
+fn only_the_step_of_the_optimizer_inside_is_called() {
+    struct Clipping(AdamW, u32);
+    impl Optimizer for Clipping {
+        type Config = candle_nn::ParamsAdamW;
+        fn new(variables: Vec<Var>, config: Self::Config) -> Result<Self> {
+            Ok(Self(AdamW::new(variables, config)?, 0))
+        }
+        fn step(&mut self, gradients: &GradStore) -> Result<()> {
+            self.1 += 1;
+            self.0.step(gradients)
+        }
+        fn learning_rate(&self) -> f64 {
+            self.0.learning_rate()
+        }
+        fn set_learning_rate(&mut self, rate: f64) {
+            self.0.set_learning_rate(rate);
+        }
+        fn backward_step(&mut self, _: &Tensor) -> Result<()> {
+            unreachable!("Profiled splits it")
+        }
+    }
+    let variables = VarMap::new();
+    let model = layer("a", &variables);
+    let mut optimizer = Profiled::new(Clipping::new(variables.all_vars(), Default::default()).unwrap());
+    optimizer.backward_step(&model.forward(&row()).unwrap().sum_all().unwrap()).unwrap();
+    assert_eq!(optimizer.1, 1);
+}
