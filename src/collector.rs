@@ -283,15 +283,19 @@ impl Intake {
 
     /// A record for a window that has been handed on: a span or an event is lost, or the fields of one that is there.
     fn count_late(&mut self, record: &Record, losses: &mut Losses) {
-        let is_field = matches!(record, Record::Field(_));
-        losses.fields += u64::from(is_field && !self.late_owner);
+        let fields = match record {
+            Record::Field(_) => 1,
+            Record::Fields(fields) => fields.len() as u64,
+            _ => 0,
+        };
+        losses.fields += if self.late_owner { 0 } else { fields };
         let is_owner = matches!(
             record,
             Record::Enter { .. } | Record::Event { .. } | Record::Update { .. } | Record::Call(_) | Record::Memory(_)
         );
         losses.late += u64::from(is_owner);
         // Fields that follow are counted with this one.
-        self.late_owner = is_owner || is_field;
+        self.late_owner = is_owner || fields > 0;
     }
 
     fn add(&mut self, record: Record, budget: &Budget, losses: &mut Losses) {
@@ -325,7 +329,7 @@ impl Intake {
     /// Whether there is room for the record. A span is left out whole, and the exits of what was kept are kept.
     fn keeps(&mut self, record: &Record, budget: &Budget, losses: &mut Losses) -> bool {
         match *record {
-            Record::Field(_) | Record::Backtrace(_) => return !self.skipping,
+            Record::Field(_) | Record::Fields(_) | Record::Backtrace(_) => return !self.skipping,
             // Without it, calls would be given to the wrong spans.
             Record::Adopt(_) => return true,
             Record::Exit { id, .. } => {

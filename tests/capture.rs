@@ -353,6 +353,53 @@ fn other_layers_see_what_they_saw_before() {
 }
 
 #[test]
+fn spans_that_are_entered_again_have_their_fields_each_time() {
+    let collected = Collected::new();
+    let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        let span = info_span!("op", shape = "[1]", out = tracing::field::Empty);
+        (0..3).for_each(|_| span.in_scope(|| ()));
+        // Of this instance on, and not of those before it.
+        span.in_scope(|| span.record("out", 7));
+        span.in_scope(|| span.record("shape", "[2]"));
+        span.in_scope(|| ());
+        // Of the instance that is open here, though there is a later one.
+        span.in_scope(|| {
+            let dispatch = tracing::dispatcher::get_default(Clone::clone);
+            let elsewhere = || tracing::dispatcher::with_default(&dispatch, || span.in_scope(|| ()));
+            std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
+            span.record("out", 8);
+        });
+        span.in_scope(|| ());
+    });
+    profiler.finish().unwrap();
+    let trace = collected.only();
+    let said = |span: kernspan::Span<'_>| {
+        let fields = span.fields().iter().map(|(name, value)| format!("{name}={value}"));
+        fields.collect::<Vec<_>>().join(" ")
+    };
+    let main = trace.tracks()[0].thread();
+    let of = |main_thread: bool| {
+        let spans = trace.spans().filter(|span| (span.track().thread() == main) == main_thread);
+        spans.map(said).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(true),
+        [
+            "shape=[1]",
+            "shape=[1]",
+            "shape=[1]",
+            "shape=[1] out=7",
+            "shape=[2] out=7",
+            "shape=[2] out=7",
+            "shape=[2] out=8",
+            "shape=[2] out=8",
+        ]
+    );
+    assert_eq!(of(false), ["shape=[2] out=7"]);
+}
+
+#[test]
 fn a_span_may_say_what_it_is_called() {
     let collected = Collected::new();
     let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();

@@ -28,6 +28,8 @@ pub(super) struct Threads<'a> {
     /// Instances of spans on which fields were recorded later, with the moment they were entered.
     updated: HashMap<RegistryId, Vec<(Ticks, SpanId)>>,
     updates: Vec<Update>,
+    /// Fields that instances have in common, by where they are in memory: there they stay while they are here.
+    shared: HashMap<*const FieldData, (Arc<[FieldData]>, FieldRange)>,
 }
 
 struct Update {
@@ -55,8 +57,8 @@ impl<'a> Threads<'a> {
         window: RangeInclusive<Ticks>,
         functions: &'a HashMap<Function, Arc<str>>,
     ) -> Self {
-        let (origins, updated, updates) = (Origins::default(), HashMap::new(), Vec::new());
-        Self { trace, callsites, timeline, window, functions, origins, updated, updates }
+        let (origins, updated, updates, shared) = (Origins::default(), HashMap::new(), Vec::new(), HashMap::new());
+        Self { trace, callsites, timeline, window, functions, origins, updated, updates, shared }
     }
 
     /// Returns on whose behalf calls were made.
@@ -133,6 +135,7 @@ impl<'a> Threads<'a> {
                 // Of before the window.
                 Record::Call(_) | Record::Memory(_) => {}
                 Record::Field(field) => self.add_field(&owner, field),
+                Record::Fields(fields) => self.share_fields(&owner, fields),
                 Record::Backtrace(backtrace) => {
                     if let Owner::Span(span) = owner {
                         self.trace.backtraces.insert(span, frames(&backtrace));
@@ -259,6 +262,18 @@ impl<'a> Threads<'a> {
         self.trace.fields.push(field);
     }
 
+    /// Gives an instance the fields that the span has had each time.
+    fn share_fields(&mut self, owner: &Owner, fields: Arc<[FieldData]>) {
+        let Owner::Span(span) = owner else { return };
+        let mut range = self.no_fields();
+        range.len = u32::try_from(fields.len()).unwrap_or(u32::MAX);
+        let (_, range) = self.shared.entry(fields.as_ptr()).or_insert_with(|| {
+            self.trace.fields.extend_from_slice(&fields);
+            (fields, range)
+        });
+        self.trace.spans[span.index()].fields = *range;
+    }
+
     /// Gives fields recorded later to the instance that was open on the thread, or else to the span's latest at that moment, on
     /// whichever thread.
     fn apply_updates(&mut self) {
@@ -266,6 +281,7 @@ impl<'a> Threads<'a> {
         self.updated.values_mut().for_each(|instances| instances.sort_by_key(|(entered, _)| *entered));
         let close = *self.window.end();
         let updates = std::mem::take(&mut self.updates);
+        let shared: HashSet<_> = self.shared.values().map(|(_, range)| range.start).collect();
         for Update { at, id, instance, fields } in updates.into_iter().filter(|update| update.at <= close) {
             let Some(span) = instance.or_else(|| {
                 let instances = self.updated.get(&id)?;
@@ -276,16 +292,23 @@ impl<'a> Threads<'a> {
             };
             for field in fields {
                 let range = &mut self.trace.spans[span.index()].fields;
-                let known = &mut self.trace.fields[range.as_range()];
-                if let Some(old) = known.iter_mut().find(|old| old.index == field.index) {
-                    old.value = field.value;
-                    continue;
-                }
-                // A span's fields lie next to each other: with one more, they move to the end unless they are there.
-                if range.as_range().end != self.trace.fields.len() {
+                // A span's fields lie next to each other: with one more, they move to the end unless they are there. So do those that
+                // others have, too.
+                let known = self.trace.fields[range.as_range()].iter().any(|old| old.index == field.index);
+                let stay = if known {
+                    !shared.contains(&range.start)
+                } else {
+                    range.as_range().end == self.trace.fields.len()
+                };
+                if !stay {
                     let start = self.trace.fields.len();
                     self.trace.fields.extend_from_within(range.as_range());
                     range.start = u32::try_from(start).unwrap_or(u32::MAX);
+                }
+                let known = self.trace.fields[range.as_range()].iter_mut().find(|old| old.index == field.index);
+                if let Some(old) = known {
+                    old.value = field.value;
+                    continue;
                 }
                 self.trace.fields.push(field);
                 range.len += 1;

@@ -5,7 +5,7 @@
 
 use super::{
     Control, Origin, RegistryId, ThreadInfo,
-    live::Live,
+    live::{Live, Told},
     record::Callsite,
     record::Record,
     stack::{Open, SharedStack, Stack},
@@ -298,15 +298,22 @@ impl Lane {
         let Some(callsite) = (sources.callsite)(id) else { return false };
         let window = self.window;
         let extra = usize::from(backtrace.is_some());
-        let write = |fields: &[FieldData]| {
-            let room = self.has_room(2 + fields.len() + extra);
+        let write = |fields: Told<'_>| {
+            let records = match fields {
+                Told::Each(fields) => fields.len(),
+                Told::Shared(_) => 1,
+            };
+            let room = self.has_room(2 + records + extra);
             let Some(record) = room.then(|| record(callsite)).flatten() else { return false };
             self.write(record);
-            fields.iter().for_each(|field| self.write(Record::Field(field.clone())));
+            match fields {
+                Told::Each(fields) => fields.iter().for_each(|field| self.write(Record::Field(field.clone()))),
+                Told::Shared(fields) => self.write(Record::Fields(Arc::clone(fields))),
+            }
             true
         };
         let written = match callsite.fields().is_empty() {
-            true => write(&[]),
+            true => write(Told::Each(&[])),
             false => sources.live.enter(id, window, write),
         };
         if !written {

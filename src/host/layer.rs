@@ -182,12 +182,7 @@ where
         let at = control.is_recording().then(|| self.host.clock.now());
         let update = |fields: &mut Vec<FieldData>| {
             let entered = self.host.live.with(id, |entry| {
-                for field in fields.iter() {
-                    match entry.fields.iter_mut().find(|old| old.index == field.index) {
-                        Some(old) => old.value = field.value.clone(),
-                        None => entry.fields.push(field.clone()),
-                    }
-                }
+                fields.iter().for_each(|field| entry.update(field));
                 entry.entered
             });
             if let Some(at) = at

@@ -7,7 +7,7 @@
 use super::RegistryId;
 use crate::trace::FieldData;
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
@@ -36,9 +36,37 @@ impl Bucket {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) fields: Vec<FieldData>,
+    /// The same, once the span has been entered again, until they change.
+    shared: Option<Arc<[FieldData]>>,
     /// The latest window in which the span was entered: only then can a later field belong to an instance there.
     pub(super) entered: Option<u32>,
     step: bool,
+}
+
+/// The fields of a span that is being entered.
+pub(super) enum Told<'a> {
+    /// Of one that is entered for the first time: most are only once.
+    Each(&'a [FieldData]),
+    /// Of one that is entered again and again.
+    Shared(&'a Arc<[FieldData]>),
+}
+
+impl Entry {
+    /// Records a field, in place of what it was.
+    pub(super) fn update(&mut self, field: &FieldData) {
+        self.shared = None;
+        match self.fields.iter_mut().find(|old| old.index == field.index) {
+            Some(old) => old.value = field.value.clone(),
+            None => self.fields.push(field.clone()),
+        }
+    }
+
+    fn tell(&mut self) -> Told<'_> {
+        if self.entered.is_none() || self.fields.is_empty() {
+            return Told::Each(&self.fields);
+        }
+        Told::Shared(self.shared.get_or_insert_with(|| self.fields.as_slice().into()))
+    }
 }
 
 impl Live {
@@ -89,6 +117,7 @@ impl Live {
             // Somebody may have been quicker.
             if known.load(Ordering::Relaxed) == 0 {
                 std::mem::swap(&mut entry.fields, fields);
+                entry.shared = None;
                 entry.entered = None;
                 entry.step = step;
                 known.store(id, Ordering::Release);
@@ -101,13 +130,14 @@ impl Live {
 
     /// Hands over the fields of a span that is being entered in `window`; none if it is not remembered.
     #[inline]
-    pub(super) fn enter<R>(&self, id: RegistryId, window: Option<u32>, f: impl FnOnce(&[FieldData]) -> R) -> R {
+    pub(super) fn enter<R>(&self, id: RegistryId, window: Option<u32>, f: impl FnOnce(Told<'_>) -> R) -> R {
         match self.find(id) {
-            None => f(&[]),
+            None => f(Told::Each(&[])),
             Some((_, entry)) => {
                 let mut entry = lock(entry);
+                let result = f(entry.tell());
                 entry.entered = window;
-                f(&entry.fields)
+                result
             }
         }
     }

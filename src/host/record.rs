@@ -1,6 +1,6 @@
 use super::{DeviceCall, MemoryCall, Origin};
 use crate::{clock::Ticks, trace::FieldData};
-use std::backtrace::Backtrace;
+use std::{backtrace::Backtrace, sync::Arc};
 
 /// A span's id in the registry, which uses ids again once a span has closed.
 pub(crate) type RegistryId = u64;
@@ -27,6 +27,8 @@ pub(crate) enum Record {
     Update { at: Ticks, id: RegistryId },
     /// A field of the `Open`, `Enter`, `Event` or `Update` before it.
     Field(FieldData),
+    /// All fields of the `Open` or `Enter` before it, which the span has had each time.
+    Fields(Arc<[FieldData]>),
     /// The call stack of the `Enter` before it.
     Backtrace(Box<Backtrace>),
     /// A call of a device's API has returned.

@@ -75,6 +75,7 @@ fn read_all(reader: &mut LaneReader) -> String {
         Record::Enter { id, .. } => format!("enter {id}"),
         Record::Exit { id, .. } => format!("exit {id}"),
         Record::Field(field) => format!("={}", field.value),
+        Record::Fields(fields) => fields.iter().map(|field| format!("=={}", field.value)).collect(),
         record => format!("{record:?}"),
     };
     std::iter::from_fn(|| reader.read()).map(text).collect::<Vec<_>>().join(" ")
@@ -92,6 +93,17 @@ fn a_thread_that_joins_tells_what_was_open() {
     bench.exit(Control::waiting(1), 3);
     bench.enter(Control::recording(1), 5);
     assert_eq!(read_all(&mut reader), "join 1 open 1 told enter 5");
+}
+
+#[test]
+fn a_span_that_is_entered_again_tells_all_its_fields_at_once() {
+    let (mut bench, mut reader) = bench(64);
+    bench.make(2);
+    for _ in 0..3 {
+        bench.enter(FIRST, 2);
+        bench.exit(FIRST, 2);
+    }
+    assert_eq!(read_all(&mut reader), "join 0 told enter 2 =2 exit 2 enter 2 ==2 exit 2 enter 2 ==2 exit 2");
 }
 
 #[test]
