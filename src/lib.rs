@@ -84,7 +84,7 @@
 //! fields are kept as long as it lives, and what is given as `?value` or `%value` is formatted (up to [`Value::MAX_TEXT`]). So
 //! write `#[instrument(skip_all)]`, and name the fields you want.
 //!
-//! A kernel launch costs nothing while CUPTI is not attached. While kernels are recorded it costs 0.8 to 1.0 µs more on an H200,
+//! A kernel launch costs nothing while CUPTI is not attached. While kernels are recorded it costs 0.8 to 1.5 µs more on an H200,
 //! nearly all of it CUPTI's own; `benches/README.md` has the figures.
 //!
 //! # Nothing lost silently
