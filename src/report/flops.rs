@@ -105,7 +105,7 @@ impl SpanFlops {
     }
 }
 
-/// The element type that a span's operations are done with: of `input`, if that is of floating-point numbers, or else of the first argument
+/// The type that a span's operations are done with: what it says, or else the element type of `input`, if that is of floating-point numbers, or else of the first argument
 /// that is, or of the result, as tokens become numbers inside; if there are none, of the first argument.
 fn dtype(span: Span<'_>) -> Option<&str> {
     let op = span.fields().op();
@@ -114,7 +114,7 @@ fn dtype(span: Span<'_>) -> Option<&str> {
     let inputs = || op.dtypes().map(|(_, dtype)| dtype);
     let input = op.dtypes().find_map(|(argument, dtype)| (argument == "input").then_some(dtype));
     let floats = input.into_iter().chain(inputs()).chain(op.output_dtype());
-    floats.into_iter().find(is_float).or_else(|| inputs().next())
+    op.compute().or_else(|| floats.into_iter().find(is_float)).or_else(|| inputs().next())
 }
 
 fn peak(trace: &Trace, span: Span<'_>, device: Option<DeviceId>) -> Option<f64> {
@@ -269,6 +269,9 @@ mod tests {
         assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"));
         [1, 4].into_iter().for_each(|span| say(&mut trace, span, &[flops.clone(), ("op.dtype.lhs", text("f32"))]));
         assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the first, where there is no input");
+        let tf32 = [flops.clone(), ("op.compute", text("f32")), ("op.dtype.input", text("f64"))];
+        [1, 4].into_iter().for_each(|span| say(&mut trace, span, &tf32));
+        assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "what it is computed with, where that is said");
         let tokens = [flops.clone(), ("op.dtype.input", text("u32")), ("op.dtype.output", text("F32"))];
         [1, 4].into_iter().for_each(|span| say(&mut trace, span, &tokens));
         assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the result's, where numbers go in that are not counted");

@@ -10,6 +10,7 @@ use std::ops::Range;
 /// | `op.module` | spans | the path of the module in its model, as `layers.0.attention` |
 /// | `op.shape.ARG` | spans | the shape of the argument `ARG`, as `[64, 512]`: `op.shape.input = ?tensor.dims()`; of the result, if `ARG` is `output` |
 /// | `op.dtype.ARG` | spans | its element type, as `f32` |
+/// | `op.compute` | spans | the type that it is computed with, where the elements' does not say it, as `tf32` for products of `f32` |
 /// | `op.device` | spans | where it ran, as `cuda:0` |
 /// | `op.parameters`, `op.parameter_bytes` | spans | how many parameters the module has, and how many bytes they take |
 /// | `op.flops` | spans | floating-point operations done |
@@ -37,6 +38,8 @@ pub mod convention {
     pub const SHAPE: &str = "op.shape.";
     /// Prefix of the element types of arguments.
     pub const DTYPE: &str = "op.dtype.";
+    /// The type that an operation is computed with.
+    pub const COMPUTE: &str = "op.compute";
     /// The argument that is the result.
     pub const OUTPUT: &str = "output";
     /// Floating-point operations.
@@ -131,6 +134,11 @@ impl<'a> OpFacts<'a> {
     /// The element type of the result.
     pub fn output_dtype(self) -> Option<&'a str> {
         self.0.under(convention::DTYPE).find_map(|(argument, dtype)| (argument == convention::OUTPUT).then_some(dtype))
+    }
+
+    /// The type that it is computed with, where that is said.
+    pub fn compute(self) -> Option<&'a str> {
+        self.0.get(convention::COMPUTE)?.as_str()
     }
 
     /// The path of the module in its model.

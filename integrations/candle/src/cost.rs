@@ -8,6 +8,8 @@ pub(crate) struct Cost {
     /// Bytes read and written, each tensor once, if known.
     pub(crate) bytes: Option<u64>,
     pub(crate) gemm: Option<Gemm>,
+    /// Whether it is products, which tensor cores can make.
+    pub(crate) products: bool,
 }
 
 /// A product of an m×k and a k×n matrix.

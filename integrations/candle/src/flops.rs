@@ -17,8 +17,8 @@
 //! | `QMatMul` | as a product with its matrix |
 //! | others | not counted, unless [`Op::flops`](crate::Op::flops) says how |
 //!
-//! With `candle_core::cuda::set_gemm_reduced_precision_f32(true)` products of `f32` are made with TF32, for which devices have a higher peak
-//! than for `f32`: what is said of the peak is then by the lower one.
+//! With `candle_core::cuda::set_gemm_reduced_precision_f32(true)` products of `f32` are made with TF32, for which devices have a higher peak:
+//! then that is the one that counts.
 //!
 //! The backward pass of an op is counted as twice its forward pass, as Candle computes both factors' gradients: exact for products
 //! and convolutions without bias, which are nearly all of it; for others an estimate.

@@ -4,7 +4,7 @@
 //! factor, whether or not anybody asked for both, and so for convolutions: twice the FLOPs of the forward pass. So each thread
 //! remembers what its ops took, by the tensors they made, and a backward pass counts those that its loss was made of.
 
-use candle_core::{DType, Tensor, TensorId};
+use candle_core::{Tensor, TensorId};
 use std::{
     cell::RefCell,
     collections::{HashMap, VecDeque},
@@ -19,24 +19,19 @@ thread_local! {
 
 #[derive(Default)]
 struct Forward {
-    runs: HashMap<TensorId, Run>,
+    runs: HashMap<TensorId, Spent>,
     /// The outputs, the oldest first; those of nested runs that others stand for are among them.
     order: VecDeque<TensorId>,
     /// How many outputs there have been.
     count: usize,
 }
 
-struct Run {
-    dtype: DType,
-    flops: u64,
-}
-
-/// What a backward pass takes.
+/// What a forward or backward pass took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Backward {
+pub(crate) struct Spent {
     pub(crate) flops: u64,
-    /// Of most of them.
-    pub(crate) dtype: DType,
+    /// The type that it was computed with; of most of it, where there are several.
+    pub(crate) compute: &'static str,
 }
 
 /// Where an op begins: what runs after it is nested in it.
@@ -45,20 +40,20 @@ pub(crate) fn mark() -> usize {
 }
 
 /// Remembers a run, if gradients may be asked for. One that says what it took stands for those nested in it.
-pub(crate) fn remember(mark: usize, output: &Tensor, flops: Option<u64>) {
-    let Some(flops) = flops else { return };
+pub(crate) fn remember(mark: usize, output: &Tensor, spent: Option<Spent>) {
+    let Some(spent) = spent else { return };
     if output.track_op() {
-        with(|forward| forward.remember(mark, output, flops));
+        with(|forward| forward.remember(mark, output, spent));
     }
 }
 
 /// What the gradients of this loss take, as far as it is known.
-pub(crate) fn backward_of(loss: &Tensor) -> Option<Backward> {
+pub(crate) fn backward_of(loss: &Tensor) -> Option<Spent> {
     with(|forward| forward.backward_of(loss)).flatten()
 }
 
 impl Forward {
-    fn remember(&mut self, mark: usize, output: &Tensor, flops: u64) {
+    fn remember(&mut self, mark: usize, output: &Tensor, spent: Spent) {
         let nested = self.count.wrapping_sub(mark).min(self.order.len());
         for id in self.order.iter().rev().take(nested) {
             self.runs.remove(id);
@@ -70,19 +65,19 @@ impl Forward {
         }
         self.order.push_back(output.id());
         self.count = self.count.wrapping_add(1);
-        self.runs.insert(output.id(), Run { dtype: output.dtype(), flops });
+        self.runs.insert(output.id(), spent);
     }
 
-    fn backward_of(&self, loss: &Tensor) -> Option<Backward> {
+    fn backward_of(&self, loss: &Tensor) -> Option<Spent> {
         if self.runs.is_empty() {
             return None;
         }
         // Backward walks the graph in the same way, which takes much less than what it does at each node.
         let graph = loss.sorted_nodes();
         let runs = || graph.iter().filter_map(|node| self.runs.get(&node.id()));
-        let dtype = runs().max_by_key(|run| run.flops)?.dtype;
+        let compute = runs().max_by_key(|run| run.flops)?.compute;
         let forward = runs().fold(0_u64, |sum, run| sum.saturating_add(run.flops));
-        Some(Backward { flops: forward.saturating_mul(2), dtype })
+        Some(Spent { flops: forward.saturating_mul(2), compute })
     }
 }
 

@@ -113,25 +113,26 @@ impl Known {
 fn linear(weight: &Weight, _: &[&Tensor], output: &Tensor) -> Cost {
     let &[n, k] = weight.dims.as_slice() else { return Cost::default() };
     let gemm = Gemm { m: numbers(output) / n.max(1), n, k };
-    Cost { gemm: Some(gemm), ..Cost::of_flops(weight.products(numbers(output), k, numbers(output))) }
+    Cost { gemm: Some(gemm), ..weight.products(numbers(output), k, numbers(output)) }
 }
 
 /// The weight has out channels, in channels of a group, and the kernel.
 fn convolution(weight: &Weight, _: &[&Tensor], output: &Tensor) -> Cost {
-    Cost::of_flops(weight.products(numbers(output), weight.of_each(), numbers(output)))
+    weight.products(numbers(output), weight.of_each(), numbers(output))
 }
 
 /// The weight has in channels, out channels of a group, and the kernel.
 fn transposed(weight: &Weight, inputs: &[&Tensor], output: &Tensor) -> Cost {
     let inputs = inputs.first().map_or(0, |input| numbers(input));
-    Cost::of_flops(weight.products(inputs, weight.of_each(), numbers(output)))
+    weight.products(inputs, weight.of_each(), numbers(output))
 }
 
 impl Weight {
     /// So many sums of so many products, and a bias for each number that comes out, if there is one.
-    fn products(&self, sums: u64, products: u64, outputs: u64) -> u64 {
+    fn products(&self, sums: u64, products: u64, outputs: u64) -> Cost {
         let bias = if self.has_bias { outputs } else { 0 };
-        flops::matmul_of(1, sums, 1, products).saturating_add(bias)
+        let flops = flops::matmul_of(1, sums, 1, products).saturating_add(bias);
+        Cost { products: true, ..Cost::of_flops(flops) }
     }
 
     /// Weights for one of what the first dimension counts.

@@ -1,7 +1,7 @@
 use crate::{
     Parameters,
     cost::{Cost, Formula},
-    graph,
+    graph::{self, Spent},
     signature::{Arguments, Signature},
 };
 use candle_core::{Result, Tensor};
@@ -28,6 +28,7 @@ use tracing::{Span, field};
 /// | `op.shape.output`, `op.dtype.output` | what came out |
 /// | `op.flops`, `op.bytes` | what it took, as far as is known; bytes are those of inputs, parameters and output, each once |
 /// | `op.gemm` | of a linear layer, m, n and k of the product |
+/// | `op.compute` | `tf32`, where Candle makes products of `f32` with it |
 /// | `op.parameters`, `op.parameter_bytes` | what it has |
 ///
 /// ```
@@ -73,7 +74,7 @@ struct Run {
 #[derive(Debug)]
 struct Outcome {
     output: Signature,
-    flops: Option<u64>,
+    spent: Option<Spent>,
 }
 
 impl Op {
@@ -104,7 +105,7 @@ impl Op {
         let known = self.formula.clone();
         self.formula(Formula::new(move |inputs, output| {
             let known = known.as_ref().map(|known| known.apply(inputs, output)).unwrap_or_default();
-            Cost { flops: flops(inputs, output), ..known }
+            Cost { flops: flops(inputs, output), products: true, ..known }
         }))
     }
 
@@ -143,11 +144,11 @@ impl Op {
         // What came out is said while the span is open: on another thread the same one may be, too.
         let _entered = run.span.enter();
         let output = forward()?;
-        let flops = match known {
-            Some(known) if known.output.is(&output) => known.flops,
+        let spent = match known {
+            Some(known) if known.output.is(&output) => known.spent,
             _ => self.settle(&run, inputs, &output),
         };
-        graph::remember(nested, &output, flops);
+        graph::remember(nested, &output, spent);
         Ok(output)
     }
 
@@ -189,6 +190,7 @@ impl Op {
             op.dtype.input3 = dtype(3),
             op.shape.output = field::Empty,
             op.dtype.output = field::Empty,
+            op.compute = field::Empty,
             op.gemm = field::Empty,
             op.flops = field::Empty,
             op.bytes = field::Empty,
@@ -197,8 +199,8 @@ impl Op {
         )
     }
 
-    /// Says in the span what came out, and returns the FLOPs.
-    fn settle(&self, run: &Run, inputs: &[&Tensor], output: &Tensor) -> Option<u64> {
+    /// Says in the span what came out and what it took.
+    fn settle(&self, run: &Run, inputs: &[&Tensor], output: &Tensor) -> Option<Spent> {
         let cost = self.formula.as_ref().map(|formula| formula.apply(inputs, output));
         run.span.record("op.shape.output", field::debug(output.dims()));
         run.span.record("op.dtype.output", output.dtype().as_str());
@@ -211,9 +213,15 @@ impl Op {
                 run.span.record("op.bytes", bytes);
             }
         }
-        let flops = cost.map(|cost| cost.flops);
-        *lock(&run.outcome) = Some(Arc::new(Outcome { output: Signature::of(output), flops }));
-        flops
+        let spent = cost.map(|cost| {
+            let compute = if cost.products { run.inputs.compute() } else { None };
+            if let Some(compute) = compute {
+                run.span.record("op.compute", compute);
+            }
+            Spent { flops: cost.flops, compute: compute.unwrap_or(output.dtype().as_str()) }
+        });
+        *lock(&run.outcome) = Some(Arc::new(Outcome { output: Signature::of(output), spent }));
+        spent
     }
 }
 

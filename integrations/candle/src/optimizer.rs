@@ -58,10 +58,10 @@ impl<O> Profiled<O> {
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 pub fn backward(loss: &Tensor) -> Result<GradStore> {
-    let span = tracing::info_span!(Profiled::BACKWARD, op.flops = field::Empty, op.dtype.input = field::Empty);
+    let span = tracing::info_span!(Profiled::BACKWARD, op.flops = field::Empty, op.compute = field::Empty);
     if let Some(backward) = graph::backward_of(loss).filter(|_| !span.is_disabled()) {
         span.record("op.flops", backward.flops);
-        span.record("op.dtype.input", backward.dtype.as_str());
+        span.record("op.compute", backward.compute);
     }
     span.in_scope(|| loss.backward())
 }

@@ -11,7 +11,10 @@ pub(crate) struct Signature {
 
 /// The signatures of what an op was called with.
 #[derive(Debug)]
-pub(crate) struct Arguments(Vec<Signature>);
+pub(crate) struct Arguments {
+    signatures: Vec<Signature>,
+    compute: Option<&'static str>,
+}
 
 /// A device by name, as `cuda:0`.
 pub(crate) struct DeviceName(DeviceLocation);
@@ -32,12 +35,27 @@ impl Signature {
 
 impl Arguments {
     pub(crate) fn of(tensors: &[&Tensor]) -> Self {
-        Self(tensors.iter().map(|tensor| Signature::of(tensor)).collect())
+        let signatures = tensors.iter().map(|tensor| Signature::of(tensor)).collect();
+        Self { signatures, compute: compute_of(tensors) }
     }
 
     pub(crate) fn are(&self, tensors: &[&Tensor]) -> bool {
-        self.0.len() == tensors.len() && self.0.iter().zip(tensors).all(|(known, tensor)| known.is(tensor))
+        self.signatures.len() == tensors.len()
+            && self.signatures.iter().zip(tensors).all(|(known, tensor)| known.is(tensor))
+            && self.compute == compute_of(tensors)
     }
+
+    /// What products of these are computed with, if that is another type than theirs.
+    pub(crate) fn compute(&self) -> Option<&'static str> {
+        self.compute
+    }
+}
+
+/// On a GPU, Candle can be told to make products of `f32` with TF32.
+fn compute_of(tensors: &[&Tensor]) -> Option<&'static str> {
+    let on_gpu = |tensor: &&Tensor| tensor.dtype() == DType::F32 && tensor.device().is_cuda();
+    let reduced = tensors.first().is_some_and(on_gpu) && candle_core::cuda::gemm_reduced_precision_f32();
+    reduced.then_some("tf32")
 }
 
 impl fmt::Display for DeviceName {

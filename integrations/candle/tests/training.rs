@@ -149,7 +149,7 @@ fn a_backward_pass_takes_twice_the_forward_pass_it_is_of() {
         assert_eq!(passes.len(), 3);
         for pass in passes {
             assert_eq!(pass.field("op.flops"), Some(&Value::U64(2 * (CONV + UP + DOWN + HEAD))), "{evaluate}");
-            assert_eq!(text(pass, "op.dtype.input"), "f32");
+            assert_eq!(text(pass, "op.compute"), "f32");
         }
     }
 }
