@@ -43,7 +43,7 @@
 //! - *Session*: the [`Profiler`] follows the schedule; each run of recorded steps is a window.
 //! - *Correlate*: on a background thread, the records of a window become one immutable [`Trace`].
 //! - *Export*: [`Chrome`], [`Perfetto`], [`Stacks`], [`Collected`], your own; and the [`Report`], with the GPUs' part in
-//!   [`Kernels`] and [`GpuSteps`].
+//!   [`Kernels`], [`MemoryPeaks`] and [`GpuSteps`].
 //!
 //! # What is a span here
 //!
