@@ -3,6 +3,12 @@
 //! Full means that a span is dropped whole and counted. So that no exit is ever missing, an enter is only written while the
 //! ring has room for the exits of everything open besides.
 
+mod reader;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::reader::LaneReader;
+
 use super::{
     Control, Origin, RegistryId, ThreadInfo,
     live::{Live, Told},
@@ -11,7 +17,7 @@ use super::{
     stack::{Open, SharedStack, Stack},
 };
 use crate::{clock::Clock, trace::FieldData};
-use rtrb::{Consumer, Producer, RingBuffer};
+use rtrb::{Producer, RingBuffer};
 use std::{
     backtrace::Backtrace,
     sync::{
@@ -38,13 +44,6 @@ pub(super) struct Lane {
     ring: Producer<Record>,
     /// Slots of the ring that are certainly free.
     room: usize,
-    shared: Arc<Shared>,
-}
-
-/// The reading end, owned by the collector.
-#[derive(Debug)]
-pub(crate) struct LaneReader {
-    ring: Consumer<Record>,
     shared: Arc<Shared>,
 }
 
@@ -102,7 +101,7 @@ impl Lane {
             room: 0,
             shared: Arc::clone(&shared),
         };
-        (lane, LaneReader { ring: consumer, shared })
+        (lane, LaneReader::new(consumer, shared))
     }
 
     pub(super) fn profiler(&self) -> u64 {
@@ -355,53 +354,3 @@ impl Lane {
         self.shared.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
-
-impl LaneReader {
-    pub(crate) fn thread(&self) -> &ThreadInfo {
-        &self.shared.thread
-    }
-
-    /// Whether the thread can have been in this window.
-    pub(crate) fn was_in(&self, window: u32) -> bool {
-        self.shared.first_window <= window
-    }
-
-    /// The next record, if there is one.
-    #[inline]
-    pub(crate) fn read(&mut self) -> Option<Record> {
-        self.ring.pop().ok()
-    }
-
-    /// Whether the thread is gone.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.ring.is_abandoned()
-    }
-
-    /// Whether the thread is gone and left nothing to tell.
-    pub(super) fn is_done(&self) -> bool {
-        self.ring.is_abandoned() && self.ring.is_empty() && self.shared.dropped.load(Ordering::Relaxed) == 0
-    }
-
-    /// Spans and events dropped since the last call.
-    pub(crate) fn take_dropped(&self) -> u64 {
-        self.shared.dropped.swap(0, Ordering::Relaxed)
-    }
-
-    /// What is open on the thread now, as records. Read twice: what both readings show was open in between, and a span that
-    /// is open is alive, so that its id is its own.
-    pub(super) fn open_spans(&self, callsite: impl Fn(RegistryId) -> Option<Callsite>, live: &Live) -> Vec<Record> {
-        let (ids, adopted) = (self.shared.stack.ids(), self.shared.stack.adopted());
-        let mut records = Vec::new();
-        records.extend(adopted.map(|origin| Record::Adopt(Some(origin))));
-        for &id in &ids {
-            let Some(callsite) = callsite(id) else { continue };
-            records.push(Record::Open { id, callsite });
-            live.with(id, |entry| records.extend(entry.fields.iter().cloned().map(Record::Field)));
-        }
-        let same = (ids, adopted) == (self.shared.stack.ids(), self.shared.stack.adopted());
-        if same { records } else { Vec::new() }
-    }
-}
-
-#[cfg(test)]
-mod tests;

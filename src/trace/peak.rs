@@ -51,8 +51,9 @@ impl Device {
     /// The most operations a second that the device can do with elements of a type, as `f32` or `BF16`; none if the device or
     /// the type is not known.
     ///
-    /// The figures are those of NVIDIA's data sheets and architecture papers, at boost clock and without sparsity (half of what is
-    /// given with it where only that is), in 10¹² operations a second. Tensor cores do the work where they can, with sums in
+    /// The figures are NVIDIA's, as far as copies of its data sheets could be compared (not all: those of the NVL cards and of H20 are
+    /// the least certain), at boost clock and without sparsity (half of what is given with it where only that is), in 10¹²
+    /// operations a second. Tensor cores do the work where they can, with sums in
     /// `f32` for `f16`, `bf16` and `f8`. They do not for `f32`: where a library may use them for it, the type is `tf32`.
     ///
     /// | device | f64 | f32 | tf32 | f16 | bf16 | f8 | i8 |

@@ -80,7 +80,7 @@ pub fn attention_of(rows: u64, keys: u64, head_size: u64) -> u64 {
     scores.saturating_mul(head_size.saturating_mul(4).saturating_add(6))
 }
 
-fn numbers(tensor: &Tensor) -> u64 {
+pub(crate) fn numbers(tensor: &Tensor) -> u64 {
     tensor.elem_count() as u64
 }
 

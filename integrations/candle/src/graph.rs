@@ -65,7 +65,9 @@ impl Forward {
         }
         self.order.push_back(output.id());
         self.count = self.count.wrapping_add(1);
-        self.runs.insert(output.id(), spent);
+        // What an op hands through unchanged keeps what it took to make it.
+        let known = self.runs.entry(output.id()).or_insert(Spent { flops: 0, ..spent });
+        known.flops = known.flops.saturating_add(spent.flops);
     }
 
     fn backward_of(&self, loss: &Tensor) -> Option<Spent> {

@@ -3,7 +3,7 @@
 use crate::{
     Parameters,
     cost::{Cost, Formula, Gemm},
-    flops,
+    flops::{self, numbers},
 };
 use candle_core::{Tensor, quantized::QMatMul};
 use candle_nn::{
@@ -139,10 +139,6 @@ impl Weight {
     fn of_each(&self) -> u64 {
         self.dims.iter().skip(1).product()
     }
-}
-
-fn numbers(tensor: &Tensor) -> u64 {
-    tensor.elem_count() as u64
 }
 
 fn bytes_of(tensors: &[&Tensor]) -> u64 {

@@ -60,7 +60,7 @@
 //! On CUDA, GPU activity is recorded as `kernspan` says; Candle needs its feature `cuda`, this crate has none. Candle launches kernels on
 //! the thread that calls it and allocates for each operation by itself, so kernels and memory are attributed to spans exactly. On the
 //! CPU and with Metal there are the spans with all they say; the report says that there was no NVIDIA GPU. Metal runs kernels later
-//! than the spans that asked for them, so there the time of a span is the time to ask.
+//! than the spans that asked for them, so there the time of a span is the time to ask. (With Metal it has not been tried.)
 
 mod cost;
 mod data;

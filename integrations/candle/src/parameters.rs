@@ -27,7 +27,8 @@ impl Parameters {
     pub fn of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Self {
         tensors.into_iter().fold(Self::default(), |all, tensor| {
             let count = tensor.elem_count() as u64;
-            Self { count: all.count + count, bytes: all.bytes + count * tensor.dtype().size_in_bytes() as u64 }
+            let bytes = count.saturating_mul(tensor.dtype().size_in_bytes() as u64);
+            Self { count: all.count.saturating_add(count), bytes: all.bytes.saturating_add(bytes) }
         })
     }
 }

@@ -80,6 +80,18 @@ fn an_op_that_says_what_it_took_stands_for_those_in_it() {
 }
 
 #[test]
+fn what_is_handed_through_unchanged_still_took_what_it_took() {
+    let variables = VarMap::new();
+    let layer = layer("a", &variables);
+    let gate = Op::new("gate").flops(|_, _| 5);
+    let seen = backwards(|| {
+        let y = layer.forward(&row())?;
+        backward(&gate.run(&[&y], || Ok(y.clone()))?.sum_all()?).map(drop)
+    });
+    assert_eq!(seen, [Some(2 * (LAYER + 5))]);
+}
+
+#[test]
 fn runs_on_several_threads_and_in_themselves_all_say_what_they_took() {
     fn deep(op: &Op, depth: u32) -> Result<Tensor> {
         let x = row();

@@ -1,7 +1,7 @@
 //! What an `Op` costs by itself, without a GPU: nanoseconds a run.
 //!
-//! `op [ROUNDS]`: a run that does nothing but copy a handle of a tensor, in turns by itself, in an `Op` that nobody listens to, in one while the
-//! schedule waits, and in one that is recorded; the least of the rounds.
+//! `op [ROUNDS]`: a run that does nothing but copy a handle of a tensor, by itself, in an `Op` that nobody listens to, in one while the schedule
+//! waits, and in one that is recorded, one after the other; the least of the rounds.
 
 use candle_bench::least;
 use candle_core::{DType, Device, Result, Tensor};

@@ -1,0 +1,65 @@
+use super::{Callsite, Live, Record, RegistryId, Shared, ThreadInfo};
+use rtrb::Consumer;
+use std::sync::{Arc, atomic::Ordering};
+
+/// The reading end, owned by the collector.
+#[derive(Debug)]
+pub(crate) struct LaneReader {
+    ring: Consumer<Record>,
+    shared: Arc<Shared>,
+}
+
+impl LaneReader {
+    pub(super) fn new(ring: Consumer<Record>, shared: Arc<Shared>) -> Self {
+        Self { ring, shared }
+    }
+
+    pub(crate) fn thread(&self) -> &ThreadInfo {
+        &self.shared.thread
+    }
+
+    /// Whether the thread can have been in this window.
+    pub(crate) fn was_in(&self, window: u32) -> bool {
+        self.shared.first_window <= window
+    }
+
+    /// The next record, if there is one.
+    #[inline]
+    pub(crate) fn read(&mut self) -> Option<Record> {
+        self.ring.pop().ok()
+    }
+
+    /// Whether the thread is gone.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.ring.is_abandoned()
+    }
+
+    /// Whether the thread is gone and left nothing to tell.
+    pub(in crate::host) fn is_done(&self) -> bool {
+        self.ring.is_abandoned() && self.ring.is_empty() && self.shared.dropped.load(Ordering::Relaxed) == 0
+    }
+
+    /// Spans and events dropped since the last call.
+    pub(crate) fn take_dropped(&self) -> u64 {
+        self.shared.dropped.swap(0, Ordering::Relaxed)
+    }
+
+    /// What is open on the thread now, as records. Read twice: what both readings show was open in between, and a span that
+    /// is open is alive, so that its id is its own.
+    pub(in crate::host) fn open_spans(
+        &self,
+        callsite: impl Fn(RegistryId) -> Option<Callsite>,
+        live: &Live,
+    ) -> Vec<Record> {
+        let (ids, adopted) = (self.shared.stack.ids(), self.shared.stack.adopted());
+        let mut records = Vec::new();
+        records.extend(adopted.map(|origin| Record::Adopt(Some(origin))));
+        for &id in &ids {
+            let Some(callsite) = callsite(id) else { continue };
+            records.push(Record::Open { id, callsite });
+            live.with(id, |entry| records.extend(entry.fields.iter().cloned().map(Record::Field)));
+        }
+        let same = (ids, adopted) == (self.shared.stack.ids(), self.shared.stack.adopted());
+        if same { records } else { Vec::new() }
+    }
+}
