@@ -107,7 +107,7 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Also writes down, for each window, what the GPU's profiling library wrote, byte by byte, with the spans around it. [`replay`]
+    /// Also writes down, for each window, what the GPU's profiling library wrote, byte by byte, with the spans and operations around it. [`replay`]
     /// makes a trace of it again, on any machine: for tests, and to report what went wrong. By default, it is not kept. It is for windows
     /// with a wait between them: where one follows the other at once, records of the second may be in the file of the first.
     ///
@@ -236,7 +236,7 @@ impl ProfilerBuilder {
             StepOn { name, step: Box::new(move || session.step()) }
         });
         let spans = activities.has(Activity::Host);
-        Ok((ProfilerLayer::new(host, spans, step_on, backtraces), Profiler::new(session, pipeline)))
+        Ok((ProfilerLayer::new(host, spans, step_on, backtraces), Profiler::new(session, pipeline, activities)))
     }
 }
 

@@ -291,7 +291,12 @@ impl Intake {
         losses.fields += if self.late_owner { 0 } else { fields };
         let is_owner = matches!(
             record,
-            Record::Enter { .. } | Record::Event { .. } | Record::Update { .. } | Record::Call(_) | Record::Memory(_)
+            Record::Enter { .. }
+                | Record::Event { .. }
+                | Record::Update { .. }
+                | Record::Call(_)
+                | Record::Memory(_)
+                | Record::Operation { .. }
         );
         losses.late += u64::from(is_owner);
         // Fields that follow are counted with this one.

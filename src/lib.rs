@@ -43,7 +43,7 @@
 //! - *Session*: the [`Profiler`] follows the schedule; each run of recorded steps is a window.
 //! - *Correlate*: on a background thread, the records of a window become one immutable [`Trace`].
 //! - *Export*: [`Chrome`], [`Perfetto`], [`Stacks`], [`Collected`], your own; and the [`Report`], with the GPUs' part in
-//!   [`Kernels`], [`MemoryPeaks`] and [`GpuSteps`].
+//!   [`Kernels`], [`Operations`], [`MemoryPeaks`] and [`GpuSteps`].
 //!
 //! # What is a span here
 //!
@@ -59,6 +59,9 @@
 //! on threads of its own, whoever passes the work on hands the attribution over: see [`HandOver`]. The nodes of a CUDA graph belong
 //! to the span that launched the graph.
 //!
+//! Where a framework puts off what it is asked for and does several things in one kernel, it tells of each [`Operation`] and of the batch
+//! that it is done in: then [`Work::operations`] is what a kernel did, [`Work::spans`] who asked for it, and [`Operations`] a table of it.
+//!
 //! What is recorded is [`ProfilerBuilder::activities`]' business. Without a GPU the same program runs, and [`Profiler::gpu`], the
 //! table and every export say why there is nothing of it. CUPTI is looked for in the process, in the loader's places, in
 //! `$CUDA_HOME` and `/usr/local/cuda`, and in Python packages such as PyTorch's; `KERNSPAN_CUPTI` may name the file.
@@ -70,7 +73,7 @@
 //! # Fields with a meaning
 //!
 //! `counter.NAME` on an event is a sample of a counter; `op.name` on a span is what it is called; `op.module`, `op.shape.ARG`,
-//! `op.dtype.ARG`, `op.flops`, `op.bytes` and `op.gemm` say what the operation was: see [`convention`]. From these the report has
+//! `op.dtype.ARG`, `op.flops`, `op.bytes` and `op.gemm`, on spans and operations, say what was done: see [`convention`]. From these the report has
 //! FLOP/s and [MFU](Average::gpu_mfu).
 //!
 //! # Frameworks
@@ -126,18 +129,18 @@ pub use self::{
     error::{Error, Failure},
     export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Stacks},
     gpu::Activity,
-    host::{HandOver, Origin, ProfilerLayer},
+    host::{DeviceWork, HandOver, Origin, ProfilerLayer, Watch, Watcher},
     profiler::{Profiler, RecordGuard},
     report::{
         Average, Averages, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, MemoryOwner, MemoryPeak,
-        MemoryPeaks, Report, SortBy, StepGpu, StepTimes, Verdict,
+        MemoryPeaks, OperationAverage, Operations, Report, SortBy, SortOperationsBy, StepGpu, StepTimes, Verdict,
     },
     schedule::{Phase, Schedule, ScheduleError},
     trace::{
         Allocation, Api, ApiCall, ApiCallId, Attribution, Attributions, Callsite, Counter, Cut, Detail, Device,
         DeviceId, Direction, Event, Fields, Gpu, GpuLibrary, GpuProblem, GraphNode, Kernel, Level, Losses,
-        MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Metadata, Occupancy, OpFacts, Overhead, Span, SpanId, Step,
-        StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId, Value, Wait, WaitKind, Work, WorkId,
-        WorkName, convention,
+        MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Metadata, Occupancy, OpFacts, Operation, OperationCall,
+        OperationCallId, Overhead, Span, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track,
+        TrackId, Value, Wait, WaitKind, Work, WorkId, WorkName, convention,
     },
 };

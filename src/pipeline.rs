@@ -112,7 +112,7 @@ impl Exports {
         }
         let raw = recording.gpu.raw.take().map(|raw| (raw, recording.gpu.pools.clone()));
         let trace = correlate(recording, Arc::clone(&self.metadata));
-        let host = trace.spans().len() + trace.events().len() + trace.counters().len();
+        let host = trace.spans().len() + trace.events().len() + trace.counters().len() + trace.operations().len();
         let gpu = trace.work().len() + trace.api_calls().len() + trace.allocations().len() + trace.waits().len();
         let nothing = host + gpu == 0;
         if leftover && nothing {

@@ -1,6 +1,7 @@
 use crate::{
     Error, ProfilerBuilder,
     error::Failure,
+    gpu::{Activities, Activity},
     host::HandOver,
     pipeline::{Outcome, Pipeline},
     report::Report,
@@ -20,6 +21,7 @@ pub struct Profiler {
     session: Arc<Session>,
     /// Until the end.
     pipeline: Option<Pipeline>,
+    activities: Activities,
     /// A fork has a copy of the profiler, but not of its threads.
     process: u32,
 }
@@ -30,8 +32,8 @@ impl Profiler {
         ProfilerBuilder::new()
     }
 
-    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline) -> Self {
-        Self { session, pipeline: Some(pipeline), process: std::process::id() }
+    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, activities: Activities) -> Self {
+        Self { session, pipeline: Some(pipeline), activities, process: std::process::id() }
     }
 
     #[cfg(test)]
@@ -44,7 +46,7 @@ impl Profiler {
     ///
     /// While the schedule waits this takes some twenty nanoseconds, and where a window opens or closes a few microseconds. Where it
     /// has to attach the GPU's profiling library, it takes some milliseconds, the first time ten or twenty: that is what warmup
-    /// steps are for. It never waits for the GPU, nor for exporters.
+    /// steps are for. It never waits for exporters, nor for the GPU, unless a [`Watcher`](crate::Watcher) does at a window's edge.
     pub fn step(&self) {
         self.session.step();
     }
@@ -62,6 +64,11 @@ impl Profiler {
     /// Whether a window is open.
     pub fn is_recording(&self) -> bool {
         self.session.is_recording()
+    }
+
+    /// Whether it was asked to record this: see [`ProfilerBuilder::activities`].
+    pub fn records(&self, activity: Activity) -> bool {
+        self.activities.has(activity)
     }
 
     /// Whether what GPUs do is recorded, and if not, why not.

@@ -11,6 +11,7 @@ use crate::{
     trace::{Cut, Gpu},
 };
 use std::{
+    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
     time::Instant,
@@ -93,7 +94,9 @@ impl Session {
 
     /// Ends a step and begins the next.
     pub(crate) fn step(&self) {
-        self.lock().step(&self.host);
+        if let Some(_stepping) = Stepping::begin() {
+            self.lock().step(&self.host);
+        }
     }
 
     /// The number of the current step and what is done in it.
@@ -118,27 +121,45 @@ impl Session {
 
     /// Opens a window by hand; false if one is open already.
     pub(crate) fn open(&self) -> bool {
+        let Some(_stepping) = Stepping::begin() else { return false };
         let mut state = self.lock();
         if state.window.is_some() || state.ended {
             return false;
         }
+        let _edge = self.host.edge();
+        self.host.settle();
         let edge = state.edge(&self.host, true);
         state.open(edge, true);
+        self.host.tell_of_opening();
         true
     }
 
     /// Closes the window; false if none is open.
     pub(crate) fn close(&self) -> bool {
+        let Some(_stepping) = Stepping::begin() else { return false };
         let mut state = self.lock();
+        self.finish_window(&mut state, false)
+    }
+
+    fn finish_window(&self, state: &mut State, at_end: bool) -> bool {
+        let open = state.window.is_some();
+        let _edge = self.host.edge();
+        if open {
+            self.host.settle();
+        }
         let edge = state.edge(&self.host, false);
-        state.close(edge, false, false)
+        state.close(edge, false, at_end);
+        if open {
+            self.host.tell_of_closing();
+        }
+        open
     }
 
     /// Closes the window and has the collector finish. Returns why the schedule's function panicked, if it did.
     pub(crate) fn end(&self) -> Option<String> {
+        let _stepping = Stepping::begin();
         let mut state = self.lock();
-        let edge = state.edge(&self.host, false);
-        state.close(edge, false, true);
+        self.finish_window(&mut state, true);
         state.ended = true;
         // The collector is gone only if it panicked, which whoever joins it will report.
         let _ = state.commands.send(Command::Finish);
@@ -149,6 +170,23 @@ impl Session {
     /// have to tell of it.
     pub(crate) fn turn_off(&self) {
         self.host.set_control(Control::OFF);
+    }
+}
+
+/// A step or a window that this thread is ending. What a watcher does at a window's edge may end in a span that is a step, which then is none.
+struct Stepping;
+
+thread_local!(static STEPPING: Cell<bool> = const { Cell::new(false) });
+
+impl Stepping {
+    fn begin() -> Option<Self> {
+        (!STEPPING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Stepping {
+    fn drop(&mut self) {
+        STEPPING.set(false);
     }
 }
 
@@ -169,6 +207,10 @@ impl State {
         let opens = begins && (closes || self.window.is_none());
 
         // A step that ends a window ends with it, to the tick.
+        let _edge = (closes || opens).then(|| host.edge());
+        if closes || opens {
+            host.settle();
+        }
         let edge = (closes || opens).then(|| self.edge(host, opens));
         if let Some(window) = &mut self.window {
             window.mark_step(number, edge.map_or_else(|| host.clock().now(), |edge| edge.ticks), false);
@@ -179,6 +221,9 @@ impl State {
             }
             if opens {
                 self.open(edge, false);
+                host.tell_of_opening();
+            } else {
+                host.tell_of_closing();
             }
         }
         self.warm_up(before);
@@ -241,8 +286,8 @@ impl State {
         let _ = self.commands.send(Command::Opened);
     }
 
-    fn close(&mut self, edge: Anchor, followed: bool, at_end: bool) -> bool {
-        let Some(mut window) = self.window.take() else { return false };
+    fn close(&mut self, edge: Anchor, followed: bool, at_end: bool) {
+        let Some(mut window) = self.window.take() else { return };
         let leftover = at_end && window.index > 0 && window.steps.is_empty();
         if self.stepping && window.step_start < edge.ticks {
             window.mark_step(self.step, edge.ticks, true);
@@ -252,7 +297,6 @@ impl State {
         let levels = LevelFilter::current().min(STATIC_MAX_LEVEL);
         let closed = ClosedWindow { index, open, close: edge, levels, closed, steps, lost_steps, followed, leftover };
         let _ = self.commands.send(Command::Closed(closed));
-        true
     }
 }
 

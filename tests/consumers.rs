@@ -6,7 +6,7 @@
 
 mod support;
 
-use kernspan::{Chrome, Perfetto, Schedule, Stacks, Trace};
+use kernspan::{Chrome, Operation, Perfetto, Schedule, Stacks, Trace};
 use serde_json::Value as Json;
 use std::{
     collections::BTreeMap,
@@ -78,6 +78,9 @@ fn run(python: &Path, script: &str, arguments: &[&str]) -> Vec<Json> {
 
 /// What is exported: everything there is, also what is awkward.
 fn awkward_program(profiler: &kernspan::Profiler) {
+    let (hand_over, shape) = (profiler.hand_over(), "[8, 4]");
+    let matmul = Operation::new("matmul ☃ \"quoted\"").with("op.shape.lhs", shape).with("span", "taken");
+    let matmul = Arc::new(matmul.with("op.flops", 64_u64));
     let model = info_span!("model ☃ \"quoted\" \\ \n", layers = 2, note = "a\tb\u{0}c");
     for step in 0..6_u64 {
         let _step = info_span!("train_step", step, src = "taken", level = 3).entered();
@@ -87,6 +90,7 @@ fn awkward_program(profiler: &kernspan::Profiler) {
                 info_span!("linear", op.shape.input = ?shape, op.dtype.input = "f32", op.flops = 1024 * turn)
                     .in_scope(|| ());
                 info_span!("empty").in_scope(|| ());
+                hand_over.operation(&matmul);
             });
         }
         let (a, b) = (info_span!("crossing a").entered(), info_span!("crossing b").entered());
@@ -153,6 +157,9 @@ fn perfetto_sees_what_the_trace_says() {
     for event in trace.events() {
         expected.entry(event.message().to_owned()).or_insert((0, 0)).0 += 1;
     }
+    for told in trace.operations() {
+        expected.entry(told.name().to_owned()).or_insert((0, 0)).0 += 1;
+    }
     expected.insert("loss is NaN".to_owned(), (1, 0));
     for file in [&exported.json, &exported.json_gz, &exported.pftrace] {
         let queries = [
@@ -163,11 +170,12 @@ fn perfetto_sees_what_the_trace_says() {
             "select c.name child, p.name parent from slice c join slice p on c.parent_id = p.id where c.name = 'linear'",
             "select distinct string_value v from args where key glob '*op?shape?input' order by 1",
             "select distinct string_value v from args where key glob '*note'",
+            "select count(*) n, count(distinct track_id) tracks, count(distinct parent_id) spans from slice where category = 'operation'",
         ];
         let mut arguments = vec![node.to_str().unwrap(), file];
         arguments.extend(queries);
         let answers = run(python, "perfetto_sql.py", &arguments);
-        let [names, extent, counter, threads, parents, shapes, notes] = answers.as_slice() else {
+        let [names, extent, counter, threads, parents, shapes, notes, operations] = answers.as_slice() else {
             panic!("{answers:?}")
         };
 
@@ -175,6 +183,9 @@ fn perfetto_sees_what_the_trace_says() {
             rows(names).map(|row| (text(&row["name"]), (int(&row["n"]), int(&row["ns"])))).collect();
         assert_eq!(seen, expected, "{file}");
         assert_eq!(int(&extent[0]["last"]) - int(&extent[0]["first"]), trace.duration().as_nanos() as u64, "{file}");
+        assert_eq!(int(&operations[0]["n"]), trace.operations().len() as u64, "{file}");
+        assert_eq!((trace.operations().len(), int(&operations[0]["tracks"])), (12, 1), "{file}");
+        assert_eq!(int(&operations[0]["spans"]), 12, "in a model each: {file}");
         let samples = trace.counters()[0].samples().iter().map(|(_, value)| value).filter(|value| value.is_finite());
         assert_eq!(int(&counter[0]["n"]), samples.clone().count() as u64, "{file}");
         assert!((counter[0]["total"].as_f64().unwrap() - samples.sum::<f64>()).abs() < 1e-9, "{file}");

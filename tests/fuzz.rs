@@ -280,3 +280,32 @@ fn a_file_may_name_threads_and_devices_that_cannot_be() {
     }
     check_exports(&replayed(&file).unwrap(), folder.path());
 }
+
+#[test]
+fn a_file_may_tell_of_operations_in_any_batch() {
+    // An operation that says how many FLOPs it is, and something under a name that it does not have.
+    let largest = [0xff, 0xff, 0xff, 0xff, 0x0f];
+    let operation =
+        [&b"\x0a\x03add\x12\x08op.flops\x1a\x04\x08\x00\x20\x40\x1a\x08\x08"[..], &largest, &[0x20, 7]].concat();
+    // Told of for the first span, in the batch with the largest number; so is a call, of a kernel that has no other.
+    let told = [&[0x22, 2, 0x08, 0, 0x28][..], &largest].concat();
+    let call = [&[0x28, 0xb9, 0x60, 0x40][..], &largest].concat();
+    let (start, _) = window();
+    let kernel = Kernel::new(1, 7, start, start + 10, 12_345);
+    let mut file = Recorded::new(FIXTURES[0]).with([kernel.0]);
+    for (field, message) in [(19_u32, &operation), (20, &told), (20, &told), (13, &call)] {
+        let key = field << 3 | 2;
+        file.extend(if key < 0x80 { vec![key as u8] } else { vec![key as u8 | 0x80, (key >> 7) as u8] });
+        file.push(message.len() as u8);
+        file.extend(message);
+    }
+    let trace = replayed(&file).unwrap();
+    let [work] = trace.work().collect::<Vec<_>>()[..] else { panic!("{} pieces of work", trace.work().len()) };
+    assert_eq!((work.operations().len(), work.spans().count()), (2, 1));
+    let first = work.operations().next().unwrap();
+    assert_eq!((first.name(), first.fields().iter().count(), first.fields().op().flops()), ("add", 1, Some(64)));
+    check_exports(&trace, tempfile::tempdir().unwrap().path());
+    // One of an operation that is not there.
+    file.extend([0xa2, 0x01, 2, 0x08, 1]);
+    assert!(replay(&*file).is_err());
+}

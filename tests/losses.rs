@@ -31,6 +31,47 @@ fn a_full_lane_drops_whole_spans_and_counts_them() {
 }
 
 #[test]
+fn a_full_lane_drops_operations_and_counts_them() {
+    const TOLD: u64 = 20_000;
+    let add = Arc::new(kernspan::Operation::new("add"));
+    let (traces, report) = profiled(
+        |builder| builder.lane_capacity(64),
+        |profiler| {
+            let hand_over = profiler.hand_over();
+            let _span = info_span!("work").entered();
+            (0..TOLD).for_each(|_| hand_over.operation(&add));
+        },
+    );
+    let lost = report.losses().lane_full;
+    assert!(lost > 0, "a lane of 64 records cannot hold this");
+    assert_eq!(traces[0].operations().len() as u64 + lost, TOLD);
+    assert_eq!((report.spans(), report.losses().total()), (1, lost));
+    assert!(traces[0].operations().all(|told| told.span().is_some_and(|span| span.name() == "work")));
+}
+
+#[test]
+fn past_the_memory_limit_operations_are_counted() {
+    const TOLD: u64 = 60_000;
+    let (traces, report) = profiled(
+        |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20),
+        |profiler| {
+            let hand_over = profiler.hand_over();
+            // Half of them are told of once, and are nobody else's.
+            let add = Arc::new(kernspan::Operation::new("add"));
+            for turn in 0..TOLD {
+                let once = Arc::new(kernspan::Operation::new("once").with("turn", turn));
+                hand_over.operation(if turn % 2 == 0 { &add } else { &once });
+            }
+        },
+    );
+    let lost = report.losses().over_memory;
+    assert_eq!(traces[0].operations().len() as u64 + lost, TOLD);
+    assert_eq!(report.losses().total(), lost);
+    // A mebibyte holds 32,768 records that own nothing.
+    assert!(lost > TOLD - 30_000, "{lost}");
+}
+
+#[test]
 fn deep_nesting_in_a_full_lane_keeps_every_exit() {
     fn down(depth: u32) {
         info_span!("deep").in_scope(|| {

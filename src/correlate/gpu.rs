@@ -24,6 +24,8 @@ pub(super) struct Origins {
     pub(super) calls: Vec<Option<Origin>>,
     /// For each of the trace's allocations.
     pub(super) allocations: Vec<Option<Origin>>,
+    /// For each of the operations told of.
+    pub(super) operations: Vec<Option<Origin>>,
 }
 
 /// Adds to a trace that has spans, steps, calls and allocations what came of the calls. `asked` is the moment that each call was
@@ -45,7 +47,8 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, asked: Vec<Ti
     count_memory(trace, &contexts, pools);
 }
 
-/// Gives calls that were made on behalf of others to the others' spans. Returns the moment each call was asked for.
+/// Gives calls that were made on behalf of others to the others' spans, and operations to their steps, too. Returns the moment each
+/// call was asked for.
 pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timeline, open: Ticks) -> Vec<Timestamp> {
     let mut asked: Vec<_> = trace.api_calls.iter().map(|call| call.start).collect();
     let handed = |origins: &[Option<Origin>]| -> Vec<(usize, Query)> {
@@ -57,11 +60,14 @@ pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timelin
     };
     let (call_places, mut queries): (Vec<_>, Vec<_>) = handed(&origins.calls).into_iter().unzip();
     let (memory_places, memory): (Vec<_>, Vec<_>) = handed(&origins.allocations).into_iter().unzip();
+    let (operation_places, operations): (Vec<_>, Vec<_>) = handed(&origins.operations).into_iter().unzip();
     queries.extend(memory);
+    queries.extend(operations);
     innermost(trace, &mut queries);
     let mut answers = queries.into_iter();
     let attribution = |query: &Query| match query.answer {
         Some(_) => Attribution::HandedOff,
+        None if query.at == Timestamp::default() => Attribution::Before,
         None => Attribution::Unattributed,
     };
     for (place, query) in call_places.into_iter().zip(answers.by_ref()) {
@@ -69,9 +75,18 @@ pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timelin
         (call.span, call.attribution) = (query.answer, attribution(&query));
         asked[place] = query.at;
     }
-    for (place, query) in memory_places.into_iter().zip(answers) {
+    for (place, query) in memory_places.into_iter().zip(answers.by_ref()) {
         let allocation = &mut trace.allocations[place];
         (allocation.span, allocation.attribution) = (query.answer, attribution(&query));
+    }
+    let mut near = Finger::default();
+    for operation in &mut trace.operation_calls {
+        operation.step = step_at(&trace.steps, &mut near, operation.at);
+    }
+    for (place, query) in operation_places.into_iter().zip(answers) {
+        let operation = &mut trace.operation_calls[place];
+        (operation.span, operation.attribution) = (query.answer, attribution(&query));
+        operation.step = step_at(&trace.steps, &mut near, query.at);
     }
     asked
 }

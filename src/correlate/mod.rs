@@ -1,6 +1,6 @@
 //! Recording → [`Trace`]: pure functions that work out what the records mean.
 //!
-//! [`threads`] turns each thread's records into spans, events and calls, [`nest`] gives spans that cross tracks of their own and
+//! [`threads`] turns each thread's records into spans, events, calls and operations, [`nest`] gives spans that cross tracks of their own and
 //! works out self times, [`gpu`] joins what GPUs did to the calls, [`streams`] finds rows for it, and this file puts the whole
 //! together.
 
@@ -9,6 +9,7 @@ mod counters;
 mod gpu;
 mod innermost;
 mod nest;
+mod operations;
 mod recording;
 mod streams;
 mod threads;
@@ -16,7 +17,7 @@ mod threads;
 pub(crate) use self::gpu::join_gpu;
 pub(crate) use self::recording::{ClosedWindow, Recording, StepMark, ThreadRecords};
 
-use self::{callsites::Callsites, threads::Threads};
+use self::{callsites::Callsites, operations::Operations, threads::Threads};
 use crate::trace::{Level, Metadata, Step, StepId, Trace, Track, TrackId};
 use std::sync::Arc;
 
@@ -30,9 +31,10 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
 
     let filtered = window.levels.into_level().map(callsites::level_of).filter(|level| *level > Level::Trace);
     let mut trace = Trace { window: window.index, start, end, metadata, losses, filtered, ..Trace::default() };
-    let mut callsites = Callsites::default();
+    let (mut callsites, mut operations) = (Callsites::default(), Operations::default());
     let extent = window.open.ticks..=window.close.ticks;
-    let origins = Threads::new(&mut trace, &mut callsites, &timeline, extent, &gpu_recording.functions).add(threads);
+    let functions = &gpu_recording.functions;
+    let origins = Threads::new(&mut trace, &mut callsites, &timeline, extent, functions, &mut operations).add(threads);
     trace.callsites = callsites.into_table();
     (trace.events, trace.counters) = counters::extract(std::mem::take(&mut trace.events), &trace);
 
@@ -50,16 +52,19 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
         let after = trace.steps.partition_point(|step| step.start <= span.start);
         span.step = after.checked_sub(1).filter(|&step| span.start < trace.steps[step].end).map(StepId::new);
     }
-    // What comes between the last step's end and the window's is a step only if a span began in it, or a call was made.
+    // What comes between the last step's end and the window's is a step only if a span began in it, or a call was made, or an
+    // operation told of.
     let last = trace.steps.len().wrapping_sub(1);
     let started = trace.steps.last().map_or(trace.end, |step| step.start);
     if trace.steps.last().is_some_and(|step| step.cut.end)
         && trace.spans.iter().all(|span| span.step != Some(StepId::new(last)))
         && trace.api_calls.iter().all(|call| call.start < started)
+        && trace.operation_calls.iter().all(|operation| operation.at < started)
     {
         trace.steps.pop();
     }
     let asked = gpu::hand_over(&mut trace, &origins, &timeline, window.open.ticks);
+    operations.settle(&mut trace);
     join_gpu(&mut trace, gpu_recording, asked);
     trace
 }

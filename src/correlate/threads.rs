@@ -1,13 +1,13 @@
 //! What each thread's records say: spans with parents, ends and fields, and events.
 
-use super::{Callsites, ThreadRecords, gpu::Origins, nest};
+use super::{Callsites, ThreadRecords, gpu::Origins, nest, operations::Operations};
 use crate::{
     clock::{Ticks, Timeline},
     gpu::Function,
     host::{Callsite, DeviceCall, MemoryCall, MemoryFacts, Origin, Record, RegistryId},
     trace::{
         AllocationData, Api, ApiCallData, Attribution, CallsiteId, Cut, DeviceId, EventData, FieldData, FieldRange,
-        MemoryChange, SpanData, SpanId, Trace, Track, TrackId, Value,
+        MemoryChange, OperationCallData, SpanData, SpanId, Trace, Track, TrackId, Value,
     },
 };
 use std::{
@@ -24,6 +24,7 @@ pub(super) struct Threads<'a> {
     timeline: &'a Timeline,
     window: RangeInclusive<Ticks>,
     functions: &'a HashMap<Function, Arc<str>>,
+    operations: &'a mut Operations,
     origins: Origins,
     /// Instances of spans on which fields were recorded later, with the moment they were entered.
     updated: HashMap<RegistryId, Vec<(Ticks, SpanId)>>,
@@ -56,12 +57,13 @@ impl<'a> Threads<'a> {
         timeline: &'a Timeline,
         window: RangeInclusive<Ticks>,
         functions: &'a HashMap<Function, Arc<str>>,
+        operations: &'a mut Operations,
     ) -> Self {
         let (origins, updated, updates, shared) = (Origins::default(), HashMap::new(), Vec::new(), HashMap::new());
-        Self { trace, callsites, timeline, window, functions, origins, updated, updates, shared }
+        Self { trace, callsites, timeline, window, functions, operations, origins, updated, updates, shared }
     }
 
-    /// Returns on whose behalf calls were made.
+    /// Returns on whose behalf calls were made and operations told of.
     pub(super) fn add(mut self, threads: Vec<ThreadRecords>) -> Origins {
         let records = threads.iter().flat_map(|thread| thread.chunks.iter().flatten());
         let updated = records.filter_map(|record| match record {
@@ -83,7 +85,7 @@ impl<'a> Threads<'a> {
             (self.trace.spans.len(), self.trace.events.len(), self.trace.tracks.len());
         let mut open: Vec<(RegistryId, SpanId)> = Vec::new();
         let mut calls: Vec<(ApiCallData, Option<Origin>)> = Vec::new();
-        let first_allocation = self.trace.allocations.len();
+        let (first_allocation, first_operation) = (self.trace.allocations.len(), self.trace.operation_calls.len());
         let mut adopted: Option<Origin> = None;
         let mut owner = Owner::Nobody;
         for record in chunks.into_iter().flatten() {
@@ -124,7 +126,8 @@ impl<'a> Threads<'a> {
                 }
                 Record::Adopt(origin) => adopted = origin,
                 Record::Call(call) if self.is_inside(call.start) => {
-                    let call = self.api_call(call, TrackId::new(first_track), open.last());
+                    let mut call = self.api_call(call, TrackId::new(first_track), open.last());
+                    call.batch = self.operations.batch(adopted);
                     calls.push((call, adopted));
                 }
                 Record::Memory(call) if self.is_inside(call.at) => {
@@ -132,8 +135,21 @@ impl<'a> Threads<'a> {
                     self.trace.allocations.push(allocation);
                     self.origins.allocations.push(adopted);
                 }
-                // Of before the window.
-                Record::Call(_) | Record::Memory(_) => {}
+                Record::Operation { at, operation } if self.is_inside(at) => {
+                    let span = open.last().map(|&(_, span)| span);
+                    self.trace.operation_calls.push(OperationCallData {
+                        operation: self.operations.id(operation),
+                        track: TrackId::new(first_track),
+                        at: self.timeline.at(at),
+                        attribution: attribution(span),
+                        span,
+                        step: None,
+                        batch: self.operations.batch(adopted),
+                    });
+                    self.origins.operations.push(adopted);
+                }
+                // Of before the window, or after it.
+                Record::Call(_) | Record::Memory(_) | Record::Operation { .. } => {}
                 Record::Field(field) => self.add_field(&owner, field),
                 Record::Fields(fields) => self.share_fields(&owner, fields),
                 Record::Backtrace(backtrace) => {
@@ -144,7 +160,9 @@ impl<'a> Threads<'a> {
             }
         }
 
-        let quiet = calls.is_empty() && self.trace.allocations.len() == first_allocation;
+        let quiet = calls.is_empty()
+            && self.trace.allocations.len() == first_allocation
+            && self.trace.operation_calls.len() == first_operation;
         // A call that another is made in returns first.
         calls.sort_by_key(|(call, _)| call.start);
         for (call, origin) in calls {
@@ -215,6 +233,7 @@ impl<'a> Threads<'a> {
             result: call.result.into(),
             attribution: attribution(span),
             span,
+            batch: None,
         }
     }
 

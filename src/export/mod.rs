@@ -1,5 +1,6 @@
 //! Where traces go. An exporter sees only the [`Trace`].
 
+mod batch_text;
 mod chrome;
 mod collected;
 mod file;

@@ -4,7 +4,7 @@ use super::Exporter;
 use crate::trace::{
     Api, ApiCallData, ApiCallId, Attribution, Detail, DeviceId, MemoryChange, Metadata, Overhead, SpanId, Stream,
     StreamId, Trace, TrackId, WaitData, WaitKind,
-    sample::{at, gpu_trace, h200},
+    sample::{at, gpu_trace, h200, operations_trace},
 };
 use std::{path::PathBuf, sync::Arc};
 
@@ -50,6 +50,7 @@ pub(super) fn awkward_trace() -> Trace {
             result: 700,
             attribution: Attribution::Direct,
             span: Some(SpanId::new(0)),
+            batch: None,
         },
     );
     for work in &mut trace.work {
@@ -65,11 +66,11 @@ pub(super) fn awkward_trace() -> Trace {
     trace
 }
 
-/// Both samples, exported by `exporter` into a folder of this name: the trace and its files.
+/// The samples, exported by `exporter` into a folder of this name: the trace and its files.
 pub(super) fn exported<E: Exporter>(name: &str, exporter: impl Fn(PathBuf) -> E) -> Vec<(Trace, Vec<PathBuf>)> {
     let tests = std::env::current_exe().unwrap();
     let target = tests.ancestors().nth(3).unwrap();
-    let samples = [("gpu", gpu_trace()), ("awkward", awkward_trace())];
+    let samples = [("gpu", gpu_trace()), ("awkward", awkward_trace()), ("operations", operations_trace())];
     samples
         .into_iter()
         .map(|(sample, trace)| {

@@ -1,8 +1,8 @@
 //! Calls of a device's API, in the lanes beside the spans. Whoever watches the API tells of them here.
 
 use super::{
-    Callsite, Host, Origin,
-    lane::{Lane, Resolve, Sources},
+    Callsite, DeviceWork, Host, Origin,
+    lane::{Deputy, Lane, Resolve, Sources},
     record::Record,
 };
 use crate::{clock::Ticks, trace::MemoryChange};
@@ -23,6 +23,19 @@ pub(crate) struct DeviceCall {
 impl DeviceCall {
     /// Ticks that its length is counted in: some nanoseconds, so that a call may take twenty seconds.
     const UNIT: u64 = 16;
+
+    /// A call that returns at `end`.
+    pub(crate) fn new(start: Ticks, end: Ticks, correlation: u32, api: u8, function: u32, result: u32) -> Self {
+        let units = end.0.saturating_sub(start.0) / Self::UNIT;
+        Self {
+            start,
+            length: u32::try_from(units).unwrap_or(u32::MAX),
+            correlation,
+            function: u16::try_from(function).unwrap_or(u16::MAX),
+            result: u16::try_from(result).unwrap_or(u16::MAX),
+            api,
+        }
+    }
 
     pub(crate) fn end(&self) -> Ticks {
         Ticks(self.start.0.saturating_add(u64::from(self.length) * Self::UNIT))
@@ -94,16 +107,8 @@ impl Host {
 
     /// A thread leaves a call that [`enter_call`](Self::enter_call) returned a moment for.
     #[inline]
-    pub(crate) fn exit_call(&self, start: Ticks, correlation: u32, api: u8, function: u32, result: u32) {
-        let units = self.clock.now().0.saturating_sub(start.0) / DeviceCall::UNIT;
-        self.write_call(Record::Call(DeviceCall {
-            start,
-            length: u32::try_from(units).unwrap_or(u32::MAX),
-            correlation,
-            function: u16::try_from(function).unwrap_or(u16::MAX),
-            result: u16::try_from(result).unwrap_or(u16::MAX),
-            api,
-        }));
+    pub(crate) fn exit_call(&self, work: DeviceWork, call: DeviceCall) {
+        self.write_call(work, Record::Call(call));
     }
 
     /// A thread leaves a call that it entered before the window that is open.
@@ -112,14 +117,14 @@ impl Host {
         if self.enter_call().is_some() {
             let start = Ticks(0);
             let call = DeviceCall { start, length: 0, correlation, function: 0, result: 0, api: 0 };
-            self.write_call(Record::Call(call));
+            self.write_call(DeviceWork::Other, Record::Call(call));
         }
     }
 
     /// As [`exit_call`](Self::exit_call), for one that changed memory.
     #[inline]
     pub(crate) fn write_memory(&self, call: MemoryCall) {
-        self.write_call(Record::Memory(call));
+        self.write_call(DeviceWork::Memory, Record::Memory(call));
     }
 
     /// From now on, the thread's calls are made on behalf of another, or again on its own.
@@ -131,29 +136,37 @@ impl Host {
         }
     }
 
+    /// Has `deputy` asked on whose behalf each of the thread's calls is made.
+    pub(super) fn ask_before_calls(&self, deputy: Option<Deputy>) {
+        let control = self.control();
+        if !control.is_off() {
+            self.with_lane_or_count(control, |lane| lane.ask_before_calls(deputy));
+        }
+    }
+
     #[inline]
-    fn write_call(&self, record: Record) {
-        if !self.with_lane(|lane: &mut Lane| lane.write_or_count(record)) {
+    fn write_call(&self, work: DeviceWork, record: Record) {
+        if !self.with_lane(|lane: &mut Lane| lane.write_call(work, record)) {
             self.unreachable.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// What a lane needs to write about spans, where there is no subscriber at hand.
-    fn sources(&self) -> Sources<'_, impl Resolve + '_> {
+    pub(super) fn sources(&self) -> Sources<'_, impl Resolve + '_> {
         let callsite = |id| -> Option<Callsite> { self.resolve(id) };
         Sources { clock: &self.clock, live: &self.live, collected: &self.collected, control: &self.control, callsite }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{MemoryCall, MemoryFacts};
+pub(super) mod tests {
+    use super::{DeviceCall, MemoryCall, MemoryFacts};
     use crate::{
-        Activity, Attribution, Collected, Profiler, Schedule, Span, Trace, clock::Ticks, host::Host,
+        Activity, Attribution, Collected, DeviceWork, Profiler, Schedule, Span, Trace, clock::Ticks, host::Host,
         trace::MemoryChange,
     };
     use std::{
-        sync::{Arc, mpsc},
+        sync::{Arc, Mutex, mpsc},
         thread,
     };
     use tracing::info_span;
@@ -170,7 +183,7 @@ mod tests {
     }
 
     /// The traces of a program that makes calls, which are numbered.
-    fn traces(program: impl FnOnce(&Profiler, &Host)) -> Vec<Arc<Trace>> {
+    pub(in crate::host) fn traces(program: impl FnOnce(&Profiler, &Host)) -> Vec<Arc<Trace>> {
         let collected = Collected::new();
         let builder = Profiler::builder().activities([Activity::Host]).schedule(Schedule::manual());
         let (layer, profiler) = builder.export(collected.clone()).build().unwrap();
@@ -181,10 +194,14 @@ mod tests {
         collected.traces()
     }
 
-    fn call(host: &Host, number: u32) {
+    pub(in crate::host) fn call(host: &Host, number: u32) {
         if let Some(start) = host.enter_call() {
-            host.exit_call(start, number, 1, 307, 0);
+            leave(host, start, number);
         }
+    }
+
+    fn leave(host: &Host, start: Ticks, number: u32) {
+        host.exit_call(DeviceWork::Launch, DeviceCall::new(start, host.clock().now(), number, 1, 307, 0));
     }
 
     fn calls(trace: &Trace) -> Vec<(u32, Option<&str>, Attribution)> {
@@ -222,13 +239,13 @@ mod tests {
                 // It returns when the window has closed, and when the next has opened.
                 let start = host.enter_call().unwrap();
                 profiler.stop();
-                host.exit_call(start, 1, 1, 307, 0);
+                leave(host, start, 1);
                 profiler.start();
                 call(host, 2);
                 let start = host.enter_call().unwrap();
                 profiler.stop();
                 profiler.start();
-                host.exit_call(start, 3, 1, 307, 0);
+                leave(host, start, 3);
                 call(host, 4);
                 profiler.stop();
             });
@@ -266,11 +283,11 @@ mod tests {
         });
         let handed = Attribution::HandedOff;
         // What the third was asked for was before the window.
-        let (nobody, direct) = (Attribution::Unattributed, Attribution::Direct);
+        let (before, direct) = (Attribution::Before, Attribution::Direct);
         let expected = [
             (1, Some("first"), handed),
             (2, Some("outer"), handed),
-            (3, None, nobody),
+            (3, None, before),
             (4, Some("of the worker"), direct),
         ];
         assert_eq!(calls(&traces[0]), expected);
@@ -311,8 +328,44 @@ mod tests {
         });
         let handed = Attribution::HandedOff;
         assert_eq!(calls(&traces[0]), [(1, Some("one"), handed)]);
-        let expected = [(2, None, Attribution::Unattributed), (3, Some("two"), handed), (4, Some("two"), handed)];
+        let expected = [(2, None, Attribution::Before), (3, Some("two"), handed), (4, Some("two"), handed)];
         assert_eq!(calls(&traces[1]), expected);
+    }
+
+    #[test]
+    fn a_thread_that_serves_several_is_asked_before_each_call() {
+        let traces = traces(|profiler, host| {
+            let hand_over = profiler.hand_over();
+            profiler.start();
+            let one = info_span!("one").in_scope(|| hand_over.origin());
+            let two = info_span!("two").in_scope(|| hand_over.origin());
+            let before = hand_over.before();
+            let own = tracing::dispatcher::get_default(Clone::clone);
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    let _default = tracing::dispatcher::set_default(&own);
+                    let queue = Mutex::new(vec![None, Some(before), Some(two), Some(one), Some(two)]);
+                    hand_over.adopt_each(move |work| match work {
+                        DeviceWork::Launch => queue.lock().unwrap().pop()?,
+                        _ => None,
+                    });
+                    info_span!("of the worker").in_scope(|| (1..=5).for_each(|number| call(host, number)));
+                    hand_over.release();
+                    call(host, 6);
+                });
+            });
+            profiler.stop();
+        });
+        let handed = Attribution::HandedOff;
+        let expected = [
+            (1, Some("two"), handed),
+            (2, Some("one"), handed),
+            (3, Some("two"), handed),
+            (4, None, Attribution::Before),
+            (5, Some("of the worker"), Attribution::Direct),
+            (6, None, Attribution::Unattributed),
+        ];
+        assert_eq!(calls(&traces[0]), expected);
     }
 
     #[test]

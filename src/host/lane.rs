@@ -10,16 +10,20 @@ mod tests;
 pub(crate) use self::reader::LaneReader;
 
 use super::{
-    Control, Origin, RegistryId, ThreadInfo,
+    Control, DeviceWork, Origin, RegistryId, ThreadInfo,
     live::{Live, Told},
     record::Callsite,
     record::Record,
     stack::{Open, SharedStack, Stack},
 };
-use crate::{clock::Clock, trace::FieldData};
+use crate::{
+    clock::Clock,
+    trace::{FieldData, Operation},
+};
 use rtrb::{Producer, RingBuffer};
 use std::{
     backtrace::Backtrace,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -39,12 +43,25 @@ pub(super) struct Lane {
     adopted: Option<Origin>,
     /// Whether the window has still to be told of that.
     owes_adopt: bool,
+    /// Says so anew for each call, on threads that serve several others.
+    deputy: Option<Deputy>,
+    /// The latest watcher that was told of the thread.
+    pub(super) told_watchers: u64,
     /// Exits still to come of spans recorded in this window.
     owed: usize,
     ring: Producer<Record>,
     /// Slots of the ring that are certainly free.
     room: usize,
     shared: Arc<Shared>,
+}
+
+/// Knows on whose behalf each call of a thread is made.
+pub(super) struct Deputy(pub(super) Box<dyn Fn(DeviceWork) -> Option<Origin> + Send>);
+
+impl fmt::Debug for Deputy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deputy").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -96,6 +113,8 @@ impl Lane {
             stack,
             adopted: None,
             owes_adopt: false,
+            deputy: None,
+            told_watchers: 0,
             owed: 0,
             ring: producer,
             room: 0,
@@ -191,10 +210,36 @@ impl Lane {
         }
     }
 
+    /// Writes that the thread was asked for an operation.
+    #[inline]
+    pub(super) fn write_operation(
+        &mut self,
+        mut control: Control,
+        operation: &Arc<Operation>,
+        sources: &Sources<'_, impl Resolve>,
+    ) {
+        while control.is_recording() {
+            // Two records, as in `write_or_count`; the clock is read only if there is room.
+            let at = (self.follow(control, sources) && self.has_room(2)).then(|| sources.clock.now());
+            let before = std::mem::replace(&mut control, sources.control());
+            // If the next window has opened meanwhile, it belongs there; if this one has closed, the clock says where.
+            if control == before || !control.is_recording() {
+                return match at {
+                    Some(at) => self.write_or_count(Record::Operation { at, operation: Arc::clone(operation) }),
+                    None => self.count_drop(),
+                };
+            }
+        }
+    }
+
     /// Remembers on whose behalf the thread works from now on.
     #[inline]
     pub(super) fn adopt(&mut self, control: Control, origin: Option<Origin>, sources: &Sources<'_, impl Resolve>) {
         let follows = self.follow(control, sources);
+        // Of this a window is told when the thread joins it.
+        if self.adopted == origin {
+            return;
+        }
         self.adopted = origin;
         self.shared.stack.set_adopted(origin);
         if control.is_recording() {
@@ -204,6 +249,25 @@ impl Lane {
                 self.write(Record::Adopt(origin));
             }
         }
+    }
+
+    /// Remembers who is asked from now on, before each call, on whose behalf it is made.
+    pub(super) fn ask_before_calls(&mut self, deputy: Option<Deputy>) {
+        self.deputy = deputy;
+    }
+
+    /// Writes a call for the window that the lane last joined, even if that has closed meanwhile.
+    #[inline]
+    pub(super) fn write_call(&mut self, work: DeviceWork, record: Record) {
+        if let Some(Deputy(whose)) = &self.deputy {
+            let origin = whose(work);
+            if self.adopted != origin {
+                self.adopted = origin;
+                self.shared.stack.set_adopted(origin);
+                self.owes_adopt = true;
+            }
+        }
+        self.write_or_count(record);
     }
 
     /// Joins the window that is open, if that has not been done. Returns whether it could.
@@ -216,9 +280,8 @@ impl Lane {
         joined
     }
 
-    /// Writes a record for the window that the lane last joined, even if that has closed meanwhile.
     #[inline]
-    pub(super) fn write_or_count(&mut self, record: Record) {
+    fn write_or_count(&mut self, record: Record) {
         if !self.has_room(2) {
             return self.count_drop();
         }

@@ -84,6 +84,9 @@ impl ProfilerLayer {
     {
         let backtrace = (self.backtraces && control.is_recording()).then(|| Box::new(Backtrace::force_capture()));
         self.host.with_lane_or_count(control, |lane| lane.enter(control, id, &self.sources(control, ctx), backtrace));
+        if self.host.watchers.latest() > 0 {
+            self.host.tell_of_change(control.is_recording());
+        }
     }
 
     /// Writes what happened before its fields were formatted, which is user code and may take its time.
@@ -111,6 +114,9 @@ impl ProfilerLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         self.host.with_lane(|lane| lane.exit(control, id, &self.sources(control, ctx)));
+        if self.host.watchers.latest() > 0 && control.is_recording() {
+            self.host.tell_of_change(true);
+        }
     }
 }
 

@@ -10,10 +10,12 @@ mod known;
 mod lane;
 mod layer;
 mod live;
+mod operation;
 mod origin;
 mod record;
 mod stack;
 mod thread;
+mod watcher;
 
 pub(crate) use self::{
     control::Control,
@@ -25,10 +27,11 @@ pub(crate) use self::{
 };
 pub use self::{
     layer::ProfilerLayer,
-    origin::{HandOver, Origin},
+    origin::{DeviceWork, HandOver, Origin},
+    watcher::{Watch, Watcher},
 };
 
-use self::{lane::Lane, live::Live};
+use self::{lane::Lane, live::Live, watcher::Watchers};
 use crate::{clock::Clock, trace::Losses};
 use std::{
     cell::RefCell,
@@ -57,6 +60,7 @@ pub(crate) struct Host {
     remembers: AtomicBool,
     unreachable: AtomicU64,
     late: AtomicU64,
+    watchers: Watchers,
 }
 
 /// Finds the callsite of a span that is open on another thread.
@@ -86,6 +90,7 @@ impl Host {
             remembers: AtomicBool::new(false),
             unreachable: AtomicU64::new(0),
             late: AtomicU64::new(0),
+            watchers: Watchers::default(),
         }
     }
 

@@ -1,7 +1,15 @@
 //! Work that a thread does on behalf of another.
 
-use super::{Host, thread::this_thread};
-use crate::{clock::Ticks, trace::ThreadId};
+use super::{
+    Host,
+    lane::Deputy,
+    thread::this_thread,
+    watcher::{Watch, Watcher},
+};
+use crate::{
+    clock::Ticks,
+    trace::{Operation, ThreadId},
+};
 use std::{fmt, num::NonZeroU32, sync::Arc};
 
 /// Where work comes from: a moment on a thread, and so the innermost span that was open there then.
@@ -11,16 +19,47 @@ use std::{fmt, num::NonZeroU32, sync::Arc};
 pub struct Origin {
     pub(crate) at: Ticks,
     thread: NonZeroU32,
+    /// 0 for none.
+    batch: u32,
 }
 
 impl Origin {
     pub(super) fn new(at: Ticks, thread: ThreadId) -> Self {
         let thread = u32::try_from(thread.as_u64()).unwrap_or(u32::MAX);
-        Self { at, thread: NonZeroU32::new(thread).unwrap_or(NonZeroU32::MAX) }
+        Self { at, thread: NonZeroU32::new(thread).unwrap_or(NonZeroU32::MAX), batch: 0 }
+    }
+
+    /// The same origin, as part of a batch: what a thread tells of and launches once it has adopted it belongs to the batch, too.
+    ///
+    /// A framework that fuses operations adopts the origin of each in the batch that it is run in, tells of it (see
+    /// [`HandOver::operation`]), and launches in that batch, on whichever thread: then [`Work::operations`](crate::Work::operations)
+    /// are those of the batch, and [`Work::spans`](crate::Work::spans) all that asked for them.
+    ///
+    /// Batches that are told of in one window must have different numbers: a counter will do, also one that begins anew after four
+    /// billion. 0 is no batch.
+    #[must_use]
+    pub fn in_batch(self, batch: u32) -> Self {
+        Self { batch, ..self }
+    }
+
+    /// The same thread at the moment of another origin, and so the innermost span that was open there then.
+    #[must_use]
+    pub fn at_moment_of(self, other: Self) -> Self {
+        Self { at: other.at, ..self }
+    }
+
+    /// Whether it is an earlier moment, on whichever thread.
+    pub fn is_before(self, other: Self) -> bool {
+        self.at < other.at
     }
 
     pub(crate) fn thread(self) -> ThreadId {
         ThreadId::new(self.thread.get().into())
+    }
+
+    /// The number of the batch, 0 for none.
+    pub(crate) fn batch(self) -> u32 {
+        self.batch
     }
 }
 
@@ -29,7 +68,8 @@ impl Origin {
 /// Some frameworks launch kernels on threads of their own, where none of the user's spans is open. Whoever passes work on to such
 /// a thread takes an [`Origin`] along, and the thread adopts it before it launches: then what it launches belongs to the span that
 /// the work came from, as [`Attribution::HandedOff`](crate::Attribution::HandedOff). A
-/// launch is in the window it is made in; if its origin is from before the window, it is unattributed.
+/// launch is in the window it is made in; if its origin is from before the window, it is
+/// [`Attribution::Before`](crate::Attribution::Before).
 ///
 /// ```
 /// use kernspan::Profiler;
@@ -75,11 +115,78 @@ impl HandOver {
         self.host.adopt(Some(origin));
     }
 
+    /// From now on, `whose` says of each of this thread's launches on whose behalf it is made, or that it is the thread's own. It is asked
+    /// while something is recorded, when the call returns. For threads that serve several others at once; `whose` may not enter spans.
+    pub fn adopt_each(&self, whose: impl Fn(DeviceWork) -> Option<Origin> + Send + 'static) {
+        self.host.ask_before_calls(Some(Deputy(Box::new(whose))));
+    }
+
+    /// Tells that this thread was asked for an operation: it belongs to what the thread has adopted, as a launch does, and to the
+    /// batch of that, if there is one.
+    ///
+    /// While nothing is recorded it costs a look at whether anything is; while something is, a reading of the clock and one more owner
+    /// of `operation`. So make each operation once.
+    #[inline]
+    pub fn operation(&self, operation: &Arc<Operation>) {
+        self.host.write_operation(operation);
+    }
+
     /// From now on, this thread's launches are its own again.
     #[inline]
     pub fn release(&self) {
+        self.host.ask_before_calls(None);
         self.host.adopt(None);
     }
+
+    /// An origin before any window: of what was asked for when nothing was recorded.
+    pub fn before(&self) -> Origin {
+        Origin::new(Ticks(0), this_thread())
+    }
+
+    /// Has `watcher` told of spans and windows until the [`Watch`] is dropped.
+    ///
+    /// ```
+    /// use kernspan::{Origin, Profiler, Watcher};
+    /// use std::sync::Arc;
+    ///
+    /// struct Framework;
+    ///
+    /// impl Watcher for Framework {
+    ///     fn changed(&self, origin: Origin) {
+    ///         // Pass it on to where the work waits, in the order in which it was asked for.
+    ///     }
+    /// }
+    ///
+    /// let (layer, profiler) = Profiler::builder().build()?;
+    /// # drop(layer);
+    /// let watch = profiler.hand_over().watch(Arc::new(Framework));
+    /// # drop(watch);
+    /// # profiler.finish()?;
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn watch(&self, watcher: Arc<dyn Watcher>) -> Watch {
+        Watch::new(Arc::clone(&self.host), watcher)
+    }
+}
+
+/// What a thread has done with a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceWork {
+    /// Launched a kernel or a graph of them.
+    Launch,
+    /// Copied or filled memory.
+    #[non_exhaustive]
+    Copy {
+        /// How much was copied to a device. Not known of other copies.
+        bytes: Option<u64>,
+    },
+    /// Allocated or freed memory.
+    Memory,
+    /// Loaded code.
+    Load,
+    /// Something else: it waited, say.
+    Other,
 }
 
 impl fmt::Debug for HandOver {

@@ -1,5 +1,8 @@
 use super::{DeviceCall, MemoryCall, Origin};
-use crate::{clock::Ticks, trace::FieldData};
+use crate::{
+    clock::Ticks,
+    trace::{FieldData, Operation},
+};
 use std::{backtrace::Backtrace, sync::Arc};
 
 /// A span's id in the registry, which uses ids again once a span has closed.
@@ -35,7 +38,9 @@ pub(crate) enum Record {
     Call(DeviceCall),
     /// A call has changed a device's memory.
     Memory(MemoryCall),
-    /// From here on, the thread's calls are made on behalf of another, or again on its own.
+    /// The thread was asked for an operation.
+    Operation { at: Ticks, operation: Arc<Operation> },
+    /// From here on, the thread's calls are made and operations told of on behalf of another, or again on its own.
     Adopt(Option<Origin>),
 }
 
@@ -51,6 +56,8 @@ impl Record {
         match self {
             Self::Field(field) => field.value.as_str().map_or(0, str::len),
             Self::Backtrace(_) => BACKTRACE,
+            // One that is told of again and again is somebody else's.
+            Self::Operation { operation, .. } if Arc::strong_count(operation) == 1 => operation.bytes(),
             _ => 0,
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct Stack {
 pub(super) struct SharedStack {
     ids: [AtomicU64; SharedStack::DEPTH],
     depth: AtomicUsize,
-    /// On whose behalf the thread works: a thread, or 0 for its own, and a moment.
+    /// On whose behalf the thread works: a thread, or 0 for its own, with the batch above it, and a moment.
     adopted: (AtomicU64, AtomicU64),
 }
 
@@ -47,14 +47,16 @@ impl SharedStack {
     #[inline]
     pub(super) fn set_adopted(&self, origin: Option<Origin>) {
         self.adopted.1.store(origin.map_or(0, |origin| origin.at.0), Ordering::Relaxed);
-        self.adopted.0.store(origin.map_or(0, |origin| origin.thread().as_u64()), Ordering::Release);
+        let thread = origin.map_or(0, |origin| origin.thread().as_u64() | u64::from(origin.batch()) << 32);
+        self.adopted.0.store(thread, Ordering::Release);
     }
 
     /// On whose behalf the thread works now, with the same proviso.
     pub(super) fn adopted(&self) -> Option<Origin> {
-        let thread = self.adopted.0.load(Ordering::Acquire);
+        let packed = self.adopted.0.load(Ordering::Acquire);
+        let (thread, batch) = (packed & u64::from(u32::MAX), (packed >> 32) as u32);
         let at = Ticks(self.adopted.1.load(Ordering::Relaxed));
-        (thread != 0).then(|| Origin::new(at, ThreadId::new(thread)))
+        (thread != 0).then(|| Origin::new(at, ThreadId::new(thread)).in_batch(batch))
     }
 }
 

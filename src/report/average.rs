@@ -60,7 +60,8 @@ pub struct Average {
     /// Floating-point operations, as far as spans say: see [`convention::FLOPS`](crate::convention::FLOPS).
     pub flops: u64,
     /// The same, with nested spans: a span comes to what it says itself, and if it says nothing, to what the spans nested in it on
-    /// its thread come to. A span nested in one of the same row is not counted twice.
+    /// its thread come to, and the [operations](crate::Operation) that frameworks were asked for in it. A span nested in one of the same
+    /// row is not counted twice.
     pub total_flops: u64,
     /// `total_flops` a second of `total_gpu`, or of `total_cpu` where GPUs did nothing; none if there are no operations.
     pub flops_per_second: Option<f64>,

@@ -1,4 +1,5 @@
-use crate::trace::{DeviceId, Span, SpanId, StepId, Trace, convention};
+use super::workers::Workers;
+use crate::trace::{DeviceId, OpFacts, OperationCall, Span, SpanId, StepId, Trace, convention};
 use std::time::Duration;
 
 /// Floating-point operations, and how long GPUs would take for them at their peak.
@@ -42,10 +43,11 @@ impl Flops {
 
 /// The floating-point operations of the spans of a trace.
 ///
-/// A span comes to what it says itself, and if it says nothing, to what the spans nested in it come to.
+/// A span comes to what it says itself, and if it says nothing, to what is nested in it: spans, and the operations that frameworks
+/// were asked for in it.
 #[derive(Debug, Default)]
 pub(super) struct SpanFlops {
-    /// By span; empty if none says anything.
+    /// By span; empty if nothing says anything.
     totals: Vec<Flops>,
     /// By step.
     steps: Vec<Flops>,
@@ -54,17 +56,24 @@ pub(super) struct SpanFlops {
 
 impl SpanFlops {
     pub(super) fn of(trace: &Trace) -> Self {
-        if !trace.callsites().iter().any(|site| site.field_names().any(|name| name == convention::FLOPS)) {
+        let spans_say = trace.callsites().iter().any(|site| site.field_names().any(|name| name == convention::FLOPS));
+        if !spans_say && !trace.operations.iter().any(|operation| operation.fields().op().flops().is_some()) {
             return Self::default();
         }
         let workers = Workers::of(trace);
+        let operations = operation_flops(trace, &workers);
         let mut totals = vec![Flops::default(); trace.spans().len()];
         let mut says = vec![false; totals.len()];
+        for (told, flops) in trace.operations().zip(&operations) {
+            if let Some(span) = told.span() {
+                totals[span.id().index()].add(flops);
+            }
+        }
         // From the inside out: when a span's turn comes, all that is nested in it has been added to it.
         for index in (0..totals.len()).rev() {
             let span = trace.span(SpanId::new(index));
-            if let Some(count) = span.fields().op().flops() {
-                totals[index] = Flops::new(count, peak(trace, span, workers.device(index)));
+            if let Some(flops) = Sayer::of_span(span).flops(trace, || workers.of_span(span.id())) {
+                totals[index] = flops;
                 says[index] = true;
             }
             if let Some(parent) = span.parent() {
@@ -79,14 +88,26 @@ impl SpanFlops {
         for (index, span) in trace.spans().enumerate() {
             let around = span.parent().is_some_and(|parent| counted[parent.id().index()]);
             counted[index] = around || says[index];
-            let Some(step) = span.step_id().filter(|_| says[index] && !around) else { continue };
-            let total = flops.totals[index];
-            flops.steps[step.index()].add(&total);
-            if total.unknown && flops.unknown.is_none() {
-                flops.unknown = Some(why_unknown(trace, span, workers.device(index)));
+            if let Some(step) = span.step_id().filter(|_| says[index] && !around) {
+                let why = || Sayer::of_span(span).why_unknown(trace, workers.of_span(span.id()));
+                flops.count(step, flops.totals[index], why);
+            }
+        }
+        for (told, of_operation) in trace.operations().zip(operations) {
+            let around = told.span().is_some_and(|span| counted[span.id().index()]);
+            if let Some(step) = told.step_id().filter(|_| !around) {
+                let why = || Sayer::of_operation(told).why_unknown(trace, workers.of_operation(told));
+                flops.count(step, of_operation, why);
             }
         }
         flops
+    }
+
+    fn count(&mut self, step: StepId, flops: Flops, why_unknown: impl FnOnce() -> String) {
+        self.steps[step.index()].add(&flops);
+        if flops.unknown {
+            self.unknown.get_or_insert_with(why_unknown);
+        }
     }
 
     /// What a span comes to.
@@ -94,7 +115,7 @@ impl SpanFlops {
         self.totals.get(span.index()).copied().unwrap_or_default()
     }
 
-    /// What the spans that began in a step come to, on all threads.
+    /// What the spans that began in a step come to, on all threads, and the operations asked for in it.
     pub(super) fn of_step(&self, step: StepId) -> Flops {
         self.steps.get(step.index()).copied().unwrap_or_default()
     }
@@ -105,82 +126,66 @@ impl SpanFlops {
     }
 }
 
-/// The type that a span's operations are done with: what it says, or else the element type of `input`, if that is of floating-point numbers, or else of the first argument
-/// that is, or of the result, as tokens become numbers inside; if there are none, of the first argument.
-fn dtype(span: Span<'_>) -> Option<&str> {
-    let op = span.fields().op();
-    // f32, bf16, tf32.
-    let is_float = |dtype: &&str| dtype.trim_start_matches(['b', 'B', 't', 'T']).starts_with(['f', 'F']);
-    let inputs = || op.dtypes().map(|(_, dtype)| dtype);
-    let input = op.dtypes().find_map(|(argument, dtype)| (argument == "input").then_some(dtype));
-    let floats = input.into_iter().chain(inputs()).chain(op.output_dtype());
-    op.compute().or_else(|| floats.into_iter().find(is_float)).or_else(|| inputs().next())
-}
-
-fn peak(trace: &Trace, span: Span<'_>, device: Option<DeviceId>) -> Option<f64> {
-    trace.device(device?)?.peak_flops(dtype(span)?)
-}
-
-/// `peak of NVIDIA H200 for u32 not known`.
-fn why_unknown(trace: &Trace, span: Span<'_>, device: Option<DeviceId>) -> String {
-    let Some(dtype) = dtype(span) else {
-        return format!("no {}… with FLOPs of {}", convention::DTYPE, span.name().escape_debug());
+/// What each of the operations that were told of comes to. There may be a million, which say the same again and again: so what they
+/// say is looked at once, unless another GPU did it.
+fn operation_flops(trace: &Trace, workers: &Workers) -> Vec<Flops> {
+    let mut known: Vec<Option<(Option<DeviceId>, Flops)>> = vec![None; trace.operations.len()];
+    let flops = |told: OperationCall<'_>| {
+        let device = workers.of_operation(told);
+        let known = &mut known[told.operation_id().index()];
+        match *known {
+            Some((by, flops)) if by == device => flops,
+            _ => {
+                let flops = Sayer::of_operation(told).flops(trace, || device).unwrap_or_default();
+                *known = Some((device, flops));
+                flops
+            }
+        }
     };
-    let name = device.and_then(|id| trace.device(id)).map_or("the GPU", |device| &device.name);
-    format!("peak of {name} for {} not known", dtype.escape_debug())
+    trace.operations().map(flops).collect()
 }
 
-/// Which GPUs worked for something.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Worker {
-    #[default]
-    None,
-    One(DeviceId),
-    Several,
+/// Whoever says how many floating-point operations were done: a span, or an operation that a framework was asked for.
+struct Sayer<'a> {
+    name: &'a str,
+    op: OpFacts<'a>,
 }
 
-impl Worker {
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::None, one) | (one, Self::None) => one,
-            (one, other) if one == other => one,
-            _ => Self::Several,
-        }
-    }
-}
-
-/// Which GPUs worked for the spans of a trace and those nested in them.
-struct Workers {
-    all: Worker,
-    of_spans: Vec<Worker>,
-}
-
-impl Workers {
-    fn of(trace: &Trace) -> Self {
-        let mut workers = Self { all: Worker::None, of_spans: vec![Worker::None; trace.spans().len()] };
-        for work in trace.work() {
-            let device = Worker::One(work.stream().device());
-            workers.all = workers.all.and(device);
-            if let Some(span) = work.span() {
-                let worker = &mut workers.of_spans[span.id().index()];
-                *worker = worker.and(device);
-            }
-        }
-        for span in (0..workers.of_spans.len()).rev() {
-            if let Some(parent) = trace.span(SpanId::new(span)).parent() {
-                let parent = parent.id().index();
-                workers.of_spans[parent] = workers.of_spans[parent].and(workers.of_spans[span]);
-            }
-        }
-        workers
+impl<'a> Sayer<'a> {
+    fn of_span(span: Span<'a>) -> Self {
+        Self { name: span.name(), op: span.fields().op() }
     }
 
-    /// The GPU that did a span's operations: the one that worked for it, or the only one that worked at all.
-    fn device(&self, span: usize) -> Option<DeviceId> {
-        match (self.of_spans[span], self.all) {
-            (Worker::One(device), _) | (Worker::None, Worker::One(device)) => Some(device),
-            _ => None,
-        }
+    fn of_operation(told: OperationCall<'a>) -> Self {
+        Self { name: told.name(), op: told.fields().op() }
+    }
+
+    /// What it says, if it says anything. `device` is the GPU that did it.
+    fn flops(&self, trace: &Trace, device: impl FnOnce() -> Option<DeviceId>) -> Option<Flops> {
+        let count = self.op.flops()?;
+        let peak = || trace.device(device()?)?.peak_flops(self.dtype()?);
+        Some(Flops::new(count, peak()))
+    }
+
+    /// The type that its operations are done with: what it says, or else the element type of `input`, if that is of floating-point
+    /// numbers, or else of the first argument that is, or of the result, as tokens become numbers inside; if there are none, of the
+    /// first argument.
+    fn dtype(&self) -> Option<&'a str> {
+        // f32, bf16, tf32.
+        let is_float = |dtype: &&str| dtype.trim_start_matches(['b', 'B', 't', 'T']).starts_with(['f', 'F']);
+        let inputs = || self.op.dtypes().map(|(_, dtype)| dtype);
+        let input = self.op.dtypes().find_map(|(argument, dtype)| (argument == "input").then_some(dtype));
+        let floats = input.into_iter().chain(inputs()).chain(self.op.output_dtype());
+        self.op.compute().or_else(|| floats.into_iter().find(is_float)).or_else(|| inputs().next())
+    }
+
+    /// `peak of NVIDIA H200 for u32 not known`.
+    fn why_unknown(&self, trace: &Trace, device: Option<DeviceId>) -> String {
+        let Some(dtype) = self.dtype() else {
+            return format!("no {}… with FLOPs of {}", convention::DTYPE, self.name.escape_debug());
+        };
+        let name = device.and_then(|id| trace.device(id)).map_or("the GPU", |device| &device.name);
+        format!("peak of {name} for {} not known", dtype.escape_debug())
     }
 }
 
@@ -190,11 +195,11 @@ mod tests {
     use crate::{
         report::{Average, Report, SortBy},
         trace::{
-            DeviceId, SpanId, StepId, Trace, Value, convention,
-            sample::{gpu_trace, h200, say, say_flops},
+            DeviceId, Operation, SpanId, StepId, Stream, StreamId, Trace, Value, convention,
+            sample::{gpu_trace, h200, operations_trace, say, say_flops, tell},
         },
     };
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
 
     /// The sample, whose forward passes take 5 µs at the peak, and whose backward passes take 10.
     fn trace() -> Trace {
@@ -338,5 +343,56 @@ mod tests {
         assert_eq!(steps(&trace), [10_230_000_000; 2]);
         say_flops(&mut trace, 3, 7, "f32");
         assert_eq!(steps(&trace), [10_230_000_000, 7]);
+    }
+
+    #[test]
+    fn operations_count_for_their_span_as_nested_spans_do() {
+        let mut trace = operations_trace();
+        // Each step: 335 M in `forward`, 670 M + 8 in `backward`, and 8 more in `train_step`.
+        assert_eq!(total_flops(&trace), [1_340_000_016, 670_000_000, 2_010_000_032]);
+        assert_eq!(rows(&trace).map(|row| row.flops), [0; 3], "they are not the spans' own");
+        let steps = |trace: &Trace| [0, 1].map(|step| SpanFlops::of(trace).of_step(StepId::new(step)).count);
+        assert_eq!(steps(&trace), [1_005_000_016; 2]);
+        // What says so itself is believed: of the first step, all but `forward`.
+        say_flops(&mut trace, 2, 7, "f32");
+        assert_eq!(total_flops(&trace)[0], 7 + 670_000_008);
+        assert_eq!(steps(&trace), [335_000_000 + 7 + 8, 1_005_000_016]);
+        say_flops(&mut trace, 0, 5, "f32");
+        assert_eq!(steps(&trace), [5, 1_005_000_016]);
+        assert_eq!(total_flops(&trace)[2], 5 + 1_005_000_016);
+    }
+
+    #[test]
+    fn operations_of_no_span_count_for_their_step() {
+        let mut trace = gpu_trace();
+        let add = Arc::new(Operation::new("add").with("op.flops", 9_u64));
+        tell(&mut trace, &[(&add, None, 0), (&add, None, 0)], &[]);
+        trace.operation_calls[0].step = Some(StepId::new(1));
+        let flops = SpanFlops::of(&trace);
+        assert_eq!([0, 1].map(|step| flops.of_step(StepId::new(step)).count), [0, 9]);
+        assert_eq!(flops.unknown(), Some("no op.dtype.… with FLOPs of add"));
+        assert_eq!(total_flops(&trace), [0; 3]);
+    }
+
+    #[test]
+    fn the_peak_is_that_of_the_gpu_that_did_the_operations() {
+        let (mut trace, dtype) = (operations_trace(), |operation: Operation| operation.with("op.dtype.lhs", "f32"));
+        let operations = trace.operations.iter().map(|operation| Arc::new(dtype(Operation::clone(operation))));
+        trace.operations = operations.collect();
+        // 5 of 20 µs, and 10 of 50 but for sixteen operations.
+        assert_eq!(mfu(&trace), some(["20.000", "25.000", "20.270"]));
+        let mut second = h200();
+        (second.id, second.name) = (DeviceId::new(1), "NVIDIA H100 PCIe".to_owned());
+        trace.devices.push(second);
+        // Now the other did something for the second `forward`, too, but not for its batch.
+        let stream = StreamId::new(trace.streams.len());
+        trace.streams.push(Stream { device: DeviceId::new(1), ..trace.streams[0] });
+        let mut copy = trace.work[0].clone();
+        (copy.stream, copy.span, copy.call) = (stream, Some(SpanId::new(4)), None);
+        trace.work.push(copy);
+        let ideal = SpanFlops::of(&trace).of_span(SpanId::new(4)).ideal();
+        assert_eq!(ideal, Some(Duration::from_micros(5)), "the batch says which one, where the span has two");
+        trace.api_calls.iter_mut().for_each(|call| call.batch = None);
+        assert_eq!(SpanFlops::of(&trace).of_span(SpanId::new(4)).ideal(), None);
     }
 }

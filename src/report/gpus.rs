@@ -32,10 +32,14 @@ impl fmt::Display for Gpus {
     /// A line for each fact that is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.fmt(f)?;
-        let Attributions { direct, handed_off, unattributed, .. } = self.attributions;
+        let Attributions { direct, handed_off, before, unattributed } = self.attributions;
         if self.attributions.total() > 0 {
             write!(f, "{} kernels and copies: {direct} direct", self.attributions.total())?;
-            writeln!(f, ", {handed_off} handed off, {unattributed} unattributed")?;
+            write!(f, ", {handed_off} handed off, {unattributed} unattributed")?;
+            if before > 0 {
+                write!(f, ", {before} asked for before a window opened")?;
+            }
+            writeln!(f)?;
         }
         self.memory.iter().try_for_each(|peak| writeln!(f, "{peak}"))?;
         match &self.state {

@@ -1,8 +1,8 @@
 use super::{
     kernels::Kernels,
     measured::MeanOccupancy,
+    op::{self, Op, OpKey},
     texts::{TextId, Texts},
-    tree,
 };
 use crate::trace::{Span, Trace, Work};
 use rustc_hash::FxHashMap;
@@ -29,22 +29,6 @@ struct Key {
     name: Option<TextId>,
     /// None if it is not known, or if there were too many shapes.
     op: Option<OpKey>,
-}
-
-/// What makes the operations of spans the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct OpKey {
-    shapes: TextId,
-    gemm: Option<TextId>,
-}
-
-/// The operation that work was launched in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Op<'a> {
-    /// As `[64, 512], [512, 512]`.
-    pub(super) shapes: &'a str,
-    /// As `64x512x512`.
-    pub(super) gemm: Option<&'a str>,
 }
 
 /// What is added up of the work of one name.
@@ -110,10 +94,7 @@ impl KernelTimes {
     /// Names, if they are told apart, with the operations that the work was launched in, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Option<&str>, Option<Op<'_>>, &Tally)> {
         self.tallies.iter().map(|(key, tally)| {
-            let op = key
-                .op
-                .map(|op| Op { shapes: self.shapes.get(op.shapes), gemm: op.gemm.map(|gemm| self.shapes.get(gemm)) });
-            (key.name.map(|name| self.names.get(name)), op, tally)
+            (key.name.map(|name| self.names.get(name)), key.op.map(|op| op.op(&self.shapes)), tally)
         })
     }
 }
@@ -128,9 +109,8 @@ impl OpsOfSpans {
                 break;
             }
             unknown += 1;
-            if let Some(own) = tree::shapes(span) {
-                let gemm = span.fields().op().gemm();
-                op = shapes.id(&own).map(|own| OpKey { shapes: own, gemm: gemm.and_then(|gemm| shapes.id(gemm)) });
+            if let Some(own) = op::shapes(span.fields()) {
+                op = OpKey::new(&own, span.fields().op().gemm(), shapes);
                 break;
             }
         }

@@ -1,5 +1,6 @@
 use super::{
-    kernel_times::{KernelTimes, Op, Tally},
+    kernel_times::{KernelTimes, Tally},
+    op::Op,
     table::{self, Table},
     units,
 };

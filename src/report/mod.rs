@@ -11,12 +11,16 @@ mod kernels;
 mod measured;
 mod memory;
 mod memory_peak;
+mod op;
+mod operation_times;
+mod operations;
 mod steps;
 mod table;
 mod texts;
 mod tree;
 mod units;
 mod usage;
+mod workers;
 
 pub use self::average::{Average, SortBy};
 pub use self::averages::Averages;
@@ -24,18 +28,19 @@ pub use self::gpu_steps::{DeviceUsage, GpuSteps, StepGpu};
 pub use self::kernels::{KernelAverage, Kernels};
 pub use self::memory::MemoryPeaks;
 pub use self::memory_peak::{MemoryOwner, MemoryPeak};
+pub use self::operations::{OperationAverage, Operations, SortOperationsBy};
 pub use self::steps::StepTimes;
 pub use self::usage::{GpuUsage, Verdict};
 
-use self::{flops::SpanFlops, gpus::Gpus, tree::Tree};
+use self::{flops::SpanFlops, gpus::Gpus, operation_times::OperationTimes, tree::Tree};
 use crate::trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace};
 use std::{fmt, path::PathBuf, time::Duration};
 
 /// What [`finish`](crate::Profiler::finish) returns: where the time went, over all windows of the run.
 ///
 /// Its `Display` is the table that PyTorch users know, and what GPUs did, if they were recorded; [`averages`](Self::averages),
-/// [`kernels`](Self::kernels), [`gpu_steps`](Self::gpu_steps) and [`memory`](Self::memory) ask it in other ways. With the feature
-/// `serde` it can be serialized.
+/// [`kernels`](Self::kernels), [`operations`](Self::operations), [`gpu_steps`](Self::gpu_steps) and [`memory`](Self::memory) ask it in
+/// other ways. With the feature `serde` it can be serialized.
 #[derive(Default)]
 pub struct Report {
     windows: u32,
@@ -44,13 +49,14 @@ pub struct Report {
     tree: Tree,
     steps: StepTimes,
     gpus: Gpus,
+    operations: OperationTimes,
     losses: Losses,
     filtered: Option<Level>,
     files: Vec<PathBuf>,
 }
 
 impl Report {
-    /// Rows of the table of kernels that `Display` shows.
+    /// Rows of the table of kernels that `Display` shows, and of that of operations.
     const KERNELS: usize = 10;
 
     /// What these windows say, as of a run that had no others: for traces that were kept, or replayed.
@@ -74,6 +80,7 @@ impl Report {
         self.tree.add(trace, &flops);
         self.steps.add(trace.steps());
         self.gpus.add(trace, &flops);
+        self.operations.add(trace);
         self.losses += *trace.losses();
         self.filtered = trace.filtered().or(self.filtered);
     }
@@ -159,6 +166,11 @@ impl Report {
         Kernels::new(&self.gpus.kernels)
     }
 
+    /// What frameworks were asked to do, and the GPU time of that: to be refined, iterated and printed.
+    pub fn operations(&self) -> Operations<'_> {
+        Operations::new(&self.operations)
+    }
+
     /// How the GPUs spent the recorded steps.
     pub fn gpu_steps(&self) -> &GpuSteps {
         &self.gpus.steps
@@ -180,6 +192,9 @@ impl fmt::Display for Report {
         self.averages().fmt(f)?;
         if !self.gpus.kernels.is_empty() {
             write!(f, "\n{}\n", self.kernels().limit(Self::KERNELS))?;
+        }
+        if !self.operations.is_empty() {
+            write!(f, "\n{}\n", self.operations().limit(Self::KERNELS))?;
         }
         let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         write!(f, "{} in {}", count(self.spans, "span"), count(self.windows.into(), "window"))?;
@@ -206,7 +221,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 14)?;
+        let mut report = serializer.serialize_struct("Report", 15)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -215,6 +230,7 @@ impl serde::Serialize for Report {
         report.serialize_field("gpu", &self.gpus.state.to_string())?;
         report.serialize_field("devices", &self.gpus.devices)?;
         report.serialize_field("kernels", &self.kernels().limit(usize::MAX).rows())?;
+        report.serialize_field("operations", &self.operations().limit(usize::MAX).rows())?;
         report.serialize_field("gpu_steps", &self.gpus.steps)?;
         report.serialize_field("attributions", &self.gpus.attributions)?;
         report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;

@@ -2,8 +2,9 @@ use super::{
     averages::Averages,
     flops::SpanFlops,
     measured::{GpuMeasured, Measured},
+    op,
 };
-use crate::trace::{Callsite, Span, SpanId, Trace};
+use crate::trace::{Callsite, SpanId, Trace};
 use std::{collections::HashMap, sync::Arc};
 
 /// Every path of spans that was taken, with what was measured along it, over all windows.
@@ -58,7 +59,7 @@ impl Tree {
             let parent = span.parent().map(|parent| nodes[parent.id().index()]);
             let module = span.fields().op().module().map(str::to_owned);
             let name = names[span.callsite_id().index()];
-            let node = self.node(Key { parent, name, module, shapes: shapes(span) });
+            let node = self.node(Key { parent, name, module, shapes: op::shapes(span.fields()) });
             self.nodes[node].measured.add(&Measured::of(span, flops));
             nodes.push(node);
         }
@@ -142,13 +143,4 @@ impl Tree {
     pub(super) fn ancestors(&self, node: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(self.nodes[node].parent, |&node| self.nodes[node].parent)
     }
-}
-
-/// `[64, 512], [512, 512]`.
-pub(super) fn shapes(span: Span<'_>) -> Option<String> {
-    if span.fields().is_empty() {
-        return None;
-    }
-    let shapes: Vec<_> = span.fields().op().shapes().map(|(_, shape)| shape).collect();
-    (!shapes.is_empty()).then(|| shapes.join(", "))
 }

@@ -1,4 +1,4 @@
-use super::{Attribution, Span, SpanId, ThreadId, Timestamp, Trace, Track, TrackId};
+use super::{Attribution, BatchId, Span, SpanId, ThreadId, Timestamp, Trace, Track, TrackId};
 use std::{sync::Arc, time::Duration};
 
 /// Names an [`ApiCall`] of one trace.
@@ -43,6 +43,7 @@ pub(crate) struct ApiCallData {
     pub(crate) result: u32,
     pub(crate) attribution: Attribution,
     pub(crate) span: Option<SpanId>,
+    pub(crate) batch: Option<BatchId>,
 }
 
 /// A call of the GPU's API on the host: a launch, a copy, an allocation, a synchronisation.
@@ -126,6 +127,10 @@ impl<'a> ApiCall<'a> {
     /// How it is known which span it belongs to.
     pub fn attribution(self) -> Attribution {
         self.data().attribution
+    }
+
+    pub(crate) fn batch_id(self) -> Option<BatchId> {
+        self.data().batch
     }
 
     /// The span it belongs to. One that was handed over is on another thread.

@@ -8,17 +8,20 @@ pub enum Attribution {
     Direct,
     /// The call was made on another thread, on behalf of the span: see [`Origin`](crate::Origin).
     HandedOff,
+    /// The call was made in the window for something that was asked for before it, so its span is not in the window.
+    Before,
     /// It is not known: there was no span, or the call that caused it was not seen.
     #[default]
     Unattributed,
 }
 
 impl Attribution {
-    /// `direct`, `handed off` or `unattributed`.
+    /// `direct`, `handed off`, `before` or `unattributed`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::HandedOff => "handed off",
+            Self::Before => "before",
             Self::Unattributed => "unattributed",
         }
     }
@@ -33,6 +36,8 @@ pub struct Attributions {
     pub direct: u64,
     /// See [`Attribution::HandedOff`].
     pub handed_off: u64,
+    /// See [`Attribution::Before`].
+    pub before: u64,
     /// See [`Attribution::Unattributed`].
     pub unattributed: u64,
 }
@@ -40,13 +45,14 @@ pub struct Attributions {
 impl Attributions {
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.direct + self.handed_off + self.unattributed
+        self.direct + self.handed_off + self.before + self.unattributed
     }
 
     pub(crate) fn count(&mut self, attribution: Attribution) {
         match attribution {
             Attribution::Direct => self.direct += 1,
             Attribution::HandedOff => self.handed_off += 1,
+            Attribution::Before => self.before += 1,
             Attribution::Unattributed => self.unattributed += 1,
         }
     }
@@ -56,6 +62,7 @@ impl AddAssign for Attributions {
     fn add_assign(&mut self, other: Self) {
         self.direct += other.direct;
         self.handed_off += other.handed_off;
+        self.before += other.before;
         self.unattributed += other.unattributed;
     }
 }

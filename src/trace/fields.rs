@@ -1,5 +1,5 @@
-use super::{Callsite, Value};
-use std::ops::Range;
+use super::Value;
+use std::{borrow::Cow, ops::Range};
 
 /// Field names with a meaning, so that hand-written spans and integrations speak one language.
 ///
@@ -8,14 +8,16 @@ use std::ops::Range;
 /// | `counter.NAME` | events | a sample of the counter `NAME`; any number |
 /// | `op.name` | spans | what the span is called instead of the name in the source, which `tracing` wants to be a constant |
 /// | `op.module` | spans | the path of the module in its model, as `layers.0.attention` |
-/// | `op.shape.ARG` | spans | the shape of the argument `ARG`, as `[64, 512]`: `op.shape.input = ?tensor.dims()`; of the result, if `ARG` is `output` |
-/// | `op.dtype.ARG` | spans | its element type, as `f32` |
-/// | `op.compute` | spans | the type that it is computed with, where the elements' does not say it, as `tf32` for products of `f32` |
-/// | `op.device` | spans | where it ran, as `cuda:0` |
+/// | `op.shape.ARG` | spans, operations | the shape of the argument `ARG`, as `[64, 512]`: `op.shape.input = ?tensor.dims()`; of the result, if `ARG` is `output` |
+/// | `op.dtype.ARG` | spans, operations | its element type, as `f32` |
+/// | `op.compute` | spans, operations | the type that it is computed with, where the elements' does not say it, as `tf32` for products of `f32` |
+/// | `op.device` | spans, operations | where it ran, as `cuda:0` |
 /// | `op.parameters`, `op.parameter_bytes` | spans | how many parameters the module has, and how many bytes they take |
-/// | `op.flops` | spans | floating-point operations done |
-/// | `op.bytes` | spans | bytes moved |
-/// | `op.gemm` | spans | the size of the matrix product that it is, m×n×k, as `64x512x512` |
+/// | `op.flops` | spans, operations | floating-point operations done |
+/// | `op.bytes` | spans, operations | bytes moved |
+/// | `op.gemm` | spans, operations | the size of the matrix product that it is, m×n×k, as `64x512x512` |
+///
+/// Operations are [`Operation`](crate::Operation)s, of which frameworks tell.
 ///
 /// ```
 /// # let (batch, input, output) = (64_u64, 512_u64, 512_u64);
@@ -50,8 +52,8 @@ pub mod convention {
     pub const GEMM: &str = "op.gemm";
 }
 
-/// A value and the place of its name among the callsite's fields.
-#[derive(Clone, Debug)]
+/// A value and the place of its name among the callsite's fields, or the operation's.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FieldData {
     pub(crate) index: u32,
     pub(crate) value: Value,
@@ -70,16 +72,16 @@ impl FieldRange {
     }
 }
 
-/// The recorded fields of a span or event, in the order they were recorded.
+/// The recorded fields of a span, event or operation, in the order they were recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
-    callsite: &'a Callsite,
+    names: &'a [Cow<'static, str>],
     data: &'a [FieldData],
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(callsite: &'a Callsite, data: &'a [FieldData]) -> Self {
-        Self { callsite, data }
+    pub(super) fn new(names: &'a [Cow<'static, str>], data: &'a [FieldData]) -> Self {
+        Self { names, data }
     }
 
     /// Whether there are none.
@@ -90,7 +92,7 @@ impl<'a> Fields<'a> {
     /// Names and values.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a Value)> {
         self.data.iter().filter_map(move |field| {
-            let name = self.callsite.fields.get(field.index as usize)?;
+            let name = self.names.get(field.index as usize)?;
             Some((name.as_ref(), &field.value))
         })
     }
@@ -111,7 +113,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What the fields of a span say of the operation it stands for, by [`convention`].
+/// What the fields of a span or operation say of what is done, by [`convention`].
 #[derive(Clone, Copy, Debug)]
 pub struct OpFacts<'a>(Fields<'a>);
 

@@ -8,18 +8,18 @@ use std::{fmt, ops::AddAssign};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Losses {
-    /// Spans, events and GPU calls that found their thread's lane full: raise
+    /// Spans, events, operations and GPU calls that found their thread's lane full: raise
     /// [`lane_capacity`](crate::ProfilerBuilder::lane_capacity).
     pub lane_full: u64,
-    /// Spans, events, GPU calls and steps past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
+    /// Spans, events, operations, GPU calls and steps past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
     /// steps.
     pub over_memory: u64,
     /// Spans whose fields were not kept, though the spans themselves are there: too many spans with fields were alive at once
     /// (raise [`live_spans`](crate::ProfilerBuilder::live_spans)), or they came too late.
     pub fields: u64,
-    /// Spans, events and GPU calls that a thread wrote down only after their window had been collected, two milliseconds after its end.
+    /// Spans, events, operations and GPU calls that a thread wrote down only after their window had been collected, two milliseconds after its end.
     pub late: u64,
-    /// Spans, events and GPU calls where the thread had no lane: while it was being torn down, or from inside this profiler.
+    /// Spans, events, operations and GPU calls where the thread had no lane: while it was being torn down, or from inside this profiler.
     pub unreachable: u64,
     /// GPU activity past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer steps.
     pub gpu_over_memory: u64,

@@ -6,6 +6,7 @@
 mod allocation;
 mod api_call;
 mod attribution;
+mod batch;
 mod callsite;
 mod counter;
 mod device;
@@ -14,6 +15,7 @@ mod fields;
 mod gpu;
 mod losses;
 mod metadata;
+mod operation;
 mod peak;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -29,9 +31,11 @@ mod work;
 pub(crate) use self::{
     allocation::AllocationData,
     api_call::ApiCallData,
+    batch::{BatchId, BatchIds, Batches},
     callsite::Callsite as CallsiteData,
     event::EventData,
     fields::{FieldData, FieldRange},
+    operation::{OperationCallData, OperationId},
     span::{CallsiteId, SpanData},
     wait::WaitData,
     work::WorkData,
@@ -48,6 +52,7 @@ pub use self::{
     gpu::{Gpu, GpuLibrary, GpuProblem},
     losses::Losses,
     metadata::Metadata,
+    operation::{Operation, OperationCall, OperationCallId},
     span::{Cut, Span, SpanId},
     step::{Step, StepId},
     stream::{Stream, StreamId},
@@ -60,7 +65,7 @@ pub use self::{
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
-/// One recorded window: its steps, tracks, spans, events, counters and losses.
+/// One recorded window: its steps, tracks, spans, events, counters, operations, GPU work and losses.
 ///
 /// ```
 /// use kernspan::{Collected, Profiler};
@@ -101,6 +106,9 @@ pub struct Trace {
     pub(crate) devices: Vec<Device>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) api_calls: Vec<ApiCallData>,
+    pub(crate) operations: Vec<Arc<Operation>>,
+    pub(crate) operation_calls: Vec<OperationCallData>,
+    pub(crate) batches: Batches,
     pub(crate) work: Vec<WorkData>,
     pub(crate) waits: Vec<WaitData>,
     pub(crate) allocations: Vec<AllocationData>,
@@ -219,6 +227,16 @@ impl Trace {
         (0..self.api_calls.len()).map(|index| ApiCall::new(self, index))
     }
 
+    /// The operations that frameworks told of, thread by thread, in order of time: see [`Operation`].
+    pub fn operations(&self) -> impl ExactSizeIterator<Item = OperationCall<'_>> {
+        (0..self.operation_calls.len()).map(|index| OperationCall::new(self, index))
+    }
+
+    /// A part of them, by their places.
+    pub(crate) fn operations_at(&self, places: Range<usize>) -> impl Iterator<Item = OperationCall<'_>> {
+        places.map(|index| OperationCall::new(self, index))
+    }
+
     /// Waits for GPUs, in order of time.
     pub fn waits(&self) -> impl ExactSizeIterator<Item = Wait<'_>> {
         self.waits.iter().map(|data| Wait::new(self, data))
@@ -248,6 +266,6 @@ impl Trace {
 
     /// The fields in `range`, which belong to something written at `callsite`.
     pub(crate) fn fields(&self, callsite: CallsiteId, range: FieldRange) -> Fields<'_> {
-        Fields::new(&self.callsites[callsite.index()], &self.fields[range.as_range()])
+        Fields::new(&self.callsites[callsite.index()].fields, &self.fields[range.as_range()])
     }
 }

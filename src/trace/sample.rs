@@ -1,10 +1,11 @@
 //! A small trace with everything a GPU can put into one, for the tests of exporters and reports.
 
 use super::{
-    AllocationData, Api, ApiCallData, ApiCallId, Attribution, CallsiteData, CallsiteId, Cut, Detail, Device, DeviceId,
-    Direction, FieldData, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, MemoryChange, MemoryCopy, MemoryFill,
-    MemoryKind, Metadata, Overhead, SpanData, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace,
-    Track, TrackId, Value, WaitData, WaitKind, WorkData, convention,
+    AllocationData, Api, ApiCallData, ApiCallId, Attribution, BatchIds, Batches, CallsiteData, CallsiteId, Cut, Detail,
+    Device, DeviceId, Direction, FieldData, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, MemoryChange,
+    MemoryCopy, MemoryFill, MemoryKind, Metadata, Operation, OperationCallData, OperationId, Overhead, SpanData,
+    SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId, Value, WaitData, WaitKind,
+    WorkData, convention,
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -77,6 +78,7 @@ pub(crate) fn gpu_trace() -> Trace {
                     result: 0,
                     attribution,
                     span: Some(SpanId::new(first + owner)),
+                    batch: None,
                 });
             }
             let call = ApiCallId::new(trace.api_calls.len() - 1);
@@ -161,6 +163,59 @@ pub(crate) fn gpu_trace() -> Trace {
         work.call = work.call.and_then(|id| order.iter().position(|&old| old == id.index())).map(ApiCallId::new);
     }
     trace
+}
+
+/// The sample, in which the thread `device` tells of two batches in each step: of one `matmul` for `forward`, which the first `gemm` does,
+/// and of a `matmul` and an `add` for `backward` and another `add` for `train_step`, which the second does. It also tells of a `sync`, for
+/// nobody.
+pub(crate) fn operations_trace() -> Trace {
+    let mut trace = gpu_trace();
+    let matmul = |shape: &str, flops: u64| {
+        let matmul = Operation::new("matmul").with("op.shape.lhs", shape).with("op.dtype.lhs", "f32");
+        Arc::new(matmul.with("op.flops", flops))
+    };
+    let (forward, backward) = (matmul("[8, 4]", 335_000_000), matmul("[4, 8]", 670_000_000));
+    let add = Arc::new(Operation::new("add").with("op.shape.lhs", "[8]").with("op.flops", 8_u64));
+    let sync = Arc::new(Operation::new("sync"));
+    let (mut told, mut launched) = (Vec::new(), Vec::new());
+    for step in [0, 1_u32] {
+        let (first, batch) = (3 * step as usize, 10 * step + 1);
+        told.extend([
+            (&forward, Some(first + 1), batch),
+            (&backward, Some(first + 2), batch + 1),
+            (&add, Some(first + 2), batch + 1),
+            (&add, Some(first), batch + 1),
+            (&sync, None, 0),
+        ]);
+        launched.extend([(100 * step + 2, batch), (100 * step + 3, batch + 1)]);
+    }
+    tell(&mut trace, &told, &launched);
+    trace
+}
+
+/// Has the last thread tell of operations, each with a span and a batch, and calls be made in batches, by their correlations.
+pub(crate) fn tell(trace: &mut Trace, told: &[(&Arc<Operation>, Option<usize>, u32)], launched: &[(u32, u32)]) {
+    let mut ids = BatchIds::default();
+    for (place, &(operation, span, batch)) in told.iter().enumerate() {
+        let known = trace.operations.iter().position(|known| Arc::ptr_eq(known, operation));
+        if known.is_none() {
+            trace.operations.push(Arc::clone(operation));
+        }
+        trace.operation_calls.push(OperationCallData {
+            operation: OperationId::new(known.unwrap_or(trace.operations.len() - 1)),
+            track: TrackId::new(trace.tracks.len() - 1),
+            at: Timestamp::from_unix_nanos(trace.start.as_unix_nanos() + (15 + place as u64) * MICRO),
+            attribution: if span.is_some() { Attribution::HandedOff } else { Attribution::Unattributed },
+            span: span.map(SpanId::new),
+            step: span.and_then(|span| trace.spans[span].step),
+            batch: ids.id(batch),
+        });
+    }
+    for &(correlation, batch) in launched {
+        let calls = trace.api_calls.iter_mut().filter(|call| call.correlation == correlation);
+        calls.for_each(|call| call.batch = ids.id(batch));
+    }
+    trace.batches = Batches::new(&ids, &trace.operation_calls, trace.spans.len());
 }
 
 /// Has a span say something, by its place.

@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc};
 
-/// The value of a field of a span or event, with the type it was recorded with.
+/// The value of a field of a span, event or operation, with the type it was recorded with.
 ///
 /// Values that `tracing` hands over as text (`%value`, `?value`, errors, 128-bit integers) are [`Str`](Value::Str), cut
 /// after [`Value::MAX_TEXT`] bytes and then ending in `…`.
@@ -44,6 +44,17 @@ impl Value {
         }
     }
 
+    /// The value, no longer than [`Self::MAX_TEXT`].
+    pub(crate) fn cut(self) -> Self {
+        match self {
+            Self::Str(text) if text.len() > Self::MAX_TEXT => {
+                let end = (0..=Self::MAX_TEXT).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+                Self::Str(format!("{}…", &text[..end]).into())
+            }
+            value => value,
+        }
+    }
+
     /// The value as text, if it is text.
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -56,6 +67,54 @@ impl Value {
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         Self::Str(text.into())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Str(text.into())
+    }
+}
+
+impl From<Arc<str>> for Value {
+    fn from(text: Arc<str>) -> Self {
+        Self::Str(text)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::I64(value)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(value: u32) -> Self {
+        Self::U64(value.into())
+    }
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::U64(value)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(value: usize) -> Self {
+        Self::U64(value as u64)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::F64(value)
     }
 }
 

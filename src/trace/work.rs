@@ -1,4 +1,7 @@
-use super::{ApiCall, ApiCallId, Attribution, Span, SpanId, Step, StepId, Stream, StreamId, Timestamp, Trace};
+use super::{
+    ApiCall, ApiCallId, Attribution, BatchId, OperationCall, Span, SpanId, Step, StepId, Stream, StreamId, Timestamp,
+    Trace,
+};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Names a piece of [`Work`] of one trace.
@@ -281,6 +284,25 @@ impl<'a> Work<'a> {
     /// The span it belongs to: the innermost one open where and when it was caused.
     pub fn span(self) -> Option<Span<'a>> {
         self.data().span.map(|id| self.trace.span(id))
+    }
+
+    /// The span it belongs to, and then the others that asked for its [`operations`](Self::operations), each once.
+    pub fn spans(self) -> impl Iterator<Item = Span<'a>> {
+        let own = self.data().span;
+        let batch = self.batch_id().map_or(&[][..], |batch| self.trace.batches.spans(batch));
+        let others = batch.iter().copied().filter(move |&span| own != Some(span));
+        own.into_iter().chain(others).map(|id| self.trace.span(id))
+    }
+
+    /// The operations that it was launched for, if a framework told of them: all those of its batch, of which other work may have
+    /// done a part. See [`Origin::in_batch`](crate::Origin::in_batch).
+    pub fn operations(self) -> impl ExactSizeIterator<Item = OperationCall<'a>> {
+        let batch = self.batch_id().map_or(&[][..], |batch| self.trace.batches.operations(batch));
+        batch.iter().map(|id| OperationCall::new(self.trace, id.index()))
+    }
+
+    pub(crate) fn batch_id(self) -> Option<BatchId> {
+        self.call().and_then(ApiCall::batch_id)
     }
 
     /// The step it was caused in.

@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-HOST = {"cpu_op", "user_annotation", "cpu_instant_event"}
+HOST = {"cpu_op", "user_annotation", "cpu_instant_event", "operation"}
 CALLS = {"cuda_driver", "cuda_runtime"}
 WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
 CATEGORIES = HOST | CALLS | WORK | {"gpu_user_annotation", "cuda_sync", "overhead"}

@@ -1,7 +1,9 @@
 //! Windows recorded on a real GPU, taken apart and put together again; and what must hold of any trace, whatever was in the file
 //! that it was made of. Shared with the fuzz target.
 
-use kernspan::{Allocation, Attribution, Chrome, Exporter, Perfetto, Span, Stacks, Trace, Wait, Work};
+use kernspan::{
+    Allocation, Attribution, Chrome, Exporter, OperationCall, Perfetto, Span, SpanId, Stacks, Trace, Wait, Work,
+};
 use std::{collections::HashSet, io::Read, path::Path};
 
 /// The file of a window, without compression: a protobuf message.
@@ -117,6 +119,11 @@ pub fn check(trace: &Trace) {
         assert_eq!(call.span().is_none(), call.attribution() == Attribution::Unattributed);
         let _ = (call.name(), call.track(), call.duration());
     }
+    for (place, told) in trace.operations().enumerate() {
+        assert_eq!(told.id().index(), place);
+        assert_eq!(told.span().is_none(), told.attribution() == Attribution::Unattributed);
+        let _ = (told.name(), told.fields().op().flops(), told.track(), told.step());
+    }
     check_work(trace);
     assert!(trace.waits().is_sorted_by_key(Wait::start));
     for wait in trace.waits() {
@@ -129,6 +136,17 @@ pub fn check(trace: &Trace) {
     }
     assert!(trace.overheads().iter().all(|overhead| overhead.start() <= overhead.end()));
     let _ = (trace.gpu().to_string(), trace.losses().to_string(), trace.duration());
+}
+
+/// The span of a piece of work, and the others of its operations, each once.
+fn spans_of(work: Work<'_>) -> Vec<SpanId> {
+    let mut spans = Vec::new();
+    for span in work.span().into_iter().chain(work.operations().filter_map(OperationCall::span)) {
+        if !spans.contains(&span.id()) {
+            spans.push(span.id());
+        }
+    }
+    spans
 }
 
 fn check_work(trace: &Trace) {
@@ -146,6 +164,7 @@ fn check_work(trace: &Trace) {
         assert_eq!(work.span().is_none(), work.attribution() == Attribution::Unattributed);
         assert!(work.call().is_none_or(|call| call.correlation() == work.correlation()));
         assert!(work.call().is_none_or(|call| call.span().map(Span::id) == work.span().map(Span::id)));
+        assert!(work.spans().map(Span::id).eq(spans_of(work)));
         let _ = (work.name().to_string(), work.step(), work.delay(), work.bytes_per_second(), work.stream().label());
         let _ =
             trace.device(work.stream().device()).zip(work.kernel()).map(|(device, kernel)| device.occupancy(kernel));

@@ -52,4 +52,14 @@ structs! {
         /// The address.
         0 dptr: u64,
     }
+
+    /// The first parameters of `cuMemcpyHtoDAsync_v2`.
+    MemcpyToDeviceParams, "cuMemcpyHtoDAsync_v2_params" {
+        /// The address on the device.
+        0 dst_device: u64,
+        /// The address on the host.
+        8 src_host: *const c_void,
+        /// How many bytes.
+        16 byte_count: usize,
+    }
 }

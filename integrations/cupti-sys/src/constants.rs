@@ -139,6 +139,10 @@ constants! {
     /// Functions of the driver API, as [`ActivityApi::cbid`](crate::ActivityApi::cbid) and callbacks name them.
     cbid {
         CTX_SYNCHRONIZE = 17, "CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize";
+        MODULE_LOAD = 18, "CUPTI_DRIVER_TRACE_CBID_cuModuleLoad";
+        MODULE_LOAD_DATA = 19, "CUPTI_DRIVER_TRACE_CBID_cuModuleLoadData";
+        MODULE_LOAD_DATA_EX = 20, "CUPTI_DRIVER_TRACE_CBID_cuModuleLoadDataEx";
+        MODULE_LOAD_FAT_BINARY = 21, "CUPTI_DRIVER_TRACE_CBID_cuModuleLoadFatBinary";
         EVENT_SYNCHRONIZE = 121, "CUPTI_DRIVER_TRACE_CBID_cuEventSynchronize";
         STREAM_SYNCHRONIZE = 126, "CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize";
         MEMSET_D8_ASYNC = 216, "CUPTI_DRIVER_TRACE_CBID_cuMemsetD8Async";
@@ -242,6 +246,8 @@ constants! {
         MEM_ALLOC_FROM_POOL_ASYNC_PTSZ = 612, "CUPTI_DRIVER_TRACE_CBID_cuMemAllocFromPoolAsync_ptsz";
         LAUNCH_KERNEL_EX = 652, "CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx";
         LAUNCH_KERNEL_EX_PTSZ = 653, "CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz";
+        LIBRARY_LOAD_DATA = 678, "CUPTI_DRIVER_TRACE_CBID_cuLibraryLoadData";
+        LIBRARY_LOAD_FROM_FILE = 679, "CUPTI_DRIVER_TRACE_CBID_cuLibraryLoadFromFile";
         STREAM_BEGIN_CAPTURE_TO_GRAPH = 720, "CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCaptureToGraph";
         STREAM_BEGIN_CAPTURE_TO_GRAPH_PTSZ = 721, "CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCaptureToGraph_ptsz";
         MEMCPY_BATCH_ASYNC = 776, "CUPTI_DRIVER_TRACE_CBID_cuMemcpyBatchAsync";

@@ -53,7 +53,7 @@ pub use self::{
         ActivityApi, ActivityKernel, ActivityMemcpy, ActivityMemcpyPtoP, ActivityMemset, ActivityOverhead,
         ActivitySynchronization, Prefix, Records, read,
     },
-    callback::{CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams},
+    callback::{CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, MemcpyToDeviceParams},
     constants::{
         attribute, cbid, copy_kind, domain, flush, kind, memory_kind, object_kind, overhead_kind, result, site,
         sync_type, thread_id_type,

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     export::{
+        batch_text::BatchText,
         flows::Flows,
         ranges::{Cause, GpuRange, gpu_ranges},
         shape::Shape,
@@ -97,6 +98,7 @@ impl<W: Write> Kineto<'_, W> {
 
     fn work(&mut self, rows: &Rows, flows: &Flows) -> io::Result<()> {
         let mut texts: FxHashMap<_, WorkText> = FxHashMap::default();
+        let mut batch = BatchText::default();
         for work in self.trace.work() {
             let shape = (work.stream_id(), Shape::of(work));
             if texts.len() >= Shape::KEPT && !texts.contains_key(&shape) {
@@ -122,6 +124,12 @@ impl<W: Write> Kineto<'_, W> {
             json.raw(&text.stream).raw(correlation).raw(&text.launch);
             json.raw(std::mem::take(&mut text.raw_name));
             details(json, work);
+            if let Some((operations, spans)) = batch.of(work) {
+                json.raw(",\"ops\":").string(operations);
+                if let Some(spans) = spans {
+                    json.raw(",\"spans\":").string(spans);
+                }
+            }
             json.raw("}}");
             if flows.lead_to(work.id()) {
                 json.raw(",\n{\"ph\":\"f\",\"id\":").raw(correlation).raw(&text.row).raw(start);

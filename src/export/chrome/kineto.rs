@@ -38,6 +38,7 @@ impl<W: Write> Kineto<'_, W> {
         self.steps();
         self.spans()?;
         self.events()?;
+        self.operations()?;
         self.counters()?;
         self.losses();
         self.gpu()?;
@@ -118,7 +119,7 @@ impl<W: Write> Kineto<'_, W> {
             cut(json, span.cut());
             if !span.fields().is_empty() {
                 op_inputs(json, span.fields());
-                fields(json, span.fields(), None);
+                fields(json, span.fields(), None, &ARGUMENTS);
             }
             if !span.backtrace().is_empty() {
                 json.raw(",\"Call stack\":").string(&span.backtrace().join(";"));
@@ -137,7 +138,7 @@ impl<W: Write> Kineto<'_, W> {
             json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tid(event.track()));
             json.raw(",\"ts\":").micros(at).raw(",\"args\":{\"level\":").string(&event.callsite().level().to_string());
             json.raw(&Place::of(event.callsite()).location);
-            fields(json, event.fields(), Some("message"));
+            fields(json, event.fields(), Some("message"), &ARGUMENTS);
             json.raw("}}").pass_on()?;
         }
         Ok(())
@@ -236,11 +237,11 @@ fn cut<W: Write>(json: &mut Json<W>, cut: Cut) {
 const ARGUMENTS: [&str; 8] =
     ["External id", "src", "started", "finished", "Input Dims", "Input type", "Call stack", "level"];
 
-/// A field each, but for `except`.
-fn fields<W: Write>(json: &mut Json<W>, fields: Fields<'_>, except: Option<&str>) {
+/// A field each, but for `except`; names that are `taken` are called otherwise.
+pub(super) fn fields<W: Write>(json: &mut Json<W>, fields: Fields<'_>, except: Option<&str>, taken: &[&str]) {
     for (name, value) in fields.iter().filter(|(name, _)| Some(*name) != except) {
         json.raw(",");
-        match ARGUMENTS.contains(&name) {
+        match taken.contains(&name) {
             true => json.string(&format!("field.{name}")),
             false => json.string(name),
         };
@@ -249,7 +250,7 @@ fn fields<W: Write>(json: &mut Json<W>, fields: Fields<'_>, except: Option<&str>
 }
 
 /// Shapes and element types under the names PyTorch gives them.
-fn op_inputs<W: Write>(json: &mut Json<W>, fields: Fields<'_>) {
+pub(super) fn op_inputs<W: Write>(json: &mut Json<W>, fields: Fields<'_>) {
     let op = fields.op();
     let shapes: Vec<_> = op.shapes().filter_map(|(_, shape)| dims(shape)).collect();
     if !shapes.is_empty() {

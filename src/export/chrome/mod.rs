@@ -4,6 +4,7 @@ mod gpu;
 mod header;
 mod json;
 mod kineto;
+mod operations;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,10 @@ use std::path::PathBuf;
 /// each with an arrow from the call that caused it (`cuda_driver`, `cuda_runtime`) and the `External id` of its span. The first of
 /// the kernels that are launched alike also has the `raw name`, if that is another. Around them, `gpu_user_annotation` says which step and span they are of. Waits are `cuda_sync`, on rows of their own, and allocations
 /// are `[memory]` instants.
+///
+/// [Operations](crate::Operation) are instants of the category `operation` on the row of the thread that told of them, with their fields and
+/// the name of their span. A kernel that was launched for operations has their names as `ops`, and where several spans asked for them, those
+/// as `spans`; of many, the first sixteen.
 #[derive(Clone, Debug)]
 pub struct Chrome {
     folder: PathBuf,

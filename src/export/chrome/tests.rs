@@ -1,7 +1,10 @@
 use super::{Chrome, kineto};
 use crate::{
     export::samples::{awkward_trace, exported},
-    trace::{Gpu, GpuProblem, Trace, sample::gpu_trace},
+    trace::{
+        Gpu, GpuProblem, Operation, Trace,
+        sample::{gpu_trace, operations_trace, tell},
+    },
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -65,6 +68,50 @@ fn everything_is_there_once() {
     assert_eq!(document.of_category("gpu_memcpy").len(), 2);
     assert_eq!(document.of_category("gpu_memset").len(), 2);
     assert_eq!(document.of_category("gpu_user_annotation").len(), 10);
+}
+
+#[test]
+fn operations_are_on_the_row_of_the_thread_that_told_of_them() {
+    let trace = operations_trace();
+    let document = Document::of(&trace);
+    let told = document.of_category("operation");
+    assert_eq!(told.len(), trace.operations().len());
+    assert!(told.iter().all(|event| event["ph"] == "i" && event["s"] == "t" && row(event) == (1000, 1001)));
+    let arguments = json!({
+        "External id": 2, "span": "forward", "attribution": "handed off", "Input Dims": [[8, 4]], "Input type": ["f32"],
+        "op.shape.lhs": "[8, 4]", "op.dtype.lhs": "f32", "op.flops": 335_000_000
+    });
+    assert_eq!((&told[0]["name"], &told[0]["args"]), (&json!("matmul"), &arguments));
+    let times = trace.operations().map(|told| told.at().since(trace.start()).as_nanos() as u64);
+    let first = extent(document.of_category("user_annotation")[0]).0;
+    let seen = told.iter().map(|event| (event["ts"].as_f64().unwrap() * 1e3).round() as u64 - first);
+    assert!(seen.eq(times));
+    assert_eq!((&told[4]["name"], &told[4]["args"]), (&json!("sync"), &json!({"attribution": "unattributed"})));
+}
+
+#[test]
+fn fields_of_operations_do_not_hide_what_is_said_of_them() {
+    let mut trace = gpu_trace();
+    let odd = Operation::new("a \"b\"").with("span", "mine").with("src", 7_u64).with("External id", f64::NAN);
+    tell(&mut trace, &[(&odd.into(), Some(1), 0)], &[]);
+    let document = Document::of(&trace);
+    let [told] = document.of_category("operation")[..] else { panic!() };
+    let arguments = json!({
+        "External id": 2, "span": "forward", "attribution": "handed off",
+        "field.span": "mine", "src": 7, "field.External id": "NaN"
+    });
+    assert_eq!((&told["name"], &told["args"]), (&json!("a \"b\""), &arguments));
+}
+
+#[test]
+fn kernels_say_which_operations_they_did() {
+    let document = Document::of(&operations_trace());
+    let kernels = document.of_category("kernel");
+    let said = |key: &str| kernels.iter().map(|kernel| kernel["args"].get(key).cloned()).collect::<Vec<_>>();
+    let (one, all) = (Some(json!("matmul")), Some(json!("matmul, add, add")));
+    assert_eq!(said("ops"), [one.clone(), all.clone(), one, all, None, None, None]);
+    let both = Some(json!("backward, train_step"));
+    assert_eq!(said("spans"), [None, both.clone(), None, both, None, None, None]);
 }
 
 #[test]

@@ -52,6 +52,12 @@ impl Event {
     }
 
     #[must_use]
+    pub(super) fn category(mut self, iid: u64) -> Self {
+        number(&mut self.0, 3, iid);
+        self
+    }
+
+    #[must_use]
     pub(super) fn source_location(mut self, iid: u64) -> Self {
         number(&mut self.0, 34, iid);
         self
@@ -155,7 +161,8 @@ mod tests {
     #[test]
     fn events_read_back_as_the_messages_they_are() {
         let mut event = Event::new(Type::SliceBegin, Event::default());
-        event = event.name("a name").interned_name(300).source_location(7).track(1 << 40).counter_value(0.5);
+        event =
+            event.name("a name").interned_name(300).category(5).source_location(7).track(1 << 40).counter_value(0.5);
         event.begin_flow(u64::MAX);
         event.end_flow(2);
         let text = "long ".repeat(100);
@@ -171,6 +178,7 @@ mod tests {
         }
         let one = DebugAnnotation { name_iid: Some(1), ..DebugAnnotation::default() };
         let expected = TrackEvent {
+            category_iids: vec![5],
             r#type: Some(Type::SliceBegin as i32),
             name: Some("a name".to_owned()),
             name_iid: Some(300),

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     export::{
+        batch_text::BatchText,
         flows::Flows,
         nest::Nest,
         ranges::{Cause, GpuRange, gpu_ranges},
@@ -156,6 +157,7 @@ impl<'a, W: Write> Writer<'a, W> {
 
     fn work(&mut self, mut sequence: Sequence, flows: &Flows, work: impl Iterator<Item = Work<'a>>) -> io::Result<()> {
         let mut shapes: FxHashMap<Shape, Event> = FxHashMap::default();
+        let mut batch = BatchText::default();
         for work in work {
             let shape = Shape::of(work);
             if shapes.len() >= Shape::KEPT && !shapes.contains_key(&shape) {
@@ -178,6 +180,12 @@ impl<'a, W: Write> Writer<'a, W> {
                 sequence.annotate_one(&mut event, "graph node", &Value::U64(node.node));
             }
             sequence.annotate_cause(&mut event, work.span(), work.attribution());
+            if let Some((operations, spans)) = batch.of(work) {
+                sequence.annotate_text(&mut event, "ops", operations);
+                if let Some(spans) = spans {
+                    sequence.annotate_text(&mut event, "spans", spans);
+                }
+            }
             if flows.lead_to(work.id()) {
                 event.end_flow(self.flow(work.id()));
             }

@@ -133,6 +133,8 @@ pub(super) enum Unit {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackEvent {
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
+    pub(super) category_iids: Vec<u64>,
     #[prost(message, repeated, tag = "4")]
     pub(super) debug_annotations: Vec<DebugAnnotation>,
     #[prost(enumeration = "Type", optional, tag = "9")]
@@ -183,6 +185,8 @@ pub(super) struct DebugAnnotation {
 
 #[derive(Message)]
 pub(super) struct InternedData {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) event_categories: Vec<InternedName>,
     #[prost(message, repeated, tag = "2")]
     pub(super) event_names: Vec<InternedName>,
     #[prost(message, repeated, tag = "3")]
@@ -193,7 +197,7 @@ pub(super) struct InternedData {
     pub(super) debug_annotation_string_values: Vec<InternedName>,
 }
 
-/// `EventName`, `DebugAnnotationName` and `InternedString`, which are one on the wire.
+/// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString`, which are one on the wire.
 #[derive(Message)]
 pub(super) struct InternedName {
     #[prost(uint64, optional, tag = "1")]

@@ -21,6 +21,8 @@ pub(super) struct Sequence {
     events: FxHashMap<String, u64>,
     names: FxHashMap<String, u64>,
     texts: FxHashMap<String, u64>,
+    /// Whether the category of operations, the only one there is, has been written.
+    operations: bool,
     /// What is said of the spans of a callsite where they are a thing's cause.
     causes: FxHashMap<(Option<CallsiteId>, Attribution), Event>,
     /// Names to be written with the next event.
@@ -68,6 +70,7 @@ impl Sequence {
             events: FxHashMap::default(),
             names: FxHashMap::default(),
             texts: FxHashMap::default(),
+            operations: false,
             causes: FxHashMap::default(),
             new: None,
             used: Event::default(),
@@ -173,15 +176,30 @@ impl Sequence {
 
     /// The beginning of a slice that comes again and again, by its name.
     pub(super) fn named(&mut self, name: &str) -> Event {
-        let iid = self.events.get(name).copied().unwrap_or_else(|| {
+        let iid = self.event_name(name);
+        self.make(Type::SliceBegin).interned_name(iid)
+    }
+
+    /// An operation that a framework was asked for.
+    pub(super) fn operation(&mut self, name: &str) -> Event {
+        const CATEGORY: u64 = 1;
+        if !std::mem::replace(&mut self.operations, true) {
+            let category = InternedName { iid: Some(CATEGORY), name: Some("operation".to_owned()) };
+            self.new.get_or_insert_default().event_categories.push(category);
+        }
+        let iid = self.event_name(name);
+        self.make(Type::Instant).interned_name(iid).category(CATEGORY)
+    }
+
+    fn event_name(&mut self, name: &str) -> u64 {
+        self.events.get(name).copied().unwrap_or_else(|| {
             // After those of the callsites.
             let iid = (self.callsites.len() + self.events.len()) as u64 + 1;
             self.events.insert(name.to_owned(), iid);
             let name = InternedName { iid: Some(iid), name: Some(name.to_owned()) };
             self.new.get_or_insert_default().event_names.push(name);
             iid
-        });
-        self.make(Type::SliceBegin).interned_name(iid)
+        })
     }
 
     pub(super) fn annotate(&mut self, event: &mut Event, fields: Fields<'_>, except: Option<&str>) {
@@ -225,7 +243,7 @@ impl Sequence {
         event.annotate(self.name(name), value);
     }
 
-    fn annotate_text(&mut self, event: &mut Event, name: &str, text: &str) {
+    pub(super) fn annotate_text(&mut self, event: &mut Event, name: &str, text: &str) {
         let name_iid = self.name(name);
         event.annotate(name_iid, self.text(text).map_or(Noted::Text(text), Noted::Interned));
     }

@@ -7,7 +7,7 @@ use crate::{
     export::samples::{awkward_trace, exported},
     trace::{
         Allocation, Stream, Timestamp, Trace,
-        sample::{at, gpu_trace},
+        sample::{at, gpu_trace, operations_trace},
     },
 };
 use prost::Message;
@@ -30,6 +30,8 @@ struct Slice {
 struct Read {
     tracks: BTreeMap<u64, TrackDescriptor>,
     slices: Vec<Slice>,
+    /// Instants that have a category, which is the second.
+    instants: Vec<(Slice, String)>,
     counts: Vec<(u64, f64)>,
 }
 
@@ -42,6 +44,7 @@ struct Reading {
     events: HashMap<u64, String>,
     names: HashMap<u64, String>,
     texts: HashMap<u64, String>,
+    categories: HashMap<u64, String>,
 }
 
 fn read(bytes: &[u8]) -> Read {
@@ -63,6 +66,7 @@ fn read(bytes: &[u8]) -> Read {
             };
             insert(&mut sequence.events, new.event_names);
             insert(&mut sequence.names, new.debug_annotation_names);
+            insert(&mut sequence.categories, new.event_categories);
             insert(&mut sequence.texts, new.debug_annotation_string_values);
         }
         if let Some(event) = packet.track_event {
@@ -94,7 +98,14 @@ impl Reading {
             }
             Type::SliceEnd => read.slices[self.open.pop().unwrap()].end = self.now,
             Type::Counter => read.counts.push((self.track, event.double_counter_value.unwrap())),
-            Type::Instant | Type::Unspecified => {}
+            Type::Instant => {
+                let Some(category) = event.category_iids.first() else { return };
+                let arguments = event.debug_annotations.iter().map(|annotation| self.argument(annotation)).collect();
+                let (name, start) = (self.events[&event.name_iid.unwrap()].clone(), self.now);
+                let instant = Slice { track: self.track, name, start, arguments, ..Slice::default() };
+                read.instants.push((instant, self.categories[category].clone()));
+            }
+            Type::Unspecified => {}
         }
     }
 
@@ -184,6 +195,34 @@ fn kernels_and_copies_say_what_they_are() {
     let node = read.on("stream 8").find(|slice| slice.name == "node").unwrap();
     assert_eq!(argument(node, "graph").as_deref(), Some("3"));
     assert_eq!(argument(node, "attribution").as_deref(), Some("handed off"));
+}
+
+#[test]
+fn operations_are_on_the_track_of_the_thread_that_told_of_them() {
+    let trace = operations_trace();
+    let read = read(&written(&trace));
+    assert_eq!(read.instants.len(), trace.operations().len());
+    for ((instant, category), told) in read.instants.iter().zip(trace.operations()) {
+        assert_eq!((read.name(instant.track), category.as_str()), ("device", "operation"));
+        assert_eq!((instant.name.as_str(), instant.start), (told.name(), nanos(told.at())));
+        let mut expected: BTreeMap<_, _> =
+            told.fields().iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
+        expected.insert("attribution".to_owned(), told.attribution().as_str().to_owned());
+        expected.extend(told.span().map(|span| ("span".to_owned(), span.name().to_owned())));
+        assert_eq!(instant.arguments, expected);
+    }
+}
+
+#[test]
+fn kernels_say_which_operations_they_did() {
+    let read = read(&written(&operations_trace()));
+    let said = |key: &str| {
+        let kernels = read.on("stream 7").filter(|slice| slice.name == "gemm");
+        kernels.map(|slice| slice.arguments.get(key).cloned().unwrap_or_default()).collect::<Vec<_>>()
+    };
+    assert_eq!(said("ops"), ["matmul", "matmul, add, add", "matmul", "matmul, add, add"]);
+    assert_eq!(said("spans"), ["", "backward, train_step", "", "backward, train_step"]);
+    assert!(read.on("stream 8").all(|slice| !slice.arguments.contains_key("ops")));
 }
 
 #[test]

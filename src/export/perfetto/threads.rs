@@ -1,14 +1,16 @@
-//! The tracks of threads: spans, the calls of the GPU's API inside them, and events.
+//! The tracks of threads: spans, the calls of the GPU's API inside them, events and operations.
 
 use super::{
+    event::Event as Packet,
     proto::{ThreadDescriptor, TrackDescriptor, Type},
     sequence::Sequence,
     writer::Writer,
 };
 use crate::{
-    export::{flows::Flows, runs::runs},
-    trace::{ApiCall, Event, Span, TrackId, Value},
+    export::{flows::Flows, runs::runs, shape::Shape},
+    trace::{ApiCall, Event, OperationCall, OperationId, Span, TrackId, Value},
 };
+use rustc_hash::FxHashMap;
 use std::io::{self, Write};
 
 impl<'a, W: Write> Writer<'a, W> {
@@ -18,6 +20,7 @@ impl<'a, W: Write> Writer<'a, W> {
         let spans = runs(tracks, trace.spans().map(|span| span.track_id().index()));
         let calls = runs(tracks, trace.api_calls().map(|call| call.track_id().index()));
         let events = runs(tracks, trace.events().map(|event| event.track_id().index()));
+        let operations = runs(tracks, trace.operations().map(|told| told.track_id().index()));
         let mut thread = self.uuid;
         for (place, track) in trace.tracks().iter().enumerate() {
             let mut descriptor = TrackDescriptor::default();
@@ -45,6 +48,7 @@ impl<'a, W: Write> Writer<'a, W> {
                 spans.filter(|span| span.track_id() == here),
                 calls.filter(|call| call.track_id() == here),
                 events.filter(|event| event.track_id() == here),
+                trace.operations_at(operations[place].clone()).filter(|told| told.track_id() == here),
             )?;
         }
         Ok(())
@@ -58,19 +62,25 @@ impl<'a, W: Write> Writer<'a, W> {
         spans: impl Iterator<Item = Span<'a>>,
         calls: impl Iterator<Item = ApiCall<'a>>,
         events: impl Iterator<Item = Event<'a>>,
+        operations: impl Iterator<Item = OperationCall<'a>>,
     ) -> io::Result<()> {
         let (mut spans, mut calls, mut events) = (spans.peekable(), calls.peekable(), events.peekable());
+        let mut operations = operations.peekable();
+        let mut known: FxHashMap<OperationId, Packet> = FxHashMap::default();
         loop {
             let span = spans.peek().map(|span| span.start());
             let call = calls.peek().map(|call| call.start());
             let event = events.peek().map(|event| event.at());
-            let Some(next) = [span, call, event].into_iter().flatten().min() else { break };
+            let operation = operations.peek().map(|told| told.at());
+            let Some(next) = [span, call, event, operation].into_iter().flatten().min() else { break };
             if let Some(span) = spans.next_if(|span| span.start() == next) {
                 self.span(&mut sequence, span)?;
             } else if let Some(call) = calls.next_if(|call| call.start() == next) {
                 self.call(&mut sequence, call, flows)?;
-            } else if let Some(event) = events.next() {
+            } else if let Some(event) = events.next_if(|event| event.at() == next) {
                 self.event(&mut sequence, event)?;
+            } else if let Some(told) = operations.next() {
+                self.operation(&mut sequence, told, &mut known)?;
             }
         }
         sequence.finish(self)
@@ -104,5 +114,26 @@ impl<'a, W: Write> Writer<'a, W> {
         let level = Value::Str(instant.callsite().level().to_string().into());
         sequence.annotate_one(&mut event, "level", &level);
         sequence.instant(self, instant.at(), event)
+    }
+
+    /// `known` are those that have been written on this track.
+    fn operation(
+        &mut self,
+        sequence: &mut Sequence,
+        told: OperationCall<'_>,
+        known: &mut FxHashMap<OperationId, Packet>,
+    ) -> io::Result<()> {
+        let id = told.operation_id();
+        if known.len() >= Shape::KEPT && !known.contains_key(&id) {
+            known.clear();
+        }
+        let alike = known.entry(id).or_insert_with(|| {
+            let mut event = sequence.operation(told.name());
+            sequence.annotate(&mut event, told.fields(), None);
+            event
+        });
+        let mut event = sequence.again(alike);
+        sequence.annotate_cause(&mut event, told.span(), told.attribution());
+        sequence.instant(self, told.at(), event)
     }
 }

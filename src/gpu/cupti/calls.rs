@@ -4,11 +4,16 @@
 use crate::{
     clock::Ticks,
     gpu::{Activities, Activity},
-    host::{Host, MemoryCall, MemoryFacts},
+    host::{DeviceCall, DeviceWork, Host, MemoryCall, MemoryFacts},
     trace::MemoryChange,
 };
-use cupti_sys::{CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, cbid, domain, site};
-use std::{ffi::c_void, sync::Arc};
+use cupti_sys::{
+    CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, MemcpyToDeviceParams, cbid, domain, site,
+};
+use std::{
+    ffi::c_void,
+    sync::{Arc, LazyLock},
+};
 
 /// Whom CUPTI's callbacks tell.
 #[derive(Debug)]
@@ -29,8 +34,10 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
     let function = name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_");
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
     let launches = ["cuLaunch", "cuGraphLaunch", "cuStreamBeginCapture", "cuStreamEndCapture"];
+    // Rare, and what makes the first launch of a kernel slow.
+    let loads = ["cuModuleLoad", "cuLibraryLoad"];
     let waits = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize", "cuStreamWaitEvent"];
-    (activities.has(Activity::Kernels) && starts(&launches))
+    (activities.has(Activity::Kernels) && starts(&launches) | starts(&loads))
         || (activities.has(Activity::Copies) && starts(&["cuMemcpy", "cuMemset"]))
         || (activities.has(Activity::Memory) && starts(&["cuMemAlloc", "cuMemFree"]))
         || (activities.has(Activity::Sync) && starts(&waits))
@@ -73,7 +80,40 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
         host.write_memory(MemoryCall::new(start, address, facts));
     }
     if memory.is_none() || watch.all {
-        host.exit_call(start, about.correlation_id, api as u8, function, result);
+        let now = host.clock().now();
+        let call = DeviceCall::new(start, now, about.correlation_id, api as u8, function, result);
+        // SAFETY: `about` is of this call.
+        host.exit_call(unsafe { work(api, function, about) }, call);
+    }
+}
+
+/// What a call does, which is looked up each time.
+///
+/// # Safety
+///
+/// `about` is of a call of this function.
+unsafe fn work(api: u32, function: u32, about: &CallbackData) -> DeviceWork {
+    static KNOWN: LazyLock<Vec<DeviceWork>> = LazyLock::new(|| {
+        let work = |name: &str| match name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_") {
+            name if name.starts_with("cuLaunch") || name.starts_with("cuGraphLaunch") => DeviceWork::Launch,
+            name if name.starts_with("cuMemcpy") || name.starts_with("cuMemset") => DeviceWork::Copy { bytes: None },
+            name if name.starts_with("cuMemAlloc") || name.starts_with("cuMemFree") => DeviceWork::Memory,
+            name if name.starts_with("cuModuleLoad") || name.starts_with("cuLibraryLoad") => DeviceWork::Load,
+            _ => DeviceWork::Other,
+        };
+        let last = cbid::ALL.iter().map(|&(_, function)| function).max().unwrap_or(0);
+        let mut known = vec![DeviceWork::Other; last as usize + 1];
+        cbid::ALL.iter().for_each(|&(name, function)| known[function as usize] = work(name));
+        known
+    });
+    match function {
+        _ if api != domain::DRIVER_API => DeviceWork::Other,
+        cbid::MEMCPY_HTOD_ASYNC_V2 | cbid::MEMCPY_HTOD_ASYNC_V2_PTSZ if !about.function_params.is_null() => {
+            // SAFETY: these are the first parameters of these functions.
+            let MemcpyToDeviceParams { byte_count: bytes, .. } = unsafe { *about.function_params.cast() };
+            DeviceWork::Copy { bytes: Some(bytes as u64) }
+        }
+        _ => KNOWN.get(function as usize).copied().unwrap_or(DeviceWork::Other),
     }
 }
 

@@ -1,11 +1,11 @@
 use super::{Callsite, Control, Lane, LaneReader, Record, RegistryId, Sources};
 use crate::{
-    clock::Clock,
-    host::{ThreadInfo, live::Live},
-    trace::{FieldData, Value},
+    clock::{Clock, Ticks},
+    host::{Origin, ThreadInfo, live::Live},
+    trace::{FieldData, Operation, ThreadId, Value},
 };
 use std::sync::{
-    OnceLock,
+    Arc, OnceLock,
     atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
@@ -62,6 +62,11 @@ impl Bench {
         }
     }
 
+    /// The thread thinks that `control` is the latest.
+    fn tell(&mut self, control: Control, name: &str) {
+        self.lane.write_operation(control, &Arc::new(Operation::new(name)), &self.world.sources());
+    }
+
     fn exit(&mut self, control: Control, id: RegistryId) {
         self.lane.exit(control, id, &self.world.sources());
     }
@@ -75,6 +80,8 @@ fn read_all(reader: &mut LaneReader) -> String {
         Record::Enter { id, .. } => format!("enter {id}"),
         Record::Exit { id, .. } => format!("exit {id}"),
         Record::Field(field) => format!("={}", field.value),
+        Record::Operation { operation, .. } => operation.name().to_owned(),
+        Record::Adopt(origin) => format!("adopt {}", origin.map_or(0, Origin::batch)),
         Record::Fields(fields) => fields.iter().map(|field| format!("=={}", field.value)).collect(),
         record => format!("{record:?}"),
     };
@@ -128,6 +135,37 @@ fn a_span_entered_while_the_next_window_begins_belongs_there() {
     bench.world.control.store(Control::recording(1).as_u64(), Ordering::Relaxed);
     bench.lane.enter(FIRST, 3, &bench.world.sources(), None);
     assert_eq!(read_all(&mut reader), "join 0 told enter 1 join 1 open 1 told enter 3");
+}
+
+#[test]
+fn an_operation_told_of_while_the_next_window_begins_belongs_there() {
+    let (mut bench, mut reader) = bench(64);
+    bench.enter(FIRST, 1);
+    bench.tell(FIRST, "add");
+    bench.world.control.store(Control::recording(1).as_u64(), Ordering::Relaxed);
+    bench.tell(FIRST, "mul");
+    // This one is over: the clock says whether it was before that.
+    bench.world.control.store(Control::waiting(2).as_u64(), Ordering::Relaxed);
+    bench.tell(Control::recording(1), "div");
+    bench.tell(Control::waiting(2), "never");
+    assert_eq!(read_all(&mut reader), "join 0 told enter 1 add join 1 open 1 told mul div");
+    assert_eq!(reader.take_dropped(), 0);
+}
+
+#[test]
+fn operations_that_do_not_fit_are_counted_and_take_nobodys_place() {
+    let (mut bench, mut reader) = bench(8);
+    bench.enter(FIRST, 1);
+    let origin = Origin::new(Ticks(1), ThreadId::new(1));
+    (0..10).for_each(|_| bench.tell(FIRST, "add"));
+    // There is room to say so once, and then no more: so it is said before the next.
+    bench.lane.adopt(FIRST, Some(origin.in_batch(3)), &bench.world.sources());
+    bench.lane.adopt(FIRST, Some(origin.in_batch(4)), &bench.world.sources());
+    bench.exit(FIRST, 1);
+    assert_eq!(read_all(&mut reader), "join 0 told enter 1 add add add adopt 3 exit 1");
+    assert_eq!(reader.take_dropped(), 7);
+    bench.tell(FIRST, "mul");
+    assert_eq!(read_all(&mut reader), "adopt 4 mul");
 }
 
 #[test]

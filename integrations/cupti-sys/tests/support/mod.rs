@@ -7,7 +7,8 @@
 
 use cupti_sys::{
     ActivityApi, ActivityKernel, ActivityMemcpy, ActivityMemcpyPtoP, ActivityMemset, ActivityOverhead,
-    ActivitySynchronization, CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, kind, read,
+    ActivitySynchronization, CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, MemcpyToDeviceParams,
+    kind, read,
 };
 use std::{
     fs,
@@ -155,7 +156,7 @@ pub(crate) struct Struct {
     pub(crate) fields: &'static [(&'static str, usize, &'static str)],
 }
 
-pub(crate) const CALLBACK_STRUCTS: [Struct; 4] = [
+pub(crate) const CALLBACK_STRUCTS: [Struct; 5] = [
     Struct { name: "CallbackData", c_names: &["CUpti_CallbackData"], fields: CallbackData::FIELDS },
     Struct {
         name: "MemAllocParams",
@@ -178,6 +179,11 @@ pub(crate) const CALLBACK_STRUCTS: [Struct; 4] = [
         name: "MemFreeParams",
         c_names: &["cuMemFree_v2_params", "cuMemFreeAsync_params", "cuMemFreeAsync_ptsz_params"],
         fields: MemFreeParams::FIELDS,
+    },
+    Struct {
+        name: "MemcpyToDeviceParams",
+        c_names: &["cuMemcpyHtoDAsync_v2_params", "cuMemcpyHtoDAsync_v2_ptsz_params"],
+        fields: MemcpyToDeviceParams::FIELDS,
     },
 ];
 
@@ -218,6 +224,7 @@ pub(crate) fn c_fields(of: &str, field: &str) -> Vec<String> {
         ("MemAllocPitchParams", "pitch") => &["pPitch"],
         ("MemAllocPitchParams", "width") => &["WidthInBytes"],
         ("MemAllocPitchParams", "height") => &["Height"],
+        ("MemcpyToDeviceParams", "byte_count") => &["ByteCount"],
         (_, "channel_id") => &["channelID"],
         _ => &[],
     };

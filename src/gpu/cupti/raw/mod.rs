@@ -1,7 +1,7 @@
-//! What CUPTI wrote in a window, byte by byte, with the spans and calls around it: in a file, and back.
+//! What CUPTI wrote in a window, byte by byte, with the spans, operations and calls around it: in a file, and back.
 //!
-//! The file is a protobuf message, compressed where the feature `gzip` is on. It has what correlating needs and no more: no
-//! fields, events or counters.
+//! The file is a protobuf message, compressed where the feature `gzip` is on. It has what correlating and the report need and no more:
+//! no events or counters. A field of the message is never given another meaning, so that what was recorded once can always be read.
 
 mod parts;
 mod window;
@@ -91,7 +91,7 @@ pub(crate) fn write(
 /// Makes a trace again of a window that [`raw_to_dir`](crate::ProfilerBuilder::raw_to_dir) wrote down: what CUPTI wrote is
 /// decoded and joined to the spans anew.
 ///
-/// It needs no GPU, so it serves for tests and for reports of what went wrong. Fields, events and counters are not in the file.
+/// It needs no GPU, so it serves for tests and for reports of what went wrong. Events and counters are not in the file.
 ///
 /// ```no_run
 /// let trace = kernspan::replay(std::fs::File::open("window.kernspan")?)?;
@@ -157,13 +157,13 @@ fn gather(trace: &Trace, bytes: &[u8], names: &BTreeMap<u64, String>) -> GpuReco
 
 #[cfg(test)]
 mod tests {
-    use super::replay;
+    use super::{replay, window::tests::with_operations};
     use crate::report::{Report, SortBy};
     use proptest::prelude::*;
     use std::io::Read;
 
     /// The message of a recorded window.
-    fn message() -> Vec<u8> {
+    pub(super) fn message() -> Vec<u8> {
         let file: &[u8] = include_bytes!("../../../../tests/fixtures/gpu/training.kernspan");
         let mut message = Vec::new();
         flate2::read::GzDecoder::new(file).read_to_end(&mut message).unwrap();
@@ -183,6 +183,7 @@ mod tests {
     #[test]
     fn the_report_of_a_recorded_window_can_be_printed() {
         assert!(report(&message()).unwrap().contains("kernels and copies"));
+        assert!(report(&with_operations()).unwrap().contains("matmul"));
     }
 
     proptest! {
@@ -190,9 +191,10 @@ mod tests {
 
         #[test]
         fn the_report_of_any_window_can_be_printed(
+            with: bool,
             spoilt in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..5),
         ) {
-            let mut message = message();
+            let mut message = if with { with_operations() } else { message() };
             for (place, byte) in spoilt {
                 let place = place.index(message.len());
                 message[place] = byte;

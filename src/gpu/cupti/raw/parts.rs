@@ -1,6 +1,6 @@
 //! The parts of the message, which are small copies of the trace's own.
 
-use crate::trace::{Attribution, CallsiteData, Device, DeviceId, FieldData, Level, SpanId, Value};
+use crate::trace::{Attribution, CallsiteData, Device, DeviceId, FieldData, Level, Operation, SpanId, Value};
 use prost::Message;
 use std::borrow::Cow;
 
@@ -43,10 +43,10 @@ pub(super) struct CallsiteMessage {
     pub(super) fields: Vec<String>,
 }
 
-/// A field of a span.
+/// A field of a span or operation.
 #[derive(Message)]
 pub(super) struct FieldMessage {
-    /// The place of its name among the callsite's fields.
+    /// The place of its name among the callsite's fields, or the operation's.
     #[prost(uint32, tag = "1")]
     pub(super) index: u32,
     #[prost(oneof = "ValueMessage", tags = "2, 3, 4, 5, 6")]
@@ -129,6 +129,7 @@ pub(super) struct SpanMessage {
 pub(super) struct Owner {
     #[prost(uint32, optional, tag = "1")]
     pub(super) span: Option<u32>,
+    /// Without a span, it is from before the window.
     #[prost(bool, tag = "2")]
     pub(super) handed_off: bool,
 }
@@ -149,6 +150,36 @@ pub(super) struct CallMessage {
     pub(super) result: u32,
     #[prost(message, optional, tag = "7")]
     pub(super) owner: Option<Owner>,
+    /// The number of its batch, from 1.
+    #[prost(uint32, tag = "8")]
+    pub(super) batch: u32,
+}
+
+/// What an operation says.
+#[derive(Message)]
+pub(super) struct OperationMessage {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, repeated, tag = "2")]
+    pub(super) field_names: Vec<String>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) fields: Vec<FieldMessage>,
+}
+
+/// An operation that was told of.
+#[derive(Message)]
+pub(super) struct OperationCallMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) operation: u32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) when: Option<When>,
+    #[prost(uint32, optional, tag = "3")]
+    pub(super) step: Option<u32>,
+    #[prost(message, optional, tag = "4")]
+    pub(super) owner: Option<Owner>,
+    /// The number of its batch, from 1.
+    #[prost(uint32, tag = "5")]
+    pub(super) batch: u32,
 }
 
 #[derive(Message)]
@@ -194,9 +225,30 @@ impl FieldMessage {
     }
 }
 
+impl OperationMessage {
+    pub(super) fn of(operation: &Operation) -> Self {
+        let (field_names, fields) = operation
+            .fields()
+            .iter()
+            .enumerate()
+            .map(|(place, (name, value))| {
+                let field = FieldData { index: place as u32, value: value.clone() };
+                (name.to_owned(), FieldMessage::of(&field))
+            })
+            .unzip();
+        Self { name: operation.name().to_owned(), field_names, fields }
+    }
+
+    pub(super) fn into_operation(self) -> Operation {
+        let fields = self.fields.into_iter().filter_map(FieldMessage::into_field).collect();
+        Operation::of(self.name, self.field_names, fields)
+    }
+}
+
 impl Owner {
     pub(super) fn of(span: Option<SpanId>, attribution: Attribution) -> Self {
-        Self { span: span.map(|span| span.index() as u32), handed_off: attribution == Attribution::HandedOff }
+        let handed_off = matches!(attribution, Attribution::HandedOff | Attribution::Before);
+        Self { span: span.map(|span| span.index() as u32), handed_off }
     }
 
     pub(super) fn span_id(self) -> Option<SpanId> {
@@ -205,7 +257,8 @@ impl Owner {
 
     pub(super) fn attribution(self) -> Attribution {
         match (self.span, self.handed_off) {
-            (None, _) => Attribution::Unattributed,
+            (None, true) => Attribution::Before,
+            (None, false) => Attribution::Unattributed,
             (Some(_), true) => Attribution::HandedOff,
             (Some(_), false) => Attribution::Direct,
         }

@@ -1,18 +1,22 @@
-//! The message: a trace's spans, steps and calls, and the records.
+//! The message: a trace's spans, steps, operations and calls, and the records.
+
+#[cfg(test)]
+pub(super) mod tests;
 
 use super::{
     RawRecords, gather,
     parts::{
         AllocationMessage, CallMessage, CallsiteMessage, CutMessage, DeviceMessage, FieldMessage, LibraryMessage,
-        Owner, SpanMessage, StepMessage, TrackMessage, When,
+        OperationCallMessage, OperationMessage, Owner, SpanMessage, StepMessage, TrackMessage, When,
     },
 };
 use crate::{
     correlate::join_gpu,
     gpu::Pool,
     trace::{
-        AllocationData, Api, ApiCallData, CallsiteId, Cut, DeviceId, FieldRange, Gpu, GpuLibrary, MemoryChange,
-        Metadata, SpanData, SpanId, Step, StepId, ThreadId, Timestamp, Trace, Track, TrackId,
+        AllocationData, Api, ApiCallData, BatchId, BatchIds, Batches, CallsiteId, Cut, DeviceId, FieldRange, Gpu,
+        GpuLibrary, MemoryChange, Metadata, OperationCallData, OperationId, SpanData, SpanId, Step, StepId, ThreadId,
+        Timestamp, Trace, Track, TrackId,
     },
 };
 use prost::{Message, bytes::Bytes};
@@ -62,6 +66,12 @@ pub(super) struct Window {
     names: BTreeMap<u64, String>,
     #[prost(bytes = "bytes", tag = "17")]
     records: Bytes,
+    /// Windows recorded before there were operations have none of these.
+    #[prost(message, repeated, tag = "19")]
+    operations: Vec<OperationMessage>,
+    /// Each an [`OperationCallMessage`]. They may be more than the records, so they are read one by one, too.
+    #[prost(bytes = "bytes", repeated, tag = "20")]
+    operation_calls: Vec<Bytes>,
 }
 
 impl Window {
@@ -71,6 +81,7 @@ impl Window {
             Some(When { start: since(start, trace.start), nanos: since(end, start), track: track.index() as u32 })
         };
         let cut = |cut: Cut| cut.any().then_some(CutMessage { start: cut.start, end: cut.end });
+        let batch = |batch: Option<BatchId>| batch.map_or(0, |batch| batch.index() as u32 + 1);
         Self {
             index: trace.window,
             start: trace.start.as_unix_nanos(),
@@ -140,6 +151,7 @@ impl Window {
                     correlation: call.correlation,
                     result: call.result,
                     owner: Some(Owner::of(call.span, call.attribution)),
+                    batch: batch(call.batch),
                 })
                 .map(|call| call.encode_to_vec().into())
                 .collect(),
@@ -160,6 +172,19 @@ impl Window {
             reserved: pools.iter().map(|(device, pool)| (*device, pool.reserved)).collect(),
             names: raw.names.clone(),
             records: raw.bytes.clone().into(),
+            operations: trace.operations.iter().map(|operation| OperationMessage::of(operation)).collect(),
+            operation_calls: trace
+                .operation_calls
+                .iter()
+                .map(|call| OperationCallMessage {
+                    operation: call.operation.index() as u32,
+                    when: when(call.at, call.at, call.track),
+                    step: call.step.map(|step| step.index() as u32),
+                    owner: Some(Owner::of(call.span, call.attribution)),
+                    batch: batch(call.batch),
+                })
+                .map(|call| call.encode_to_vec().into())
+                .collect(),
         }
     }
 
@@ -224,7 +249,7 @@ impl Window {
             owner.span.is_none_or(|span| (span as usize) < spans).then_some(owner)
         };
         let mut names: FxHashMap<String, Arc<str>> = FxHashMap::default();
-        let mut call = CallMessage::default();
+        let (mut call, mut batches) = (CallMessage::default(), BatchIds::default());
         trace.api_calls.reserve(self.calls.len());
         for bytes in self.calls {
             call.clear();
@@ -245,8 +270,32 @@ impl Window {
                 result: call.result,
                 attribution: owner.attribution(),
                 span: owner.span_id(),
+                batch: batches.id(call.batch),
             });
         }
+        let operations = self.operations.into_iter().map(OperationMessage::into_operation);
+        trace.operations = operations.map(Arc::new).collect();
+        let mut call = OperationCallMessage::default();
+        trace.operation_calls.reserve(self.operation_calls.len());
+        for bytes in self.operation_calls {
+            call.clear();
+            call.merge(&*bytes).ok()?;
+            let (at, _, track) = extent(call.when)?;
+            let owner = owner(call.owner, trace.spans.len())?;
+            trace.operation_calls.push(OperationCallData {
+                operation: OperationId::new(within(call.operation, trace.operations.len())?),
+                track,
+                at,
+                attribution: owner.attribution(),
+                span: owner.span_id(),
+                step: match call.step {
+                    Some(step) => Some(StepId::new(within(step, trace.steps.len())?)),
+                    None => None,
+                },
+                batch: batches.id(call.batch),
+            });
+        }
+        trace.batches = Batches::new(&batches, &trace.operation_calls, trace.spans.len());
         for allocation in self.allocations {
             let (at, _, track) = extent(allocation.when)?;
             let owner = owner(allocation.owner, trace.spans.len())?;

@@ -1,0 +1,91 @@
+use crate::trace::{BatchId, OperationCall, Span, SpanId, Work};
+
+/// What a framework did in one kernel, and for which spans, as text. Kept for the next piece of work, which often is of the same batch.
+#[derive(Debug, Default)]
+pub(super) struct BatchText {
+    of: Option<(BatchId, Option<SpanId>)>,
+    operations: String,
+    spans: String,
+}
+
+impl BatchText {
+    /// Names that are said. A batch may have thousands.
+    const NAMES: usize = 16;
+
+    /// The operations that a piece of work was launched for, and the spans that asked for them if those are several; none if no operation
+    /// is known. As `matmul, add, … 3 more`.
+    pub(super) fn of(&mut self, work: Work<'_>) -> Option<(&str, Option<&str>)> {
+        let of = (work.batch_id()?, work.span().map(Span::id));
+        if self.of.replace(of) != Some(of) {
+            let left = work.operations().len().saturating_sub(Self::NAMES);
+            self.operations = join(work.operations().map(OperationCall::name).take(Self::NAMES));
+            if left > 0 {
+                self.operations += &format!(", … {left} more");
+            }
+            // How many there are is not asked: that would take as long as there are many, for each piece of work.
+            let mut spans = work.spans().map(Span::name);
+            self.spans = join(spans.by_ref().take(Self::NAMES));
+            if spans.next().is_some() {
+                self.spans += ", …";
+            }
+            if work.spans().nth(1).is_none() {
+                self.spans.clear();
+            }
+        }
+        let spans = Some(self.spans.as_str()).filter(|spans| !spans.is_empty());
+        (!self.operations.is_empty()).then_some((self.operations.as_str(), spans))
+    }
+}
+
+fn join<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BatchText;
+    use crate::trace::{
+        Operation, Trace,
+        sample::{gpu_trace, operations_trace, tell},
+    };
+    use std::sync::Arc;
+
+    fn texts(trace: &Trace) -> Vec<Option<(String, Option<String>)>> {
+        let mut text = BatchText::default();
+        let owned = |(operations, spans): (&str, Option<&str>)| (operations.to_owned(), spans.map(str::to_owned));
+        trace.work().map(|work| text.of(work).map(owned)).collect()
+    }
+
+    #[test]
+    fn work_says_its_operations_and_for_whom_if_that_are_several() {
+        let texts = texts(&operations_trace());
+        // On stream 7: a copy, the two kernels, in each step; then a stray one. On stream 8, nothing was launched in a batch.
+        let one = Some(("matmul".to_owned(), None));
+        let both = Some(("matmul, add, add".to_owned(), Some("backward, train_step".to_owned())));
+        assert_eq!(texts[..7], [None, one.clone(), both.clone(), None, one, both, None]);
+        assert_eq!(texts[7..], [None, None, None, None]);
+    }
+
+    #[test]
+    fn of_many_the_first_are_said() {
+        let mut trace = gpu_trace();
+        let operations: Vec<_> = (0..20).map(|number| Arc::new(Operation::new(number.to_string()))).collect();
+        let told: Vec<_> = operations.iter().map(|operation| (operation, None, 1)).collect();
+        tell(&mut trace, &told, &[(2, 1)]);
+        let (operations, spans) = texts(&trace)[1].clone().unwrap();
+        assert_eq!(operations, "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, … 4 more");
+        assert_eq!(spans, None);
+        // Each in a span of its own.
+        let span = trace.spans[0].clone();
+        trace.spans.resize(30, span);
+        trace.operations.clear();
+        trace.operation_calls.clear();
+        let add = Arc::new(Operation::new("add"));
+        let told: Vec<_> = (10..30).map(|span| (&add, Some(span), 1)).collect();
+        tell(&mut trace, &told, &[(2, 1)]);
+        let (_, spans) = texts(&trace)[1].clone().unwrap();
+        let names: Vec<_> = spans.as_deref().unwrap().split(", ").map(str::to_owned).collect();
+        assert_eq!((names.len(), names[0].as_str(), names[15].as_str()), (17, "forward", "train_step"));
+        assert_eq!(names[16], "…");
+    }
+}

@@ -1,0 +1,75 @@
+//! What was written comes back.
+
+use super::{RawRecords, Window};
+use crate::{
+    gpu::{
+        Pool,
+        cupti::raw::{replay, tests::message},
+    },
+    trace::{Operation, OperationCall, Span, Step, Trace, Work, sample},
+};
+use prost::{Message, bytes::Bytes};
+use std::{collections::HashMap, sync::Arc};
+
+/// A recorded window, with operations told of in it: a batch of two for three launches, and a batch of one that launches nothing.
+fn told() -> Trace {
+    let mut trace = replay(&*message()).unwrap();
+    assert_eq!(trace.operations().len(), 0, "it is from before there were any");
+    let matmul = Operation::new("matmul").with("op.flops", 64_u64).with("op.shape.lhs", "[8, 4]");
+    let matmul = matmul.with("ratio", 0.5).with("exact", true).with("offset", -1_i64);
+    let (matmul, add) = (Arc::new(matmul), Arc::new(Operation::new("add")));
+    let launches = trace.api_calls().filter(|call| call.name() == "cuLaunchKernel");
+    let launched: Vec<_> = launches.map(|call| (call.correlation(), 70_000)).take(3).collect();
+    let told = [(&matmul, Some(2), 70_000), (&add, Some(5), 70_000), (&add, None, 0), (&matmul, Some(2), 9)];
+    sample::tell(&mut trace, &told, &launched);
+    trace
+}
+
+fn written(trace: &Trace) -> Vec<u8> {
+    let before = Window::decode(Bytes::from(message())).unwrap();
+    let raw = RawRecords { bytes: before.records.to_vec(), names: before.names };
+    let reserved = |device| before.reserved.get(device).copied().unwrap_or(0);
+    let pools = before.in_use.iter();
+    let pools: HashMap<_, _> = pools.map(|(id, used)| (*id, Pool { reserved: reserved(id), used: *used })).collect();
+    Window::of(trace, &raw, &pools).encode_to_vec()
+}
+
+/// The message of a recorded window with operations.
+pub(in super::super) fn with_operations() -> Vec<u8> {
+    written(&told())
+}
+
+/// All that is said of each.
+fn operations(trace: &Trace) -> Vec<String> {
+    let said = |told: OperationCall<'_>| {
+        let fields: Vec<_> = told.fields().iter().collect();
+        let owner = (told.span().map(Span::name), told.attribution(), told.step().map(Step::number));
+        format!("{} {fields:?} {owner:?} {:?} {:?}", told.name(), told.at(), told.thread())
+    };
+    trace.operations().map(said).collect()
+}
+
+fn done(trace: &Trace) -> Vec<(Vec<usize>, Vec<usize>)> {
+    let done = |work: Work<'_>| {
+        let operations = work.operations().map(|told| told.id().index()).collect();
+        (operations, work.spans().map(|span| span.id().index()).collect())
+    };
+    trace.work().map(done).collect()
+}
+
+#[test]
+fn operations_and_batches_come_back_as_they_were() {
+    let (before, after) = (told(), replay(&*with_operations()).unwrap());
+    assert_eq!(operations(&before), operations(&after));
+    assert_eq!(done(&before), done(&after));
+    assert_eq!(done(&before).iter().filter(|(operations, _)| *operations == [0, 1]).count(), 3);
+    assert_eq!((after.operations.len(), after.operations().len()), (2, 4));
+    assert_eq!(after.spans().len(), before.spans().len());
+}
+
+#[test]
+fn what_refers_to_no_operation_is_an_error() {
+    let mut window = Window::decode(Bytes::from(with_operations())).unwrap();
+    window.operations.truncate(1);
+    assert!(replay(&*window.encode_to_vec()).is_err());
+}
