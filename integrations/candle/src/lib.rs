@@ -83,8 +83,3 @@ pub use self::{
     parameters::Parameters,
     traced::{Traced, TracedT},
 };
-
-/// The README of the whole, which has Candle in it.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

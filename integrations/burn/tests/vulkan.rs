@@ -1,0 +1,94 @@
+//! Burn's fusion, its threads and its observers, end to end, without a GPU: on Vulkan, which a CPU can do, too (lavapipe, of Mesa).
+
+#![cfg(feature = "vulkan")]
+
+use burn::{
+    cubecl::logging::{LaunchObservation, LaunchObserver},
+    tensor::{Device, DeviceKind, Tensor},
+};
+use kernspan::{Attribution, Collected, Profiler, Schedule, Value};
+use kernspan_burn::{AttachError, attach};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+use tracing::info_span;
+use tracing_subscriber::prelude::*;
+
+/// Work on tensors whose size is the span's alone.
+fn work(size: u64, device: &Device) {
+    info_span!("work", size).in_scope(|| {
+        let a: Tensor<2> = Tensor::full([size as usize, 16], 0.5, device);
+        let b = (a.clone() * 2.0 + 1.0).sqrt() * a;
+        drop(b.sum_dim(1));
+    });
+}
+
+#[test]
+fn operations_are_in_the_spans_that_asked_for_them() {
+    let device = Device::vulkan(DeviceKind::DefaultDevice);
+    let collected = Collected::new();
+    let (layer, profiler) = Profiler::builder().schedule(Schedule::manual()).export(collected.clone()).build().unwrap();
+    tracing_subscriber::registry().with(layer).init();
+
+    struct Other;
+    impl LaunchObserver for Other {
+        fn launched(&self, _: &'static str) {}
+    }
+    let other = LaunchObservation::new(Arc::new(Other));
+    assert_eq!(attach(&profiler, &device).unwrap_err(), AttachError::Observed);
+    drop(other);
+    let attached = attach(&profiler, &device).unwrap();
+    assert_eq!(attach(&profiler, &device).unwrap_err(), AttachError::Attached);
+    assert!(attached.sight().operations && !attached.sight().kernels);
+
+    // Another thread works all the time, also across the windows' edges, and with odd sizes.
+    let stop = Arc::new(AtomicBool::new(false));
+    let other = thread::spawn({
+        let (stop, device) = (Arc::clone(&stop), device.clone());
+        move || {
+            for turn in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                work(turn % 50 * 2 + 1, &device);
+            }
+            device.sync().unwrap();
+        }
+    });
+    const WINDOWS: u64 = 20;
+    const SPANS: u64 = 50;
+    for _ in 0..WINDOWS {
+        profiler.start();
+        (0..SPANS).for_each(|turn| work(turn * 2 + 2, &device));
+        profiler.stop();
+        work(1000, &device);
+    }
+    stop.store(true, Ordering::Relaxed);
+    other.join().unwrap();
+    drop(attached);
+    let report = profiler.finish().unwrap();
+    assert!(report.losses().is_empty(), "{}", report.losses());
+
+    let (mut even, mut odd) = (0, 0);
+    for trace in collected.traces() {
+        for operation in trace.operations() {
+            let output = operation.fields().get("op.shape.output").and_then(Value::as_str);
+            let Some(span) = operation.span() else {
+                assert_eq!(operation.attribution(), Attribution::Before, "{} {output:?}", operation.name());
+                continue;
+            };
+            assert_eq!(operation.attribution(), Attribution::HandedOff);
+            let size = span.field("size").and_then(Value::as_u64).unwrap();
+            let output = output.unwrap().trim_start_matches('[');
+            let rows = output.split(',').next().unwrap().parse::<u64>().unwrap();
+            assert_eq!(rows, size, "{} in a span of {size}", operation.name());
+            *(if size % 2 == 0 { &mut even } else { &mut odd }) += 1;
+        }
+    }
+    // full, mul, add, sqrt, mul, sum.
+    assert_eq!(even, WINDOWS * SPANS * 6);
+    assert!(odd > 0);
+    let rows = report.operations().rows();
+    assert!(rows.iter().any(|row| row.name == "sqrt" && row.calls > WINDOWS * SPANS));
+}
