@@ -27,7 +27,7 @@ pub struct Attached {
     sight: Sight,
     /// Before what it tells.
     #[cfg(feature = "cubecl")]
-    _watch: Option<Watch>,
+    watch: Option<Watch>,
     #[cfg(feature = "cubecl")]
     follower: Option<std::sync::Arc<Follower>>,
 }
@@ -124,7 +124,7 @@ pub fn attach(profiler: &Profiler, device: &Device) -> Result<Attached, AttachEr
     if let Some(device) = Follower::of(profiler, &device)? {
         let follower = std::sync::Arc::new(device);
         let watch = profiler.hand_over().watch(std::sync::Arc::clone(&follower) as _);
-        return Ok(Attached { sight: follower.sight(), _watch: Some(watch), follower: Some(follower) });
+        return Ok(Attached { sight: follower.sight(), watch: Some(watch), follower: Some(follower) });
     }
     #[cfg(not(feature = "cubecl"))]
     if format!("{:?}", device.as_dispatch()).starts_with("Cube") {
@@ -134,7 +134,7 @@ pub fn attach(profiler: &Profiler, device: &Device) -> Result<Attached, AttachEr
     Ok(Attached {
         sight: Sight { operations: false, kernels: false },
         #[cfg(feature = "cubecl")]
-        _watch: None,
+        watch: None,
         #[cfg(feature = "cubecl")]
         follower: None,
     })
@@ -143,7 +143,7 @@ pub fn attach(profiler: &Profiler, device: &Device) -> Result<Attached, AttachEr
 #[cfg(feature = "cubecl")]
 impl Drop for Attached {
     fn drop(&mut self) {
-        self._watch = None;
+        self.watch = None;
         if let Some(follower) = &self.follower {
             follower.end();
         }
