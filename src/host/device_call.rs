@@ -1,8 +1,9 @@
 //! Calls of a device's API, in the lanes beside the spans. Whoever watches the API tells of them here.
 
 use super::{
-    Callsite, DeviceWork, Host, Origin,
-    lane::{Deputy, Lane, Resolve, Sources},
+    Callsite, Host, Origin,
+    deputy::{Deputy, DeviceWork},
+    lane::{Lane, Resolve, Sources},
     record::Record,
 };
 use crate::{clock::Ticks, trace::MemoryChange};

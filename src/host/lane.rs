@@ -10,7 +10,8 @@ mod tests;
 pub(crate) use self::reader::LaneReader;
 
 use super::{
-    Control, DeviceWork, Origin, RegistryId, ThreadInfo,
+    Control, Origin, RegistryId, ThreadInfo,
+    deputy::{Deputy, DeviceWork},
     live::{Live, Told},
     record::Callsite,
     record::Record,
@@ -23,7 +24,6 @@ use crate::{
 use rtrb::{Producer, RingBuffer};
 use std::{
     backtrace::Backtrace,
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -53,15 +53,6 @@ pub(super) struct Lane {
     /// Slots of the ring that are certainly free.
     room: usize,
     shared: Arc<Shared>,
-}
-
-/// Knows on whose behalf each call of a thread is made.
-pub(super) struct Deputy(pub(super) Box<dyn Fn(DeviceWork) -> Option<Origin> + Send>);
-
-impl fmt::Debug for Deputy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deputy").finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! must be remembered of a span for as long as it lives (its fields) is in [`live`].
 
 mod control;
+mod deputy;
 mod device_call;
 mod fields;
 mod known;
@@ -26,8 +27,9 @@ pub(crate) use self::{
     thread::{ThreadInfo, mute_this_thread, this_thread},
 };
 pub use self::{
+    deputy::DeviceWork,
     layer::ProfilerLayer,
-    origin::{DeviceWork, HandOver, Origin},
+    origin::{HandOver, Origin},
     watcher::{Watch, Watcher},
 };
 

@@ -2,7 +2,7 @@
 
 use super::{
     Host,
-    lane::Deputy,
+    deputy::{Deputy, DeviceWork},
     thread::this_thread,
     watcher::{Watch, Watcher},
 };
@@ -167,26 +167,6 @@ impl HandOver {
     pub fn watch(&self, watcher: Arc<dyn Watcher>) -> Watch {
         Watch::new(Arc::clone(&self.host), watcher)
     }
-}
-
-/// What a thread has done with a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeviceWork {
-    /// Launched a kernel or a graph of them.
-    Launch,
-    /// Copied or filled memory.
-    #[non_exhaustive]
-    Copy {
-        /// How much was copied to a device. Not known of other copies.
-        bytes: Option<u64>,
-    },
-    /// Allocated or freed memory.
-    Memory,
-    /// Loaded code.
-    Load,
-    /// Something else: it waited, say.
-    Other,
 }
 
 impl fmt::Debug for HandOver {

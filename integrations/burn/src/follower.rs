@@ -3,20 +3,15 @@
 use crate::{
     attach::{AttachError, Sight},
     device_thread::DeviceThread,
-    launches::Launches,
+    observed::Observed,
     queue::Downstream,
     streams::Threads,
 };
 #[cfg(feature = "fusion")]
-use crate::{
-    fusion::{FusionThread, Operations},
-    queue::Upstream,
-};
-#[cfg(feature = "fusion")]
-use burn::backend::fusion::observer::FusionObservation;
+use crate::{fusion::FusionThread, queue::Upstream};
 use burn::{
     backend::{Backend, Dispatch, DispatchDeviceId},
-    cubecl::{Device as CubeDevice, RuntimeId, logging::LaunchObservation},
+    cubecl::{Device as CubeDevice, RuntimeId},
     tensor::Device,
 };
 use burn_std::{
@@ -30,7 +25,7 @@ use kernspan::{Origin, Profiler, Watcher};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Passes on to a device's threads where the user's threads are, through their own queues.
@@ -44,41 +39,6 @@ pub(crate) struct Follower {
     /// While a window is open.
     observed: Mutex<Option<Arc<Observed>>>,
 }
-
-/// Observes Burn for as long as it lives: all devices at once.
-struct Observed {
-    _launches: Option<LaunchObservation>,
-    #[cfg(feature = "fusion")]
-    _operations: FusionObservation,
-}
-
-impl Observed {
-    /// The one that there is, or a new one.
-    fn shared() -> Arc<Self> {
-        let mut known = OBSERVED.lock().unwrap_or_else(PoisonError::into_inner);
-        known.upgrade().unwrap_or_else(|| {
-            let launches = Launches::observe();
-            if launches.is_none() {
-                tracing::warn!("somebody else observes Burn's launches: kernels of this window are not attributed");
-            }
-            let observed = Arc::new(Self {
-                _launches: launches,
-                #[cfg(feature = "fusion")]
-                _operations: FusionObservation::new(Arc::new(Operations)),
-            });
-            *known = Arc::downgrade(&observed);
-            observed
-        })
-    }
-
-    /// Whether somebody else does.
-    fn is_taken() -> bool {
-        let known = OBSERVED.lock().unwrap_or_else(PoisonError::into_inner);
-        known.strong_count() == 0 && Launches::observe().is_none()
-    }
-}
-
-static OBSERVED: Mutex<Weak<Observed>> = Mutex::new(Weak::new());
 
 /// Whether the calling thread is one of Burn's, of whichever device. What it does is not on its own behalf.
 fn is_burns() -> bool {

@@ -38,6 +38,8 @@ mod fusion;
 mod launches;
 mod memory;
 mod modules;
+#[cfg(feature = "cubecl")]
+mod observed;
 mod operation;
 #[cfg(feature = "optim")]
 mod optimizer;
