@@ -25,7 +25,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 use support::{
-    Batches, Loader, Net, adam, batches, count, device, files, learner, loader, outline, profiled, steps, supervised,
+    Batches, Loader, Net, adam, batches, count, device, files, learner, loader, outline, plain, profiled, steps,
+    supervised,
 };
 
 const ITERATION: [&str; 6] = ["data", "iteration", "  train_step", "    forward", "    backward", "  optimizer"];
@@ -56,7 +57,7 @@ fn a_loop_by_hand_has_data_forward_backward_and_optimizer_in_each_step() {
         assert_eq!(outline(&trace, step), expected, "step {step}");
     }
     assert!(trace.losses().is_empty());
-    assert_eq!(losses, train_by_hand(loader(8, batches())), "it learns the same without");
+    assert_eq!(losses, plain(|| train_by_hand(loader(8, batches()))), "it learns the same without");
 }
 
 #[test]
@@ -142,14 +143,14 @@ macro_rules! both {
     ($schedule:expr, $train:expr, $valid:expr, |$training:ident| $set_up:expr) => {{
         // The parameters' ids are in the checkpoints, so it is one model.
         let model = Net::new(&device());
-        let plain = {
+        let plain = plain(|| {
             let (directory, train, valid) = (tempfile::tempdir().unwrap(), $train, $valid);
             let directory = directory.path();
             let $training: SupervisedTraining<Net> =
                 supervised(directory, loader(6, train.clone()), loader(2, valid.clone()));
             let result = $set_up.launch(learner(model.clone()));
             Outcome::of(directory, &model, &result.model, result.interrupted, [&train, &valid])
-        };
+        });
         let (trace, _, ours) = profiled($schedule, || {
             let (directory, train, valid) = (tempfile::tempdir().unwrap(), $train, $valid);
             let directory = directory.path();
@@ -217,12 +218,12 @@ fn training_goes_on_from_a_checkpoint_that_was_made_without() {
     let loaders = || (loader(6, batches()), loader(2, batches()));
     let (train, valid) = loaders();
     let first: SupervisedTraining<Net> = supervised(directory.path(), train, valid);
-    first.num_epochs(2).with_default_checkpointers().launch(learner(Net::new(&device())));
+    plain(|| first.num_epochs(2).with_default_checkpointers().launch(learner(Net::new(&device()))));
 
     let (train, valid) = loaders();
     let second: SupervisedTraining<Net> = supervised(directory.path(), train, valid);
     let second = second.num_epochs(4).with_default_checkpointers().checkpoint(2);
-    let plain = second.launch(learner(Net::new(&device()))).model.weights();
+    let plain = plain(|| second.launch(learner(Net::new(&device()))).model.weights());
     let (trace, _, ours) = profiled(Schedule::always(), || {
         let (train, valid) = loaders();
         let second: SupervisedTraining<Profiled<Net>> =
@@ -289,10 +290,13 @@ fn a_step_that_panics_panics_as_without_and_its_spans_end() {
     }
     let bad = || Batches { bad: Some(3), ..batches() };
     let directory = tempfile::tempdir().unwrap();
-    let plain = message(catch_unwind(AssertUnwindSafe(|| {
-        let training: SupervisedTraining<Net> = supervised(directory.path(), loader(6, bad()), loader(2, batches()));
-        drop(training.launch(learner(Net::new(&device()))));
-    })));
+    let plain = message(plain(|| {
+        catch_unwind(AssertUnwindSafe(|| {
+            let training: SupervisedTraining<Net> =
+                supervised(directory.path(), loader(6, bad()), loader(2, batches()));
+            drop(training.launch(learner(Net::new(&device()))));
+        }))
+    }));
     let (trace, report, ours) = profiled(Schedule::always(), || {
         let ours = message(catch_unwind(AssertUnwindSafe(|| {
             let loaders = (training(loader(6, bad())), validation(loader(2, batches())));

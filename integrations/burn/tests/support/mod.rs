@@ -183,6 +183,12 @@ pub fn profiled<T>(schedule: Schedule, run: impl FnOnce() -> T) -> (Arc<Trace>, 
     (collected.only(), report, result)
 }
 
+/// Runs something without a profiler, but not without a subscriber: `tracing` may ask the thread that comes to a span first whether anybody
+/// wants it, and take that for the answer of all threads.
+pub fn plain<T>(run: impl FnOnce() -> T) -> T {
+    tracing::subscriber::with_default(tracing_subscriber::registry(), run)
+}
+
 /// The spans of a step, a level of nesting being two spaces.
 pub fn outline(trace: &Trace, step: u64) -> Vec<String> {
     let of_step = |span: &Span<'_>| span.step().is_some_and(|its| its.number() == step);
