@@ -127,7 +127,7 @@ pub use self::gpu::replay;
 pub use self::{
     builder::ProfilerBuilder,
     error::{Error, Failure},
-    export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Stacks},
+    export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Stacks, TensorBoard},
     gpu::Activity,
     host::{DeviceWork, HandOver, Origin, ProfilerLayer, Watch, Watcher},
     profiler::{Profiler, RecordGuard},
@@ -138,7 +138,7 @@ pub use self::{
     schedule::{Phase, Schedule, ScheduleError},
     trace::{
         Allocation, Api, ApiCall, ApiCallId, Attribution, Attributions, Callsite, Counter, Cut, Detail, Device,
-        DeviceId, Direction, Event, Fields, Gpu, GpuLibrary, GpuProblem, GraphNode, Kernel, Level, Losses,
+        DeviceId, Direction, Event, Fields, Gpu, GpuLibrary, GpuProblem, GraphNode, InputStage, Kernel, Level, Losses,
         MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Metadata, Occupancy, OpFacts, Operation, OperationCall,
         OperationCallId, Overhead, Span, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track,
         TrackId, Value, Wait, WaitKind, Work, WorkId, WorkName, convention,

@@ -13,11 +13,12 @@ mod runs;
 mod samples;
 mod shape;
 mod stacks;
+mod tensorboard;
 mod wire;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) use self::file::write as write_file;
-pub use self::{chrome::Chrome, collected::Collected, perfetto::Perfetto, stacks::Stacks};
+pub use self::{chrome::Chrome, collected::Collected, perfetto::Perfetto, stacks::Stacks, tensorboard::TensorBoard};
 
 use crate::trace::Trace;
 use std::path::PathBuf;

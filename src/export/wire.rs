@@ -30,6 +30,13 @@ pub(super) fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec
     out.splice(start - 1..start, longer);
 }
 
+/// A message in a message, of parts that are encoded already.
+pub(super) fn parts(out: &mut Vec<u8>, field: u32, parts: &[&[u8]]) {
+    key(out, field, 2);
+    varint(out, parts.iter().map(|part| part.len() as u64).sum());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
 /// Eight bytes as they are: `double`, `fixed64`.
 pub(super) fn fixed64(out: &mut Vec<u8>, field: u32, value: [u8; 8]) {
     key(out, field, 1);

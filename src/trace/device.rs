@@ -60,6 +60,12 @@ pub struct Device {
     pub shared_memory_per_multiprocessor: u32,
     /// Shared memory that the driver takes of each block, in bytes.
     pub shared_memory_reserved: u32,
+    /// How fast the multiprocessors run at the most, in kHz.
+    pub clock_khz: u32,
+    /// How fast the memory runs at the most, in kHz.
+    pub memory_clock_khz: u32,
+    /// How wide the way to the memory is, in bits.
+    pub memory_bus_bits: u32,
 }
 
 /// How well a kernel's launch fills a device: estimates from its size, as PyTorch gives them.
@@ -72,6 +78,8 @@ pub struct Occupancy {
     pub warps_per_multiprocessor: f64,
     /// The part of a multiprocessor's warps that is in use while the kernel runs, in percent.
     pub percent: f64,
+    /// The same, were there blocks enough to fill the device: as much as registers, shared memory and the size of the blocks allow.
+    pub theoretical_percent: f64,
 }
 
 impl Device {
@@ -81,6 +89,13 @@ impl Device {
     const PARTS: u32 = 4;
     /// Shared memory is given to blocks in pieces of so many bytes, since compute capability 8.0; twice as many before.
     const SHARED_MEMORY_UNIT: u32 = 128;
+
+    /// Bytes a second between the device and its memory at the most, if the driver says so: two transfers a cycle of the memory's clock, each
+    /// as wide as the bus.
+    pub fn memory_bytes_per_second(&self) -> Option<u64> {
+        let bytes = 2 * 1000 * u64::from(self.memory_clock_khz) * u64::from(self.memory_bus_bits) / 8;
+        (bytes > 0).then_some(bytes)
+    }
 
     /// How well a kernel fills this device; none if the device or the kernel is not known well enough.
     pub fn occupancy(&self, kernel: &Kernel) -> Option<Occupancy> {
@@ -93,13 +108,15 @@ impl Device {
         let warps = threads.div_ceil(self.warp_size);
         let most_warps = self.threads_per_multiprocessor / self.warp_size;
         let blocks_per_multiprocessor = blocks as f64 / f64::from(self.multiprocessors);
-        let resident = f64::from(self.resident_blocks(kernel, warps)?).min(blocks_per_multiprocessor);
+        let most_blocks = f64::from(self.resident_blocks(kernel, warps)?);
+        let resident = most_blocks.min(blocks_per_multiprocessor);
         // As PyTorch has it, a warp that is not full counts for the threads it has.
         let full_warps = f64::from(threads) / f64::from(self.warp_size);
         Some(Occupancy {
             blocks_per_multiprocessor,
             warps_per_multiprocessor: blocks_per_multiprocessor * full_warps,
             percent: (100.0 * resident * full_warps / f64::from(most_warps.max(1))).min(100.0),
+            theoretical_percent: (100.0 * most_blocks * f64::from(warps) / f64::from(most_warps.max(1))).min(100.0),
         })
     }
 

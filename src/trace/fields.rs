@@ -15,6 +15,7 @@ use std::{borrow::Cow, ops::Range};
 /// | `op.parameters`, `op.parameter_bytes` | spans | how many parameters the module has, and how many bytes they take |
 /// | `op.flops` | spans, operations | floating-point operations done |
 /// | `op.bytes` | spans, operations | bytes moved |
+/// | `op.input` | spans | that it is part of the input pipeline: `read`, `preprocess`, `enqueue`, or `load` for all of it; a span called `data` is a `load` without saying so |
 /// | `op.gemm` | spans, operations | the size of the matrix product that it is, m×n×k, as `64x512x512` |
 ///
 /// Operations are [`Operation`](crate::Operation)s, of which frameworks tell.
@@ -48,6 +49,8 @@ pub mod convention {
     pub const FLOPS: &str = "op.flops";
     /// Bytes moved.
     pub const BYTES: &str = "op.bytes";
+    /// The stage of the input pipeline that a span is.
+    pub const INPUT: &str = "op.input";
     /// The size of a matrix product.
     pub const GEMM: &str = "op.gemm";
 }

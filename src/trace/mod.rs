@@ -13,6 +13,7 @@ mod device;
 mod event;
 mod fields;
 mod gpu;
+mod input;
 mod losses;
 mod metadata;
 mod operation;
@@ -50,6 +51,7 @@ pub use self::{
     event::Event,
     fields::{Fields, OpFacts, convention},
     gpu::{Gpu, GpuLibrary, GpuProblem},
+    input::InputStage,
     losses::Losses,
     metadata::Metadata,
     operation::{Operation, OperationCall, OperationCallId},
@@ -225,6 +227,21 @@ impl Trace {
     /// and copy memory.
     pub fn api_calls(&self) -> impl ExactSizeIterator<Item = ApiCall<'_>> {
         (0..self.api_calls.len()).map(|index| ApiCall::new(self, index))
+    }
+
+    /// A part of them, by their places.
+    pub(crate) fn api_calls_at(&self, places: Range<usize>) -> impl Iterator<Item = ApiCall<'_>> {
+        places.map(|index| ApiCall::new(self, index))
+    }
+
+    /// A part of the spans, by their places.
+    pub(crate) fn spans_at(&self, places: Range<usize>) -> impl Iterator<Item = Span<'_>> {
+        places.map(|index| Span::new(self, index))
+    }
+
+    /// A part of the events, by their places.
+    pub(crate) fn events_at(&self, places: Range<usize>) -> impl Iterator<Item = Event<'_>> {
+        self.events[places].iter().map(|data| Event::new(self, data))
     }
 
     /// The operations that frameworks told of, thread by thread, in order of time: see [`Operation`].

@@ -278,6 +278,9 @@ pub(crate) fn h200() -> Device {
         shared_memory_per_block_optin: 232_448,
         shared_memory_per_multiprocessor: 233_472,
         shared_memory_reserved: 1024,
+        clock_khz: 1_980_000,
+        memory_clock_khz: 3_201_000,
+        memory_bus_bits: 6144,
     }
 }
 

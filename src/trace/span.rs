@@ -1,4 +1,4 @@
-use super::{Callsite, FieldRange, Fields, Step, StepId, Timestamp, Trace, Track, TrackId, Value};
+use super::{Callsite, FieldRange, Fields, InputStage, Step, StepId, Timestamp, Trace, Track, TrackId, Value};
 use std::time::Duration;
 
 /// Names a span instance of one trace.
@@ -161,6 +161,11 @@ impl<'a> Span<'a> {
     /// The value of the field `name`.
     pub fn field(self, name: &str) -> Option<&'a Value> {
         self.fields().get(name)
+    }
+
+    /// What part of the input pipeline it is, if it is one.
+    pub fn input_stage(self) -> Option<InputStage> {
+        InputStage::of(self)
     }
 
     /// The functions on the call stack when the span was entered, innermost first; empty unless asked for by

@@ -36,5 +36,8 @@ fn describe(driver: Driver, ordinal: u32) -> Option<Device> {
         shared_memory_per_block_optin: attribute(97),
         shared_memory_per_multiprocessor: attribute(81),
         shared_memory_reserved: attribute(111),
+        clock_khz: attribute(13),
+        memory_clock_khz: attribute(36),
+        memory_bus_bits: attribute(37),
     })
 }

@@ -300,6 +300,9 @@ impl DeviceMessage {
                 device.shared_memory_per_block_optin,
                 device.shared_memory_per_multiprocessor,
                 device.shared_memory_reserved,
+                device.clock_khz,
+                device.memory_clock_khz,
+                device.memory_bus_bits,
             ],
         }
     }
@@ -320,6 +323,9 @@ impl DeviceMessage {
             shared_memory_per_block_optin: number(10),
             shared_memory_per_multiprocessor: number(11),
             shared_memory_reserved: number(12),
+            clock_khz: number(13),
+            memory_clock_khz: number(14),
+            memory_bus_bits: number(15),
             name: self.name,
             uuid: self.uuid,
             memory: self.memory,

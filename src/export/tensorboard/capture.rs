@@ -1,0 +1,124 @@
+use super::super::file;
+use crate::{Error, trace::Trace};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// The name of a window among those of a run, and of the process in it: XProf shows a folder for each capture, and in it a file for each host.
+///
+/// The ranks of a run find each other in one folder without a message: it is named by what they all know, the run's id from the
+/// launcher, the window and its steps.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Capture {
+    name: String,
+    host: String,
+}
+
+impl Capture {
+    /// Where launchers say which run this is, in the order they are asked; the first is the user's own.
+    pub(super) const RUN_VARIABLES: [&str; 5] =
+        ["KERNSPAN_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
+
+    pub(super) fn of(trace: &Trace) -> Self {
+        Self::named(trace, |name| std::env::var(name).ok())
+    }
+
+    fn named(trace: &Trace, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let metadata = trace.metadata();
+        let steps = match trace.steps() {
+            [] => format!("window_{:04}", trace.window()),
+            [only] => format!("step_{}", only.number()),
+            [first, .., last] => format!("steps_{}-{}", first.number(), last.number()),
+        };
+        let host = file::safe(&metadata.host);
+        if metadata.world_size <= 1 {
+            return Self { name: format!("{}_{steps}", utc(trace.start().as_unix_nanos())), host };
+        }
+        let run = Self::RUN_VARIABLES.iter().find_map(|name| variable(name).filter(|id| !id.trim().is_empty()));
+        let run = run.map_or_else(String::new, |id| format!("{}_", file::safe(id.trim())));
+        let name = format!("{run}window_{:04}_{steps}", trace.window());
+        Self { name, host: format!("{host}_rank_{}", metadata.rank) }
+    }
+
+    /// Writes the file, in the first such folder that has none of this host: another run may have left its captures there.
+    pub(super) fn write(&self, folder: &Path, content: &[u8]) -> Result<PathBuf, Error> {
+        let captures = folder.join("plugins/profile");
+        let path = |turn: u64| {
+            let again = if turn == 0 { String::new() } else { format!("_{}", turn + 1) };
+            captures.join(format!("{}{again}", self.name)).join(format!("{}.xplane.pb", self.host))
+        };
+        file::write_first_free(path, |out| out.write_all(content))
+    }
+}
+
+/// `2026_11_15_09_30_00`, as XProf's own captures are named.
+fn utc(unix_nanos: u64) -> String {
+    let seconds = unix_nanos / 1_000_000_000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March have their odd day at the end, and come round every 400 years.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let (year, hour, minute) = (year + 400 * era + next, second / 3600, second / 60 % 60);
+    format!("{year}_{month:02}_{day:02}_{hour:02}_{minute:02}_{:02}", second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Capture, utc};
+    use crate::trace::{Metadata, Timestamp, Trace, sample::gpu_trace};
+    use std::{fs, sync::Arc};
+
+    fn of_rank(rank: u32, world_size: u32, host: &str) -> Trace {
+        let mut trace = gpu_trace();
+        trace.start = Timestamp::from_unix_nanos(1_794_735_000_123_456_789);
+        let metadata = Metadata { rank, world_size, host: host.to_owned(), ..(*trace.metadata).clone() };
+        trace.metadata = Arc::new(metadata);
+        trace
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let at = |seconds: u64| utc(seconds * 1_000_000_000);
+        assert_eq!(at(0), "1970_01_01_00_00_00");
+        assert_eq!(at(951_782_399), "2000_02_28_23_59_59");
+        assert_eq!(at(951_782_400), "2000_02_29_00_00_00");
+        assert_eq!(at(1_709_251_199), "2024_02_29_23_59_59");
+        assert_eq!(at(4_102_444_800), "2100_01_01_00_00_00");
+    }
+
+    #[test]
+    fn ranks_agree_on_the_folder_and_not_on_the_file() {
+        let slurm = |name: &str| (name == "SLURM_JOB_ID").then(|| "42/7".to_owned());
+        let [first, second] = [0, 1].map(|rank| Capture::named(&of_rank(rank, 2, "node::☃\0/../x"), slurm));
+        assert_eq!((first.name.as_str(), &first.name), ("42-7_window_0000_steps_5-6", &second.name));
+        assert_eq!((&first.host[..], &second.host[..]), ("node--------x_rank_0", "node--------x_rank_1"));
+        let alone = Capture::named(&of_rank(0, 1, "node"), slurm);
+        assert_eq!((alone.name.as_str(), alone.host.as_str()), ("2026_11_15_09_30_00_steps_5-6", "node"));
+    }
+
+    #[test]
+    fn another_run_in_the_same_folder_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = [0, 1].map(|rank| Capture::named(&of_rank(rank, 2, "node"), |_| None));
+        let written = [(&first, "a"), (&second, "b"), (&second, "c"), (&first, "d")]
+            .map(|(capture, content)| capture.write(folder.path(), content.as_bytes()).unwrap());
+        let captures = written.each_ref().map(|path| path.parent().unwrap().file_name().unwrap().to_str().unwrap());
+        let name = "window_0000_steps_5-6";
+        assert_eq!(captures, [name, name, "window_0000_steps_5-6_2", "window_0000_steps_5-6_2"]);
+        assert_eq!(written.map(|path| fs::read_to_string(path).unwrap()), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn a_file_where_a_folder_should_be_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("plugins"), "mine").unwrap();
+        assert!(Capture::of(&gpu_trace()).write(folder.path(), b"").is_err());
+        assert_eq!(fs::read(folder.path().join("plugins")).unwrap(), b"mine");
+    }
+}

@@ -1,0 +1,285 @@
+//! The planes of GPUs: a line for each stream, and one for the steps.
+
+use super::{
+    ops::{OpId, Ops},
+    plane::{EventName, Line, Plane, Said, Text},
+    program::{InstructionId, Program},
+    shares::{Share, Shares},
+    stat::Stat,
+    steps::Steps,
+};
+use crate::{
+    export::{runs::runs, shape::Shape},
+    trace::{Detail, Device, Direction, Kernel, MemoryKind, Stream, StreamId, Timestamp, Trace, Work},
+};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeSet, HashSet};
+
+/// What all GPUs share.
+pub(super) struct Devices<'a, 'b> {
+    pub(super) trace: &'a Trace,
+    pub(super) steps: &'b Steps,
+    pub(super) ops: &'b mut Ops<'a>,
+    pub(super) shares: Shares,
+    pub(super) program: &'b mut Program,
+}
+
+impl<'a> Devices<'a, '_> {
+    pub(super) fn write(&mut self, out: &mut Vec<u8>) {
+        let trace = self.trace;
+        let devices: BTreeSet<_> = trace.streams().iter().map(Stream::device).collect();
+        let runs = runs(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
+        for device in devices {
+            let plane = Plane::new(trace, device.as_u32().into(), format!("/device:GPU:{device}"));
+            let mut writer = DeviceWriter {
+                device: trace.device(device),
+                plane,
+                lines: HashSet::new(),
+                last: vec![Timestamp::default(); trace.steps().len()],
+                shapes: FxHashMap::default(),
+                ops: FxHashMap::default(),
+                instructions: FxHashMap::default(),
+            };
+            for (place, stream) in trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device) {
+                let on_row = |work: &Work<'a>| work.stream_id() == StreamId::new(place);
+                writer.stream(self, stream, trace.work_at(runs[place].clone()).filter(on_row));
+            }
+            writer.steps(self);
+            writer.capabilities();
+            writer.plane.write(out);
+        }
+    }
+}
+
+struct DeviceWriter<'a> {
+    device: Option<&'a Device>,
+    plane: Plane,
+    /// The numbers of lines that are taken.
+    lines: HashSet<u64>,
+    /// When what was done in each step was over.
+    last: Vec<Timestamp>,
+    shapes: FxHashMap<Shape, Known>,
+    ops: FxHashMap<OpId, (Text, bool)>,
+    instructions: FxHashMap<usize, Text>,
+}
+
+/// What is the same for all work of a shape.
+#[derive(Clone, Copy)]
+struct Known {
+    name: EventName,
+    details: Option<Text>,
+    /// Whether the name says that it computes with 16 bits.
+    half: bool,
+}
+
+impl<'a> DeviceWriter<'a> {
+    fn stream(&mut self, all: &mut Devices<'a, '_>, stream: &Stream, work: impl Iterator<Item = Work<'a>>) {
+        let module = self.plane.text(&all.program.name);
+        let half = self.plane.text("(half)");
+        let mut line = self.plane.line();
+        let mut does = BTreeSet::new();
+        for work in work {
+            does.insert(activity(work));
+            self.work(all, &mut line, work, module, half);
+            if let Some(step) = work.step_id() {
+                let last = &mut self.last[step.index()];
+                *last = work.end().max(*last);
+            }
+        }
+        let does = does.into_iter().collect::<Vec<_>>().join(",");
+        let overlap = if stream.overlap() > 0 { format!(" overlap {}", stream.overlap()) } else { String::new() };
+        let id = self.line_id(u64::from(stream.number()));
+        self.plane.add(id, &format!("Stream #{}({does}){overlap}", stream.number()), &line);
+    }
+
+    /// A number that no other line has. Contexts number their streams alike, and a stream has further rows where its work overlaps.
+    fn line_id(&mut self, number: u64) -> u64 {
+        const OUT_OF_REACH: u64 = 1_000_000;
+        let mut id = number;
+        while !self.lines.insert(id) {
+            id += OUT_OF_REACH;
+        }
+        id
+    }
+
+    fn work(&mut self, all: &mut Devices<'a, '_>, line: &mut Line, work: Work<'a>, module: Text, half: Text) {
+        let known = self.known(work);
+        let op = all.ops.of_work(work);
+        let (tf_op, half_op) = *self.ops.entry(op).or_insert_with(|| {
+            let name = self.plane.text(&all.ops.get(op).full_name());
+            (name, computes_with_16_bits(work))
+        });
+        let share = all.shares.of(work);
+        let instruction = work.kernel().and_then(|_| all.program.instruction(all.ops, op, share));
+        let hlo_op = instruction.map(|id| self.instruction(all.program, id));
+        let group = work.step_id().and_then(|step| all.steps.group(step));
+        line.event(known.name, work.start(), work.end(), |stats| {
+            stats.say(Stat::CorrelationId, Said::U64(work.correlation().into()));
+            stats.say(Stat::TfOp, Said::Text(tf_op));
+            if let Some(group) = group {
+                stats.say(Stat::GroupId, Said::I64(group));
+            }
+            if let Some(details) = known.details {
+                let stat = match work.detail() {
+                    Detail::Kernel(_) => Stat::KernelDetails,
+                    Detail::Copy(_) => Stat::MemcpyDetails,
+                    Detail::Fill(_) => Stat::MemsetDetails,
+                };
+                stats.say(stat, Said::Text(details));
+            }
+            if let Some(hlo_op) = hlo_op {
+                stats.say(Stat::HloOp, Said::Text(hlo_op));
+                stats.say(Stat::HloModule, Said::Text(module));
+                stats.say(Stat::ProgramId, Said::U64(Program::ID));
+            }
+            let Share { flops, bytes } = share;
+            for (stat, count) in [(Stat::Flops, flops), (Stat::BytesAccessed, bytes)] {
+                if count > 0 {
+                    stats.say(stat, Said::U64(count));
+                }
+            }
+            if work.kernel().is_some() && (known.half || half_op) {
+                stats.say(Stat::Shape, Said::Text(half));
+            }
+            if let Some(node) = work.graph() {
+                stats.say(Stat::CudaGraph, Said::U64(node.graph.into()));
+                stats.say(Stat::CudaGraphNode, Said::U64(node.node));
+            }
+        });
+    }
+
+    fn instruction(&mut self, program: &Program, id: InstructionId) -> Text {
+        *self.instructions.entry(id.index()).or_insert_with(|| self.plane.text(program.instruction_name(id)))
+    }
+
+    fn known(&mut self, work: Work<'_>) -> Known {
+        match work.detail() {
+            Detail::Kernel(kernel) => {
+                let shape = Shape::of(work);
+                if self.shapes.len() >= Shape::KEPT && !self.shapes.contains_key(&shape) {
+                    self.shapes.clear();
+                }
+                *self.shapes.entry(shape).or_insert_with(|| {
+                    let details = self.plane.text(&kernel_details(kernel, self.device));
+                    let half = ["half", "fp16", "bf16", "f16"].iter().any(|word| kernel.name.contains(word));
+                    Known { name: self.plane.event_name(&kernel.name), details: Some(details), half }
+                })
+            }
+            // Sizes differ, so each says its own.
+            Detail::Copy(copy) => {
+                let (from, to, bytes) = (kind(copy.from), kind(copy.to), copy.bytes);
+                let details = format!("num_bytes:{bytes}\nkind_src:{from} kind_dst:{to} size:{bytes}");
+                let details = Some(self.plane.text(&details));
+                Known { name: self.plane.event_name(copy_name(copy.direction)), details, half: false }
+            }
+            Detail::Fill(fill) => {
+                let details = format!("kind:{} num_bytes:{} value:{}", kind(fill.memory), fill.bytes, fill.value);
+                let details = Some(self.plane.text(&details));
+                Known { name: self.plane.event_name("Memset"), details, half: false }
+            }
+        }
+    }
+
+    fn steps(&mut self, all: &Devices<'a, '_>) {
+        let name = self.plane.event_name(STEP);
+        let mut line = self.plane.line();
+        for (group, (start, end)) in (0..).zip(all.steps.tiles(all.trace, &self.last)) {
+            line.event(name, start, end, |stats| stats.say(Stat::GroupId, Said::I64(group)));
+        }
+        let id = self.line_id(1);
+        self.plane.add(id, "steps of the host", &line);
+    }
+
+    fn capabilities(&mut self) {
+        let Some(device) = self.device else { return };
+        let (major, minor) = device.compute_capability;
+        let numbers = [
+            (Stat::ClockRate, device.clock_khz.into()),
+            (Stat::CoreCount, device.multiprocessors.into()),
+            (Stat::MemoryBandwidth, device.memory_bytes_per_second().unwrap_or(0)),
+            (Stat::MemorySize, device.memory),
+            (Stat::ComputeCapMajor, major.into()),
+            (Stat::ComputeCapMinor, minor.into()),
+        ];
+        for (stat, number) in numbers {
+            if number > 0 || stat == Stat::ComputeCapMinor {
+                self.plane.say(stat, Said::U64(number));
+            }
+        }
+        self.plane.say(Stat::DeviceVendor, Said::Str("Nvidia"));
+        self.plane.say(Stat::DeviceName, Said::Str(&device.name));
+        // XProf has one peak for all types, and takes the highest of those that are trained with.
+        let peaks = ["f16", "bf16", "f32"].into_iter().filter_map(|dtype| device.peak_flops(dtype));
+        if let Some(peak) = peaks.reduce(f64::max) {
+            self.plane.say(Stat::PeakTeraflops, Said::F64(peak / 1e12));
+        }
+    }
+}
+
+/// What XProf takes for a step: names that begin so.
+pub(super) const STEP: &str = "train";
+
+fn activity(work: Work<'_>) -> &'static str {
+    match work.detail() {
+        Detail::Kernel(_) => "Compute",
+        Detail::Copy(copy) => copy_activity(copy.direction),
+        Detail::Fill(_) => "Memset",
+    }
+}
+
+fn copy_activity(direction: Direction) -> &'static str {
+    match direction {
+        Direction::HostToDevice => "MemcpyH2D",
+        Direction::DeviceToHost => "MemcpyD2H",
+        Direction::DeviceToDevice => "MemcpyD2D",
+        Direction::PeerToPeer => "MemcpyP2P",
+        _ => "MemcpyOther",
+    }
+}
+
+/// XProf knows copies by these names.
+fn copy_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::HostToDevice => "MemcpyHToD",
+        Direction::DeviceToHost => "MemcpyDToH",
+        Direction::DeviceToDevice => "MemcpyDToD",
+        Direction::HostToHost => "MemcpyHToH",
+        Direction::PeerToPeer => "MemcpyPToP",
+        _ => "MemcpyOther",
+    }
+}
+
+fn kind(memory: MemoryKind) -> &'static str {
+    match memory {
+        MemoryKind::Pageable => "pageable",
+        MemoryKind::Pinned => "pinned",
+        MemoryKind::Device => "device",
+        MemoryKind::Array => "array",
+        MemoryKind::Managed => "managed",
+        MemoryKind::Static => "device_static",
+        _ => "unknown",
+    }
+}
+
+fn kernel_details(kernel: &Kernel, device: Option<&Device>) -> String {
+    let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid, kernel.block);
+    let mut details = format!(
+        "regs:{} static_shared:{} dynamic_shared:{} grid:{gx},{gy},{gz} block:{bx},{by},{bz}",
+        kernel.registers, kernel.static_shared_memory, kernel.dynamic_shared_memory
+    );
+    if let Some(occupancy) = device.and_then(|device| device.occupancy(kernel)) {
+        details += &format!(" occ_pct:{:.2}", occupancy.theoretical_percent);
+    }
+    details
+}
+
+/// Whether the span or the operations say so.
+fn computes_with_16_bits(work: Work<'_>) -> bool {
+    let is_half = |dtype: &str| ["f16", "bf16", "float16", "bfloat16"].iter().any(|half| half.eq_ignore_ascii_case(dtype));
+    let spans = work.span().into_iter().flat_map(|span| span.stack().take(1)).map(|span| span.fields().op());
+    let operations = work.operations().map(|told| told.fields().op());
+    spans.chain(operations).any(|op| {
+        op.compute().map_or_else(|| op.dtypes().any(|(_, dtype)| is_half(dtype)), is_half)
+    })
+}
+

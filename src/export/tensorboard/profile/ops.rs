@@ -1,0 +1,195 @@
+//! What XProf calls operations: where in the tree of spans something was done, and what a framework says that it did.
+
+use crate::trace::{BatchId, Callsite, Span, SpanId, Trace, Work};
+use rustc_hash::FxHashMap;
+
+/// The number of an [`Op`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct OpId(u32);
+
+impl OpId {
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A path of spans, or what a framework did in one.
+#[derive(Debug)]
+pub(super) struct Op<'a> {
+    /// As `train_step/forward/linear`.
+    pub(super) path: String,
+    /// As `Linear`.
+    pub(super) kind: String,
+    /// The innermost span's place in the source.
+    pub(super) callsite: Option<&'a Callsite>,
+}
+
+impl Op<'_> {
+    /// As XProf splits it again.
+    pub(super) fn full_name(&self) -> String {
+        format!("{}:{}", self.path, self.kind)
+    }
+}
+
+/// The operations of a trace. XProf reads paths with slashes in between and takes few characters in them, so names are made to fit;
+/// the trace viewer shows them as they are.
+#[derive(Debug)]
+pub(super) struct Ops<'a> {
+    ops: Vec<Op<'a>>,
+    of_spans: Vec<OpId>,
+    /// What is done for nobody.
+    unattributed: OpId,
+    with_operations: FxHashMap<(OpId, String), OpId>,
+    of_batches: FxHashMap<(BatchId, Option<SpanId>), OpId>,
+}
+
+impl<'a> Ops<'a> {
+    /// Longer paths lose their beginnings.
+    const LONGEST: usize = 1000;
+    /// Operations that are named, of those that one kernel did.
+    const NAMED: usize = 4;
+
+    pub(super) fn new(trace: &'a Trace) -> Self {
+        let unattributed = Op { path: "unattributed".to_owned(), kind: "Unattributed".to_owned(), callsite: None };
+        let mut ops = vec![unattributed];
+        let mut known: FxHashMap<(Option<OpId>, usize), OpId> = FxHashMap::default();
+        let mut of_spans: Vec<OpId> = Vec::with_capacity(trace.spans().len());
+        for span in trace.spans() {
+            let parent = span.parent().map(|parent| of_spans[parent.id().index()]);
+            let id = *known.entry((parent, span.callsite_id().index())).or_insert_with(|| {
+                ops.push(Op::of(parent.map(|parent| ops[parent.index()].path.as_str()), span.callsite()));
+                OpId(ops.len() as u32 - 1)
+            });
+            of_spans.push(id);
+        }
+        let (with_operations, of_batches) = (FxHashMap::default(), FxHashMap::default());
+        Self { ops, of_spans, unattributed: OpId(0), with_operations, of_batches }
+    }
+
+    pub(super) fn get(&self, id: OpId) -> &Op<'a> {
+        &self.ops[id.index()]
+    }
+
+    pub(super) fn of_span(&self, span: SpanId) -> OpId {
+        self.of_spans[span.index()]
+    }
+
+    /// The span's, or what was done in it if a framework says so.
+    pub(super) fn of_work(&mut self, work: Work<'a>) -> OpId {
+        let span = work.span().map(Span::id);
+        let own = span.map_or(self.unattributed, |span| self.of_span(span));
+        let Some(batch) = work.batch_id() else { return own };
+        if let Some(&known) = self.of_batches.get(&(batch, span)) {
+            return known;
+        }
+        let id = self.of_operations(own, work);
+        self.of_batches.insert((batch, span), id);
+        id
+    }
+
+    fn of_operations(&mut self, own: OpId, work: Work<'a>) -> OpId {
+        let operations = work.operations();
+        if operations.len() == 0 {
+            return own;
+        }
+        let more = operations.len().saturating_sub(Self::NAMED);
+        let mut name = operations.take(Self::NAMED).map(|told| told.name()).collect::<Vec<_>>().join("-");
+        if more > 0 {
+            name += "-and-more";
+        }
+        if let Some(&known) = self.with_operations.get(&(own, name.clone())) {
+            return known;
+        }
+        let outer = self.get(own);
+        let op = Op { callsite: outer.callsite, ..Op::named(Some(&outer.path), &name) };
+        self.ops.push(op);
+        let id = OpId(self.ops.len() as u32 - 1);
+        self.with_operations.insert((own, name), id);
+        id
+    }
+}
+
+impl<'a> Op<'a> {
+    fn of(parent: Option<&str>, callsite: &'a Callsite) -> Self {
+        Self { callsite: Some(callsite), ..Self::named(parent, callsite.name()) }
+    }
+
+    fn named(parent: Option<&str>, name: &str) -> Self {
+        let name = fitting(name);
+        let mut path = parent.map_or_else(|| name.clone(), |parent| format!("{parent}/{name}"));
+        if path.len() > Ops::LONGEST {
+            // All of it is ASCII.
+            path = format!("...{}", &path[path.len() - Ops::LONGEST..]);
+        }
+        Self { path, kind: kind(&name), callsite: None }
+    }
+}
+
+/// A name of which XProf takes every character, short enough for a table.
+fn fitting(name: &str) -> String {
+    let mut fitting = String::new();
+    // `model::layer` is a path already.
+    for c in name.replace("::", "/").chars().take(200) {
+        let taken = c.is_ascii_alphanumeric() || "_./-".contains(c);
+        fitting.push(if taken { c } else { '_' });
+    }
+    let fitting = fitting.trim_matches('/');
+    if fitting.starts_with(|c: char| c.is_ascii_alphanumeric()) { fitting.to_owned() } else { format!("0{fitting}") }
+}
+
+/// `TrainStep` for `train_step`: XProf's kinds begin with a capital letter.
+fn kind(name: &str) -> String {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let mut kind = String::new();
+    for word in last.split(|c: char| !c.is_ascii_alphanumeric()) {
+        let mut letters = word.chars();
+        kind.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        kind.extend(letters);
+    }
+    if kind.starts_with(|c: char| c.is_ascii_uppercase()) { kind } else { format!("_{kind}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ops, fitting, kind};
+    use crate::trace::sample::{gpu_trace, operations_trace};
+
+    #[test]
+    fn names_are_made_of_what_is_taken() {
+        assert_eq!(fitting("forward"), "forward");
+        assert_eq!(fitting("model::layers.0::attention"), "model/layers.0/attention");
+        assert_eq!(fitting("schöne Grüße: 1"), "sch_ne_Gr__e__1");
+        assert_eq!(fitting("::<T>\0"), "0_T__");
+        assert_eq!(fitting(""), "0");
+        assert_eq!(fitting(&"x".repeat(10_000)).len(), 200);
+    }
+
+    #[test]
+    fn kinds_begin_with_a_capital_letter() {
+        assert_eq!([kind("train_step"), kind("model/linear"), kind("3x3"), kind("0")], ["TrainStep", "Linear", "_3x3", "_0"]);
+    }
+
+    #[test]
+    fn spans_at_the_same_place_are_the_same_op() {
+        let trace = gpu_trace();
+        let ops = Ops::new(&trace);
+        let paths: Vec<_> = trace.spans().map(|span| ops.get(ops.of_span(span.id())).full_name()).collect();
+        let step = ["train_step:TrainStep", "train_step/forward:Forward", "train_step/backward:Backward"];
+        assert_eq!(paths, [step, step].concat());
+        assert_eq!(ops.ops.len(), 4);
+    }
+
+    #[test]
+    fn work_that_operations_are_known_of_says_them() {
+        let trace = operations_trace();
+        let mut ops = Ops::new(&trace);
+        let paths: Vec<_> = trace.work().take(7).map(|work| ops.of_work(work)).collect();
+        let paths: Vec<_> = paths.into_iter().map(|id| ops.get(id).full_name()).collect();
+        let step = [
+            "train_step:TrainStep",
+            "train_step/forward/matmul:Matmul",
+            "train_step/backward/matmul-add-add:MatmulAddAdd",
+        ];
+        assert_eq!(paths, [&step[..], &step, &["unattributed:Unattributed"]].concat());
+    }
+}

@@ -1,0 +1,251 @@
+//! Planes, lines, events and stats as they are on the wire. A window has millions of events, so they are encoded while they are made; the
+//! numbers are those of the fields in [`proto`](super::proto), which tests read them by.
+
+use super::stat::Stat;
+use crate::{
+    export::wire,
+    trace::{Timestamp, Trace},
+};
+use rustc_hash::FxHashMap;
+
+/// A plane: lines of events, and the names that they refer to.
+#[derive(Debug)]
+pub(super) struct Plane {
+    id: u64,
+    name: String,
+    /// When time begins.
+    base: Timestamp,
+    lines: Vec<u8>,
+    stats: Vec<u8>,
+    event_names: EventNames,
+    texts: Texts,
+    /// The known stats that something is said with. Others are not named: XProf goes by what a plane has names for.
+    used: Used,
+}
+
+/// A set of known stats.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used(u64);
+
+impl Used {
+    fn add(&mut self, stat: Stat) {
+        self.0 |= 1 << stat as u32;
+    }
+
+    fn has(self, stat: u64) -> bool {
+        self.0 >> stat & 1 == 1
+    }
+}
+
+/// What events are called: numbered from 1, each with what is shown instead, if that is another.
+#[derive(Debug, Default)]
+struct EventNames {
+    ids: FxHashMap<(Box<str>, Option<Box<str>>), u64>,
+    names: Vec<u8>,
+}
+
+/// Names of stats that XProf does not know, and texts that stats refer to, numbered after the known stats.
+#[derive(Debug, Default)]
+struct Texts {
+    ids: FxHashMap<Box<str>, u64>,
+    names: Vec<u8>,
+}
+
+/// The number of an event's name in its plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EventName(u64);
+
+/// The number of a text in its plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Text(u64);
+
+/// The value of a stat. XProf wants some of them signed and some not.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Said<'a> {
+    F64(f64),
+    U64(u64),
+    I64(i64),
+    Str(&'a str),
+    Text(Text),
+}
+
+impl Plane {
+    pub(super) fn new(trace: &Trace, id: u64, name: impl Into<String>) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            base: trace.start(),
+            lines: Vec::new(),
+            stats: Vec::new(),
+            event_names: EventNames::default(),
+            texts: Texts::default(),
+            used: Used::default(),
+        }
+    }
+
+    pub(super) fn event_name(&mut self, name: &str) -> EventName {
+        self.event_names.id(name, None)
+    }
+
+    /// A name that XProf goes by, and one that it shows.
+    pub(super) fn shown_as(&mut self, name: &str, shown: &str) -> EventName {
+        self.event_names.id(name, Some(shown).filter(|shown| *shown != name))
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> Text {
+        self.texts.id(text)
+    }
+
+    /// An empty line, to be [added](Self::add) once its events are there.
+    pub(super) fn line(&self) -> Line {
+        Line { base: self.base, events: Vec::new(), used: Used::default() }
+    }
+
+    /// A line's number decides where it is shown. One without events is left out.
+    pub(super) fn add(&mut self, id: u64, name: &str, line: &Line) {
+        if line.events.is_empty() {
+            return;
+        }
+        let mut head = Vec::new();
+        wire::number(&mut head, 1, id);
+        wire::bytes(&mut head, 2, name.as_bytes());
+        wire::parts(&mut self.lines, 3, &[&head, &line.events]);
+        self.used.0 |= line.used.0;
+    }
+
+    /// Says something of the whole plane.
+    pub(super) fn say(&mut self, stat: Stat, said: Said<'_>) {
+        wire::message(&mut self.stats, 6, |out| encode(out, stat.id(), said));
+        self.used.add(stat);
+    }
+
+    /// The plane as a field of its space.
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        let mut head = Vec::new();
+        wire::number(&mut head, 1, self.id);
+        wire::bytes(&mut head, 2, self.name.as_bytes());
+        for (place, name) in Stat::NAMES.iter().enumerate().filter(|(place, _)| self.used.has(*place as u64)) {
+            stat_name(&mut head, place as u64 + 1, name);
+        }
+        wire::parts(out, 1, &[&head, &self.lines, &self.event_names.names, &self.texts.names, &self.stats]);
+    }
+}
+
+impl EventNames {
+    fn id(&mut self, name: &str, shown: Option<&str>) -> EventName {
+        let next = self.ids.len() as u64 + 1;
+        let id = *self.ids.entry((name.into(), shown.map(Into::into))).or_insert(next);
+        if id == next {
+            wire::message(&mut self.names, 4, |out| {
+                wire::number(out, 1, id);
+                wire::message(out, 2, |out| {
+                    wire::number(out, 1, id);
+                    wire::bytes(out, 2, name.as_bytes());
+                    if let Some(shown) = shown {
+                        wire::bytes(out, 4, shown.as_bytes());
+                    }
+                });
+            });
+        }
+        EventName(id)
+    }
+}
+
+impl Texts {
+    fn id(&mut self, text: &str) -> Text {
+        if let Some(&id) = self.ids.get(text) {
+            return Text(id);
+        }
+        let id = (Stat::NAMES.len() + self.ids.len()) as u64 + 1;
+        self.ids.insert(text.into(), id);
+        stat_name(&mut self.names, id, text);
+        Text(id)
+    }
+}
+
+fn stat_name(out: &mut Vec<u8>, id: u64, name: &str) {
+    wire::message(out, 5, |out| {
+        wire::number(out, 1, id);
+        wire::message(out, 2, |out| {
+            wire::number(out, 1, id);
+            wire::bytes(out, 2, name.as_bytes());
+        });
+    });
+}
+
+/// The events of a line, which are to come in the order of their starts, the outer before the inner.
+#[derive(Debug)]
+pub(super) struct Line {
+    base: Timestamp,
+    events: Vec<u8>,
+    used: Used,
+}
+
+impl Line {
+    pub(super) fn event(
+        &mut self,
+        name: EventName,
+        start: Timestamp,
+        end: Timestamp,
+        stats: impl FnOnce(&mut Stats<'_>),
+    ) {
+        let picoseconds = |from: Timestamp, to: Timestamp| (to.since(from).as_nanos() as u64).saturating_mul(1000);
+        let (offset, duration) = (picoseconds(self.base, start), picoseconds(start, end));
+        wire::message(&mut self.events, 4, |out| {
+            wire::number(out, 1, name.0);
+            wire::number(out, 2, offset);
+            if duration > 0 {
+                wire::number(out, 3, duration);
+            }
+            stats(&mut Stats { out, used: &mut self.used });
+        });
+    }
+}
+
+/// The stats of an event.
+pub(super) struct Stats<'a> {
+    out: &'a mut Vec<u8>,
+    used: &'a mut Used,
+}
+
+impl Stats<'_> {
+    pub(super) fn say(&mut self, stat: Stat, said: Said<'_>) {
+        self.used.add(stat);
+        self.say_named(Text(stat.id()), said);
+    }
+
+    /// Of a name that is not XProf's.
+    pub(super) fn say_named(&mut self, name: Text, said: Said<'_>) {
+        wire::message(self.out, 4, |out| encode(out, name.0, said));
+    }
+}
+
+fn encode(out: &mut Vec<u8>, stat: u64, said: Said<'_>) {
+    wire::number(out, 1, stat);
+    match said {
+        Said::F64(value) => wire::fixed64(out, 2, value.to_le_bytes()),
+        Said::U64(value) => wire::number(out, 3, value),
+        Said::I64(value) => wire::number(out, 4, value.cast_unsigned()),
+        Said::Str(text) => wire::bytes(out, 5, text.as_bytes()),
+        Said::Text(Text(id)) => wire::number(out, 7, id),
+    }
+}
+
+/// The plane that the programs are in: their number is that of the event's name.
+pub(super) fn write_metadata(out: &mut Vec<u8>, program: u64, name: &str, hlo: &[u8]) {
+    let mut plane = Vec::new();
+    wire::bytes(&mut plane, 2, b"/host:metadata");
+    let mut stat = Vec::new();
+    wire::number(&mut stat, 1, 1);
+    wire::bytes(&mut stat, 6, hlo);
+    let mut metadata = Vec::new();
+    wire::number(&mut metadata, 1, program);
+    wire::bytes(&mut metadata, 2, name.as_bytes());
+    wire::bytes(&mut metadata, 5, &stat);
+    wire::message(&mut plane, 4, |out| {
+        wire::number(out, 1, program);
+        wire::bytes(out, 2, &metadata);
+    });
+    stat_name(&mut plane, 1, "Hlo Proto");
+    wire::bytes(out, 1, &plane);
+}

@@ -1,0 +1,55 @@
+use super::{Span, Value, convention};
+
+/// What part of the input pipeline a span is: see [`convention::INPUT`].
+///
+/// ```
+/// use kernspan::{Collected, InputStage, Profiler};
+/// use tracing_subscriber::prelude::*;
+///
+/// let collected = Collected::new();
+/// let (layer, profiler) = Profiler::builder().export(collected.clone()).build()?;
+/// tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+///     tracing::info_span!("decode", op.input = "preprocess").in_scope(|| ());
+/// });
+/// profiler.finish()?;
+/// let trace = collected.only();
+/// assert_eq!(trace.spans().next().unwrap().input_stage(), Some(InputStage::Preprocess));
+/// # Ok::<(), kernspan::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum InputStage {
+    /// All of it: the next batch is waited for, however it is made.
+    Load,
+    /// Files or a network are read.
+    Read,
+    /// What was read is made into what the model takes.
+    Preprocess,
+    /// A batch is put where the device takes it from.
+    Enqueue,
+}
+
+impl InputStage {
+    /// The name of spans that are [`Load`](Self::Load) without saying so. The integrations call theirs so.
+    pub const DATA: &'static str = "data";
+
+    /// `load`, `read`, `preprocess` or `enqueue`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Read => "read",
+            Self::Preprocess => "preprocess",
+            Self::Enqueue => "enqueue",
+        }
+    }
+
+    pub(super) fn of(span: Span<'_>) -> Option<Self> {
+        match span.field(convention::INPUT).and_then(Value::as_str) {
+            Some("read") => Some(Self::Read),
+            Some("preprocess") => Some(Self::Preprocess),
+            Some("enqueue") => Some(Self::Enqueue),
+            Some(_) => Some(Self::Load),
+            None => (span.name() == Self::DATA).then_some(Self::Load),
+        }
+    }
+}
