@@ -6,7 +6,7 @@
 #[path = "support/memory.rs"]
 mod memory;
 
-use kernspan::{Chrome, Exporter, Perfetto, Stacks, Trace};
+use kernspan::{Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace};
 use prost::Message;
 use std::{collections::BTreeMap, error::Error, time::Instant};
 
@@ -25,10 +25,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("json.gz", Box::new(Chrome::to_dir(folder.path()).gzip(true))),
         ("pftrace", Box::new(Perfetto::to_dir(folder.path()))),
         ("folded", Box::new(Stacks::to_dir(folder.path()))),
+        ("xplane", Box::new(TensorBoard::to_dir(folder.path()))),
     ];
     // `-- json` for that alone, `-- replay` for none.
     let named =
-        |name: &str| argument(name) || !["replay", "json", "json.gz", "pftrace", "folded"].into_iter().any(argument);
+        |name: &str| argument(name) || !["replay", "json", "json.gz", "pftrace", "folded", "xplane"].into_iter().any(argument);
     exporters.retain(|(name, _)| named(name));
     let (mut readings, mut replays) = (Least::default(), Least::default());
     let mut exports: Vec<_> = exporters.iter().map(|_| Least::default()).collect();

@@ -182,7 +182,7 @@ impl<W: Write> Kineto<'_, W> {
 const STEPS_TID: i64 = 0;
 
 /// Whether no span or call of a thread that steps lies across a step's edge, as when `step()` is called inside a span.
-fn steps_nest(trace: &Trace) -> bool {
+pub(in crate::export) fn steps_nest(trace: &Trace) -> bool {
     let steps = trace.steps();
     let mut near = Finger::default();
     let mut within = |at: Timestamp| {

@@ -9,6 +9,8 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::kineto::steps_nest;
+
 use super::{ExportResult, Exporter, file};
 use crate::trace::Trace;
 use std::path::PathBuf;

@@ -8,7 +8,7 @@ use super::{
     steps::Steps,
 };
 use crate::{
-    export::runs::runs,
+    export::{chrome::steps_nest, nest::Nest, runs::runs},
     trace::{
         ApiCall, DeviceId, Event, InputStage, MemoryChange, Span, Timestamp, Trace, TrackId, Value,
     },
@@ -22,6 +22,7 @@ const MEMORY_LINE: u64 = 0xdead_beef + 6;
 const STAGES: i64 = 1 << 40;
 /// Lines of what no thread does.
 const OTHER_LINES: u64 = 0xdea0_0000;
+const WAITS: u64 = OTHER_LINES + 16;
 
 pub(super) struct Host<'a, 'b> {
     trace: &'a Trace,
@@ -69,11 +70,12 @@ impl<'a, 'b> Host<'a, 'b> {
         let calls = runs(tracks, trace.api_calls().map(|call| call.track_id().index()));
         let events = runs(tracks, trace.events().map(|event| event.track_id().index()));
         let told = runs(tracks, trace.operations().map(|told| told.track_id().index()));
+        let nested_steps = steps_nest(trace);
         let mut entries: Vec<Entry> = Vec::new();
         for (place, track) in trace.tracks().iter().enumerate() {
             let here = TrackId::new(place);
             entries.clear();
-            for (group, step) in self.steps.iter(trace).filter(|(_, step)| step.track_id() == here) {
+            for (group, step) in self.steps.iter(trace).filter(|(_, step)| nested_steps && step.track_id() == here) {
                 entries.push((step.start(), Reverse(step.end()), Kind::Step, group as usize));
             }
             for span in trace.spans_at(spans[place].clone()).filter(|span| span.track_id() == here) {
@@ -97,6 +99,11 @@ impl<'a, 'b> Host<'a, 'b> {
             }
             let id = track.thread().as_u64() + u64::from(track.overlap()) * 10_000_000;
             self.plane.add(id, &track.label(), &line);
+        }
+        if !nested_steps {
+            let mut line = self.plane.line();
+            (0..self.steps.iter(trace).count()).for_each(|group| self.step(&mut line, group));
+            self.plane.add(OTHER_LINES + 2, "steps", &line);
         }
     }
 
@@ -186,12 +193,16 @@ impl<'a, 'b> Host<'a, 'b> {
     fn waits(&mut self) {
         let mut waits: Vec<_> = self.trace.waits().collect();
         waits.sort_by_key(|wait| (wait.start(), Reverse(wait.end())));
-        let mut line = self.plane.line();
+        let (mut nest, mut lines) = (Nest::default(), Vec::new());
         for wait in waits {
+            let row = nest.place(wait.start(), wait.end(), 0);
+            lines.resize_with(lines.len().max(row + 1), || self.plane.line());
             let name = self.plane.event_name(wait.kind().as_str());
-            line.event(name, wait.start(), wait.end(), |_| ());
+            lines[row].event(name, wait.start(), wait.end(), |_| ());
         }
-        self.plane.add(OTHER_LINES, "waits for GPUs", &line);
+        for (row, line) in (0..).zip(&lines) {
+            self.plane.add(WAITS + row, "waits for GPUs", line);
+        }
     }
 
     /// Each allocation and free, with what is in use after it.

@@ -101,8 +101,8 @@ fn everything_is_there_once() {
         assert_eq!(host.events().filter(is_memory).count(), trace.allocations().len());
         let spans = host.events().filter(|event| host.text(event, "tf_op").is_some() && !is_memory(event)).count();
         assert_eq!(spans, trace.spans().len());
-        let waits = host.0.lines.iter().find(|line| line.name == "waits for GPUs").map_or(0, |line| line.events.len());
-        assert_eq!(waits, trace.waits().len());
+        let waits = host.0.lines.iter().filter(|line| line.name == "waits for GPUs").flat_map(|line| &line.events);
+        assert_eq!(waits.count(), trace.waits().len());
     }
 }
 
@@ -199,6 +199,23 @@ fn steps_that_are_cut_are_not_told_of_where_there_are_others() {
     assert_eq!(numbers(&trace), (vec![6], 1));
     trace.steps[1].cut = Cut { start: false, end: true };
     assert_eq!(numbers(&trace), (vec![5, 6], 2));
+}
+
+#[test]
+fn what_is_on_a_line_nests() {
+    let mut crossing = gpu_trace();
+    (crossing.steps[0].end, crossing.steps[1].start) = (at(50), at(50));
+    for trace in [gpu_trace(), awkward_trace(), operations_trace(), crossing] {
+        let read = Read::of(&trace);
+        for line in read.0.planes.iter().flat_map(|plane| &plane.lines) {
+            for (place, outer) in line.events.iter().enumerate() {
+                let end = outer.offset_ps + outer.duration_ps;
+                let crosses = |inner: &&XEvent| inner.offset_ps < end && end < inner.offset_ps + inner.duration_ps;
+                assert!(!line.events[place + 1..].iter().any(|inner| crosses(&inner)), "{}", line.name);
+            }
+        }
+        assert_eq!(read.host().named("train").len(), trace.steps().len());
+    }
 }
 
 #[test]
