@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""What XProf, TensorBoard's profile plugin, shows of a folder, over HTTP, as JSON: every page of every host of every capture.
+
+usage: xprof.py LOGDIR [--gpu]
+
+With --gpu, every page must have data; what has none is said, and the script fails.
+"""
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+logdir, options = sys.argv[1], sys.argv[2:]
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+server = subprocess.Popen(
+    [sys.executable, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", str(port)],
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+    start_new_session=True,
+)
+missing = []
+
+
+def ask(path, **query):
+    url = f"http://127.0.0.1:{port}/data/plugin/profile/{path}?{urllib.parse.urlencode(query)}"
+    with urllib.request.urlopen(url, timeout=120) as answer:
+        body = answer.read()
+    return json.loads(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body)
+
+
+def rows(table):
+    """The rows of one of Google's tables, by the ids of its columns."""
+    ids = [column["id"] for column in table["cols"]]
+    return [dict(zip(ids, (cell.get("v") for cell in row["c"]))) for row in table["rows"]]
+
+
+def expect(run, what, holds):
+    if not holds:
+        missing.append(f"{run}: {what}")
+
+
+def look(run, host):
+    page = lambda tag: ask("data", run=run, tag=tag, host=host)
+    tools = ask("run_tools", run=run)
+    overview = page("overview_page")
+    statistics = page("framework_op_stats")[0]
+    inputs = page("input_pipeline_analyzer")
+    trace = page("trace_viewer@")
+    events = trace["traceEvents"]
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    drawn = [e for e in events if e.get("ph") == "X"]
+    out = {e["bind_id"] for e in events if e.get("flow_out")}
+    into = {e["bind_id"] for e in events if e.get("flow_in")}
+    seen = {
+        "tools": tools,
+        "device": overview[2]["p"]["device_type"],
+        "banner": [row["message"] for row in rows(overview[-1])],
+        "percent_16_bit": overview[0]["p"]["device_compute_16bit_percent"],
+        "top_ops": rows(overview[0]),
+        "steps": rows(overview[1]),
+        "operations": rows(statistics),
+        "input": rows(inputs[2]) if len(inputs) > 2 and "cols" in inputs[2] else [],
+        "input_steps": len(rows(inputs[1])),
+        "events": [[threads.get((e["pid"], e["tid"]), ""), e["name"], e["ts"], e.get("dur", 0)] for e in drawn],
+        "counters": [[e["name"], e["ts"], e.get("args", {})] for e in events if e.get("ph") == "C"],
+        "arrows": len(out & into),
+        "timespan": trace["fullTimespan"],
+        "lines": sorted(set(threads.values())),
+    }
+    if "kernel_stats" in tools:
+        roofline, hlo = page("roofline_model"), page("hlo_stats")
+        seen["kernels"] = rows(page("kernel_stats"))
+        seen["roofline"] = rows(roofline[0])
+        seen["peaks"] = roofline[0]["p"]
+        seen["hlo"] = rows(hlo if isinstance(hlo, dict) else hlo[0])
+    seen["memory"] = {}
+    for name, memory in page("memory_profile").get("memoryProfilePerAllocator", {}).items():
+        snapshots = memory["memoryProfileSnapshots"]
+        seen["memory"][name] = {
+            "peak": int(memory["profileSummary"]["peakStats"]["peakBytesInUse"]),
+            "timeline": len(memory["sampledTimelineSnapshots"]),
+            "names": sorted({snapshot["activityMetadata"]["tfOpName"] for snapshot in snapshots}),
+            "changes": len(snapshots),
+        }
+    return seen
+
+
+def check(run, seen):
+    """The pages that a person would open, of a GPU's capture."""
+    operations = seen["operations"]
+    on = lambda side: [row for row in operations if row["host_or_device"] == side and row["type"] != "IDLE"]
+    expect(run, "kernel stats are not offered", "kernel_stats" in seen["tools"])
+    expect(run, "overview: device", seen["device"].startswith("Nvidia GPU ("))
+    expect(run, "overview: steps", seen["steps"] and all(row["stepTimeMs"] > 0 for row in seen["steps"]))
+    expect(run, "overview: top operations", seen["top_ops"])
+    kernels = seen.get("kernels", [])
+    expect(run, "kernel stats", kernels)
+    expect(run, "kernel stats: launch dimensions", all(row["block_dim"] and row["grid_dim"] for row in kernels))
+    expect(run, "kernel stats: registers", any(row["registers_per_thread"] for row in kernels))
+    expect(run, "kernel stats: operations", any(row["op_name"] for row in kernels))
+    expect(run, "framework op stats: device", on("Device"))
+    expect(run, "framework op stats: host", on("Host"))
+    expect(run, "input pipeline: steps", seen["input_steps"])
+    expect(run, "memory: timeline", any(memory["timeline"] > 1 for memory in seen["memory"].values()))
+    expect(run, "memory: whose it is", any(any(memory["names"]) for memory in seen["memory"].values()))
+    expect(run, "trace viewer: events", seen["events"])
+    expect(run, "trace viewer: arrows", seen["arrows"])
+    expect(run, "trace viewer: times overflow", seen["timespan"][1] < 1e8)
+    expect(run, "trace viewer: steps", "Steps" in seen["lines"])
+    expect(run, "roofline: FLOPs", any(row["measured_flop_rate"] for row in seen.get("roofline", [])))
+    peaks = seen.get("peaks", {"peak_flop_rate": 0, "peak_hbm_bw": 0})
+    expect(run, "roofline: peaks", float(peaks["peak_flop_rate"]) > 0 and float(peaks["peak_hbm_bw"]) > 0)
+    if "--input" in options:
+        expect(run, "input pipeline: stages", seen["input"])
+
+
+try:
+    runs = []
+    for _ in range(240):
+        try:
+            runs = ask("runs")
+        except OSError:
+            pass  # Not there yet.
+        if runs or server.poll() is not None:
+            break
+        time.sleep(0.25)
+    found = {}
+    for run in runs:
+        hosts = [host["hostname"] for host in ask("hosts", run=run, tag="overview_page")]
+        found[run] = {host: look(run, host) for host in hosts}
+        if "--gpu" in options:
+            for host, seen in found[run].items():
+                check(f"{run} on {host}", seen)
+    if missing or not found:
+        sys.exit("nothing of " + "; ".join(missing or ["any profile"]))
+    print(json.dumps(found))
+finally:
+    os.killpg(server.pid, signal.SIGTERM)
+    server.wait()

@@ -1,0 +1,227 @@
+//! XProf, TensorBoard's profile plugin, looks at windows that were recorded on an H200: its pages must say what the traces say.
+
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+mod support;
+
+use kernspan::{Exporter, InputStage, Report, TensorBoard, Timestamp, Trace, Work};
+use serde_json::Value as Json;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use support::{readers, recorded};
+
+/// Recorded windows, each with the capture that XProf shows of it; none without Python.
+fn seen(names: &[&str], options: &[&str]) -> Option<Vec<(Trace, Json)>> {
+    let python = readers::environment("tensorboard.txt", "TensorBoard's pages")?;
+    let folder = tempfile::tempdir().unwrap();
+    let traces: Vec<_> = names.iter().map(|name| recorded(name)).collect();
+    for (name, trace) in names.iter().zip(&traces) {
+        TensorBoard::to_dir(folder.path().join(name)).export(trace).unwrap();
+    }
+    let arguments = [&[folder.path().to_str().unwrap()], options].concat();
+    let captures = readers::run(&python, "xprof.py", &arguments).pop().unwrap();
+    let capture = |name: &str| {
+        let mut captures = captures.as_object().unwrap().iter().filter(|(run, _)| run.starts_with(&format!("{name}/")));
+        let hosts = captures.next().unwrap().1.as_object().unwrap();
+        assert!(captures.next().is_none() && hosts.len() == 1);
+        hosts.values().next().unwrap().clone()
+    };
+    Some(traces.into_iter().zip(names.iter().map(|name| capture(name))).collect())
+}
+
+fn rows<'a>(table: &'a Json, key: &str) -> Vec<&'a Json> {
+    table[key].as_array().unwrap_or_else(|| panic!("no {key}")).iter().collect()
+}
+
+fn number(row: &Json, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {row}"))
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+/// Count and microseconds, added up by a name.
+type Sums = BTreeMap<String, (u64, f64)>;
+
+fn sum(named: impl Iterator<Item = (String, u64, f64)>) -> Sums {
+    let mut sums = Sums::new();
+    for (name, count, micros) in named {
+        let sum = sums.entry(name).or_default();
+        *sum = (sum.0 + count, sum.1 + micros);
+    }
+    sums
+}
+
+#[track_caller]
+fn assert_same(seen: &Sums, truth: &Sums) {
+    assert_eq!(seen.keys().collect::<Vec<_>>(), truth.keys().collect::<Vec<_>>());
+    for (name, (count, time)) in truth {
+        let (seen_count, seen_time) = seen[name];
+        assert_eq!(seen_count, *count, "{name}");
+        assert!((seen_time - time).abs() < 1e-3 + 1e-9 * time, "{name}: {seen_time} µs, not {time}");
+    }
+}
+
+const ALL: [&str; 5] = ["training", "calls", "candle", "burn", "burn-first"];
+
+#[test]
+fn steps_take_as_long_as_they_took() {
+    for (trace, seen) in seen(&ALL, &[]).into_iter().flatten() {
+        let mut before = trace.start();
+        let expected: Vec<_> = trace
+            .steps()
+            .iter()
+            .map(|step| {
+                // A step is over when what it asked the GPU for is, and the next one begins then.
+                let of_step = |work: &Work<'_>| work.step().is_some_and(|of| of.number() == step.number());
+                let last = trace.work().filter(of_step).map(Work::end).max().unwrap_or_default();
+                let start = step.start().max(before);
+                before = step.end().max(last);
+                micros(before.since(start)) / 1e3
+            })
+            .collect();
+        let shown: Vec<_> = rows(&seen, "steps").into_iter().map(|step| number(step, "stepTimeMs")).collect();
+        assert_eq!(shown.len(), expected.len());
+        assert!(shown.iter().zip(&expected).all(|(shown, time)| (shown - time).abs() < 1e-6), "{shown:?} {expected:?}");
+        // In all, the window was no longer than its steps and what was left to do after them.
+        let end = trace.work().map(Work::end).max().unwrap_or_default().max(trace.end());
+        assert!(shown.iter().sum::<f64>() * 1e3 <= micros(end.since(trace.start())) + 1e-3);
+    }
+}
+
+#[test]
+fn kernels_are_as_many_and_take_as_long() {
+    for (trace, seen) in seen(&ALL, &[]).into_iter().flatten() {
+        let kernels = trace.work().filter_map(|work| Some((work, work.kernel()?)));
+        let truth = sum(kernels.clone().map(|(work, kernel)| (kernel.name.to_string(), 1, micros(work.duration()))));
+        let shown = rows(&seen, "kernels").into_iter().map(|row| {
+            let name = row["kernel_name"].as_str().unwrap().to_owned();
+            (name, number(row, "occurrences") as u64, number(row, "total_duration_us"))
+        });
+        assert_same(&sum(shown), &truth);
+        let launches = |x: [u32; 3]| x.map(|size| size.to_string()).join(",");
+        let truth: BTreeSet<_> = kernels
+            .map(|(_, kernel)| {
+                let shared = kernel.static_shared_memory + kernel.dynamic_shared_memory;
+                (launches(kernel.grid), launches(kernel.block), u32::from(kernel.registers), shared)
+            })
+            .collect();
+        let shown = rows(&seen, "kernels").into_iter().map(|row| {
+            let text = |key: &str| row[key].as_str().unwrap().to_owned();
+            let [registers, shared] = ["registers_per_thread", "shmem_bytes"].map(|key| number(row, key) as u32);
+            (text("grid_dim"), text("block_dim"), registers, shared)
+        });
+        assert_eq!(shown.collect::<BTreeSet<_>>(), truth);
+    }
+}
+
+/// The path of a span as XProf has it; the spans of the recordings have names that it takes.
+fn path(stack: impl Iterator<Item = String>) -> String {
+    let mut names: Vec<_> = stack.collect();
+    names.reverse();
+    names.join("/")
+}
+
+#[test]
+fn operations_are_spans_with_what_the_gpu_did_in_them() {
+    // Without the windows of Burn, the kernels of which say more than their spans.
+    for (trace, seen) in seen(&ALL[..3], &[]).into_iter().flatten() {
+        let of_side = |side: &str| {
+            let rows = rows(&seen, "operations").into_iter();
+            let rows = rows.filter(|row| row["host_or_device"] == *side && row["type"] != "IDLE").map(|row| {
+                let name = row["operation"].as_str().unwrap().to_owned();
+                (name, number(row, "occurrences") as u64, number(row, "total_self_time"))
+            });
+            sum(rows)
+        };
+        let device = sum(trace.work().map(|work| {
+            let names = work.span().map(|span| path(span.stack().map(|span| span.name().to_owned())));
+            (names.unwrap_or_else(|| "unattributed".to_owned()), 1, micros(work.duration()))
+        }));
+        assert_same(&of_side("Device"), &device);
+        let host = sum(trace.spans().map(|span| {
+            let names = path(span.stack().map(|span| span.name().to_owned()));
+            // Stages of the input pipeline have no path.
+            let name = span.input_stage().map_or(names, |_| span.name().to_owned());
+            (name, 1, micros(span.self_time()))
+        }));
+        assert_same(&of_side("Host"), &host);
+        let shown = rows(&seen, "input").into_iter().map(|row| {
+            let name = row["opName"].as_str().unwrap().to_owned();
+            (name, number(row, "count") as u64, 1e3 * number(row, "selfTimeInMs"))
+        });
+        let data = trace.spans().filter(|span| span.input_stage() == Some(InputStage::Load));
+        assert_same(&sum(shown), &sum(data.map(|span| (span.name().to_owned(), 1, micros(span.self_time())))));
+    }
+}
+
+#[test]
+fn floating_point_operations_are_those_that_spans_and_operations_say() {
+    for (trace, seen) in seen(&["candle", "burn"], &[]).into_iter().flatten() {
+        let report = Report::of([&trace]);
+        let truth: u64 = report.gpu_steps().steps().iter().filter_map(|step| step.usage.flops).sum();
+        assert!(truth > 0);
+        // Billions a second, and microseconds.
+        let flops = |row: &&Json, rate: &str| number(row, rate) * 1e3 * number(row, "total_self_time");
+        let shown: f64 = rows(&seen, "hlo").iter().map(|row| flops(row, "model_flop_rate")).sum();
+        assert!((shown / truth as f64 - 1.0).abs() < 1e-3, "{shown} FLOPs, not {truth}");
+        let of_program = |row: &&&Json| row["category"] != "Program" && row["step"] == "Total";
+        let roofline: f64 =
+            rows(&seen, "roofline").iter().filter(of_program).map(|row| flops(row, "measured_flop_rate")).sum();
+        assert!((roofline / truth as f64 - 1.0).abs() < 1e-3, "{roofline} FLOPs, not {truth}");
+        assert!(rows(&seen, "hlo").iter().any(|row| row["source_info"].as_str().unwrap().contains(".rs:")));
+    }
+}
+
+#[test]
+fn memory_reaches_its_peak() {
+    for (trace, seen) in seen(&["training", "candle", "burn-first"], &[]).into_iter().flatten() {
+        let peak = trace.allocations().map(|allocation| allocation.in_use()).max().unwrap();
+        let memory = &seen["memory"]["GPU 0"];
+        assert_eq!(memory["peak"].as_u64(), Some(peak));
+        assert_eq!(memory["timeline"].as_u64(), Some(trace.allocations().len() as u64));
+        assert!(!memory["names"].as_array().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn the_viewer_draws_everything_where_and_when_it_was() {
+    for (trace, seen) in seen(&ALL, &[]).into_iter().flatten() {
+        let since = |at: Timestamp| micros(at.since(trace.start()));
+        let mut truth: Vec<(String, f64, f64)> = Vec::new();
+        for span in trace.spans() {
+            truth.push((span.name().to_owned(), since(span.start()), micros(span.duration())));
+        }
+        for call in trace.api_calls() {
+            truth.push((call.name().to_owned(), since(call.start()), micros(call.duration())));
+        }
+        for kernel in trace.work().filter(|work| work.kernel().is_some()) {
+            truth.push((kernel.name().to_string(), since(kernel.start()), micros(kernel.duration())));
+        }
+        let mut shown: Vec<(String, f64, f64)> = Vec::new();
+        for event in rows(&seen, "events") {
+            let line = event[0].as_str().unwrap();
+            let of_ours = line.starts_with("Stream #") || !line.contains(" - from #");
+            let name = event[1].as_str().unwrap();
+            if of_ours && truth.iter().any(|(known, ..)| known == name) {
+                shown.push((name.to_owned(), event[2].as_f64().unwrap(), event[3].as_f64().unwrap()));
+            }
+        }
+        let order = |a: &(String, f64, f64), b: &(String, f64, f64)| {
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
+        };
+        truth.sort_by(order);
+        shown.sort_by(order);
+        assert_eq!(shown.len(), truth.len());
+        for (shown, truth) in shown.iter().zip(&truth) {
+            let same = shown.0 == truth.0 && (shown.1 - truth.1).abs() < 0.01 && (shown.2 - truth.2).abs() < 0.01;
+            assert!(same, "{shown:?}, not {truth:?}");
+        }
+        // An arrow for each call that work came of.
+        let calls: BTreeSet<_> = trace.work().filter_map(|work| work.call()).map(|call| call.correlation()).collect();
+        assert_eq!(seen["arrows"].as_u64(), Some(calls.len() as u64));
+    }
+}
