@@ -13,6 +13,7 @@ mod runs;
 mod samples;
 mod shape;
 mod stacks;
+mod wire;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) use self::file::write as write_file;

@@ -4,6 +4,7 @@
 //! [`proto`]: super::proto
 
 use super::proto::Type;
+use crate::export::wire::{bytes, fixed64, message, number};
 
 /// A `TrackEvent`.
 #[derive(Clone, Debug, Default)]
@@ -72,16 +73,16 @@ impl Event {
 
     #[must_use]
     pub(super) fn counter_value(mut self, value: f64) -> Self {
-        fixed(&mut self.0, 44, value.to_le_bytes());
+        fixed64(&mut self.0, 44, value.to_le_bytes());
         self
     }
 
     pub(super) fn begin_flow(&mut self, id: u64) {
-        fixed(&mut self.0, 47, id.to_le_bytes());
+        fixed64(&mut self.0, 47, id.to_le_bytes());
     }
 
     pub(super) fn end_flow(&mut self, id: u64) {
-        fixed(&mut self.0, 48, id.to_le_bytes());
+        fixed64(&mut self.0, 48, id.to_le_bytes());
     }
 
     pub(super) fn annotate(&mut self, name_iid: u64, value: Noted<'_>) {
@@ -91,7 +92,7 @@ impl Event {
                 Noted::Bool(value) => number(out, 2, value.into()),
                 Noted::U64(value) => number(out, 3, value),
                 Noted::I64(value) => number(out, 4, value.cast_unsigned()),
-                Noted::F64(value) => fixed(out, 5, value.to_le_bytes()),
+                Noted::F64(value) => fixed64(out, 5, value.to_le_bytes()),
                 Noted::Text(text) => bytes(out, 6, text.as_bytes()),
                 Noted::Interned(iid) => number(out, 17, iid),
             }
@@ -108,53 +109,9 @@ impl Event {
     }
 }
 
-pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
-    key(out, field, 0);
-    varint(out, value);
-}
-
-pub(super) fn bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
-    key(out, field, 2);
-    varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-/// A message in a message. Most have a length of one byte; what has a longer one is moved.
-pub(super) fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
-    key(out, field, 2);
-    out.push(0);
-    let start = out.len();
-    write(out);
-    let length = out.len() - start;
-    if let Some(place) = out.get_mut(start - 1).filter(|_| length < 0x80) {
-        *place = length as u8;
-        return;
-    }
-    let mut longer = Vec::new();
-    varint(&mut longer, length as u64);
-    out.splice(start - 1..start, longer);
-}
-
-fn fixed(out: &mut Vec<u8>, field: u32, value: [u8; 8]) {
-    key(out, field, 1);
-    out.extend_from_slice(&value);
-}
-
-fn key(out: &mut Vec<u8>, field: u32, wire_type: u32) {
-    varint(out, u64::from(field << 3 | wire_type));
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Event, Noted, message};
+    use super::{Event, Noted};
     use crate::export::perfetto::proto::{DebugAnnotation, TrackEvent, Type};
     use prost::Message;
 
@@ -203,15 +160,5 @@ mod tests {
     fn an_end_says_no_more_than_that() {
         let expected = TrackEvent { r#type: Some(Type::SliceEnd as i32), ..TrackEvent::default() };
         assert_eq!(TrackEvent::decode(&Event::SLICE_END[..]).unwrap(), expected);
-    }
-
-    #[test]
-    fn messages_may_be_of_any_length() {
-        for length in [0, 1, 127, 128, 16_383, 16_384] {
-            let mut out = vec![7];
-            message(&mut out, 23, |out| out.resize(out.len() + length, b'x'));
-            let event = TrackEvent::decode(&out[1..]).unwrap();
-            assert_eq!(event.name.unwrap().len(), length);
-        }
     }
 }

@@ -1,12 +1,15 @@
 use super::{
-    event::{self, Event, Noted},
+    event::{Event, Noted},
     proto::{
         self, Clock, ClockSnapshot, InternedData, InternedName, SourceLocation, TracePacket, TracePacketDefaults,
         TrackEventDefaults, Type,
     },
     writer::Writer,
 };
-use crate::trace::{Attribution, Callsite, CallsiteId, Cut, Fields, Span, Timestamp, Value};
+use crate::{
+    export::wire,
+    trace::{Attribution, Callsite, CallsiteId, Cut, Fields, Span, Timestamp, Value},
+};
 use prost::Message;
 use rustc_hash::FxHashMap;
 use std::io::{self, Write};
@@ -89,14 +92,14 @@ impl Sequence {
         self.now = self.now.max(at);
         let (id, new) = (self.id, self.new.take());
         writer.encoded(|out| {
-            event::number(out, 8, delta);
-            event::number(out, 10, id.into());
-            event::bytes(out, 11, event);
+            wire::number(out, 8, delta);
+            wire::number(out, 10, id.into());
+            wire::bytes(out, 11, event);
             if let Some(new) = new {
-                event::message(out, 12, |out| new.encode_raw(out));
+                wire::message(out, 12, |out| new.encode_raw(out));
             }
             if let Some(flags) = flags {
-                event::number(out, 13, flags.into());
+                wire::number(out, 13, flags.into());
             }
         })
     }

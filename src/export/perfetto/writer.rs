@@ -1,9 +1,12 @@
 use super::{
-    event::{self, Event},
+    event::Event,
     proto::{ChildTracksOrdering, CounterDescriptor, ProcessDescriptor, TracePacket, TrackDescriptor, Type},
     sequence::Sequence,
 };
-use crate::{export::flows::Flows, trace::Trace};
+use crate::{
+    export::{flows::Flows, wire},
+    trace::Trace,
+};
 use prost::Message;
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -52,7 +55,7 @@ impl<W: Write> Writer<'_, W> {
 
     /// A packet that is written by hand.
     pub(super) fn encoded(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
-        event::message(&mut self.bytes, 1, write);
+        wire::message(&mut self.bytes, 1, write);
         if self.bytes.len() >= Self::BATCH { self.pass_on() } else { Ok(()) }
     }
 
