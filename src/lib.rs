@@ -128,7 +128,7 @@ pub use self::gpu::replay;
 pub use self::{
     builder::ProfilerBuilder,
     error::{Error, Failure},
-    export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Run, Stacks, StepExporter, StepSigns},
+    export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Run, Stacks, StepExporter, StepSigns, TensorBoard},
     gpu::Activity,
     host::{DeviceWork, HandOver, Origin, ProfilerLayer, Watch, Watcher},
     profiler::{Profiler, RecordGuard},

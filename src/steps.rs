@@ -66,8 +66,10 @@ impl StepSender {
             if by_step || !values.is_empty() {
                 if self.ring.slots() > values.len() {
                     let signs = values.iter().map(|&(name, value)| Sign::Counter(name, value));
-                    // There is room for all of them.
-                    signs.chain([Sign::Step(step)]).for_each(|sign| drop(self.ring.push(sign)));
+                    for sign in signs.chain([Sign::Step(step)]) {
+                        // There is room for all of them.
+                        let _ = self.ring.push(sign);
+                    }
                 } else {
                     self.lost.fetch_add(1, Ordering::Relaxed);
                 }

@@ -47,7 +47,7 @@ fn claim(folder: &Path, trace: &Trace, ending: &str) -> Result<(PathBuf, PathBuf
 }
 
 /// A host name as part of a file name: nothing that names a folder, and short.
-fn safe(name: &str) -> String {
+pub(super) fn safe(name: &str) -> String {
     let safe = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' };
     name.chars().take(64).map(safe).collect()
 }

@@ -14,6 +14,7 @@ mod samples;
 mod shape;
 mod stacks;
 mod step_exporter;
+mod tensorboard;
 mod wire;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -24,6 +25,7 @@ pub use self::{
     perfetto::Perfetto,
     stacks::Stacks,
     step_exporter::{Run, StepExporter, StepSigns},
+    tensorboard::TensorBoard,
 };
 
 use crate::trace::Trace;
