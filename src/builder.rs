@@ -2,12 +2,13 @@ use crate::{
     Error, Profiler,
     clock::Clock,
     collector::{Budget, Collector, HandOn},
-    export::{Exporter, OnTrace},
+    export::{Exporter, OnTrace, Run},
     gpu::{Activities, Activity, Detach, GpuSettings, Source, Started},
     host::{Host, ProfilerLayer, StepOn},
     pipeline::{Exports, Named, Pipeline},
     schedule::Schedule,
     session::Session,
+    steps::StepThread,
     trace::{Gpu, Metadata, Trace},
 };
 use std::{
@@ -195,7 +196,7 @@ impl ProfilerBuilder {
     ///
     /// If a setting makes no sense, or a thread cannot be started.
     pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
-        let Self { schedule, step_on, exporters, backtraces, lane_capacity, memory_limit, live_spans, .. } = self;
+        let Self { schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit, live_spans, .. } = self;
         let Self { activities, detach, raw_folder, metadata, .. } = self;
         schedule.check().map_err(Error::Schedule)?;
         let at_least = |setting, value: usize, least: usize| {
@@ -205,7 +206,22 @@ impl ProfilerBuilder {
         at_least("lane_capacity", lane_capacity, 64)?;
         at_least("memory_limit", memory_limit, 1 << 20)?;
 
-        let host = Arc::new(Host::new(Clock::new(), lane_capacity, live_spans));
+        let clock = Clock::new();
+        let metadata = Arc::new(metadata);
+        let run = Run {
+            metadata: Arc::clone(&metadata),
+            start: clock.anchor().unix,
+            schedule: format!("{schedule:?}"),
+            activities: activities.iter().collect(),
+        };
+        let (mut want_steps, mut failures) = (Vec::new(), Vec::new());
+        for exporter in &mut exporters {
+            match exporter.steps(&run) {
+                Ok(steps) => want_steps.extend(steps),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        let host = Arc::new(Host::new(clock, lane_capacity, live_spans, !want_steps.is_empty()));
         let budget = Arc::new(Budget::new(memory_limit));
         let (commands, to_collector) = mpsc::channel();
         let (to_exports, closed) = mpsc::channel();
@@ -225,11 +241,13 @@ impl ProfilerBuilder {
             Err(without_gpu) => (None, None, HandOn::Exports(to_exports), without_gpu),
         };
         let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
-        let metadata = Arc::new(metadata);
-        let exports = Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters, raw_folder };
-        let pipeline = Pipeline::start(collector, reading, exports)?;
+        let exports =
+            Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters, failures, raw_folder };
+        let steps = (!want_steps.is_empty()).then(|| StepThread::start(Arc::clone(&host), want_steps)).transpose()?;
+        let (signs, steps) = steps.unzip();
+        let pipeline = Pipeline::start(collector, reading, exports, steps)?;
 
-        let session = Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands);
+        let session = Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands, signs);
         let session = Arc::new(session);
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);

@@ -120,6 +120,7 @@ mod profiler;
 mod report;
 mod schedule;
 mod session;
+mod steps;
 mod trace;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -127,7 +128,7 @@ pub use self::gpu::replay;
 pub use self::{
     builder::ProfilerBuilder,
     error::{Error, Failure},
-    export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Stacks, TensorBoard},
+    export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Run, Stacks, StepExporter, StepSigns, TensorBoard},
     gpu::Activity,
     host::{DeviceWork, HandOver, Origin, ProfilerLayer, Watch, Watcher},
     profiler::{Profiler, RecordGuard},

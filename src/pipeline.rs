@@ -5,10 +5,11 @@ use crate::{
     collector::{Budget, Collector},
     correlate::{Recording, correlate},
     error::{Failure, panic_message},
-    export::Exporter,
+    export::{Exporter, Run},
     gpu::write_raw,
     host::mute_this_thread,
     report::Report,
+    steps::{NamedSteps, StepThread},
     trace::{Gpu, Losses, Metadata, Trace},
 };
 use std::{
@@ -25,6 +26,8 @@ pub(crate) struct Pipeline {
     collecting: JoinHandle<Losses>,
     reading: Option<JoinHandle<Losses>>,
     exporting: JoinHandle<Outcome>,
+    /// Who tells of every step, if anybody wants to know.
+    steps: Option<StepThread>,
 }
 
 /// What a run came to.
@@ -46,6 +49,7 @@ impl Pipeline {
         collector: Collector,
         reading: Option<JoinHandle<Losses>>,
         exports: Exports,
+        steps: Option<StepThread>,
     ) -> Result<Self, Error> {
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let exporting = spawn("kernspan-export").spawn(move || {
@@ -57,7 +61,7 @@ impl Pipeline {
             mute_this_thread();
             collector.run()
         });
-        Ok(Self { collecting: collecting.map_err(Error::Thread)?, reading, exporting })
+        Ok(Self { collecting: collecting.map_err(Error::Thread)?, reading, exporting, steps })
     }
 
     /// Waits until everything that was recorded has been exported.
@@ -74,6 +78,12 @@ impl Pipeline {
                 Err(panic) => outcome.failures.push(Failure::of_panic("kernspan", None, &panic_message(&*panic))),
             }
         }
+        // Last, since what is written at the end of a run comes after its last window.
+        if let Some(steps) = self.steps.map(StepThread::join) {
+            outcome.report.add_losses(steps.losses);
+            outcome.report.add_files(steps.files);
+            outcome.failures.extend(steps.failures);
+        }
         outcome
     }
 }
@@ -86,13 +96,15 @@ pub(crate) struct Exports {
     /// What is said of GPUs that are not recorded.
     pub(crate) without_gpu: Gpu,
     pub(crate) exporters: Vec<Named>,
+    /// What has failed already.
+    pub(crate) failures: Vec<Failure>,
     /// Where records go as they were.
     pub(crate) raw_folder: Option<PathBuf>,
 }
 
 impl Exports {
     fn run(mut self) -> Outcome {
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome { failures: std::mem::take(&mut self.failures), ..Outcome::default() };
         while let Ok(recording) = self.closed.recv() {
             let (charged, window) = (recording.charged(), recording.window.index);
             // A mistake of ours with one window must not cost the others.
@@ -139,6 +151,14 @@ impl Exports {
 }
 
 impl Named {
+    /// Asks whether the exporter wants to know of every step.
+    pub(crate) fn steps(&mut self, run: &Run) -> Result<Option<NamedSteps>, Failure> {
+        match catch_unwind(AssertUnwindSafe(|| self.exporter.steps(run))) {
+            Ok(steps) => Ok(steps.map(|exporter| NamedSteps { name: self.name.clone(), exporter })),
+            Err(panic) => Err(Failure::of_panic(&self.name, None, &panic_message(&*panic))),
+        }
+    }
+
     fn export(&mut self, trace: &Trace) -> Result<Vec<std::path::PathBuf>, Failure> {
         let window = Some(trace.window());
         match catch_unwind(AssertUnwindSafe(|| self.exporter.export(trace))) {

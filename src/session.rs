@@ -8,6 +8,7 @@ use crate::{
     gpu::Source,
     host::{Control, Host, ThreadInfo, this_thread},
     schedule::{Phase, Schedule},
+    steps::StepSender,
     trace::{Cut, Gpu},
 };
 use std::{
@@ -32,6 +33,8 @@ struct State {
     schedule: Schedule,
     gpu: Option<Arc<Source>>,
     commands: Sender<Command>,
+    /// If anybody wants to know of every step.
+    signs: Option<StepSender>,
     phase: Phase,
     /// The number of the current step.
     step: u64,
@@ -64,6 +67,7 @@ impl Session {
         without_gpu: Gpu,
         mut schedule: Schedule,
         commands: Sender<Command>,
+        signs: Option<StepSender>,
     ) -> Self {
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
@@ -71,6 +75,7 @@ impl Session {
             schedule,
             gpu,
             commands,
+            signs,
             phase: *phase.as_ref().unwrap_or(&Phase::Wait),
             step: 0,
             stepping,
@@ -160,6 +165,8 @@ impl Session {
         let _stepping = Stepping::begin();
         let mut state = self.lock();
         self.finish_window(&mut state, true);
+        let (step, phase) = (state.step, state.phase);
+        state.tell_of_step(&self.host, step, phase, None, false);
         state.ended = true;
         // The collector is gone only if it panicked, which whoever joins it will report.
         let _ = state.commands.send(Command::Finish);
@@ -212,9 +219,11 @@ impl State {
             host.settle();
         }
         let edge = (closes || opens).then(|| self.edge(host, opens));
-        if let Some(window) = &mut self.window {
-            window.mark_step(number, edge.map_or_else(|| host.clock().now(), |edge| edge.ticks), false);
+        let end = edge.map(|edge| edge.ticks).or_else(|| self.window.is_some().then(|| host.clock().now()));
+        if let Some((window, end)) = self.window.as_mut().zip(end) {
+            window.mark_step(number, end, false);
         }
+        self.tell_of_step(host, number, before, end, true);
         if let Some(edge) = edge {
             if closes {
                 self.close(edge, opens, false);
@@ -227,6 +236,13 @@ impl State {
             }
         }
         self.warm_up(before);
+    }
+
+    /// Tells those who want to know of every step. `end` is the moment, if it has been read already.
+    fn tell_of_step(&mut self, host: &Host, number: u64, phase: Phase, end: Option<Ticks>, by_step: bool) {
+        if let Some(signs) = self.signs.as_mut().filter(|_| !self.ended) {
+            signs.send(host, number, phase, end.unwrap_or_else(|| host.clock().now()), by_step);
+        }
     }
 
     /// Has the GPU's library ready before a window opens, as that may take its time.

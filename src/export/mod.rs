@@ -13,12 +13,20 @@ mod runs;
 mod samples;
 mod shape;
 mod stacks;
+mod step_exporter;
 mod tensorboard;
 mod wire;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) use self::file::write as write_file;
-pub use self::{chrome::Chrome, collected::Collected, perfetto::Perfetto, stacks::Stacks, tensorboard::TensorBoard};
+pub use self::{
+    chrome::Chrome,
+    collected::Collected,
+    perfetto::Perfetto,
+    stacks::Stacks,
+    step_exporter::{Run, StepExporter, StepSigns},
+    tensorboard::TensorBoard,
+};
 
 use crate::trace::Trace;
 use std::path::PathBuf;
@@ -53,6 +61,13 @@ pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + 
 pub trait Exporter: Send + 'static {
     /// Exports one window and says which files it wrote.
     fn export(&mut self, trace: &Trace) -> ExportResult;
+
+    /// What takes the vital signs of every step, also of those that are not recorded. Asked once, when the profiler is made. By default,
+    /// nothing does; and if no exporter wants them, they cost nothing.
+    fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
+        let _ = run;
+        None
+    }
 }
 
 /// The exporter behind [`on_trace`](crate::ProfilerBuilder::on_trace).

@@ -43,7 +43,6 @@ pub(super) fn fixed64(out: &mut Vec<u8>, field: u32, value: [u8; 8]) {
     out.extend_from_slice(&value);
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the TensorBoard writers come next"))]
 /// Four bytes as they are: `float`, `fixed32`.
 pub(super) fn fixed32(out: &mut Vec<u8>, field: u32, value: [u8; 4]) {
     key(out, field, 5);

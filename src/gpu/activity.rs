@@ -29,6 +29,13 @@ impl Activities {
         self.0 & 1 << activity as u8 != 0
     }
 
+    /// All of them.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Activity> {
+        const ALL: [Activity; 6] =
+            [Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory, Activity::Sync, Activity::ApiCalls];
+        ALL.into_iter().filter(move |&activity| self.has(activity))
+    }
+
     /// Whether anything of a GPU is asked for.
     pub(crate) fn any_gpu(self) -> bool {
         self.0 & !(1 << Activity::Host as u8) != 0

@@ -202,6 +202,9 @@ where
 
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
         let control = self.host.control();
+        if let Some(counters) = self.host.counters.as_ref().filter(|_| !control.is_off()) {
+            counters.note(event);
+        }
         if !control.is_recording() || !self.spans {
             return;
         }

@@ -4,6 +4,7 @@
 //! must be remembered of a span for as long as it lives (its fields) is in [`live`].
 
 mod control;
+mod counters;
 mod deputy;
 mod device_call;
 mod fields;
@@ -20,6 +21,7 @@ mod watcher;
 
 pub(crate) use self::{
     control::Control,
+    counters::Counters,
     device_call::{DeviceCall, MemoryCall, MemoryFacts},
     lane::LaneReader,
     layer::StepOn,
@@ -63,6 +65,8 @@ pub(crate) struct Host {
     unreachable: AtomicU64,
     late: AtomicU64,
     watchers: Watchers,
+    /// If anybody wants to know of every step.
+    counters: Option<Counters>,
 }
 
 /// Finds the callsite of a span that is open on another thread.
@@ -78,7 +82,7 @@ thread_local! {
 }
 
 impl Host {
-    pub(crate) fn new(clock: Clock, lane_capacity: usize, live_spans: usize) -> Self {
+    pub(crate) fn new(clock: Clock, lane_capacity: usize, live_spans: usize, counters: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -93,11 +97,17 @@ impl Host {
             unreachable: AtomicU64::new(0),
             late: AtomicU64::new(0),
             watchers: Watchers::default(),
+            counters: counters.then(Counters::new),
         }
     }
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// The counters of the current step, if anybody wants to know of every step.
+    pub(crate) fn counters(&self) -> Option<&Counters> {
+        self.counters.as_ref()
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use super::{
     units,
     usage::GpuUsage,
 };
-use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Trace, Work};
+use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Timestamp, Trace, Work};
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// How each GPU spent each recorded step. Steps cut by a window's edge are not among them, nor are GPUs that did nothing in a
@@ -30,6 +30,9 @@ pub struct StepGpu {
     pub usage: GpuUsage,
     /// The median of the time from a call of the API to the beginning of its work, by the nearest rank.
     pub median_delay: Option<Duration>,
+    /// The most bytes of the GPU's memory that were in use in the step, if allocations were recorded, and there was one in the step or before it in the
+    /// window: see [`Allocation::in_use`](crate::Allocation::in_use).
+    pub peak_memory: Option<u64>,
 }
 
 /// How a GPU spent all recorded steps together.
@@ -53,6 +56,10 @@ struct DeviceWork {
     delays: Vec<(StepId, Duration)>,
     /// By step.
     kernels: Vec<u64>,
+    /// Bytes, by step.
+    copied: Vec<u64>,
+    /// Bytes in use after each allocation and free, in order of time.
+    in_use: Vec<(Timestamp, u64)>,
 }
 
 impl GpuSteps {
@@ -60,32 +67,12 @@ impl GpuSteps {
     pub const STEPS: usize = 100_000;
 
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
-        if trace.steps().iter().all(|step| step.cut().any()) {
-            return;
-        }
-        let mut devices: BTreeMap<DeviceId, DeviceWork> = BTreeMap::new();
-        for work in trace.work() {
-            let device = devices.entry(work.stream().device());
-            let steps = trace.steps().len();
-            device.or_insert_with(|| DeviceWork { kernels: vec![0; steps], ..DeviceWork::default() }).add(work);
-        }
-        let devices: Vec<_> = devices.into_iter().map(|(id, work)| (id, work.put_together())).collect();
-        for (place, step) in trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any()) {
-            let place = StepId::new(place);
-            // Where several worked, nothing says which of them did what.
-            let of_step = (devices.len() == 1).then(|| flops.of_step(place));
-            for (id, device) in &devices {
-                self.add_step(device.step(*id, place, step, of_step));
-                let why = match of_step {
-                    Some(of_step) if of_step.ideal().is_none() => flops.unknown(),
-                    None if flops.of_step(place).count > 0 => Some("several GPUs worked"),
-                    _ => None,
-                };
-                if let Some(why) = why {
-                    self.no_mfu.entry(*id).or_insert_with(|| why.to_owned());
-                }
+        each_step(trace, flops, |step, no_mfu| {
+            if let Some(why) = no_mfu {
+                self.no_mfu.entry(step.device).or_insert_with(|| why.to_owned());
             }
-        }
+            self.add_step(step);
+        });
     }
 
     fn add_step(&mut self, step: StepGpu) {
@@ -123,7 +110,49 @@ impl GpuSteps {
     }
 }
 
+/// Each whole step of a trace, on each GPU that did anything in it, and why its MFU is not known though there are floating-point operations.
+fn each_step(trace: &Trace, flops: &SpanFlops, mut found: impl FnMut(StepGpu, Option<&str>)) {
+    if trace.steps().iter().all(|step| step.cut().any()) {
+        return;
+    }
+    let mut devices: BTreeMap<DeviceId, DeviceWork> = BTreeMap::new();
+    for work in trace.work() {
+        let device = devices.entry(work.stream().device());
+        device.or_insert_with(|| DeviceWork::new(trace.steps().len())).add(work);
+    }
+    for allocation in trace.allocations() {
+        if let Some(device) = devices.get_mut(&allocation.device()) {
+            device.in_use.push((allocation.at(), allocation.in_use()));
+        }
+    }
+    let devices: Vec<_> = devices.into_iter().map(|(id, work)| (id, work.put_together())).collect();
+    for (place, step) in trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any()) {
+        let place = StepId::new(place);
+        // Where several worked, nothing says which of them did what.
+        let of_step = (devices.len() == 1).then(|| flops.of_step(place));
+        for (id, device) in &devices {
+            let no_mfu = match of_step {
+                Some(of_step) if of_step.ideal().is_none() => flops.unknown(),
+                None if flops.of_step(place).count > 0 => Some("several GPUs worked"),
+                _ => None,
+            };
+            found(device.step(*id, place, step, of_step), no_mfu);
+        }
+    }
+}
+
+impl StepGpu {
+    /// Each whole step of a trace, on each GPU that did anything in it.
+    pub(crate) fn each(trace: &Trace, mut found: impl FnMut(Self)) {
+        each_step(trace, &SpanFlops::of(trace), |step, _| found(step));
+    }
+}
+
 impl DeviceWork {
+    fn new(steps: usize) -> Self {
+        Self { kernels: vec![0; steps], copied: vec![0; steps], ..Self::default() }
+    }
+
     fn add(&mut self, work: Work<'_>) {
         let asked = work.call().map(ApiCall::start);
         let piece = Stretch { start: work.start(), end: work.end(), asked };
@@ -134,13 +163,18 @@ impl DeviceWork {
         if let Some(step) = work.step_id() {
             self.delays.extend(work.delay().map(|delay| (step, delay)));
             self.kernels[step.index()] += u64::from(work.kernel().is_some());
+            if let Detail::Copy(_) = work.detail() {
+                let copied = &mut self.copied[step.index()];
+                *copied = copied.saturating_add(work.bytes());
+            }
         }
     }
 
     fn put_together(mut self) -> DeviceTimes {
         self.delays.sort_unstable();
         let (busy, copies) = (Busy::new(self.pieces), Busy::new(self.copies));
-        DeviceTimes { busy, copies, delays: self.delays, kernels: self.kernels }
+        let Self { delays, kernels, copied, in_use, .. } = self;
+        DeviceTimes { busy, copies, delays, kernels, copied, in_use }
     }
 }
 
@@ -150,9 +184,18 @@ struct DeviceTimes {
     copies: Busy,
     delays: Vec<(StepId, Duration)>,
     kernels: Vec<u64>,
+    copied: Vec<u64>,
+    in_use: Vec<(Timestamp, u64)>,
 }
 
 impl DeviceTimes {
+    /// The most bytes in use between two moments, what was in use at the first of them included.
+    fn peak_memory(&self, start: Timestamp, end: Timestamp) -> Option<u64> {
+        let first = self.in_use.partition_point(|&(at, _)| at < start).saturating_sub(1);
+        let past = self.in_use.partition_point(|&(at, _)| at < end);
+        self.in_use.get(first..past)?.iter().map(|&(_, bytes)| bytes).max()
+    }
+
     fn step(&self, device: DeviceId, id: StepId, step: &Step, flops: Option<Flops>) -> StepGpu {
         let (start, end) = (step.start(), step.end());
         let first = self.delays.partition_point(|(of, _)| *of < id);
@@ -161,6 +204,7 @@ impl DeviceTimes {
         let mut usage = GpuUsage {
             duration: step.duration(),
             copying: self.copies.time(start, end),
+            copied: self.copied[id.index()],
             kernels: self.kernels[id.index()],
             launches: delays.len() as u64,
             delay: delays.iter().map(|(_, delay)| *delay).sum(),
@@ -178,7 +222,8 @@ impl DeviceTimes {
         usage.busy = usage.duration.saturating_sub(usage.idle);
         usage.judge();
         let median_delay = delays.get(delays.len().div_ceil(2).saturating_sub(1)).map(|(_, delay)| *delay);
-        StepGpu { step: step.number(), device, usage, median_delay }
+        let peak_memory = self.peak_memory(start, end);
+        StepGpu { step: step.number(), device, usage, median_delay, peak_memory }
     }
 }
 

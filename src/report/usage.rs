@@ -25,6 +25,8 @@ pub struct GpuUsage {
     pub waiting: Duration,
     /// The part of the time in which memory was being copied, whatever else was done beside it.
     pub copying: Duration,
+    /// Bytes of the copies that the step's calls asked for.
+    pub copied: u64,
     /// Kernels launched in the step.
     pub kernels: u64,
     /// Kernels, copies and fills that the step caused and whose call of the API was seen.
@@ -108,6 +110,7 @@ impl GpuUsage {
         self.longest_gap = self.longest_gap.max(other.longest_gap);
         self.waiting += other.waiting;
         self.copying += other.copying;
+        self.copied = self.copied.saturating_add(other.copied);
         self.kernels += other.kernels;
         self.launches += other.launches;
         self.delay += other.delay;

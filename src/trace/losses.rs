@@ -29,6 +29,9 @@ pub struct Losses {
     pub gpu_unreadable: u64,
     /// Launches of which nothing came back for a minute, or for five seconds at the end, as of a kernel that hangs.
     pub gpu_unfinished: u64,
+    /// Steps that a [`StepExporter`](crate::StepExporter) was not told of, and values of counters: more than a hundred thousand steps a second,
+    /// or more than 256 counters in one.
+    pub steps: u64,
 }
 
 impl Losses {
@@ -54,6 +57,7 @@ impl Losses {
             ("gpu_dropped", self.gpu_dropped),
             ("gpu_unreadable", self.gpu_unreadable),
             ("gpu_unfinished", self.gpu_unfinished),
+            ("steps", self.steps),
         ]
         .into_iter()
     }
@@ -70,6 +74,7 @@ impl AddAssign for Losses {
         self.gpu_dropped += other.gpu_dropped;
         self.gpu_unreadable += other.gpu_unreadable;
         self.gpu_unfinished += other.gpu_unfinished;
+        self.steps += other.steps;
     }
 }
 

@@ -88,6 +88,12 @@ impl From<bool> for Value {
     }
 }
 
+impl From<i32> for Value {
+    fn from(value: i32) -> Self {
+        Self::I64(value.into())
+    }
+}
+
 impl From<i64> for Value {
     fn from(value: i64) -> Self {
         Self::I64(value)
@@ -109,6 +115,12 @@ impl From<u64> for Value {
 impl From<usize> for Value {
     fn from(value: usize) -> Self {
         Self::U64(value as u64)
+    }
+}
+
+impl From<f32> for Value {
+    fn from(value: f32) -> Self {
+        Self::F64(value.into())
     }
 }
 

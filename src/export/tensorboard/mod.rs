@@ -1,28 +1,174 @@
-//! TensorBoard.
+//! TensorBoard's files: scalars, texts and hyperparameters.
 
 mod capture;
+mod configuration;
+mod crc;
+mod events_file;
 mod profile;
+mod scalars;
+mod summary;
+mod tag;
+mod window;
 
-use self::capture::Capture;
-use super::{ExportResult, Exporter};
-use crate::trace::Trace;
-use std::path::PathBuf;
+use self::{
+    capture::Capture,
+    events_file::EventsFile,
+    scalars::{Scalars, StepScalars},
+    summary::Summary,
+};
+use super::{ExportResult, Exporter, Run, StepExporter};
+use crate::trace::{Metadata, Timestamp, Trace, Value};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-/// TODO
-#[derive(Clone, Debug)]
+/// Writes the vital signs of every step for [TensorBoard](https://www.tensorflow.org/tensorboard), also while the schedule waits, and more
+/// of those that are recorded.
+///
+/// ```no_run
+/// # use kernspan::{Profiler, TensorBoard};
+/// let (layer, profiler) = Profiler::builder()
+///     .export(TensorBoard::to_dir("runs/mnist").samples_per_step(64).hparam("lr", 0.001).hparam("optimizer", "adamw"))
+///     .build()?;
+/// # drop((layer, profiler));
+/// # Ok::<(), kernspan::Error>(())
+/// ```
+///
+/// and `tensorboard --logdir runs`.
+///
+/// | tag | of | what |
+/// |---|---|---|
+/// | `step/time_ms`, `step/per_second` | every step | how long it took |
+/// | `step/samples_per_second` | every step | if [`samples_per_step`](Self::samples_per_step) was called, or the step has a counter `samples` |
+/// | `NAME` | every step | the last value in the step of the counter `NAME`: `tracing::info!(counter.loss = 0.3)` is `loss` |
+/// | `gpu/busy_percent`, `gpu/kernels`, `gpu/copied_bytes`, `gpu/peak_memory_bytes`, `gpu/mfu_percent` | recorded steps | see [`StepGpu`](crate::StepGpu); what is not known is left out. Of other GPUs than the first, `gpu1/…` |
+/// | `profiler/lost` | windows | [`Losses::total`](crate::Losses::total), at the last step |
+/// | `kernspan/configuration`, `kernspan/gpu` | the run | texts: what ran, with its arguments, and how it was profiled; and on which GPUs |
+///
+/// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits. Names of counters may be anything: what
+/// is longer than 256 bytes is cut, control characters become `_`, and a name that is one of the others in the table gets `counter/` before it.
+///
+/// # Files
+///
+/// There is a new file for each run, `events.out.tfevents.{unix seconds}.{host}.{pid}.{n}`, written at least twice a second, so that
+/// no more is lost if the process is killed. TensorBoard takes all files of a folder for one run: so have a folder for each run, and for
+/// one that is interrupted and resumed the same, with [`first_step`](Self::first_step). Of a run of several processes, the
+/// [rank](crate::ProfilerBuilder::rank) 0 writes into the folder, and the others into `rank1`, `rank2` and so on inside it.
+///
+/// What cannot be written is kept for a while and tried again, and [`finish`](crate::Profiler::finish) says so; the training goes on.
+#[derive(Debug)]
 pub struct TensorBoard {
     folder: PathBuf,
+    hparams: Vec<(String, Value)>,
+    scalars: StepScalars,
+    file: Option<SharedFile>,
+    /// Whether steps are told of as they end, and not only by traces.
+    live: bool,
+    /// What was said of GPUs last.
+    gpu: Option<String>,
+}
+
+/// Shared by what every step knows and what windows do: there is one file in a run.
+type SharedFile = Arc<Mutex<EventsFile>>;
+
+fn lock(file: &SharedFile) -> MutexGuard<'_, EventsFile> {
+    file.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl TensorBoard {
     /// Writes into this folder, which is made if it is not there.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into() }
+        Self {
+            folder: folder.into(),
+            hparams: Vec::new(),
+            scalars: StepScalars::new(None, 0),
+            file: None,
+            live: false,
+            gpu: None,
+        }
+    }
+
+    /// How many samples, images or tokens a step takes, for `step/samples_per_second`. Where steps differ, have a counter `samples`
+    /// (`tracing::info!(counter.samples = batch.len())`) instead, which counts for the step it is in. By default, neither.
+    #[must_use]
+    pub fn samples_per_step(mut self, samples: u64) -> Self {
+        self.scalars.samples_per_step = Some(samples);
+        self
+    }
+
+    /// The number of the run's first step, if it goes on from a checkpoint. Steps from there on that earlier files of the folder have,
+    /// from after the checkpoint, are forgotten by TensorBoard where it reads with `--load_fast=false`, and drawn beside the new ones
+    /// where it does not. By default, 0.
+    #[must_use]
+    pub fn first_step(mut self, step: u64) -> Self {
+        self.scalars.first_step = step;
+        self
+    }
+
+    /// A hyperparameter and its value: a number, a text or a boolean. With one or more of them, TensorBoard has a table of runs with
+    /// hyperparameters and the last values of all scalars.
+    #[must_use]
+    pub fn hparam(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        let (name, value) = (name.into(), value.into());
+        self.hparams.retain(|(known, _)| *known != name);
+        self.hparams.push((name, value));
+        self
+    }
+
+    /// The file of the run, with what is said once. The first to need it says when the run began.
+    fn file(&mut self, metadata: &Metadata, at: Timestamp, configuration: Option<String>) -> SharedFile {
+        let Self { folder, hparams, scalars, file, .. } = self;
+        let make = || {
+            let mut file = EventsFile::new(folder, metadata, at, scalars.first_step);
+            let mut summary = Summary::default();
+            configuration.iter().for_each(|text| summary.text(tag::CONFIGURATION, text));
+            if !hparams.is_empty() && metadata.rank == 0 {
+                // Sessions of one group are repeated runs of the same, and averaged.
+                let group = format!("{}.{}.{}", metadata.host, metadata.pid, at.as_unix_nanos());
+                summary.hparams(hparams, &group, at);
+            }
+            file.add(at, scalars.number(0), &summary);
+            Arc::new(Mutex::new(file))
+        };
+        Arc::clone(file.get_or_insert_with(make))
     }
 }
 
 impl Exporter for TensorBoard {
     fn export(&mut self, trace: &Trace) -> ExportResult {
-        Ok(vec![Capture::of(trace).write(&self.folder, &profile::encode(trace))?])
+        let shared = self.file(trace.metadata(), trace.start(), None);
+        let mut file = lock(&shared);
+        let mut files = Vec::new();
+        if !self.live {
+            self.scalars.of_trace(trace).iter().for_each(|(at, step, summary)| file.add(*at, *step, summary));
+        }
+        for (at, step, summary) in window::scalars(trace) {
+            file.add(at, self.scalars.number(step), &summary);
+        }
+        let gpu = configuration::gpu(trace);
+        if self.gpu.as_ref() != Some(&gpu) {
+            let mut summary = Summary::default();
+            summary.text(tag::GPU, &gpu);
+            file.add(trace.end(), self.scalars.number(trace.steps().first().map_or(0, |step| step.number())), &summary);
+            self.gpu = Some(gpu);
+        }
+        if !self.live {
+            // Otherwise whoever tells of every step writes it, and says so once if that fails.
+            file.flush()?;
+            files.extend(file.tell());
+        }
+        drop(file);
+        files.push(Capture::of(trace).write(&self.folder, &profile::encode(trace))?);
+        Ok(files)
+    }
+
+    fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
+        self.live = true;
+        let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+        let file = self.file(&run.metadata, run.start, Some(configuration::configuration(run, arguments)));
+        let hparams = !self.hparams.is_empty() && run.metadata.rank == 0;
+        let last = (run.start, self.scalars.number(0));
+        Some(Box::new(Scalars { file, scalars: self.scalars.clone(), hparams, last }))
     }
 }

@@ -1,0 +1,140 @@
+//! What TensorBoard shows as text: tables in Markdown.
+
+use crate::{
+    export::Run,
+    trace::{Device, Gpu, Metadata, Trace},
+};
+use std::fmt::Write;
+
+/// The longest value in a table, in characters.
+const LONGEST: usize = 1_000;
+
+/// Two columns.
+#[derive(Debug)]
+struct Table(String);
+
+impl Table {
+    fn new() -> Self {
+        Self("| | |\n|---|---|\n".to_owned())
+    }
+
+    fn row(&mut self, name: &str, value: &str) {
+        // A String takes everything.
+        let _ = writeln!(self.0, "| {} | {} |", escaped(name), escaped(value));
+    }
+}
+
+/// A text that Markdown takes as it is, in one line.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for (count, c) in text.chars().enumerate() {
+        match c {
+            _ if count == LONGEST => {
+                escaped.push('…');
+                break;
+            }
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            // The parser of tables takes a `|` for a border even where it is escaped with others.
+            '|' => escaped.push_str("&#124;"),
+            c if c.is_control() => escaped.push(' '),
+            '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '>' | '#' | '+' | '-' | '.' | '!' => {
+                escaped.extend(['\\', c]);
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// What ran, and how it was profiled.
+pub(super) fn configuration(run: &Run, arguments: impl Iterator<Item = String>) -> String {
+    let Metadata { host, pid, process, rank, world_size, user } = &*run.metadata;
+    let mut table = Table::new();
+    table.row("program", process);
+    table.row("arguments", &arguments.collect::<Vec<_>>().join(" "));
+    table.row("host", host);
+    table.row("pid", &pid.to_string());
+    table.row("rank", &format!("{rank} of {world_size}"));
+    table.row("kernspan", env!("CARGO_PKG_VERSION"));
+    table.row("schedule", &run.schedule);
+    table.row(
+        "activities",
+        &run.activities.iter().map(|activity| format!("{activity:?}")).collect::<Vec<_>>().join(", "),
+    );
+    user.iter().for_each(|(key, value)| table.row(key, value));
+    table.0
+}
+
+/// The GPUs that a window tells of, or why there are none.
+pub(super) fn gpu(trace: &Trace) -> String {
+    let mut table = Table::new();
+    match trace.gpu() {
+        Gpu::Available(library) => {
+            table.row("CUPTI", &format!("{} from {}", library.cupti_version, library.path));
+            table.row("driver's CUDA", &library.driver_version.to_string());
+            library.warning.iter().for_each(|warning| table.row("warning", warning));
+        }
+        gpu => table.row("GPU", &gpu.to_string()),
+    }
+    for Device { id, name, memory, compute_capability: (major, minor), multiprocessors, .. } in trace.devices() {
+        let gib = *memory as f64 / f64::from(1 << 30);
+        let facts =
+            format!("{name}, {gib:.1} GiB, compute capability {major}.{minor}, {multiprocessors} multiprocessors");
+        table.row(&format!("GPU {id}"), &facts);
+    }
+    table.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{configuration, escaped, gpu};
+    use crate::{
+        export::Run,
+        gpu::Activity,
+        trace::{Gpu, GpuProblem, Metadata, Timestamp, Trace, sample::gpu_trace},
+    };
+    use std::sync::Arc;
+
+    #[test]
+    fn the_configuration_is_a_table() {
+        let mut metadata = Metadata {
+            host: "box".to_owned(),
+            pid: 12,
+            process: "train_it".to_owned(),
+            rank: 1,
+            world_size: 4,
+            ..Metadata::default()
+        };
+        metadata.user.insert("model".to_owned(), "a | b\n<i>".to_owned());
+        let run = Run {
+            metadata: Arc::new(metadata),
+            start: Timestamp::default(),
+            schedule: "Always".to_owned(),
+            activities: vec![Activity::Host, Activity::Kernels],
+        };
+        let text = configuration(&run, ["--lr".to_owned(), "1e9".to_owned()].into_iter());
+        let version = escaped(env!("CARGO_PKG_VERSION"));
+        let expected = format!(
+            "| | |\n|---|---|\n| program | train\\_it |\n| arguments | \\-\\-lr 1e9 |\n| host | box |\n| pid | 12 |\n| rank | 1 of 4 |\n\
+             | kernspan | {version} |\n| schedule | Always |\n| activities | Host, Kernels |\n| model | a &#124; b &lt;i\\> |\n"
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn gpus_are_told_of_or_why_there_are_none() {
+        let text = gpu(&gpu_trace());
+        assert!(
+            text.contains("| CUPTI | 130001 from libcupti\\.so\\.13 |\n") && text.contains("| GPU 0 | NVIDIA H200, "),
+            "{text}"
+        );
+        let without = Trace { gpu: Gpu::Unavailable(GpuProblem::NoDevice), ..Trace::default() };
+        assert!(gpu(&without).ends_with("| GPU | GPU not recorded: the NVIDIA driver sees no device |\n"));
+    }
+
+    #[test]
+    fn values_are_not_longer_than_a_screen() {
+        assert_eq!(escaped(&"é".repeat(2_000)), "é".repeat(1_000) + "…");
+    }
+}

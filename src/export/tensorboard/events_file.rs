@@ -1,0 +1,250 @@
+//! The file of a run's scalars and texts: records, each after its length, with checksums.
+
+use super::{
+    crc::masked,
+    summary::{Summary, seconds},
+};
+use crate::{
+    Error,
+    export::{
+        file::safe,
+        wire::{bytes, fixed64, message, number},
+    },
+    trace::{Metadata, Timestamp},
+};
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// An events file. What is put into it is written when it is flushed; until then, and while it cannot be written, it is kept, up to a bound.
+#[derive(Debug)]
+pub(super) struct EventsFile {
+    folder: PathBuf,
+    /// Its name, but for the number at the end.
+    name: String,
+    file: Option<(PathBuf, File)>,
+    pending: Vec<u8>,
+    /// Events past the bound.
+    dropped: u64,
+    /// Whether somebody has been told where it is.
+    told: bool,
+}
+
+impl EventsFile {
+    /// Bytes that are kept while the file cannot be written: some hundred thousand scalars.
+    const PENDING: usize = 8 << 20;
+    const START: u64 = 1;
+
+    /// The file of a run that begins at this moment with this step.
+    ///
+    /// Nothing is written yet. Steps from `first_step` on that earlier files of the folder have are those of a run that was interrupted, so
+    /// TensorBoard is told to forget them.
+    pub(super) fn new(folder: &Path, metadata: &Metadata, at: Timestamp, first_step: u64) -> Self {
+        let (unix, host) = (at.as_unix_nanos() / 1_000_000_000, safe(&metadata.host));
+        // The other ranks have folders of their own: TensorBoard takes all files of a folder for one run.
+        let folder = match metadata.rank {
+            0 => folder.to_owned(),
+            rank => folder.join(format!("rank{rank}")),
+        };
+        let mut file = Self {
+            folder,
+            name: format!("events.out.tfevents.{unix:010}.{host}.{}", metadata.pid),
+            file: None,
+            pending: Vec::new(),
+            dropped: 0,
+            told: false,
+        };
+        file.event(at, None, |out| bytes(out, 3, b"brain.Event:2"));
+        file.event(at, Some(first_step), |out| message(out, 7, |log| number(log, 1, Self::START)));
+        file
+    }
+
+    /// Puts what was found at a step into the file.
+    pub(super) fn add(&mut self, at: Timestamp, step: u64, summary: &Summary) {
+        if !summary.is_empty() {
+            self.event(at, Some(step), |out| bytes(out, 5, summary.as_bytes()));
+        }
+    }
+
+    fn event(&mut self, at: Timestamp, step: Option<u64>, what: impl FnOnce(&mut Vec<u8>)) {
+        let mut event = Vec::new();
+        fixed64(&mut event, 1, seconds(at).to_le_bytes());
+        step.iter().for_each(|&step| number(&mut event, 2, step));
+        what(&mut event);
+        if self.pending.len() + event.len() > Self::PENDING {
+            self.dropped += 1;
+            return;
+        }
+        let length = (event.len() as u64).to_le_bytes();
+        self.pending.extend_from_slice(&length);
+        self.pending.extend_from_slice(&masked(&length).to_le_bytes());
+        self.pending.extend_from_slice(&event);
+        self.pending.extend_from_slice(&masked(&event).to_le_bytes());
+    }
+
+    /// Writes what has been put into it. What could not be written is tried again the next time, from where it stopped.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let (path, file) = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(create(&self.folder, &self.name)?),
+        };
+        let mut written = 0;
+        let result = loop {
+            match file.write(&self.pending[written..]) {
+                Ok(0) if written < self.pending.len() => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(0) => break Ok(()),
+                Ok(bytes) => written += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.pending.drain(..written);
+        result.map_err(Error::file(path.as_path()))
+    }
+
+    /// The file, if it is there and this has not been asked before.
+    pub(super) fn tell(&mut self) -> Option<PathBuf> {
+        let (path, _) = self.file.as_ref().filter(|_| !self.told)?;
+        self.told = true;
+        Some(path.clone())
+    }
+
+    /// How many events are not in the file, and never will be.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    #[cfg(test)]
+    fn at(path: &Path) -> Self {
+        let mut file = Self::new(Path::new(""), &Metadata::default(), Timestamp::default(), 0);
+        file.file = Some((path.to_owned(), File::options().write(true).open(path).unwrap()));
+        file
+    }
+}
+
+/// Makes a new file. Whatever is there is somebody else's, or of a run that goes on here.
+fn create(folder: &Path, name: &str) -> Result<(PathBuf, File), Error> {
+    fs::create_dir_all(folder).map_err(Error::file(folder))?;
+    let mut n: u64 = 0;
+    loop {
+        let path = folder.join(format!("{name}.{n}"));
+        match File::create_new(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,
+            Err(error) => return Err(Error::file(path)(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EventsFile, Summary, masked};
+    use crate::trace::{Metadata, Timestamp};
+
+    fn second(n: u64) -> Timestamp {
+        Timestamp::from_unix_nanos(n * 1_000_000_000)
+    }
+
+    fn metadata(rank: u32) -> Metadata {
+        Metadata { host: "a/host".to_owned(), pid: 7, rank, world_size: 4, ..Metadata::default() }
+    }
+
+    fn loss(value: f64) -> Summary {
+        let mut summary = Summary::default();
+        summary.scalar("loss", value);
+        summary
+    }
+
+    /// The events, without what is around them, which is checked.
+    fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        while !bytes.is_empty() {
+            let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+            let crc = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+            assert_eq!(crc(8), masked(&bytes[..8]));
+            assert_eq!(crc(12 + length), masked(&bytes[12..12 + length]));
+            records.push(bytes[12..12 + length].to_vec());
+            bytes = &bytes[16 + length..];
+        }
+        records
+    }
+
+    #[test]
+    fn records_have_lengths_and_checksums() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = EventsFile::new(folder.path(), &metadata(0), second(3), 5);
+        file.flush().unwrap();
+        file.add(second(4), 300, &loss(0.5));
+        file.add(second(4), 300, &Summary::default());
+        file.flush().unwrap();
+        let path = file.tell().unwrap();
+        assert_eq!(path.file_name().unwrap(), "events.out.tfevents.0000000003.a-host.7.0");
+        assert_eq!(file.tell(), None);
+        let records = records(&std::fs::read(path).unwrap());
+        let [version, start, scalar] = &records[..] else { panic!("{records:?}") };
+        let wall_time = |seconds: f64| [&[9], &seconds.to_le_bytes()[..]].concat();
+        assert_eq!(*version, [&wall_time(3.0), &b"\x1a\x0dbrain.Event:2"[..]].concat());
+        assert_eq!(*start, [&wall_time(3.0), &b"\x10\x05\x3a\x02\x08\x01"[..]].concat());
+        let summary = [&[0x2a, loss(0.5).as_bytes().len() as u8], loss(0.5).as_bytes()].concat();
+        assert_eq!(*scalar, [wall_time(4.0), vec![0x10, 0xac, 2], summary].concat());
+    }
+
+    #[test]
+    fn what_is_there_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = || {
+            let mut file = EventsFile::new(folder.path(), &metadata(0), second(3), 0);
+            file.flush().unwrap();
+            file.tell().unwrap()
+        };
+        let foreign = folder.path().join("events.out.tfevents.0000000003.a-host.7.1");
+        std::fs::create_dir(&foreign).unwrap();
+        let names: Vec<_> = [make(), make(), make()].iter().map(|path| path.extension().unwrap().to_owned()).collect();
+        assert_eq!(names, ["0", "2", "3"]);
+    }
+
+    #[test]
+    fn ranks_have_folders_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = EventsFile::new(folder.path(), &metadata(2), second(3), 0);
+        file.flush().unwrap();
+        assert_eq!(file.tell().unwrap().parent().unwrap(), folder.path().join("rank2"));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_written_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        std::fs::write(&runs, "a file").unwrap();
+        let mut file = EventsFile::new(&runs, &metadata(0), second(3), 0);
+        file.add(second(4), 1, &loss(0.5));
+        let error = file.flush().unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot write {}", runs.display()));
+        assert_eq!(std::fs::read_to_string(&runs).unwrap(), "a file");
+        std::fs::remove_file(&runs).unwrap();
+        file.flush().unwrap();
+        assert_eq!((records(&std::fs::read(file.tell().unwrap()).unwrap()).len(), file.dropped()), (3, 0));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_an_error_and_memory_is_bounded() {
+        let mut file = EventsFile::at("/dev/full".as_ref());
+        let events = EventsFile::PENDING as u64 / 30;
+        for step in 0..events {
+            file.add(second(4), step, &loss(0.5));
+            if step % 100_000 == 0 {
+                let error = file.flush().unwrap_err();
+                assert!(format!("{error:?}").contains("No space left"), "{error:?}");
+            }
+        }
+        assert!(file.pending.len() <= EventsFile::PENDING + 16 && file.dropped() > 0);
+        let kept = records(&file.pending).len() as u64;
+        assert_eq!(kept + file.dropped(), events + 2);
+    }
+}

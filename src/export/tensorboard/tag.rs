@@ -1,0 +1,83 @@
+//! What scalars are called.
+
+use super::crc::crc32c;
+
+pub(super) const STEP_TIME: &str = "step/time_ms";
+pub(super) const STEPS_PER_SECOND: &str = "step/per_second";
+pub(super) const SAMPLES_PER_SECOND: &str = "step/samples_per_second";
+pub(super) const LOST: &str = "profiler/lost";
+pub(super) const CONFIGURATION: &str = "kernspan/configuration";
+pub(super) const GPU: &str = "kernspan/gpu";
+/// The counter that says how many samples a step had.
+pub(super) const SAMPLES: &str = "samples";
+
+/// What TensorBoard's table of hyperparameters looks for.
+pub(super) const HPARAMS_START: &str = "_hparams_/session_start_info";
+pub(super) const HPARAMS_END: &str = "_hparams_/session_end_info";
+
+/// The longest tag, in bytes. TensorBoard takes any, but shows it in a line, and asks for it in a URL.
+const LONGEST: usize = 256;
+
+/// The tag of a user's counter: its name, with `_` for control characters; what is too long is cut, with something of the rest that tells it
+/// from others. TensorBoard takes the first thing of a tag for what all of it is, so none may be called as something of ours.
+pub(super) fn of_counter(name: &str) -> String {
+    let ours = [STEP_TIME, STEPS_PER_SECOND, SAMPLES_PER_SECOND, LOST, CONFIGURATION, GPU, HPARAMS_START, HPARAMS_END];
+    let of_gpu = [BUSY, KERNELS, COPIED, PEAK_MEMORY, MFU];
+    let mut tag: String = name.chars().map(|c| if c.is_control() { '_' } else { c }).collect();
+    if tag.len() > LONGEST {
+        let rest = format!("…{:08x}", crc32c(name.as_bytes()));
+        let end = (0..=LONGEST - rest.len()).rev().find(|&end| tag.is_char_boundary(end)).unwrap_or(0);
+        tag.truncate(end);
+        tag.push_str(&rest);
+    }
+    let device = |tag: &str| {
+        tag.strip_prefix("gpu").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()).to_owned())
+    };
+    let is_ours = ours.contains(&&*tag)
+        || device(&tag).is_some_and(|rest| of_gpu.iter().any(|of_gpu| rest == format!("/{of_gpu}")));
+    if is_ours || tag.is_empty() { format!("counter/{tag}") } else { tag }
+}
+
+pub(super) const BUSY: &str = "busy_percent";
+pub(super) const KERNELS: &str = "kernels";
+pub(super) const COPIED: &str = "copied_bytes";
+pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
+pub(super) const MFU: &str = "mfu_percent";
+
+/// The tag of something of a GPU: the first one's need no number, as most processes have but one.
+pub(super) fn of_gpu(device: u32, name: &str) -> String {
+    if device == 0 { format!("gpu/{name}") } else { format!("gpu{device}/{name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST, of_counter, of_gpu};
+
+    #[test]
+    fn names_are_kept_as_they_are_if_they_can_be() {
+        for name in ["loss", "train/loss", "model::loss", "Verlust ☃", "a b", "gpu/temperature", "step"] {
+            assert_eq!(of_counter(name), name);
+        }
+    }
+
+    #[test]
+    fn control_characters_are_replaced() {
+        assert_eq!(of_counter("a\0b\nc\u{7f}d\u{85}e"), "a_b_c_d_e");
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters_and_still_told_apart() {
+        let [one, other] = ["a", "b"].map(|end| of_counter(&("é☃".repeat(2_000) + end)));
+        assert!(one.len() <= LONGEST && one.len() > LONGEST - 4 && one.starts_with("é☃é☃"), "{one}");
+        assert_ne!(one, other);
+        assert_eq!(of_counter(&"x".repeat(LONGEST)), "x".repeat(LONGEST));
+    }
+
+    #[test]
+    fn nothing_of_ours_is_mistaken_for_a_counter() {
+        let gpu = [of_gpu(0, super::BUSY), of_gpu(12, super::MFU)];
+        for name in ["", "step/time_ms", "kernspan/gpu", super::HPARAMS_START, &gpu[0], &gpu[1]] {
+            assert_eq!(of_counter(name), format!("counter/{name}"));
+        }
+    }
+}

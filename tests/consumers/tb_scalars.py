@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""What TensorBoard shows of a folder, over HTTP, as JSON: scalars, texts and hyperparameters.
+
+usage: tb_scalars.py LOGDIR POINTS [option of tensorboard...]
+
+TensorBoard reads while it serves, so it is asked until there are POINTS scalars in all, for a minute at the most; what there is then is printed.
+"""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+logdir, points, options = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+server = subprocess.Popen(
+    [sys.executable, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", str(port)]
+    + ["--reload_interval", "1", "--samples_per_plugin", "scalars=100000"]
+    + options,
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.PIPE,
+    start_new_session=True,
+)
+os.set_blocking(server.stderr.fileno(), False)
+
+
+def ask(path, body=None, **query):
+    url = f"http://127.0.0.1:{port}/data/plugin/{path}?{urllib.parse.urlencode(query)}"
+    body = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"} if body else {})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def scalars():
+    tags = ask("scalars/tags")
+    return {run: {tag: ask("scalars/scalars", run=run, tag=tag) for tag in tags[run]} for run in tags}
+
+
+def texts():
+    tags = ask("text/tags")
+    return {run: {tag: ask("text/text", run=run, tag=tag) for tag in tags[run]} for run in tags}
+
+
+def hparams():
+    experiment = ask("hparams/experiment", {"experimentName": ""})
+    infos = experiment.get("hparamInfos", [])
+    names = [info["name"] for info in infos]
+    statuses = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
+    columns = [{"hparam": name, "includeInResult": True} for name in names]
+    metrics = [info["name"] for info in experiment.get("metricInfos", [])]
+    columns += [{"metric": metric, "includeInResult": True} for metric in metrics]
+    wanted = {"experimentName": "", "allowedStatuses": statuses, "colParams": columns, "startIndex": 0, "sliceSize": 100}
+    groups = ask("hparams/session_groups", wanted) if infos else {}
+    return {"experiment": experiment, "groups": groups.get("sessionGroups", [])}
+
+
+try:
+    until, found = time.monotonic() + 60, {}
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            found = scalars()
+        except OSError:
+            pass  # Not there yet, or not this tag.
+        if sum(len(series) for tags in found.values() for series in tags.values()) >= points:
+            break
+        time.sleep(0.3)
+    if server.poll() is not None:
+        sys.exit(f"tensorboard ended: {server.stderr.read()}")
+    print(json.dumps({"scalars": scalars(), "texts": texts(), "hparams": hparams()}))
+finally:
+    os.killpg(server.pid, signal.SIGTERM)
+    server.wait()

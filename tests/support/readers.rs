@@ -1,0 +1,59 @@
+//! Programs others wrote, in Python, that read what is exported.
+//!
+//! They live in environments under `target/`, which the tests make. Without Python they say so and pass, but not where `CI=true`.
+
+use super::cupti::missing;
+use serde_json::Value as Json;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, PoisonError},
+};
+
+/// The Python of an environment with what a file in `tests/consumers` asks for; none if there is no Python, which is said: `who` do not check.
+pub fn environment(requirements: &str, who: &str) -> Option<PathBuf> {
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = install(requirements);
+    if found.is_none() {
+        missing(&format!("no python3 with venv: {who} do NOT check the exports"));
+    }
+    found
+}
+
+fn install(requirements: &str) -> Option<PathBuf> {
+    let file = scripts().join(requirements);
+    let name = format!("consumers-{}", file.file_stem()?.to_str()?);
+    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let python = environment.join("bin/python");
+    let installed = environment.join("installed.txt");
+    let wanted = fs::read(&file).unwrap();
+    if fs::read(&installed).ok().as_ref() != Some(&wanted) {
+        let _ = fs::remove_dir_all(&environment);
+        let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).output().ok()?;
+        made.status.success().then_some(())?;
+        pip(&python, &["-r", file.to_str().unwrap()]);
+        fs::write(&installed, &wanted).unwrap();
+    }
+    Some(python)
+}
+
+/// Installs something into an environment, and nothing else with it.
+pub fn pip(python: &Path, arguments: &[&str]) {
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+    let output = Command::new(python).args(install).args(arguments).output().unwrap();
+    assert!(output.status.success(), "pip: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/consumers")
+}
+
+/// Runs a script and returns its last lines, each a JSON value.
+pub fn run(python: &Path, script: &str, arguments: &[&str]) -> Vec<Json> {
+    let output = Command::new(python).arg(scripts().join(script)).args(arguments).output().unwrap();
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{script}: {printed}{errors}");
+    printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
