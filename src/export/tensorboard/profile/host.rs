@@ -140,7 +140,7 @@ impl<'a, 'b> Host<'a, 'b> {
             None => Some(self.op_name(op)),
         };
         let names: Vec<_> = span.fields().iter().map(|(name, _)| self.field_name(name)).collect();
-        line.event(self.span_names[span.callsite_id().index()], span.start(), span.end(), |stats| {
+        line.nested(self.span_names[span.callsite_id().index()], span.start(), span.end(), |stats| {
             if let Some(op_name) = op_name {
                 stats.say(Stat::TfOp, Said::Text(op_name));
             }

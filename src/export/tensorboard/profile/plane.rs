@@ -98,7 +98,7 @@ impl Plane {
 
     /// An empty line, to be [added](Self::add) once its events are there.
     pub(super) fn line(&self) -> Line {
-        Line { base: self.base, events: Vec::new(), used: Used::default() }
+        Line { base: self.base, events: Vec::new(), used: Used::default(), open: Vec::new() }
     }
 
     /// A line's number decides where it is shown. One without events is left out.
@@ -179,6 +179,8 @@ pub(super) struct Line {
     base: Timestamp,
     events: Vec<u8>,
     used: Used,
+    /// When the spans end that the last one is in, and it itself, in picoseconds.
+    open: Vec<u64>,
 }
 
 impl Line {
@@ -190,7 +192,30 @@ impl Line {
         stats: impl FnOnce(&mut Stats<'_>),
     ) {
         let picoseconds = |from: Timestamp, to: Timestamp| (to.since(from).as_nanos() as u64).saturating_mul(1000);
-        let (offset, duration) = (picoseconds(self.base, start), picoseconds(start, end));
+        self.place(name, picoseconds(self.base, start), picoseconds(start, end), stats);
+    }
+
+    /// A span, inside of those before that are not over. XProf loses what ends together with what is around it, so it ends a picosecond earlier.
+    pub(super) fn nested(
+        &mut self,
+        name: EventName,
+        start: Timestamp,
+        end: Timestamp,
+        stats: impl FnOnce(&mut Stats<'_>),
+    ) {
+        let picoseconds = |at: Timestamp| (at.since(self.base).as_nanos() as u64).saturating_mul(1000);
+        let (start, mut end) = (picoseconds(start), picoseconds(end));
+        while self.open.last().is_some_and(|&around| around <= start) {
+            self.open.pop();
+        }
+        if let Some(&around) = self.open.last() {
+            end = end.min(around - 1).max(start);
+        }
+        self.open.push(end);
+        self.place(name, start, end - start, stats);
+    }
+
+    fn place(&mut self, name: EventName, offset: u64, duration: u64, stats: impl FnOnce(&mut Stats<'_>)) {
         wire::message(&mut self.events, 4, |out| {
             wire::number(out, 1, name.0);
             wire::number(out, 2, offset);

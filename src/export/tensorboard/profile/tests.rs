@@ -219,6 +219,15 @@ fn what_is_on_a_line_nests() {
 }
 
 #[test]
+fn spans_that_end_together_end_one_in_the_other() {
+    let mut trace = gpu_trace();
+    (trace.spans[2].end, trace.spans[0].end) = (at(95), at(95));
+    let read = Read::of(&trace);
+    let end = |name: &str| read.host().named(name).first().map(|event| event.offset_ps + event.duration_ps);
+    assert_eq!((end("train_step"), end("backward")), (Some(95_000_000), Some(94_999_999)));
+}
+
+#[test]
 fn fields_are_not_taken_for_stats_of_xprof() {
     let mut trace = gpu_trace();
     say(&mut trace, 0, &[("group_id", FieldValue::U64(7)), ("op.note", FieldValue::F64(f64::NAN))]);
