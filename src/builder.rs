@@ -126,7 +126,7 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Adds an exporter: [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto), [`Stacks`](crate::Stacks),
+    /// Adds an exporter: [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto), [`TensorBoard`](crate::TensorBoard), [`Stacks`](crate::Stacks),
     /// [`Collected`](crate::Collected) or your own.
     pub fn export<E: Exporter>(mut self, exporter: E) -> Self {
         let name = std::any::type_name::<E>();

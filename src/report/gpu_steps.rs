@@ -268,7 +268,7 @@ mod tests {
         report::{Verdict, flops::SpanFlops},
         trace::{
             DeviceId, Trace,
-            sample::{at, gpu_trace, say_flops},
+            sample::{at, gpu_trace, memory_trace, say_flops},
         },
     };
     use std::time::Duration;
@@ -281,6 +281,23 @@ mod tests {
 
     fn micros(times: [Duration; 5]) -> [u128; 5] {
         times.map(|time| time.as_micros())
+    }
+
+    #[test]
+    fn a_step_has_what_its_calls_copied_and_the_most_memory_in_use() {
+        let mut trace = gpu_trace();
+        // At 0, 1 and so on µs, in the first step; the second one has what was left, and allocates at 150 µs.
+        let records = [(1, Some(50), 50, None), (2, Some(70), 120, None), (2, None, 50, None), (3, Some(5), 55, None)];
+        trace.allocations = memory_trace(&records).allocations;
+        trace.allocations[3].at = at(150);
+        let seen = |trace: &Trace| -> Vec<_> {
+            steps_of(trace).steps().iter().map(|step| (step.usage.copied, step.peak_memory)).collect()
+        };
+        assert_eq!(seen(&trace), [(4000, Some(120)), (4000, Some(55))]);
+        trace.allocations.truncate(3);
+        assert_eq!(seen(&trace)[1], (4000, Some(50)), "nothing changed in it");
+        trace.allocations.iter_mut().for_each(|allocation| allocation.at = at(150));
+        assert_eq!(seen(&trace), [(4000, None), (4000, Some(120))], "not known before the first");
     }
 
     #[test]

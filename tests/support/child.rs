@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::OsStr,
     fs::File,
-    process::Command,
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -14,14 +14,37 @@ const CLEARED: [&str; 7] =
 
 /// Runs the test named so in a process of its own, which ends well and soon.
 pub fn run(test: &str, variables: &[(&str, &OsStr)]) {
-    let output = tempfile::NamedTempFile::new().unwrap();
-    let [stdout, stderr] = [(); 2].map(|()| File::options().append(true).open(output.path()).unwrap());
+    finish(Command::new(env::current_exe().unwrap()), test, variables);
+}
+
+/// As [`run`], where no file can be larger than 64 KiB, as on a disk that is full.
+pub fn run_with_small_files(test: &str, variables: &[(&str, &OsStr)]) {
+    // In units of 512 bytes. Without the trap it would be killed instead of told.
+    let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited]).arg(env::current_exe().unwrap());
+    finish(command, test, variables);
+}
+
+/// Starts the test named so in a process of its own, to be killed.
+pub fn start(test: &str, variables: &[(&str, &OsStr)]) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
+    prepare(&mut command, test, variables);
+    command.stdout(Stdio::null()).spawn().unwrap()
+}
+
+fn prepare(command: &mut Command, test: &str, variables: &[(&str, &OsStr)]) {
     for name in CLEARED {
         command.env_remove(name);
     }
-    command.args([test, "--exact", "--nocapture"]).envs(variables.iter().copied()).stdout(stdout).stderr(stderr);
-    let mut child = command.spawn().unwrap();
+    command.args([test, "--exact", "--nocapture"]).envs(variables.iter().copied());
+}
+
+fn finish(mut command: Command, test: &str, variables: &[(&str, &OsStr)]) {
+    let output = tempfile::NamedTempFile::new().unwrap();
+    let [stdout, stderr] = [(); 2].map(|()| File::options().append(true).open(output.path()).unwrap());
+    prepare(&mut command, test, variables);
+    let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(120);
     let said = || std::fs::read_to_string(output.path()).unwrap();
     loop {

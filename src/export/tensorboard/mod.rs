@@ -97,9 +97,8 @@ impl TensorBoard {
         self
     }
 
-    /// The number of the run's first step, if it goes on from a checkpoint. Steps from there on that earlier files of the folder have,
-    /// from after the checkpoint, are forgotten by TensorBoard where it reads with `--load_fast=false`, and drawn beside the new ones
-    /// where it does not. By default, 0.
+    /// The number of the run's first step, if it goes on from a checkpoint. What earlier files of the folder have of this step and later
+    /// ones, from after the checkpoint, TensorBoard then forgets. By default, 0.
     #[must_use]
     pub fn first_step(mut self, step: u64) -> Self {
         self.scalars.first_step = step;

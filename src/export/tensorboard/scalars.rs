@@ -68,10 +68,10 @@ impl StepScalars {
     pub(super) fn of_trace(&mut self, trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
         let mut found = Vec::new();
         for step in trace.steps() {
-            let within = |&&(at, _): &&(Timestamp, f64)| step.start() <= at && at < step.end();
             let counters = trace.counters().iter().filter_map(|counter| {
-                let (_, value) = counter.samples().iter().rev().find(within)?;
-                Some((counter.name(), *value))
+                let before = counter.samples().partition_point(|&(at, _)| at < step.end());
+                let &(at, value) = counter.samples().get(before.checked_sub(1)?)?;
+                (at >= step.start()).then_some((counter.name(), value))
             });
             let counters: Vec<_> = counters.collect();
             let duration = Some(step.duration()).filter(|_| !step.cut().any());
@@ -119,5 +119,60 @@ impl StepExporter for Scalars {
                 Err(format!("{dropped} events are missing, as the file could not be written for too long").into())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StepScalars;
+    use crate::{
+        export::tensorboard::summary::Summary,
+        trace::{
+            Counter,
+            sample::{at, gpu_trace},
+        },
+    };
+    use std::time::Duration;
+
+    fn summary(values: &[(&str, f64)]) -> Vec<u8> {
+        let mut summary = Summary::default();
+        values.iter().for_each(|&(tag, value)| summary.scalar(tag, value));
+        summary.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn a_step_has_its_time_its_rates_and_its_counters() {
+        let of = |scalars: &mut StepScalars, millis, counters: &[(&'static str, f64)]| {
+            let duration = Duration::from_millis(millis);
+            scalars.of(Some(duration), counters.iter().copied()).as_bytes().to_vec()
+        };
+        let mut plain = StepScalars::new(None, 0);
+        assert_eq!(of(&mut plain, 4, &[]), summary(&[("step/time_ms", 4.0), ("step/per_second", 250.0)]));
+        // Of a step that took no time there is no rate.
+        assert_eq!(of(&mut plain, 0, &[("a\0b", 1.0)]), summary(&[("step/time_ms", 0.0), ("a_b", 1.0)]));
+        let mut sampled = StepScalars::new(Some(8), 0);
+        let rates = |samples| [("step/time_ms", 4.0), ("step/per_second", 250.0), ("step/samples_per_second", samples)];
+        assert_eq!(of(&mut sampled, 4, &[]), summary(&rates(2000.0)));
+        let told = [&rates(500.0)[..], &[("samples", 2.0)]].concat();
+        assert_eq!(of(&mut sampled, 4, &[("samples", 2.0)]), summary(&told));
+        assert_eq!(sampled.of(None, [("loss", 0.5)].into_iter()).as_bytes(), summary(&[("loss", 0.5)]));
+    }
+
+    #[test]
+    fn steps_are_counted_from_where_the_run_goes_on() {
+        assert_eq!(StepScalars::new(None, 7).number(3), 10);
+        assert_eq!(StepScalars::new(None, u64::MAX).number(3), i64::MAX as u64);
+    }
+
+    #[test]
+    fn a_trace_knows_the_same_of_its_steps() {
+        let mut trace = gpu_trace();
+        let samples = vec![(at(0), 1.0), (at(99), 2.0), (at(200), 3.0)];
+        trace.counters.push(Counter { name: "loss".into(), samples });
+        trace.steps[1].cut.end = true;
+        let [first, second] = StepScalars::new(None, 10).of_trace(&trace).try_into().unwrap();
+        let expected = summary(&[("step/time_ms", 0.1), ("step/per_second", 10_000.0), ("loss", 2.0)]);
+        assert_eq!((first.0, first.1, first.2.as_bytes()), (at(100), 15, &expected[..]));
+        assert_eq!((second.0, second.1, second.2.as_bytes()), (at(200), 16, &[][..]));
     }
 }

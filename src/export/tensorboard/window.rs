@@ -26,3 +26,52 @@ pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
     found.push((trace.end(), trace.steps().last().map_or(0, |step| step.number()), lost));
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Summary, scalars};
+    use crate::{
+        report::Report,
+        trace::{
+            DeviceId,
+            sample::{at, gpu_trace, memory_trace, say_flops},
+        },
+    };
+
+    #[test]
+    fn steps_have_the_numbers_of_the_report() {
+        let mut trace = gpu_trace();
+        say_flops(&mut trace, 1, 1_000_000, "f32");
+        trace.losses.late = 3;
+        trace.allocations = memory_trace(&[(1, Some(20), 120, None)]).allocations;
+        let mfu = Report::of([&trace]).gpu_steps().steps()[0].usage.mfu().unwrap();
+        let of = |values: &[(&str, f64)]| {
+            let mut summary = Summary::default();
+            values.iter().for_each(|&(tag, value)| summary.scalar(tag, value));
+            summary.as_bytes().to_vec()
+        };
+        let found: Vec<_> =
+            scalars(&trace).iter().map(|(at, step, summary)| (*at, *step, summary.as_bytes().to_vec())).collect();
+        let common = |busy| {
+            [
+                ("gpu/busy_percent", busy),
+                ("gpu/kernels", 3.0),
+                ("gpu/copied_bytes", 4000.0),
+                ("gpu/peak_memory_bytes", 120.0),
+            ]
+        };
+        let first = [&common(54.0)[..], &[("gpu/mfu_percent", mfu)]].concat();
+        assert_eq!(
+            found,
+            [(at(100), 5, of(&first)), (at(200), 6, of(&common(59.0))), (at(200), 6, of(&[("profiler/lost", 3.0)]))]
+        );
+    }
+
+    #[test]
+    fn other_gpus_have_numbers() {
+        let mut trace = gpu_trace();
+        trace.streams.iter_mut().for_each(|stream| stream.device = DeviceId::new(3));
+        let text = String::from_utf8_lossy(scalars(&trace)[0].2.as_bytes()).into_owned();
+        assert!(text.contains("gpu3/busy_percent") && !text.contains("gpu/"), "{text}");
+    }
+}
