@@ -28,8 +28,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("xplane", Box::new(TensorBoard::to_dir(folder.path()))),
     ];
     // `-- json` for that alone, `-- replay` for none.
-    let named =
-        |name: &str| argument(name) || !["replay", "json", "json.gz", "pftrace", "folded", "xplane"].into_iter().any(argument);
+    let named = |name: &str| {
+        argument(name) || !["replay", "json", "json.gz", "pftrace", "folded", "xplane"].into_iter().any(argument)
+    };
     exporters.retain(|(name, _)| named(name));
     let (mut readings, mut replays) = (Least::default(), Least::default());
     let mut exports: Vec<_> = exporters.iter().map(|_| Least::default()).collect();

@@ -1,6 +1,6 @@
 //! Where traces can go: files for viewers, a function, an exporter of your own. `cargo run --example exporters`
 
-use kernspan::{Chrome, ExportResult, Exporter, Perfetto, Profiler, SortBy, Stacks, Trace};
+use kernspan::{Chrome, ExportResult, Exporter, Perfetto, Profiler, SortBy, Stacks, TensorBoard, Trace};
 use std::{fmt::Write, fs, path::PathBuf};
 use tracing::instrument;
 use tracing_subscriber::{filter::LevelFilter, prelude::*};
@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .export(Chrome::to_dir("runs/exporters").gzip(true))
         .export(Perfetto::to_dir("runs/exporters"))
         .export(Stacks::to_dir("runs/exporters"))
+        .export(TensorBoard::to_dir("runs/exporters"))
         .export(Csv("runs/exporters".into()))
         .on_trace(|trace| println!("{} spans, {}\n", trace.spans().len(), trace.losses()))
         .metadata("model", "fibonacci")

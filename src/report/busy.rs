@@ -19,6 +19,7 @@ pub(super) struct Stretch {
 /// A time between two stretches, or the part of it that is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
+    pub(super) start: Timestamp,
     pub(super) time: Duration,
     /// Whether the host had not asked for what came next when the gap began.
     pub(super) waiting: bool,
@@ -53,7 +54,7 @@ impl Busy {
             let (from, to) = (began.max(start), next.map_or(end, |next| next.start.min(end)));
             // What is not in the window was asked for after it, so a gap that nothing ends is one of waiting too.
             let waiting = next.is_none_or(|next| next.asked.is_some_and(|asked| asked > began));
-            (from < to).then(|| Gap { time: to.since(from), waiting })
+            (from < to).then(|| Gap { start: from, time: to.since(from), waiting })
         })
     }
 
@@ -78,7 +79,7 @@ mod tests {
 
     fn gaps(busy: &Busy, start: u64, end: u64) -> Vec<(u64, bool)> {
         let [start, end] = [start, end].map(Timestamp::from_unix_nanos);
-        busy.gaps(start, end).map(|Gap { time, waiting }| (time.as_nanos() as u64, waiting)).collect()
+        busy.gaps(start, end).map(|Gap { time, waiting, .. }| (time.as_nanos() as u64, waiting)).collect()
     }
 
     #[test]

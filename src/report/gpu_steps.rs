@@ -4,7 +4,7 @@ use super::{
     units,
     usage::GpuUsage,
 };
-use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Timestamp, Trace, Work};
+use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Timestamp, Trace, TrackId, Work};
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// How each GPU spent each recorded step. Steps cut by a window's edge are not among them, nor are GPUs that did nothing in a
@@ -126,6 +126,7 @@ fn each_step(trace: &Trace, flops: &SpanFlops, mut found: impl FnMut(StepGpu, Op
         }
     }
     let devices: Vec<_> = devices.into_iter().map(|(id, work)| (id, work.put_together())).collect();
+    let loading = loading(trace);
     for (place, step) in trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any()) {
         let place = StepId::new(place);
         // Where several worked, nothing says which of them did what.
@@ -136,9 +137,19 @@ fn each_step(trace: &Trace, flops: &SpanFlops, mut found: impl FnMut(StepGpu, Op
                 None if flops.of_step(place).count > 0 => Some("several GPUs worked"),
                 _ => None,
             };
-            found(device.step(*id, place, step, of_step), no_mfu);
+            found(device.step(*id, place, step, loading.get(&step.track_id()), of_step), no_mfu);
         }
     }
+}
+
+/// When each thread was in a span of the input pipeline.
+fn loading(trace: &Trace) -> BTreeMap<TrackId, Busy> {
+    let mut stretches: BTreeMap<TrackId, Vec<Stretch>> = BTreeMap::new();
+    for span in trace.spans().filter(|span| span.input_stage().is_some()) {
+        let stretch = Stretch { start: span.start(), end: span.end(), asked: None };
+        stretches.entry(span.track_id()).or_default().push(stretch);
+    }
+    stretches.into_iter().map(|(track, stretches)| (track, Busy::new(stretches))).collect()
 }
 
 impl StepGpu {
@@ -196,7 +207,7 @@ impl DeviceTimes {
         self.in_use.get(first..past)?.iter().map(|&(_, bytes)| bytes).max()
     }
 
-    fn step(&self, device: DeviceId, id: StepId, step: &Step, flops: Option<Flops>) -> StepGpu {
+    fn step(&self, device: DeviceId, id: StepId, step: &Step, loading: Option<&Busy>, flops: Option<Flops>) -> StepGpu {
         let (start, end) = (step.start(), step.end());
         let first = self.delays.partition_point(|(of, _)| *of < id);
         let past = self.delays.partition_point(|(of, _)| *of <= id);
@@ -217,7 +228,10 @@ impl DeviceTimes {
             usage.idle += gap.time;
             usage.gaps += 1;
             usage.longest_gap = usage.longest_gap.max(gap.time);
-            usage.waiting += if gap.waiting { gap.time } else { Duration::ZERO };
+            if gap.waiting {
+                usage.waiting += gap.time;
+                usage.input += loading.map_or(Duration::ZERO, |loading| loading.time(gap.start, gap.start + gap.time));
+            }
         }
         usage.busy = usage.duration.saturating_sub(usage.idle);
         usage.judge();
@@ -236,7 +250,11 @@ impl fmt::Display for DeviceUsage {
         let a_step = |time: Duration| units::time(time.div_f64(steps));
         write!(f, "GPU {} busy {:.1} % of the steps", self.device, usage.busy_percent())?;
         write!(f, " (idle {} a step in {:.1} gaps", a_step(usage.idle), usage.gaps as f64 / steps)?;
-        write!(f, ", {} of it waiting for the host)", a_step(usage.waiting))?;
+        write!(f, ", {} of it waiting for the host", a_step(usage.waiting))?;
+        if !usage.input.is_zero() {
+            write!(f, ", {} of that for data", a_step(usage.input))?;
+        }
+        write!(f, ")")?;
         write!(f, ", copies {:.1} %", usage.copying_percent())?;
         usage.mean_delay().iter().try_for_each(|&delay| write!(f, ", launch delay {}", units::time(delay)))?;
         write!(f, ": {}", usage.verdict)?;
@@ -267,7 +285,7 @@ mod tests {
     use crate::{
         report::{Verdict, flops::SpanFlops},
         trace::{
-            DeviceId, Trace,
+            CallsiteId, DeviceId, Trace, TrackId,
             sample::{at, gpu_trace, memory_trace, say_flops},
         },
     };
@@ -400,6 +418,33 @@ mod tests {
         trace.steps[1].cut.end = true;
         assert!(steps_of(&trace).is_empty());
         assert!(steps_of(&Trace::default()).is_empty());
+    }
+
+    #[test]
+    fn a_gpu_that_waits_for_data_is_input_bound() {
+        // Idle from 0 to 5, 9 to 20, 40 to 50 and 80 to 100 µs of the first step, and in the second to 95.
+        let mut trace = gpu_trace();
+        trace.callsites[2].name = "data".into();
+        trace.spans.iter_mut().for_each(|span| span.callsite = CallsiteId::new(0));
+        for (step, first) in [(0, 1), (100, 4)] {
+            let [load, inner] = [(75, 100), (80, 90)].map(|(start, end)| (at(step + start), at(step + end)));
+            // One inside of the other counts once.
+            for (span, (start, end)) in [(first, load), (first + 1, inner)] {
+                let span = &mut trace.spans[span];
+                (span.callsite, span.start, span.end) = (CallsiteId::new(2), start, end);
+            }
+        }
+        let steps = steps_of(&trace);
+        assert_eq!(steps.steps()[0].usage.input.as_micros(), 20);
+        assert_eq!(steps.steps()[0].usage.verdict, Verdict::HostBound);
+        trace.spans[1].start = at(10);
+        let usage = steps_of(&trace).steps()[0].usage;
+        assert_eq!((usage.input.as_micros(), usage.verdict), (40, Verdict::InputBound));
+        let line = steps_of(&trace).to_string();
+        assert!(line.contains(" waiting for the host, 20.000µs of that for data)"), "{line}");
+        // What another thread loads is loaded in advance.
+        trace.spans.iter_mut().for_each(|span| span.track = TrackId::new(1));
+        assert!(steps_of(&trace).steps()[0].usage.input.is_zero());
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct GpuUsage {
     /// The part of the idle time in which the GPU waited for the host: gaps that ended with work whose call of the API began
     /// after the gap had begun. A gap that no work of the window ended is one of them, as nothing had been asked for.
     pub waiting: Duration,
+    /// The part of this waiting in which the thread that steps was in a span of the [input pipeline](crate::InputStage), as one called `data`.
+    pub input: Duration,
     /// The part of the time in which memory was being copied, whatever else was done beside it.
     pub copying: Duration,
     /// Bytes of the copies that the step's calls asked for.
@@ -50,6 +52,9 @@ pub struct GpuUsage {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Verdict {
+    /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for data: load it in advance, with more threads,
+    /// or have less to do for it.
+    InputBound,
     /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for the host: launch less
     /// often (larger batches, fused kernels, CUDA graphs), or have the host do less between launches.
     HostBound,
@@ -109,6 +114,7 @@ impl GpuUsage {
         self.gaps += other.gaps;
         self.longest_gap = self.longest_gap.max(other.longest_gap);
         self.waiting += other.waiting;
+        self.input += other.input;
         self.copying += other.copying;
         self.copied = self.copied.saturating_add(other.copied);
         self.kernels += other.kernels;
@@ -123,6 +129,8 @@ impl GpuUsage {
     pub(super) fn judge(&mut self) {
         self.verdict = if self.busy >= self.duration * 9 / 10 {
             Verdict::GpuBound
+        } else if self.input > self.idle / 2 {
+            Verdict::InputBound
         } else if self.waiting > self.idle / 2 {
             Verdict::HostBound
         } else {
@@ -132,9 +140,10 @@ impl GpuUsage {
 }
 
 impl Verdict {
-    /// `host-bound`, `GPU-bound` or `balanced`.
+    /// `input-bound`, `host-bound`, `GPU-bound` or `balanced`.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::InputBound => "input-bound",
             Self::HostBound => "host-bound",
             Self::GpuBound => "GPU-bound",
             Self::Balanced => "balanced",
@@ -154,10 +163,21 @@ mod tests {
     use std::time::Duration;
 
     fn verdict(duration: u64, busy: u64, waiting: u64) -> Verdict {
-        let [duration, busy, waiting] = [duration, busy, waiting].map(Duration::from_micros);
-        let mut usage = GpuUsage { duration, busy, idle: duration - busy, waiting, ..GpuUsage::default() };
+        verdict_with_input(duration, busy, waiting, 0)
+    }
+
+    fn verdict_with_input(duration: u64, busy: u64, waiting: u64, input: u64) -> Verdict {
+        let [duration, busy, waiting, input] = [duration, busy, waiting, input].map(Duration::from_micros);
+        let mut usage = GpuUsage { duration, busy, idle: duration - busy, waiting, input, ..GpuUsage::default() };
         usage.judge();
         usage.verdict
+    }
+
+    #[test]
+    fn waiting_for_data_is_more_than_waiting_for_the_host() {
+        assert_eq!(verdict_with_input(100, 50, 50, 25), Verdict::HostBound);
+        assert_eq!(verdict_with_input(100, 50, 50, 26), Verdict::InputBound);
+        assert_eq!(verdict_with_input(100, 90, 10, 10), Verdict::GpuBound);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use std::{fmt, time::Duration};
+use std::{fmt, ops::Add, time::Duration};
 
 /// A moment, in nanoseconds since the Unix epoch.
 ///
@@ -30,6 +30,15 @@ impl Timestamp {
     /// The time from `earlier` to this moment; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// The moment so much later.
+    fn add(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 

@@ -23,7 +23,7 @@ use burn::{
     },
 };
 use digits::{Batch, Digits, Stack};
-use kernspan::{Activity, Chrome, Perfetto, Profiler, Schedule, Stacks};
+use kernspan::{Activity, Chrome, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
 use kernspan_burn::{Profiled, backward, modules, training, validation};
 use model::Model;
 use std::{error::Error, sync::Arc};
@@ -45,6 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .export(Chrome::to_dir(RUNS))
         .export(Perfetto::to_dir(RUNS))
         .export(Stacks::to_dir(RUNS))
+        .export(TensorBoard::to_dir(RUNS))
         .step_on(Profiled::ITERATION)
         .build()?;
     tracing_subscriber::registry().with(layer).init();

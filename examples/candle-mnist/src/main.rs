@@ -13,7 +13,7 @@ mod model;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{AdamW, ModuleT, Optimizer, VarBuilder, VarMap, loss};
 use digits::Digits;
-use kernspan::{Activity, Chrome, Perfetto, Profiler, Schedule, Stacks};
+use kernspan::{Activity, Chrome, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
 use kernspan_candle::{Profiled, data, kernel_op};
 use model::Model;
 use std::error::Error;
@@ -31,6 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .export(Chrome::to_dir(RUNS))
         .export(Perfetto::to_dir(RUNS))
         .export(Stacks::to_dir(RUNS))
+        .export(TensorBoard::to_dir(RUNS))
         .step_on("train_step")
         .build()?;
     tracing_subscriber::registry().with(layer).init();

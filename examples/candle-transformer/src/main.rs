@@ -26,7 +26,7 @@ mod text;
 mod train;
 
 use arguments::Arguments;
-use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Report, Stacks};
+use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Report, Stacks, TensorBoard};
 use kernspan_candle::kernel_op;
 use std::{error::Error, process::ExitCode};
 
@@ -66,4 +66,5 @@ fn profiler() -> ProfilerBuilder {
         .export(Chrome::to_dir(RUNS))
         .export(Perfetto::to_dir(RUNS))
         .export(Stacks::to_dir(RUNS))
+        .export(TensorBoard::to_dir(RUNS))
 }

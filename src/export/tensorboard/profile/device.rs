@@ -275,11 +275,9 @@ fn kernel_details(kernel: &Kernel, device: Option<&Device>) -> String {
 
 /// Whether the span or the operations say so.
 fn computes_with_16_bits(work: Work<'_>) -> bool {
-    let is_half = |dtype: &str| ["f16", "bf16", "float16", "bfloat16"].iter().any(|half| half.eq_ignore_ascii_case(dtype));
+    let is_half =
+        |dtype: &str| ["f16", "bf16", "float16", "bfloat16"].iter().any(|half| half.eq_ignore_ascii_case(dtype));
     let spans = work.span().into_iter().flat_map(|span| span.stack().take(1)).map(|span| span.fields().op());
     let operations = work.operations().map(|told| told.fields().op());
-    spans.chain(operations).any(|op| {
-        op.compute().map_or_else(|| op.dtypes().any(|(_, dtype)| is_half(dtype)), is_half)
-    })
+    spans.chain(operations).any(|op| op.compute().map_or_else(|| op.dtypes().any(|(_, dtype)| is_half(dtype)), is_half))
 }
-

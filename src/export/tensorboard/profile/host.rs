@@ -9,9 +9,7 @@ use super::{
 };
 use crate::{
     export::{chrome::steps_nest, nest::Nest, runs::runs},
-    trace::{
-        ApiCall, DeviceId, Event, InputStage, MemoryChange, Span, Timestamp, Trace, TrackId, Value,
-    },
+    trace::{ApiCall, DeviceId, Event, InputStage, MemoryChange, Span, Timestamp, Trace, TrackId, Value},
 };
 use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, collections::HashMap, ops::Range};
@@ -293,4 +291,3 @@ fn say_value(stats: &mut Stats<'_>, name: Text, value: &Value) {
         other => stats.say_named(name, Said::Str(&other.to_string())),
     }
 }
-

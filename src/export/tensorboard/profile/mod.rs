@@ -80,7 +80,9 @@ fn warnings(trace: &Trace) -> Vec<String> {
         warnings.push(format!("kernspan: {}", trace.gpu()));
     }
     if let Some(level) = trace.filtered() {
-        warnings.push(format!("kernspan: spans below {level} were off: a filter for all layers, or a feature of tracing, hides them"));
+        warnings.push(format!(
+            "kernspan: spans below {level} were off: a filter for all layers, or a feature of tracing, hides them"
+        ));
     }
     warnings
 }

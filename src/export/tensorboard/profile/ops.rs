@@ -166,7 +166,10 @@ mod tests {
 
     #[test]
     fn kinds_begin_with_a_capital_letter() {
-        assert_eq!([kind("train_step"), kind("model/linear"), kind("3x3"), kind("0")], ["TrainStep", "Linear", "_3x3", "_0"]);
+        assert_eq!(
+            [kind("train_step"), kind("model/linear"), kind("3x3"), kind("0")],
+            ["TrainStep", "Linear", "_3x3", "_0"]
+        );
     }
 
     #[test]

@@ -116,7 +116,8 @@ fn events_of_a_line_are_in_order_and_begin_with_the_window() {
             let key = |event: &XEvent| (event.offset_ps, -event.duration_ps);
             assert!(line.events.is_sorted_by_key(key), "{}", line.name);
         }
-        let ids = read.0.planes.iter().map(|plane| plane.lines.iter().map(|line| line.id).collect::<BTreeSet<_>>().len());
+        let ids =
+            read.0.planes.iter().map(|plane| plane.lines.iter().map(|line| line.id).collect::<BTreeSet<_>>().len());
         assert!(ids.eq(read.0.planes.iter().map(|plane| plane.lines.len())));
     }
 }
@@ -192,7 +193,8 @@ fn steps_that_are_cut_are_not_told_of_where_there_are_others() {
     trace.steps[0].cut = Cut { start: true, end: false };
     let numbers = |trace: &Trace| {
         let read = Read::of(trace);
-        let groups: BTreeSet<_> = read.gpu().events().filter_map(|event| read.gpu().number(event, "group_id")).collect();
+        let groups: BTreeSet<_> =
+            read.gpu().events().filter_map(|event| read.gpu().number(event, "group_id")).collect();
         let steps = read.host().named("train");
         (steps.into_iter().filter_map(|step| read.host().number(step, "step_num")).collect::<Vec<_>>(), groups.len())
     };
@@ -270,7 +272,10 @@ fn memory_says_what_is_in_use_and_whose_it_is() {
     let first = host.named("MemoryAllocation")[0];
     assert_eq!(host.number(first, "bytes_allocated"), Some(5096));
     assert_eq!(host.number(first, "bytes_available"), Some(150_109_880_320 - 5096));
-    assert_eq!((host.text(first, "tf_op"), host.text(first, "region_type")), (Some("train_step/forward"), Some("temp")));
+    assert_eq!(
+        (host.text(first, "tf_op"), host.text(first, "region_type")),
+        (Some("train_step/forward"), Some("temp"))
+    );
     assert_eq!(host.number(host.named("MemoryDeallocation")[0], "peak_bytes_in_use"), Some(5096));
 }
 
