@@ -172,7 +172,7 @@ impl StepReader {
             }
             if over {
                 for named in &mut self.exporters {
-                    let done = named.run(|exporter| exporter.finish());
+                    let done = named.run(StepExporter::finish);
                     self.outcome.add(done);
                 }
                 self.outcome.losses.steps = self.lost.swap(0, Ordering::Relaxed);
