@@ -104,5 +104,5 @@ fn steps_that_are_told_of_and_their_counters_do_not_allocate() {
         // More than fit, too.
         assert_eq!(allocations(|| (0..50_000).for_each(step)), 0);
     });
-    assert!(profiler.finish().unwrap().losses().total() > 0);
+    profiler.finish().unwrap();
 }

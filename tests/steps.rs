@@ -55,7 +55,8 @@ fn steps_follow_each_other_on_the_wall_clock() {
     for (step, millis) in steps.iter().zip([1, 500, 3, 700, 2]) {
         assert!(step.duration > Duration::from_millis(millis) * 99 / 100, "{steps:?}");
     }
-    let slack = Duration::from_millis(5);
+    // It is of today, and not of when the machine was started.
+    let slack = Duration::from_secs(1);
     assert!(steps[0].start.as_unix_nanos() + slack.as_nanos() as u64 > before.as_unix_nanos(), "{steps:?}");
     assert!(steps[4].end().as_unix_nanos() < after.as_unix_nanos() + slack.as_nanos() as u64, "{steps:?}");
 }
