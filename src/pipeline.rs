@@ -80,7 +80,6 @@ impl Pipeline {
         }
         // Last, since what is written at the end of a run comes after its last window.
         if let Some(steps) = self.steps.map(StepThread::join) {
-            outcome.report.add_losses(steps.losses);
             outcome.report.add_files(steps.files);
             outcome.failures.extend(steps.failures);
         }

@@ -9,7 +9,7 @@ use crate::{
     export::{ExportResult, StepExporter, StepSigns},
     host::{Counters, Host, mute_this_thread},
     schedule::Phase,
-    trace::{Losses, Timestamp},
+    trace::Timestamp,
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::{
@@ -18,7 +18,6 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread::JoinHandle,
@@ -49,7 +48,6 @@ pub(crate) struct StepSender {
     ring: Producer<Sign>,
     /// When the current step began.
     start: Ticks,
-    lost: Arc<AtomicU64>,
 }
 
 impl StepSender {
@@ -71,12 +69,12 @@ impl StepSender {
                         let _ = self.ring.push(sign);
                     }
                 } else {
-                    self.lost.fetch_add(1, Ordering::Relaxed);
+                    counters.lose(1);
                 }
             }
             let lost = latest.clear();
             if lost > 0 {
-                self.lost.fetch_add(lost, Ordering::Relaxed);
+                counters.lose(lost);
             }
         });
     }
@@ -99,7 +97,6 @@ pub(crate) struct StepThread {
 /// What came of it.
 #[derive(Debug, Default)]
 pub(crate) struct StepOutcome {
-    pub(crate) losses: Losses,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) failures: Vec<Failure>,
 }
@@ -108,14 +105,12 @@ impl StepThread {
     /// Starts it for `exporters`. Step 0 begins now.
     pub(crate) fn start(host: Arc<Host>, exporters: Vec<NamedSteps>) -> Result<(StepSender, Self), Error> {
         let (producer, ring) = RingBuffer::new(StepSender::CAPACITY);
-        let lost = Arc::default();
         let anchor = host.clock().anchor();
-        let sender = StepSender { ring: producer, start: anchor.ticks, lost: Arc::clone(&lost) };
+        let sender = StepSender { ring: producer, start: anchor.ticks };
         let (ending, ended) = mpsc::channel();
         let reader = StepReader {
             host,
             ring,
-            lost,
             anchors: vec![anchor],
             last: (anchor.ticks, anchor.unix),
             counters: Vec::new(),
@@ -143,7 +138,6 @@ impl StepThread {
 struct StepReader {
     host: Arc<Host>,
     ring: Consumer<Sign>,
-    lost: Arc<AtomicU64>,
     /// The last few readings of both clocks.
     anchors: Vec<Anchor>,
     /// When the last step ended.
@@ -172,10 +166,9 @@ impl StepReader {
             }
             if over {
                 for named in &mut self.exporters {
-                    let done = named.run(|exporter| exporter.finish());
+                    let done = named.run(StepExporter::finish);
                     self.outcome.add(done);
                 }
-                self.outcome.losses.steps = self.lost.swap(0, Ordering::Relaxed);
                 return self.outcome;
             }
         }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "an allocator is unsafe to write")]
 
-use kernspan::{Profiler, Schedule};
+use kernspan::{Profiler, Schedule, TensorBoard};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
@@ -87,5 +87,22 @@ fn step_does_not_allocate_while_waiting() {
     let (layer, profiler) = Profiler::builder().schedule(Schedule::steps(1_000_000..)).build().unwrap();
     drop(layer);
     assert_eq!(allocations(|| (0..10_000).for_each(|_| profiler.step())), 0);
+    profiler.finish().unwrap();
+}
+
+#[test]
+fn steps_that_are_told_of_and_their_counters_do_not_allocate() {
+    let folder = tempfile::tempdir().unwrap();
+    let exporter = TensorBoard::to_dir(folder.path());
+    let (layer, profiler) = Profiler::builder().schedule(Schedule::manual()).export(exporter).build().unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        let step = |turn: u32| {
+            tracing::info!(counter.loss = 0.5, counter.turn = turn, epoch = 3, "not formatted: {turn}");
+            profiler.step();
+        };
+        step(0);
+        // More than fit, too.
+        assert_eq!(allocations(|| (0..50_000).for_each(step)), 0);
+    });
     profiler.finish().unwrap();
 }

@@ -118,7 +118,7 @@ fn a_range_is_one_window() {
     assert_eq!(windows_of(Schedule::steps(2..4), 10), [[2, 3]]);
     assert_eq!(windows_of(Schedule::steps(..2), 10), [[0, 1]]);
     assert_eq!(windows_of(Schedule::steps(8..), 10), [[8, 9]]);
-    assert_eq!(windows_of(Schedule::steps(20..), 10), [[]; 0]);
+    assert_eq!(windows_of(Schedule::steps(20..), 10), [[0_u64; 0]; 0]);
 }
 
 #[test]

@@ -4,7 +4,10 @@ use super::thread;
 use crate::trace::convention;
 use std::{
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use tracing::{
     Event,
@@ -13,9 +16,13 @@ use tracing::{
 
 /// What events have said since the step began, whether it is recorded or not.
 #[derive(Debug)]
-pub(crate) struct Counters(Mutex<Latest>);
+pub(crate) struct Counters {
+    latest: Mutex<Latest>,
+    /// Steps, and values of counters, that nobody was told of.
+    lost: AtomicU64,
+}
 
-/// The latest values of some counters. Theirs is no memory of its own but at the start.
+/// The latest values of some counters.
 #[derive(Debug)]
 pub(crate) struct Latest {
     values: Vec<(&'static str, f64)>,
@@ -28,7 +35,7 @@ impl Counters {
     pub(crate) const MOST: usize = 256;
 
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Latest { values: Vec::with_capacity(Self::MOST), lost: 0 }))
+        Self { latest: Mutex::new(Latest { values: Vec::with_capacity(Self::MOST), lost: 0 }), lost: AtomicU64::new(0) }
     }
 
     /// Takes the counters of an event, if it has any: most have not, and are only asked for the names of their fields.
@@ -47,9 +54,19 @@ impl Counters {
         }
     }
 
+    /// Counts what nobody will be told of.
+    pub(crate) fn lose(&self, count: u64) {
+        self.lost.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// How much that was since the last call.
+    pub(super) fn take_lost(&self) -> u64 {
+        self.lost.swap(0, Ordering::Relaxed)
+    }
+
     /// Runs `f` on the values of the current step.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Latest) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.latest.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

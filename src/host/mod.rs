@@ -140,6 +140,7 @@ impl Host {
             fields: self.live.take_lost(),
             late: self.late.swap(0, Ordering::Relaxed),
             unreachable: self.unreachable.swap(0, Ordering::Relaxed),
+            steps: self.counters.as_ref().map_or(0, Counters::take_lost),
             ..Losses::default()
         }
     }

@@ -5,6 +5,8 @@
 pub mod child;
 pub mod cupti;
 pub mod readers;
+pub mod steps;
+pub mod tensorboard;
 
 use kernspan::{Collected, Profiler, ProfilerBuilder, Report, Span, Trace};
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use self::{
     summary::Summary,
 };
 use super::{ExportResult, Exporter, Run, StepExporter};
-use crate::trace::{Metadata, Timestamp, Trace, Value};
+use crate::trace::{Metadata, Step, Timestamp, Trace, Value};
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -149,7 +149,7 @@ impl Exporter for TensorBoard {
         if self.gpu.as_ref() != Some(&gpu) {
             let mut summary = Summary::default();
             summary.text(tag::GPU, &gpu);
-            file.add(trace.end(), self.scalars.number(trace.steps().first().map_or(0, |step| step.number())), &summary);
+            file.add(trace.end(), self.scalars.number(trace.steps().first().map_or(0, Step::number)), &summary);
             self.gpu = Some(gpu);
         }
         if !self.live {

@@ -3,7 +3,7 @@
 use super::{summary::Summary, tag};
 use crate::{
     report::StepGpu,
-    trace::{Timestamp, Trace},
+    trace::{Step, Timestamp, Trace},
 };
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
     });
     let mut lost = Summary::default();
     lost.scalar(tag::LOST, trace.losses().total() as f64);
-    found.push((trace.end(), trace.steps().last().map_or(0, |step| step.number()), lost));
+    found.push((trace.end(), trace.steps().last().map_or(0, Step::number), lost));
     found
 }
 

@@ -1,0 +1,150 @@
+//! TensorBoard's scalars where things go wrong: processes are killed, disks are full.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use kernspan::{Profiler, Schedule, TensorBoard};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use support::{
+    child,
+    steps::{failures, told_of, training},
+    tensorboard::{shown, values},
+};
+use tracing::info;
+use tracing_subscriber::prelude::*;
+
+/// Steps with their times in an events file, read by nobody but us; what is cut off at its end does not count.
+fn step_numbers(file: &Path) -> Vec<u64> {
+    let bytes = std::fs::read(file).unwrap();
+    let (mut left, mut steps) = (&bytes[..], Vec::new());
+    while left.len() >= 12 {
+        let length = u64::from_le_bytes(left[..8].try_into().unwrap()) as usize;
+        let Some(event) = left.get(12..12 + length) else { break };
+        // The time, and then the step, a number of any length.
+        if event.windows(12).any(|part| part == b"step/time_ms") {
+            let varint = event[10..].iter().take_while(|byte| **byte & 0x80 != 0).count();
+            steps.push(event[10..=10 + varint].iter().rev().fold(0, |step, byte| step << 7 | u64::from(byte & 0x7f)));
+        }
+        left = &left[(16 + length).min(left.len())..];
+    }
+    steps
+}
+
+fn events_file(folder: &Path) -> Option<PathBuf> {
+    std::fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.to_string_lossy().contains("tfevents"))
+}
+
+/// Trains until it is killed, and says how far it has come.
+#[test]
+fn trains_for_ever() {
+    let Some(folder) = std::env::var_os("KERNSPAN_TEST_FOLDER") else { return };
+    let folder = PathBuf::from(folder);
+    let exporter = TensorBoard::to_dir(&folder);
+    let (layer, profiler) =
+        Profiler::builder().rank(0, 1).schedule(Schedule::manual()).export(exporter).build().unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        for step in 0_u64.. {
+            info!(counter.loss = 0.5);
+            profiler.step();
+            std::thread::sleep(Duration::from_millis(1));
+            if step % 100 == 0 {
+                std::fs::write(folder.join("come.tmp"), step.to_string()).unwrap();
+                std::fs::rename(folder.join("come.tmp"), folder.join("come")).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_killed_process_leaves_all_steps_but_those_of_the_last_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = child::start("trains_for_ever", &[("KERNSPAN_TEST_FOLDER", folder.path().as_os_str())]);
+    let come = || std::fs::read_to_string(folder.path().join("come")).ok()?.parse::<u64>().ok();
+    let wait_for = |goal: u64| {
+        while come().is_none_or(|step| step < goal) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        come().unwrap()
+    };
+    let seen = wait_for(500);
+    let at = Instant::now();
+    // By the child's own steps, which take a millisecond or more each, as well as by the clock.
+    while at.elapsed() < Duration::from_secs(1) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    wait_for(seen + 100);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let last = come().unwrap();
+    let file = events_file(folder.path()).unwrap();
+    let steps = step_numbers(&file);
+    assert!(steps.len() as u64 >= seen, "{} of {last} steps, {seen} of them older than a second", steps.len());
+    assert!(steps.iter().enumerate().all(|(place, &step)| step == place as u64), "{steps:?}");
+    let Some(shown) = shown(folder.path(), steps.len() * 3) else { return };
+    for shown in shown {
+        let series = values(&shown.scalars["."]["step/time_ms"]);
+        assert_eq!(series.iter().map(|&(step, _)| step).collect::<Vec<_>>(), steps);
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_said_once_and_the_training_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_the_way = folder.path().join("runs");
+    std::fs::write(&in_the_way, "somebody else's").unwrap();
+    let schedule = Schedule::new().active(1).wait(1);
+    let exporter = TensorBoard::to_dir(in_the_way.join("mnist"));
+    let (told, report) = told_of(
+        |builder| builder.schedule(schedule).export(exporter),
+        |profiler| {
+            for _ in 0..20 {
+                profiler.step();
+                // Long enough to be tried several times.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        },
+    );
+    assert_eq!(told.len(), 20);
+    let failures = failures(report);
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].starts_with("TensorBoard: cannot write ") && failures[0].contains("mnist: "), "{failures:?}");
+    assert_eq!(std::fs::read_to_string(in_the_way).unwrap(), "somebody else's");
+}
+
+/// Trains where files may not become larger than 64 KiB.
+#[test]
+fn trains_on_a_full_disk() {
+    let Some(folder) = std::env::var_os("KERNSPAN_TEST_FOLDER") else { return };
+    let exporter = TensorBoard::to_dir(PathBuf::from(folder));
+    let (told, report) = told_of(
+        |builder| builder.schedule(Schedule::manual()).export(exporter),
+        |profiler| {
+            for _ in 0..10 {
+                training(300)(profiler);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        },
+    );
+    assert_eq!(told.len(), 3000);
+    let failures = failures(report);
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].contains("File too large"), "{failures:?}");
+}
+
+#[test]
+fn a_full_disk_is_said_once_and_what_was_written_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    child::run_with_small_files("trains_on_a_full_disk", &[("KERNSPAN_TEST_FOLDER", folder.path().as_os_str())]);
+    let file = events_file(folder.path()).unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 64 << 10);
+    let steps = step_numbers(&file);
+    assert!(steps.len() > 300 && steps.iter().enumerate().all(|(place, &step)| step == place as u64), "{steps:?}");
+}
