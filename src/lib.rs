@@ -127,7 +127,7 @@ pub use self::gpu::replay;
 pub use self::{
     builder::ProfilerBuilder,
     error::{Error, Failure},
-    export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Stacks},
+    export::{Chrome, Collected, ExportResult, Exporter, Flavor, Perfetto, Stacks},
     gpu::Activity,
     host::{DeviceWork, HandOver, Origin, ProfilerLayer, Watch, Watcher},
     profiler::{Profiler, RecordGuard},

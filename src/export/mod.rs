@@ -5,6 +5,7 @@ mod chrome;
 mod collected;
 mod file;
 mod flows;
+mod input;
 mod nest;
 mod perfetto;
 mod ranges;
@@ -16,7 +17,12 @@ mod stacks;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) use self::file::write as write_file;
-pub use self::{chrome::Chrome, collected::Collected, perfetto::Perfetto, stacks::Stacks};
+pub use self::{
+    chrome::{Chrome, Flavor},
+    collected::Collected,
+    perfetto::Perfetto,
+    stacks::Stacks,
+};
 
 use crate::trace::Trace;
 use std::path::PathBuf;

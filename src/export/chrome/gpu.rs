@@ -1,9 +1,13 @@
 //! What GPUs did, and what on the host caused it.
 
 use super::{
+    Style,
+    flavor::Flavor,
     json::{Json, Micros},
     kineto::{Kineto, nanos},
     rows::{NOBODY, Row, Rows, tid},
+    runtime_names::runtime_name,
+    torch::{Collectives, is_op_on_gpu},
 };
 use crate::{
     export::{
@@ -26,13 +30,21 @@ impl<W: Write> Kineto<'_, W> {
         let rows = Rows::new(self.trace, &ranges);
         self.gpu_names(&rows);
         let flows = Flows::new(self.trace);
-        self.calls(&flows)?;
+        let collectives = Collectives::of(self.trace, &flows, self.style.flavor);
+        self.calls(&flows, &collectives)?;
         // What encloses work comes before it, so that of what begins together the outer is the first.
         self.ranges(&ranges, &rows)?;
-        self.work(&rows, &flows)?;
+        self.work(&rows, &flows, &collectives)?;
         self.waits(&rows)?;
         self.allocations()?;
         self.overheads(&rows)
+    }
+
+    /// The `cpu_op` of a span. What belongs to none is the process's to TensorBoard's plugin if it says 0, and else that of the first
+    /// step or module.
+    fn external_id(&self, span: Option<Span<'_>>) -> Option<usize> {
+        let nobody = (self.style.flavor == Flavor::TorchTensorBoard).then_some(0);
+        span.map(|span| span.id().index() + 1).or(nobody)
     }
 
     fn gpu_names(&mut self, rows: &Rows) {
@@ -46,21 +58,23 @@ impl<W: Write> Kineto<'_, W> {
         }
     }
 
-    fn calls(&mut self, flows: &Flows) -> io::Result<()> {
+    fn calls(&mut self, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
         let tids: Vec<_> = self.trace.tracks().iter().map(tid).collect();
         let mut texts: FxHashMap<_, CallText> = FxHashMap::default();
         for call in self.trace.api_calls() {
             // Equal places are equal names.
             let function = (call.name().as_ptr().addr(), call.function(), call.track_id().index(), call.api());
-            let text = texts
-                .entry(function)
-                .or_insert_with(|| CallText::of(call, Row { pid: self.pid, tid: tids[call.track_id().index()] }));
+            let text = texts.entry(function).or_insert_with(|| {
+                CallText::of(call, self.style, Row { pid: self.pid, tid: tids[call.track_id().index()] })
+            });
+            self.collective(call, collectives);
+            let owner = collectives.id(Some(call.id())).or(self.external_id(call.span()));
             let start = Micros::of(self.since_base(call.start()));
             let mut correlation = itoa::Buffer::new();
             let correlation = correlation.format(call.correlation());
             let json = self.event();
             json.raw(&text.head).raw(start).raw(",\"dur\":").micros(nanos(call.start(), call.end())).raw(",\"args\":{");
-            external_id(json, call.span());
+            external_id(json, owner);
             json.raw(&text.args).raw(correlation);
             if call.result() != 0 {
                 json.raw(",\"result\":").number(call.result());
@@ -76,6 +90,8 @@ impl<W: Write> Kineto<'_, W> {
     }
 
     fn ranges(&mut self, ranges: &[GpuRange], rows: &Rows) -> io::Result<()> {
+        let skips = |cause| self.style.flavor == Flavor::TorchTensorBoard && is_op_on_gpu(self.trace, cause);
+        let ranges: Vec<_> = ranges.iter().filter(|range| !skips(range.cause)).collect();
         for range in ranges {
             let start = self.since_base(range.start);
             let trace = self.trace;
@@ -96,7 +112,7 @@ impl<W: Write> Kineto<'_, W> {
         Ok(())
     }
 
-    fn work(&mut self, rows: &Rows, flows: &Flows) -> io::Result<()> {
+    fn work(&mut self, rows: &Rows, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
         let mut texts: FxHashMap<_, WorkText> = FxHashMap::default();
         let mut batch = BatchText::default();
         for work in self.trace.work() {
@@ -109,13 +125,14 @@ impl<W: Write> Kineto<'_, W> {
                 WorkText::of(work, device, rows.streams[work.stream_id().index()])
             });
             let start = Micros::of(self.since_base(work.start()));
+            let owner = collectives.id(work.call().map(ApiCall::id)).or(self.external_id(work.span()));
             let queued = work.kernel().and_then(|kernel| kernel.queued).map_or(0, |queued| self.since_base(queued));
             let mut correlation = itoa::Buffer::new();
             let correlation = correlation.format(work.correlation());
             let json = self.event();
             json.raw(&text.head).raw(start).raw(",\"dur\":").micros(nanos(work.start(), work.end()));
             json.raw(",\"args\":{");
-            external_id(json, work.span());
+            external_id(json, owner);
             if queued != 0 {
                 json.raw("\"queued\":").micros(queued).raw(",");
             } else if work.kernel().is_some() {
@@ -144,11 +161,12 @@ impl<W: Write> Kineto<'_, W> {
         for (wait, row) in self.trace.waits().zip(&rows.waits) {
             let start = self.since_base(wait.start());
             let kind = wait.kind().as_str();
+            let owner = self.external_id(wait.span());
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"cuda_sync\",\"name\":").string(kind);
             at(json, *row, start);
             json.raw(",\"dur\":").micros(nanos(wait.start(), wait.end())).raw(",\"args\":{");
-            external_id(json, wait.span());
+            external_id(json, owner);
             json.raw("\"cuda_sync_kind\":").string(kind);
             if matches!(wait.kind(), WaitKind::Event | WaitKind::StreamForEvent) {
                 // Where the event was recorded is not known, which is -1.
@@ -167,10 +185,11 @@ impl<W: Write> Kineto<'_, W> {
         for (place, allocation) in self.trace.allocations().enumerate() {
             let row = Row { pid: self.pid, tid: tid(allocation.track()) };
             let when = self.since_base(allocation.at());
+            let owner = self.external_id(allocation.span());
             let json = self.event();
             at(json.raw("{\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":\"[memory]\""), row, when);
             json.raw(",\"args\":{");
-            external_id(json, allocation.span());
+            external_id(json, owner);
             // Device type 1 is CUDA. What a pool has reserved is not known, but is no less than what is in use.
             json.raw("\"Device Type\":1,\"Device Id\":").number(allocation.device().as_u32());
             json.raw(",\"Addr\":").number(allocation.address()).raw(",\"Bytes\":").number(allocation.delta());
@@ -205,9 +224,9 @@ fn at<W: Write>(json: &mut Json<W>, row: Row, start: u64) {
 }
 
 /// What joins a thing to its span's `cpu_op`. More arguments come after it.
-fn external_id<W: Write>(json: &mut Json<W>, span: Option<Span<'_>>) {
-    if let Some(span) = span {
-        json.raw("\"External id\":").number(span.id().index() + 1).raw(",");
+fn external_id<W: Write>(json: &mut Json<W>, id: Option<usize>) {
+    if let Some(id) = id {
+        json.raw("\"External id\":").number(id).raw(",");
     }
 }
 
@@ -236,15 +255,21 @@ struct CallText {
 }
 
 impl CallText {
-    fn of(call: ApiCall<'_>, row: Row) -> Self {
+    fn of(call: ApiCall<'_>, style: Style, row: Row) -> Self {
         let row = row_text(row);
-        let mut head = Json::new(io::sink());
-        head.raw(match call.api() {
-            Api::CudaDriver => "{\"ph\":\"X\",\"cat\":\"cuda_driver\",\"name\":",
-            Api::CudaRuntime => "{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":",
-        });
-        head.string(call.name()).raw(&row);
-        let mut args = Json::new(io::sink());
+        let is_driver = call.api() == Api::CudaDriver;
+        let runtime_name = if style.runtime_names && is_driver { runtime_name(call.name()) } else { None };
+        let category = match style.flavor {
+            Flavor::TorchTensorBoard => "runtime",
+            Flavor::Kineto if is_driver && runtime_name.is_none() => "cuda_driver",
+            Flavor::Kineto => "cuda_runtime",
+        };
+        let [mut head, mut args] = std::array::from_fn(|_| Json::new(io::sink()));
+        head.raw("{\"ph\":\"X\",\"cat\":").string(category);
+        head.raw(",\"name\":").string(runtime_name.unwrap_or(call.name())).raw(&row);
+        if runtime_name.is_some() {
+            args.raw("\"driver name\":").string(call.name()).raw(",");
+        }
         args.raw("\"cbid\":").number(call.function()).raw(",\"correlation\":");
         Self { head: head.into_buffer(), row, args: args.into_buffer() }
     }

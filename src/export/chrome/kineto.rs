@@ -2,8 +2,10 @@
 //! nests, and times are relative to `baseTimeNanoseconds`.
 
 use super::{
+    Style,
     json::Json,
     rows::{Row, host_pid, tid},
+    torch::{Extras, steps_shown},
 };
 use crate::{
     finger::Finger,
@@ -15,14 +17,15 @@ use std::io::{self, Write};
 /// enough for readers that add them up in floating point.
 const BASE: u64 = 24 * 3600 * 1_000_000_000;
 
-pub(super) fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
+pub(super) fn write(trace: &Trace, style: Style, out: impl Write) -> io::Result<()> {
     let base = trace.start().as_unix_nanos() / BASE * BASE;
     let (pid, nested_steps) = (host_pid(trace), steps_nest(trace));
-    Kineto { trace, json: Json::new(out), base, pid, nested_steps, first: true }.write()
+    Kineto { trace, style, json: Json::new(out), base, pid, nested_steps, first: true }.write()
 }
 
 pub(super) struct Kineto<'a, W> {
     pub(super) trace: &'a Trace,
+    pub(super) style: Style,
     pub(super) json: Json<W>,
     pub(super) base: u64,
     pub(super) pid: i64,
@@ -42,7 +45,8 @@ impl<W: Write> Kineto<'_, W> {
         self.counters()?;
         self.losses();
         self.gpu()?;
-        let name = format!("{}#{}", self.trace.metadata().process, self.trace.window());
+        // TensorBoard's plugin cuts the text at its last `]`.
+        let name = format!("{}#{}", self.trace.metadata().process.replace(']', ")"), self.trace.window());
         self.json.raw("\n],\"traceName\":").string(&name).raw("}\n");
         self.json.finish()
     }
@@ -90,12 +94,14 @@ impl<W: Write> Kineto<'_, W> {
     }
 
     fn steps(&mut self) {
-        for step in self.trace.steps() {
+        let shown = steps_shown(self.trace, self.style.flavor);
+        for (step, shown) in self.trace.steps().iter().zip(shown) {
             let tid = if self.nested_steps { tid(&self.trace.tracks()[step.track_id().index()]) } else { STEPS_TID };
             let (start, nanos) = (self.since_base(step.start()), nanos(step.start(), step.end()));
             let pid = self.pid;
             let json = self.event();
-            json.raw("{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#").number(step.number());
+            json.raw("{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"");
+            json.raw(if shown { "ProfilerStep#" } else { "step#" }).number(step.number());
             json.raw("\",\"pid\":").number(pid).raw(",\"tid\":").number(tid);
             json.raw(",\"ts\":").micros(start).raw(",\"dur\":").micros(nanos).raw(",\"args\":{\"step\":");
             json.number(step.number());
@@ -108,21 +114,34 @@ impl<W: Write> Kineto<'_, W> {
         let places: Vec<_> = self.trace.callsites().iter().map(Place::of).collect();
         let tids: Vec<_> = self.trace.tracks().iter().map(tid).collect();
         let pid = self.pid;
+        let mut extras = Extras::of(self.style.flavor);
         for (index, span) in self.trace.spans().enumerate() {
+            if let Some(extras) = &mut extras {
+                self.module(span, extras);
+            }
             let (start, nanos) = (self.since_base(span.start()), nanos(span.start(), span.end()));
             let place = &places[span.callsite_id().index()];
             let json = self.event();
-            json.raw("{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":").raw(&place.name);
+            json.raw("{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":");
+            match extras.as_ref().and_then(|extras| extras.name(span)) {
+                Some(name) => json.string(name),
+                None => json.raw(&place.name),
+            };
             json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tids[span.track_id().index()]);
             json.raw(",\"ts\":").micros(start).raw(",\"dur\":").micros(nanos);
             json.raw(",\"args\":{\"External id\":").number(index + 1).raw(&place.location);
             cut(json, span.cut());
             if !span.fields().is_empty() {
-                op_inputs(json, span.fields());
+                if extras.as_ref().is_none_or(|extras| extras.may_have_inputs(span)) {
+                    op_inputs(json, span.fields());
+                }
                 fields(json, span.fields(), None, &ARGUMENTS);
             }
+            let call_stack = extras.as_mut().map(|extras| extras.call_stack(span));
             if !span.backtrace().is_empty() {
                 json.raw(",\"Call stack\":").string(&span.backtrace().join(";"));
+            } else if let Some(call_stack) = call_stack {
+                json.raw(",\"Call stack\":").raw(call_stack);
             }
             json.raw("}}").pass_on()?;
         }

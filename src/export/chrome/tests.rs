@@ -1,4 +1,4 @@
-use super::{Chrome, kineto};
+use super::{Chrome, Style, kineto};
 use crate::{
     export::samples::{awkward_trace, exported},
     trace::{
@@ -13,8 +13,12 @@ struct Document(Value);
 
 impl Document {
     fn of(trace: &Trace) -> Self {
+        Self::in_style(trace, Style::default())
+    }
+
+    fn in_style(trace: &Trace, style: Style) -> Self {
         let mut out = Vec::new();
-        kineto::write(trace, &mut out).unwrap();
+        kineto::write(trace, style, &mut out).unwrap();
         Self(serde_json::from_slice(&out).unwrap())
     }
 
