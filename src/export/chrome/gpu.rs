@@ -3,8 +3,9 @@
 use super::{
     Style,
     flavor::Flavor,
-    json::{Json, Micros},
-    kineto::{Kineto, nanos},
+    json::Json,
+    kineto::Kineto,
+    micros::Micros,
     rows::{NOBODY, Row, Rows, tid},
     runtime_names::runtime_name,
     torch::{Collectives, is_op_on_gpu},
@@ -69,11 +70,12 @@ impl<W: Write> Kineto<'_, W> {
             });
             self.collective(call, collectives);
             let owner = collectives.id(Some(call.id())).or(self.external_id(call.span()));
-            let start = Micros::of(self.since_base(call.start()));
+            let start = self.time(call.start());
+            let duration = self.duration(call.start(), call.end());
             let mut correlation = itoa::Buffer::new();
             let correlation = correlation.format(call.correlation());
             let json = self.event();
-            json.raw(&text.head).raw(start).raw(",\"dur\":").micros(nanos(call.start(), call.end())).raw(",\"args\":{");
+            json.raw(&text.head).raw(start).raw(",\"dur\":").raw(duration).raw(",\"args\":{");
             external_id(json, owner);
             json.raw(&text.args).raw(correlation);
             if call.result() != 0 {
@@ -93,7 +95,8 @@ impl<W: Write> Kineto<'_, W> {
         let skips = |cause| self.style.flavor == Flavor::TorchTensorBoard && is_op_on_gpu(self.trace, cause);
         let ranges: Vec<_> = ranges.iter().filter(|range| !skips(range.cause)).collect();
         for range in ranges {
-            let start = self.since_base(range.start);
+            let start = self.time(range.start);
+            let duration = self.duration(range.start, range.end);
             let trace = self.trace;
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"gpu_user_annotation\",\"name\":");
@@ -102,7 +105,7 @@ impl<W: Write> Kineto<'_, W> {
                 Cause::Span(span) => json.string(trace.span(span).name()),
             };
             at(json, rows.range(range), start);
-            json.raw(",\"dur\":").micros(nanos(range.start, range.end)).raw(",\"args\":{");
+            json.raw(",\"dur\":").raw(duration).raw(",\"args\":{");
             match range.cause {
                 Cause::Step(step) => json.raw("\"step\":").number(trace.steps()[step.index()].number()),
                 Cause::Span(span) => json.raw("\"External id\":").number(span.index() + 1),
@@ -124,17 +127,18 @@ impl<W: Write> Kineto<'_, W> {
                 let device = self.trace.device(work.stream().device());
                 WorkText::of(work, device, rows.streams[work.stream_id().index()])
             });
-            let start = Micros::of(self.since_base(work.start()));
+            let start = self.time(work.start());
+            let duration = self.duration(work.start(), work.end());
             let owner = collectives.id(work.call().map(ApiCall::id)).or(self.external_id(work.span()));
-            let queued = work.kernel().and_then(|kernel| kernel.queued).map_or(0, |queued| self.since_base(queued));
+            let queued = work.kernel().and_then(|kernel| kernel.queued).map(|queued| self.time(queued));
             let mut correlation = itoa::Buffer::new();
             let correlation = correlation.format(work.correlation());
             let json = self.event();
-            json.raw(&text.head).raw(start).raw(",\"dur\":").micros(nanos(work.start(), work.end()));
+            json.raw(&text.head).raw(start).raw(",\"dur\":").raw(duration);
             json.raw(",\"args\":{");
             external_id(json, owner);
-            if queued != 0 {
-                json.raw("\"queued\":").micros(queued).raw(",");
+            if let Some(queued) = queued {
+                json.raw("\"queued\":").raw(queued).raw(",");
             } else if work.kernel().is_some() {
                 json.raw("\"queued\":0,");
             }
@@ -159,13 +163,14 @@ impl<W: Write> Kineto<'_, W> {
 
     fn waits(&mut self, rows: &Rows) -> io::Result<()> {
         for (wait, row) in self.trace.waits().zip(&rows.waits) {
-            let start = self.since_base(wait.start());
+            let start = self.time(wait.start());
+            let duration = self.duration(wait.start(), wait.end());
             let kind = wait.kind().as_str();
             let owner = self.external_id(wait.span());
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"cuda_sync\",\"name\":").string(kind);
             at(json, *row, start);
-            json.raw(",\"dur\":").micros(nanos(wait.start(), wait.end())).raw(",\"args\":{");
+            json.raw(",\"dur\":").raw(duration).raw(",\"args\":{");
             external_id(json, owner);
             json.raw("\"cuda_sync_kind\":").string(kind);
             if matches!(wait.kind(), WaitKind::Event | WaitKind::StreamForEvent) {
@@ -184,7 +189,7 @@ impl<W: Write> Kineto<'_, W> {
     fn allocations(&mut self) -> io::Result<()> {
         for (place, allocation) in self.trace.allocations().enumerate() {
             let row = Row { pid: self.pid, tid: tid(allocation.track()) };
-            let when = self.since_base(allocation.at());
+            let when = self.time(allocation.at());
             let owner = self.external_id(allocation.span());
             let json = self.event();
             at(json.raw("{\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":\"[memory]\""), row, when);
@@ -205,10 +210,11 @@ impl<W: Write> Kineto<'_, W> {
 
     fn overheads(&mut self, rows: &Rows) -> io::Result<()> {
         for (overhead, row) in self.trace.overheads().iter().zip(&rows.overheads) {
-            let start = self.since_base(overhead.start());
+            let start = self.time(overhead.start());
+            let duration = self.duration(overhead.start(), overhead.end());
             let json = self.event();
             at(json.raw("{\"ph\":\"X\",\"cat\":\"overhead\",\"name\":").string(overhead.name()), *row, start);
-            json.raw(",\"dur\":").micros(nanos(overhead.start(), overhead.end())).raw(",\"args\":{");
+            json.raw(",\"dur\":").raw(duration).raw(",\"args\":{");
             if let Some(thread) = overhead.thread() {
                 json.raw("\"thread\":").number(thread.as_u64());
             }
@@ -219,8 +225,8 @@ impl<W: Write> Kineto<'_, W> {
 }
 
 /// Where and when an event is.
-fn at<W: Write>(json: &mut Json<W>, row: Row, start: u64) {
-    json.raw(",\"pid\":").number(row.pid).raw(",\"tid\":").number(row.tid).raw(",\"ts\":").micros(start);
+fn at<W: Write>(json: &mut Json<W>, row: Row, start: Micros) {
+    json.raw(",\"pid\":").number(row.pid).raw(",\"tid\":").number(row.tid).raw(",\"ts\":").raw(start);
 }
 
 /// What joins a thing to its span's `cpu_op`. More arguments come after it.

@@ -3,7 +3,9 @@
 
 use super::{
     Style,
+    flavor::Flavor,
     json::Json,
+    micros::Micros,
     rows::{Row, host_pid, tid},
     torch::{Extras, steps_shown},
 };
@@ -59,7 +61,27 @@ impl<W: Write> Kineto<'_, W> {
         &mut self.json
     }
 
-    pub(super) fn since_base(&self, at: Timestamp) -> u64 {
+    /// When something is.
+    pub(super) fn time(&self, at: Timestamp) -> Micros {
+        let nanos = self.since_base(at);
+        match self.style.flavor {
+            Flavor::Kineto => Micros::of(nanos),
+            Flavor::TorchTensorBoard => Micros::of_ticks(Micros::ticks(nanos)),
+        }
+    }
+
+    /// How long something takes. Added to when it starts, it is when it ends, to those who have that from texts only.
+    pub(super) fn duration(&self, start: Timestamp, end: Timestamp) -> Micros {
+        match self.style.flavor {
+            Flavor::Kineto => Micros::of(end.as_unix_nanos().saturating_sub(start.as_unix_nanos())),
+            Flavor::TorchTensorBoard => {
+                let [start, end] = [start, end].map(|at| Micros::ticks(self.since_base(at)));
+                Micros::of_ticks(end.saturating_sub(start))
+            }
+        }
+    }
+
+    fn since_base(&self, at: Timestamp) -> u64 {
         at.as_unix_nanos().saturating_sub(self.base)
     }
 
@@ -97,13 +119,13 @@ impl<W: Write> Kineto<'_, W> {
         let shown = steps_shown(self.trace, self.style.flavor);
         for (step, shown) in self.trace.steps().iter().zip(shown) {
             let tid = if self.nested_steps { tid(&self.trace.tracks()[step.track_id().index()]) } else { STEPS_TID };
-            let (start, nanos) = (self.since_base(step.start()), nanos(step.start(), step.end()));
+            let (start, duration) = (self.time(step.start()), self.duration(step.start(), step.end()));
             let pid = self.pid;
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"");
             json.raw(if shown { "ProfilerStep#" } else { "step#" }).number(step.number());
             json.raw("\",\"pid\":").number(pid).raw(",\"tid\":").number(tid);
-            json.raw(",\"ts\":").micros(start).raw(",\"dur\":").micros(nanos).raw(",\"args\":{\"step\":");
+            json.raw(",\"ts\":").raw(start).raw(",\"dur\":").raw(duration).raw(",\"args\":{\"step\":");
             json.number(step.number());
             cut(json, step.cut());
             json.raw("}}");
@@ -119,7 +141,7 @@ impl<W: Write> Kineto<'_, W> {
             if let Some(extras) = &mut extras {
                 self.module(span, extras);
             }
-            let (start, nanos) = (self.since_base(span.start()), nanos(span.start(), span.end()));
+            let (start, duration) = (self.time(span.start()), self.duration(span.start(), span.end()));
             let place = &places[span.callsite_id().index()];
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":");
@@ -128,7 +150,7 @@ impl<W: Write> Kineto<'_, W> {
                 None => json.raw(&place.name),
             };
             json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tids[span.track_id().index()]);
-            json.raw(",\"ts\":").micros(start).raw(",\"dur\":").micros(nanos);
+            json.raw(",\"ts\":").raw(start).raw(",\"dur\":").raw(duration);
             json.raw(",\"args\":{\"External id\":").number(index + 1).raw(&place.location);
             cut(json, span.cut());
             if !span.fields().is_empty() {
@@ -151,11 +173,11 @@ impl<W: Write> Kineto<'_, W> {
     fn events(&mut self) -> io::Result<()> {
         let pid = self.pid;
         for event in self.trace.events() {
-            let at = self.since_base(event.at());
+            let at = self.time(event.at());
             let json = self.event();
             json.raw("{\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":").string(event.message());
             json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tid(event.track()));
-            json.raw(",\"ts\":").micros(at).raw(",\"args\":{\"level\":").string(&event.callsite().level().to_string());
+            json.raw(",\"ts\":").raw(at).raw(",\"args\":{\"level\":").string(&event.callsite().level().to_string());
             json.raw(&Place::of(event.callsite()).location);
             fields(json, event.fields(), Some("message"), &ARGUMENTS);
             json.raw("}}").pass_on()?;
@@ -167,7 +189,7 @@ impl<W: Write> Kineto<'_, W> {
         let pid = self.pid;
         for counter in self.trace.counters() {
             for &(at, value) in counter.samples() {
-                let at = self.since_base(at);
+                let at = self.time(at);
                 let json = self.event();
                 if value.is_finite() {
                     json.raw("{\"ph\":\"C\",\"name\":").string(counter.name());
@@ -176,7 +198,7 @@ impl<W: Write> Kineto<'_, W> {
                     let name = format!("{} is {value}", counter.name());
                     json.raw("{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"cpu_instant_event\",\"name\":").string(&name);
                 }
-                json.raw(",\"pid\":").number(pid).raw(",\"tid\":0,\"ts\":").micros(at);
+                json.raw(",\"pid\":").number(pid).raw(",\"tid\":0,\"ts\":").raw(at);
                 json.raw(",\"args\":{\"value\":").float(value).raw("}}").pass_on()?;
             }
         }
@@ -189,11 +211,11 @@ impl<W: Write> Kineto<'_, W> {
         if losses.is_empty() {
             return;
         }
-        let (at, pid) = (self.since_base(self.trace.start()), self.pid);
+        let (at, pid) = (self.time(self.trace.start()), self.pid);
         let json = self.event();
         json.raw("{\"ph\":\"i\",\"s\":\"g\",\"cat\":\"cpu_instant_event\",\"name\":");
         json.string(&format!("kernspan {losses}"));
-        json.raw(",\"pid\":").number(pid).raw(",\"tid\":0,\"ts\":").micros(at).raw(",\"args\":{}}");
+        json.raw(",\"pid\":").number(pid).raw(",\"tid\":0,\"ts\":").raw(at).raw(",\"args\":{}}");
     }
 }
 
@@ -219,10 +241,6 @@ fn steps_nest(trace: &Trace) -> bool {
             };
             !within(start).is_some_and(crosses) && !within(end).is_some_and(crosses)
         })
-}
-
-pub(super) fn nanos(start: Timestamp, end: Timestamp) -> u64 {
-    end.as_unix_nanos().saturating_sub(start.as_unix_nanos())
 }
 
 /// What is the same for all spans of a callsite, as JSON.

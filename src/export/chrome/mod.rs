@@ -5,6 +5,7 @@ mod gpu;
 mod header;
 mod json;
 mod kineto;
+mod micros;
 mod operations;
 mod rows;
 mod runtime_names;

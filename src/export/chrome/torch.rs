@@ -1,11 +1,6 @@
 //! What torch-tb-profiler wants besides: modules, call stacks and collectives, and steps that it does not divide by.
 
-use super::{
-    flavor::Flavor,
-    json::Json,
-    kineto::{Kineto, nanos},
-    rows::tid,
-};
+use super::{flavor::Flavor, json::Json, kineto::Kineto, rows::tid};
 use crate::{
     export::{flows::Flows, input::is_data_loading, ranges::Cause},
     trace::{ApiCall, ApiCallId, Attribution, Detail, Span, SpanId, Timestamp, Trace, WorkId},
@@ -52,11 +47,12 @@ impl<W: Write> Kineto<'_, W> {
     pub(super) fn module(&mut self, span: Span<'_>, extras: &mut Extras) {
         let Some(path) = span.fields().op().module() else { return };
         let module = extras.modules.of(span, path);
-        let (start, pid) = (self.since_base(span.start()), self.pid);
+        let (start, duration) = (self.time(span.start()), self.duration(span.start(), span.end()));
+        let pid = self.pid;
         let json = self.event();
         json.raw("{\"ph\":\"X\",\"cat\":\"python_function\",\"name\":").string(&format!("nn.Module: {path}"));
         json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tid(span.track()));
-        json.raw(",\"ts\":").micros(start).raw(",\"dur\":").micros(nanos(span.start(), span.end()));
+        json.raw(",\"ts\":").raw(start).raw(",\"dur\":").raw(duration);
         json.raw(",\"args\":{\"Python id\":").number(module.place).raw(",\"Python parent id\":");
         match module.parent {
             Some(parent) => json.number(parent),
@@ -68,11 +64,12 @@ impl<W: Write> Kineto<'_, W> {
     /// The collective that a call launches, around the call.
     pub(super) fn collective(&mut self, call: ApiCall<'_>, collectives: &Collectives) {
         let Some(&(name, id)) = collectives.0.get(&call.id()) else { return };
-        let (start, pid) = (self.since_base(call.start()), self.pid);
+        let (start, duration) = (self.time(call.start()), self.duration(call.start(), call.end()));
+        let pid = self.pid;
         let json = self.event();
         json.raw("{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":").string(name);
         json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tid(call.track()));
-        json.raw(",\"ts\":").micros(start).raw(",\"dur\":").micros(nanos(call.start(), call.end()));
+        json.raw(",\"ts\":").raw(start).raw(",\"dur\":").raw(duration);
         json.raw(",\"args\":{\"External id\":").number(id).raw("}}");
     }
 }
