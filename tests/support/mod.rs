@@ -4,6 +4,7 @@
 
 pub mod child;
 pub mod cupti;
+pub mod readers;
 
 use kernspan::{Collected, Profiler, ProfilerBuilder, Report, Span, Trace};
 use std::sync::Arc;

@@ -7,6 +7,8 @@ mod json;
 mod kineto;
 mod micros;
 mod operations;
+#[cfg(test)]
+mod ranks;
 mod rows;
 mod runtime_names;
 #[cfg(test)]
