@@ -2,8 +2,10 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+pub mod awkward;
 pub mod child;
 pub mod cupti;
+pub mod pages;
 pub mod readers;
 
 use kernspan::{Collected, Profiler, ProfilerBuilder, Report, Span, Trace};

@@ -1,5 +1,7 @@
 //! Kineto's flavor of Chrome's trace format: what `torch.profiler` writes and Perfetto, HTA and others read.
 
+#[cfg(test)]
+mod consumers;
 mod flavor;
 mod gpu;
 mod header;
@@ -7,8 +9,6 @@ mod json;
 mod kineto;
 mod micros;
 mod operations;
-#[cfg(test)]
-mod ranks;
 mod rows;
 mod runtime_names;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Programs of others, on what two ranks with collectives did: see `tests/torch.rs` for what was recorded on a GPU.
+//! Programs of others, on what no recording has: two ranks with collectives, a GPU that is behind. See `tests/torch.rs` for what was
+//! recorded.
 
 #[path = "../../../tests/support/readers.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
@@ -10,7 +11,10 @@ use crate::{
         Exporter,
         samples::{folder, ranks},
     },
-    trace::{Timestamp, Trace},
+    trace::{
+        Timestamp, Trace,
+        sample::{at, gpu_trace},
+    },
 };
 use readers::{readers, run};
 use serde_json::{Value, json};
@@ -85,6 +89,24 @@ fn tensorboard_compares_the_ranks() {
     // On the second rank the kernel takes longer, which is time that the first waits in: the rest is the transfer.
     let transfer = |worker: &str| pages["commops"][worker]["rows"][0][6].as_f64().unwrap();
     assert_eq!(transfer("host_1000"), transfer("host_1001"));
+}
+
+#[test]
+fn a_step_that_the_gpu_is_behind_does_not_lose_the_run() {
+    let Some((python, _)) = readers() else { return };
+    let mut trace = gpu_trace();
+    // The first step's second kernel is still running when the second step is over, which launches nothing.
+    trace.work.retain(|work| work.step.is_some_and(|step| step.index() == 0));
+    trace.work.iter_mut().find(|work| work.start == at(50)).unwrap().end = at(300);
+    let folder = folder("behind");
+    let _ = std::fs::remove_dir_all(&folder);
+    Chrome::to_dir(&folder).flavor(Flavor::TorchTensorBoard).export(&trace).unwrap();
+    let arguments = [folder.to_str().unwrap(), "Overview", "Operator", "Kernel", "Trace", "Memory"];
+    let seen = run(python, "torch_tb.py", &arguments).pop().unwrap();
+    let steps = seen["workers"]["host_1000"][0]["overview"]["steps"].as_object().unwrap();
+    assert_eq!(steps.keys().collect::<Vec<_>>(), ["5"]);
+    let parts: f64 = steps["5"].as_object().unwrap().values().map(|part| part.as_f64().unwrap()).sum();
+    assert_eq!(parts, 300.0);
 }
 
 #[test]
