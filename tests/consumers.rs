@@ -4,16 +4,16 @@
 //! They live in a Python environment under `target/`, which these tests make. Without Python they say so and pass, but not
 //! where `CI=true`.
 
+#[path = "support/readers.rs"]
+#[allow(unreachable_pub, reason = "shared with tests inside the library")]
+mod readers;
 mod support;
 
 use kernspan::{Chrome, Perfetto, Schedule, Stacks, Trace};
+use readers::{readers, run};
 use serde_json::Value as Json;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
-use support::{
-    awkward::awkward_program,
-    profiled,
-    readers::{readers, run},
-};
+use support::{awkward::awkward_program, profiled};
 use tracing::info_span;
 
 struct Exported {

@@ -2,18 +2,20 @@
 
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
+#[path = "support/pages.rs"]
+#[allow(unreachable_pub, reason = "as all that tests share")]
+mod pages;
+#[path = "support/readers.rs"]
+#[allow(unreachable_pub, reason = "shared with tests inside the library")]
+mod readers;
 mod support;
 
 use kernspan::{Chrome, Exporter, Flavor, Schedule, Trace};
+use pages::{check_all, check_memory, check_modules};
+use readers::{readers, run};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
-use support::{
-    awkward::awkward_program,
-    pages::{check_all, check_memory, check_modules},
-    profiled,
-    readers::{readers, run},
-    recorded,
-};
+use support::{awkward::awkward_program, profiled, recorded};
 use tracing::info_span;
 
 /// What the plugin's pages say of a trace, which are these and no others.

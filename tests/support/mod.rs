@@ -5,8 +5,6 @@
 pub mod awkward;
 pub mod child;
 pub mod cupti;
-pub mod pages;
-pub mod readers;
 
 use kernspan::{Collected, Profiler, ProfilerBuilder, Report, Span, Trace};
 use std::sync::Arc;

@@ -247,38 +247,3 @@ fn steps_with_time(trace: &Trace) -> Vec<bool> {
     });
     each.collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{collective, steps_with_time};
-    use crate::trace::sample::{at, gpu_trace};
-
-    #[test]
-    fn kernels_of_nccl_are_known_by_their_names() {
-        for (kernel, name) in [
-            ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", Some("nccl:all_reduce")),
-            ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)", Some("nccl:all_reduce")),
-            ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", Some("nccl:reduce_scatter")),
-            ("ncclDevKernel_Reduce_Sum_f32_RING_LL(x)", Some("nccl:reduce")),
-            ("ncclDevKernel_AllGather_RING_LL(x)", Some("nccl:all_gather")),
-            ("ncclDevKernel_Broadcast_RING_LL(x)", Some("nccl:broadcast")),
-            ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", Some("nccl:send_recv")),
-            ("ncclDevKernel_Generic_1(x)", None),
-            ("all_reduce", None),
-        ] {
-            assert_eq!(collective(kernel), name, "{kernel}");
-        }
-    }
-
-    #[test]
-    fn a_step_that_the_gpu_is_behind_has_no_time() {
-        let mut trace = gpu_trace();
-        assert_eq!(steps_with_time(&trace), [true, true]);
-        trace.work.iter_mut().find(|work| work.start == at(50)).unwrap().end = at(300);
-        assert_eq!(steps_with_time(&trace), [true, false]);
-        trace.work.clear();
-        assert_eq!(steps_with_time(&trace), [true, true]);
-        trace.steps[1].end = trace.steps[1].start;
-        assert_eq!(steps_with_time(&trace), [true, false]);
-    }
-}
