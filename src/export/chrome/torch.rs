@@ -1,5 +1,8 @@
 //! What torch-tb-profiler wants besides: modules, call stacks and collectives, and steps that it does not divide by.
 
+#[cfg(test)]
+mod tests;
+
 use super::{flavor::Flavor, json::Json, kineto::Kineto, rows::tid};
 use crate::{
     export::{flows::Flows, input::is_data_loading, ranges::Cause},

@@ -37,7 +37,8 @@ fn driver_calls_may_have_the_names_of_the_runtime() {
     for flavor in [Flavor::Kineto, Flavor::TorchTensorBoard] {
         let document = Document::in_style(&gpu_trace(), Style { flavor, runtime_names: true });
         let calls = document.of_category(if flavor == Flavor::Kineto { "cuda_runtime" } else { "runtime" });
-        let seen: BTreeSet<_> = calls.iter().map(|call| (call["name"].as_str(), call["args"]["driver name"].as_str())).collect();
+        let seen: BTreeSet<_> =
+            calls.iter().map(|call| (call["name"].as_str(), call["args"]["driver name"].as_str())).collect();
         let expected = [
             (Some("cudaGraphLaunch"), Some("cuGraphLaunch")),
             (Some("cudaLaunchKernel"), Some("cuLaunchKernel")),
@@ -90,7 +91,10 @@ fn modules_are_around_their_spans() {
     }
     let document = written(&trace);
     let modules = document.of_category("python_function");
-    assert_eq!(names(&modules), ["model", "model.0", "model", "model.0", "model.1"].map(|path| format!("nn.Module: {path}")));
+    assert_eq!(
+        names(&modules),
+        ["model", "model.0", "model", "model.0", "model.1"].map(|path| format!("nn.Module: {path}"))
+    );
     let ids = |key: &str| modules.iter().map(|module| module["args"][key].clone()).collect::<Vec<_>>();
     assert_eq!(ids("Python module id"), [0, 1, 0, 1, 2]);
     // A module is the same one each time that it is called in the same.
