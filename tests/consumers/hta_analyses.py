@@ -38,6 +38,10 @@ def run(name, analysis, holds=lambda found: found is not None and len(found) > 0
     return found if problem is None else None
 
 
+def busy(row):
+    return float(row["compute_time(us)"] + row["non_compute_time(us)"])
+
+
 with tempfile.TemporaryDirectory() as work:
     # HTA writes beside what it reads.
     traces = os.path.join(work, "traces")
@@ -82,7 +86,7 @@ with tempfile.TemporaryDirectory() as work:
         "launches": {} if launches is None else {str(rank): len(rows) for rank, rows in launches.items()},
         "overlap": {} if overlap is None else {str(int(row["rank"])): row["comp_comm_overlap_pctg"] for _, row in overlap.iterrows()},
         "kinds": {} if kernels is None else {row["kernel_type"]: float(row["sum"]) for _, row in kernels[0].iterrows()},
-        "busy": {} if breakdown is None else {str(int(row["rank"])): float(row["compute_time(us)"] + row["non_compute_time(us)"]) for _, row in breakdown.iterrows()},
+        "busy": {} if breakdown is None else {str(int(row["rank"])): busy(row) for _, row in breakdown.iterrows()},
         "critical path": bool(path),
     }
 print(json.dumps(seen))

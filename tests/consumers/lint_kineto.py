@@ -204,7 +204,7 @@ def check_work(document, broken):
         call = calls.get(arguments["correlation"])
         if call and call["args"].get("External id") != arguments.get("External id"):
             broken["work and its call have not the same External id: the TensorBoard plugin joins by it"] += 1
-        is_known = arguments.get("attribution") != "unattributed"
+        is_known = arguments.get("attribution") not in ("unattributed", "before")
         if call is None and is_known:
             broken["work without its call"] += 1
         if call and event["ts"] < call["ts"]:

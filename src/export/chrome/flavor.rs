@@ -17,7 +17,7 @@ pub enum Flavor {
     #[default]
     Kineto,
     /// What the last release of TensorBoard's plugin for PyTorch reads, torch-tb-profiler 0.4.3. The files are in a folder of their
-    /// own, `torch_tb_profiler`, in the one that was asked for.
+    /// own, `torch_tb_profiler`, in the one that was asked for: `tensorboard --logdir runs/mnist/torch_tb_profiler`.
     ///
     /// Calls of the GPU's API are `runtime`, whichever API it is. What loads data is `enumerate(DataLoader)#kernspan.__next__`, so the
     /// Overview says how much of each step that is: spans with the name `data`. Each span has a `Call stack`, that of its backtrace or

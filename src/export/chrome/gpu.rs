@@ -41,8 +41,7 @@ impl<W: Write> Kineto<'_, W> {
         self.overheads(&rows)
     }
 
-    /// The `cpu_op` of a span. What belongs to none is the process's to TensorBoard's plugin if it says 0, and else that of the first
-    /// step or module.
+    /// The `cpu_op` of a span. What belongs to none says 0 to TensorBoard's plugin, which otherwise gives it to the first step or module.
     fn external_id(&self, span: Option<Span<'_>>) -> Option<usize> {
         let nobody = (self.style.flavor == Flavor::TorchTensorBoard).then_some(0);
         span.map(|span| span.id().index() + 1).or(nobody)
@@ -92,9 +91,10 @@ impl<W: Write> Kineto<'_, W> {
     }
 
     fn ranges(&mut self, ranges: &[GpuRange], rows: &Rows) -> io::Result<()> {
-        let skips = |cause| self.style.flavor == Flavor::TorchTensorBoard && is_op_on_gpu(self.trace, cause);
-        let ranges: Vec<_> = ranges.iter().filter(|range| !skips(range.cause)).collect();
         for range in ranges {
+            if self.style.flavor == Flavor::TorchTensorBoard && is_op_on_gpu(self.trace, range.cause) {
+                continue;
+            }
             let start = self.time(range.start);
             let duration = self.duration(range.start, range.end);
             let trace = self.trace;

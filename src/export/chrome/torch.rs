@@ -147,7 +147,7 @@ impl Modules {
             Some(known) => *known,
             None => *self.paths.entry(path.to_owned()).or_insert(next),
         };
-        // The plugin takes a parent of number 0 for none.
+        // From 1, as PyTorch has it.
         let next = self.places.len() + 1;
         let place = *self.places.entry((parent, path)).or_insert(next);
         self.of_spans.insert(span.id(), place);
