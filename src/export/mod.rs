@@ -20,7 +20,7 @@ mod wire;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) use self::file::write as write_file;
 pub use self::{
-    chrome::Chrome,
+    chrome::{Chrome, Flavor},
     collected::Collected,
     perfetto::Perfetto,
     stacks::Stacks,

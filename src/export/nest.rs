@@ -1,6 +1,9 @@
 //! Rows on which ranges nest, since no viewer draws ranges that cross.
 
-use crate::trace::Timestamp;
+use crate::{
+    finger::Finger,
+    trace::{Step, Timestamp, Trace},
+};
 
 /// Puts ranges on as few rows as it takes, one after the other.
 #[derive(Debug, Default)]
@@ -31,6 +34,27 @@ impl Nest {
         self.rows[row].push(end);
         row
     }
+}
+
+/// Whether no span or call of a thread that steps lies across a step's edge, as when `step()` is called inside a span.
+pub(super) fn steps_nest(trace: &Trace) -> bool {
+    let steps = trace.steps();
+    let mut near = Finger::default();
+    let mut within = |at: Timestamp| {
+        let after = near.count_before(steps, |step| step.start() < at);
+        after.checked_sub(1).map(|place| &steps[place]).filter(|step| at < step.end())
+    };
+    let spans = trace.spans().map(|span| (span.track_id(), span.start(), span.end()));
+    let calls = trace.api_calls().map(|call| (call.track_id(), call.start(), call.end()));
+    steps.is_empty()
+        || spans.chain(calls).all(|(track, start, end)| {
+            let crosses = |step: &Step| {
+                let nests =
+                    (step.start() <= start && end <= step.end()) || (start <= step.start() && step.end() <= end);
+                step.track_id() == track && !nests
+            };
+            !within(start).is_some_and(crosses) && !within(end).is_some_and(crosses)
+        })
 }
 
 #[cfg(test)]

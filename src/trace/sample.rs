@@ -150,7 +150,12 @@ pub(crate) fn gpu_trace() -> Trace {
         span: None,
         step: None,
     });
-    // Stream by stream and thread by thread, as correlating leaves it.
+    put_in_order(&mut trace);
+    trace
+}
+
+/// Stream by stream and thread by thread, as correlating leaves it.
+pub(crate) fn put_in_order(trace: &mut Trace) {
     trace.work.sort_by_key(|work| (work.stream, work.start));
     let mut order: Vec<usize> = (0..trace.api_calls.len()).collect();
     order.sort_by_key(|&call| (trace.api_calls[call].track, trace.api_calls[call].start));
@@ -162,7 +167,6 @@ pub(crate) fn gpu_trace() -> Trace {
     for work in &mut trace.work {
         work.call = work.call.and_then(|id| order.iter().position(|&old| old == id.index())).map(ApiCallId::new);
     }
-    trace
 }
 
 /// The sample, in which the thread `device` tells of two batches in each step: of one `matmul` for `forward`, which the first `gemm` does,
@@ -284,7 +288,8 @@ pub(crate) fn h200() -> Device {
     }
 }
 
-fn kernel(name: &str) -> Detail {
+/// A kernel of the sample.
+pub(crate) fn kernel(name: &str) -> Detail {
     Detail::Kernel(Kernel {
         name: Arc::from(name),
         raw_name: Arc::from(name),

@@ -1,8 +1,9 @@
 """Rules that readers of Kineto's trace format break on.
 
-    lint_kineto.py TRACE...
+    lint_kineto.py FLAVOR TRACE...
 
-Prints every rule that a trace breaks, and fails if there is one.
+The flavor is `kineto`, or `torch` for what TensorBoard's plugin for PyTorch reads. Prints every rule that a trace breaks, and fails if there
+is one.
 """
 
 import collections
@@ -13,9 +14,16 @@ import re
 import sys
 
 HOST = {"cpu_op", "user_annotation", "cpu_instant_event", "operation"}
-CALLS = {"cuda_driver", "cuda_runtime"}
+CALLS = {"kineto": {"cuda_driver", "cuda_runtime"}, "torch": {"runtime"}}[sys.argv[1]]
 WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
 CATEGORIES = HOST | CALLS | WORK | {"gpu_user_annotation", "cuda_sync", "overhead"}
+TORCH = sys.argv[1] == "torch"
+if TORCH:
+    CATEGORIES.add("python_function")
+# TensorBoard's plugin adds times up in floating point, and leaves out what then crosses by the least bit.
+ERROR = 0 if TORCH else 1e-4
+# The distance between rows of one stream.
+ROWS = 10_000_000
 SYNCS = {"Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync"}
 LAUNCH = ("grid", "block", "registers per thread", "shared memory", "queued")
 OCCUPANCY = ("blocks per SM", "warps per SM", "est. achieved occupancy %")
@@ -35,6 +43,8 @@ def broken_rules(text):
     check_names(events, broken)
     check_work(document, broken)
     check_flows(events, broken)
+    if TORCH:
+        check_torch(events, broken)
     return broken
 
 
@@ -79,6 +89,8 @@ def check_event(event, broken):
     if category == "cuda_sync":
         if arguments.get("cuda_sync_kind") not in SYNCS:
             broken["a wait of a kind that HTA does not know"] += 1
+        if arguments.get("cuda_sync_kind") in ("Stream Wait Event", "Event Sync") and arguments["wait_on_cuda_event_record_corr_id"] < 0:
+            broken["a wait for an event that nobody recorded"] += 1
         expect(arguments, ("stream", "correlation", "device", "context"), "a wait", broken)
     if event["name"] == "[memory]":
         expect(arguments, MEMORY, "[memory]", broken)
@@ -100,11 +112,42 @@ def check_rows(events, broken):
     for row in rows.values():
         open_until = []
         for start, negative_end, name in sorted(row):
-            while open_until and open_until[-1] <= start + 1e-4:
+            while open_until and open_until[-1] <= start + ERROR:
                 open_until.pop()
-            if open_until and -negative_end > open_until[-1] + 1e-4:
+            if open_until and -negative_end > open_until[-1] + ERROR:
                 broken[f"{name} crosses another span of its row"] += 1
             open_until.append(-negative_end)
+
+
+    # Nor does work on a stream's row overlap at all.
+    streams = collections.defaultdict(list)
+    for event in events:
+        if event.get("cat") in WORK:
+            streams[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for ranges in streams.values():
+        ranges.sort()
+        for (_, end), (start, _) in zip(ranges, ranges[1:]):
+            if start < end - ERROR:
+                broken["work that overlaps other work of its row"] += 1
+
+
+def check_torch(events, broken):
+    """What TensorBoard's plugin for PyTorch trips over."""
+    for event in events:
+        category, arguments = event.get("cat"), event.get("args", {})
+        if event["name"].startswith("ProfilerStep#"):
+            if category != "user_annotation":
+                broken["a step that is not on the host: the plugin divides by zero"] += 1
+            if not event["name"].split("#")[1].isdigit():
+                broken["a step with no number"] += 1
+        if category in CALLS | WORK:
+            expect(arguments, ("External id",), category, broken)
+        if category == "cpu_op" and not arguments.get("Call stack") and not event["name"].startswith("nccl:"):
+            broken["a span without a call stack"] += 1
+        if category == "python_function":
+            expect(arguments, ("Python id", "Python parent id", "Python module id"), category, broken)
+            if not event["name"].startswith("nn.Module: "):
+                broken["a function that is no module"] += 1
 
 
 def check_names(events, broken):
@@ -127,6 +170,8 @@ def check_work(document, broken):
     events = document["traceEvents"]
     spans = {event["args"]["External id"] for event in events if event.get("cat") == "cpu_op"}
     known = {device["id"] for device in document["deviceProperties"]}
+    if TORCH:
+        spans.add(0)
     calls, work = {}, [event for event in events if event.get("cat") in WORK]
     for event in events:
         if event.get("cat") in CALLS:
@@ -140,6 +185,10 @@ def check_work(document, broken):
         expect(arguments, ("device", "context", "stream", "correlation"), event["cat"], broken)
         if arguments["device"] != event["pid"]:
             broken["work on another device's row"] += 1
+        if event["tid"] % ROWS != arguments["stream"]:
+            broken["work on another stream's row"] += 1
+        if not event["dur"] > 0:
+            broken["work that takes no time"] += 1
         if arguments["stream"] < 0:
             broken["work on a negative stream, which HTA takes for the host"] += 1
         if event["cat"] == "kernel":
@@ -149,12 +198,18 @@ def check_work(document, broken):
                 broken["an occupancy that is no whole number of percent"] += 1
         else:
             expect(arguments, ("bytes",), event["cat"], broken)
-            if not event["name"].startswith("Memcpy " if event["cat"] == "gpu_memcpy" else "Memset "):
+            pattern = r"Memcpy [HDAP]to[HDAP] \(.+ -> .+\)$" if event["cat"] == "gpu_memcpy" else r"Memset \(.+\)$"
+            if not re.match(pattern, event["name"]):
                 broken["a copy that HTA does not know by its name"] += 1
         call = calls.get(arguments["correlation"])
         if call and call["args"].get("External id") != arguments.get("External id"):
             broken["work and its call have not the same External id: the TensorBoard plugin joins by it"] += 1
-        if "External id" not in arguments and arguments.get("attribution") != "unattributed":
+        is_known = arguments.get("attribution") not in ("unattributed", "before")
+        if call is None and is_known:
+            broken["work without its call"] += 1
+        if call and event["ts"] < call["ts"]:
+            broken["work that starts before its call"] += 1
+        if not arguments.get("External id") and is_known:
             broken["work of no span that does not say so"] += 1
     if work and sum(document["kernspan_attribution"].values()) != len(work):
         broken["attributions that do not add up"] += 1
@@ -187,7 +242,7 @@ def check_flows(events, broken):
 
 
 failed = False
-for path in sys.argv[1:]:
+for path in sys.argv[2:]:
     raw = pathlib.Path(path).read_bytes()
     text = (gzip.decompress(raw) if path.endswith(".gz") else raw).decode()
     for rule, count in broken_rules(text).items():

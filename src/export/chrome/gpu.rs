@@ -1,9 +1,14 @@
 //! What GPUs did, and what on the host caused it.
 
 use super::{
-    json::{Json, Micros},
-    kineto::{Kineto, nanos},
+    Style,
+    flavor::Flavor,
+    json::Json,
+    kineto::Kineto,
+    micros::Micros,
     rows::{NOBODY, Row, Rows, tid},
+    runtime_names::runtime_name,
+    torch::{Collectives, is_op_on_gpu},
 };
 use crate::{
     export::{
@@ -26,13 +31,20 @@ impl<W: Write> Kineto<'_, W> {
         let rows = Rows::new(self.trace, &ranges);
         self.gpu_names(&rows);
         let flows = Flows::new(self.trace);
-        self.calls(&flows)?;
+        let collectives = Collectives::of(self.trace, &flows, self.style.flavor);
+        self.calls(&flows, &collectives)?;
         // What encloses work comes before it, so that of what begins together the outer is the first.
         self.ranges(&ranges, &rows)?;
-        self.work(&rows, &flows)?;
+        self.work(&rows, &flows, &collectives)?;
         self.waits(&rows)?;
         self.allocations()?;
         self.overheads(&rows)
+    }
+
+    /// The `cpu_op` of a span. What belongs to none says 0 to TensorBoard's plugin, which otherwise gives it to the first step or module.
+    fn external_id(&self, span: Option<Span<'_>>) -> Option<usize> {
+        let nobody = (self.style.flavor == Flavor::TorchTensorBoard).then_some(0);
+        span.map(|span| span.id().index() + 1).or(nobody)
     }
 
     fn gpu_names(&mut self, rows: &Rows) {
@@ -46,21 +58,24 @@ impl<W: Write> Kineto<'_, W> {
         }
     }
 
-    fn calls(&mut self, flows: &Flows) -> io::Result<()> {
+    fn calls(&mut self, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
         let tids: Vec<_> = self.trace.tracks().iter().map(tid).collect();
         let mut texts: FxHashMap<_, CallText> = FxHashMap::default();
         for call in self.trace.api_calls() {
             // Equal places are equal names.
             let function = (call.name().as_ptr().addr(), call.function(), call.track_id().index(), call.api());
-            let text = texts
-                .entry(function)
-                .or_insert_with(|| CallText::of(call, Row { pid: self.pid, tid: tids[call.track_id().index()] }));
-            let start = Micros::of(self.since_base(call.start()));
+            let text = texts.entry(function).or_insert_with(|| {
+                CallText::of(call, self.style, Row { pid: self.pid, tid: tids[call.track_id().index()] })
+            });
+            self.collective(call, collectives);
+            let owner = collectives.id(Some(call.id())).or(self.external_id(call.span()));
+            let start = self.time(call.start());
+            let duration = self.duration(call.start(), call.end());
             let mut correlation = itoa::Buffer::new();
             let correlation = correlation.format(call.correlation());
             let json = self.event();
-            json.raw(&text.head).raw(start).raw(",\"dur\":").micros(nanos(call.start(), call.end())).raw(",\"args\":{");
-            external_id(json, call.span());
+            json.raw(&text.head).raw(start).raw(",\"dur\":").raw(duration).raw(",\"args\":{");
+            external_id(json, owner);
             json.raw(&text.args).raw(correlation);
             if call.result() != 0 {
                 json.raw(",\"result\":").number(call.result());
@@ -77,7 +92,11 @@ impl<W: Write> Kineto<'_, W> {
 
     fn ranges(&mut self, ranges: &[GpuRange], rows: &Rows) -> io::Result<()> {
         for range in ranges {
-            let start = self.since_base(range.start);
+            if self.style.flavor == Flavor::TorchTensorBoard && is_op_on_gpu(self.trace, range.cause) {
+                continue;
+            }
+            let start = self.time(range.start);
+            let duration = self.duration(range.start, range.end);
             let trace = self.trace;
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"gpu_user_annotation\",\"name\":");
@@ -86,7 +105,7 @@ impl<W: Write> Kineto<'_, W> {
                 Cause::Span(span) => json.string(trace.span(span).name()),
             };
             at(json, rows.range(range), start);
-            json.raw(",\"dur\":").micros(nanos(range.start, range.end)).raw(",\"args\":{");
+            json.raw(",\"dur\":").raw(duration).raw(",\"args\":{");
             match range.cause {
                 Cause::Step(step) => json.raw("\"step\":").number(trace.steps()[step.index()].number()),
                 Cause::Span(span) => json.raw("\"External id\":").number(span.index() + 1),
@@ -96,7 +115,7 @@ impl<W: Write> Kineto<'_, W> {
         Ok(())
     }
 
-    fn work(&mut self, rows: &Rows, flows: &Flows) -> io::Result<()> {
+    fn work(&mut self, rows: &Rows, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
         let mut texts: FxHashMap<_, WorkText> = FxHashMap::default();
         let mut batch = BatchText::default();
         for work in self.trace.work() {
@@ -108,16 +127,18 @@ impl<W: Write> Kineto<'_, W> {
                 let device = self.trace.device(work.stream().device());
                 WorkText::of(work, device, rows.streams[work.stream_id().index()])
             });
-            let start = Micros::of(self.since_base(work.start()));
-            let queued = work.kernel().and_then(|kernel| kernel.queued).map_or(0, |queued| self.since_base(queued));
+            let start = self.time(work.start());
+            let duration = self.duration(work.start(), work.end());
+            let owner = collectives.id(work.call().map(ApiCall::id)).or(self.external_id(work.span()));
+            let queued = work.kernel().and_then(|kernel| kernel.queued).map(|queued| self.time(queued));
             let mut correlation = itoa::Buffer::new();
             let correlation = correlation.format(work.correlation());
             let json = self.event();
-            json.raw(&text.head).raw(start).raw(",\"dur\":").micros(nanos(work.start(), work.end()));
+            json.raw(&text.head).raw(start).raw(",\"dur\":").raw(duration);
             json.raw(",\"args\":{");
-            external_id(json, work.span());
-            if queued != 0 {
-                json.raw("\"queued\":").micros(queued).raw(",");
+            external_id(json, owner);
+            if let Some(queued) = queued {
+                json.raw("\"queued\":").raw(queued).raw(",");
             } else if work.kernel().is_some() {
                 json.raw("\"queued\":0,");
             }
@@ -142,13 +163,15 @@ impl<W: Write> Kineto<'_, W> {
 
     fn waits(&mut self, rows: &Rows) -> io::Result<()> {
         for (wait, row) in self.trace.waits().zip(&rows.waits) {
-            let start = self.since_base(wait.start());
+            let start = self.time(wait.start());
+            let duration = self.duration(wait.start(), wait.end());
             let kind = wait.kind().as_str();
+            let owner = self.external_id(wait.span());
             let json = self.event();
             json.raw("{\"ph\":\"X\",\"cat\":\"cuda_sync\",\"name\":").string(kind);
             at(json, *row, start);
-            json.raw(",\"dur\":").micros(nanos(wait.start(), wait.end())).raw(",\"args\":{");
-            external_id(json, wait.span());
+            json.raw(",\"dur\":").raw(duration).raw(",\"args\":{");
+            external_id(json, owner);
             json.raw("\"cuda_sync_kind\":").string(kind);
             if matches!(wait.kind(), WaitKind::Event | WaitKind::StreamForEvent) {
                 // Where the event was recorded is not known, which is -1.
@@ -166,11 +189,12 @@ impl<W: Write> Kineto<'_, W> {
     fn allocations(&mut self) -> io::Result<()> {
         for (place, allocation) in self.trace.allocations().enumerate() {
             let row = Row { pid: self.pid, tid: tid(allocation.track()) };
-            let when = self.since_base(allocation.at());
+            let when = self.time(allocation.at());
+            let owner = self.external_id(allocation.span());
             let json = self.event();
             at(json.raw("{\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":\"[memory]\""), row, when);
             json.raw(",\"args\":{");
-            external_id(json, allocation.span());
+            external_id(json, owner);
             // Device type 1 is CUDA. What a pool has reserved is not known, but is no less than what is in use.
             json.raw("\"Device Type\":1,\"Device Id\":").number(allocation.device().as_u32());
             json.raw(",\"Addr\":").number(allocation.address()).raw(",\"Bytes\":").number(allocation.delta());
@@ -186,10 +210,11 @@ impl<W: Write> Kineto<'_, W> {
 
     fn overheads(&mut self, rows: &Rows) -> io::Result<()> {
         for (overhead, row) in self.trace.overheads().iter().zip(&rows.overheads) {
-            let start = self.since_base(overhead.start());
+            let start = self.time(overhead.start());
+            let duration = self.duration(overhead.start(), overhead.end());
             let json = self.event();
             at(json.raw("{\"ph\":\"X\",\"cat\":\"overhead\",\"name\":").string(overhead.name()), *row, start);
-            json.raw(",\"dur\":").micros(nanos(overhead.start(), overhead.end())).raw(",\"args\":{");
+            json.raw(",\"dur\":").raw(duration).raw(",\"args\":{");
             if let Some(thread) = overhead.thread() {
                 json.raw("\"thread\":").number(thread.as_u64());
             }
@@ -200,14 +225,14 @@ impl<W: Write> Kineto<'_, W> {
 }
 
 /// Where and when an event is.
-fn at<W: Write>(json: &mut Json<W>, row: Row, start: u64) {
-    json.raw(",\"pid\":").number(row.pid).raw(",\"tid\":").number(row.tid).raw(",\"ts\":").micros(start);
+fn at<W: Write>(json: &mut Json<W>, row: Row, start: Micros) {
+    json.raw(",\"pid\":").number(row.pid).raw(",\"tid\":").number(row.tid).raw(",\"ts\":").raw(start);
 }
 
 /// What joins a thing to its span's `cpu_op`. More arguments come after it.
-fn external_id<W: Write>(json: &mut Json<W>, span: Option<Span<'_>>) {
-    if let Some(span) = span {
-        json.raw("\"External id\":").number(span.id().index() + 1).raw(",");
+fn external_id<W: Write>(json: &mut Json<W>, id: Option<usize>) {
+    if let Some(id) = id {
+        json.raw("\"External id\":").number(id).raw(",");
     }
 }
 
@@ -236,15 +261,21 @@ struct CallText {
 }
 
 impl CallText {
-    fn of(call: ApiCall<'_>, row: Row) -> Self {
+    fn of(call: ApiCall<'_>, style: Style, row: Row) -> Self {
         let row = row_text(row);
-        let mut head = Json::new(io::sink());
-        head.raw(match call.api() {
-            Api::CudaDriver => "{\"ph\":\"X\",\"cat\":\"cuda_driver\",\"name\":",
-            Api::CudaRuntime => "{\"ph\":\"X\",\"cat\":\"cuda_runtime\",\"name\":",
-        });
-        head.string(call.name()).raw(&row);
-        let mut args = Json::new(io::sink());
+        let is_driver = call.api() == Api::CudaDriver;
+        let runtime_name = if style.runtime_names && is_driver { runtime_name(call.name()) } else { None };
+        let category = match style.flavor {
+            Flavor::TorchTensorBoard => "runtime",
+            Flavor::Kineto if is_driver && runtime_name.is_none() => "cuda_driver",
+            Flavor::Kineto => "cuda_runtime",
+        };
+        let [mut head, mut args] = std::array::from_fn(|_| Json::new(io::sink()));
+        head.raw("{\"ph\":\"X\",\"cat\":").string(category);
+        head.raw(",\"name\":").string(runtime_name.unwrap_or(call.name())).raw(&row);
+        if runtime_name.is_some() {
+            args.raw("\"driver name\":").string(call.name()).raw(",");
+        }
         args.raw("\"cbid\":").number(call.function()).raw(",\"correlation\":");
         Self { head: head.into_buffer(), row, args: args.into_buffer() }
     }

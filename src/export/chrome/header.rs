@@ -55,7 +55,11 @@ impl<W: Write> Kineto<'_, W> {
         if attributions.total() > 0 {
             json.raw("\"kernspan_attribution\":{\"direct\":").number(attributions.direct);
             json.raw(",\"handed_off\":").number(attributions.handed_off);
-            json.raw(",\"unattributed\":").number(attributions.unattributed).raw("},\n");
+            json.raw(",\"unattributed\":").number(attributions.unattributed);
+            if attributions.before > 0 {
+                json.raw(",\"before\":").number(attributions.before);
+            }
+            json.raw("},\n");
         }
         for (key, value) in &metadata.user {
             if RESERVED.contains(&key.as_str()) {

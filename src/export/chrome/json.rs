@@ -76,11 +76,6 @@ impl<W: Write> Json<W> {
         self
     }
 
-    /// Nanoseconds as microseconds with three decimals.
-    pub(super) fn micros(&mut self, nanos: u64) -> &mut Self {
-        self.raw(Micros::of(nanos))
-    }
-
     pub(super) fn value(&mut self, value: &Value) -> &mut Self {
         match value {
             Value::Bool(value) => self.raw(if *value { "true" } else { "false" }),
@@ -92,60 +87,9 @@ impl<W: Write> Json<W> {
     }
 }
 
-/// Nanoseconds as microseconds with three decimals: the text, for what is written more than once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Micros {
-    text: [u8; Self::MOST],
-    first: usize,
-}
-
-impl Micros {
-    /// Those of `u64::MAX`.
-    const MOST: usize = 21;
-
-    pub(super) fn of(nanos: u64) -> Self {
-        let mut text = [b'.'; Self::MOST];
-        let mut put = |place: usize, pair: u64| text[place..place + 2].copy_from_slice(&PAIRS[pair as usize % 100]);
-        let (mut rest, decimals) = (nanos / 1000, nanos % 1000);
-        put(19, decimals % 100);
-        let mut first = 17;
-        while rest >= 100 {
-            first -= 2;
-            put(first, rest % 100);
-            rest /= 100;
-        }
-        if rest >= 10 {
-            first -= 2;
-            put(first, rest);
-        } else {
-            first -= 1;
-            text[first] = b'0' + rest as u8;
-        }
-        text[18] = b'0' + (decimals / 100) as u8;
-        Self { text, first }
-    }
-}
-
-/// `00` to `99`.
-const PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[b'0'; 2]; 100];
-    let mut number = 0;
-    while number < 100 {
-        pairs[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
-        number += 1;
-    }
-    pairs
-};
-
-impl AsRef<[u8]> for Micros {
-    fn as_ref(&self) -> &[u8] {
-        &self.text[self.first..]
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Json, Micros};
+    use super::Json;
     use crate::trace::Value;
     use proptest::prelude::*;
 
@@ -155,27 +99,6 @@ mod tests {
         write(&mut json);
         json.finish().unwrap();
         serde_json::from_slice(&out).unwrap()
-    }
-
-    #[test]
-    fn times_are_microseconds_with_three_decimals() {
-        for (nanos, micros) in [(0, 0.0), (7, 0.007), (1_000, 1.0), (1_234_056, 1234.056)] {
-            assert_eq!(
-                written(|json| {
-                    json.micros(nanos);
-                }),
-                micros
-            );
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_time_is_exact(nanos: u64, shift in 0..64) {
-            let nanos = nanos >> shift;
-            let micros = Micros::of(nanos);
-            prop_assert_eq!(str::from_utf8(micros.as_ref()).unwrap(), format!("{}.{:03}", nanos / 1000, nanos % 1000));
-        }
     }
 
     #[test]

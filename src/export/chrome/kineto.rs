@@ -2,12 +2,16 @@
 //! nests, and times are relative to `baseTimeNanoseconds`.
 
 use super::{
+    Style,
+    flavor::Flavor,
     json::Json,
+    micros::Micros,
     rows::{Row, host_pid, tid},
+    torch::{Extras, steps_shown},
 };
 use crate::{
-    finger::Finger,
-    trace::{Callsite, Cut, Fields, Step, Timestamp, Trace},
+    export::nest::steps_nest,
+    trace::{Callsite, Cut, Fields, Timestamp, Trace},
 };
 use std::io::{self, Write};
 
@@ -15,14 +19,15 @@ use std::io::{self, Write};
 /// enough for readers that add them up in floating point.
 const BASE: u64 = 24 * 3600 * 1_000_000_000;
 
-pub(super) fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
+pub(super) fn write(trace: &Trace, style: Style, out: impl Write) -> io::Result<()> {
     let base = trace.start().as_unix_nanos() / BASE * BASE;
     let (pid, nested_steps) = (host_pid(trace), steps_nest(trace));
-    Kineto { trace, json: Json::new(out), base, pid, nested_steps, first: true }.write()
+    Kineto { trace, style, json: Json::new(out), base, pid, nested_steps, first: true }.write()
 }
 
 pub(super) struct Kineto<'a, W> {
     pub(super) trace: &'a Trace,
+    pub(super) style: Style,
     pub(super) json: Json<W>,
     pub(super) base: u64,
     pub(super) pid: i64,
@@ -42,7 +47,8 @@ impl<W: Write> Kineto<'_, W> {
         self.counters()?;
         self.losses();
         self.gpu()?;
-        let name = format!("{}#{}", self.trace.metadata().process, self.trace.window());
+        // TensorBoard's plugin cuts the text at its last `]`.
+        let name = format!("{}#{}", self.trace.metadata().process.replace(']', ")"), self.trace.window());
         self.json.raw("\n],\"traceName\":").string(&name).raw("}\n");
         self.json.finish()
     }
@@ -55,7 +61,27 @@ impl<W: Write> Kineto<'_, W> {
         &mut self.json
     }
 
-    pub(super) fn since_base(&self, at: Timestamp) -> u64 {
+    /// When something is.
+    pub(super) fn time(&self, at: Timestamp) -> Micros {
+        let nanos = self.since_base(at);
+        match self.style.flavor {
+            Flavor::Kineto => Micros::of(nanos),
+            Flavor::TorchTensorBoard => Micros::of_ticks(Micros::ticks(nanos)),
+        }
+    }
+
+    /// How long something takes. Added to when it starts, it is when it ends, to those who have that from texts only.
+    pub(super) fn duration(&self, start: Timestamp, end: Timestamp) -> Micros {
+        match self.style.flavor {
+            Flavor::Kineto => Micros::of(end.as_unix_nanos().saturating_sub(start.as_unix_nanos())),
+            Flavor::TorchTensorBoard => {
+                let [start, end] = [start, end].map(|at| Micros::ticks(self.since_base(at)));
+                Micros::of_ticks(end.saturating_sub(start))
+            }
+        }
+    }
+
+    fn since_base(&self, at: Timestamp) -> u64 {
         at.as_unix_nanos().saturating_sub(self.base)
     }
 
@@ -90,14 +116,16 @@ impl<W: Write> Kineto<'_, W> {
     }
 
     fn steps(&mut self) {
-        for step in self.trace.steps() {
+        let shown = steps_shown(self.trace, self.style.flavor);
+        for (step, shown) in self.trace.steps().iter().zip(shown) {
             let tid = if self.nested_steps { tid(&self.trace.tracks()[step.track_id().index()]) } else { STEPS_TID };
-            let (start, nanos) = (self.since_base(step.start()), nanos(step.start(), step.end()));
+            let (start, duration) = (self.time(step.start()), self.duration(step.start(), step.end()));
             let pid = self.pid;
             let json = self.event();
-            json.raw("{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#").number(step.number());
+            json.raw("{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"");
+            json.raw(if shown { "ProfilerStep#" } else { "step#" }).number(step.number());
             json.raw("\",\"pid\":").number(pid).raw(",\"tid\":").number(tid);
-            json.raw(",\"ts\":").micros(start).raw(",\"dur\":").micros(nanos).raw(",\"args\":{\"step\":");
+            json.raw(",\"ts\":").raw(start).raw(",\"dur\":").raw(duration).raw(",\"args\":{\"step\":");
             json.number(step.number());
             cut(json, step.cut());
             json.raw("}}");
@@ -108,21 +136,34 @@ impl<W: Write> Kineto<'_, W> {
         let places: Vec<_> = self.trace.callsites().iter().map(Place::of).collect();
         let tids: Vec<_> = self.trace.tracks().iter().map(tid).collect();
         let pid = self.pid;
+        let mut extras = Extras::of(self.style.flavor);
         for (index, span) in self.trace.spans().enumerate() {
-            let (start, nanos) = (self.since_base(span.start()), nanos(span.start(), span.end()));
+            if let Some(extras) = &mut extras {
+                self.module(span, extras);
+            }
+            let (start, duration) = (self.time(span.start()), self.duration(span.start(), span.end()));
             let place = &places[span.callsite_id().index()];
             let json = self.event();
-            json.raw("{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":").raw(&place.name);
+            json.raw("{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":");
+            match extras.as_ref().and_then(|extras| extras.name(span)) {
+                Some(name) => json.string(name),
+                None => json.raw(&place.name),
+            };
             json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tids[span.track_id().index()]);
-            json.raw(",\"ts\":").micros(start).raw(",\"dur\":").micros(nanos);
+            json.raw(",\"ts\":").raw(start).raw(",\"dur\":").raw(duration);
             json.raw(",\"args\":{\"External id\":").number(index + 1).raw(&place.location);
             cut(json, span.cut());
             if !span.fields().is_empty() {
-                op_inputs(json, span.fields());
+                if extras.as_ref().is_none_or(|extras| extras.may_have_inputs(span)) {
+                    op_inputs(json, span.fields());
+                }
                 fields(json, span.fields(), None, &ARGUMENTS);
             }
+            let call_stack = extras.as_mut().map(|extras| extras.call_stack(span));
             if !span.backtrace().is_empty() {
                 json.raw(",\"Call stack\":").string(&span.backtrace().join(";"));
+            } else if let Some(call_stack) = call_stack {
+                json.raw(",\"Call stack\":").raw(call_stack);
             }
             json.raw("}}").pass_on()?;
         }
@@ -132,11 +173,11 @@ impl<W: Write> Kineto<'_, W> {
     fn events(&mut self) -> io::Result<()> {
         let pid = self.pid;
         for event in self.trace.events() {
-            let at = self.since_base(event.at());
+            let at = self.time(event.at());
             let json = self.event();
             json.raw("{\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":").string(event.message());
             json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tid(event.track()));
-            json.raw(",\"ts\":").micros(at).raw(",\"args\":{\"level\":").string(&event.callsite().level().to_string());
+            json.raw(",\"ts\":").raw(at).raw(",\"args\":{\"level\":").string(&event.callsite().level().to_string());
             json.raw(&Place::of(event.callsite()).location);
             fields(json, event.fields(), Some("message"), &ARGUMENTS);
             json.raw("}}").pass_on()?;
@@ -148,7 +189,7 @@ impl<W: Write> Kineto<'_, W> {
         let pid = self.pid;
         for counter in self.trace.counters() {
             for &(at, value) in counter.samples() {
-                let at = self.since_base(at);
+                let at = self.time(at);
                 let json = self.event();
                 if value.is_finite() {
                     json.raw("{\"ph\":\"C\",\"name\":").string(counter.name());
@@ -157,7 +198,7 @@ impl<W: Write> Kineto<'_, W> {
                     let name = format!("{} is {value}", counter.name());
                     json.raw("{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"cpu_instant_event\",\"name\":").string(&name);
                 }
-                json.raw(",\"pid\":").number(pid).raw(",\"tid\":0,\"ts\":").micros(at);
+                json.raw(",\"pid\":").number(pid).raw(",\"tid\":0,\"ts\":").raw(at);
                 json.raw(",\"args\":{\"value\":").float(value).raw("}}").pass_on()?;
             }
         }
@@ -170,41 +211,16 @@ impl<W: Write> Kineto<'_, W> {
         if losses.is_empty() {
             return;
         }
-        let (at, pid) = (self.since_base(self.trace.start()), self.pid);
+        let (at, pid) = (self.time(self.trace.start()), self.pid);
         let json = self.event();
         json.raw("{\"ph\":\"i\",\"s\":\"g\",\"cat\":\"cpu_instant_event\",\"name\":");
         json.string(&format!("kernspan {losses}"));
-        json.raw(",\"pid\":").number(pid).raw(",\"tid\":0,\"ts\":").micros(at).raw(",\"args\":{}}");
+        json.raw(",\"pid\":").number(pid).raw(",\"tid\":0,\"ts\":").raw(at).raw(",\"args\":{}}");
     }
 }
 
 /// The row of steps that do not nest with the spans of their thread: no thread has this id.
 const STEPS_TID: i64 = 0;
-
-/// Whether no span or call of a thread that steps lies across a step's edge, as when `step()` is called inside a span.
-pub(in crate::export) fn steps_nest(trace: &Trace) -> bool {
-    let steps = trace.steps();
-    let mut near = Finger::default();
-    let mut within = |at: Timestamp| {
-        let after = near.count_before(steps, |step| step.start() < at);
-        after.checked_sub(1).map(|place| &steps[place]).filter(|step| at < step.end())
-    };
-    let spans = trace.spans().map(|span| (span.track_id(), span.start(), span.end()));
-    let calls = trace.api_calls().map(|call| (call.track_id(), call.start(), call.end()));
-    steps.is_empty()
-        || spans.chain(calls).all(|(track, start, end)| {
-            let crosses = |step: &Step| {
-                let nests =
-                    (step.start() <= start && end <= step.end()) || (start <= step.start() && step.end() <= end);
-                step.track_id() == track && !nests
-            };
-            !within(start).is_some_and(crosses) && !within(end).is_some_and(crosses)
-        })
-}
-
-pub(super) fn nanos(start: Timestamp, end: Timestamp) -> u64 {
-    end.as_unix_nanos().saturating_sub(start.as_unix_nanos())
-}
 
 /// What is the same for all spans of a callsite, as JSON.
 struct Place {

@@ -1,15 +1,21 @@
 //! Kineto's flavor of Chrome's trace format: what `torch.profiler` writes and Perfetto, HTA and others read.
 
+#[cfg(test)]
+mod consumers;
+mod flavor;
 mod gpu;
 mod header;
 mod json;
 mod kineto;
+mod micros;
 mod operations;
 mod rows;
+mod runtime_names;
 #[cfg(test)]
 mod tests;
+mod torch;
 
-pub(super) use self::kineto::steps_nest;
+pub use self::flavor::Flavor;
 
 use super::{ExportResult, Exporter, file};
 use crate::trace::Trace;
@@ -36,16 +42,57 @@ use std::path::PathBuf;
 /// [Operations](crate::Operation) are instants of the category `operation` on the row of the thread that told of them, with their fields and
 /// the name of their span. A kernel that was launched for operations has their names as `ops`, and where several spans asked for them, those
 /// as `spans`; of many, the first sixteen.
+///
+/// TensorBoard's plugin for PyTorch reads another [flavor](Flavor).
 #[derive(Clone, Debug)]
 pub struct Chrome {
     folder: PathBuf,
     gzip: bool,
+    style: Style,
+}
+
+/// What there is to choose of the document.
+#[derive(Clone, Copy, Debug, Default)]
+struct Style {
+    flavor: Flavor,
+    runtime_names: bool,
 }
 
 impl Chrome {
     /// Writes into this folder, which is made if it is not there.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), gzip: false }
+        Self { folder: folder.into(), gzip: false, style: Style::default() }
+    }
+
+    /// Which readers it is for. By default, [`Flavor::Kineto`]. Files of [`Flavor::TorchTensorBoard`] are in a folder of their own,
+    /// `torch_tb_profiler`, in this one, so that no reader meets both.
+    ///
+    /// ```
+    /// use kernspan::{Chrome, Flavor};
+    ///
+    /// let for_tensorboard = Chrome::to_dir("runs/mnist").flavor(Flavor::TorchTensorBoard);
+    /// ```
+    #[must_use]
+    pub fn flavor(mut self, flavor: Flavor) -> Self {
+        self.style.flavor = flavor;
+        self
+    }
+
+    /// Whether calls of CUDA's driver API have the names and the category of the runtime API's that do the same: `cuLaunchKernel` is
+    /// `cudaLaunchKernel`, and has the argument `driver name`. By default, no.
+    ///
+    /// Candle, Burn and cudarc call the driver, as most of Rust does, and HolisticTraceAnalysis' statistics of launches know the
+    /// runtime API only.
+    ///
+    /// ```
+    /// use kernspan::Chrome;
+    ///
+    /// let for_hta = Chrome::to_dir("runs/mnist").runtime_names(true);
+    /// ```
+    #[must_use]
+    pub fn runtime_names(mut self, runtime_names: bool) -> Self {
+        self.style.runtime_names = runtime_names;
+        self
     }
 
     /// Whether to compress: `.json.gz`, which all readers take too. By default, no.
@@ -55,19 +102,27 @@ impl Chrome {
         self.gzip = gzip;
         self
     }
+
+    fn folder(&self) -> PathBuf {
+        match self.style.flavor {
+            Flavor::Kineto => self.folder.clone(),
+            Flavor::TorchTensorBoard => self.folder.join("torch_tb_profiler"),
+        }
+    }
 }
 
 impl Exporter for Chrome {
     fn export(&mut self, trace: &Trace) -> ExportResult {
+        let (folder, style) = (self.folder(), self.style);
         let path = match self.gzip {
             #[cfg(feature = "gzip")]
-            true => file::write(&self.folder, trace, ".pt.trace.json.gz", |out| {
+            true => file::write(&folder, trace, ".pt.trace.json.gz", |out| {
                 // Level 1 is three times as fast as the default and a tenth larger.
                 let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
-                kineto::write(trace, &mut out)?;
+                kineto::write(trace, style, &mut out)?;
                 out.finish().map(drop)
             }),
-            _ => file::write(&self.folder, trace, ".pt.trace.json", |out| kineto::write(trace, out)),
+            _ => file::write(&folder, trace, ".pt.trace.json", |out| kineto::write(trace, style, out)),
         };
         Ok(vec![path?])
     }

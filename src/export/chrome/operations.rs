@@ -20,11 +20,11 @@ impl<W: Write> Kineto<'_, W> {
         for told in self.trace.operations() {
             let text = &mut texts[told.operation_id().index()];
             let text = text.get_or_insert_with(|| OperationText::of(told.operation()));
-            let at = self.since_base(told.at());
+            let at = self.time(told.at());
             let json = self.event();
             json.raw("{\"ph\":\"i\",\"s\":\"t\",\"cat\":\"operation\",\"name\":").raw(&text.name);
             json.raw(",\"pid\":").number(pid).raw(",\"tid\":").number(tids[told.track_id().index()]);
-            json.raw(",\"ts\":").micros(at).raw(",\"args\":{");
+            json.raw(",\"ts\":").raw(at).raw(",\"args\":{");
             if let Some(span) = told.span() {
                 json.raw("\"External id\":").number(span.id().index() + 1).raw(",\"span\":").string(span.name());
             }

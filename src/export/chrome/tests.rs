@@ -1,4 +1,4 @@
-use super::{Chrome, kineto};
+use super::{Chrome, Style, kineto};
 use crate::{
     export::samples::{awkward_trace, exported},
     trace::{
@@ -9,20 +9,24 @@ use crate::{
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-struct Document(Value);
+pub(super) struct Document(pub(super) Value);
 
 impl Document {
     fn of(trace: &Trace) -> Self {
+        Self::in_style(trace, Style::default())
+    }
+
+    pub(super) fn in_style(trace: &Trace, style: Style) -> Self {
         let mut out = Vec::new();
-        kineto::write(trace, &mut out).unwrap();
+        kineto::write(trace, style, &mut out).unwrap();
         Self(serde_json::from_slice(&out).unwrap())
     }
 
-    fn events(&self) -> &[Value] {
+    pub(super) fn events(&self) -> &[Value] {
         self.0["traceEvents"].as_array().unwrap()
     }
 
-    fn of_category(&self, category: &str) -> Vec<&Value> {
+    pub(super) fn of_category(&self, category: &str) -> Vec<&Value> {
         self.events().iter().filter(|event| event["cat"] == category).collect()
     }
 

@@ -8,7 +8,10 @@ use super::{
     steps::Steps,
 };
 use crate::{
-    export::{chrome::steps_nest, nest::Nest, runs::runs},
+    export::{
+        nest::{Nest, steps_nest},
+        runs::runs,
+    },
     trace::{ApiCall, DeviceId, Event, InputStage, MemoryChange, Span, Timestamp, Trace, TrackId, Value},
 };
 use rustc_hash::FxHashMap;

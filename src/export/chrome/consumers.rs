@@ -1,0 +1,141 @@
+//! Programs of others, on what no recording has: two ranks with collectives, a GPU that is behind. See `tests/torch.rs` for what was
+//! recorded.
+
+#[path = "../../../tests/support/readers.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
+mod readers;
+
+use super::{Chrome, Flavor};
+use crate::{
+    export::{
+        Exporter,
+        samples::{folder, ranks},
+    },
+    trace::{
+        Timestamp, Trace,
+        sample::{at, gpu_trace},
+    },
+};
+use readers::{readers, run};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// The files of both ranks, for HTA, and the folder with those for TensorBoard's plugin in it.
+fn exported(name: &str) -> ([Trace; 2], PathBuf) {
+    let (traces, folder) = (ranks(), folder("ranks").join(name));
+    let _ = std::fs::remove_dir_all(&folder);
+    for trace in &traces {
+        Chrome::to_dir(&folder).runtime_names(true).export(trace).unwrap();
+        Chrome::to_dir(&folder).flavor(Flavor::TorchTensorBoard).export(trace).unwrap();
+    }
+    (traces, folder)
+}
+
+/// How long at least one of these is going on, in microseconds.
+fn together(mut ranges: Vec<(Timestamp, Timestamp)>) -> f64 {
+    ranges.sort_unstable();
+    let mut until = Timestamp::default();
+    let mut nanos = 0;
+    for (start, end) in ranges {
+        nanos += end.since(start.max(until)).as_nanos();
+        until = until.max(end);
+    }
+    nanos as f64 / 1e3
+}
+
+#[test]
+fn tensorboard_compares_the_ranks() {
+    let Some((python, _)) = readers() else { return };
+    let (traces, folder) = exported("torch");
+    let views = ["Overview", "Operator", "Kernel", "Trace", "Memory", "Module", "Distributed"];
+    let folder = folder.join("torch_tb_profiler");
+    let arguments: Vec<_> = [folder.to_str().unwrap()].into_iter().chain(views).collect();
+    let seen = run(python, "torch_tb.py", &arguments).pop().unwrap();
+    let pages = &seen["distributed"];
+    for (trace, worker) in traces.iter().zip(["host_1000", "host_1001"]) {
+        let process = format!("Process {}", trace.metadata().pid);
+        assert_eq!(pages["gpuinfo"]["host"][process]["GPU0"]["Name"], "NVIDIA H200");
+        let is_collective = |name: &str| name.starts_with("nccl");
+        let kernels = || trace.work().filter_map(|work| Some((work, work.kernel()?)));
+        let rows = pages["commops"][worker]["rows"].as_array().unwrap();
+        let called: Vec<_> = rows.iter().map(|row| (row[0].as_str().unwrap(), row[1].as_u64().unwrap())).collect();
+        assert_eq!(called, [("nccl:all_reduce", 2), ("nccl:all_gather", 2)]);
+        // What the plugin takes for communication: the kernels, and the calls that launch them.
+        for step in trace.steps() {
+            let of_step = || kernels().filter(|(work, _)| work.step() == Some(step));
+            let collectives = || of_step().filter(|(_, kernel)| is_collective(&kernel.name));
+            let calls = collectives().map(|(work, _)| work.call().unwrap()).map(|call| (call.start(), call.end()));
+            let communication: Vec<_> =
+                collectives().map(|(work, _)| (work.start(), work.end())).chain(calls).collect();
+            let others = of_step().filter(|(_, kernel)| !is_collective(&kernel.name));
+            let computation: Vec<_> = others.map(|(work, _)| (work.start(), work.end())).collect();
+            let all = [communication.clone(), computation.clone()].concat();
+            let both = together(communication.clone()) + together(computation.clone()) - together(all);
+            assert!(both > 0.0);
+            let expected = [together(computation) - both, both, together(communication) - both];
+            let shown = &pages["overlap"][step.number().to_string()][worker];
+            for (shown, expected) in shown.as_array().unwrap().iter().zip(expected) {
+                assert!((shown.as_f64().unwrap() - expected).abs() < 0.01, "{shown} µs, not {expected}");
+            }
+        }
+        let page = &seen["workers"][worker][0];
+        let calls = |name: &str| {
+            let rows = page["operators"]["Operation"].as_array().unwrap();
+            rows.iter().find(|row| row["name"] == name).map(|row| row["calls"].clone())
+        };
+        assert_eq!((calls("backward"), calls("nccl:all_reduce")), (Some(json!(2)), Some(json!(2))));
+        assert_eq!(page["module"].as_array().unwrap().len(), 1);
+    }
+    // On the second rank the kernel takes longer, which is time that the first waits in: the rest is the transfer.
+    let transfer = |worker: &str| pages["commops"][worker]["rows"][0][6].as_f64().unwrap();
+    assert_eq!(transfer("host_1000"), transfer("host_1001"));
+}
+
+#[test]
+fn a_step_that_the_gpu_is_behind_does_not_lose_the_run() {
+    let Some((python, _)) = readers() else { return };
+    let mut trace = gpu_trace();
+    // The first step's second kernel is still running when the second step is over, which launches nothing.
+    trace.work.retain(|work| work.step.is_some_and(|step| step.index() == 0));
+    trace.work.iter_mut().find(|work| work.start == at(50)).unwrap().end = at(300);
+    let folder = folder("behind");
+    let _ = std::fs::remove_dir_all(&folder);
+    Chrome::to_dir(&folder).flavor(Flavor::TorchTensorBoard).export(&trace).unwrap();
+    let arguments = [folder.to_str().unwrap(), "Overview", "Operator", "Kernel", "Trace", "Memory"];
+    let seen = run(python, "torch_tb.py", &arguments).pop().unwrap();
+    let steps = seen["workers"]["host_1000"][0]["overview"]["steps"].as_object().unwrap();
+    assert_eq!(steps.keys().collect::<Vec<_>>(), ["5"]);
+    let parts: f64 = steps["5"].as_object().unwrap().values().map(|part| part.as_f64().unwrap()).sum();
+    assert_eq!(parts, 300.0);
+}
+
+#[test]
+fn hta_does_every_analysis_of_the_ranks() {
+    let Some((python, _)) = readers() else { return };
+    let (traces, folder) = exported("kineto");
+    let seen = run(python, "hta_analyses.py", &[folder.to_str().unwrap(), "2", "aten::"]).pop().unwrap();
+    assert_eq!((&seen["ranks"], &seen["steps"]), (&json!([0, 1]), &json!([5, 6])));
+    let overlap = seen["overlap"].as_object().unwrap().values().map(Value::as_f64);
+    assert!(overlap.clone().count() == 2 && overlap.into_iter().all(|share| share > Some(0.0)));
+    for trace in &traces {
+        let busy = seen["busy"][trace.metadata().rank.to_string()].as_f64().unwrap();
+        let expected = together(trace.work().map(|work| (work.start(), work.end())).collect());
+        assert!((busy - expected).abs() < 0.01, "{busy} µs, not {expected}");
+    }
+    // Those that wait are none, and the nodes of graphs have a launch together.
+    let launched = traces[0].work().filter(|work| work.graph().is_none() && work.call().is_some()).count();
+    assert_eq!(seen["launches"]["0"], launched);
+}
+
+#[test]
+fn the_lint_finds_nothing() {
+    let Some((python, _)) = readers() else { return };
+    let (_, folder) = exported("lint");
+    for (flavor, folder) in [("kineto", folder.clone()), ("torch", folder.join("torch_tb_profiler"))] {
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file());
+        let files: Vec<_> = files.map(|path| path.to_str().unwrap().to_owned()).collect();
+        let arguments: Vec<_> = [flavor].into_iter().chain(files.iter().map(String::as_str)).collect();
+        assert_eq!(arguments.len(), 3);
+        run(python, "lint_kineto.py", &arguments);
+    }
+}

@@ -1,0 +1,205 @@
+"""Shows traces in TensorBoard with torch-tb-profiler, asks everything that its pages ask, and prints what they say, as JSON.
+
+    torch_tb.py FOLDER VIEW...
+
+FOLDER has one run. Fails if the plugin complains of the traces, or if one of the VIEWs is missing or empty.
+"""
+
+import gzip
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+folder, *expected = sys.argv[1:]
+# Errors and warnings, but for those that are not of the traces: a page's headers, a list of operators' names that is not complete.
+COMPLAINTS = re.compile(r"^[EW]\d{4} (?!.*(security_validator|Tensor Cores eligible operator))")
+failed = []
+
+
+def check(what, holds, seen=""):
+    print("passed" if holds else "FAILED", what, str(seen)[:300])
+    if not holds:
+        failed.append(what)
+
+
+class Server:
+    """TensorBoard, on a port that is free."""
+
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.log = tempfile.TemporaryFile("w+")
+        command = [os.path.join(os.path.dirname(sys.executable), "tensorboard"), "--logdir", folder, "--port", str(port)]
+        self.process = subprocess.Popen(command + ["--host", "127.0.0.1", "--load_fast", "false"], stdout=self.log, stderr=self.log)
+        self.address = f"http://127.0.0.1:{port}/data/plugin/pytorch_profiler/"
+
+    def raw(self, page, **query):
+        with urllib.request.urlopen(self.address + page + "?" + urllib.parse.urlencode(query), timeout=60) as answer:
+            body = answer.read()
+            return gzip.decompress(body) if answer.headers.get("Content-Encoding") == "gzip" else body
+
+    def ask(self, page, **query):
+        return json.loads(self.raw(page, **query))
+
+    def runs(self):
+        """The runs, once they are loaded."""
+        runs = None
+        for _ in range(240):
+            if self.process.poll() is not None:
+                break
+            try:
+                runs = self.ask("runs")
+                if runs["runs"] and not runs["loading"]:
+                    return runs["runs"]
+            except (urllib.error.URLError, ConnectionError):
+                pass
+            time.sleep(0.25)
+        sys.exit(f"no run was loaded: {runs}\n{self.said()}")
+
+    def said(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def overview(server, place):
+    page = server.ask("overview", **place)
+    check("steps", page["steps"]["rows"])
+    columns = [column["name"] for column in page["steps"]["columns"][1:] if "name" in column]
+    rows = page["steps"]["rows"]
+    steps = {row[0]: dict(zip(columns, [value for value in row[1:] if not isinstance(value, str)])) for row in rows}
+    gpu = {entry["title"]: entry["value"] for entry in page.get("gpu_metrics", {}).get("data", [])}
+    check("a summary of the GPU", bool(gpu) or "Kernel" not in expected, gpu)
+    return {"steps": steps, "gpu": gpu, "average": {part["name"]: part["value"] for part in page["performance"][0]["children"]}}
+
+
+def operators(server, place):
+    seen = {}
+    for grouping in ("Operation", "OperationAndInputShape"):
+        rows = server.ask("operation/table", group_by=grouping, **place)["data"]
+        check(f"operators by {grouping}", rows, [row["name"] for row in rows])
+        pies = server.ask("operation", group_by=grouping, **place)
+        check("time of operators on the device", pies["device_self_time"] or "Kernel" not in expected)
+        for row in rows:
+            with_shape = grouping == "OperationAndInputShape"
+            query = {"op_name": row["name"], "group_by": grouping} | ({"input_shape": row["input_shape"]} if with_shape else {})
+            if row["has_call_stack"]:
+                row["stacks"] = [stack["call_stack"] for stack in server.ask("operation/stack", **query, **place)["data"]]
+                check(f"call stacks of {row['name']}", row["stacks"])
+        seen[grouping] = rows
+        # Tables are rounded to microseconds; these are not, but have what is above zero only.
+        pies = {pie: dict(answer["rows"]) if answer else {} for pie, answer in pies.items()}
+        if grouping == "Operation":
+            seen["times"] = {row["name"]: {pie: times.get(row["name"], 0) for pie, times in pies.items()} for row in rows}
+    return seen
+
+
+def kernels(server, place):
+    events = json.loads(server.raw("trace", **place))["traceEvents"]
+    by_name = server.ask("kernel/table", group_by="Kernel", **place)["data"]["rows"]
+    check("kernels", by_name)
+    by_operator = server.ask("kernel/table", group_by="KernelNameAndOpName", **place)["data"]["rows"]
+    check("kernels by operator", by_operator)
+    owners = sorted({row[1] for row in by_operator})
+    strays = [event for event in events if event.get("cat") == "kernel" and not event["args"]["External id"]]
+    check("every kernel that is somebody's has an operator", strays or not {"N/A", "CallTreeRoot"} & set(owners), owners)
+    totals = dict(server.ask("kernel", **place)["total"]["rows"])
+    check("shares of kernels", totals)
+    check("tensor cores", len(server.ask("kernel/tc_pie", **place)["total"]["rows"]) == 2)
+    # Calls are the ninth column there, after what tells a kernel's launches apart, and the total is the tenth.
+    return {
+        "by_name": {row[0]: [row[2], totals[row[0]]] for row in by_name},
+        "by_operator": [[row[0], row[1], row[8], row[9]] for row in by_operator],
+    }
+
+
+def memory(server, place):
+    stats = server.ask("memory", memory_metric="B", **place)
+    check("memory by operator", stats["rows"])
+    curve = server.ask("memory_curve", memory_metric="B", time_metric="us", **place)
+    check("the curve of memory", curve["rows"])
+    events = server.ask("memory_events", memory_metric="B", time_metric="us", **place)
+    check("allocations", events["rows"])
+    return {
+        "operators": {device: {row[0]: row[1:] for row in rows} for device, rows in stats["rows"].items()},
+        # The curve is a selection of points, but not that.
+        "peak": {device: float(peak.split(": ")[1].rstrip("B")) for device, peak in curve["metadata"]["peaks"].items()},
+        "events": events["rows"],
+    }
+
+
+def modules(server, place):
+    data = server.ask("module", **place)["data"]
+    check("modules", data)
+    return data
+
+
+def trace(server, place):
+    """The page of the trace is the file, with counters of the GPU that the plugin puts in."""
+    try:
+        events = json.loads(server.raw("trace", **place))["traceEvents"]
+    except ValueError as error:
+        check(f"the trace is JSON: {error}", False)
+        return {}
+    counters = sum(event.get("ph") == "C" and event["name"].startswith("GPU ") for event in events)
+    check("events of the trace", events)
+    return {"events": len(events) - counters, "gpu_counters": counters}
+
+
+def distributed(server, run, span):
+    pages = {}
+    for page in ("gpuinfo", "overlap", "waittime", "commops"):
+        answer = server.ask("distributed/" + page, run=run, worker="All", span=span)
+        check(f"distributed {page}", answer and answer["data"], answer and answer["data"])
+        pages[page] = answer and answer["data"]
+    return pages
+
+
+def look(server):
+    (run,) = server.runs()
+    views = server.ask("views", run=run)
+    check("views", set(expected) <= set(views), views)
+    seen = {"run": run, "views": views, "workers": {}}
+    workers = server.ask("workers", run=run, view="Overview")
+    check("workers", workers, workers)
+    for worker in workers:
+        spans = server.ask("spans", run=run, worker=worker) or ["default"]
+        for span in spans:
+            place = {"run": run, "worker": worker, "span": span}
+            pages = {"overview": overview(server, place), "operators": operators(server, place), "trace": trace(server, place)}
+            for view, page in [("Kernel", kernels), ("Memory", memory), ("Module", modules)]:
+                if view in views:
+                    pages[view.lower()] = page(server, place)
+            tree = server.ask("tree", **place)
+            check("the tree", tree["children"])
+            pages["tree"] = tree
+            seen["workers"].setdefault(worker, []).append(pages)
+    if "Distributed" in views:
+        seen["distributed"] = distributed(server, run, spans[0])
+    complaints = [line for line in server.said().splitlines() if COMPLAINTS.match(line)]
+    check("no complaints", not complaints, "\n".join(complaints))
+    return seen
+
+
+server = Server()
+try:
+    seen = look(server)
+finally:
+    server.stop()
+print(json.dumps(seen))
+sys.exit(f"failed: {failed}" if failed else 0)
