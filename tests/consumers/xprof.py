@@ -48,7 +48,11 @@ def expect(run, what, holds):
 
 
 def look(run, host):
-    page = lambda tag: ask("data", run=run, tag=tag, host=host)
+    def page(tag):
+        # Of several hosts, some pages are of all together.
+        hosts = [known["hostname"] for known in ask("hosts", run=run, tag=tag)]
+        return ask("data", run=run, tag=tag, host=host if host in hosts else hosts[0])
+
     tools = ask("run_tools", run=run)
     overview = page("overview_page")
     statistics = page("framework_op_stats")[0]
@@ -63,14 +67,14 @@ def look(run, host):
         "tools": tools,
         "device": overview[2]["p"]["device_type"],
         "banner": [row["message"] for row in rows(overview[-1])],
-        "percent_16_bit": overview[0]["p"]["device_compute_16bit_percent"],
+        "percent_16_bit": overview[0]["p"].get("device_compute_16bit_percent"),
         "top_ops": rows(overview[0]),
         "steps": rows(overview[1]),
         "operations": rows(statistics),
         "input": rows(inputs[2]) if len(inputs) > 2 and "cols" in inputs[2] else [],
         "input_steps": len(rows(inputs[1])),
         "events": [[threads.get((e["pid"], e["tid"]), ""), e["name"], e["ts"], e.get("dur", 0)] for e in drawn],
-        "counters": [[e["name"], e["ts"], e.get("args", {})] for e in events if e.get("ph") == "C"],
+        "counters": {e["name"]: e["entries"] for e in events if e.get("ph") == "C"},
         "arrows": len(out & into),
         "timespan": trace["fullTimespan"],
         "lines": sorted(set(threads.values())),
@@ -134,7 +138,7 @@ try:
         time.sleep(0.25)
     found = {}
     for run in runs:
-        hosts = [host["hostname"] for host in ask("hosts", run=run, tag="overview_page")]
+        hosts = [host["hostname"] for host in ask("hosts", run=run, tag="trace_viewer@")]
         found[run] = {host: look(run, host) for host in hosts}
         if "--gpu" in options:
             for host, seen in found[run].items():

@@ -2,7 +2,8 @@
 //! that it was made of. Shared with the fuzz target.
 
 use kernspan::{
-    Allocation, Attribution, Chrome, Exporter, Flavor, OperationCall, Perfetto, Span, SpanId, Stacks, Trace, Wait, Work,
+    Allocation, Attribution, Chrome, Exporter, Flavor, OperationCall, Perfetto, Span, SpanId, Stacks, TensorBoard,
+    Trace, Wait, Work,
 };
 use std::{collections::HashSet, io::Read, path::Path};
 
@@ -179,8 +180,13 @@ fn check_work(trace: &Trace) {
 /// Exports a trace in every way. The folder is empty afterwards, as it was.
 pub fn check_exports(trace: &Trace, folder: &Path) {
     let mut torch = Chrome::to_dir(folder).flavor(Flavor::TorchTensorBoard).runtime_names(true);
-    let exporters: [&mut dyn Exporter; 4] =
-        [&mut Chrome::to_dir(folder), &mut torch, &mut Perfetto::to_dir(folder), &mut Stacks::to_dir(folder)];
+    let exporters: [&mut dyn Exporter; 5] = [
+        &mut Chrome::to_dir(folder),
+        &mut torch,
+        &mut Perfetto::to_dir(folder),
+        &mut Stacks::to_dir(folder),
+        &mut TensorBoard::to_dir(folder),
+    ];
     for exporter in exporters {
         for file in exporter.export(trace).unwrap() {
             if file.extension().is_some_and(|ending| ending == "json") {
@@ -192,4 +198,6 @@ pub fn check_exports(trace: &Trace, folder: &Path) {
         }
     }
     std::fs::remove_dir(folder.join("torch_tb_profiler")).unwrap();
+    // With a folder for each capture in it.
+    std::fs::remove_dir_all(folder.join("plugins")).unwrap();
 }

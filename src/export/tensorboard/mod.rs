@@ -2,6 +2,8 @@
 
 mod capture;
 mod configuration;
+#[cfg(test)]
+mod consumers;
 mod crc;
 mod events_file;
 mod profile;

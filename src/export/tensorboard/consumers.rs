@@ -1,0 +1,124 @@
+//! XProf, on what no recording has: two ranks with collectives, counters, losses, steps that cross spans, a host without a GPU. See
+//! `tests/xprof.rs` for what was recorded.
+
+#[path = "../../../tests/support/readers.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
+mod readers;
+
+use super::TensorBoard;
+use crate::{
+    export::{
+        Exporter,
+        samples::{folder, ranks},
+    },
+    trace::{
+        Counter, Gpu, GpuProblem, Losses, Trace,
+        sample::{at, gpu_trace, say_flops},
+    },
+};
+use serde_json::{Value as Json, json};
+use std::sync::Arc;
+
+/// What XProf shows of these traces in one folder, by capture and host; none without Python.
+fn seen(name: &str, traces: &[Trace], options: &[&str]) -> Option<Json> {
+    let python = readers::environment("tensorboard.txt", "TensorBoard's pages")?;
+    let folder = folder("xprof").join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    for trace in traces {
+        TensorBoard::to_dir(&folder).export(trace).unwrap();
+    }
+    let arguments = [&[folder.to_str().unwrap()], options].concat();
+    readers::run(&python, "xprof.py", &arguments).pop()
+}
+
+/// The pages of each host of the one capture.
+fn hosts(seen: &Json) -> Vec<(&str, &Json)> {
+    let captures: Vec<_> = seen.as_object().unwrap().values().collect();
+    let [capture] = captures[..] else { panic!("{:?}", seen.as_object().unwrap().keys()) };
+    capture.as_object().unwrap().iter().map(|(host, pages)| (host.as_str(), pages)).collect()
+}
+
+#[test]
+fn ranks_are_hosts_of_one_capture_and_every_page_has_data() {
+    let traces = ranks().map(|mut trace| {
+        say_flops(&mut trace, 2, 1_000_000, "f32");
+        trace.callsites[2].name = "data".into();
+        trace
+    });
+    let Some(seen) = seen("ranks", &traces, &["--gpu", "--input"]) else { return };
+    let hosts = hosts(&seen);
+    assert_eq!(hosts.iter().map(|(host, _)| *host).collect::<Vec<_>>(), ["host_rank_0", "host_rank_1"]);
+    for (trace, (_, pages)) in traces.iter().zip(hosts) {
+        assert_eq!(pages["device"], "Nvidia GPU (Hopper)");
+        let peak = |name: &str| pages["peaks"][name].as_str().unwrap().parse::<f64>().unwrap();
+        // In GFLOP/s, and GiB/s.
+        let bandwidth = trace.devices[0].memory_bytes_per_second().unwrap() as f64 / f64::from(1 << 30);
+        assert_eq!(peak("peak_flop_rate"), 989_500.0);
+        assert!((peak("peak_hbm_bw") - bandwidth).abs() < 0.1, "{}", pages["peaks"]);
+        // XProf knows collectives by their names: on each rank two in each of two steps, of which the first is in the way of others.
+        let collectives: f64 = pages["steps"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|step| step["deviceCollectivesTimeMs"].as_f64().unwrap())
+            .sum();
+        assert!(collectives > 0.0, "{}", pages["steps"]);
+    }
+}
+
+#[test]
+fn counters_and_losses_are_shown() {
+    let mut trace = gpu_trace();
+    // XProf makes what is of no step part of the one before.
+    trace.work.retain(|work| work.step.is_some());
+    trace.losses = Losses { lane_full: 7, ..Losses::default() };
+    let samples = vec![(at(10), 0.5), (at(20), f64::NAN), (at(150), 0.25)];
+    trace.counters = vec![Counter { name: Arc::from("loss"), samples }];
+    // In the middle of a span, so that steps and spans cross.
+    (trace.steps[0].end, trace.steps[1].start) = (at(50), at(50));
+    let Some(seen) = seen("counters", std::slice::from_ref(&trace), &[]) else { return };
+    let [(host, pages)] = hosts(&seen)[..] else { panic!() };
+    assert_eq!(host, "host");
+    let banner: Vec<_> = pages["banner"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    assert!(banner.iter().any(|line| line.contains(&trace.losses.to_string())), "{banner:?}");
+    // In microseconds.
+    assert_eq!(pages["counters"], json!({"loss": [[10, 0.5], [150, 0.25]]}));
+    let names: Vec<_> = pages["events"].as_array().unwrap().iter().map(|event| event[1].as_str().unwrap()).collect();
+    assert!(names.contains(&"loss is NaN"), "{names:?}");
+    // As each began at the end of the one before, and none had more to do than its time.
+    let steps: Vec<_> =
+        pages["steps"].as_array().unwrap().iter().map(|step| step["stepTimeMs"].as_f64().unwrap()).collect();
+    assert_eq!(steps, [0.08, 0.12]);
+}
+
+#[test]
+fn a_host_without_a_gpu_has_steps_and_operations_all_the_same() {
+    let mut trace = gpu_trace();
+    for (place, span) in trace.spans.iter_mut().enumerate() {
+        // XProf counts what is done on the host only in spans that are in the step.
+        span.start = span.start.max(at(100 * (place as u64 / 3)));
+    }
+    trace.gpu = Gpu::Unavailable(GpuProblem::NoDevice);
+    trace.devices.clear();
+    trace.streams.clear();
+    trace.work.clear();
+    trace.api_calls.clear();
+    trace.waits.clear();
+    trace.allocations.clear();
+    let Some(seen) = seen("host", std::slice::from_ref(&trace), &[]) else { return };
+    let [(_, pages)] = hosts(&seen)[..] else { panic!() };
+    assert_eq!(pages["device"], "CPU");
+    let banner = pages["banner"].to_string();
+    assert!(banner.contains("the NVIDIA driver sees no device"), "{banner}");
+    let steps: Vec<_> =
+        pages["steps"].as_array().unwrap().iter().map(|step| step["stepTimeMs"].as_f64().unwrap()).collect();
+    assert_eq!(steps, [0.1, 0.1]);
+    let operations = pages["operations"].as_array().unwrap();
+    let forward = operations.iter().find(|row| row["operation"] == "train_step/forward").unwrap();
+    let truth: u128 =
+        trace.spans().filter(|span| span.name() == "forward").map(|span| span.self_time().as_nanos()).sum();
+    assert_eq!(
+        (forward["occurrences"].as_f64(), forward["total_self_time"].as_f64()),
+        (Some(2.0), Some(truth as f64 / 1e3))
+    );
+}
