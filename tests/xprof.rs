@@ -4,7 +4,7 @@
 
 mod support;
 
-use kernspan::{Exporter, InputStage, Report, TensorBoard, Timestamp, Trace, Work};
+use kernspan::{Allocation, ApiCall, Exporter, InputStage, Report, TensorBoard, Timestamp, Trace, Work};
 use serde_json::Value as Json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -186,7 +186,7 @@ fn floating_point_operations_are_those_that_spans_and_operations_say() {
 #[test]
 fn memory_reaches_its_peak() {
     for (trace, seen) in seen(&["training", "candle", "burn-first"], &[]).into_iter().flatten() {
-        let peak = trace.allocations().map(|allocation| allocation.in_use()).max().unwrap();
+        let peak = trace.allocations().map(Allocation::in_use).max().unwrap();
         let memory = &seen["memory"]["GPU 0"];
         assert_eq!(memory["peak"].as_u64(), Some(peak));
         assert_eq!(memory["timeline"].as_u64(), Some(trace.allocations().len() as u64));
@@ -229,7 +229,7 @@ fn the_viewer_draws_everything_where_and_when_it_was() {
             assert!(same, "{shown:?}, not {truth:?}");
         }
         // An arrow for each call that work came of.
-        let calls: BTreeSet<_> = trace.work().filter_map(|work| work.call()).map(|call| call.correlation()).collect();
+        let calls: BTreeSet<_> = trace.work().filter_map(Work::call).map(ApiCall::correlation).collect();
         assert_eq!(seen["arrows"].as_u64(), Some(calls.len() as u64));
     }
 }

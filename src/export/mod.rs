@@ -8,6 +8,10 @@ mod flows;
 mod nest;
 mod perfetto;
 mod ranges;
+#[cfg(test)]
+#[path = "../../tests/support/readers.rs"]
+#[allow(unreachable_pub, reason = "shared with other tests")]
+mod readers;
 mod runs;
 #[cfg(test)]
 mod samples;

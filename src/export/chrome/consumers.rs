@@ -1,14 +1,11 @@
 //! Programs of others, on what no recording has: two ranks with collectives, a GPU that is behind. See `tests/torch.rs` for what was
 //! recorded.
 
-#[path = "../../../tests/support/readers.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
-mod readers;
-
 use super::{Chrome, Flavor};
 use crate::{
     export::{
         Exporter,
+        readers::{readers, run},
         samples::{folder, ranks},
     },
     trace::{
@@ -16,7 +13,6 @@ use crate::{
         sample::{at, gpu_trace},
     },
 };
-use readers::{readers, run};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -1,14 +1,10 @@
 //! XProf, on what no recording has: two ranks with collectives, counters, losses, steps that cross spans, a host without a GPU. See
 //! `tests/xprof.rs` for what was recorded.
 
-#[path = "../../../tests/support/readers.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
-mod readers;
-
 use super::TensorBoard;
 use crate::{
     export::{
-        Exporter,
+        Exporter, readers,
         samples::{folder, ranks},
     },
     trace::{

@@ -1,6 +1,6 @@
 //! What XProf calls operations: where in the tree of spans something was done, and what a framework says that it did.
 
-use crate::trace::{BatchId, Callsite, Span, SpanId, Trace, Work};
+use crate::trace::{BatchId, Callsite, OperationCall, Span, SpanId, Trace, Work};
 use rustc_hash::FxHashMap;
 
 /// The number of an [`Op`].
@@ -93,7 +93,7 @@ impl<'a> Ops<'a> {
             return own;
         }
         let more = operations.len().saturating_sub(Self::NAMED);
-        let mut name = operations.take(Self::NAMED).map(|told| told.name()).collect::<Vec<_>>().join("-");
+        let mut name = operations.take(Self::NAMED).map(OperationCall::name).collect::<Vec<_>>().join("-");
         if more > 0 {
             name += "-and-more";
         }
