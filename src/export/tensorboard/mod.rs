@@ -1,4 +1,4 @@
-//! TensorBoard's files: scalars, texts and hyperparameters.
+//! TensorBoard's files: profiles, scalars, texts and hyperparameters.
 
 mod capture;
 mod configuration;
@@ -25,8 +25,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Writes the vital signs of every step for [TensorBoard](https://www.tensorflow.org/tensorboard), also while the schedule waits, and more
-/// of those that are recorded.
+/// Writes for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and the vital signs of every step, also while the
+/// schedule waits.
 ///
 /// ```no_run
 /// # use kernspan::{Profiler, TensorBoard};
@@ -37,7 +37,36 @@ use std::{
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
-/// and `tensorboard --logdir runs`.
+/// and `pip install tensorboard xprof`, `tensorboard --logdir runs`.
+///
+/// # Profiles
+///
+/// The profile plugin, [XProf](https://openxla.org/xprof), shows each window as a session:
+///
+/// | page | what it shows here |
+/// |---|---|
+/// | Overview | how long the steps took, what the GPU did in them, the operations that took the longest, how much was computed with 16 bits; and as a banner, what was lost |
+/// | Trace Viewer | threads with their spans and calls, streams with their kernels, arrows between them, counters |
+/// | Kernel Stats | each kernel with its launch, registers, occupancy and operation |
+/// | Framework Op Stats | spans by their paths, as `train_step/forward/linear`, on the host and with the GPU's time in them |
+/// | HLO Op Stats, Roofline | the same with FLOPs and bytes, where [spans or operations say them](crate::convention), and the place in the source |
+/// | Memory Profile | the GPU's memory over time and whose it was at the peak, with [`Activity::Memory`](crate::Activity::Memory) |
+/// | Input Pipeline | [data loading](crate::InputStage), and copies to the device |
+///
+/// An operation is a path of spans, to which the names of a framework's [operations](crate::Operation) are added where it tells of them. XProf takes
+/// few characters in paths, so others are `_` there, and `::` is a slash.
+///
+/// What XProf does in its own way: a step is over when what it asked the GPU for is, and the next one begins then, so that all of them together are as
+/// long as they were. The overview numbers steps from 0 (the trace viewer has their own numbers), and of more than five leaves out the first and the last. It takes
+/// only copies to the device for input; what the host waited for is on the page of the input pipeline, and [`Verdict`](crate::Verdict) says whether that was
+/// too long. Its charts and tables are drawn by Google's library from the network: without it, the trace viewer works, and of the other pages no more than the figures
+/// at the side, though all of the data is there. XProf keeps what it works out beside the profiles.
+///
+/// Each session is a folder, `plugins/profile/{date}_steps_{first}-{last}`. The ranks of a run write into the same one, `{run}_window_{n}_steps_…`, without a
+/// message between them, and can be chosen as hosts: the run is what `KERNSPAN_RUN_ID` says, or torchrun, Slurm, PBS or LSF, and may be empty. A
+/// session of the same name that has this rank's file already is left alone.
+///
+/// # Scalars
 ///
 /// | tag | of | what |
 /// |---|---|---|
