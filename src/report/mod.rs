@@ -14,6 +14,7 @@ mod memory_peak;
 mod op;
 mod operation_times;
 mod operations;
+mod step_gpu;
 mod steps;
 mod table;
 mod texts;
@@ -24,13 +25,16 @@ mod workers;
 
 pub use self::average::{Average, SortBy};
 pub use self::averages::Averages;
-pub use self::gpu_steps::{DeviceUsage, GpuSteps, StepGpu};
 pub use self::kernels::{KernelAverage, Kernels};
 pub use self::memory::MemoryPeaks;
 pub use self::memory_peak::{MemoryOwner, MemoryPeak};
 pub use self::operations::{OperationAverage, Operations, SortOperationsBy};
 pub use self::steps::StepTimes;
 pub use self::usage::{GpuUsage, Verdict};
+pub use self::{
+    gpu_steps::{DeviceUsage, GpuSteps},
+    step_gpu::StepGpu,
+};
 
 use self::{flops::SpanFlops, gpus::Gpus, operation_times::OperationTimes, tree::Tree};
 use crate::trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace};
