@@ -34,13 +34,17 @@ impl<'a> Devices<'a, '_> {
             let mut writer = DeviceWriter {
                 device: trace.device(device),
                 plane,
+                several_contexts: false,
                 lines: HashSet::new(),
                 last: vec![Timestamp::default(); trace.steps().len()],
                 shapes: FxHashMap::default(),
                 ops: FxHashMap::default(),
                 instructions: FxHashMap::default(),
             };
-            for (place, stream) in trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device) {
+            let streams = trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device);
+            let contexts: BTreeSet<_> = streams.clone().map(|(_, stream)| stream.context()).collect();
+            writer.several_contexts = contexts.len() > 1;
+            for (place, stream) in streams {
                 let on_row = |work: &Work<'a>| work.stream_id() == StreamId::new(place);
                 writer.stream(self, stream, trace.work_at(runs[place].clone()).filter(on_row));
             }
@@ -54,6 +58,7 @@ impl<'a> Devices<'a, '_> {
 struct DeviceWriter<'a> {
     device: Option<&'a Device>,
     plane: Plane,
+    several_contexts: bool,
     /// The numbers of lines that are taken.
     lines: HashSet<u64>,
     /// When what was done in each step was over.
@@ -87,9 +92,15 @@ impl<'a> DeviceWriter<'a> {
             }
         }
         let does = does.into_iter().collect::<Vec<_>>().join(",");
-        let overlap = if stream.overlap() > 0 { format!(" overlap {}", stream.overlap()) } else { String::new() };
+        let mut name = format!("Stream #{}({does})", stream.number());
+        if self.several_contexts {
+            name += &format!(" context {}", stream.context());
+        }
+        if stream.overlap() > 0 {
+            name += &format!(" overlap {}", stream.overlap());
+        }
         let id = self.line_id(u64::from(stream.number()));
-        self.plane.add(id, &format!("Stream #{}({does}){overlap}", stream.number()), &line);
+        self.plane.add(id, &name, &line);
     }
 
     /// A number that no other line has. Contexts number their streams alike, and a stream has further rows where its work overlaps.

@@ -72,13 +72,15 @@ impl<'a, 'b> Host<'a, 'b> {
         let events = runs(tracks, trace.events().map(|event| event.track_id().index()));
         let told = runs(tracks, trace.operations().map(|told| told.track_id().index()));
         let nested_steps = steps_nest(trace);
+        let mut steps = vec![Vec::new(); tracks];
+        for (group, step) in self.steps.iter(trace).filter(|_| nested_steps) {
+            steps[step.track_id().index()].push((step.start(), Reverse(step.end()), Kind::Step, group as usize));
+        }
         let mut entries: Vec<Entry> = Vec::new();
         for (place, track) in trace.tracks().iter().enumerate() {
             let here = TrackId::new(place);
             entries.clear();
-            for (group, step) in self.steps.iter(trace).filter(|(_, step)| nested_steps && step.track_id() == here) {
-                entries.push((step.start(), Reverse(step.end()), Kind::Step, group as usize));
-            }
+            entries.append(&mut steps[place]);
             for span in trace.spans_at(spans[place].clone()).filter(|span| span.track_id() == here) {
                 entries.push((span.start(), Reverse(span.end()), Kind::Span, span.id().index()));
             }

@@ -51,7 +51,9 @@ pub(super) fn encode(trace: &Trace) -> Vec<u8> {
     environment.say(Stat::ProfileStart, Said::U64(trace.start().as_unix_nanos()));
     environment.say(Stat::ProfileStop, Said::U64(trace.end().as_unix_nanos()));
     environment.write(&mut out);
-    warnings(trace).iter().for_each(|warning| wire::bytes(&mut out, 3, warning.as_bytes()));
+    let too_many =
+        ops.left_out().then(|| format!("kernspan: operations after the first {} are `{}`", Ops::MOST, Ops::OTHERS));
+    warnings(trace).iter().chain(&too_many).for_each(|warning| wire::bytes(&mut out, 3, warning.as_bytes()));
     wire::bytes(&mut out, 4, metadata.host.as_bytes());
     out
 }
@@ -59,12 +61,16 @@ pub(super) fn encode(trace: &Trace) -> Vec<u8> {
 /// Counters have a plane of their own: in those of GPUs, they would make steps longer.
 fn counters(trace: &Trace) -> Plane {
     let mut plane = Plane::new(trace, 0, "/device:CUSTOM:counters");
-    let mut line = plane.line();
+    let mut samples = Vec::new();
     for counter in trace.counters() {
         let (name, stat) = (plane.event_name(counter.name()), plane.text(counter.name()));
-        for &(at, value) in counter.samples().iter().filter(|(_, value)| value.is_finite()) {
-            line.event(name, at, at, |stats| stats.say_named(stat, Said::F64(value)));
-        }
+        samples.extend(counter.samples().iter().map(|&(at, value)| (at, value, name, stat)));
+    }
+    samples.retain(|(_, value, ..)| value.is_finite());
+    samples.sort_by_key(|&(at, ..)| at);
+    let mut line = plane.line();
+    for (at, value, name, stat) in samples {
+        line.event(name, at, at, |stats| stats.say_named(stat, Said::F64(value)));
     }
     plane.add(0, "_counters_", &line);
     plane

@@ -37,33 +37,47 @@ impl Op<'_> {
 pub(super) struct Ops<'a> {
     ops: Vec<Op<'a>>,
     of_spans: Vec<OpId>,
-    /// What is done for nobody.
-    unattributed: OpId,
     with_operations: FxHashMap<(OpId, String), OpId>,
     of_batches: FxHashMap<(BatchId, Option<SpanId>), OpId>,
 }
 
 impl<'a> Ops<'a> {
+    /// Operations at the most, as with recursion there may be one for each span. Those that come later are [`OTHERS`](Self::OTHERS).
+    pub(super) const MOST: usize = 20_000;
+    pub(super) const OTHERS: &'static str = "others";
+    /// What is done for nobody, and what is not told apart.
+    const UNATTRIBUTED: OpId = OpId(0);
+    const OTHER: OpId = OpId(1);
     /// Longer paths lose their beginnings.
     const LONGEST: usize = 1000;
     /// Operations that are named, of those that one kernel did.
     const NAMED: usize = 4;
 
     pub(super) fn new(trace: &'a Trace) -> Self {
-        let unattributed = Op { path: "unattributed".to_owned(), kind: "Unattributed".to_owned(), callsite: None };
-        let mut ops = vec![unattributed];
+        let mut ops = vec![Op::named(None, "unattributed"), Op::named(None, Self::OTHERS)];
         let mut known: FxHashMap<(Option<OpId>, usize), OpId> = FxHashMap::default();
         let mut of_spans: Vec<OpId> = Vec::with_capacity(trace.spans().len());
         for span in trace.spans() {
             let parent = span.parent().map(|parent| of_spans[parent.id().index()]);
-            let id = *known.entry((parent, span.callsite_id().index())).or_insert_with(|| {
-                ops.push(Op::of(parent.map(|parent| ops[parent.index()].path.as_str()), span.callsite()));
-                OpId(ops.len() as u32 - 1)
-            });
+            let place = (parent, span.callsite_id().index());
+            let id = match known.get(&place) {
+                Some(&id) => id,
+                None if ops.len() == Self::MOST => Self::OTHER,
+                None => {
+                    ops.push(Op::of(parent.map(|parent| ops[parent.index()].path.as_str()), span.callsite()));
+                    let id = OpId(ops.len() as u32 - 1);
+                    known.insert(place, id);
+                    id
+                }
+            };
             of_spans.push(id);
         }
-        let (with_operations, of_batches) = (FxHashMap::default(), FxHashMap::default());
-        Self { ops, of_spans, unattributed: OpId(0), with_operations, of_batches }
+        Self { ops, of_spans, with_operations: FxHashMap::default(), of_batches: FxHashMap::default() }
+    }
+
+    /// Whether there are operations that are not told apart.
+    pub(super) fn left_out(&self) -> bool {
+        self.ops.len() == Self::MOST
     }
 
     pub(super) fn get(&self, id: OpId) -> &Op<'a> {
@@ -77,7 +91,7 @@ impl<'a> Ops<'a> {
     /// The span's, or what was done in it if a framework says so.
     pub(super) fn of_work(&mut self, work: Work<'a>) -> OpId {
         let span = work.span().map(Span::id);
-        let own = span.map_or(self.unattributed, |span| self.of_span(span));
+        let own = span.map_or(Self::UNATTRIBUTED, |span| self.of_span(span));
         let Some(batch) = work.batch_id() else { return own };
         if let Some(&known) = self.of_batches.get(&(batch, span)) {
             return known;
@@ -99,6 +113,9 @@ impl<'a> Ops<'a> {
         }
         if let Some(&known) = self.with_operations.get(&(own, name.clone())) {
             return known;
+        }
+        if self.left_out() {
+            return own;
         }
         let outer = self.get(own);
         let op = Op { callsite: outer.callsite, ..Op::named(Some(&outer.path), &name) };
@@ -152,7 +169,10 @@ fn kind(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Ops, fitting, kind};
-    use crate::trace::sample::{gpu_trace, operations_trace};
+    use crate::trace::{
+        SpanData, SpanId,
+        sample::{gpu_trace, operations_trace},
+    };
 
     #[test]
     fn names_are_made_of_what_is_taken() {
@@ -179,7 +199,22 @@ mod tests {
         let paths: Vec<_> = trace.spans().map(|span| ops.get(ops.of_span(span.id())).full_name()).collect();
         let step = ["train_step:TrainStep", "train_step/forward:Forward", "train_step/backward:Backward"];
         assert_eq!(paths, [step, step].concat());
-        assert_eq!(ops.ops.len(), 4);
+        assert_eq!(ops.ops.len(), 2 + 3);
+    }
+
+    #[test]
+    fn recursion_comes_to_an_end() {
+        let mut trace = gpu_trace();
+        let span = trace.spans[0].clone();
+        trace.spans.clear();
+        for depth in 0..Ops::MOST {
+            let parent = depth.checked_sub(1).map(SpanId::new);
+            trace.spans.push(SpanData { parent, ..span.clone() });
+        }
+        let ops = Ops::new(&trace);
+        let last = ops.get(ops.of_span(SpanId::new(Ops::MOST - 1)));
+        assert_eq!((last.full_name(), ops.left_out()), ("others:Others".to_owned(), true));
+        assert!(ops.ops.iter().all(|op| op.path.len() <= Ops::LONGEST + 3));
     }
 
     #[test]
