@@ -48,7 +48,8 @@ impl InputStage {
             Some("read") => Some(Self::Read),
             Some("preprocess") => Some(Self::Preprocess),
             Some("enqueue") => Some(Self::Enqueue),
-            Some(_) => Some(Self::Load),
+            Some("load") => Some(Self::Load),
+            Some(_) => None,
             None => (span.name() == Self::DATA).then_some(Self::Load),
         }
     }

@@ -136,7 +136,7 @@ impl<W: Write> Kineto<'_, W> {
         let places: Vec<_> = self.trace.callsites().iter().map(Place::of).collect();
         let tids: Vec<_> = self.trace.tracks().iter().map(tid).collect();
         let pid = self.pid;
-        let mut extras = Extras::of(self.style.flavor);
+        let mut extras = Extras::of(self.trace, self.style.flavor);
         for (index, span) in self.trace.spans().enumerate() {
             if let Some(extras) = &mut extras {
                 self.module(span, extras);

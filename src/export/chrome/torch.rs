@@ -6,31 +6,43 @@ mod tests;
 use super::{flavor::Flavor, json::Json, kineto::Kineto, rows::tid};
 use crate::{
     export::{flows::Flows, ranges::Cause},
-    trace::{ApiCall, ApiCallId, Attribution, Detail, Span, SpanId, Timestamp, Trace, WorkId},
+    trace::{ApiCall, ApiCallId, Attribution, Detail, Span, SpanId, Step, Timestamp, Trace, TrackId, WorkId},
 };
 use rustc_hash::FxHashMap;
-use std::io::{self, Write};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
 
 /// What the plugin takes for the loading of data.
 const DATA_LOADING: &str = "enumerate(DataLoader)#kernspan.__next__";
 
 /// What spans have besides, in this flavor.
-#[derive(Default)]
 pub(super) struct Extras {
     stacks: CallStacks,
     modules: Modules,
+    /// The threads that step.
+    stepping: BTreeSet<TrackId>,
 }
 
 impl Extras {
-    pub(super) fn of(flavor: Flavor) -> Option<Self> {
-        (flavor == Flavor::TorchTensorBoard).then(Self::default)
+    pub(super) fn of(trace: &Trace, flavor: Flavor) -> Option<Self> {
+        let stepping = || trace.steps().iter().map(Step::track_id).collect();
+        let extras = || Self { stacks: CallStacks::default(), modules: Modules::default(), stepping: stepping() };
+        (flavor == Flavor::TorchTensorBoard).then(extras)
     }
 
     /// What the span is called, if not by its name.
     pub(super) fn name(&self, span: Span<'_>) -> Option<&'static str> {
         // A step, to the plugin, if it can read the number, and else an error.
         let is_step = span.name().starts_with("ProfilerStep#");
-        if span.input_stage().is_some() { Some(DATA_LOADING) } else { is_step.then_some("ProfilerStep") }
+        if self.waits_for_data(span) { Some(DATA_LOADING) } else { is_step.then_some("ProfilerStep") }
+    }
+
+    /// Whether the training waits while the span loads data. What other threads load is loaded in advance, and what is inside keeps its name.
+    fn waits_for_data(&self, span: Span<'_>) -> bool {
+        let is_outermost = || span.stack().skip(1).all(|outer| outer.input_stage().is_none());
+        span.input_stage().is_some() && self.stepping.contains(&span.track_id()) && is_outermost()
     }
 
     /// Whether the plugin takes what the span says of its inputs: of a collective it wants a type for each shape.
@@ -94,6 +106,9 @@ struct Text {
 }
 
 impl CallStacks {
+    /// Bytes of a stack at the most.
+    const LONGEST: usize = 4096;
+
     fn of(&mut self, span: Span<'_>) -> &[u8] {
         // A parent is before its children.
         let around = span.parent().and_then(|parent| self.of_spans.get(parent.id().index()).copied());
@@ -101,6 +116,12 @@ impl CallStacks {
             let mut plain = frame(span);
             if let Some(around) = around {
                 plain = plain + ";" + &self.texts[around].plain;
+            }
+            // Of a recursion the innermost will do: all of them would be a square of its depth.
+            if plain.len() > Self::LONGEST {
+                let frames = plain.floor_char_boundary(Self::LONGEST);
+                let frames = plain[..frames].rfind(';').unwrap_or(frames);
+                plain.truncate(frames);
             }
             let mut json = Json::new(io::sink());
             json.string(&plain);

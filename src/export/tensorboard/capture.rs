@@ -16,9 +16,15 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Where launchers say which run this is, in the order they are asked; the first is the user's own.
-    pub(super) const RUN_VARIABLES: [&str; 5] =
-        ["KERNSPAN_RUN_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
+    /// Where launchers say which run this is, in the order they are asked, each with what else tells their runs apart: a job may have several, and
+    /// may be started again. The first is the user's own.
+    const RUN_VARIABLES: [&[&str]; 5] = [
+        &["KERNSPAN_RUN_ID"],
+        &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
+        &["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"],
+        &["PBS_JOBID"],
+        &["LSB_JOBID"],
+    ];
 
     pub(super) fn of(trace: &Trace) -> Self {
         Self::named(trace, |name| std::env::var(name).ok())
@@ -26,18 +32,24 @@ impl Capture {
 
     fn named(trace: &Trace, variable: impl Fn(&str) -> Option<String>) -> Self {
         let metadata = trace.metadata();
-        let steps = match trace.steps() {
-            [] => format!("window_{:04}", trace.window()),
-            [only] => format!("step_{}", only.number()),
-            [first, .., last] => format!("steps_{}-{}", first.number(), last.number()),
-        };
         let host = file::safe(&metadata.host);
         if metadata.world_size <= 1 {
+            let steps = match trace.steps() {
+                [] => format!("window_{:04}", trace.window()),
+                [only] => format!("step_{}", only.number()),
+                [first, .., last] => format!("steps_{}-{}", first.number(), last.number()),
+            };
             return Self { name: format!("{}_{steps}", utc(trace.start().as_unix_nanos())), host };
         }
-        let run = Self::RUN_VARIABLES.iter().find_map(|name| variable(name).filter(|id| !id.trim().is_empty()));
-        let run = run.map_or_else(String::new, |id| format!("{}_", file::safe(id.trim())));
-        let name = format!("{run}window_{:04}_{steps}", trace.window());
+        // A plain torchrun calls each of its runs `none`.
+        let said = |name: &&str| variable(name).filter(|id| !id.trim().is_empty() && id != "none");
+        let mut runs = Self::RUN_VARIABLES.iter().filter(|names| said(&names[0]).is_some());
+        let run = runs.next().map_or_else(String::new, |names| {
+            names.iter().filter_map(said).map(|id| format!("{}_", file::safe(id.trim()))).collect()
+        });
+        // Not the last step: a rank may be stopped before the others.
+        let first = trace.steps().first().map_or_else(String::new, |first| format!("_from_step_{}", first.number()));
+        let name = format!("{run}window_{:04}{first}", trace.window());
         Self { name, host: format!("{host}_rank_{}", metadata.rank) }
     }
 
@@ -94,9 +106,18 @@ mod tests {
 
     #[test]
     fn ranks_agree_on_the_folder_and_not_on_the_file() {
-        let slurm = |name: &str| (name == "SLURM_JOB_ID").then(|| "42/7".to_owned());
-        let [first, second] = [0, 1].map(|rank| Capture::named(&of_rank(rank, 2, "node::☃\0/../x"), slurm));
-        assert_eq!((first.name.as_str(), &first.name), ("42-7_window_0000_steps_5-6", &second.name));
+        let slurm = |name: &str| match name {
+            "TORCHELASTIC_RUN_ID" => Some("none".to_owned()),
+            "SLURM_JOB_ID" => Some("42/7".to_owned()),
+            "SLURM_STEP_ID" => Some("1".to_owned()),
+            _ => None,
+        };
+        let [first, second] = [0, 1].map(|rank| {
+            let mut trace = of_rank(rank, 2, "node::☃\0/../x");
+            trace.steps.truncate(2 - rank as usize);
+            Capture::named(&trace, slurm)
+        });
+        assert_eq!((first.name.as_str(), &first.name), ("42-7_1_window_0000_from_step_5", &second.name));
         assert_eq!((&first.host[..], &second.host[..]), ("node--------x_rank_0", "node--------x_rank_1"));
         let alone = Capture::named(&of_rank(0, 1, "node"), slurm);
         assert_eq!((alone.name.as_str(), alone.host.as_str()), ("2026_11_15_09_30_00_steps_5-6", "node"));
@@ -109,8 +130,8 @@ mod tests {
         let written = [(&first, "a"), (&second, "b"), (&second, "c"), (&first, "d")]
             .map(|(capture, content)| capture.write(folder.path(), content.as_bytes()).unwrap());
         let captures = written.each_ref().map(|path| path.parent().unwrap().file_name().unwrap().to_str().unwrap());
-        let name = "window_0000_steps_5-6";
-        assert_eq!(captures, [name, name, "window_0000_steps_5-6_2", "window_0000_steps_5-6_2"]);
+        let name = "window_0000_from_step_5";
+        assert_eq!(captures, [name, name, "window_0000_from_step_5_2", "window_0000_from_step_5_2"]);
         assert_eq!(written.map(|path| fs::read_to_string(path).unwrap()), ["a", "b", "c", "d"]);
     }
 

@@ -9,7 +9,7 @@ use crate::{
     },
     trace::{
         Counter, Gpu, GpuProblem, Losses, Trace,
-        sample::{at, gpu_trace, say_flops},
+        sample::{at, gpu_trace, say, say_flops},
     },
 };
 use serde_json::{Value as Json, json};
@@ -44,6 +44,7 @@ fn ranks_are_hosts_of_one_capture_and_every_page_has_data() {
     let Some(seen) = seen("ranks", &traces, &["--gpu", "--input"]) else { return };
     let hosts = hosts(&seen);
     assert_eq!(hosts.iter().map(|(host, _)| *host).collect::<Vec<_>>(), ["host_rank_0", "host_rank_1"]);
+    assert!(seen.get("window_0000_from_step_5").is_some());
     for (trace, (_, pages)) in traces.iter().zip(hosts) {
         assert_eq!(pages["device"], "Nvidia GPU (Hopper)");
         let peak = |name: &str| pages["peaks"][name].as_str().unwrap().parse::<f64>().unwrap();
@@ -69,7 +70,10 @@ fn counters_and_losses_are_shown() {
     trace.work.retain(|work| work.step.is_some());
     trace.losses = Losses { lane_full: 7, ..Losses::default() };
     let samples = vec![(at(10), 0.5), (at(20), f64::NAN), (at(150), 0.25)];
-    trace.counters = vec![Counter { name: Arc::from("loss"), samples }];
+    // Names that XProf would write as they are, or keep to itself.
+    let names = ["loss", "a\"b\\c\nd\0e", "flops"];
+    trace.counters = names.map(|name| Counter { name: Arc::from(name), samples: samples.clone() }).to_vec();
+    say(&mut trace, 1, &[("op.dtype.input", "bf16")]);
     // In the middle of a span, so that steps and spans cross.
     (trace.steps[0].end, trace.steps[1].start) = (at(50), at(50));
     let Some(seen) = seen("counters", std::slice::from_ref(&trace), &[]) else { return };
@@ -78,7 +82,10 @@ fn counters_and_losses_are_shown() {
     let banner: Vec<_> = pages["banner"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
     assert!(banner.iter().any(|line| line.contains(&trace.losses.to_string())), "{banner:?}");
     // In microseconds.
-    assert_eq!(pages["counters"], json!({"loss": [[10, 0.5], [150, 0.25]]}));
+    let drawn = json!([[10, 0.5], [150, 0.25]]);
+    assert_eq!(pages["counters"], json!({"loss": drawn, "a_b_c_d_e": drawn, "flops": drawn}));
+    // One of the kernels called `gemm`: 20 of 100 µs, as others run beside them.
+    assert_eq!(pages["percent_16_bit"], "20.0%");
     let names: Vec<_> = pages["events"].as_array().unwrap().iter().map(|event| event[1].as_str().unwrap()).collect();
     assert!(names.contains(&"loss is NaN"), "{names:?}");
     // As each began at the end of the one before, and none had more to do than its time.

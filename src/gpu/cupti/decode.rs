@@ -39,7 +39,9 @@ pub(crate) fn decode(record: &[u8], names: &mut impl KernelNames) -> Result<Opti
 }
 
 fn extent(start: u64, end: u64) -> Result<(Timestamp, Timestamp), Unreadable> {
-    let known = start > 0 && end >= start;
+    /// Nothing that a GPU does takes a month, in nanoseconds.
+    const MONTH: u64 = 30 * 24 * 3600 * 1_000_000_000;
+    let known = start > 0 && end >= start && end - start < MONTH;
     known.then(|| (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end))).ok_or(Unreadable)
 }
 

@@ -5,7 +5,7 @@ use crate::{
         samples::{awkward_trace, ranks},
     },
     trace::{
-        Attribution, SpanId, Trace,
+        Attribution, SpanData, SpanId, Trace, TrackId, convention,
         sample::{at, gpu_trace, say},
     },
 };
@@ -30,6 +30,33 @@ fn all_calls_are_runtime_and_say_whose_they_are() {
     }
     let stray = document.of_category("kernel").into_iter().find(|kernel| kernel["name"] == "stray").unwrap();
     assert_eq!(stray["args"]["External id"], 0);
+}
+
+#[test]
+fn only_what_the_stepping_thread_waits_for_is_loading() {
+    let mut trace = gpu_trace();
+    // `forward` of the first step loads, and what is in it reads; another thread loads in advance.
+    say(&mut trace, 1, &[(convention::INPUT, "load")]);
+    say(&mut trace, 2, &[(convention::INPUT, "read")]);
+    trace.spans[2].parent = Some(SpanId::new(1));
+    say(&mut trace, 4, &[(convention::INPUT, "preprocess")]);
+    trace.spans[4].track = TrackId::new(1);
+    let spans = names(&written(&trace).of_category("cpu_op"));
+    assert_eq!(spans, ["train_step", DATA_LOADING, "backward", "train_step", "forward", "backward"]);
+}
+
+#[test]
+fn call_stacks_have_an_end() {
+    let mut trace = gpu_trace();
+    let span = trace.spans[0].clone();
+    trace.spans.clear();
+    for depth in 0..1000_usize {
+        trace.spans.push(SpanData { parent: depth.checked_sub(1).map(SpanId::new), ..span.clone() });
+    }
+    let document = written(&trace);
+    let stacks =
+        document.of_category("cpu_op").into_iter().map(|span| span["args"]["Call stack"].as_str().unwrap().len());
+    assert!(stacks.max().unwrap() <= 4096);
 }
 
 #[test]

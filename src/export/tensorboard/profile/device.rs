@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     export::{runs::runs, shape::Shape},
-    trace::{Detail, Device, Direction, Kernel, MemoryKind, Stream, StreamId, Timestamp, Trace, Work},
+    trace::{
+        BatchId, Detail, Device, Direction, Kernel, MemoryKind, Span, SpanId, Stream, StreamId, Timestamp, Trace, Work,
+    },
 };
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, HashSet};
@@ -39,6 +41,7 @@ impl<'a> Devices<'a, '_> {
                 last: vec![Timestamp::default(); trace.steps().len()],
                 shapes: FxHashMap::default(),
                 ops: FxHashMap::default(),
+                half: (None, false),
                 instructions: FxHashMap::default(),
             };
             let streams = trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device);
@@ -64,7 +67,9 @@ struct DeviceWriter<'a> {
     /// When what was done in each step was over.
     last: Vec<Timestamp>,
     shapes: FxHashMap<Shape, Known>,
-    ops: FxHashMap<OpId, (Text, bool)>,
+    ops: FxHashMap<OpId, Text>,
+    /// Whether the last piece of work was said to be computed with 16 bits, and whose it was: mostly the next one is, too.
+    half: (Option<(Option<SpanId>, Option<BatchId>)>, bool),
     instructions: FxHashMap<usize, Text>,
 }
 
@@ -116,10 +121,12 @@ impl<'a> DeviceWriter<'a> {
     fn work(&mut self, all: &mut Devices<'a, '_>, line: &mut Line, work: Work<'a>, module: Text, half: Text) {
         let known = self.known(work);
         let op = all.ops.of_work(work);
-        let (tf_op, half_op) = *self.ops.entry(op).or_insert_with(|| {
-            let name = self.plane.text(&all.ops.get(op).full_name());
-            (name, computes_with_16_bits(work))
-        });
+        let tf_op = *self.ops.entry(op).or_insert_with(|| self.plane.text(&all.ops.get(op).full_name()));
+        let of = (work.span().map(Span::id), work.batch_id());
+        if self.half.0 != Some(of) {
+            self.half = (Some(of), computes_with_16_bits(work));
+        }
+        let half_op = self.half.1;
         let share = all.shares.of(work);
         let instruction = work.kernel().and_then(|_| all.program.instruction(all.ops, op, share));
         let hlo_op = instruction.map(|id| self.instruction(all.program, id));

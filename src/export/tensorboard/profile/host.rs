@@ -211,7 +211,7 @@ impl<'a, 'b> Host<'a, 'b> {
     /// Each allocation and free, with what is in use after it.
     fn memory(&mut self) {
         let mut devices: HashMap<DeviceId, (Text, u64)> = HashMap::new();
-        let [allocated, freed] = ["MemoryAllocation", "MemoryDeallocation"].map(|name| self.plane.event_name(name));
+        let [allocated, freed] = [ALLOCATED, FREED].map(|name| self.plane.event_name(name));
         let [kept, temporary] = ["persist/dynamic", "temp"].map(|kind| self.plane.text(kind));
         let unattributed = self.plane.text("unattributed");
         let outlives = outlives(self.trace);
@@ -282,10 +282,16 @@ fn outlives(trace: &Trace) -> Vec<bool> {
     outlives
 }
 
-/// What is named with a colon, XProf takes for an operation and its kind.
+/// What is named with a colon, XProf takes for an operation and its kind, and what is named like these, for a change of memory.
 fn name(plane: &mut Plane, name: &str) -> EventName {
-    plane.shown_as(&name.replace(':', "/"), name)
+    match name {
+        ALLOCATED | FREED => plane.shown_as(&format!("span {name}"), name),
+        _ => plane.shown_as(&name.replace(':', "/"), name),
+    }
 }
+
+const ALLOCATED: &str = "MemoryAllocation";
+const FREED: &str = "MemoryDeallocation";
 
 fn say_value(stats: &mut Stats<'_>, name: Text, value: &Value) {
     match value {

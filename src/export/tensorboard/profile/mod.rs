@@ -53,7 +53,14 @@ pub(super) fn encode(trace: &Trace) -> Vec<u8> {
     environment.write(&mut out);
     let too_many =
         ops.left_out().then(|| format!("kernspan: operations after the first {} are `{}`", Ops::MOST, Ops::OTHERS));
-    warnings(trace).iter().chain(&too_many).for_each(|warning| wire::bytes(&mut out, 3, warning.as_bytes()));
+    let no_roofline = program.is_full().then(|| {
+        format!("kernspan: the roofline has the first {} operations of different FLOPs, and no more", Program::MOST)
+    });
+    warnings(trace)
+        .iter()
+        .chain(&too_many)
+        .chain(&no_roofline)
+        .for_each(|warning| wire::bytes(&mut out, 3, warning.as_bytes()));
     wire::bytes(&mut out, 4, metadata.host.as_bytes());
     out
 }
@@ -62,18 +69,25 @@ pub(super) fn encode(trace: &Trace) -> Vec<u8> {
 fn counters(trace: &Trace) -> Plane {
     let mut plane = Plane::new(trace, 0, "/device:CUSTOM:counters");
     let mut samples = Vec::new();
+    // Not the counter's name, which may be that of a stat that XProf keeps to itself.
+    let stat = plane.text("counter.value");
     for counter in trace.counters() {
-        let (name, stat) = (plane.event_name(counter.name()), plane.text(counter.name()));
-        samples.extend(counter.samples().iter().map(|&(at, value)| (at, value, name, stat)));
+        let name = plane.event_name(&counter_name(counter.name()));
+        samples.extend(counter.samples().iter().map(|&(at, value)| (at, value, name)));
     }
     samples.retain(|(_, value, ..)| value.is_finite());
     samples.sort_by_key(|&(at, ..)| at);
     let mut line = plane.line();
-    for (at, value, name, stat) in samples {
+    for (at, value, name) in samples {
         line.event(name, at, at, |stats| stats.say_named(stat, Said::F64(value)));
     }
     plane.add(0, "_counters_", &line);
     plane
+}
+
+/// XProf writes names of counters into JSON as they are.
+fn counter_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() || c == '"' || c == '\\' { '_' } else { c }).collect()
 }
 
 /// What everybody who looks at the profile must know; XProf shows it above all pages.

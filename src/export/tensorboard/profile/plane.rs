@@ -27,6 +27,8 @@ pub(super) struct Plane {
 #[derive(Clone, Copy, Debug, Default)]
 struct Used(u64);
 
+const _: () = assert!(Stat::NAMES.len() <= u64::BITS as usize, "each has a bit");
+
 impl Used {
     fn add(&mut self, stat: Stat) {
         self.0 |= 1 << stat as u32;

@@ -3,7 +3,7 @@ use super::{
     shares::Share,
 };
 use crate::export::wire;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// The program that XProf thinks it looks at. Roofline and HLO stats take floating-point operations only of instructions of an XLA program,
 /// so each operation is a custom call there, with its place in the source.
@@ -14,7 +14,8 @@ pub(super) struct Program {
     /// XProf takes what the last of several kernels in a row did for what each of them did, so an operation is another instruction where
     /// its kernels do more or less.
     known: FxHashMap<(OpId, Share), InstructionId>,
-    names: FxHashSet<String>,
+    /// How many instructions have a name, with the numbers they have instead of it.
+    names: FxHashMap<String, u32>,
 }
 
 /// The number of an instruction.
@@ -31,31 +32,44 @@ impl Program {
     /// The number of the one program.
     pub(super) const ID: u64 = 1;
     /// Instructions at the most. What comes later is an operation of no program.
-    const MOST: usize = 20_000;
+    pub(super) const MOST: usize = 20_000;
 
     pub(super) fn new(process: &str) -> Self {
         let letters = process.chars().take(200).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
         let name: String = letters.collect();
         let name = if name.is_empty() { "program".to_owned() } else { name };
-        Self { name, instructions: Vec::new(), known: FxHashMap::default(), names: FxHashSet::default() }
+        Self { name, instructions: Vec::new(), known: FxHashMap::default(), names: FxHashMap::default() }
     }
 
     pub(super) fn instruction(&mut self, ops: &Ops<'_>, op: OpId, share: Share) -> Option<InstructionId> {
         if let Some(&known) = self.known.get(&(op, share)) {
             return Some(known);
         }
-        if self.instructions.len() == Self::MOST {
+        if self.is_full() {
             return None;
         }
         let id = InstructionId(self.instructions.len() as u32);
-        let plain = ops.get(op).path.replace('/', ".");
-        let numbered = (2..).map(|number: u32| format!("{plain}.{number}"));
-        let name = std::iter::once(plain.clone()).chain(numbered).find(|name| !self.names.contains(name));
-        let name = name.unwrap_or(plain);
-        self.names.insert(name.clone());
+        let name = self.free_name(&ops.get(op).path.replace('/', "."));
         self.instructions.push((name, op));
         self.known.insert((op, share), id);
         Some(id)
+    }
+
+    /// The name itself, or the first number after it that is free: another operation may be called like it, number and all.
+    fn free_name(&mut self, plain: &str) -> String {
+        loop {
+            let count = self.names.entry(plain.to_owned()).or_insert(0);
+            *count += 1;
+            let name = if *count == 1 { plain.to_owned() } else { format!("{plain}.{count}") };
+            if name == plain || self.names.insert(name.clone(), 1).is_none() {
+                return name;
+            }
+        }
+    }
+
+    /// Whether there may be operations that are in no program.
+    pub(super) fn is_full(&self) -> bool {
+        self.instructions.len() == Self::MOST
     }
 
     pub(super) fn instruction_name(&self, id: InstructionId) -> &str {
@@ -122,5 +136,17 @@ impl Program {
         let mut hlo = Vec::new();
         wire::bytes(&mut hlo, 1, &module);
         hlo
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Program;
+
+    #[test]
+    fn names_are_told_apart() {
+        let mut program = Program::new("train");
+        let names = ["a", "a.2", "a", "a", "a.2", "b"].map(|name| program.free_name(name));
+        assert_eq!(names, ["a", "a.2", "a.3", "a.4", "a.2.2", "b"]);
     }
 }

@@ -152,7 +152,7 @@ fn the_precision_is_what_spans_say_or_kernels_are_called() {
     let read = Read::of(&trace);
     let half = |event: &XEvent| read.gpu().text(event, "shape").map(str::to_owned);
     let gemms: Vec<_> = read.gpu().named("gemm").into_iter().map(half).collect();
-    assert_eq!(gemms, [Some("(half)".to_owned()), None, Some("(half)".to_owned()), None]);
+    assert_eq!(gemms, [Some("(half)".to_owned()), None, None, None]);
 }
 
 #[test]
@@ -250,6 +250,23 @@ fn names_that_look_like_operations_are_shown_as_they_are() {
 }
 
 #[test]
+fn a_span_is_not_taken_for_memory() {
+    let mut trace = gpu_trace();
+    trace.callsites[0].name = "MemoryAllocation".into();
+    let read = Read::of(&trace);
+    let host = read.host();
+    assert_eq!(host.named("MemoryAllocation").len(), 2);
+    assert!(host.named("span MemoryAllocation").iter().all(|span| host.shown(span) == "MemoryAllocation"));
+}
+
+#[test]
+fn steps_that_took_no_time_are_not_told_of() {
+    let mut trace = gpu_trace();
+    trace.steps[1].end = trace.steps[1].start;
+    assert_eq!(Read::of(&trace).host().named("train").len(), 1);
+}
+
+#[test]
 fn data_is_part_of_the_input_pipeline() {
     let mut trace = gpu_trace();
     say(&mut trace, 1, &[(convention::INPUT, FieldValue::Str(Arc::from("read")))]);
@@ -287,8 +304,10 @@ fn counters_are_on_a_plane_of_their_own() {
     let read = Read::of(&trace);
     let counters = read.plane("/device:CUSTOM:counters");
     let line = counters.line("_counters_");
-    let values: Vec<_> = line.events.iter().map(|event| counters.value(&event.stats, "loss").cloned()).collect();
+    let values: Vec<_> =
+        line.events.iter().map(|event| counters.value(&event.stats, "counter.value").cloned()).collect();
     assert_eq!(values, [Some(Value::Double(0.5)), Some(Value::Double(0.25))]);
+    assert!(line.events.iter().all(|event| counters.name(event) == "loss"));
     let host = read.host();
     assert_eq!(host.name(&host.line("counters").events[0]), "loss is NaN");
 }
