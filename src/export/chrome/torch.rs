@@ -119,7 +119,7 @@ impl CallStacks {
             }
             // Of a recursion the innermost will do: all of them would be a square of its depth.
             if plain.len() > Self::LONGEST {
-                let frames = plain.floor_char_boundary(Self::LONGEST);
+                let frames = (0..=Self::LONGEST).rev().find(|&end| plain.is_char_boundary(end)).unwrap_or(0);
                 let frames = plain[..frames].rfind(';').unwrap_or(frames);
                 plain.truncate(frames);
             }

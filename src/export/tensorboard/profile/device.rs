@@ -69,9 +69,12 @@ struct DeviceWriter<'a> {
     shapes: FxHashMap<Shape, Known>,
     ops: FxHashMap<OpId, Text>,
     /// Whether the last piece of work was said to be computed with 16 bits, and whose it was: mostly the next one is, too.
-    half: (Option<(Option<SpanId>, Option<BatchId>)>, bool),
+    half: (Option<Whose>, bool),
     instructions: FxHashMap<usize, Text>,
 }
+
+/// Whom a piece of work was done for.
+type Whose = (Option<SpanId>, Option<BatchId>);
 
 /// What is the same for all work of a shape.
 #[derive(Clone, Copy)]
