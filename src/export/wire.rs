@@ -1,6 +1,8 @@
 //! Protobuf on the wire. What there are millions of is encoded while it is made, without structs in between; so is what has few
 //! fields.
 
+use std::io::{self, Write};
+
 /// A number that is not negative, a boolean, an enumeration, or a signed number as it is in memory.
 pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
     key(out, field, 0);
@@ -30,11 +32,13 @@ pub(super) fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec
     out.splice(start - 1..start, longer);
 }
 
-/// A message in a message, of parts that are encoded already.
-pub(super) fn parts(out: &mut Vec<u8>, field: u32, parts: &[&[u8]]) {
-    key(out, field, 2);
-    varint(out, parts.iter().map(|part| part.len() as u64).sum());
-    parts.iter().for_each(|part| out.extend_from_slice(part));
+/// A message in a message, of parts that are encoded already and may be too large to be copied without need.
+pub(super) fn parts(out: &mut impl Write, field: u32, parts: &[&[u8]]) -> io::Result<()> {
+    let mut head = Vec::new();
+    key(&mut head, field, 2);
+    varint(&mut head, parts.iter().map(|part| part.len() as u64).sum());
+    out.write_all(&head)?;
+    parts.iter().try_for_each(|part| out.write_all(part))
 }
 
 /// Eight bytes as they are: `double`, `fixed64`.

@@ -1,7 +1,8 @@
 use super::super::file;
 use crate::{Error, trace::Trace};
 use std::{
-    io::Write,
+    fs::File,
+    io::{self, BufWriter},
     path::{Path, PathBuf},
 };
 
@@ -54,13 +55,17 @@ impl Capture {
     }
 
     /// Writes the file, in the first such folder that has none of this host: another run may have left its captures there.
-    pub(super) fn write(&self, folder: &Path, content: &[u8]) -> Result<PathBuf, Error> {
+    pub(super) fn write(
+        &self,
+        folder: &Path,
+        content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<PathBuf, Error> {
         let captures = folder.join("plugins/profile");
         let path = |turn: u64| {
             let again = if turn == 0 { String::new() } else { format!("_{}", turn + 1) };
             captures.join(format!("{}{again}", self.name)).join(format!("{}.xplane.pb", self.host))
         };
-        file::write_first_free(path, |out| out.write_all(content))
+        file::write_first_free(path, content)
     }
 }
 
@@ -84,7 +89,7 @@ fn utc(unix_nanos: u64) -> String {
 mod tests {
     use super::{Capture, utc};
     use crate::trace::{Metadata, Timestamp, Trace, sample::gpu_trace};
-    use std::{fs, sync::Arc};
+    use std::{fs, io::Write, sync::Arc};
 
     fn of_rank(rank: u32, world_size: u32, host: &str) -> Trace {
         let mut trace = gpu_trace();
@@ -128,7 +133,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [first, second] = [0, 1].map(|rank| Capture::named(&of_rank(rank, 2, "node"), |_| None));
         let written = [(&first, "a"), (&second, "b"), (&second, "c"), (&first, "d")]
-            .map(|(capture, content)| capture.write(folder.path(), content.as_bytes()).unwrap());
+            .map(|(capture, content)| capture.write(folder.path(), |out| out.write_all(content.as_bytes())).unwrap());
         let captures = written.each_ref().map(|path| path.parent().unwrap().file_name().unwrap().to_str().unwrap());
         let name = "window_0000_from_step_5";
         assert_eq!(captures, [name, name, "window_0000_from_step_5_2", "window_0000_from_step_5_2"]);
@@ -139,7 +144,7 @@ mod tests {
     fn a_file_where_a_folder_should_be_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("plugins"), "mine").unwrap();
-        assert!(Capture::of(&gpu_trace()).write(folder.path(), b"").is_err());
+        assert!(Capture::of(&gpu_trace()).write(folder.path(), |_| Ok(())).is_err());
         assert_eq!(fs::read(folder.path().join("plugins")).unwrap(), b"mine");
     }
 }

@@ -189,7 +189,7 @@ impl Exporter for TensorBoard {
             files.extend(file.tell());
         }
         drop(file);
-        files.push(Capture::of(trace).write(&self.folder, &profile::encode(trace))?);
+        files.push(Capture::of(trace).write(&self.folder, |out| profile::write(trace, out))?);
         Ok(files)
     }
 

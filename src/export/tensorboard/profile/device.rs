@@ -15,7 +15,10 @@ use crate::{
     },
 };
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    io::{self, Write},
+};
 
 /// What all GPUs share.
 pub(super) struct Devices<'a, 'b> {
@@ -27,7 +30,7 @@ pub(super) struct Devices<'a, 'b> {
 }
 
 impl<'a> Devices<'a, '_> {
-    pub(super) fn write(&mut self, out: &mut Vec<u8>) {
+    pub(super) fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         let trace = self.trace;
         let devices: BTreeSet<_> = trace.streams().iter().map(Stream::device).collect();
         let runs = runs(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
@@ -53,8 +56,9 @@ impl<'a> Devices<'a, '_> {
             }
             writer.steps(self);
             writer.capabilities();
-            writer.plane.write(out);
+            writer.plane.write(out)?;
         }
+        Ok(())
     }
 }
 

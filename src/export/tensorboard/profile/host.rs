@@ -15,7 +15,12 @@ use crate::{
     trace::{ApiCall, DeviceId, Event, InputStage, MemoryChange, Span, Timestamp, Trace, TrackId, Value},
 };
 use rustc_hash::FxHashMap;
-use std::{cmp::Reverse, collections::HashMap, ops::Range};
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    io::{self, Write},
+    ops::Range,
+};
 
 /// XProf looks for memory on lines that it makes itself, the numbers of which begin here, and leaves them out of the times of operations.
 const MEMORY_LINE: u64 = 0xdead_beef + 6;
@@ -56,12 +61,12 @@ impl<'a, 'b> Host<'a, 'b> {
         Self { trace, plane, ops, steps, span_names, op_names, field_names }
     }
 
-    pub(super) fn write(mut self, out: &mut Vec<u8>) {
+    pub(super) fn write(mut self, out: &mut impl Write) -> io::Result<()> {
         self.threads();
         self.waits();
         self.memory();
         self.numbers_that_cannot_be_drawn();
-        self.plane.write(out);
+        self.plane.write(out)
     }
 
     fn threads(&mut self) {

@@ -31,38 +31,36 @@ use crate::{
     export::wire,
     trace::{Gpu, Trace},
 };
+use std::io::{self, Write};
 
-/// The `XSpace`.
-pub(super) fn encode(trace: &Trace) -> Vec<u8> {
-    let mut out = Vec::new();
+/// Writes the `XSpace`, plane by plane.
+pub(super) fn write(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     let metadata = trace.metadata();
     let steps = Steps::new(trace);
     let mut ops = Ops::new(trace);
     let mut program = Program::new(&metadata.process);
     let shares = Shares::new(trace);
-    Devices { trace, steps: &steps, ops: &mut ops, shares, program: &mut program }.write(&mut out);
-    Host::new(trace, &ops, &steps).write(&mut out);
-    counters(trace).write(&mut out);
+    Devices { trace, steps: &steps, ops: &mut ops, shares, program: &mut program }.write(&mut out)?;
+    Host::new(trace, &ops, &steps).write(&mut out)?;
+    counters(trace).write(&mut out)?;
     if !program.is_empty() {
         let name = format!("{}({})", program.name, Program::ID);
-        plane::write_metadata(&mut out, Program::ID, &name, &program.encode(&ops));
+        plane::write_metadata(&mut out, Program::ID, &name, &program.encode(&ops))?;
     }
     let mut environment = Plane::new(trace, 0, "Task Environment");
     environment.say(Stat::ProfileStart, Said::U64(trace.start().as_unix_nanos()));
     environment.say(Stat::ProfileStop, Said::U64(trace.end().as_unix_nanos()));
-    environment.write(&mut out);
+    environment.write(&mut out)?;
     let too_many =
         ops.left_out().then(|| format!("kernspan: operations after the first {} are `{}`", Ops::MOST, Ops::OTHERS));
     let no_roofline = program.is_full().then(|| {
         format!("kernspan: the roofline has the first {} operations of different FLOPs, and no more", Program::MOST)
     });
-    warnings(trace)
-        .iter()
-        .chain(&too_many)
-        .chain(&no_roofline)
-        .for_each(|warning| wire::bytes(&mut out, 3, warning.as_bytes()));
-    wire::bytes(&mut out, 4, metadata.host.as_bytes());
-    out
+    let mut rest = Vec::new();
+    let warnings = warnings(trace).into_iter().chain(too_many).chain(no_roofline);
+    warnings.for_each(|warning| wire::bytes(&mut rest, 3, warning.as_bytes()));
+    wire::bytes(&mut rest, 4, metadata.host.as_bytes());
+    out.write_all(&rest)
 }
 
 /// Counters have a plane of their own: in those of GPUs, they would make steps longer.

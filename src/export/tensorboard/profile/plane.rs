@@ -7,6 +7,7 @@ use crate::{
     trace::{Timestamp, Trace},
 };
 use rustc_hash::FxHashMap;
+use std::io::{self, Write};
 
 /// A plane: lines of events, and the names that they refer to.
 #[derive(Debug)]
@@ -111,7 +112,8 @@ impl Plane {
         let mut head = Vec::new();
         wire::number(&mut head, 1, id);
         wire::bytes(&mut head, 2, name.as_bytes());
-        wire::parts(&mut self.lines, 3, &[&head, &line.events]);
+        // Into memory, which takes it.
+        let _ = wire::parts(&mut self.lines, 3, &[&head, &line.events]);
         self.used.0 |= line.used.0;
     }
 
@@ -122,14 +124,14 @@ impl Plane {
     }
 
     /// The plane as a field of its space.
-    pub(super) fn write(self, out: &mut Vec<u8>) {
+    pub(super) fn write(self, out: &mut impl Write) -> io::Result<()> {
         let mut head = Vec::new();
         wire::number(&mut head, 1, self.id);
         wire::bytes(&mut head, 2, self.name.as_bytes());
         for (place, name) in Stat::NAMES.iter().enumerate().filter(|(place, _)| self.used.has(*place as u64)) {
             stat_name(&mut head, place as u64 + 1, name);
         }
-        wire::parts(out, 1, &[&head, &self.lines, &self.event_names.names, &self.texts.names, &self.stats]);
+        wire::parts(out, 1, &[&head, &self.lines, &self.event_names.names, &self.texts.names, &self.stats])
     }
 }
 
@@ -259,7 +261,7 @@ fn encode(out: &mut Vec<u8>, stat: u64, said: Said<'_>) {
 }
 
 /// The plane that the programs are in: their number is that of the event's name.
-pub(super) fn write_metadata(out: &mut Vec<u8>, program: u64, name: &str, hlo: &[u8]) {
+pub(super) fn write_metadata(out: &mut impl Write, program: u64, name: &str, hlo: &[u8]) -> io::Result<()> {
     let mut plane = Vec::new();
     wire::bytes(&mut plane, 2, b"/host:metadata");
     let mut stat = Vec::new();
@@ -274,5 +276,5 @@ pub(super) fn write_metadata(out: &mut Vec<u8>, program: u64, name: &str, hlo: &
         wire::bytes(out, 2, &metadata);
     });
     stat_name(&mut plane, 1, "Hlo Proto");
-    wire::bytes(out, 1, &plane);
+    wire::parts(out, 1, &[&plane])
 }

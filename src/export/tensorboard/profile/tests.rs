@@ -1,6 +1,6 @@
 use super::{
-    encode,
     proto::{Value, XEvent, XLine, XPlane, XSpace, XStat},
+    write,
 };
 use crate::{
     export::samples::awkward_trace,
@@ -16,7 +16,9 @@ struct Read(XSpace);
 
 impl Read {
     fn of(trace: &Trace) -> Self {
-        Self(XSpace::decode(&encode(trace)[..]).unwrap())
+        let mut written = Vec::new();
+        write(trace, &mut written).unwrap();
+        Self(XSpace::decode(&written[..]).unwrap())
     }
 
     fn plane(&self, name: &str) -> Plane<'_> {
