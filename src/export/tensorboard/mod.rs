@@ -19,10 +19,17 @@ use self::{
     summary::Summary,
 };
 use super::{ExportResult, Exporter, Run, StepExporter};
-use crate::trace::{Metadata, Step, Timestamp, Trace, Value};
+use crate::{
+    Error,
+    trace::{Metadata, Step, Timestamp, Trace, Value},
+};
 use std::{
+    error::Error as _,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Writes for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and the vital signs of every step, also while the
@@ -87,7 +94,9 @@ use std::{
 /// one that is interrupted and resumed the same, with [`first_step`](Self::first_step). Of a run of several processes, the
 /// [rank](crate::ProfilerBuilder::rank) 0 writes into the folder, and the others into `rank1`, `rank2` and so on inside it.
 ///
-/// What cannot be written is kept for a while and tried again, and [`finish`](crate::Profiler::finish) says so; the training goes on.
+/// Scalars and texts that cannot be written are kept for a while and tried again. A profile that cannot be written is lost, as it may be large. Of both
+/// [`finish`](crate::Profiler::finish) tells, of profiles that fail one after the other for the same reason with the first of them and the number
+/// of the others; the training goes on.
 #[derive(Debug)]
 pub struct TensorBoard {
     folder: PathBuf,
@@ -98,6 +107,30 @@ pub struct TensorBoard {
     live: bool,
     /// What was said of GPUs last.
     gpu: Option<String>,
+    profiles: Profiles,
+}
+
+/// Profiles that could not be written.
+#[derive(Debug, Default)]
+struct Profiles {
+    /// Why the last one could not, unless it could.
+    problem: Option<String>,
+    /// Those of which nobody was told, as the one before had failed for the same reason: told of in the end.
+    untold: Arc<AtomicU64>,
+}
+
+impl Profiles {
+    /// Whether a failure has to be told of now. A folder that cannot be written is so for every window, and would be reported without end.
+    fn is_news(&mut self, error: &Error) -> bool {
+        // Every window has a path of its own, so it is the cause that is compared.
+        let problem = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        let news = self.problem.as_ref() != Some(&problem);
+        self.problem = Some(problem);
+        if !news {
+            self.untold.fetch_add(1, Ordering::Relaxed);
+        }
+        news
+    }
 }
 
 /// Shared by what every step knows and what windows do: there is one file in a run.
@@ -117,6 +150,7 @@ impl TensorBoard {
             file: None,
             live: false,
             gpu: None,
+            profiles: Profiles::default(),
         }
     }
 
@@ -167,13 +201,14 @@ impl TensorBoard {
 
 impl Exporter for TensorBoard {
     fn export(&mut self, trace: &Trace) -> ExportResult {
+        let mut files = Vec::new();
+        // All that takes long comes first: steps cannot be written down while the file is locked.
+        let steps = if self.live { Vec::new() } else { self.scalars.of_trace(trace) };
+        let window = window::scalars(trace);
         let shared = self.file(trace.metadata(), trace.start(), None);
         let mut file = lock(&shared);
-        let mut files = Vec::new();
-        if !self.live {
-            self.scalars.of_trace(trace).iter().for_each(|(at, step, summary)| file.add(*at, *step, summary));
-        }
-        for (at, step, summary) in window::scalars(trace) {
+        steps.iter().for_each(|(at, step, summary)| file.add(*at, *step, summary));
+        for (at, step, summary) in window {
             file.add(at, self.scalars.number(step), &summary);
         }
         let gpu = configuration::gpu(trace);
@@ -189,7 +224,15 @@ impl Exporter for TensorBoard {
             files.extend(file.tell());
         }
         drop(file);
-        files.push(Capture::of(trace).write(&self.folder, &profile::encode(trace))?);
+        match Capture::of(trace).write(&self.folder, &profile::encode(trace)) {
+            Ok(file) => {
+                self.profiles.problem = None;
+                files.push(file);
+            }
+            // Without anybody who could tell of it in the end, each is told of.
+            Err(error) if !self.live || self.profiles.is_news(&error) => return Err(error.into()),
+            Err(_) => {}
+        }
         Ok(files)
     }
 
@@ -199,6 +242,7 @@ impl Exporter for TensorBoard {
         let file = self.file(&run.metadata, run.start, Some(configuration::configuration(run, arguments)));
         let hparams = !self.hparams.is_empty() && run.metadata.rank == 0;
         let last = (run.start, self.scalars.number(0));
-        Some(Box::new(Scalars { file, scalars: self.scalars.clone(), hparams, last }))
+        let untold_profiles = Arc::clone(&self.profiles.untold);
+        Some(Box::new(Scalars { file, scalars: self.scalars.clone(), hparams, last, failing: false, untold_profiles }))
     }
 }

@@ -6,7 +6,14 @@ use crate::{
     trace::{Timestamp, Trace},
 };
 use rustc_hash::FxHashMap;
-use std::{error::Error, time::Duration};
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 /// How scalars of steps are made.
 #[derive(Clone, Debug)]
@@ -90,6 +97,10 @@ pub(super) struct Scalars {
     pub(super) hparams: bool,
     /// The last step, and when it ended.
     pub(super) last: (Timestamp, u64),
+    /// Whether the file could not be written the last time.
+    pub(super) failing: bool,
+    /// Profiles that could not be written, and of which nobody was told.
+    pub(super) untold_profiles: Arc<AtomicU64>,
 }
 
 impl StepExporter for Scalars {
@@ -101,7 +112,9 @@ impl StepExporter for Scalars {
             self.last = (step.end(), self.scalars.number(step.number));
             file.add(step.end(), self.last.1, &summary);
         }
-        Ok(file.flush()?)
+        let flushed = file.flush();
+        self.failing = flushed.is_err();
+        Ok(flushed?)
     }
 
     fn finish(&mut self) -> ExportResult {
@@ -112,12 +125,23 @@ impl StepExporter for Scalars {
             summary.hparams_end(at);
             file.add(at, step, &summary);
         }
-        file.flush()?;
-        match file.dropped() {
-            0 => Ok(file.tell().into_iter().collect()),
-            dropped => {
-                Err(format!("{dropped} events are missing, as the file could not be written for too long").into())
-            }
+        let untold = self.untold_profiles.load(Ordering::Relaxed);
+        let profiles = (untold > 0).then(|| format!("{untold} more profiles could not be written"));
+        if let Err(error) = file.flush() {
+            return Err(match profiles {
+                None => error.into(),
+                // Told of already.
+                Some(profiles) if self.failing => profiles.into(),
+                Some(profiles) => format!("{profiles}, and {error:?}").into(),
+            });
+        }
+        let dropped = match file.dropped() {
+            0 => None,
+            dropped => Some(format!("{dropped} events are missing, as the file could not be written for too long")),
+        };
+        match [dropped, profiles].into_iter().flatten().collect::<Vec<_>>() {
+            none if none.is_empty() => Ok(file.tell().into_iter().collect()),
+            problems => Err(problems.join(", and ").into()),
         }
     }
 }
