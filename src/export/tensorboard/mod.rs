@@ -81,7 +81,7 @@ use std::{
 /// | `step/samples_per_second` | every step | if [`samples_per_step`](Self::samples_per_step) was called, or the step has a counter `samples` |
 /// | `NAME` | every step | the last value in the step of the counter `NAME`: `tracing::info!(counter.loss = 0.3)` is `loss` |
 /// | `gpu/busy_percent`, `gpu/kernels`, `gpu/copied_bytes`, `gpu/peak_memory_bytes`, `gpu/mfu_percent` | recorded steps | see [`StepGpu`](crate::StepGpu); what is not known is left out. Of other GPUs than the first, `gpu1/…` |
-/// | `profiler/lost` | windows | [`Losses::total`](crate::Losses::total), at the last step |
+/// | `profiler/lost` | windows | [`Losses::total`](crate::Losses::total), at the last step; of a window without steps, at the last step of the one before |
 /// | `kernspan/configuration`, `kernspan/gpu` | the run | texts: what ran, with its arguments, and how it was profiled; and on which GPUs |
 ///
 /// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits. Names of counters may be anything: what
@@ -108,6 +108,8 @@ pub struct TensorBoard {
     /// What was said of GPUs last.
     gpu: Option<String>,
     profiles: Profiles,
+    /// The last step of which a window told, as TensorBoard numbers them.
+    last_window_step: Option<u64>,
 }
 
 /// Profiles that could not be written.
@@ -151,6 +153,7 @@ impl TensorBoard {
             live: false,
             gpu: None,
             profiles: Profiles::default(),
+            last_window_step: None,
         }
     }
 
@@ -178,6 +181,15 @@ impl TensorBoard {
         self.hparams.retain(|(known, _)| *known != name);
         self.hparams.push((name, value));
         self
+    }
+
+    /// The step at which something of a window is told, or without one the last step of which a window told: where a tag comes again at an earlier
+    /// step, TensorBoard forgets all that the tag had from there on. The steps that are told of as they end may be further already, so they do not count.
+    fn window_step(&mut self, step: Option<u64>) -> u64 {
+        let step = step.map(|step| self.scalars.number(step)).or(self.last_window_step);
+        let step = step.unwrap_or_else(|| self.scalars.number(0));
+        self.last_window_step = Some(step);
+        step
     }
 
     /// The file of the run, with what is said once. The first to need it says when the run began.
@@ -208,14 +220,15 @@ impl Exporter for TensorBoard {
         let shared = self.file(trace.metadata(), trace.start(), None);
         let mut file = lock(&shared);
         steps.iter().for_each(|(at, step, summary)| file.add(*at, *step, summary));
+        let first = self.window_step(trace.steps().first().map(Step::number));
         for (at, step, summary) in window {
-            file.add(at, self.scalars.number(step), &summary);
+            file.add(at, self.window_step(step), &summary);
         }
         let gpu = configuration::gpu(trace);
         if self.gpu.as_ref() != Some(&gpu) {
             let mut summary = Summary::default();
             summary.text(tag::GPU, &gpu);
-            file.add(trace.end(), self.scalars.number(trace.steps().first().map_or(0, Step::number)), &summary);
+            file.add(trace.end(), first, &summary);
             self.gpu = Some(gpu);
         }
         if !self.live {
@@ -244,5 +257,17 @@ impl Exporter for TensorBoard {
         let last = (run.start, self.scalars.number(0));
         let untold_profiles = Arc::clone(&self.profiles.untold);
         Some(Box::new(Scalars { file, scalars: self.scalars.clone(), hparams, last, failing: false, untold_profiles }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TensorBoard;
+
+    #[test]
+    fn a_window_without_steps_is_told_of_where_the_one_before_ended() {
+        let mut exporter = TensorBoard::to_dir("unused").first_step(10);
+        let steps = [None, Some(5), None, Some(6), None].map(|step| exporter.window_step(step));
+        assert_eq!(steps, [10, 15, 15, 16, 16]);
     }
 }
