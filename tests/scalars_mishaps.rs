@@ -121,6 +121,35 @@ fn a_folder_that_cannot_be_made_is_said_once_and_the_training_goes_on() {
     assert_eq!(std::fs::read_to_string(in_the_way).unwrap(), "somebody else's");
 }
 
+#[test]
+fn a_folder_that_is_deleted_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let exporter = TensorBoard::to_dir(&runs).hparam("lr", 0.5);
+    let (told, report) = told_of(
+        |builder| builder.schedule(Schedule::manual()).export(exporter),
+        |profiler| {
+            training(10)(profiler);
+            while events_file(&runs).is_none_or(|file| step_numbers(&file).len() < 9) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            std::fs::remove_dir_all(&runs).unwrap();
+            training(10)(profiler);
+        },
+    );
+    assert_eq!(told.len(), 20);
+    let [file] = report.unwrap().files().to_vec().try_into().unwrap();
+    assert_eq!(step_numbers(&file), (10..20).collect::<Vec<_>>());
+    assert_eq!(events_file(&runs), Some(file));
+    let Some(shown) = shown(&runs, 30) else { return };
+    for shown in shown {
+        let series = values(&shown.scalars["."]["step/time_ms"]);
+        assert_eq!(series.iter().map(|&(step, _)| step).collect::<Vec<_>>(), (10..20).collect::<Vec<_>>());
+        assert!(!shown.texts["."]["kernspan/configuration"].is_null(), "{}", shown.texts);
+        assert_eq!(shown.hparams["groups"][0]["hparams"]["lr"], 0.5, "{}", shown.hparams);
+    }
+}
+
 /// Trains where files may not become larger than 64 KiB.
 #[test]
 fn trains_on_a_full_disk() {

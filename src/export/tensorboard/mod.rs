@@ -94,6 +94,8 @@ use std::{
 /// one that is interrupted and resumed the same, with [`first_step`](Self::first_step). Of a run of several processes, the
 /// [rank](crate::ProfilerBuilder::rank) 0 writes into the folder, and the others into `rank1`, `rank2` and so on inside it.
 ///
+/// If the file is deleted meanwhile, maybe with its folder, another one is begun with what comes then.
+///
 /// Scalars and texts that cannot be written are kept for a while and tried again. A profile that cannot be written is lost, as it may be large. Of both
 /// [`finish`](crate::Profiler::finish) tells, of profiles that fail one after the other for the same reason with the first of them and the number
 /// of the others; the training goes on.
@@ -205,6 +207,7 @@ impl TensorBoard {
                 summary.hparams(hparams, &group, at);
             }
             file.add(at, scalars.number(0), &summary);
+            file.keep_head();
             Arc::new(Mutex::new(file))
         };
         Arc::clone(file.get_or_insert_with(make))
