@@ -91,8 +91,12 @@ pub(crate) struct NamedSteps {
 pub(crate) struct StepThread {
     thread: JoinHandle<StepOutcome>,
     /// Dropped to end it.
-    ending: Sender<()>,
+    ending: Sender<Panicked>,
 }
+
+/// Said before the end if the run ends in a panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Panicked;
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -126,6 +130,10 @@ impl StepThread {
 
     /// Waits until all steps have been told of, and those who want them have finished.
     pub(crate) fn join(self) -> StepOutcome {
+        if std::thread::panicking() {
+            // If nobody hears it, the thread has panicked itself, which is told of below.
+            let _ = self.ending.send(Panicked);
+        }
         drop(self.ending);
         self.thread.join().unwrap_or_else(|panic| StepOutcome {
             failures: vec![Failure::of_panic("kernspan", None, &panic_message(&*panic))],
@@ -155,9 +163,10 @@ impl StepReader {
     /// How many are kept. The step may have ended before the last one, if its thread was held up just then.
     const ANCHORS: usize = 3;
 
-    fn run(mut self, ended: &Receiver<()>) -> StepOutcome {
+    fn run(mut self, ended: &Receiver<Panicked>) -> StepOutcome {
         loop {
-            let over = ended.recv_timeout(Self::EVERY) != Err(RecvTimeoutError::Timeout);
+            let heard = ended.recv_timeout(Self::EVERY);
+            let (over, panicked) = (heard != Err(RecvTimeoutError::Timeout), heard.is_ok());
             self.add_anchor(self.host.clock().anchor());
             let steps = self.read();
             for named in &mut self.exporters {
@@ -166,7 +175,12 @@ impl StepReader {
             }
             if over {
                 for named in &mut self.exporters {
-                    let done = named.run(StepExporter::finish);
+                    let done = named.run(|exporter| {
+                        if panicked {
+                            exporter.panicked();
+                        }
+                        exporter.finish()
+                    });
                     self.outcome.add(done);
                 }
                 return self.outcome;

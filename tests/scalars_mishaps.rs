@@ -150,6 +150,24 @@ fn a_folder_that_is_deleted_is_made_anew() {
     }
 }
 
+#[test]
+fn a_training_that_panics_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let exporter = TensorBoard::to_dir(folder.path()).hparam("lr", 0.5);
+    let panics = |profiler: &Profiler| {
+        training(5)(profiler);
+        panic!("no more data");
+    };
+    let trains = move || told_of(|builder| builder.schedule(Schedule::manual()).export(exporter), panics);
+    assert!(std::thread::spawn(trains).join().is_err());
+    assert_eq!(step_numbers(&events_file(folder.path()).unwrap()).len(), 5);
+    let Some(shown) = shown(folder.path(), 15) else { return };
+    for shown in shown {
+        let session = &shown.hparams["groups"][0]["sessions"][0];
+        assert_eq!(session["status"], "STATUS_FAILURE", "{}", shown.hparams);
+    }
+}
+
 /// Trains where files may not become larger than 64 KiB.
 #[test]
 fn trains_on_a_full_disk() {

@@ -66,6 +66,10 @@ pub trait StepExporter: Send + 'static {
     /// Whatever is to be reported as a [`Failure`](crate::Failure).
     fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>>;
 
+    /// The thread that ends the run does so since it panics, as when a training fails and its profiler is dropped: called before
+    /// [`finish`](Self::finish). By default, that makes no difference.
+    fn panicked(&mut self) {}
+
     /// The run is over: called once, after the last steps have been taken and the last window has been exported. Says which files
     /// there are. By default, none.
     ///

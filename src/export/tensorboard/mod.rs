@@ -176,7 +176,7 @@ impl TensorBoard {
     }
 
     /// A hyperparameter and its value: a number, a text or a boolean. With one or more of them, TensorBoard has a table of runs with
-    /// hyperparameters and the last values of all scalars.
+    /// hyperparameters and the last values of all scalars. A run whose profiler is dropped by a panic has failed there.
     #[must_use]
     pub fn hparam(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         let (name, value) = (name.into(), value.into());
@@ -259,7 +259,15 @@ impl Exporter for TensorBoard {
         let hparams = !self.hparams.is_empty() && run.metadata.rank == 0;
         let last = (run.start, self.scalars.number(0));
         let untold_profiles = Arc::clone(&self.profiles.untold);
-        Some(Box::new(Scalars { file, scalars: self.scalars.clone(), hparams, last, failing: false, untold_profiles }))
+        Some(Box::new(Scalars {
+            file,
+            scalars: self.scalars.clone(),
+            hparams,
+            failed: false,
+            last,
+            failing: false,
+            untold_profiles,
+        }))
     }
 }
 

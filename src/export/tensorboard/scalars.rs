@@ -95,6 +95,8 @@ pub(super) struct Scalars {
     pub(super) scalars: StepScalars,
     /// Whether there are hyperparameters, whose session ends with the run.
     pub(super) hparams: bool,
+    /// Whether the training did not come to its end.
+    pub(super) failed: bool,
     /// The last step, and when it ended.
     pub(super) last: (Timestamp, u64),
     /// Whether the file could not be written the last time.
@@ -117,12 +119,16 @@ impl StepExporter for Scalars {
         Ok(flushed?)
     }
 
+    fn panicked(&mut self) {
+        self.failed = true;
+    }
+
     fn finish(&mut self) -> ExportResult {
         let mut file = lock(&self.file);
         if self.hparams {
             let (at, step) = self.last;
             let mut summary = Summary::default();
-            summary.hparams_end(at);
+            summary.hparams_end(at, self.failed);
             file.add(at, step, &summary);
         }
         let untold = self.untold_profiles.load(Ordering::Relaxed);
