@@ -17,7 +17,7 @@ use support::{
 use tracing::info;
 use tracing_subscriber::prelude::*;
 
-/// Steps with their times in an events file, read by nobody but us; what is cut off at its end does not count.
+/// Steps with their losses in an events file, read by nobody but us; what is cut off at its end does not count.
 fn step_numbers(file: &Path) -> Vec<u64> {
     let bytes = std::fs::read(file).unwrap();
     let (mut left, mut steps) = (&bytes[..], Vec::new());
@@ -25,7 +25,7 @@ fn step_numbers(file: &Path) -> Vec<u64> {
         let length = u64::from_le_bytes(left[..8].try_into().unwrap()) as usize;
         let Some(event) = left.get(12..12 + length) else { break };
         // The time, and then the step, a number of any length.
-        if event.windows(12).any(|part| part == b"step/time_ms") {
+        if event.windows(4).any(|part| part == b"loss") {
             let varint = event[10..].iter().take_while(|byte| **byte & 0x80 != 0).count();
             steps.push(event[10..=10 + varint].iter().rev().fold(0, |step, byte| step << 7 | u64::from(byte & 0x7f)));
         }
@@ -88,9 +88,9 @@ fn a_killed_process_leaves_all_steps_but_those_of_the_last_second() {
     let steps = step_numbers(&file);
     assert!(steps.len() as u64 >= seen, "{} of {last} steps, {seen} of them older than a second", steps.len());
     assert!(steps.iter().enumerate().all(|(place, &step)| step == place as u64), "{steps:?}");
-    let Some(shown) = shown(folder.path(), steps.len() * 3) else { return };
+    let Some(shown) = shown(folder.path(), steps.len() * 3 - 2) else { return };
     for shown in shown {
-        let series = values(&shown.scalars["."]["step/time_ms"]);
+        let series = values(&shown.scalars["."]["loss"]);
         assert_eq!(series.iter().map(|&(step, _)| step).collect::<Vec<_>>(), steps);
     }
 }
@@ -130,7 +130,7 @@ fn a_folder_that_is_deleted_is_made_anew() {
         |builder| builder.schedule(Schedule::manual()).export(exporter),
         |profiler| {
             training(10)(profiler);
-            while events_file(&runs).is_none_or(|file| step_numbers(&file).len() < 9) {
+            while events_file(&runs).is_none_or(|file| step_numbers(&file).len() < 10) {
                 std::thread::sleep(Duration::from_millis(10));
             }
             std::fs::remove_dir_all(&runs).unwrap();
@@ -161,7 +161,7 @@ fn a_training_that_panics_has_failed() {
     let trains = move || told_of(|builder| builder.schedule(Schedule::manual()).export(exporter), panics);
     assert!(std::thread::spawn(trains).join().is_err());
     assert_eq!(step_numbers(&events_file(folder.path()).unwrap()).len(), 5);
-    let Some(shown) = shown(folder.path(), 15) else { return };
+    let Some(shown) = shown(folder.path(), 13) else { return };
     for shown in shown {
         let session = &shown.hparams["groups"][0]["sessions"][0];
         assert_eq!(session["status"], "STATUS_FAILURE", "{}", shown.hparams);

@@ -91,7 +91,7 @@ pub struct StepSigns {
     pub phase: Phase,
     /// When it began, on the wall clock: when the step before it ended, or the profiler was made.
     pub start: Timestamp,
-    /// How long it took. Setting the wall clock changes only `start`.
+    /// How long it took; step 0, all since the profiler was made. Setting the wall clock changes only `start`.
     pub duration: Duration,
     /// Whether [`step`](crate::Profiler::step) ended it. If not, the run ended first; such a step is told of only if it has counters, as of a
     /// validation after the last step.

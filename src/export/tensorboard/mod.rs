@@ -77,8 +77,8 @@ use std::{
 ///
 /// | tag | of | what |
 /// |---|---|---|
-/// | `step/time_ms`, `step/per_second` | every step | how long it took |
-/// | `step/samples_per_second` | every step | if [`samples_per_step`](Self::samples_per_step) was called, or the step has a counter `samples` |
+/// | `step/time_ms`, `step/per_second` | every step but the run's first | how long it took. The first has all since the profiler was made in it, as the loading of data, so that its time says little |
+/// | `step/samples_per_second` | the same | if [`samples_per_step`](Self::samples_per_step) was called, or the step has a counter `samples` |
 /// | `NAME` | every step | the last value in the step of the counter `NAME`: `tracing::info!(counter.loss = 0.3)` is `loss` |
 /// | `gpu/busy_percent`, `gpu/kernels`, `gpu/copied_bytes`, `gpu/peak_memory_bytes`, `gpu/mfu_percent` | recorded steps | see [`StepGpu`](crate::StepGpu); what is not known is left out. Of other GPUs than the first, `gpu1/…` |
 /// | `profiler/lost` | windows | [`Losses::total`](crate::Losses::total), at the last step; of a window without steps, at the last step of the one before |
@@ -168,7 +168,8 @@ impl TensorBoard {
     }
 
     /// The number of the run's first step, if it goes on from a checkpoint. What earlier files of the folder have of this step and later
-    /// ones, from after the checkpoint, TensorBoard then forgets. By default, 0.
+    /// ones, from after the checkpoint, TensorBoard then forgets: with its fast loader, of each tag from the step on at which it comes again. By
+    /// default, 0.
     #[must_use]
     pub fn first_step(mut self, step: u64) -> Self {
         self.scalars.first_step = step;

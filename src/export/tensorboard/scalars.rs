@@ -39,7 +39,7 @@ impl StepScalars {
         self.first_step.saturating_add(step).min(i64::MAX.cast_unsigned())
     }
 
-    /// The scalars of a step, and of one that is not over only the counters.
+    /// The scalars of a step, and of one whose time is not known or of no use only the counters.
     fn of<'a>(
         &mut self,
         duration: Option<Duration>,
@@ -81,11 +81,17 @@ impl StepScalars {
                 (at >= step.start()).then_some((counter.name(), value))
             });
             let counters: Vec<_> = counters.collect();
-            let duration = Some(step.duration()).filter(|_| !step.cut().any());
+            let duration = Some(step.duration()).filter(|_| !step.cut().any() && has_time(step.number()));
             found.push((step.end(), self.number(step.number()), self.of(duration, counters.into_iter())));
         }
         found
     }
+}
+
+/// Whether the time of a step is worth showing. The first one of a run begins when the profiler is made, and has all that comes before the loop in
+/// it, such as loading of data and of the model: next to it, in a chart, the others would be a line at the bottom.
+fn has_time(step: u64) -> bool {
+    step > 0
 }
 
 /// Writes the scalars of every step.
@@ -109,7 +115,7 @@ impl StepExporter for Scalars {
     fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
         let mut file = lock(&self.file);
         for step in steps {
-            let duration = step.ended.then_some(step.duration);
+            let duration = (step.ended && has_time(step.number)).then_some(step.duration);
             let summary = self.scalars.of(duration, step.counters.iter().copied());
             self.last = (step.end(), self.scalars.number(step.number));
             file.add(step.end(), self.last.1, &summary);
@@ -204,5 +210,9 @@ mod tests {
         let expected = summary(&[("step/time_ms", 0.1), ("step/per_second", 10_000.0), ("loss", 2.0)]);
         assert_eq!((first.0, first.1, first.2.as_bytes()), (at(100), 15, &expected[..]));
         assert_eq!((second.0, second.1, second.2.as_bytes()), (at(200), 16, &[][..]));
+        // The first of the run has everything before the loop in it.
+        trace.steps[0].number = 0;
+        let first = &StepScalars::new(None, 10).of_trace(&trace)[0];
+        assert_eq!((first.1, first.2.as_bytes()), (10, &summary(&[("loss", 2.0)])[..]));
     }
 }
