@@ -82,7 +82,7 @@ use std::{
 /// | `NAME` | every step | the last value in the step of the counter `NAME`: `tracing::info!(counter.loss = 0.3)` is `loss` |
 /// | `gpu/busy_percent`, `gpu/kernels`, `gpu/copied_bytes`, `gpu/peak_memory_bytes`, `gpu/mfu_percent` | recorded steps | see [`StepGpu`](crate::StepGpu); what is not known is left out. Of other GPUs than the first, `gpu1/…` |
 /// | `profiler/lost` | windows | [`Losses::total`](crate::Losses::total), at the last step; of a window without steps, at the last step of the one before |
-/// | `kernspan/configuration`, `kernspan/gpu` | the run | texts: what ran, with its arguments, and how it was profiled; and on which GPUs |
+/// | `kernspan/configuration`, `kernspan/gpu` | the run | texts: what ran, with its [arguments](Self::arguments), and how it was profiled; and on which GPUs |
 ///
 /// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits. Names of counters may be anything: what
 /// is longer than 256 bytes is cut, control characters become `_`, and a name that is one of the others in the table gets `counter/` before it.
@@ -104,6 +104,8 @@ pub struct TensorBoard {
     folder: PathBuf,
     hparams: Vec<(String, Value)>,
     scalars: StepScalars,
+    /// Whether the command line may be told.
+    arguments: bool,
     file: Option<SharedFile>,
     /// Whether steps are told of as they end, and not only by traces.
     live: bool,
@@ -151,6 +153,7 @@ impl TensorBoard {
             folder: folder.into(),
             hparams: Vec::new(),
             scalars: StepScalars::new(None, 0),
+            arguments: true,
             file: None,
             live: false,
             gpu: None,
@@ -183,6 +186,14 @@ impl TensorBoard {
         let (name, value) = (name.into(), value.into());
         self.hparams.retain(|(known, _)| *known != name);
         self.hparams.push((name, value));
+        self
+    }
+
+    /// Whether the text `kernspan/configuration` has the arguments of the command line, all of them. Say no where they may hold what is not for
+    /// everybody who sees the charts, such as passwords or keys. By default, yes.
+    #[must_use]
+    pub fn arguments(mut self, arguments: bool) -> Self {
+        self.arguments = arguments;
         self
     }
 
@@ -255,8 +266,11 @@ impl Exporter for TensorBoard {
 
     fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
         self.live = true;
-        let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
-        let file = self.file(&run.metadata, run.start, Some(configuration::configuration(run, arguments)));
+        let arguments =
+            || std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+        let arguments: Option<Vec<_>> = self.arguments.then(arguments);
+        let configuration = configuration::configuration(run, arguments.as_deref());
+        let file = self.file(&run.metadata, run.start, Some(configuration));
         let hparams = !self.hparams.is_empty() && run.metadata.rank == 0;
         let last = (run.start, self.scalars.number(0));
         let untold_profiles = Arc::clone(&self.profiles.untold);
