@@ -151,6 +151,26 @@ fn a_folder_that_is_deleted_is_made_anew() {
 }
 
 #[test]
+fn a_folder_that_is_deleted_after_the_last_step_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let exporter = TensorBoard::to_dir(&runs);
+    let (_, report) = told_of(
+        |builder| builder.schedule(Schedule::manual()).export(exporter),
+        |profiler| {
+            training(10)(profiler);
+            while events_file(&runs).is_none_or(|file| step_numbers(&file).len() < 10) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            std::fs::remove_dir_all(&runs).unwrap();
+        },
+    );
+    let failures = failures(report);
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].ends_with(" was deleted before the run ended"), "{failures:?}");
+}
+
+#[test]
 fn a_training_that_panics_has_failed() {
     let folder = tempfile::tempdir().unwrap();
     let exporter = TensorBoard::to_dir(folder.path()).hparam("lr", 0.5);

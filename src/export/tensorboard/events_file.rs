@@ -108,7 +108,7 @@ impl EventsFile {
             return Ok(());
         }
         // Somebody may clean up while the run goes on. To write on into a file that nobody can find would lose everything without a word.
-        if self.file.as_ref().is_some_and(|(path, _)| is_gone(path)) {
+        if self.deleted().is_some() {
             self.begin_anew();
         }
         let (path, file) = match &mut self.file {
@@ -157,6 +157,11 @@ impl EventsFile {
         let (path, _) = self.file.as_ref().filter(|_| !self.told)?;
         self.told = true;
         Some(path.clone())
+    }
+
+    /// The file, if somebody has deleted it.
+    pub(super) fn deleted(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(path, _)| path.as_path()).filter(|path| is_gone(path))
     }
 
     /// How many events are not in the file, and never will be.
@@ -294,10 +299,12 @@ mod tests {
         std::fs::remove_dir_all(folder.path().join("runs")).unwrap();
         file.flush().unwrap();
         assert!(!runs.exists(), "there is nothing to write");
+        assert_eq!(file.deleted(), Some(first.as_path()));
         for step in 2..4 {
             file.add(second(5), step, &loss(0.25));
             file.flush().unwrap();
         }
+        assert_eq!(file.deleted(), None);
         let second = file.tell().unwrap();
         let records = records(&std::fs::read(&second).unwrap());
         assert_eq!((&records[..3], records.len(), file.dropped()), (&head[..], 5, 0));

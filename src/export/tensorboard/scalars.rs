@@ -151,7 +151,9 @@ impl StepExporter for Scalars {
             0 => None,
             dropped => Some(format!("{dropped} events are missing, as the file could not be written for too long")),
         };
-        match [dropped, profiles].into_iter().flatten().collect::<Vec<_>>() {
+        // With nothing left to write, no other file took its place.
+        let deleted = file.deleted().map(|path| format!("{} was deleted before the run ended", path.display()));
+        match [dropped, deleted, profiles].into_iter().flatten().collect::<Vec<_>>() {
             none if none.is_empty() => Ok(file.tell().into_iter().collect()),
             problems => Err(problems.join(", and ").into()),
         }
