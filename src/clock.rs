@@ -6,7 +6,7 @@
 //! two of them is interpolated.
 
 use crate::trace::Timestamp;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A reading of the counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,6 +108,27 @@ impl Timeline {
         let after = self.pieces.partition_point(|piece| piece.ticks <= ticks);
         self.pieces[after.saturating_sub(1)].at(ticks)
     }
+
+    /// The same, but what came before the window has the moment at which it would have been by the rate that its first anchors tell.
+    pub(crate) fn at_any(&self, ticks: Ticks) -> Timestamp {
+        let start = self.pieces[0].unix.as_unix_nanos();
+        Timestamp::from_unix_nanos(start.saturating_add_signed(self.since_start(ticks)))
+    }
+
+    /// How long it was from one moment to another, which both may be before the window, whatever the wall clock was set to in between.
+    pub(crate) fn between(&self, from: Ticks, to: Ticks) -> Duration {
+        let nanos = self.since_start(to).saturating_sub(self.since_start(from));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+    }
+
+    /// Nanoseconds since the window's opening.
+    fn since_start(&self, ticks: Ticks) -> i64 {
+        let first = self.pieces[0];
+        if ticks < first.ticks {
+            return -(((first.ticks.0 - ticks.0) as f64 * first.nanos_per_tick).round() as i64);
+        }
+        self.at(ticks).as_unix_nanos().wrapping_sub(first.unix.as_unix_nanos()).cast_signed()
+    }
 }
 
 impl Piece {
@@ -151,6 +172,15 @@ mod tests {
         assert_eq!(line.at(Ticks(1_000)).as_unix_nanos(), 1_000_500);
         let line = Timeline::new(&[anchor(0, 0), anchor(1_000, 3_600_000_000_000)], 0.5);
         assert_eq!(line.at(Ticks(1_000)).as_unix_nanos(), 500);
+    }
+
+    #[test]
+    fn what_was_before_the_first_anchor_is_known_by_the_rate_after_it() {
+        let line = Timeline::new(&[anchor(1_000_000, 5_000_000), anchor(2_000_000, 5_501_000)], 0.5);
+        assert_eq!(line.at_any(Ticks(0)).as_unix_nanos(), 4_499_000);
+        assert_eq!(line.at_any(Ticks(2_000_000)).as_unix_nanos(), 5_501_000);
+        assert_eq!(line.between(Ticks(0), Ticks(2_000_000)), Duration::from_nanos(1_002_000));
+        assert_eq!(line.between(Ticks(2_000_000), Ticks(0)), Duration::ZERO);
     }
 
     #[test]

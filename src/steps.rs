@@ -4,7 +4,7 @@
 
 use crate::{
     Error,
-    clock::{Anchor, Ticks},
+    clock::{Anchor, Ticks, Timeline},
     error::{Failure, panic_message},
     export::{ExportResult, StepExporter, StepSigns},
     host::{Counters, Host, mute_this_thread},
@@ -91,8 +91,12 @@ pub(crate) struct NamedSteps {
 pub(crate) struct StepThread {
     thread: JoinHandle<StepOutcome>,
     /// Dropped to end it.
-    ending: Sender<()>,
+    ending: Sender<Panicked>,
 }
+
+/// Said before the end if the run ends in a panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Panicked;
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -112,7 +116,7 @@ impl StepThread {
             host,
             ring,
             anchors: vec![anchor],
-            last: (anchor.ticks, anchor.unix),
+            last: LastEnd { ticks: anchor.ticks, moment: anchor.unix },
             counters: Vec::new(),
             exporters,
             outcome: StepOutcome::default(),
@@ -126,6 +130,10 @@ impl StepThread {
 
     /// Waits until all steps have been told of, and those who want them have finished.
     pub(crate) fn join(self) -> StepOutcome {
+        if std::thread::panicking() {
+            // If nobody hears it, the thread has panicked itself, which is told of below.
+            let _ = self.ending.send(Panicked);
+        }
         drop(self.ending);
         self.thread.join().unwrap_or_else(|panic| StepOutcome {
             failures: vec![Failure::of_panic("kernspan", None, &panic_message(&*panic))],
@@ -140,8 +148,7 @@ struct StepReader {
     ring: Consumer<Sign>,
     /// The last few readings of both clocks.
     anchors: Vec<Anchor>,
-    /// When the last step ended.
-    last: (Ticks, Timestamp),
+    last: LastEnd,
     /// The counters of the step that comes next.
     counters: Vec<(&'static str, f64)>,
     exporters: Vec<NamedSteps>,
@@ -156,9 +163,11 @@ impl StepReader {
     /// How many are kept. The step may have ended before the last one, if its thread was held up just then.
     const ANCHORS: usize = 3;
 
-    fn run(mut self, ended: &Receiver<()>) -> StepOutcome {
+    fn run(mut self, ended: &Receiver<Panicked>) -> StepOutcome {
         loop {
-            let over = ended.recv_timeout(Self::EVERY) != Err(RecvTimeoutError::Timeout);
+            let heard = ended.recv_timeout(Self::EVERY);
+            let (over, panicked) = (heard != Err(RecvTimeoutError::Timeout), heard.is_ok());
+            self.add_anchor(self.host.clock().anchor());
             let steps = self.read();
             for named in &mut self.exporters {
                 let done = named.run(|exporter| exporter.steps(&steps).map(|()| Vec::new()));
@@ -166,7 +175,12 @@ impl StepReader {
             }
             if over {
                 for named in &mut self.exporters {
-                    let done = named.run(StepExporter::finish);
+                    let done = named.run(|exporter| {
+                        if panicked {
+                            exporter.panicked();
+                        }
+                        exporter.finish()
+                    });
                     self.outcome.add(done);
                 }
                 return self.outcome;
@@ -176,7 +190,6 @@ impl StepReader {
 
     /// All steps that have ended.
     fn read(&mut self) -> Vec<StepSigns> {
-        self.take_anchor();
         let timeline = self.host.clock().timeline(&self.anchors);
         let mut steps = Vec::new();
         // Not those that end meanwhile, which may be without end.
@@ -184,18 +197,16 @@ impl StepReader {
             match self.ring.pop() {
                 Ok(Sign::Counter(name, value)) => self.counters.push((name, value)),
                 Ok(Sign::Step(step)) => {
-                    let (ticks, moment) = self.last;
-                    let start = if step.start == ticks { moment } else { timeline.at(step.start) };
-                    let end = timeline.at(step.end).max(start);
-                    self.last = (step.end, end);
-                    steps.push(StepSigns {
+                    let signs = StepSigns {
                         number: step.number,
                         phase: step.phase,
-                        start,
-                        duration: end.since(start),
+                        start: self.last.start_of(step.start, &timeline),
+                        duration: timeline.between(step.start, step.end),
                         ended: step.by_step,
                         counters: std::mem::take(&mut self.counters),
-                    });
+                    };
+                    self.last = LastEnd { ticks: step.end, moment: signs.end() };
+                    steps.push(signs);
                 }
                 Err(_) => break,
             }
@@ -203,8 +214,7 @@ impl StepReader {
         steps
     }
 
-    fn take_anchor(&mut self) {
-        let now = self.host.clock().anchor();
+    fn add_anchor(&mut self, now: Anchor) {
         let apart = |last: &Anchor| now.unix.since(last.unix) >= Self::ANCHORS_APART || now.unix < last.unix;
         if self.anchors.last().is_none_or(apart) {
             self.anchors.push(now);
@@ -212,6 +222,25 @@ impl StepReader {
                 self.anchors.remove(0);
             }
         }
+    }
+}
+
+/// When the last step ended.
+#[derive(Clone, Copy, Debug)]
+struct LastEnd {
+    ticks: Ticks,
+    moment: Timestamp,
+}
+
+impl LastEnd {
+    /// How far what is told of steps may be from the wall clock. More than that, and somebody has set the clock, or errors of the rate have added up.
+    const OFF: Duration = Duration::from_millis(5);
+
+    /// When a step began: when the last one ended, as it was told, so that there is no gap between them; unless the wall clock knows better.
+    fn start_of(&self, ticks: Ticks, timeline: &Timeline) -> Timestamp {
+        let wall = timeline.at_any(ticks);
+        let off = wall.since(self.moment).max(self.moment.since(wall));
+        if ticks == self.ticks && off < Self::OFF { self.moment } else { wall }
     }
 }
 
@@ -251,3 +280,68 @@ impl fmt::Debug for NamedSteps {
 }
 
 const _: () = assert!(Counters::MOST < StepSender::CAPACITY, "a step with all its counters fits");
+
+#[cfg(test)]
+mod tests {
+    use super::{Ended, LastEnd, Sign, StepOutcome, StepReader};
+    use crate::{
+        clock::{Anchor, Clock, Ticks},
+        export::StepSigns,
+        host::Host,
+        schedule::Phase,
+        trace::Timestamp,
+    };
+    use rtrb::RingBuffer;
+    use std::{sync::Arc, time::Duration};
+
+    const MILLI: u64 = 1_000_000;
+    const HOUR: u64 = 3_600_000 * MILLI;
+
+    /// What is told of steps of 100 ms while the wall clock is set by `jump` nanoseconds after a second, two seconds long. A tick is a nanosecond.
+    fn told_while_the_clock_is_set(jump: i64) -> Vec<StepSigns> {
+        let host = Arc::new(Host::new(Clock::mock(), 64, 64, true));
+        let wall = |ticks: u64| {
+            let unix = 10 * HOUR + ticks;
+            Timestamp::from_unix_nanos(if ticks > 1000 * MILLI { unix.saturating_add_signed(jump) } else { unix })
+        };
+        let anchor = |ticks: u64| Anchor { ticks: Ticks(ticks), unix: wall(ticks) };
+        let (mut steps, ring) = RingBuffer::new(64);
+        let mut reader = StepReader {
+            host,
+            ring,
+            anchors: vec![anchor(0)],
+            last: LastEnd { ticks: Ticks(0), moment: wall(0) },
+            counters: Vec::new(),
+            exporters: Vec::new(),
+            outcome: StepOutcome::default(),
+        };
+        let mut told = Vec::new();
+        for number in 0..20 {
+            let (start, end) = (Ticks(number * 100 * MILLI), Ticks((number + 1) * 100 * MILLI));
+            steps.push(Sign::Step(Ended { number, phase: Phase::Wait, start, end, by_step: true })).unwrap();
+            // Looked at after every other step.
+            if number % 2 == 1 {
+                reader.add_anchor(anchor(end.0 + MILLI));
+                told.extend(reader.read());
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn steps_take_as_long_as_they_do_when_the_wall_clock_is_set() {
+        for jump in [0, HOUR.cast_signed(), -HOUR.cast_signed(), 40 * MILLI.cast_signed()] {
+            let told = told_while_the_clock_is_set(jump);
+            assert_eq!(told.len(), 20);
+            for step in &told {
+                let error = step.duration.abs_diff(Duration::from_millis(100));
+                assert!(error < Duration::from_micros(1), "{jump}: {step:?}");
+            }
+            // It is followed, if not at once; where it was not set, there is no gap.
+            let off = told[19].end().as_unix_nanos().cast_signed() - (10 * HOUR + 2000 * MILLI).cast_signed() - jump;
+            assert!(off.unsigned_abs() < MILLI, "{jump}: off by {off} ns");
+            let gaps = told.windows(2).filter(|pair| pair[0].end() != pair[1].start).count();
+            assert_eq!(gaps, usize::from(jump != 0), "{jump}");
+        }
+    }
+}

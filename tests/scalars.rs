@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use std::path::PathBuf;
 use support::{
     steps::{told_of, training},
-    tensorboard::{Shown, assert_same, expected, millis, shown, values},
+    tensorboard::{Shown, assert_same, expected, millis, seconds, shown, values},
 };
 use tracing::info;
 
@@ -17,6 +17,11 @@ fn recorded_training(
     program: impl FnOnce(&Profiler),
 ) -> (Vec<StepSigns>, Result<Report, Error>) {
     told_of(|builder| setup(builder.schedule(Schedule::steps(2..=3))), program)
+}
+
+/// The files with scalars: there are profiles, too.
+fn events_files(files: &[PathBuf]) -> Vec<PathBuf> {
+    files.iter().filter(|file| file.to_string_lossy().contains("tfevents")).cloned().collect()
 }
 
 #[test]
@@ -40,10 +45,9 @@ fn every_step_is_shown_with_its_time_and_its_counters() {
             info!(counter.accuracy = 0.75);
         },
     );
-    let files = report.unwrap().files().to_vec();
-    assert_eq!(files.len(), 1);
-    assert_eq!((files[0].parent().unwrap(), told.len()), (folder.path(), 201));
-    let Some(shown) = shown(folder.path(), 200 * 4 + 2 * 20 + 3) else { return };
+    let [file] = events_files(report.unwrap().files()).try_into().unwrap();
+    assert_eq!((file.parent().unwrap(), told.len()), (folder.path(), 201));
+    let Some(shown) = shown(folder.path(), 200 + 199 * 3 + 2 * 20 + 3) else { return };
     for shown in shown {
         let tags = &shown.scalars["."];
         let names: Vec<_> = tags.keys().map(String::as_str).collect();
@@ -63,16 +67,16 @@ fn every_step_is_shown_with_its_time_and_its_counters() {
             assert_same(&values(&tags[tag]), &expected(&told, 0, value));
         };
         check("step/time_ms", &millis);
-        check("step/per_second", &|step| step.ended.then(|| 1.0 / step.duration.as_secs_f64()));
+        check("step/per_second", &|step| Some(1.0 / seconds(step)?));
         let samples = |step: &StepSigns| if step.number == 100 { 3.0 } else { 64.0 };
-        check("step/samples_per_second", &|step| step.ended.then(|| samples(step) / step.duration.as_secs_f64()));
+        check("step/samples_per_second", &|step| Some(samples(step) / seconds(step)?));
         for name in ["loss", "lr", "big", "samples", "accuracy"] {
             check(name, &|step| step.counter(name));
         }
         assert_eq!(values(&tags["accuracy"]), [(200, 0.75)]);
         assert!(tags["loss"][7].2.is_nan() && tags["big"][0].2 == f64::INFINITY);
         assert_eq!(values(&tags["profiler/lost"]), [(3, 0.0)]);
-        for (step, (wall, ..)) in told.iter().zip(&tags["step/time_ms"]) {
+        for (step, (wall, ..)) in told[1..].iter().zip(&tags["step/time_ms"]) {
             assert!((step.end().as_unix_nanos() as f64 / 1e9 - wall).abs() < 1e-5, "{wall}: {step:?}");
         }
     }
@@ -87,7 +91,7 @@ fn the_configuration_and_the_gpu_are_shown_as_text() {
         training(5),
     );
     let gpu = report.unwrap().gpu().clone();
-    let Some(shown) = shown(folder.path(), 16) else { return };
+    let Some(shown) = shown(folder.path(), 14) else { return };
     for shown in shown {
         let text = |tag: &str| {
             let texts = shown.texts["."][tag].as_array().unwrap();
@@ -121,7 +125,7 @@ fn hyperparameters_and_metrics_are_a_table_of_runs() {
         let exporter = exporter.hparam("amp", run == "a").hparam("layers", 1).hparam("layers", 12);
         recorded_training(|builder| builder.export(exporter), training(5)).1.unwrap();
     }
-    let Some(shown) = shown(folder.path(), 32) else { return };
+    let Some(shown) = shown(folder.path(), 28) else { return };
     for Shown { hparams, .. } in shown {
         let named = |list: &str, place: &str| -> Vec<Json> {
             hparams["experiment"][list]
@@ -158,18 +162,21 @@ fn a_resumed_run_goes_on_in_a_new_file() {
     let folder = tempfile::tempdir().unwrap();
     let (before, report) =
         recorded_training(|builder| builder.export(TensorBoard::to_dir(folder.path())), training(30));
-    let [first] = report.unwrap().files().to_vec().try_into().unwrap();
+    let [first] = events_files(report.unwrap().files()).try_into().unwrap();
     let content = std::fs::read(&first).unwrap();
     // From a checkpoint after step 19.
     let (after, report) =
         recorded_training(|builder| builder.export(TensorBoard::to_dir(folder.path()).first_step(20)), training(10));
-    let [second]: [PathBuf; 1] = report.unwrap().files().to_vec().try_into().unwrap();
+    let [second] = events_files(report.unwrap().files()).try_into().unwrap();
     assert_ne!(first, second);
     assert_eq!(std::fs::read(&first).unwrap(), content, "the old file is left alone");
-    let Some(shown) = shown(folder.path(), 3 * 30 + 2) else { return };
-    for shown in shown {
-        // What the first run did after the checkpoint is forgotten.
-        let resumed = [expected(&before[..20], 0, millis), expected(&after, 20, millis)].concat();
+    let Some(shown) = shown(folder.path(), 30 + 2 * 28 + 2) else { return };
+    // What the first run did after the checkpoint is forgotten, by the quick loader from where the tag comes again: the first step has no time.
+    for (shown, known) in shown.into_iter().zip([21, 20]) {
+        let resumed = [expected(&before[..known], 0, millis), expected(&after, 20, millis)].concat();
+        let losses = [&before[..20], &after].map(|steps| steps.iter().filter_map(|step| step.counter("loss")));
+        let losses: Vec<_> = losses.into_iter().flatten().zip(0..).map(|(loss, step)| (step, loss as f32)).collect();
+        assert_same(&values(&shown.scalars["."]["loss"]), &losses);
         assert_same(&values(&shown.scalars["."]["step/time_ms"]), &resumed);
         assert_eq!(values(&shown.scalars["."]["profiler/lost"]), [(3, 0.0), (23, 0.0)]);
     }
@@ -185,7 +192,7 @@ fn runs_and_ranks_are_kept_apart() {
             recorded_training(|builder| builder.rank(rank, size).export(exporter), training(5 + rank)).0
         })
         .collect();
-    let Some(shown) = shown(folder.path(), 51) else { return };
+    let Some(shown) = shown(folder.path(), 45) else { return };
     for shown in shown {
         for (run, told) in ["one", "several", "several/rank1"].iter().zip(&told) {
             assert_same(&values(&shown.scalars[*run]["step/time_ms"]), &expected(told, 0, millis));
@@ -210,7 +217,7 @@ fn names_of_counters_may_be_anything() {
     );
     assert_eq!(told.len(), 1);
     report.unwrap();
-    let Some(shown) = shown(folder.path(), 10) else { return };
+    let Some(shown) = shown(folder.path(), 8) else { return };
     for shown in shown {
         let mut tags = shown.scalars["."].clone();
         for (tag, value) in [
@@ -225,7 +232,7 @@ fn names_of_counters_may_be_anything() {
         ] {
             assert_eq!(tags.remove(tag).map(|series| values(&series)), Some(vec![(0, value)]), "{tag}");
         }
-        assert_eq!(tags.keys().collect::<Vec<_>>(), ["step/per_second", "step/time_ms"]);
+        assert!(tags.is_empty(), "{tags:?}");
     }
 }
 
@@ -241,7 +248,7 @@ fn what_the_gpu_did_in_each_step_is_shown_as_the_report_has_it() {
     for recording in recordings {
         let trace = support::recorded(recording);
         let files = TensorBoard::to_dir(folder.path().join(recording)).first_step(100).export(&trace).unwrap();
-        assert_eq!(files.len(), 1);
+        assert_eq!(events_files(&files).len(), 1);
         let report = Report::of([&trace]);
         let tags = expected.entry(recording).or_default();
         for step in report.gpu_steps().steps() {
@@ -257,7 +264,7 @@ fn what_the_gpu_did_in_each_step_is_shown_as_the_report_has_it() {
         }
         let last = trace.steps().last().map_or(0, kernspan::Step::number);
         tags.insert("profiler/lost".to_owned(), vec![(100 + last, trace.losses().total() as f32)]);
-        let whole = trace.steps().iter().filter(|step| !step.cut().any());
+        let whole = trace.steps().iter().filter(|step| !step.cut().any() && step.number() > 0);
         let times = whole.map(|step| (100 + step.number(), (step.duration().as_secs_f64() * 1e3) as f32));
         tags.insert("step/time_ms".to_owned(), times.collect());
         points += tags.values().map(Vec::len).sum::<usize>();

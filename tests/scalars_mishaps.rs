@@ -17,7 +17,7 @@ use support::{
 use tracing::info;
 use tracing_subscriber::prelude::*;
 
-/// Steps with their times in an events file, read by nobody but us; what is cut off at its end does not count.
+/// Steps with their losses in an events file, read by nobody but us; what is cut off at its end does not count.
 fn step_numbers(file: &Path) -> Vec<u64> {
     let bytes = std::fs::read(file).unwrap();
     let (mut left, mut steps) = (&bytes[..], Vec::new());
@@ -25,7 +25,7 @@ fn step_numbers(file: &Path) -> Vec<u64> {
         let length = u64::from_le_bytes(left[..8].try_into().unwrap()) as usize;
         let Some(event) = left.get(12..12 + length) else { break };
         // The time, and then the step, a number of any length.
-        if event.windows(12).any(|part| part == b"step/time_ms") {
+        if event.windows(4).any(|part| part == b"loss") {
             let varint = event[10..].iter().take_while(|byte| **byte & 0x80 != 0).count();
             steps.push(event[10..=10 + varint].iter().rev().fold(0, |step, byte| step << 7 | u64::from(byte & 0x7f)));
         }
@@ -88,9 +88,9 @@ fn a_killed_process_leaves_all_steps_but_those_of_the_last_second() {
     let steps = step_numbers(&file);
     assert!(steps.len() as u64 >= seen, "{} of {last} steps, {seen} of them older than a second", steps.len());
     assert!(steps.iter().enumerate().all(|(place, &step)| step == place as u64), "{steps:?}");
-    let Some(shown) = shown(folder.path(), steps.len() * 3) else { return };
+    let Some(shown) = shown(folder.path(), steps.len() * 3 - 2) else { return };
     for shown in shown {
-        let series = values(&shown.scalars["."]["step/time_ms"]);
+        let series = values(&shown.scalars["."]["loss"]);
         assert_eq!(series.iter().map(|&(step, _)| step).collect::<Vec<_>>(), steps);
     }
 }
@@ -114,9 +114,78 @@ fn a_folder_that_cannot_be_made_is_said_once_and_the_training_goes_on() {
     );
     assert_eq!(told.len(), 20);
     let failures = failures(report);
-    assert_eq!(failures.len(), 1, "{failures:?}");
-    assert!(failures[0].starts_with("TensorBoard: cannot write ") && failures[0].contains("mnist: "), "{failures:?}");
+    let [profile, scalars, other_profiles] = &failures[..] else { panic!("{failures:?}") };
+    assert!(profile.starts_with("TensorBoard, window 0: cannot write ") && profile.contains("profile"), "{failures:?}");
+    assert!(scalars.starts_with("TensorBoard: cannot write ") && scalars.contains("mnist: "), "{failures:?}");
+    assert_eq!(other_profiles, "TensorBoard: 9 more profiles could not be written");
     assert_eq!(std::fs::read_to_string(in_the_way).unwrap(), "somebody else's");
+}
+
+#[test]
+fn a_folder_that_is_deleted_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let exporter = TensorBoard::to_dir(&runs).hparam("lr", 0.5);
+    let (told, report) = told_of(
+        |builder| builder.schedule(Schedule::manual()).export(exporter),
+        |profiler| {
+            training(10)(profiler);
+            while events_file(&runs).is_none_or(|file| step_numbers(&file).len() < 10) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            std::fs::remove_dir_all(&runs).unwrap();
+            training(10)(profiler);
+        },
+    );
+    assert_eq!(told.len(), 20);
+    let [file] = report.unwrap().files().to_vec().try_into().unwrap();
+    assert_eq!(step_numbers(&file), (10..20).collect::<Vec<_>>());
+    assert_eq!(events_file(&runs), Some(file));
+    let Some(shown) = shown(&runs, 30) else { return };
+    for shown in shown {
+        let series = values(&shown.scalars["."]["step/time_ms"]);
+        assert_eq!(series.iter().map(|&(step, _)| step).collect::<Vec<_>>(), (10..20).collect::<Vec<_>>());
+        assert!(!shown.texts["."]["kernspan/configuration"].is_null(), "{}", shown.texts);
+        assert_eq!(shown.hparams["groups"][0]["hparams"]["lr"], 0.5, "{}", shown.hparams);
+    }
+}
+
+#[test]
+fn a_folder_that_is_deleted_after_the_last_step_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let exporter = TensorBoard::to_dir(&runs);
+    let (_, report) = told_of(
+        |builder| builder.schedule(Schedule::manual()).export(exporter),
+        |profiler| {
+            training(10)(profiler);
+            while events_file(&runs).is_none_or(|file| step_numbers(&file).len() < 10) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            std::fs::remove_dir_all(&runs).unwrap();
+        },
+    );
+    let failures = failures(report);
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].ends_with(" was deleted before the run ended"), "{failures:?}");
+}
+
+#[test]
+fn a_training_that_panics_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let exporter = TensorBoard::to_dir(folder.path()).hparam("lr", 0.5);
+    let panics = |profiler: &Profiler| {
+        training(5)(profiler);
+        panic!("no more data");
+    };
+    let trains = move || told_of(|builder| builder.schedule(Schedule::manual()).export(exporter), panics);
+    assert!(std::thread::spawn(trains).join().is_err());
+    assert_eq!(step_numbers(&events_file(folder.path()).unwrap()).len(), 5);
+    let Some(shown) = shown(folder.path(), 13) else { return };
+    for shown in shown {
+        let session = &shown.hparams["groups"][0]["sessions"][0];
+        assert_eq!(session["status"], "STATUS_FAILURE", "{}", shown.hparams);
+    }
 }
 
 /// Trains where files may not become larger than 64 KiB.

@@ -66,6 +66,10 @@ pub trait StepExporter: Send + 'static {
     /// Whatever is to be reported as a [`Failure`](crate::Failure).
     fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>>;
 
+    /// The thread that ends the run does so since it panics, as when a training fails and its profiler is dropped: called before
+    /// [`finish`](Self::finish). By default, that makes no difference.
+    fn panicked(&mut self) {}
+
     /// The run is over: called once, after the last steps have been taken and the last window has been exported. Says which files
     /// there are. By default, none.
     ///
@@ -87,7 +91,7 @@ pub struct StepSigns {
     pub phase: Phase,
     /// When it began, on the wall clock: when the step before it ended, or the profiler was made.
     pub start: Timestamp,
-    /// How long it took.
+    /// How long it took; step 0, all since the profiler was made. Setting the wall clock changes only `start`.
     pub duration: Duration,
     /// Whether [`step`](crate::Profiler::step) ended it. If not, the run ended first; such a step is told of only if it has counters, as of a
     /// validation after the last step.

@@ -41,6 +41,8 @@ impl Counters {
     /// Takes the counters of an event, if it has any: most have not, and are only asked for the names of their fields.
     #[inline]
     pub(super) fn note(&self, event: &Event<'_>) {
+        // The answer is the same for every event of a callsite, and could be remembered. But events have few fields, and most names differ from ours in
+        // their length or first letter: this took 0.3 to 3 ns an event when measured, so that there is little to gain.
         if event.metadata().fields().iter().any(|field| field.name().starts_with(convention::COUNTER)) {
             self.take_from(event);
         }

@@ -29,8 +29,9 @@ pub struct Losses {
     pub gpu_unreadable: u64,
     /// Launches of which nothing came back for a minute, or for five seconds at the end, as of a kernel that hangs.
     pub gpu_unfinished: u64,
-    /// Steps that a [`StepExporter`](crate::StepExporter) was not told of, and values of counters: more than a hundred thousand steps a second,
-    /// or more than 256 counters in one.
+    /// What no [`StepExporter`](crate::StepExporter) was told of. It is the sum of two: steps that ended while the exporters were too far behind (tens of thousands of
+    /// steps, fewer with counters), each as one, with all of its counters; and values of counters whose names came after 256 others in their step,
+    /// each value as one, also if the name is the same. Traces may have both all the same.
     pub steps: u64,
 }
 

@@ -65,7 +65,12 @@ pub fn assert_same(shown: &[(u64, f32)], expected: &[(u64, f32)]) {
     assert_eq!(bits(shown), bits(expected), "{shown:?} instead of {expected:?}");
 }
 
+/// The time of a step in seconds, if it has to be shown: the first step has everything before the loop in it.
+pub fn seconds(step: &StepSigns) -> Option<f64> {
+    (step.ended && step.number > 0).then_some(step.duration.as_secs_f64())
+}
+
 /// Step times as they have to be shown.
 pub fn millis(step: &StepSigns) -> Option<f64> {
-    step.ended.then_some(step.duration.as_secs_f64() * 1e3)
+    Some(seconds(step)? * 1e3)
 }

@@ -47,12 +47,12 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// What ran, and how it was profiled.
-pub(super) fn configuration(run: &Run, arguments: impl Iterator<Item = String>) -> String {
+/// What ran, with its arguments if they may be told, and how it was profiled.
+pub(super) fn configuration(run: &Run, arguments: Option<&[String]>) -> String {
     let Metadata { host, pid, process, rank, world_size, user } = &*run.metadata;
     let mut table = Table::new();
     table.row("program", process);
-    table.row("arguments", &arguments.collect::<Vec<_>>().join(" "));
+    arguments.iter().for_each(|arguments| table.row("arguments", &arguments.join(" ")));
     table.row("host", host);
     table.row("pid", &pid.to_string());
     table.row("rank", &format!("{rank} of {world_size}"));
@@ -113,13 +113,14 @@ mod tests {
             schedule: "Always".to_owned(),
             activities: vec![Activity::Host, Activity::Kernels],
         };
-        let text = configuration(&run, ["--lr".to_owned(), "1e9".to_owned()].into_iter());
+        let text = configuration(&run, Some(&["--lr".to_owned(), "1e9".to_owned()]));
         let version = escaped(env!("CARGO_PKG_VERSION"));
         let expected = format!(
             "| | |\n|---|---|\n| program | train\\_it |\n| arguments | \\-\\-lr 1e9 |\n| host | box |\n| pid | 12 |\n| rank | 1 of 4 |\n\
              | kernspan | {version} |\n| schedule | Always |\n| activities | Host, Kernels |\n| model | a &#124; b &lt;i\\> |\n"
         );
         assert_eq!(text, expected);
+        assert_eq!(configuration(&run, None), expected.replace("| arguments | \\-\\-lr 1e9 |\n", ""));
     }
 
     #[test]

@@ -25,7 +25,14 @@ pub(super) struct EventsFile {
     /// Its name, but for the number at the end.
     name: String,
     file: Option<(PathBuf, File)>,
+    /// Whole records, but for the first.
     pending: Vec<u8>,
+    /// What is left of the first, if a part of it is in the file already.
+    rest: usize,
+    /// What a file begins with.
+    head: Vec<u8>,
+    /// Where to look for a free number at the end of the name.
+    next: u64,
     /// Events past the bound.
     dropped: u64,
     /// Whether somebody has been told where it is.
@@ -36,6 +43,8 @@ impl EventsFile {
     /// Bytes that are kept while the file cannot be written: some hundred thousand scalars.
     const PENDING: usize = 8 << 20;
     const START: u64 = 1;
+    /// Bytes of a record that are not the event: its length, and a checksum of either.
+    const AROUND: usize = 16;
 
     /// The file of a run that begins at this moment with this step.
     ///
@@ -53,12 +62,21 @@ impl EventsFile {
             name: format!("events.out.tfevents.{unix:010}.{host}.{}", metadata.pid),
             file: None,
             pending: Vec::new(),
+            rest: 0,
+            head: Vec::new(),
+            next: 0,
             dropped: 0,
             told: false,
         };
         file.event(at, None, |out| bytes(out, 3, b"brain.Event:2"));
         file.event(at, Some(first_step), |out| message(out, 7, |log| number(log, 1, Self::START)));
+        file.keep_head();
         file
+    }
+
+    /// What was added up to here is what the file begins with, and another one if it has to take its place.
+    pub(super) fn keep_head(&mut self) {
+        self.head.clone_from(&self.pending);
     }
 
     /// Puts what was found at a step into the file.
@@ -89,9 +107,18 @@ impl EventsFile {
         if self.pending.is_empty() {
             return Ok(());
         }
+        // Somebody may clean up while the run goes on. To write on into a file that nobody can find would lose everything without a word.
+        if self.deleted().is_some() {
+            self.begin_anew();
+        }
         let (path, file) = match &mut self.file {
             Some(file) => file,
-            none => none.insert(create(&self.folder, &self.name)?),
+            none => {
+                let (n, path, file) = create(&self.folder, &self.name, self.next)?;
+                // A reader that knows the file by its name would look for what is new behind what it has read.
+                self.next = n + 1;
+                none.insert((path, file))
+            }
         };
         let mut written = 0;
         let result = loop {
@@ -103,8 +130,26 @@ impl EventsFile {
                 Err(error) => break Err(error),
             }
         };
+        let mut whole = self.rest;
+        while whole < written {
+            let length = self.pending[whole..].first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
+            whole += length as usize + Self::AROUND;
+        }
+        self.rest = whole - written;
         self.pending.drain(..written);
         result.map_err(Error::file(path.as_path()))
+    }
+
+    /// Goes on in another file. What was in the old one is gone with it.
+    fn begin_anew(&mut self) {
+        self.file = None;
+        self.told = false;
+        if self.rest > 0 {
+            self.dropped += 1;
+            self.pending.drain(..self.rest);
+            self.rest = 0;
+        }
+        self.pending.splice(..0, self.head.iter().copied());
     }
 
     /// The file, if it is there and this has not been asked before.
@@ -112,6 +157,11 @@ impl EventsFile {
         let (path, _) = self.file.as_ref().filter(|_| !self.told)?;
         self.told = true;
         Some(path.clone())
+    }
+
+    /// The file, if somebody has deleted it.
+    pub(super) fn deleted(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(path, _)| path.as_path()).filter(|path| is_gone(path))
     }
 
     /// How many events are not in the file, and never will be.
@@ -127,14 +177,18 @@ impl EventsFile {
     }
 }
 
-/// Makes a new file. Whatever is there is somebody else's, or of a run that goes on here.
-fn create(folder: &Path, name: &str) -> Result<(PathBuf, File), Error> {
+/// Whether a file is certainly not there any more. One that cannot be asked for, as on a disk that is not there for a while, may be.
+fn is_gone(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
+}
+
+/// Makes a new file with this number or a later one, and says which. Whatever is there is somebody else's, or of a run that goes on here.
+fn create(folder: &Path, name: &str, mut n: u64) -> Result<(u64, PathBuf, File), Error> {
     fs::create_dir_all(folder).map_err(Error::file(folder))?;
-    let mut n: u64 = 0;
     loop {
         let path = folder.join(format!("{name}.{n}"));
         match File::create_new(&path) {
-            Ok(file) => return Ok((path, file)),
+            Ok(file) => return Ok((n, path, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,
             Err(error) => return Err(Error::file(path)(error)),
         }
@@ -229,6 +283,48 @@ mod tests {
         std::fs::remove_file(&runs).unwrap();
         file.flush().unwrap();
         assert_eq!((records(&std::fs::read(file.tell().unwrap()).unwrap()).len(), file.dropped()), (3, 0));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_has_another_one_begin_like_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs/mnist");
+        let mut file = EventsFile::new(&runs, &metadata(0), second(3), 0);
+        file.add(second(3), 0, &loss(0.125));
+        file.keep_head();
+        file.add(second(4), 1, &loss(0.5));
+        file.flush().unwrap();
+        let first = file.tell().unwrap();
+        let head = records(&std::fs::read(&first).unwrap())[..3].to_vec();
+        std::fs::remove_dir_all(folder.path().join("runs")).unwrap();
+        file.flush().unwrap();
+        assert!(!runs.exists(), "there is nothing to write");
+        assert_eq!(file.deleted(), Some(first.as_path()));
+        for step in 2..4 {
+            file.add(second(5), step, &loss(0.25));
+            file.flush().unwrap();
+        }
+        assert_eq!(file.deleted(), None);
+        let second = file.tell().unwrap();
+        let records = records(&std::fs::read(&second).unwrap());
+        assert_eq!((&records[..3], records.len(), file.dropped()), (&head[..], 5, 0));
+        assert_eq!((first.extension().unwrap(), second.extension().unwrap()), ("0".as_ref(), "1".as_ref()));
+    }
+
+    #[test]
+    fn half_a_record_does_not_go_into_another_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = EventsFile::new(folder.path(), &metadata(0), second(3), 0);
+        file.flush().unwrap();
+        std::fs::remove_file(file.tell().unwrap()).unwrap();
+        file.add(second(4), 1, &loss(0.5));
+        file.add(second(4), 2, &loss(0.25));
+        // As if the disk had been full after five bytes.
+        file.rest = file.pending.len() / 2 - 5;
+        file.pending.drain(..5);
+        file.flush().unwrap();
+        let records = records(&std::fs::read(file.tell().unwrap()).unwrap());
+        assert_eq!((records.len(), file.dropped(), file.rest), (3, 1, 0));
     }
 
     #[test]

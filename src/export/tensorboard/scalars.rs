@@ -6,7 +6,14 @@ use crate::{
     trace::{Timestamp, Trace},
 };
 use rustc_hash::FxHashMap;
-use std::{error::Error, time::Duration};
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 /// How scalars of steps are made.
 #[derive(Clone, Debug)]
@@ -32,7 +39,7 @@ impl StepScalars {
         self.first_step.saturating_add(step).min(i64::MAX.cast_unsigned())
     }
 
-    /// The scalars of a step, and of one that is not over only the counters.
+    /// The scalars of a step, and of one whose time is not known or of no use only the counters.
     fn of<'a>(
         &mut self,
         duration: Option<Duration>,
@@ -74,11 +81,17 @@ impl StepScalars {
                 (at >= step.start()).then_some((counter.name(), value))
             });
             let counters: Vec<_> = counters.collect();
-            let duration = Some(step.duration()).filter(|_| !step.cut().any());
+            let duration = Some(step.duration()).filter(|_| !step.cut().any() && has_time(step.number()));
             found.push((step.end(), self.number(step.number()), self.of(duration, counters.into_iter())));
         }
         found
     }
+}
+
+/// Whether the time of a step is worth showing. The first one of a run begins when the profiler is made, and has all that comes before the loop in
+/// it, such as loading of data and of the model: next to it, in a chart, the others would be a line at the bottom.
+fn has_time(step: u64) -> bool {
+    step > 0
 }
 
 /// Writes the scalars of every step.
@@ -88,20 +101,32 @@ pub(super) struct Scalars {
     pub(super) scalars: StepScalars,
     /// Whether there are hyperparameters, whose session ends with the run.
     pub(super) hparams: bool,
+    /// Whether the training did not come to its end.
+    pub(super) failed: bool,
     /// The last step, and when it ended.
     pub(super) last: (Timestamp, u64),
+    /// Whether the file could not be written the last time.
+    pub(super) failing: bool,
+    /// Profiles that could not be written, and of which nobody was told.
+    pub(super) untold_profiles: Arc<AtomicU64>,
 }
 
 impl StepExporter for Scalars {
     fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
         let mut file = lock(&self.file);
         for step in steps {
-            let duration = step.ended.then_some(step.duration);
+            let duration = (step.ended && has_time(step.number)).then_some(step.duration);
             let summary = self.scalars.of(duration, step.counters.iter().copied());
             self.last = (step.end(), self.scalars.number(step.number));
             file.add(step.end(), self.last.1, &summary);
         }
-        Ok(file.flush()?)
+        let flushed = file.flush();
+        self.failing = flushed.is_err();
+        Ok(flushed?)
+    }
+
+    fn panicked(&mut self) {
+        self.failed = true;
     }
 
     fn finish(&mut self) -> ExportResult {
@@ -109,15 +134,28 @@ impl StepExporter for Scalars {
         if self.hparams {
             let (at, step) = self.last;
             let mut summary = Summary::default();
-            summary.hparams_end(at);
+            summary.hparams_end(at, self.failed);
             file.add(at, step, &summary);
         }
-        file.flush()?;
-        match file.dropped() {
-            0 => Ok(file.tell().into_iter().collect()),
-            dropped => {
-                Err(format!("{dropped} events are missing, as the file could not be written for too long").into())
-            }
+        let untold = self.untold_profiles.load(Ordering::Relaxed);
+        let profiles = (untold > 0).then(|| format!("{untold} more profiles could not be written"));
+        if let Err(error) = file.flush() {
+            return Err(match profiles {
+                None => error.into(),
+                // Told of already.
+                Some(profiles) if self.failing => profiles.into(),
+                Some(profiles) => format!("{profiles}, and {error:?}").into(),
+            });
+        }
+        let dropped = match file.dropped() {
+            0 => None,
+            dropped => Some(format!("{dropped} events are missing, as the file could not be written for too long")),
+        };
+        // With nothing left to write, no other file took its place.
+        let deleted = file.deleted().map(|path| format!("{} was deleted before the run ended", path.display()));
+        match [dropped, deleted, profiles].into_iter().flatten().collect::<Vec<_>>() {
+            none if none.is_empty() => Ok(file.tell().into_iter().collect()),
+            problems => Err(problems.join(", and ").into()),
         }
     }
 }
@@ -174,5 +212,9 @@ mod tests {
         let expected = summary(&[("step/time_ms", 0.1), ("step/per_second", 10_000.0), ("loss", 2.0)]);
         assert_eq!((first.0, first.1, first.2.as_bytes()), (at(100), 15, &expected[..]));
         assert_eq!((second.0, second.1, second.2.as_bytes()), (at(200), 16, &[][..]));
+        // The first of the run has everything before the loop in it.
+        trace.steps[0].number = 0;
+        let first = &StepScalars::new(None, 10).of_trace(&trace)[0];
+        assert_eq!((first.1, first.2.as_bytes()), (10, &summary(&[("loss", 2.0)])[..]));
     }
 }

@@ -14,6 +14,7 @@ const DT_FLOAT: u64 = 1;
 const DT_STRING: u64 = 7;
 /// How a session ended.
 const STATUS_SUCCESS: u64 = 1;
+const STATUS_FAILURE: u64 = 2;
 
 /// A `Summary`: some values with their tags.
 #[derive(Debug, Default)]
@@ -64,10 +65,10 @@ impl Summary {
         });
     }
 
-    /// The end of the session.
-    pub(super) fn hparams_end(&mut self, at: Timestamp) {
+    /// The end of the session, which may have failed.
+    pub(super) fn hparams_end(&mut self, at: Timestamp, failed: bool) {
         self.hparams_data(tag::HPARAMS_END, 4, |session| {
-            number(session, 1, STATUS_SUCCESS);
+            number(session, 1, if failed { STATUS_FAILURE } else { STATUS_SUCCESS });
             fixed64(session, 2, seconds(at).to_le_bytes());
         });
     }
@@ -141,7 +142,7 @@ mod tests {
         ];
         let mut summary = Summary::default();
         summary.hparams(&hparams, "run", Timestamp::from_unix_nanos(1_500_000_000));
-        summary.hparams_end(Timestamp::from_unix_nanos(2_500_000_000));
+        summary.hparams_end(Timestamp::from_unix_nanos(2_500_000_000), false);
         assert_eq!(
             hex(summary.as_bytes()),
             "0a710a1c5f68706172616d735f2f73657373696f6e5f73746172745f696e666f42060801120212004a490a450a0768706172616d73123a1a380a090a03616d70120220010a0f0a026c72120911000000000000e03f0a0c0a016f12071a056164616d77220372756e29000000000000f83f20020a420a1a5f68706172616d735f2f73657373696f6e5f656e645f696e666f42060801120212004a1c0a180a0768706172616d73120d220b08011100000000000004402002"

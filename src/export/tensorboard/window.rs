@@ -7,8 +7,8 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The scalars of each step, by its number in the trace, with the moment that they are of.
-pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
+/// The scalars of each step, by its number in the trace, with the moment that they are of; and those of the window itself, at its last step if it has any.
+pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, Option<u64>, Summary)> {
     let ends: BTreeMap<u64, Timestamp> = trace.steps().iter().map(|step| (step.number(), step.end())).collect();
     let mut found = Vec::new();
     StepGpu::each(trace, |step| {
@@ -19,11 +19,11 @@ pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
         scalar(tag::COPIED, step.usage.copied as f64);
         step.peak_memory.iter().for_each(|&bytes| scalar(tag::PEAK_MEMORY, bytes as f64));
         step.usage.mfu().iter().for_each(|&mfu| scalar(tag::MFU, mfu));
-        found.push((ends.get(&step.step).copied().unwrap_or(trace.end()), step.step, summary));
+        found.push((ends.get(&step.step).copied().unwrap_or(trace.end()), Some(step.step), summary));
     });
     let mut lost = Summary::default();
     lost.scalar(tag::LOST, trace.losses().total() as f64);
-    found.push((trace.end(), trace.steps().last().map_or(0, Step::number), lost));
+    found.push((trace.end(), trace.steps().last().map(Step::number), lost));
     found
 }
 
@@ -33,7 +33,7 @@ mod tests {
     use crate::{
         report::Report,
         trace::{
-            DeviceId,
+            DeviceId, Trace,
             sample::{at, gpu_trace, memory_trace, say_flops},
         },
     };
@@ -63,8 +63,15 @@ mod tests {
         let first = [&common(54.0)[..], &[("gpu/mfu_percent", mfu)]].concat();
         assert_eq!(
             found,
-            [(at(100), 5, of(&first)), (at(200), 6, of(&common(59.0))), (at(200), 6, of(&[("profiler/lost", 3.0)]))]
+            [
+                (at(100), Some(5), of(&first)),
+                (at(200), Some(6), of(&common(59.0))),
+                (at(200), Some(6), of(&[("profiler/lost", 3.0)]))
+            ]
         );
+        let without_steps = Trace { losses: trace.losses, ..Trace::default() };
+        let [(_, step, lost)] = &scalars(&without_steps)[..] else { panic!("{:?}", scalars(&without_steps)) };
+        assert_eq!((step, lost.as_bytes()), (&None, &of(&[("profiler/lost", 3.0)])[..]));
     }
 
     #[test]
