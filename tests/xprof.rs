@@ -13,15 +13,14 @@ use std::{
 use support::{readers, recorded};
 
 /// Recorded windows, each with the capture that XProf shows of it; none without Python.
-fn seen(names: &[&str], options: &[&str]) -> Option<Vec<(Trace, Json)>> {
+fn seen(names: &[&str]) -> Option<Vec<(Trace, Json)>> {
     let python = readers::environment("tensorboard.txt", "TensorBoard's pages")?;
     let folder = tempfile::tempdir().unwrap();
     let traces: Vec<_> = names.iter().map(|name| recorded(name)).collect();
     for (name, trace) in names.iter().zip(&traces) {
         TensorBoard::to_dir(folder.path().join(name)).export(trace).unwrap();
     }
-    let arguments = [&[folder.path().to_str().unwrap()], options].concat();
-    let captures = readers::run(&python, "xprof.py", &arguments).pop().unwrap();
+    let captures = readers::run(&python, "xprof.py", &[folder.path().to_str().unwrap()]).pop().unwrap();
     let capture = |name: &str| {
         let mut captures = captures.as_object().unwrap().iter().filter(|(run, _)| run.starts_with(&format!("{name}/")));
         let hosts = captures.next().unwrap().1.as_object().unwrap();
@@ -69,7 +68,7 @@ const ALL: [&str; 5] = ["training", "calls", "candle", "burn", "burn-first"];
 
 #[test]
 fn steps_take_as_long_as_they_took() {
-    for (trace, seen) in seen(&ALL, &[]).into_iter().flatten() {
+    for (trace, seen) in seen(&ALL).into_iter().flatten() {
         let mut before = trace.start();
         let expected: Vec<_> = trace
             .steps()
@@ -94,7 +93,7 @@ fn steps_take_as_long_as_they_took() {
 
 #[test]
 fn kernels_are_as_many_and_take_as_long() {
-    for (trace, seen) in seen(&ALL, &[]).into_iter().flatten() {
+    for (trace, seen) in seen(&ALL).into_iter().flatten() {
         let kernels = || trace.work().filter_map(|work| Some((work, work.kernel()?)));
         let truth = sum(kernels().map(|(work, kernel)| (kernel.name.to_string(), 1, micros(work.duration()))));
         let shown = rows(&seen, "kernels").into_iter().map(|row| {
@@ -128,7 +127,7 @@ fn path(stack: impl Iterator<Item = String>) -> String {
 #[test]
 fn operations_are_spans_with_what_the_gpu_did_in_them() {
     // Without the windows of Burn, the kernels of which say more than their spans.
-    for (trace, seen) in seen(&ALL[..3], &[]).into_iter().flatten() {
+    for (trace, seen) in seen(&ALL[..3]).into_iter().flatten() {
         let of_side = |side: &str| {
             let rows = rows(&seen, "operations").into_iter();
             let rows = rows.filter(|row| row["host_or_device"] == *side && row["type"] != "IDLE").map(|row| {
@@ -167,7 +166,7 @@ fn operations_are_spans_with_what_the_gpu_did_in_them() {
 
 #[test]
 fn floating_point_operations_are_those_that_spans_and_operations_say() {
-    for (trace, seen) in seen(&["candle", "burn"], &[]).into_iter().flatten() {
+    for (trace, seen) in seen(&["candle", "burn"]).into_iter().flatten() {
         let report = Report::of([&trace]);
         let truth: u64 = report.gpu_steps().steps().iter().filter_map(|step| step.usage.flops).sum();
         assert!(truth > 0);
@@ -185,7 +184,7 @@ fn floating_point_operations_are_those_that_spans_and_operations_say() {
 
 #[test]
 fn memory_reaches_its_peak() {
-    for (trace, seen) in seen(&["training", "candle", "burn-first"], &[]).into_iter().flatten() {
+    for (trace, seen) in seen(&["training", "candle", "burn-first"]).into_iter().flatten() {
         let peak = trace.allocations().map(Allocation::in_use).max().unwrap();
         let memory = &seen["memory"]["GPU 0"];
         assert_eq!(memory["peak"].as_u64(), Some(peak));
@@ -196,7 +195,7 @@ fn memory_reaches_its_peak() {
 
 #[test]
 fn the_viewer_draws_everything_where_and_when_it_was() {
-    for (trace, seen) in seen(&ALL, &[]).into_iter().flatten() {
+    for (trace, seen) in seen(&ALL).into_iter().flatten() {
         let since = |at: Timestamp| micros(at.since(trace.start()));
         let mut truth: Vec<(String, f64, f64)> = Vec::new();
         for span in trace.spans() {

@@ -105,7 +105,7 @@ impl<'a, 'b> Host<'a, 'b> {
             for &(_, _, kind, index) in &entries {
                 self.entry(&mut line, kind, index..index + 1);
             }
-            let id = track.thread().as_u64() + u64::from(track.overlap()) * 10_000_000;
+            let id = track.thread().as_u64().wrapping_add(u64::from(track.overlap()) * 10_000_000);
             self.plane.add(id, &track.label(), &line);
         }
         if !nested_steps {
