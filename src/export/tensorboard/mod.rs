@@ -32,8 +32,8 @@ use std::{
     },
 };
 
-/// Writes for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and the vital signs of every step, also while the
-/// schedule waits.
+/// Writes for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and the vital signs of every step, also
+/// while the schedule waits.
 ///
 /// ```no_run
 /// # use kernspan::{Profiler, TensorBoard};
@@ -60,19 +60,20 @@ use std::{
 /// | Memory Profile | the GPU's memory over time and whose it was at the peak, with [`Activity::Memory`](crate::Activity::Memory) |
 /// | Input Pipeline | [data loading](crate::InputStage), and copies to the device |
 ///
-/// An operation is a path of spans, to which the names of a framework's [operations](crate::Operation) are added where it tells of them. XProf takes
-/// few characters in paths, so others are `_` there, and `::` is a slash.
+/// An operation is a path of spans, to which the names of a framework's [operations](crate::Operation) are added where it tells of
+/// them. XProf takes few characters in paths, so others are `_` there, and `::` is a slash.
 ///
-/// What XProf does in its own way: a step is over when what it asked the GPU for is, and the next one begins then, so that all of them together are as
-/// long as they were. The overview numbers steps from 0 (the trace viewer has their own numbers), leaves out those in which a GPU that it knows of had nothing
-/// to do, and of more than five the first and the last. It takes only copies to the device for input; what the host waited for is on the page of the input pipeline, and [`Verdict`](crate::Verdict) says whether that was
-/// too long. Its charts and tables are drawn by Google's library from the network: without it, the trace viewer works, and of the other pages no more than the figures
-/// at the side, though all of the data is there. XProf keeps what it works out beside the profiles.
+/// What XProf does in its own way: a step is over when what it asked the GPU for is, and the next one begins then, so that all of them
+/// together are as long as they were. The overview numbers steps from 0 (the trace viewer has their own numbers), leaves out those in
+/// which a GPU that it knows of had nothing to do, and of more than five the first and the last. It takes only copies to the device for
+/// input; what the host waited for is on the page of the input pipeline, and [`Verdict`](crate::Verdict) says whether that was too
+/// long. Its charts and tables are drawn by Google's library from the network: without it, the trace viewer works, and of the other
+/// pages no more than the figures at the side, though all of the data is there. XProf keeps what it works out beside the profiles.
 ///
 /// Each session is a folder, `plugins/profile/{date}_steps_{first}-{last}`. The ranks of a run write into the same one,
-/// `{run}_window_{n}_from_step_{first}`, without a message between them, and can be chosen as hosts. The run is what `KERNSPAN_RUN_ID` says, or torchrun,
-/// Slurm, PBS or LSF; where none of them tells runs apart, and a folder is used again, set it, lest ranks of different runs meet. A session that has
-/// this rank's file already is left alone, and the next one gets a number.
+/// `{run}_window_{n}_from_step_{first}`, without a message between them, and can be chosen as hosts. The run is what `KERNSPAN_RUN_ID`
+/// says, or torchrun, Slurm, PBS or LSF; where none of them tells runs apart, and a folder is used again, set it, lest ranks of
+/// different runs meet. A session that has this rank's file already is left alone, and the next one gets a number.
 ///
 /// # Scalars
 ///
@@ -85,8 +86,9 @@ use std::{
 /// | `profiler/lost` | windows | [`Losses::total`](crate::Losses::total), at the last step; of a window without steps, at the last step of the one before |
 /// | `kernspan/configuration`, `kernspan/gpu` | the run | texts: what ran, with its [arguments](Self::arguments), and how it was profiled; and on which GPUs |
 ///
-/// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits. Names of counters may be anything: what
-/// is longer than 256 bytes is cut, control characters become `_`, and a name that is one of the others in the table gets `counter/` before it.
+/// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits. Names of
+/// counters may be anything: what is longer than 256 bytes is cut, control characters become `_`, and a name that is one of the others
+/// in the table gets `counter/` before it.
 ///
 /// # Files
 ///
@@ -97,9 +99,9 @@ use std::{
 ///
 /// If the file is deleted meanwhile, maybe with its folder, another one is begun with what comes then.
 ///
-/// Scalars and texts that cannot be written are kept for a while and tried again. A profile that cannot be written is lost, as it may be large. Of both
-/// [`finish`](crate::Profiler::finish) tells, of profiles that fail one after the other for the same reason with the first of them and the number
-/// of the others; the training goes on.
+/// Scalars and texts that cannot be written are kept for a while and tried again. A profile that cannot be written is lost, as it may
+/// be large. Of both [`finish`](crate::Profiler::finish) tells, of profiles that fail one after the other for the same reason with the
+/// first of them and the number of the others; the training goes on.
 #[derive(Debug)]
 pub struct TensorBoard {
     folder: PathBuf,
