@@ -130,6 +130,8 @@ mod session;
 mod steps;
 mod trace;
 
+#[cfg(feature = "otlp")]
+pub use self::export::{GpuSpans, Otlp, Protocol};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::gpu::replay;
 pub use self::{
@@ -142,7 +144,7 @@ pub use self::{
     host::{DeviceWork, HandOver, Origin, ProfilerLayer, Watch, Watcher},
     profiler::{Profiler, RecordGuard},
     report::{
-        Average, Averages, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, MemoryOwner, MemoryPeak,
+        Average, Averages, Delivery, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, MemoryOwner, MemoryPeak,
         MemoryPeaks, OperationAverage, Operations, Report, SortBy, SortOperationsBy, StepGpu, StepTimes, Verdict,
     },
     schedule::{Phase, Schedule, ScheduleError},

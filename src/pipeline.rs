@@ -81,6 +81,7 @@ impl Pipeline {
         // Last, since what is written at the end of a run comes after its last window.
         if let Some(steps) = self.steps.map(StepThread::join) {
             outcome.report.add_files(steps.files);
+            outcome.report.add_deliveries(steps.deliveries);
             outcome.failures.extend(steps.failures);
         }
         outcome

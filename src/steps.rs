@@ -8,6 +8,7 @@ use crate::{
     error::{Failure, panic_message},
     export::{ExportResult, StepExporter, StepSigns},
     host::{Counters, Host, mute_this_thread},
+    report::Delivery,
     schedule::Phase,
     trace::Timestamp,
 };
@@ -103,6 +104,7 @@ struct Panicked;
 pub(crate) struct StepOutcome {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) failures: Vec<Failure>,
+    pub(crate) deliveries: Vec<Delivery>,
 }
 
 impl StepThread {
@@ -182,6 +184,12 @@ impl StepReader {
                         exporter.finish()
                     });
                     self.outcome.add(done);
+                    match catch_unwind(AssertUnwindSafe(|| named.exporter.deliveries())) {
+                        Ok(deliveries) => self.outcome.deliveries.extend(deliveries),
+                        Err(panic) => {
+                            self.outcome.add(Err(Failure::of_panic(&named.name, None, &panic_message(&*panic))));
+                        }
+                    }
                 }
                 return self.outcome;
             }

@@ -6,12 +6,15 @@ mod collected;
 mod file;
 mod flows;
 mod nest;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod perfetto;
 mod ranges;
 #[cfg(test)]
 #[path = "../../tests/support/readers.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod readers;
+mod run_id;
 mod runs;
 #[cfg(test)]
 mod samples;
@@ -23,6 +26,8 @@ mod wire;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) use self::file::write as write_file;
+#[cfg(feature = "otlp")]
+pub use self::otlp::{GpuSpans, Otlp, Protocol};
 pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
@@ -34,6 +39,9 @@ pub use self::{
 
 use crate::trace::Trace;
 use std::path::PathBuf;
+
+/// The counter that says how many samples a step had.
+pub(crate) const SAMPLES: &str = "samples";
 
 /// What an exporter gives back: the files it wrote, or why it could not.
 pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;

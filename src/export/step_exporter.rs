@@ -1,6 +1,7 @@
 use super::ExportResult;
 use crate::{
     gpu::Activity,
+    report::Delivery,
     schedule::Phase,
     trace::{Metadata, Timestamp},
 };
@@ -78,6 +79,11 @@ pub trait StepExporter: Send + 'static {
     /// Whatever is to be reported as a [`Failure`](crate::Failure).
     fn finish(&mut self) -> ExportResult {
         Ok(Vec::new())
+    }
+
+    /// What became of what was sent elsewhere, for the [`Report`](crate::Report): asked after [`finish`](Self::finish). By default, there is nothing to say.
+    fn deliveries(&self) -> Vec<Delivery> {
+        Vec::new()
     }
 }
 

@@ -3,6 +3,7 @@
 mod average;
 mod averages;
 mod busy;
+mod delivery;
 mod flops;
 mod gpu_steps;
 mod gpus;
@@ -25,6 +26,7 @@ mod workers;
 
 pub use self::average::{Average, SortBy};
 pub use self::averages::Averages;
+pub use self::delivery::Delivery;
 pub use self::kernels::{KernelAverage, Kernels};
 pub use self::memory::MemoryPeaks;
 pub use self::memory_peak::{MemoryOwner, MemoryPeak};
@@ -57,6 +59,7 @@ pub struct Report {
     losses: Losses,
     filtered: Option<Level>,
     files: Vec<PathBuf>,
+    deliveries: Vec<Delivery>,
 }
 
 impl Report {
@@ -102,6 +105,10 @@ impl Report {
 
     pub(crate) fn add_files(&mut self, files: Vec<PathBuf>) {
         self.files.extend(files);
+    }
+
+    pub(crate) fn add_deliveries(&mut self, deliveries: Vec<Delivery>) {
+        self.deliveries.extend(deliveries);
     }
 
     /// How many windows were recorded.
@@ -180,6 +187,11 @@ impl Report {
         &self.gpus.steps
     }
 
+    /// What became of what exporters sent elsewhere, as to a collector of OpenTelemetry's.
+    pub fn deliveries(&self) -> &[Delivery] {
+        &self.deliveries
+    }
+
     /// The most bytes of a GPU's memory that were in use after an allocation, if allocations were recorded.
     pub fn peak_memory(&self, device: DeviceId) -> Option<u64> {
         self.gpus.memory.get(device).map(|peak| peak.in_use)
@@ -209,7 +221,8 @@ impl fmt::Display for Report {
         if let Some(level) = self.filtered {
             writeln!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
         }
-        self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))
+        self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))?;
+        self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))
     }
 }
 
@@ -225,7 +238,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 15)?;
+        let mut report = serializer.serialize_struct("Report", 16)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -241,6 +254,7 @@ impl serde::Serialize for Report {
         report.serialize_field("losses", &self.losses)?;
         report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;
         report.serialize_field("files", &self.files)?;
+        report.serialize_field("deliveries", &self.deliveries)?;
         report.end()
     }
 }

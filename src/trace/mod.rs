@@ -193,6 +193,16 @@ impl Trace {
         &self.counters
     }
 
+    /// The counters that have a value in a step, with the last of them.
+    pub(crate) fn counters_in(&self, step: &Step) -> impl Iterator<Item = (&str, f64)> {
+        let (start, end) = (step.start(), step.end());
+        self.counters.iter().filter_map(move |counter| {
+            let before = counter.samples().partition_point(|&(at, _)| at < end);
+            let &(at, value) = counter.samples().get(before.checked_sub(1)?)?;
+            (at >= start).then_some((counter.name(), value))
+        })
+    }
+
     /// Whether GPUs were recorded, and if not, why not.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu

@@ -22,6 +22,13 @@ impl Timestamp {
         Self(nanos)
     }
 
+    /// What the wall clock says.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn now() -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self::default() + since
+    }
+
     /// Nanoseconds since the Unix epoch.
     pub const fn as_unix_nanos(self) -> u64 {
         self.0

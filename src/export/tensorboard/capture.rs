@@ -1,4 +1,4 @@
-use super::super::file;
+use super::super::{file, run_id};
 use crate::{Error, trace::Trace};
 use std::{
     fs::File,
@@ -17,16 +17,6 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// Where launchers say which run this is, in the order they are asked, each with what else tells their runs apart: a job may have several, and
-    /// may be started again. The first is the user's own.
-    const RUN_VARIABLES: [&[&str]; 5] = [
-        &["KERNSPAN_RUN_ID"],
-        &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
-        &["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"],
-        &["PBS_JOBID"],
-        &["LSB_JOBID"],
-    ];
-
     pub(super) fn of(trace: &Trace) -> Self {
         Self::named(trace, |name| std::env::var(name).ok())
     }
@@ -42,12 +32,7 @@ impl Capture {
             };
             return Self { name: format!("{}_{steps}", utc(trace.start().as_unix_nanos())), host };
         }
-        // A plain torchrun calls each of its runs `none`.
-        let said = |name: &&str| variable(name).filter(|id| !id.trim().is_empty() && id != "none");
-        let mut runs = Self::RUN_VARIABLES.iter().filter(|names| said(&names[0]).is_some());
-        let run = runs.next().map_or_else(String::new, |names| {
-            names.iter().filter_map(said).map(|id| format!("{}_", file::safe(id.trim()))).collect()
-        });
+        let run: String = run_id::parts(variable).iter().map(|part| format!("{}_", file::safe(part))).collect();
         // Not the last step: a rank may be stopped before the others.
         let first = trace.steps().first().map_or_else(String::new, |first| format!("_from_step_{}", first.number()));
         let name = format!("{run}window_{:04}{first}", trace.window());

@@ -2,7 +2,7 @@
 
 use super::{SharedFile, lock, summary::Summary, tag};
 use crate::{
-    export::{ExportResult, StepExporter, StepSigns},
+    export::{ExportResult, SAMPLES, StepExporter, StepSigns},
     trace::{Timestamp, Trace},
 };
 use rustc_hash::FxHashMap;
@@ -48,7 +48,7 @@ impl StepScalars {
         let mut summary = Summary::default();
         if let Some(duration) = duration {
             summary.scalar(tag::STEP_TIME, duration.as_secs_f64() * 1e3);
-            let told = counters.clone().filter(|&(name, _)| name == tag::SAMPLES).map(|(_, value)| value).last();
+            let told = counters.clone().filter(|&(name, _)| name == SAMPLES).map(|(_, value)| value).last();
             let samples = told.or(self.samples_per_step.map(|samples| samples as f64));
             if !duration.is_zero() {
                 summary.scalar(tag::STEPS_PER_SECOND, 1.0 / duration.as_secs_f64());
@@ -75,12 +75,7 @@ impl StepScalars {
     pub(super) fn of_trace(&mut self, trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
         let mut found = Vec::new();
         for step in trace.steps() {
-            let counters = trace.counters().iter().filter_map(|counter| {
-                let before = counter.samples().partition_point(|&(at, _)| at < step.end());
-                let &(at, value) = counter.samples().get(before.checked_sub(1)?)?;
-                (at >= step.start()).then_some((counter.name(), value))
-            });
-            let counters: Vec<_> = counters.collect();
+            let counters: Vec<_> = trace.counters_in(step).collect();
             let duration = Some(step.duration()).filter(|_| !step.cut().any() && has_time(step.number()));
             found.push((step.end(), self.number(step.number()), self.of(duration, counters.into_iter())));
         }

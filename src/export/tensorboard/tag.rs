@@ -8,8 +8,6 @@ pub(super) const SAMPLES_PER_SECOND: &str = "step/samples_per_second";
 pub(super) const LOST: &str = "profiler/lost";
 pub(super) const CONFIGURATION: &str = "kernspan/configuration";
 pub(super) const GPU: &str = "kernspan/gpu";
-/// The counter that says how many samples a step had.
-pub(super) const SAMPLES: &str = "samples";
 
 /// What TensorBoard's table of hyperparameters looks for.
 pub(super) const HPARAMS_START: &str = "_hparams_/session_start_info";

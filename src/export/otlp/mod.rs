@@ -1,0 +1,423 @@
+//! OpenTelemetry: steps as traces, the run's vital signs as metrics, sent to any collector by OTLP.
+//!
+//! trace → spans → requests → outbox → transport. Everything is encoded as it is made; the buffer before the network is bounded, and every span and
+//! point is counted as sent or lost.
+
+mod attributes;
+mod gpu;
+#[cfg(feature = "otlp-grpc")]
+mod grpc;
+mod http;
+mod ids;
+mod metrics;
+mod outbox;
+mod resource;
+mod run_trace;
+mod sampling;
+mod settings;
+mod span_writer;
+mod spans;
+mod tally;
+mod transport;
+
+pub use self::settings::{GpuSpans, Protocol};
+
+use self::{
+    attributes::{Attributes, name},
+    ids::Parent,
+    metrics::Metrics,
+    outbox::{Outbox, Request},
+    resource::Resource,
+    run_trace::RunTrace,
+    settings::{Endpoint, Settings},
+    span_writer::{ATTRIBUTES, Head, Most, SpanWriter},
+    spans::Detailing,
+    tally::Tally,
+    transport::{Signal, Transport},
+};
+use super::{ExportResult, Exporter, Run, StepExporter, StepSigns};
+use crate::{
+    report::Delivery,
+    trace::{Device, Timestamp, Trace},
+};
+use std::{
+    error::Error,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Sends profiled steps as traces, and the run's vital signs as metrics, to a collector of OpenTelemetry's.
+#[derive(Clone, Debug)]
+#[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
+pub struct Otlp {
+    settings: Settings,
+    gpu: GpuSpans,
+    kernels_per_trace: usize,
+    samples_per_step: Option<u64>,
+    buffer: usize,
+    finish_within: Duration,
+    /// Once a run has begun.
+    sending: Option<Arc<Sending>>,
+}
+
+impl Otlp {
+    /// Spans of kernels and copies in one trace, at the most.
+    pub const KERNELS_PER_TRACE: usize = 10_000;
+    /// Bytes that wait to be sent, at the most, of traces and of metrics each: 200,000 kernels or so.
+    pub const BUFFER: usize = 64 << 20;
+    /// How long the end of a run waits for what has not been sent.
+    pub const FINISH_WITHIN: Duration = Duration::from_secs(5);
+
+    /// Sends where OpenTelemetry's environment variables say, by default to `http://localhost:4318`.
+    pub fn from_env() -> Self {
+        Self::new(Settings::from_env())
+    }
+
+    fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            gpu: GpuSpans::default(),
+            kernels_per_trace: Self::KERNELS_PER_TRACE,
+            samples_per_step: None,
+            buffer: Self::BUFFER,
+            finish_within: Self::FINISH_WITHIN,
+            sending: None,
+        }
+    }
+
+    fn endpoints(&mut self) -> impl Iterator<Item = (Signal, &mut Endpoint)> {
+        let traces = self.settings.traces.as_mut().map(|endpoint| (Signal::Traces, endpoint));
+        traces.into_iter().chain(self.settings.metrics.as_mut().map(|endpoint| (Signal::Metrics, endpoint)))
+    }
+
+    /// The collector's address, as `http://localhost:4318`. By default, `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    pub fn endpoint(mut self, address: impl AsRef<str>) -> Self {
+        for (signal, endpoint) in self.endpoints() {
+            endpoint.url = endpoint.protocol.url(address.as_ref(), signal);
+        }
+        self
+    }
+
+    /// How requests are sent, to [`endpoint`](Self::endpoint), which is to be set after this. By default, `OTEL_EXPORTER_OTLP_PROTOCOL`, or HTTP.
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        for (signal, endpoint) in self.endpoints() {
+            if endpoint.protocol != protocol {
+                endpoint.protocol = protocol;
+                endpoint.url = protocol.url(protocol.default_url(), signal);
+            }
+        }
+        self
+    }
+
+    /// Adds a header to every request, as for a token. By default, `OTEL_EXPORTER_OTLP_HEADERS`.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let (name, value) = (name.into(), value.into());
+        self.endpoints().for_each(|(_, endpoint)| endpoint.headers.push((name.clone(), value.clone())));
+        self
+    }
+
+    /// Whether requests are compressed. By default, `OTEL_EXPORTER_OTLP_COMPRESSION`, or no.
+    pub fn gzip(mut self, compress: bool) -> Self {
+        self.endpoints().for_each(|(_, endpoint)| endpoint.gzip = compress);
+        self
+    }
+
+    /// How long to wait for a collector's answer, each time that a request is tried. By default, `OTEL_EXPORTER_OTLP_TIMEOUT`, or 10 s.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.endpoints().for_each(|(_, endpoint)| endpoint.timeout = timeout);
+        self
+    }
+
+    /// The file with the certificates that a collector's own is checked against. By default, `OTEL_EXPORTER_OTLP_CERTIFICATE`, or those of
+    /// Mozilla's.
+    pub fn certificate(mut self, pem: impl Into<PathBuf>) -> Self {
+        let pem = pem.into();
+        self.endpoints().for_each(|(_, endpoint)| endpoint.certificate = Some(pem.clone()));
+        self
+    }
+
+    /// The files with the certificate and the key that this process shows to the collector. By default,
+    /// `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE` and `OTEL_EXPORTER_OTLP_CLIENT_KEY`, or none.
+    pub fn client_certificate(mut self, pem: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        let (pem, key) = (pem.into(), key.into());
+        for (_, endpoint) in self.endpoints() {
+            (endpoint.client_certificate, endpoint.client_key) = (Some(pem.clone()), Some(key.clone()));
+        }
+        self
+    }
+
+    /// The name of the service. By default, `OTEL_SERVICE_NAME`, or `unknown_service:` and the program's name.
+    pub fn service(mut self, name: impl Into<String>) -> Self {
+        self.settings.service = Some(name.into());
+        self
+    }
+
+    /// Adds an attribute to the resource, all that is sent. By default, those of `OTEL_RESOURCE_ATTRIBUTES`.
+    pub fn resource(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.resource.insert(name.into(), value.into());
+        self
+    }
+
+    /// The span that the run belongs to, as a `traceparent` of W3C's Trace Context. By default, the environment's `TRACEPARENT`, or none.
+    pub fn parent(mut self, traceparent: impl AsRef<str>) -> Self {
+        match Parent::parse(traceparent.as_ref()) {
+            Some(parent) => self.settings.parent = Some(parent),
+            None => self.settings.problems.push(format!("{:?} is no W3C traceparent", traceparent.as_ref())),
+        }
+        self
+    }
+
+    /// What of GPUs is in the traces. By default, [`GpuSpans::Aggregate`].
+    pub fn gpu(mut self, gpu: GpuSpans) -> Self {
+        self.gpu = gpu;
+        self
+    }
+
+    /// How many spans of kernels and copies a trace may have, with [`GpuSpans::Kernels`]. The longest are kept, the rest is folded into one span that
+    /// counts them. By default, [`Self::KERNELS_PER_TRACE`].
+    pub fn kernels_per_trace(mut self, most: usize) -> Self {
+        self.kernels_per_trace = most;
+        self
+    }
+
+    /// How many samples a step has, for the throughput. By default, what the counter `samples` says, if there is one.
+    pub fn samples_per_step(mut self, samples: u64) -> Self {
+        self.samples_per_step = Some(samples);
+        self
+    }
+
+    /// Whether traces are sent. By default, yes, unless `OTEL_TRACES_EXPORTER` says otherwise.
+    pub fn traces(mut self, send: bool) -> Self {
+        self.settings.traces = self.settings.traces.filter(|_| send);
+        self
+    }
+
+    /// Whether metrics are sent. By default, yes, unless `OTEL_METRICS_EXPORTER` says otherwise.
+    pub fn metrics(mut self, send: bool) -> Self {
+        self.settings.metrics = self.settings.metrics.filter(|_| send);
+        self
+    }
+
+    /// How often metrics are sent. By default, `OTEL_METRIC_EXPORT_INTERVAL`, or every minute.
+    pub fn metrics_every(mut self, interval: Duration) -> Self {
+        self.settings.metrics_every = interval;
+        self
+    }
+
+    /// How many bytes may wait to be sent. What does not fit is counted and lost. By default, [`Self::BUFFER`].
+    pub fn buffer(mut self, bytes: usize) -> Self {
+        self.buffer = bytes;
+        self
+    }
+
+    /// How long the end of the run waits for what has not been sent. By default, [`Self::FINISH_WITHIN`].
+    pub fn finish_within(mut self, time: Duration) -> Self {
+        self.finish_within = time;
+        self
+    }
+
+    fn start(&self, run: &Run) -> Result<Sending, Problem> {
+        if !self.settings.problems.is_empty() {
+            return Err(Problem(self.settings.problems.join("; ")));
+        }
+        let Settings { parent, sampler, .. } = self.settings;
+        let lane = |signal, endpoint: &Option<Endpoint>| {
+            endpoint.as_ref().map(|endpoint| Lane::start(signal, endpoint, self.buffer)).transpose()
+        };
+        let run_trace = RunTrace::new(&run.metadata, run.start, parent, sampler);
+        let service = self.settings.service.as_deref();
+        Ok(Sending {
+            traces: lane(Signal::Traces, &self.settings.traces)?,
+            metrics: lane(Signal::Metrics, &self.settings.metrics)?,
+            resource: Resource::new(&run.metadata, service, &self.settings.resource),
+            start: run.start,
+            detailing: Detailing {
+                run: run_trace.clone(),
+                schedule: run.schedule.clone(),
+                gpu: self.gpu,
+                most_work: self.kernels_per_trace,
+                samples_per_step: self.samples_per_step,
+                text_limit: self.settings.text_limit,
+            },
+            finish_within: self.finish_within,
+            state: Mutex::new(State {
+                metrics: Metrics::new(run.start, run_trace, self.samples_per_step, &self.settings),
+                devices: Vec::new(),
+                steps: 0,
+            }),
+        })
+    }
+}
+
+/// Why nothing is sent at all.
+#[derive(Clone, Debug)]
+struct Problem(String);
+
+/// What both halves of the exporter, the one for windows and the one for steps, share.
+#[derive(Debug)]
+struct Sending {
+    traces: Option<Lane>,
+    metrics: Option<Lane>,
+    resource: Resource,
+    detailing: Detailing,
+    start: Timestamp,
+    finish_within: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    metrics: Metrics,
+    /// The GPUs, once they are known.
+    devices: Vec<Device>,
+    /// Steps that have ended.
+    steps: u64,
+}
+
+/// The way of one signal.
+#[derive(Debug)]
+struct Lane {
+    outbox: Outbox,
+    tally: Arc<Tally>,
+    most: Most,
+}
+
+impl Lane {
+    fn start(signal: Signal, endpoint: &Endpoint, buffer: usize) -> Result<Self, Problem> {
+        let name = match signal {
+            Signal::Traces => "kernspan-traces",
+            Signal::Metrics => "kernspan-metrics",
+        };
+        let transport = Transport::new(signal, endpoint).map_err(Problem)?;
+        let tally = Arc::new(Tally::default());
+        let outbox = Outbox::start(name, transport, buffer, endpoint.timeout, Arc::clone(&tally));
+        let outbox = outbox.map_err(|error| Problem(format!("cannot start the thread {name}: {error}")))?;
+        Ok(Self { outbox, tally, most: Most::of(endpoint.protocol) })
+    }
+}
+
+impl Sending {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send_window(&self, trace: &Trace) {
+        let resource = {
+            let mut state = self.lock();
+            state.metrics.add_window(trace);
+            if state.devices.is_empty() {
+                state.devices = trace.devices().to_vec();
+            }
+            self.resource.with(&state.devices)
+        };
+        if let Some(lane) = &self.traces {
+            let mut put = |request| lane.outbox.put(request);
+            let mut writer = SpanWriter::new(&resource, lane.most, &mut put);
+            spans::write(trace, &self.detailing, lane.tally.lost(), &mut writer);
+            writer.flush();
+        }
+    }
+
+    fn send_steps(&self, steps: &[StepSigns], last: bool) {
+        let mut state = self.lock();
+        for step in steps {
+            state.metrics.add_step(step);
+            state.steps += u64::from(step.ended);
+        }
+        let Some(lane) = &self.metrics else { return };
+        let tallies = [("traces", self.traces.as_ref().map(|lane| &*lane.tally)), ("metrics", Some(&*lane.tally))];
+        if let Some((points, items)) = state.metrics.collect(last, &tallies) {
+            let body = span_writer::envelope(&self.resource.with(&state.devices), &points);
+            drop(state);
+            lane.outbox.put(Request { body, items });
+        }
+    }
+
+    /// The run itself, as a span, now that it is over.
+    fn send_run(&self, failed: bool) {
+        let run = &self.detailing.run;
+        let Some(lane) = self.traces.as_ref().filter(|_| run.is_sampled()) else { return };
+        let (resource, steps) = {
+            let state = self.lock();
+            (self.resource.with(&state.devices), state.steps)
+        };
+        let mut put = |request| lane.outbox.put(request);
+        let mut writer = SpanWriter::new(&resource, lane.most, &mut put);
+        let parent = run.parent.map(|parent| parent.span);
+        let end = Timestamp::now();
+        let head = Head { trace: run.trace, id: run.span, parent, name: "run", start: self.start, end };
+        writer.span(head, |out| {
+            let mut attributes = Attributes::new(out, ATTRIBUTES);
+            attributes.text(name::SCHEDULE, &self.detailing.schedule).number(name::STEPS, steps);
+            if failed {
+                span_writer::error(out, "the training panicked");
+            }
+        });
+        writer.flush();
+    }
+
+    fn finish(&self) {
+        let deadline = Instant::now() + self.finish_within;
+        let lanes = || [&self.traces, &self.metrics].into_iter().flatten();
+        lanes().for_each(|lane| lane.outbox.close(deadline));
+        lanes().for_each(|lane| lane.outbox.wait());
+    }
+}
+
+impl Exporter for Otlp {
+    fn export(&mut self, trace: &Trace) -> ExportResult {
+        if let Some(sending) = &self.sending {
+            sending.send_window(trace);
+        }
+        Ok(Vec::new())
+    }
+
+    fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
+        match self.start(run) {
+            Ok(sending) => {
+                let sending = Arc::new(sending);
+                self.sending = Some(Arc::clone(&sending));
+                Some(Box::new(Steps { sending, failed: false }))
+            }
+            Err(problem) => Some(Box::new(problem)),
+        }
+    }
+}
+
+/// The half for steps.
+#[derive(Debug)]
+struct Steps {
+    sending: Arc<Sending>,
+    failed: bool,
+}
+
+impl StepExporter for Steps {
+    fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.sending.send_steps(steps, false);
+        Ok(())
+    }
+
+    fn panicked(&mut self) {
+        self.failed = true;
+    }
+
+    fn finish(&mut self) -> ExportResult {
+        self.sending.send_run(self.failed);
+        self.sending.send_steps(&[], true);
+        self.sending.finish();
+        Ok(Vec::new())
+    }
+
+    fn deliveries(&self) -> Vec<Delivery> {
+        let traces = self.sending.traces.iter().map(|lane| lane.tally.delivery("spans"));
+        traces.chain(self.sending.metrics.iter().map(|lane| lane.tally.delivery("points"))).collect()
+    }
+}
+
+/// Nothing is sent, and that is said.
+impl StepExporter for Problem {
+    fn steps(&mut self, _: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Err(self.0.clone().into())
+    }
+}

@@ -1,0 +1,361 @@
+//! A window as spans: `step N` at the root of each trace, in it what the program did, and in that what GPUs did for it.
+
+use super::{
+    super::wire,
+    attributes::{Attributes, name},
+    gpu::{GpuPart, GpuParts, short},
+    ids::{Of, SpanKey},
+    run_trace::{RunTrace, StepTrace},
+    settings::GpuSpans,
+    span_writer::{ATTRIBUTES, DROPPED_EVENTS, EVENTS, Head, SpanWriter, error, link},
+};
+use crate::{
+    report::StepGpu,
+    trace::{Cut, Detail, Event, Level, Span, SpanId, Step, StepId, Timestamp, Trace, Value, Work},
+};
+use rustc_hash::FxHashMap;
+use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap, sync::Arc};
+
+/// How a window becomes spans.
+#[derive(Clone, Debug)]
+pub(super) struct Detailing {
+    pub(super) run: RunTrace,
+    pub(super) schedule: String,
+    pub(super) gpu: GpuSpans,
+    /// Spans of GPU work in a trace, at the most.
+    pub(super) most_work: usize,
+    pub(super) samples_per_step: Option<u64>,
+    /// The longest text of an attribute, in bytes.
+    pub(super) text_limit: usize,
+}
+
+/// Events of a span that are kept.
+const MOST_EVENTS: usize = 128;
+
+/// Writes a window. `dropped` spans did not get through before.
+pub(super) fn write(trace: &Trace, detailing: &Detailing, dropped: u64, writer: &mut SpanWriter<'_>) {
+    let window = Window::new(trace, detailing);
+    window.write_roots(dropped, writer);
+    window.write_spans(writer);
+    if detailing.gpu == GpuSpans::Kernels {
+        window.write_work(writer);
+    }
+}
+
+/// What has been worked out of a window.
+struct Window<'a> {
+    trace: &'a Trace,
+    detailing: &'a Detailing,
+    /// By step; none where it is not sampled.
+    steps: Vec<Option<StepTrace>>,
+    /// For what is in no step.
+    rest: Option<StepTrace>,
+    gpu: Option<GpuParts>,
+    events: FxHashMap<Owner, Vec<Event<'a>>>,
+}
+
+/// Whose an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Span(SpanId),
+    Step(StepId),
+    Window,
+}
+
+impl<'a> Window<'a> {
+    fn new(trace: &'a Trace, detailing: &'a Detailing) -> Self {
+        let run = &detailing.run;
+        let mut events: FxHashMap<Owner, Vec<Event<'a>>> = FxHashMap::default();
+        for event in trace.events() {
+            let in_step = || {
+                let past = trace.steps().partition_point(|step| step.start() <= event.at());
+                let place = past.checked_sub(1).filter(|&place| event.at() <= trace.steps()[place].end());
+                place.map_or(Owner::Window, |place| Owner::Step(StepId::new(place)))
+            };
+            let owner = event.span().map_or_else(in_step, |span| Owner::Span(span.id()));
+            events.entry(owner).or_default().push(event);
+        }
+        let homeless = trace.spans().any(|span| span.step_id().is_none())
+            || trace.work().any(|work| work.step_id().is_none())
+            || events.contains_key(&Owner::Window);
+        Self {
+            trace,
+            detailing,
+            steps: trace.steps().iter().map(|step| run.step(step.number())).collect(),
+            rest: run.window(trace.window()).filter(|_| homeless),
+            gpu: (detailing.gpu != GpuSpans::Off).then(|| GpuParts::of(trace)),
+            events,
+        }
+    }
+
+    /// The trace that something in this step is in.
+    fn trace_of(&self, step: Option<StepId>) -> Option<StepTrace> {
+        step.map_or(self.rest, |step| self.steps[step.index()])
+    }
+
+    fn key_of(&self, span: Span<'_>) -> Option<(StepTrace, SpanKey)> {
+        let home = self.trace_of(span.step_id())?;
+        Some((home, home.trace.span(Of::Span, span.id().index() as u64)))
+    }
+
+    fn write_roots(&self, dropped: u64, writer: &mut SpanWriter<'_>) {
+        let mut gpus: BTreeMap<u64, Vec<StepGpu>> = BTreeMap::new();
+        StepGpu::each(self.trace, |gpu| gpus.entry(gpu.step).or_default().push(gpu));
+        let mut nobodys = vec![0_u64; self.steps.len()];
+        for step in self.trace.work().filter(|work| work.span().is_none()).filter_map(Work::step_id) {
+            nobodys[step.index()] += 1;
+        }
+        for (place, (step, home)) in self.trace.steps().iter().zip(&self.steps).enumerate() {
+            let Some(home) = home else { continue };
+            let text = format!("step {}", step.number());
+            self.write_root(*home, &text, (step.start(), step.end()), Owner::Step(StepId::new(place)), writer, |attributes| {
+                attributes.number(name::STEP, step.number()).text(name::PHASE, "record");
+                write_cut(step.cut(), attributes);
+                self.write_step(step, attributes);
+                gpus.get(&step.number()).into_iter().flatten().for_each(|gpu| write_gpu(gpu, attributes));
+                if nobodys[place] > 0 {
+                    attributes.number(name::UNATTRIBUTED, nobodys[place]);
+                }
+                if dropped > 0 {
+                    attributes.number(name::DROPPED, dropped);
+                }
+            });
+        }
+        if let Some(home) = self.rest {
+            let text = format!("window {}", self.trace.window());
+            let times = (self.trace.start(), self.trace.end());
+            self.write_root(home, &text, times, Owner::Window, writer, |_| ());
+        }
+    }
+
+    fn write_root(
+        &self,
+        home: StepTrace,
+        name: &str,
+        (start, end): (Timestamp, Timestamp),
+        owner: Owner,
+        writer: &mut SpanWriter<'_>,
+        more: impl FnOnce(&mut Attributes<'_>),
+    ) {
+        let run = &self.detailing.run;
+        writer.span(Head { trace: home.trace, id: home.root, parent: None, name, start, end }, |out| {
+            let mut attributes = Attributes::new(out, ATTRIBUTES);
+            attributes.number(name::WINDOW, self.trace.window()).text(name::SCHEDULE, &self.detailing.schedule);
+            attributes.number(name::RANK, self.trace.metadata().rank);
+            more(&mut attributes);
+            if !self.trace.gpu().is_available() {
+                attributes.text(name::GPU, &self.trace.gpu().to_string());
+            }
+            attributes.number(name::LOST, self.trace.losses().total());
+            for (cause, count) in self.trace.losses().causes().filter(|(_, count)| *count > 0) {
+                attributes.number(&format!("{}.{cause}", name::LOST), count);
+            }
+            link(out, run.trace, run.span, "run");
+            self.write_events(owner, out);
+        });
+    }
+
+    /// What the program itself says of a step.
+    fn write_step(&self, step: &Step, attributes: &mut Attributes<'_>) {
+        let mut samples = self.detailing.samples_per_step.map(|samples| samples as f64);
+        for (counter, value) in self.trace.counters_in(step) {
+            if counter == crate::export::SAMPLES {
+                samples = Some(value);
+            }
+            attributes.float(&format!("{}{counter}", name::COUNTER), value);
+        }
+        if let Some(samples) = samples.filter(|_| !step.duration().is_zero() && !step.cut().any()) {
+            attributes.float(name::RATE, samples / step.duration().as_secs_f64());
+        }
+    }
+
+    fn write_spans(&self, writer: &mut SpanWriter<'_>) {
+        for span in self.trace.spans() {
+            let Some((home, id)) = self.key_of(span) else { continue };
+            let parent = span.parent().and_then(|parent| self.key_of(parent));
+            let (inside, outside) = match parent {
+                Some((of, key)) if of == home => (key, None),
+                // What lies across the edge of a step is in the trace of the step it began in.
+                other => (home.root, other),
+            };
+            let head = Head { trace: home.trace, id, parent: Some(inside), name: span.name(), start: span.start(), end: span.end() };
+            writer.span(head, |out| {
+                let mut attributes = Attributes::new(out, ATTRIBUTES);
+                self.write_span(span, &mut attributes);
+                if let Some((of, key)) = outside {
+                    link(out, of.trace, key, "parent");
+                }
+                self.write_events(Owner::Span(span.id()), out);
+            });
+        }
+    }
+
+    fn write_span(&self, span: Span<'_>, attributes: &mut Attributes<'_>) {
+        for (name, value) in span.fields().iter() {
+            attributes.value(name, &self.cut(value));
+        }
+        let callsite = span.callsite();
+        attributes.text(name::TARGET, callsite.target()).text(name::LEVEL, &callsite.level().to_string());
+        if let (Some(file), Some(line)) = (callsite.file(), callsite.line()) {
+            attributes.text(name::FILE, file).number(name::LINE, line);
+        }
+        attributes.number(name::THREAD, span.track().thread().as_u64());
+        attributes.text(name::THREAD_NAME, span.track().thread_name());
+        attributes.number(name::SELF_TIME, span.self_time().as_nanos());
+        write_cut(span.cut(), attributes);
+        if let Some(gpu) = &self.gpu {
+            gpu.write(span.id(), attributes);
+        }
+    }
+
+    fn cut<'v>(&self, value: &'v Value) -> Cow<'v, Value> {
+        match value {
+            Value::Str(text) if text.len() > self.detailing.text_limit => {
+                let end = (0..=self.detailing.text_limit).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+                Cow::Owned(Value::Str(Arc::from(&text[..end])))
+            }
+            other => Cow::Borrowed(other),
+        }
+    }
+
+    fn write_events(&self, owner: Owner, out: &mut Vec<u8>) {
+        let Some(events) = self.events.get(&owner) else { return };
+        for event in events.iter().take(MOST_EVENTS) {
+            wire::message(out, EVENTS, |out| {
+                wire::fixed64(out, 1, event.at().as_unix_nanos().to_le_bytes());
+                wire::bytes(out, 2, event.message().as_bytes());
+                let mut attributes = Attributes::new(out, 3);
+                for (name, value) in event.fields().iter().filter(|(name, _)| *name != "message") {
+                    attributes.value(name, &self.cut(value));
+                }
+                attributes.text(name::TARGET, event.callsite().target());
+                attributes.text(name::LEVEL, &event.callsite().level().to_string());
+            });
+        }
+        if let Some(dropped) = events.len().checked_sub(MOST_EVENTS).filter(|&dropped| dropped > 0) {
+            wire::number(out, DROPPED_EVENTS, dropped as u64);
+        }
+        if let Some(event) = events.iter().find(|event| event.callsite().level() == Level::Error) {
+            error(out, event.message());
+        }
+    }
+
+    /// A span for each piece of work, in the span that was open when it was launched.
+    fn write_work(&self, writer: &mut SpanWriter<'_>) {
+        let mut traces: FxHashMap<Option<StepId>, Vec<Work<'_>>> = FxHashMap::default();
+        self.trace.work().for_each(|work| traces.entry(work.step_id()).or_default().push(work));
+        let mut traces: Vec<_> = traces.into_iter().collect();
+        traces.sort_by_key(|(step, _)| *step);
+        for (step, mut work) in traces {
+            let Some(home) = self.trace_of(step) else { continue };
+            let folded = if work.len() > self.detailing.most_work {
+                // What took longest is what is looked for.
+                work.sort_by_key(|work| (Reverse(work.duration()), work.id()));
+                work.split_off(self.detailing.most_work)
+            } else {
+                Vec::new()
+            };
+            work.into_iter().for_each(|work| self.write_piece(home, work, writer));
+            self.write_folded(home, folded, writer);
+        }
+    }
+
+    fn write_piece(&self, home: StepTrace, work: Work<'_>, writer: &mut SpanWriter<'_>) {
+        let owner = work.span().and_then(|span| self.key_of(span));
+        let (parent, outside) = match owner {
+            Some((of, key)) if of == home => (key, None),
+            other => (home.root, other),
+        };
+        let text;
+        let name = match work.kernel() {
+            Some(kernel) => short(&kernel.name),
+            None => {
+                text = work.name().to_string();
+                &text
+            }
+        };
+        let id = home.trace.span(Of::Work, work.id().index() as u64);
+        let head = Head { trace: home.trace, id, parent: Some(parent), name, start: work.start(), end: work.end() };
+        writer.span(head, |out| {
+            let mut attributes = Attributes::new(out, ATTRIBUTES);
+            self.write_work_attributes(work, &mut attributes);
+            if let Some((of, key)) = outside {
+                link(out, of.trace, key, "parent");
+            }
+        });
+    }
+
+    fn write_work_attributes(&self, work: Work<'_>, attributes: &mut Attributes<'_>) {
+        attributes.number(name::GPU_START, work.start().as_unix_nanos());
+        attributes.number(name::GPU_DURATION, work.duration().as_nanos());
+        match work.detail() {
+            Detail::Kernel(kernel) => {
+                attributes.text(name::KERNEL, &kernel.name).numbers(name::GRID, kernel.grid).numbers(name::BLOCK, kernel.block);
+            }
+            Detail::Copy(copy) => {
+                attributes.text(name::COPY_KIND, copy.direction.as_str()).number(name::COPY_BYTES, copy.bytes);
+            }
+            Detail::Fill(fill) => {
+                attributes.number(name::FILL_BYTES, fill.bytes);
+            }
+        }
+        let stream = work.stream();
+        attributes.number(name::DEVICE, stream.device().as_u32()).number(name::STREAM, stream.number());
+        attributes.number(name::CONTEXT, stream.context()).number(name::CORRELATION, work.correlation());
+        if let Some(graph) = work.graph() {
+            attributes.number(name::GRAPH, graph.graph);
+        }
+        if let Some(device) = self.trace.device(stream.device()).filter(|device| !device.uuid.is_empty()) {
+            attributes.text(name::HARDWARE, &device.uuid);
+        }
+        attributes.text(name::ATTRIBUTION, work.attribution().as_str());
+    }
+
+    /// One span for all that is too much.
+    fn write_folded(&self, home: StepTrace, mut folded: Vec<Work<'_>>, writer: &mut SpanWriter<'_>) {
+        folded.sort_by_key(|work| work.start());
+        let (Some(first), Some(last)) = (folded.first(), folded.iter().map(|work| work.end()).max()) else { return };
+        let mut part = GpuPart::default();
+        folded.iter().for_each(|&work| part.add(work));
+        let name = format!("{} shorter kernels and copies", folded.len());
+        let id = home.trace.span(Of::Folded, 0);
+        let head = Head { trace: home.trace, id, parent: Some(home.root), name: &name, start: first.start(), end: last };
+        writer.span(head, |out| {
+            let mut attributes = Attributes::new(out, ATTRIBUTES);
+            attributes.number(name::FOLDED, folded.len() as u64);
+            part.write_folded(&mut attributes);
+        });
+    }
+}
+
+fn write_cut(cut: Cut, attributes: &mut Attributes<'_>) {
+    let ends = match (cut.start, cut.end) {
+        (false, false) => return,
+        (true, false) => "start",
+        (false, true) => "end",
+        (true, true) => "both",
+    };
+    attributes.text(name::CUT, ends);
+}
+
+/// How a GPU spent a step. Further GPUs have their number in the names.
+fn write_gpu(gpu: &StepGpu, attributes: &mut Attributes<'_>) {
+    let usage = &gpu.usage;
+    let prefix = match gpu.device.as_u32() {
+        0 => "gpu".to_owned(),
+        device => format!("gpu{device}"),
+    };
+    let called = |what: &str| format!("{prefix}.{what}");
+    let nanos = |time: std::time::Duration| time.as_nanos();
+    attributes.number(&called("kernel.count"), usage.kernels).number(&called("busy_ns"), nanos(usage.busy));
+    attributes.number(&called("idle_ns"), nanos(usage.idle)).number(&called("waiting_ns"), nanos(usage.waiting));
+    attributes.number(&called("copying_ns"), nanos(usage.copying)).number(&called("copy.bytes"), usage.copied);
+    attributes.float(&called("utilization"), usage.busy_percent() / 100.0);
+    attributes.text(&called("verdict"), usage.verdict.as_str());
+    if let Some(bytes) = gpu.peak_memory {
+        attributes.number(&called("memory.peak"), bytes);
+    }
+    if let Some(mfu) = usage.mfu() {
+        attributes.float(&called("mfu"), mfu / 100.0);
+    }
+}
