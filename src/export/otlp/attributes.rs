@@ -38,6 +38,7 @@ pub(super) mod name {
     pub(in super::super) const GPU_START: &str = "gpu.start_ns";
     pub(in super::super) const GPU_DURATION: &str = "gpu.duration_ns";
     pub(in super::super) const ATTRIBUTION: &str = "gpu.attribution";
+    pub(in super::super) const OPERATIONS: &str = "gpu.operations";
     pub(in super::super) const KERNEL: &str = "cuda.kernel.name";
     pub(in super::super) const DEVICE: &str = "cuda.device.index";
     pub(in super::super) const STREAM: &str = "cuda.stream.id";

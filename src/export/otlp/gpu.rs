@@ -48,8 +48,11 @@ impl GpuParts {
     const TOP: usize = 3;
 
     pub(super) fn of(trace: &Trace) -> Self {
-        let mut parts =
-            Self { parts: vec![GpuPart::default(); trace.spans().len()], kernels: FxHashMap::default(), names: Vec::new() };
+        let mut parts = Self {
+            parts: vec![GpuPart::default(); trace.spans().len()],
+            kernels: FxHashMap::default(),
+            names: Vec::new(),
+        };
         let mut ids: FxHashMap<&str, KernelId> = FxHashMap::default();
         let mut work: Vec<Work<'_>> = trace.work().collect();
         work.sort_by_key(|work| work.start());
@@ -81,7 +84,8 @@ impl GpuParts {
         let part = &self.parts[span.index()];
         part.write(attributes);
         let Some(kernels) = self.kernels.get(&span) else { return };
-        let mut top: Vec<_> = kernels.iter().map(|(&kernel, &(count, nanos))| (Reverse(nanos), kernel, count)).collect();
+        let mut top: Vec<_> =
+            kernels.iter().map(|(&kernel, &(count, nanos))| (Reverse(nanos), kernel, count)).collect();
         top.sort_unstable();
         let told = top.iter().take(Self::TOP).map(|&(Reverse(nanos), KernelId(kernel), count)| {
             let mut text = String::new();

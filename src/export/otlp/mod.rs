@@ -18,6 +18,8 @@ mod settings;
 mod span_writer;
 mod spans;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 pub use self::settings::{GpuSpans, Protocol};
@@ -38,16 +40,81 @@ use self::{
 use super::{ExportResult, Exporter, Run, StepExporter, StepSigns};
 use crate::{
     report::Delivery,
-    trace::{Device, Timestamp, Trace},
+    trace::{Device, Metadata, Timestamp, Trace},
 };
 use std::{
     error::Error,
+    fmt,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-/// Sends profiled steps as traces, and the run's vital signs as metrics, to a collector of OpenTelemetry's.
+/// Sends profiled steps as traces, and the run's vital signs as metrics, to a collector of OpenTelemetry's: to Jaeger, Grafana, and whatever else
+/// takes OTLP.
+///
+/// ```no_run
+/// use kernspan::{GpuSpans, Otlp, Profiler, Schedule};
+///
+/// let (layer, profiler) = Profiler::builder()
+///     .schedule(Schedule::new().wait(500).warmup(1).active(2))
+///     .export(Otlp::from_env().service("mnist").gpu(GpuSpans::Kernels).samples_per_step(64))
+///     .build()?;
+/// # drop(layer);
+/// # profiler.finish()?;
+/// # Ok::<(), kernspan::Error>(())
+/// ```
+///
+/// # Traces
+///
+/// Every recorded step of every rank is a trace. Its root is `step N`, below it are the program's spans, with their fields as attributes and their events,
+/// and with [`GpuSpans::Kernels`] every kernel and copy is a span in the one that was open when it was launched, which it may outlast. The root is linked to the run's own
+/// span, which is sent when the run ends.
+///
+/// The run's span is a child of the environment's `TRACEPARENT`, if there is one, and the ids of steps derive from that, from what the launcher calls the run
+/// (`KERNSPAN_RUN_ID`, and what torchrun, Slurm, PBS and LSF say), and from the rank: so ranks agree on them without a message.
+///
+/// | attribute | of | is |
+/// |---|---|---|
+/// | the names of fields | spans, events | their values: texts, whole numbers, numbers, booleans |
+/// | `target`, `level`, `code.file.path`, `code.line.number`, `thread.id`, `thread.name` | spans | where it is written, and where it ran |
+/// | `kernspan.self_ns` | spans | the time in which no nested span was open |
+/// | `kernspan.cut` | spans, steps | `start`, `end` or `both`: which end lies outside the window |
+/// | `gpu.kernel.count`, `gpu.busy_ns`, `gpu.copy.count`, `gpu.copy.bytes` | spans, steps | what GPUs did for it and what is nested in it; work at the same time counts once |
+/// | `gpu.self_busy_ns` | spans | the same time, of what the span itself launched |
+/// | `gpu.kernel.top` | spans | the three kernels that took longest: `0.050 ms in 2 × gemm` |
+/// | `kernspan.step.number`, `kernspan.step.phase`, `kernspan.window`, `kernspan.schedule`, `dl.rank` | steps | which step it is |
+/// | `kernspan.step.samples_per_second`, `kernspan.counter.NAME` | steps | throughput, and the last value of each counter, as the loss |
+/// | `gpu.utilization`, `gpu.idle_ns`, `gpu.waiting_ns`, `gpu.copying_ns`, `gpu.memory.peak`, `gpu.mfu`, `gpu.verdict` | steps | how GPU 0 spent it, as in the report; further ones are `gpu1` and so on |
+/// | `gpu.unattributed.count`, `kernspan.gpu` | steps | work that belongs to no span; why there is nothing of GPUs |
+/// | `kernspan.lost`, `kernspan.lost.CAUSE`, `kernspan.otlp.dropped_spans` | steps | what could not be kept in the window; spans that could not be sent so far |
+/// | `gpu.start_ns`, `gpu.duration_ns`, `gpu.attribution`, `gpu.operations` | kernels, copies | its time to the nanosecond; how its span is known; what was fused into it |
+/// | `cuda.kernel.name`, `cuda.grid`, `cuda.block`, `cuda.graph.id`, `cuda.memcpy.kind`, `cuda.memcpy.bytes`, `cuda.memset.bytes` | kernels, copies | what it is |
+/// | `cuda.device.index`, `cuda.context.id`, `cuda.stream.id`, `cuda.correlation_id`, `hw.id` | kernels, copies | where it ran |
+/// | `kernspan.folded` | one span a trace | how many kernels and copies it stands for |
+/// | `service.name`, `service.instance.id`, `host.name`, `process.*`, `telemetry.sdk.*`, `dl.rank`, `dl.local_rank`, `dl.world_size`, `hw.id`, `hw.model` | the resource | who sends |
+///
+/// # Environment
+///
+/// The variables of OpenTelemetry have their own meaning: `OTEL_EXPORTER_OTLP_ENDPOINT`, `_PROTOCOL`, `_HEADERS`, `_TIMEOUT`, `_COMPRESSION`, `_CERTIFICATE`,
+/// `_CLIENT_CERTIFICATE`, `_CLIENT_KEY` and `_INSECURE`, each also for `TRACES` and `METRICS` alone; `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
+/// `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_TRACES_SAMPLER` and its argument, `OTEL_METRIC_EXPORT_INTERVAL`,
+/// `OTEL_METRICS_EXEMPLAR_FILTER`, `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE`, `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` and `OTEL_SDK_DISABLED`. Those of the
+/// batch span processor (`OTEL_BSP_*`) mean nothing here, as there is none. What code says goes before what they say. If one of them makes no sense, nothing is sent, and [`finish`](crate::Profiler::finish) says which.
+///
+/// # What may go wrong
+///
+/// The training never waits: requests are made and sent on threads of their own, from a buffer that is bounded. A collector that is away, slow or refuses costs data
+/// only. It is asked again for a minute, ever more slowly; what is lost is counted by cause, in [`Report::deliveries`](crate::Report::deliveries), on the next steps
+/// that get through, and in the metrics:
+///
+/// | cause | is |
+/// |---|---|
+/// | `no_room` | the [buffer](Self::buffer) was full |
+/// | `rejected` | the collector took the request, but not all that was in it |
+/// | `refused` | the collector refused the request, so that it made no sense to send it again |
+/// | `unreachable` | it could not be sent for a minute |
+/// | `too_late` | the run was over, and [the time to finish](Self::finish_within) as well |
 #[derive(Clone, Debug)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Otlp {
@@ -57,8 +124,12 @@ pub struct Otlp {
     samples_per_step: Option<u64>,
     buffer: usize,
     finish_within: Duration,
+    /// What tells this run from others.
+    born: Timestamp,
     /// Once a run has begun.
     sending: Option<Arc<Sending>>,
+    /// Or else it could not, which is told already.
+    failed: bool,
 }
 
 impl Otlp {
@@ -82,7 +153,9 @@ impl Otlp {
             samples_per_step: None,
             buffer: Self::BUFFER,
             finish_within: Self::FINISH_WITHIN,
+            born: Timestamp::now(),
             sending: None,
+            failed: false,
         }
     }
 
@@ -217,15 +290,24 @@ impl Otlp {
         self
     }
 
+    /// The run's own span, as a `traceparent`: for the `TRACEPARENT` of processes that this one starts, as a launcher starts ranks. It is of the
+    /// rank that the environment says.
+    pub fn traceparent(&self) -> String {
+        self.run_trace(&Metadata::of_this_process()).traceparent()
+    }
+
+    fn run_trace(&self, metadata: &Metadata) -> RunTrace {
+        RunTrace::new(metadata, self.born, self.settings.parent, self.settings.sampler)
+    }
+
     fn start(&self, run: &Run) -> Result<Sending, Problem> {
         if !self.settings.problems.is_empty() {
             return Err(Problem(self.settings.problems.join("; ")));
         }
-        let Settings { parent, sampler, .. } = self.settings;
         let lane = |signal, endpoint: &Option<Endpoint>| {
             endpoint.as_ref().map(|endpoint| Lane::start(signal, endpoint, self.buffer)).transpose()
         };
-        let run_trace = RunTrace::new(&run.metadata, run.start, parent, sampler);
+        let run_trace = self.run_trace(&run.metadata);
         let service = self.settings.service.as_deref();
         Ok(Sending {
             traces: lane(Signal::Traces, &self.settings.traces)?,
@@ -250,9 +332,30 @@ impl Otlp {
     }
 }
 
+impl Otlp {
+    /// Sends a window of a run that is over.
+    fn send_alone(&self, trace: &Trace) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let metadata = Arc::new(trace.metadata().clone());
+        let run = Run { metadata, start: trace.start(), schedule: String::new(), activities: Vec::new() };
+        let sending = self.clone().metrics(false).start(&run)?;
+        sending.send_window(trace);
+        sending.finish();
+        let lost = sending.traces.map(|lane| lane.tally.delivery("spans")).filter(|spans| spans.lost() > 0);
+        lost.map_or(Ok(()), |lost| Err(lost.to_string().into()))
+    }
+}
+
 /// Why nothing is sent at all.
 #[derive(Clone, Debug)]
 struct Problem(String);
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Problem {}
 
 /// What both halves of the exporter, the one for windows and the one for steps, share.
 #[derive(Debug)]
@@ -366,9 +469,13 @@ impl Sending {
 }
 
 impl Exporter for Otlp {
+    /// Has a window sent, in the background. One that no run tells of, as one that is replayed, is waited for: then it is sent when this returns, or
+    /// there is an error.
     fn export(&mut self, trace: &Trace) -> ExportResult {
-        if let Some(sending) = &self.sending {
-            sending.send_window(trace);
+        match &self.sending {
+            Some(sending) => sending.send_window(trace),
+            None if self.failed => {}
+            None => self.send_alone(trace)?,
         }
         Ok(Vec::new())
     }
@@ -380,7 +487,10 @@ impl Exporter for Otlp {
                 self.sending = Some(Arc::clone(&sending));
                 Some(Box::new(Steps { sending, failed: false }))
             }
-            Err(problem) => Some(Box::new(problem)),
+            Err(problem) => {
+                self.failed = true;
+                Some(Box::new(problem))
+            }
         }
     }
 }
@@ -418,6 +528,6 @@ impl StepExporter for Steps {
 /// Nothing is sent, and that is said.
 impl StepExporter for Problem {
     fn steps(&mut self, _: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
-        Err(self.0.clone().into())
+        Err(self.clone().into())
     }
 }

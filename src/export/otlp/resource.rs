@@ -14,8 +14,7 @@ pub(super) struct Resource {
 
 impl Resource {
     /// Where launchers say the rank among the processes of a host.
-    const LOCAL_RANK: [&str; 4] =
-        ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
+    const LOCAL_RANK: [&str; 4] = ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
 
     pub(super) fn new(metadata: &Metadata, service: Option<&str>, user: &BTreeMap<String, String>) -> Self {
         let mut encoded = Vec::new();

@@ -48,6 +48,11 @@ impl RunTrace {
         self.sampler.keeps(self.trace, self.parent)
     }
 
+    /// The run's span, for others to be its children.
+    pub(super) fn traceparent(&self) -> String {
+        format!("00-{:?}-{:?}-{:02x}", self.trace, self.span, u8::from(self.is_sampled()))
+    }
+
     /// The trace of a step; none if it is not sampled.
     pub(super) fn step(&self, number: u64) -> Option<StepTrace> {
         self.of(Of::Step, number)

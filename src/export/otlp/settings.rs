@@ -1,10 +1,6 @@
 //! Where to send and how, as OpenTelemetry's own environment variables say it, and the user's code over them.
 
-use super::{
-    ids::Parent,
-    sampling::Sampler,
-    transport::Signal,
-};
+use super::{ids::Parent, sampling::Sampler, transport::Signal};
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// How requests are sent to a collector.

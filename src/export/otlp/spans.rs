@@ -32,6 +32,9 @@ pub(super) struct Detailing {
 /// Events of a span that are kept.
 const MOST_EVENTS: usize = 128;
 
+/// Operations of a kernel that are told of, and spans that asked for them.
+const MOST_LINKS: usize = 32;
+
 /// Writes a window. `dropped` spans did not get through before.
 pub(super) fn write(trace: &Trace, detailing: &Detailing, dropped: u64, writer: &mut SpanWriter<'_>) {
     let window = Window::new(trace, detailing);
@@ -108,18 +111,25 @@ impl<'a> Window<'a> {
         for (place, (step, home)) in self.trace.steps().iter().zip(&self.steps).enumerate() {
             let Some(home) = home else { continue };
             let text = format!("step {}", step.number());
-            self.write_root(*home, &text, (step.start(), step.end()), Owner::Step(StepId::new(place)), writer, |attributes| {
-                attributes.number(name::STEP, step.number()).text(name::PHASE, "record");
-                write_cut(step.cut(), attributes);
-                self.write_step(step, attributes);
-                gpus.get(&step.number()).into_iter().flatten().for_each(|gpu| write_gpu(gpu, attributes));
-                if nobodys[place] > 0 {
-                    attributes.number(name::UNATTRIBUTED, nobodys[place]);
-                }
-                if dropped > 0 {
-                    attributes.number(name::DROPPED, dropped);
-                }
-            });
+            self.write_root(
+                *home,
+                &text,
+                (step.start(), step.end()),
+                Owner::Step(StepId::new(place)),
+                writer,
+                |attributes| {
+                    attributes.number(name::STEP, step.number()).text(name::PHASE, "record");
+                    write_cut(step.cut(), attributes);
+                    self.write_step(step, attributes);
+                    gpus.get(&step.number()).into_iter().flatten().for_each(|gpu| write_gpu(gpu, attributes));
+                    if nobodys[place] > 0 {
+                        attributes.number(name::UNATTRIBUTED, nobodys[place]);
+                    }
+                    if dropped > 0 {
+                        attributes.number(name::DROPPED, dropped);
+                    }
+                },
+            );
         }
         if let Some(home) = self.rest {
             let text = format!("window {}", self.trace.window());
@@ -178,7 +188,14 @@ impl<'a> Window<'a> {
                 // What lies across the edge of a step is in the trace of the step it began in.
                 other => (home.root, other),
             };
-            let head = Head { trace: home.trace, id, parent: Some(inside), name: span.name(), start: span.start(), end: span.end() };
+            let head = Head {
+                trace: home.trace,
+                id,
+                parent: Some(inside),
+                name: span.name(),
+                start: span.start(),
+                end: span.end(),
+            };
             writer.span(head, |out| {
                 let mut attributes = Attributes::new(out, ATTRIBUTES);
                 self.write_span(span, &mut attributes);
@@ -282,6 +299,11 @@ impl<'a> Window<'a> {
             if let Some((of, key)) = outside {
                 link(out, of.trace, key, "parent");
             }
+            // Those that asked for a part of what was fused into it.
+            let others = work.spans().filter(|other| work.span().is_none_or(|own| own.id() != other.id()));
+            for (of, key) in others.filter_map(|other| self.key_of(other)).take(MOST_LINKS) {
+                link(out, of.trace, key, "operation");
+            }
         });
     }
 
@@ -290,7 +312,10 @@ impl<'a> Window<'a> {
         attributes.number(name::GPU_DURATION, work.duration().as_nanos());
         match work.detail() {
             Detail::Kernel(kernel) => {
-                attributes.text(name::KERNEL, &kernel.name).numbers(name::GRID, kernel.grid).numbers(name::BLOCK, kernel.block);
+                attributes
+                    .text(name::KERNEL, &kernel.name)
+                    .numbers(name::GRID, kernel.grid)
+                    .numbers(name::BLOCK, kernel.block);
             }
             Detail::Copy(copy) => {
                 attributes.text(name::COPY_KIND, copy.direction.as_str()).number(name::COPY_BYTES, copy.bytes);
@@ -309,6 +334,9 @@ impl<'a> Window<'a> {
             attributes.text(name::HARDWARE, &device.uuid);
         }
         attributes.text(name::ATTRIBUTION, work.attribution().as_str());
+        if work.operations().len() > 0 {
+            attributes.texts(name::OPERATIONS, work.operations().take(MOST_LINKS).map(|call| call.operation().name()));
+        }
     }
 
     /// One span for all that is too much.
@@ -319,7 +347,8 @@ impl<'a> Window<'a> {
         folded.iter().for_each(|&work| part.add(work));
         let name = format!("{} shorter kernels and copies", folded.len());
         let id = home.trace.span(Of::Folded, 0);
-        let head = Head { trace: home.trace, id, parent: Some(home.root), name: &name, start: first.start(), end: last };
+        let head =
+            Head { trace: home.trace, id, parent: Some(home.root), name: &name, start: first.start(), end: last };
         writer.span(head, |out| {
             let mut attributes = Attributes::new(out, ATTRIBUTES);
             attributes.number(name::FOLDED, folded.len() as u64);
