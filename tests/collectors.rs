@@ -208,17 +208,40 @@ fn send_signs(port: u16, path: &str) -> u64 {
     400
 }
 
-/// The dashboard's queries, as they are once somebody chose everything.
+fn dashboard() -> Json {
+    serde_json::from_str(include_str!("../examples/otlp/grafana.json")).unwrap()
+}
+
+/// A query of the dashboard, as it is once somebody chose everything.
+fn chosen(query: &str) -> String {
+    let chosen = [("$service", "training"), ("$rank", "0|1"), ("$__rate_interval", "2m")];
+    let query = chosen.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value));
+    assert!(!query.contains('$'), "what is chosen in {query}?");
+    query
+}
+
+/// The dashboard's queries, each with the title of its panel.
 fn queries() -> Vec<(String, String)> {
-    let dashboard: Json = serde_json::from_str(include_str!("../examples/otlp/grafana.json")).unwrap();
+    let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.flat_map(|panel| {
         let targets = panel["targets"].as_array().into_iter().flatten();
         targets.map(|target| (panel["title"].as_str().unwrap(), target["expr"].as_str().unwrap()))
     });
-    let chosen = [("$service", "training"), ("$rank", "0|1"), ("$__rate_interval", "2m")];
-    let choose = |query: &str| chosen.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value));
-    targets.map(|(title, query)| (title.to_owned(), choose(query))).collect()
+    targets.map(|(title, query)| (title.to_owned(), chosen(query))).collect()
+}
+
+/// What there is to choose: the series that are looked at, and their label.
+fn choices() -> [(String, String); 2] {
+    let dashboard = dashboard();
+    let choices = dashboard["templating"]["list"].as_array().unwrap().iter().filter(|choice| choice["type"] == "query");
+    let choice = |choice: &Json| {
+        let query = choice["query"]["query"].as_str().unwrap();
+        let query = query.strip_prefix("label_values(").unwrap().strip_suffix(')').unwrap();
+        let (metric, label) = query.rsplit_once(", ").unwrap();
+        (chosen(metric), label.to_owned())
+    };
+    choices.map(choice).collect::<Vec<_>>().try_into().unwrap()
 }
 
 /// That Prometheus has what was sent, whichever way it came, and that the dashboard shows it.
@@ -244,6 +267,10 @@ fn check_signs(prometheus: &Prometheus, count: u64) {
             !samples.is_empty() && samples.iter().all(|sample| sample.value > 0.0),
             "{title}: {query}: {samples:?}"
         );
+    }
+    for (metric, label) in choices() {
+        let series = prometheus.series(&metric);
+        assert!(!series.is_empty() && series.iter().all(|labels| labels.contains_key(&label)), "{metric}: {series:?}");
     }
     let exemplars = prometheus.exemplars("kernspan_step_duration_seconds_bucket");
     assert!(exemplars.iter().any(|one| one.value == 0.2 && one.labels["trace_id"] == TRACE), "{exemplars:?}");

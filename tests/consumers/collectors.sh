@@ -13,7 +13,8 @@ folder=${KERNSPAN_COLLECTORS:-${CARGO_TARGET_DIR:-target}/collectors}
 # Where Go's own archive goes is often on nobody's PATH.
 export PATH=$PATH:/usr/local/go/bin
 # One C library less to ask for, and nothing in the programs of where they were built. What is downloaded can be deleted as other files can.
-export CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -modcacherw'
+# Prometheus comes with a workspace of which it is the only part that comes.
+export CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -modcacherw' GOWORK=off
 
 # Its own module file and checksums, which `go install` will not have: both replace a module. So it is built where its source lies.
 build() { # NAME MODULE VERSION [TAGS]

@@ -41,15 +41,15 @@ impl Jaeger {
     const MOST_TRACES: usize = 100_000;
 
     pub fn start() -> Self {
-        Self::start_with("")
+        Self::start_with("", "")
     }
 
     /// One that has no memory for anything, and says so to all who send: 503, or `UNAVAILABLE`, that is: try again later.
     pub fn refusing() -> Self {
-        Self::start_with("memory_limiter: { check_interval: 10ms, limit_mib: 1 }")
+        Self::start_with("memory_limiter", "{ memory_limiter: { check_interval: 10ms, limit_mib: 1 } }")
     }
 
-    fn start_with(processor: &str) -> Self {
+    fn start_with(processors: &str, settings: &str) -> Self {
         let ready = (2, "/api/v3/services");
         let (server, [http_port, grpc_port, query_port, _]) = Server::start(
             "Jaeger",
@@ -57,12 +57,11 @@ impl Jaeger {
             ready,
             |folder, [http, grpc, query, query_grpc]| {
                 let most = Self::MOST_TRACES;
-                let processors = processor.split(':').next().unwrap();
                 // No batches: they would be answered before they are stored.
                 let config = format!(
                     "
 receivers: {{ otlp: {{ protocols: {{ http: {{ endpoint: '127.0.0.1:{http}' }}, grpc: {{ endpoint: '127.0.0.1:{grpc}' }} }} }} }}
-processors: {{ {processor} }}
+processors: {settings}
 exporters: {{ jaeger_storage_exporter: {{ trace_storage: memory }} }}
 extensions:
   jaeger_storage: {{ backends: {{ memory: {{ memory: {{ max_traces: {most} }} }} }} }}
