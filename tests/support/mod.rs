@@ -4,8 +4,11 @@
 
 pub mod awkward;
 pub mod child;
+pub mod collectors;
 pub mod cupti;
 pub mod readers;
+pub mod server;
+pub mod spans;
 pub mod steps;
 pub mod tensorboard;
 
