@@ -2,7 +2,7 @@
 //!
 //! Add its layer to a `tracing` subscriber, put `#[instrument]` on what matters, and call [`step`](Profiler::step) once a
 //! turn. A [`Schedule`] like PyTorch's says which steps are recorded; while it waits, a span costs nanoseconds and a kernel launch
-//! nothing. Each recorded window becomes a [`Trace`], which [`Exporter`]s take to Perfetto, to TensorBoard, to flame graphs or to your own
+//! nothing. Each recorded window becomes a [`Trace`], which [`Exporter`]s take to Perfetto, to TensorBoard, to OpenTelemetry, to flame graphs or to your own
 //! code, and the end is a table of where the time went.
 //!
 //! ```
@@ -43,7 +43,7 @@
 //!   of them, the GPU's own profiling library says.
 //! - *Session*: the [`Profiler`] follows the schedule; each run of recorded steps is a window.
 //! - *Correlate*: on a background thread, the records of a window become one immutable [`Trace`].
-//! - *Export*: [`Chrome`], [`Perfetto`], [`TensorBoard`], [`Stacks`], [`Collected`], your own; and the [`Report`], with the GPUs' part in
+//! - *Export*: [`Chrome`], [`Perfetto`], [`TensorBoard`], `Otlp`, [`Stacks`], [`Collected`], your own; and the [`Report`], with the GPUs' part in
 //!   [`Kernels`], [`Operations`], [`MemoryPeaks`] and [`GpuSteps`].
 //!
 //! # What is a span here
@@ -83,6 +83,11 @@
 //! recorded steps know besides, and a [`StepExporter`] of your own takes them elsewhere. It costs some fifty nanoseconds a step and twenty a counter,
 //! and nothing if nobody asks.
 //!
+//! # OpenTelemetry
+//!
+//! With the feature `otlp`, `Otlp::from_env()` sends every recorded step as a trace, and metrics of all steps, to any collector: a training appears in Jaeger and Grafana
+//! beside a company's services, with all its ranks. It never blocks the training; what does not get through is counted, and the report says why.
+//!
 //! # Frameworks
 //!
 //! For Candle there is the crate `kernspan-candle`: its modules, backward passes, optimizers and data as spans that say all that.
@@ -105,6 +110,9 @@
 //!
 //! - `cuda` (default): what NVIDIA GPUs do, on Linux. It needs no CUDA to be built.
 //! - `gzip` (default): compressed Chrome traces.
+//! - `otlp`: `Otlp`, which sends steps as traces and the run's vital signs as metrics to a collector of OpenTelemetry's, over HTTP.
+//! - `otlp-grpc`: the same over gRPC, too.
+//! - `tracing-opentelemetry`: where a layer of that crate is in the same subscriber, what GPUs did hangs under its spans.
 //! - `serde`: the report can be serialized.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
