@@ -334,7 +334,12 @@ impl Intake {
     /// Whether there is room for the record. A span is left out whole, and the exits of what was kept are kept.
     fn keeps(&mut self, record: &Record, budget: &Budget, losses: &mut Losses) -> bool {
         match *record {
-            Record::Field(_) | Record::Fields(_) | Record::Backtrace(_) => return !self.skipping,
+            Record::Field(_)
+            | Record::Fields(_)
+            | Record::Context { .. }
+            | Record::Unsampled { .. }
+            | Record::Backtrace(_) => return !self.skipping,
+            Record::Of { id } => self.skipping = self.skipped.contains(&id),
             // Without it, calls would be given to the wrong spans.
             Record::Adopt(_) => return true,
             Record::Exit { id, .. } => {

@@ -7,7 +7,7 @@ use crate::{
     host::{Callsite, DeviceCall, MemoryCall, MemoryFacts, Origin, Record, RegistryId},
     trace::{
         AllocationData, Api, ApiCallData, Attribution, CallsiteId, Cut, DeviceId, EventData, FieldData, FieldRange,
-        MemoryChange, OperationCallData, SpanData, SpanId, Trace, Track, TrackId, Value,
+        MemoryChange, OperationCallData, SpanData, SpanId, Trace, TraceContext, Track, TrackId, Value,
     },
 };
 use std::{
@@ -44,6 +44,8 @@ struct Update {
 /// What the fields that come next belong to.
 enum Owner {
     Span(SpanId),
+    /// All that is open of one span; of these there are no more fields.
+    Instances(Vec<SpanId>),
     Event,
     Update,
     /// Something after the window's end.
@@ -152,6 +154,14 @@ impl<'a> Threads<'a> {
                 Record::Call(_) | Record::Memory(_) | Record::Operation { .. } => {}
                 Record::Field(field) => self.add_field(&owner, field),
                 Record::Fields(fields) => self.share_fields(&owner, fields),
+                Record::Of { id } => {
+                    // A span may be open twice.
+                    let instances: Vec<_> = open.iter().filter(|(open, _)| *open == id).map(|&(_, span)| span).collect();
+                    self.trace.contexts.extend(instances.iter().map(|&span| (span, None)));
+                    owner = Owner::Instances(instances);
+                }
+                Record::Context { trace, span } => self.add_context(&owner, trace, span, true),
+                Record::Unsampled { trace, span } => self.add_context(&owner, trace, span, false),
                 Record::Backtrace(backtrace) => {
                     if let Owner::Span(span) = owner {
                         self.trace.backtraces.insert(span, frames(&backtrace));
@@ -275,10 +285,21 @@ impl<'a> Threads<'a> {
                 }
                 return;
             }
-            Owner::Nobody => return,
+            Owner::Instances(_) | Owner::Nobody => return,
         };
         range.len += 1;
         self.trace.fields.push(field);
+    }
+
+    fn add_context(&mut self, owner: &Owner, [high, low]: [u64; 2], span_id: u64, sampled: bool) {
+        let spans = match owner {
+            Owner::Span(span) => std::slice::from_ref(span),
+            Owner::Instances(spans) => spans,
+            _ => return,
+        };
+        let trace_id = u128::from(high) << 64 | u128::from(low);
+        let context = TraceContext { trace_id, span_id, sampled };
+        self.trace.contexts.extend(spans.iter().map(|&span| (span, Some(context))));
     }
 
     /// Gives an instance the fields that the span has had each time.

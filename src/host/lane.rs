@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    trace::{FieldData, Operation},
+    trace::{FieldData, Operation, TraceContext},
 };
 use rtrb::{Producer, RingBuffer};
 use std::{
@@ -47,6 +47,9 @@ pub(super) struct Lane {
     deputy: Option<Deputy>,
     /// The latest watcher that was told of the thread.
     pub(super) told_watchers: u64,
+    /// What was open when the thread joined the window, of which it is still to be told which spans of OpenTelemetry's they are.
+    #[cfg(feature = "tracing-opentelemetry")]
+    owed_contexts: Vec<RegistryId>,
     /// Exits still to come of spans recorded in this window.
     owed: usize,
     ring: Producer<Record>,
@@ -106,6 +109,8 @@ impl Lane {
             owes_adopt: false,
             deputy: None,
             told_watchers: 0,
+            #[cfg(feature = "tracing-opentelemetry")]
+            owed_contexts: Vec::new(),
             owed: 0,
             ring: producer,
             room: 0,
@@ -151,6 +156,7 @@ impl Lane {
         id: RegistryId,
         sources: &Sources<'_, impl Resolve>,
         mut backtrace: Option<Box<Backtrace>>,
+        context: Option<TraceContext>,
     ) {
         let recorded = loop {
             let follows = self.follow(control, sources);
@@ -160,7 +166,7 @@ impl Lane {
             // The clock is read only once there is room: it is what costs most. If the next window has begun meanwhile, the
             // span belongs there.
             let written = follows
-                && self.write_enter(id, sources, &mut backtrace, |callsite| {
+                && self.write_enter(id, sources, &mut backtrace, context, |callsite| {
                     let at = sources.clock.now();
                     (sources.control() == control).then_some(Record::Enter { at, id, callsite })
                 });
@@ -329,13 +335,43 @@ impl Lane {
         let mut open = self.stack.to_vec();
         for Open { id, recorded } in &mut open {
             let id = *id;
-            *recorded = self.write_enter(id, sources, &mut None, |callsite| Some(Record::Open { id, callsite }));
+            // Which span of OpenTelemetry's it is, is told later.
+            *recorded = self.write_enter(id, sources, &mut None, None, |callsite| Some(Record::Open { id, callsite }));
             if !*recorded {
                 self.count_drop();
             }
         }
         self.stack.lay(&open);
+        #[cfg(feature = "tracing-opentelemetry")]
+        {
+            self.owed_contexts.clear();
+            self.owed_contexts.extend(open.iter().filter(|open| open.recorded).map(|open| open.id));
+        }
         true
+    }
+
+    /// Whether it is still to be told which span of OpenTelemetry's this is.
+    #[cfg(feature = "tracing-opentelemetry")]
+    pub(super) fn owes_context(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) -> bool {
+        self.follow(control, sources) && self.owed_contexts.contains(&id)
+    }
+
+    /// All spans of which that is so.
+    #[cfg(feature = "tracing-opentelemetry")]
+    pub(super) fn owed_contexts(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> Vec<RegistryId> {
+        if self.follow(control, sources) { self.owed_contexts.clone() } else { Vec::new() }
+    }
+
+    /// Tells it, or that there is none.
+    #[cfg(feature = "tracing-opentelemetry")]
+    pub(super) fn write_context(&mut self, control: Control, id: RegistryId, context: Option<TraceContext>) {
+        let owed = self.owed_contexts.len();
+        self.owed_contexts.retain(|owed| *owed != id);
+        // Unless the window has closed meanwhile.
+        if self.owed_contexts.len() < owed && self.seen == control && self.has_room(2) {
+            self.write(Record::Of { id });
+            context.into_iter().for_each(|context| self.write(Record::of_context(context)));
+        }
     }
 
     /// Writes that a span is open from here on, with its fields, if it fits together with its exit and there still is something
@@ -346,11 +382,12 @@ impl Lane {
         id: RegistryId,
         sources: &Sources<'_, impl Resolve>,
         backtrace: &mut Option<Box<Backtrace>>,
+        context: Option<TraceContext>,
         record: impl FnOnce(Callsite) -> Option<Record>,
     ) -> bool {
         let Some(callsite) = (sources.callsite)(id) else { return false };
         let window = self.window;
-        let extra = usize::from(backtrace.is_some());
+        let extra = usize::from(backtrace.is_some()) + usize::from(context.is_some());
         let write = |fields: Told<'_>| {
             let records = match fields {
                 Told::Each(fields) => fields.len(),
@@ -373,6 +410,9 @@ impl Lane {
             return false;
         }
         self.owed += 1;
+        if let Some(context) = context {
+            self.write(Record::of_context(context));
+        }
         if let Some(backtrace) = backtrace.take() {
             self.write(Record::Backtrace(backtrace));
         }

@@ -1,6 +1,6 @@
 use super::{
     Control, Host, RegistryId, Resolver, fields, known,
-    lane::{Resolve, Sources},
+    lane::{Lane, Resolve, Sources},
     record::{self, Callsite},
     thread,
 };
@@ -83,7 +83,9 @@ impl ProfilerLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         let backtrace = (self.backtraces && control.is_recording()).then(|| Box::new(Backtrace::force_capture()));
-        self.host.with_lane_or_count(control, |lane| lane.enter(control, id, &self.sources(control, ctx), backtrace));
+        let context = if control.is_recording() { self.host.context_of(id) } else { None };
+        let write = |lane: &mut Lane| lane.enter(control, id, &self.sources(control, ctx), backtrace, context);
+        self.host.with_lane_or_count(control, write);
         if self.host.watchers.latest() > 0 {
             self.host.tell_of_change(control.is_recording());
         }
@@ -113,6 +115,9 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
+        if control.is_recording() {
+            self.host.context_at_exit(control, id);
+        }
         self.host.with_lane(|lane| lane.exit(control, id, &self.sources(control, ctx)));
         if self.host.watchers.latest() > 0 && control.is_recording() {
             self.host.tell_of_change(true);

@@ -8,6 +8,7 @@ mod counters;
 mod deputy;
 mod device_call;
 mod fields;
+mod foreign;
 mod known;
 mod lane;
 mod layer;
@@ -62,6 +63,9 @@ pub(crate) struct Host {
     /// Whether a lane may remember callsites by id. `Registry` gives an id out again only on the thread that made it first,
     /// so that thread sees its own knowledge go stale; another registry may do otherwise.
     remembers: AtomicBool,
+    /// Whether spans of OpenTelemetry's are not asked about any more.
+    #[cfg(feature = "tracing-opentelemetry")]
+    no_contexts: AtomicBool,
     unreachable: AtomicU64,
     late: AtomicU64,
     watchers: Watchers,
@@ -94,6 +98,8 @@ impl Host {
             new_lanes: Mutex::default(),
             resolver: OnceLock::new(),
             remembers: AtomicBool::new(false),
+            #[cfg(feature = "tracing-opentelemetry")]
+            no_contexts: AtomicBool::new(false),
             unreachable: AtomicU64::new(0),
             late: AtomicU64::new(0),
             watchers: Watchers::default(),

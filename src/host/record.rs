@@ -1,7 +1,7 @@
 use super::{DeviceCall, MemoryCall, Origin};
 use crate::{
     clock::Ticks,
-    trace::{FieldData, Operation},
+    trace::{FieldData, Operation, TraceContext},
 };
 use std::{backtrace::Backtrace, sync::Arc};
 
@@ -32,6 +32,12 @@ pub(crate) enum Record {
     Field(FieldData),
     /// All fields of the `Open` or `Enter` before it, which the span has had each time.
     Fields(Arc<[FieldData]>),
+    /// Which span of OpenTelemetry's the span of the `Open`, `Enter` or `Of` before it is.
+    Context { trace: [u64; 2], span: u64 },
+    /// The same, of one that is not sampled.
+    Unsampled { trace: [u64; 2], span: u64 },
+    /// A span that is open: if a context follows, it is this one's, and if not, it has none.
+    Of { id: RegistryId },
     /// The call stack of the `Enter` before it.
     Backtrace(Box<Backtrace>),
     /// A call of a device's API has returned.
@@ -49,6 +55,11 @@ const _: () = assert!(size_of::<Record>() == Record::SIZE);
 impl Record {
     /// Two to a cache line. So what is no field has three words.
     pub(crate) const SIZE: usize = 32;
+
+    pub(super) fn of_context(TraceContext { trace_id, span_id: span, sampled }: TraceContext) -> Self {
+        let trace = [(trace_id >> 64) as u64, trace_id as u64];
+        if sampled { Self::Context { trace, span } } else { Self::Unsampled { trace, span } }
+    }
 
     /// About what the record owns beside itself.
     pub(crate) fn owned_bytes(&self) -> usize {

@@ -8,6 +8,7 @@ mod api_call;
 mod attribution;
 mod batch;
 mod callsite;
+mod context;
 mod counter;
 mod device;
 mod event;
@@ -46,6 +47,7 @@ pub use self::{
     api_call::{Api, ApiCall, ApiCallId},
     attribution::{Attribution, Attributions},
     callsite::{Callsite, Level},
+    context::TraceContext,
     counter::Counter,
     device::{Device, DeviceId, Occupancy},
     event::Event,
@@ -104,6 +106,8 @@ pub struct Trace {
     pub(crate) fields: Vec<FieldData>,
     pub(crate) counters: Vec<Counter>,
     pub(crate) backtraces: BTreeMap<SpanId, Vec<String>>,
+    /// Of spans that another layer has made one of OpenTelemetry's of; and none, of those begun before the window that it is known to have not.
+    pub(crate) contexts: BTreeMap<SpanId, Option<TraceContext>>,
     pub(crate) gpu: Gpu,
     pub(crate) devices: Vec<Device>,
     pub(crate) streams: Vec<Stream>,

@@ -1,4 +1,4 @@
-use super::{Callsite, FieldRange, Fields, InputStage, Step, StepId, Timestamp, Trace, Track, TrackId, Value};
+use super::{Callsite, FieldRange, Fields, InputStage, Step, StepId, Timestamp, Trace, TraceContext, Track, TrackId, Value};
 use std::time::Duration;
 
 /// Names a span instance of one trace.
@@ -161,6 +161,14 @@ impl<'a> Span<'a> {
     /// The value of the field `name`.
     pub fn field(self, name: &str) -> Option<&'a Value> {
         self.fields().get(name)
+    }
+
+    /// Which span of OpenTelemetry's it is, if the subscriber has a layer of `tracing-opentelemetry`'s that makes one of it. All instances of a span are
+    /// the same one. It needs the feature `tracing-opentelemetry`.
+    ///
+    /// It is not known of a span that was entered before the window opened, by another thread than that which opened it, and not exited before it closed.
+    pub fn context(self) -> Option<TraceContext> {
+        self.trace.contexts.get(&self.id()).copied().flatten()
     }
 
     /// What part of the input pipeline it is, if it is one.

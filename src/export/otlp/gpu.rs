@@ -48,11 +48,16 @@ impl GpuParts {
     const TOP: usize = 3;
 
     pub(super) fn of(trace: &Trace) -> Self {
-        let mut parts = Self {
-            parts: vec![GpuPart::default(); trace.spans().len()],
-            kernels: FxHashMap::default(),
-            names: Vec::new(),
-        };
+        Self::for_spans(trace, |work| work.span().into_iter().flat_map(Span::stack).map(Span::id))
+    }
+
+    /// Gives each piece of work to the spans that `whose` says, first to the one that it is of itself.
+    pub(super) fn for_spans<'a, I>(trace: &'a Trace, whose: impl Fn(Work<'a>) -> I) -> Self
+    where
+        I: IntoIterator<Item = SpanId>,
+    {
+        let mut parts =
+            Self { parts: vec![GpuPart::default(); trace.spans().len()], kernels: FxHashMap::default(), names: Vec::new() };
         let mut ids: FxHashMap<&str, KernelId> = FxHashMap::default();
         let mut work: Vec<Work<'_>> = trace.work().collect();
         work.sort_by_key(|work| work.start());
@@ -64,14 +69,14 @@ impl GpuParts {
                 })
             });
             let nanos = u64::try_from(work.duration().as_nanos()).unwrap_or(u64::MAX);
-            for (depth, span) in work.span().into_iter().flat_map(Span::stack).enumerate() {
-                let part = &mut parts.parts[span.id().index()];
+            for (depth, span) in whose(work).into_iter().enumerate() {
+                let part = &mut parts.parts[span.index()];
                 part.add(work);
                 if depth == 0 {
                     part.self_busy.add(work);
                 }
                 if let Some(kernel) = kernel {
-                    let told = parts.kernels.entry(span.id()).or_default().entry(kernel).or_default();
+                    let told = parts.kernels.entry(span).or_default().entry(kernel).or_default();
                     *told = (told.0 + 1, told.1 + nanos);
                 }
             }

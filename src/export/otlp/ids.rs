@@ -38,6 +38,8 @@ pub(super) enum Of {
     Work,
     /// What is folded into one span.
     Folded,
+    /// All that GPUs did for a span that another sends.
+    Gpu,
 }
 
 impl TraceId {
@@ -46,6 +48,11 @@ impl TraceId {
         bytes[..8].copy_from_slice(&self.0[0].to_be_bytes());
         bytes[8..].copy_from_slice(&self.0[1].to_be_bytes());
         bytes
+    }
+
+    /// A trace of another's.
+    pub(super) fn foreign(number: u128) -> Self {
+        Self([(number >> 64) as u64, number as u64])
     }
 
     /// What a run is called by whom started it becomes its trace.
@@ -92,6 +99,11 @@ fn split_mix(state: u64) -> u64 {
 }
 
 impl SpanKey {
+    /// A span of another's.
+    pub(super) fn foreign(number: u64) -> Self {
+        Self(number)
+    }
+
     pub(super) fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }

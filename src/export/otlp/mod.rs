@@ -11,6 +11,7 @@ mod http;
 mod ids;
 mod metrics;
 mod outbox;
+mod places;
 mod resource;
 mod run_trace;
 mod sampling;

@@ -55,16 +55,31 @@ impl RunTrace {
 
     /// The trace of a step; none if it is not sampled.
     pub(super) fn step(&self, number: u64) -> Option<StepTrace> {
+        Some(self.step_ids(number)).filter(|&step| self.sends(step))
+    }
+
+    /// The same, sampled or not.
+    pub(super) fn step_ids(&self, number: u64) -> StepTrace {
         self.of(Of::Step, number)
     }
 
     /// The trace of a window, for what is in no step.
-    pub(super) fn window(&self, index: u32) -> Option<StepTrace> {
+    pub(super) fn window_ids(&self, index: u32) -> StepTrace {
         self.of(Of::Window, index.into())
     }
 
-    fn of(&self, of: Of, number: u64) -> Option<StepTrace> {
+    fn of(&self, of: Of, number: u64) -> StepTrace {
         let trace = self.base.derive(of, [number, self.rank.into()]);
-        self.sampler.keeps(trace, self.parent).then(|| StepTrace { trace, root: trace.span(Of::Root, 0) })
+        StepTrace { trace, root: trace.span(Of::Root, 0) }
+    }
+
+    /// Whether the trace of a step is sampled.
+    pub(super) fn sends(&self, step: StepTrace) -> bool {
+        self.sampler.keeps(step.trace, self.parent)
+    }
+
+    /// Whether what is under a span of another's is sampled: not if that is not, as nobody would see it.
+    pub(super) fn sends_under(&self, parent: Parent) -> bool {
+        parent.sampled && self.sampler.keeps(parent.trace, Some(parent))
     }
 }

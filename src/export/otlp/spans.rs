@@ -4,7 +4,8 @@ use super::{
     super::wire,
     attributes::{Attributes, name},
     gpu::{GpuPart, GpuParts, short},
-    ids::{Of, SpanKey},
+    ids::{Of, SpanKey, TraceId},
+    places::{Inside, Place, Places},
     run_trace::{RunTrace, StepTrace},
     settings::GpuSpans,
     span_writer::{ATTRIBUTES, DROPPED_EVENTS, EVENTS, Head, SpanWriter, error, link},
@@ -40,8 +41,10 @@ pub(super) fn write(trace: &Trace, detailing: &Detailing, dropped: u64, writer: 
     let window = Window::new(trace, detailing);
     window.write_roots(dropped, writer);
     window.write_spans(writer);
-    if detailing.gpu == GpuSpans::Kernels {
-        window.write_work(writer);
+    match detailing.gpu {
+        GpuSpans::Kernels => window.write_work(writer),
+        GpuSpans::Aggregate => window.write_gpu_parts(writer),
+        GpuSpans::Off => {}
     }
 }
 
@@ -49,10 +52,7 @@ pub(super) fn write(trace: &Trace, detailing: &Detailing, dropped: u64, writer: 
 struct Window<'a> {
     trace: &'a Trace,
     detailing: &'a Detailing,
-    /// By step; none where it is not sampled.
-    steps: Vec<Option<StepTrace>>,
-    /// For what is in no step.
-    rest: Option<StepTrace>,
+    places: Places<'a>,
     gpu: Option<GpuParts>,
     events: FxHashMap<Owner, Vec<Event<'a>>>,
 }
@@ -67,7 +67,6 @@ enum Owner {
 
 impl<'a> Window<'a> {
     fn new(trace: &'a Trace, detailing: &'a Detailing) -> Self {
-        let run = &detailing.run;
         let mut events: FxHashMap<Owner, Vec<Event<'a>>> = FxHashMap::default();
         for event in trace.events() {
             let in_step = || {
@@ -84,54 +83,36 @@ impl<'a> Window<'a> {
         Self {
             trace,
             detailing,
-            steps: trace.steps().iter().map(|step| run.step(step.number())).collect(),
-            rest: run.window(trace.window()).filter(|_| homeless),
+            places: Places::new(trace, &detailing.run, homeless),
             gpu: (detailing.gpu != GpuSpans::Off).then(|| GpuParts::of(trace)),
             events,
         }
     }
 
-    /// The trace that something in this step is in.
-    fn trace_of(&self, step: Option<StepId>) -> Option<StepTrace> {
-        step.map_or(self.rest, |step| self.steps[step.index()])
-    }
-
-    fn key_of(&self, span: Span<'_>) -> Option<(StepTrace, SpanKey)> {
-        let home = self.trace_of(span.step_id())?;
-        Some((home, home.trace.span(Of::Span, span.id().index() as u64)))
-    }
-
     fn write_roots(&self, dropped: u64, writer: &mut SpanWriter<'_>) {
         let mut gpus: BTreeMap<u64, Vec<StepGpu>> = BTreeMap::new();
         StepGpu::each(self.trace, |gpu| gpus.entry(gpu.step).or_default().push(gpu));
-        let mut nobodys = vec![0_u64; self.steps.len()];
+        let mut nobodys = vec![0_u64; self.trace.steps().len()];
         for step in self.trace.work().filter(|work| work.span().is_none()).filter_map(Work::step_id) {
             nobodys[step.index()] += 1;
         }
-        for (place, (step, home)) in self.trace.steps().iter().zip(&self.steps).enumerate() {
-            let Some(home) = home else { continue };
+        for (place, step) in self.trace.steps().iter().enumerate() {
+            let Some(home) = self.places.home_of(Some(StepId::new(place))) else { continue };
             let text = format!("step {}", step.number());
-            self.write_root(
-                *home,
-                &text,
-                (step.start(), step.end()),
-                Owner::Step(StepId::new(place)),
-                writer,
-                |attributes| {
-                    attributes.number(name::STEP, step.number()).text(name::PHASE, "record");
-                    write_cut(step.cut(), attributes);
-                    self.write_step(step, attributes);
-                    gpus.get(&step.number()).into_iter().flatten().for_each(|gpu| write_gpu(gpu, attributes));
-                    if nobodys[place] > 0 {
-                        attributes.number(name::UNATTRIBUTED, nobodys[place]);
-                    }
-                    if dropped > 0 {
-                        attributes.number(name::DROPPED, dropped);
-                    }
-                },
-            );
+            self.write_root(home, &text, (step.start(), step.end()), Owner::Step(StepId::new(place)), writer, |attributes| {
+                attributes.number(name::STEP, step.number()).text(name::PHASE, "record");
+                write_cut(step.cut(), attributes);
+                self.write_step(step, attributes);
+                gpus.get(&step.number()).into_iter().flatten().for_each(|gpu| write_gpu(gpu, attributes));
+                if nobodys[place] > 0 {
+                    attributes.number(name::UNATTRIBUTED, nobodys[place]);
+                }
+                if dropped > 0 {
+                    attributes.number(name::DROPPED, dropped);
+                }
+            });
         }
-        if let Some(home) = self.rest {
+        if let Some(home) = self.places.home_of(None) {
             let text = format!("window {}", self.trace.window());
             let times = (self.trace.start(), self.trace.end());
             self.write_root(home, &text, times, Owner::Window, writer, |_| ());
@@ -161,6 +142,8 @@ impl<'a> Window<'a> {
                 attributes.number(&format!("{}.{cause}", name::LOST), count);
             }
             link(out, run.trace, run.span, "run");
+            let step = if let Owner::Step(step) = owner { Some(step) } else { None };
+            self.places.links(step).iter().for_each(|&(trace, span)| link(out, trace, span, "trace"));
             self.write_events(owner, out);
         });
     }
@@ -181,26 +164,14 @@ impl<'a> Window<'a> {
 
     fn write_spans(&self, writer: &mut SpanWriter<'_>) {
         for span in self.trace.spans() {
-            let Some((home, id)) = self.key_of(span) else { continue };
-            let parent = span.parent().and_then(|parent| self.key_of(parent));
-            let (inside, outside) = match parent {
-                Some((of, key)) if of == home => (key, None),
-                // What lies across the edge of a step is in the trace of the step it began in.
-                other => (home.root, other),
-            };
-            let head = Head {
-                trace: home.trace,
-                id,
-                parent: Some(inside),
-                name: span.name(),
-                start: span.start(),
-                end: span.end(),
-            };
+            let Some((id, Inside { trace, parent, outside })) = self.places.sent(span) else { continue };
+            let (start, end) = (span.start(), span.end());
+            let head = Head { trace, id, parent: Some(parent), name: span.name(), start, end };
             writer.span(head, |out| {
                 let mut attributes = Attributes::new(out, ATTRIBUTES);
                 self.write_span(span, &mut attributes);
-                if let Some((of, key)) = outside {
-                    link(out, of.trace, key, "parent");
+                if let Some((trace, key)) = outside {
+                    link(out, trace, key, "parent");
                 }
                 self.write_events(Owner::Span(span.id()), out);
             });
@@ -259,12 +230,20 @@ impl<'a> Window<'a> {
 
     /// A span for each piece of work, in the span that was open when it was launched.
     fn write_work(&self, writer: &mut SpanWriter<'_>) {
-        let mut traces: FxHashMap<Option<StepId>, Vec<Work<'_>>> = FxHashMap::default();
-        self.trace.work().for_each(|work| traces.entry(work.step_id()).or_default().push(work));
-        let mut traces: Vec<_> = traces.into_iter().collect();
-        traces.sort_by_key(|(step, _)| *step);
-        for (step, mut work) in traces {
-            let Some(home) = self.trace_of(step) else { continue };
+        // A step is in its own trace, and may be in those of others.
+        let mut traces: Vec<(Option<StepId>, TraceId, Vec<Work<'_>>)> = Vec::new();
+        let mut known: FxHashMap<(Option<StepId>, TraceId), usize> = FxHashMap::default();
+        for work in self.trace.work() {
+            let Some(Inside { trace, .. }) = self.places.sent_work(work) else { continue };
+            let step = work.step_id();
+            let place = *known.entry((step, trace)).or_insert_with(|| {
+                traces.push((step, trace, Vec::new()));
+                traces.len() - 1
+            });
+            traces[place].2.push(work);
+        }
+        traces.sort_by_key(|(step, ..)| *step);
+        for (place, (step, trace, mut work)) in traces.into_iter().enumerate() {
             let folded = if work.len() > self.detailing.most_work {
                 // What took longest is what is looked for.
                 work.sort_by_key(|work| (Reverse(work.duration()), work.id()));
@@ -272,17 +251,28 @@ impl<'a> Window<'a> {
             } else {
                 Vec::new()
             };
-            work.into_iter().for_each(|work| self.write_piece(home, work, writer));
-            self.write_folded(home, folded, writer);
+            work.into_iter().for_each(|work| self.write_piece(work, writer));
+            let ids = self.places.ids_of(step);
+            let (id, root) = if trace == ids.trace {
+                (ids.trace.span(Of::Folded, 0), Some(ids.root))
+            } else {
+                (ids.trace.span(Of::Folded, 1 + place as u64), folded.first().and_then(|&work| self.outermost(work, trace)))
+            };
+            self.write_folded((trace, id, root), folded, writer);
         }
     }
 
-    fn write_piece(&self, home: StepTrace, work: Work<'_>, writer: &mut SpanWriter<'_>) {
-        let owner = work.span().and_then(|span| self.key_of(span));
-        let (parent, outside) = match owner {
-            Some((of, key)) if of == home => (key, None),
-            other => (home.root, other),
-        };
+    /// The outermost span around a piece of work in another's trace.
+    fn outermost(&self, work: Work<'_>, of: TraceId) -> Option<SpanKey> {
+        let keys = work.span()?.stack().filter_map(|span| match self.places.of(span) {
+            Some(Place::Foreign(trace, key)) if trace == of => Some(key),
+            _ => None,
+        });
+        keys.last()
+    }
+
+    fn write_piece(&self, work: Work<'_>, writer: &mut SpanWriter<'_>) {
+        let Some(Inside { trace, parent, outside }) = self.places.sent_work(work) else { return };
         let text;
         let name = match work.kernel() {
             Some(kernel) => short(&kernel.name),
@@ -291,20 +281,57 @@ impl<'a> Window<'a> {
                 &text
             }
         };
-        let id = home.trace.span(Of::Work, work.id().index() as u64);
-        let head = Head { trace: home.trace, id, parent: Some(parent), name, start: work.start(), end: work.end() };
+        let id = self.places.ids_of(work.step_id()).trace.span(Of::Work, work.id().index() as u64);
+        let head = Head { trace, id, parent: Some(parent), name, start: work.start(), end: work.end() };
         writer.span(head, |out| {
             let mut attributes = Attributes::new(out, ATTRIBUTES);
             self.write_work_attributes(work, &mut attributes);
-            if let Some((of, key)) = outside {
-                link(out, of.trace, key, "parent");
+            if let Some((trace, key)) = outside {
+                link(out, trace, key, "parent");
             }
             // Those that asked for a part of what was fused into it.
             let others = work.spans().filter(|other| work.span().is_none_or(|own| own.id() != other.id()));
-            for (of, key) in others.filter_map(|other| self.key_of(other)).take(MOST_LINKS) {
-                link(out, of.trace, key, "operation");
+            for place in others.filter_map(|other| self.places.of(other)).take(MOST_LINKS) {
+                match place {
+                    Place::Home(StepTrace { trace, .. }, key) | Place::Foreign(trace, key) => link(out, trace, key, "operation"),
+                    Place::Unsampled => {}
+                }
             }
         });
+    }
+
+    /// A span for all that GPUs did for one that another sends, as nothing can be said on that.
+    fn write_gpu_parts(&self, writer: &mut SpanWriter<'_>) {
+        if !self.places.has_foreign() {
+            return;
+        }
+        // All instances of a span are the same one there.
+        let mut first: FxHashMap<(TraceId, SpanKey), Span<'_>> = FxHashMap::default();
+        let mut parts: BTreeMap<SpanId, (Timestamp, Timestamp)> = BTreeMap::new();
+        for span in self.trace.spans().filter(|span| span.context().is_some()) {
+            if let Some(Place::Foreign(trace, key)) = self.places.of(span) {
+                first.entry((trace, key)).or_insert(span);
+            }
+        }
+        let owner = |work| match self.places.of(self.places.owner_of(work)?)? {
+            // Not of one that we send into the other's trace.
+            Place::Foreign(trace, key) => first.get(&(trace, key)).map(|span| span.id()),
+            _ => None,
+        };
+        for work in self.trace.work() {
+            let Some(span) = owner(work) else { continue };
+            let (start, end) = parts.entry(span).or_insert((work.start(), work.end()));
+            (*start, *end) = ((*start).min(work.start()), (*end).max(work.end()));
+        }
+        let gpu = GpuParts::for_spans(self.trace, owner);
+        for (id, (start, end)) in parts {
+            let span = self.trace.span(id);
+            let Some(Place::Foreign(trace, parent)) = self.places.of(span) else { continue };
+            let key = self.places.ids_of(span.step_id()).trace.span(Of::Gpu, id.index() as u64);
+            writer.span(Head { trace, id: key, parent: Some(parent), name: "gpu", start, end }, |out| {
+                gpu.write(id, &mut Attributes::new(out, ATTRIBUTES));
+            });
+        }
     }
 
     fn write_work_attributes(&self, work: Work<'_>, attributes: &mut Attributes<'_>) {
@@ -340,15 +367,18 @@ impl<'a> Window<'a> {
     }
 
     /// One span for all that is too much.
-    fn write_folded(&self, home: StepTrace, mut folded: Vec<Work<'_>>, writer: &mut SpanWriter<'_>) {
+    fn write_folded(
+        &self,
+        (trace, id, parent): (TraceId, SpanKey, Option<SpanKey>),
+        mut folded: Vec<Work<'_>>,
+        writer: &mut SpanWriter<'_>,
+    ) {
         folded.sort_by_key(|work| work.start());
         let (Some(first), Some(last)) = (folded.first(), folded.iter().map(|work| work.end()).max()) else { return };
         let mut part = GpuPart::default();
         folded.iter().for_each(|&work| part.add(work));
         let name = format!("{} shorter kernels and copies", folded.len());
-        let id = home.trace.span(Of::Folded, 0);
-        let head =
-            Head { trace: home.trace, id, parent: Some(home.root), name: &name, start: first.start(), end: last };
+        let head = Head { trace, id, parent, name: &name, start: first.start(), end: last };
         writer.span(head, |out| {
             let mut attributes = Attributes::new(out, ATTRIBUTES);
             attributes.number(name::FOLDED, folded.len() as u64);

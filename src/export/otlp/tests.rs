@@ -236,7 +236,7 @@ fn every_piece_of_work_is_a_span_in_the_span_that_launched_it() {
         let run = detailing(&trace, GpuSpans::Kernels).run;
         assert_eq!(sent.len(), trace.steps().len() + 1 + trace.spans().len() + trace.work().len());
         for work in trace.work() {
-            let home = work.step().map_or_else(|| run.window(0), |step| run.step(step.number())).unwrap();
+            let home = work.step().map_or_else(|| run.window_ids(0), |step| run.step_ids(step.number()));
             let found = &sent[&home.trace.span(Of::Work, work.id().index() as u64).to_bytes()[..]];
             let owner = work.span().map_or(home.root, |span| home.trace.span(Of::Span, span.id().index() as u64));
             assert_eq!(

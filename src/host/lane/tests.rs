@@ -58,7 +58,7 @@ impl Bench {
     fn enter(&mut self, control: Control, id: RegistryId) {
         self.world.control.store(control.as_u64(), Ordering::Relaxed);
         if control.is_recording() || !self.lane.enter_unrecorded(control, id) {
-            self.lane.enter(control, id, &self.world.sources(), None);
+            self.lane.enter(control, id, &self.world.sources(), None, None);
         }
     }
 
@@ -133,7 +133,7 @@ fn a_span_entered_while_the_next_window_begins_belongs_there() {
     bench.enter(FIRST, 1);
     // The thread still thinks it is in the first window.
     bench.world.control.store(Control::recording(1).as_u64(), Ordering::Relaxed);
-    bench.lane.enter(FIRST, 3, &bench.world.sources(), None);
+    bench.lane.enter(FIRST, 3, &bench.world.sources(), None, None);
     assert_eq!(read_all(&mut reader), "join 0 told enter 1 join 1 open 1 told enter 3");
 }
 

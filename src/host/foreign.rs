@@ -1,0 +1,89 @@
+//! Which spans of OpenTelemetry's another layer of the subscriber makes of the program's.
+//!
+//! That layer keeps what it knows with the span, behind locks. A span is asked about only where the thread that asks has it open and holds
+//! none of them:
+//!
+//! - when it is entered, and when it is exited if it was open before the window: there, that layer takes the same locks itself;
+//! - when the program opens a window, about all that is open on the thread.
+//!
+//! Not when a thread joins a window, which it may do while a layer formats fields with the lock of an open span held. And not from another thread:
+//! a span that closes while it is asked about makes that layer panic, in builds with assertions.
+
+use super::{Control, Host, RegistryId};
+use crate::trace::TraceContext;
+
+#[cfg(feature = "tracing-opentelemetry")]
+mod asked {
+    use super::{Control, Host, RegistryId, TraceContext};
+    use opentelemetry::trace::TraceContextExt;
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::atomic::Ordering,
+    };
+    use tracing::span::Id;
+
+    impl Host {
+        /// Which span of OpenTelemetry's a span is, that is open on this thread. No lane may be held: if the layer has not begun its span, it does
+        /// now, with the user's sampler.
+        pub(in super::super) fn context_of(&self, id: RegistryId) -> Option<TraceContext> {
+            let dispatch = self.resolver.get()?.dispatch.upgrade()?;
+            if self.no_contexts.load(Ordering::Relaxed) {
+                return None;
+            }
+            let ask = || {
+                let context = tracing_opentelemetry::get_otel_context(&Id::from_u64(id), &dispatch)?;
+                let span = context.span();
+                let span = span.span_context();
+                let (trace_id, span_id) = (span.trace_id().to_bytes(), span.span_id().to_bytes());
+                TraceContext::new(u128::from_be_bytes(trace_id), u64::from_be_bytes(span_id), span.is_sampled())
+            };
+            // It panics where its lock is poisoned: once is enough.
+            catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|_| {
+                self.no_contexts.store(true, Ordering::Relaxed);
+                None
+            })
+        }
+
+        /// The same, of a span that is about to be exited, if that has not been told.
+        pub(in super::super) fn context_at_exit(&self, control: Control, id: RegistryId) {
+            let mut owes = false;
+            self.with_lane(|lane| owes = lane.owes_context(control, id, &self.sources()));
+            if owes {
+                let context = self.context_of(id);
+                self.with_lane(|lane| lane.write_context(control, id, context));
+            }
+        }
+
+        /// Tells of what is open on this thread, now that the program has opened a window.
+        pub(crate) fn tell_contexts(&self) {
+            let control = self.control();
+            if !control.is_recording() {
+                return;
+            }
+            let mut open = Vec::new();
+            // Where it is not at hand, either nothing is open or another profiler has this thread, too: then exits tell.
+            self.with_lane_at_hand(|lane| {
+                open = lane.owed_contexts(control, &self.sources());
+                true
+            });
+            for id in open {
+                let context = self.context_of(id);
+                self.with_lane(|lane| lane.write_context(control, id, context));
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "tracing-opentelemetry"))]
+impl Host {
+    #[inline]
+    pub(super) fn context_of(&self, _: RegistryId) -> Option<TraceContext> {
+        None
+    }
+
+    #[inline]
+    pub(super) fn context_at_exit(&self, _: Control, _: RegistryId) {}
+
+    #[inline]
+    pub(crate) fn tell_contexts(&self) {}
+}
