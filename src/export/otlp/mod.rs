@@ -18,6 +18,7 @@ mod settings;
 mod span_writer;
 mod spans;
 mod tally;
+mod tls;
 mod transport;
 
 pub use self::settings::{GpuSpans, Protocol};

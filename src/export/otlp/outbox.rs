@@ -95,7 +95,8 @@ impl Outbox {
     pub(super) fn wait(&self) {
         let mut state = self.lock();
         while !state.over {
-            let left = state.deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let left =
+                state.deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 // The thread may hang in a call for as long as the network lets it. It is not waited for.
                 let lost = state.give_up();
@@ -199,7 +200,7 @@ impl Sender {
                         return Err(Cause::Refused);
                     }
                     let wait = after.unwrap_or_else(|| somewhat_less(pause));
-                    if began.elapsed() + wait > Self::TRY_FOR {
+                    if began.elapsed().saturating_add(wait) > Self::TRY_FOR {
                         return Err(Cause::Unreachable);
                     }
                     self.rest(wait);

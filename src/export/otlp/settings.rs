@@ -5,7 +5,7 @@ use super::{
     sampling::Sampler,
     transport::Signal,
 };
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 /// How requests are sent to a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ pub enum GpuSpans {
 }
 
 /// Where one signal goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub(super) protocol: Protocol,
     pub(super) url: String,
@@ -109,6 +109,35 @@ impl Settings {
             text_limit: text_limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX),
             problems: reader.problems,
         }
+    }
+}
+
+impl Endpoint {
+    /// The address for people to read, without what may be a secret in it: a password, a query.
+    pub(super) fn shown(&self) -> String {
+        let address = self.url.split(['?', '#']).next().unwrap_or_default();
+        let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let host = host.rsplit('@').next().unwrap_or_default();
+        format!("{scheme}{}{host}{path}", if scheme.is_empty() { "" } else { "://" })
+    }
+}
+
+/// Without the values of headers, which may be secrets.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, timeout, gzip, certificate, client_certificate, client_key, .. } = self;
+        let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Endpoint")
+            .field("protocol", protocol)
+            .field("url", &self.shown())
+            .field("headers", &headers)
+            .field("timeout", timeout)
+            .field("gzip", gzip)
+            .field("certificate", certificate)
+            .field("client_certificate", client_certificate)
+            .field("client_key", client_key)
+            .finish()
     }
 }
 

@@ -9,6 +9,9 @@ use super::{
 use prost::Message;
 use std::time::Duration;
 
+/// Who sends, for a collector's logs.
+pub(super) const USER_AGENT: &str = concat!("OTel-OTLP-Exporter-Rust-kernspan/", env!("CARGO_PKG_VERSION"));
+
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
