@@ -100,23 +100,25 @@ impl Grpc {
             client.ready().await.map_err(|error| Status::from_error(error.into()))?;
             client.unary(request, self.path.clone(), Encoded).await
         };
-        let Ok(answer) = tokio::time::timeout(timeout, call).await else {
-            // The next try is over a new connection: this one may be dead, which takes a quarter of an hour to show.
-            let why = format!("{} did not answer within {timeout:?}", self.url);
-            return Err(Refusal { again: true, after: None, why });
-        };
-        let refusal = match answer {
-            Ok(response) => {
+        let began = Instant::now();
+        match tokio::time::timeout(timeout, call).await {
+            Ok(Ok(response)) => {
                 self.connection = Some(Connection { client, used: Instant::now() });
-                return Ok(Accepted::decode(response.get_ref()));
+                Ok(Accepted::decode(response.get_ref()))
             }
-            Err(status) => status,
-        };
-        if refusal.source().is_none() {
-            // The collector itself has spoken.
-            self.connection = Some(Connection { client, used: Instant::now() });
+            Ok(Err(status)) if began.elapsed() < timeout => {
+                if status.source().is_none() {
+                    // The collector itself has spoken: the connection is a good one.
+                    self.connection = Some(Connection { client, used: Instant::now() });
+                }
+                Err(refused(&self.url, &status))
+            }
+            // The next try is over a new connection: this one may be dead, which takes a quarter of an hour to show.
+            Ok(Err(_)) | Err(_) => {
+                let why = format!("{} did not answer within {timeout:?}", self.url);
+                Err(Refusal { again: true, after: None, why })
+            }
         }
-        Err(refused(&self.url, &refusal))
     }
 
     /// Nothing is connected before the first request is sent.

@@ -47,6 +47,8 @@ pub(super) struct Refusal {
 }
 
 impl Transport {
+    const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
     /// Gets ready; nothing is sent yet.
     pub(super) fn new(signal: Signal, endpoint: &Endpoint) -> Result<Self, String> {
         match endpoint.protocol {
@@ -63,6 +65,8 @@ impl Transport {
 
     /// Sends a request, and waits for the answer no longer than `timeout`.
     pub(super) fn send(&mut self, request: &[u8], timeout: Duration) -> Result<Accepted, Refusal> {
+        // Clients have no good answer to times that do not end.
+        let timeout = timeout.min(Self::LONGEST);
         match self {
             Self::Http(http) => http.send(request, timeout),
             #[cfg(feature = "otlp-grpc")]
