@@ -2,14 +2,15 @@
 
 use super::{
     settings::Endpoint,
-    transport::{Accepted, Refusal},
+    tls::Tls,
+    transport::{Accepted, Refusal, USER_AGENT},
 };
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
-use std::{borrow::Cow, fs, io::Write, path::Path, time::Duration};
+use std::{borrow::Cow, io::Write, net::IpAddr, time::Duration};
 use ureq::{
-    Agent,
-    http::{HeaderMap, HeaderName, HeaderValue, header},
+    Agent, Proxy,
+    http::{HeaderMap, HeaderName, HeaderValue, Uri, header},
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
 
@@ -17,7 +18,9 @@ use ureq::{
 #[derive(Debug)]
 pub(super) struct Http {
     agent: Agent,
-    url: String,
+    uri: Uri,
+    /// That, to be shown.
+    shown: String,
     headers: HeaderMap,
     gzip: bool,
 }
@@ -27,10 +30,13 @@ impl Http {
     const LONGEST_ANSWER: u64 = 1 << 16;
 
     pub(super) fn new(endpoint: &Endpoint) -> Result<Self, String> {
-        let uri: ureq::http::Uri = endpoint.url.parse().map_err(|error| format!("{}: {error}", endpoint.url))?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
-            return Err(format!("{} is no address of a collector, as http://localhost:4318", endpoint.url));
-        }
+        let shown = endpoint.shown();
+        let uri: Uri = endpoint.url.parse().map_err(|error| format!("{shown}: {error}"))?;
+        let (secure, host) = match (uri.scheme_str(), uri.host()) {
+            (Some("http"), Some(host)) => (false, host),
+            (Some("https"), Some(host)) => (true, host),
+            _ => return Err(format!("{shown} is no address of a collector, as http://localhost:4318")),
+        };
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         if endpoint.gzip {
@@ -39,28 +45,36 @@ impl Http {
         for (name, value) in &endpoint.headers {
             let name = HeaderName::try_from(name).map_err(|_| format!("{name:?} is no name of a header"))?;
             // Not what it is: it may be a secret.
-            let value = HeaderValue::try_from(value).map_err(|_| format!("the value of the header {name} is none"))?;
+            let mut value =
+                HeaderValue::try_from(value).map_err(|_| format!("the value of the header {name} is none"))?;
+            value.set_sensitive(true);
             headers.insert(name, value);
         }
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .user_agent(concat!("OTel-OTLP-Exporter-Rust-kernspan/", env!("CARGO_PKG_VERSION")))
-            .tls_config(tls(endpoint)?)
+            // Headers, which may be secrets, go to nobody else. Nor does a POST become a GET that is answered well and has sent nothing.
+            .max_redirects(0)
+            .proxy(if is_here(host) { None } else { Proxy::try_from_env() })
+            .user_agent(USER_AGENT)
+            .tls_config(if secure { tls_config(endpoint)? } else { TlsConfig::default() })
             .build();
-        Ok(Self { agent: config.new_agent(), url: endpoint.url.clone(), headers, gzip: endpoint.gzip })
+        Ok(Self { agent: config.new_agent(), uri, shown, headers, gzip: endpoint.gzip })
     }
 
     pub(super) fn send(&mut self, request: &[u8], timeout: Duration) -> Result<Accepted, Refusal> {
         let body = if self.gzip { Cow::Owned(compress(request)) } else { Cow::Borrowed(request) };
-        let mut post = self.agent.post(&self.url).config().timeout_global(Some(timeout)).build();
+        let mut post = self.agent.post(&self.uri).config().timeout_global(Some(timeout)).build();
         if let Some(headers) = post.headers_mut() {
             headers.extend(self.headers.clone());
         }
         let unanswered = |error: ureq::Error| Refusal {
-            // What is wrong with the request itself, or with the certificate, stays wrong.
+            // What is wrong with the request itself stays wrong. Certificates are renewed.
             again: !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::Tls(_)),
             after: None,
-            why: format!("{}: {error}", self.url),
+            why: match error {
+                ureq::Error::Timeout(_) => format!("{} did not answer within {timeout:?}", self.shown),
+                error => format!("{}: {error}", self.shown),
+            },
         };
         let mut response = post.send(&*body).map_err(unanswered)?;
         let (status, after) = (response.status(), retry_after(response.headers()));
@@ -71,7 +85,7 @@ impl Http {
         }
         let message = Status::decode(&*answer.unwrap_or_default()).unwrap_or_default().message;
         let separator = if message.is_empty() { "" } else { ": " };
-        let why = format!("{} answered {status}{separator}{message}", self.url);
+        let why = format!("{} answered {status}{separator}{message}", self.shown);
         Err(Refusal { again: matches!(status.as_u16(), 429 | 502 | 503 | 504), after, why })
     }
 }
@@ -88,30 +102,31 @@ fn compress(request: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap_or_default()
 }
 
-fn tls(endpoint: &Endpoint) -> Result<TlsConfig, String> {
-    let mut tls = TlsConfig::builder();
-    if let Some(path) = &endpoint.certificate {
-        tls = tls.root_certs(RootCerts::new_with_certs(&certificates(path)?));
+fn tls_config(endpoint: &Endpoint) -> Result<TlsConfig, String> {
+    let Tls { roots, identity } = Tls::read(endpoint)?;
+    let mut config = TlsConfig::builder();
+    if let Some(pem) = roots {
+        config = config.root_certs(RootCerts::new_with_certs(&certificates(&pem)));
     }
-    if let (Some(certificate), Some(key)) = (&endpoint.client_certificate, &endpoint.client_key) {
-        let key = PrivateKey::from_pem(&read(key)?).map_err(|error| format!("{}: {error}", key.display()))?;
-        tls = tls.client_cert(Some(ClientCert::new_with_certs(&certificates(certificate)?, key)));
+    if let Some(identity) = identity {
+        let key = PrivateKey::from_pem(&identity.key).map_err(|error| format!("the client's key: {error}"))?;
+        config = config.client_cert(Some(ClientCert::new_with_certs(&certificates(&identity.certificate), key)));
     }
-    Ok(tls.build())
+    Ok(config.build())
 }
 
-fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
-    let pem = read(path)?;
-    let found = parse_pem(&pem).filter_map(|item| match item {
+fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
+    let found = parse_pem(pem).filter_map(|item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(certificate),
         _ => None,
     });
-    let found: Vec<_> = found.collect();
-    if found.is_empty() { Err(format!("there is no certificate in {}", path.display())) } else { Ok(found) }
+    found.collect()
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+/// Whether it is this machine, which no proxy is asked for, whatever the environment says: it would look on its own.
+fn is_here(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
 /// `google.rpc.Status`, which a collector may answer with.

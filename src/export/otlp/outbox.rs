@@ -9,6 +9,7 @@ use std::{
     collections::{VecDeque, hash_map::RandomState},
     hash::{BuildHasher, Hasher},
     io,
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -63,7 +64,14 @@ impl Outbox {
         let sender = Sender { outbox: outbox.clone(), timeout, failing: false };
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             mute_this_thread();
-            sender.run(&mut transport);
+            let outbox = sender.outbox.clone();
+            // Of what others wrote, no more is known than that it should not panic.
+            if panic::catch_unwind(AssertUnwindSafe(|| sender.run(&mut transport))).is_err() {
+                outbox.0.tally.explain("the thread that sends has panicked".to_owned());
+                let lost = outbox.lock().give_up();
+                outbox.0.tally.lose(Cause::Unreachable, lost);
+                outbox.0.done.notify_all();
+            }
         })?;
         Ok(outbox)
     }
@@ -100,6 +108,9 @@ impl Outbox {
             if left.is_zero() {
                 // The thread may hang in a call for as long as the network lets it. It is not waited for.
                 let lost = state.give_up();
+                if lost > 0 {
+                    self.0.tally.explain_at_least("the collector had not answered when the time was up");
+                }
                 self.0.tally.lose(Cause::TooLate, lost);
                 return;
             }
@@ -200,7 +211,7 @@ impl Sender {
                         return Err(Cause::Refused);
                     }
                     let wait = after.unwrap_or_else(|| somewhat_less(pause));
-                    if began.elapsed() + wait > Self::TRY_FOR {
+                    if began.elapsed().saturating_add(wait) > Self::TRY_FOR {
                         return Err(Cause::Unreachable);
                     }
                     self.rest(wait);

@@ -53,6 +53,11 @@ impl Tally {
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem);
     }
 
+    /// If nothing else is known.
+    pub(super) fn explain_at_least(&self, problem: &str) {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| problem.to_owned());
+    }
+
     pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }

@@ -9,6 +9,9 @@ use super::{
 use prost::Message;
 use std::time::Duration;
 
+/// Who sends, for a collector's logs.
+pub(super) const USER_AGENT: &str = concat!("OTel-OTLP-Exporter-Rust-kernspan/", env!("CARGO_PKG_VERSION"));
+
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
@@ -44,6 +47,8 @@ pub(super) struct Refusal {
 }
 
 impl Transport {
+    const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
     /// Gets ready; nothing is sent yet.
     pub(super) fn new(signal: Signal, endpoint: &Endpoint) -> Result<Self, String> {
         match endpoint.protocol {
@@ -60,6 +65,8 @@ impl Transport {
 
     /// Sends a request, and waits for the answer no longer than `timeout`.
     pub(super) fn send(&mut self, request: &[u8], timeout: Duration) -> Result<Accepted, Refusal> {
+        // Clients have no good answer to times that do not end.
+        let timeout = timeout.min(Self::LONGEST);
         match self {
             Self::Http(http) => http.send(request, timeout),
             #[cfg(feature = "otlp-grpc")]
