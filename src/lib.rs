@@ -160,7 +160,7 @@ pub use self::{
         Allocation, Api, ApiCall, ApiCallId, Attribution, Attributions, Callsite, Counter, Cut, Detail, Device,
         DeviceId, Direction, Event, Fields, Gpu, GpuLibrary, GpuProblem, GraphNode, InputStage, Kernel, Level, Losses,
         MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Metadata, Occupancy, OpFacts, Operation, OperationCall,
-        OperationCallId, Overhead, Span, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, TraceContext, Track,
-        TrackId, Value, Wait, WaitKind, Work, WorkId, WorkName, convention,
+        OperationCallId, Overhead, Span, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace,
+        TraceContext, Track, TrackId, Value, Wait, WaitKind, Work, WorkId, WorkName, convention,
     },
 };

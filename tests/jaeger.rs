@@ -135,7 +135,9 @@ fn fixture(name: &str) -> Trace {
 #[ignore = "needs Go: see the top of this file"]
 fn windows_of_a_gpu_are_given_back_span_by_span() {
     let jaeger = Jaeger::start();
-    for (name, protocol) in [("training", Protocol::HttpProtobuf), ("candle", Protocol::Grpc), ("burn", Protocol::HttpProtobuf)] {
+    for (name, protocol) in
+        [("training", Protocol::HttpProtobuf), ("candle", Protocol::Grpc), ("burn", Protocol::HttpProtobuf)]
+    {
         let address = if protocol == Protocol::Grpc { jaeger.grpc() } else { jaeger.http() };
         let trace = fixture(name);
         for (gpu, gzip) in [(GpuSpans::Aggregate, false), (GpuSpans::Kernels, true)] {
@@ -148,7 +150,10 @@ fn windows_of_a_gpu_are_given_back_span_by_span() {
                 assert_eq!(span.resource["hw.model"], Value::Text(trace.devices()[0].name.clone()));
                 assert_eq!(span.resource["hw.id"], Value::Text(trace.devices()[0].uuid.clone()));
             }
-            let busy = found.values().flat_map(|found| &found.spans).filter(|span| span.attributes.contains_key("gpu.busy_ns"));
+            let busy = found
+                .values()
+                .flat_map(|found| &found.spans)
+                .filter(|span| span.attributes.contains_key("gpu.busy_ns"));
             assert!(busy.count() > 0);
         }
     }
@@ -185,7 +190,10 @@ fn a_program_that_runs_is_given_back_span_by_span() {
     let mut steps = BTreeMap::new();
     for (_, spans) in all {
         let number = spans.iter().find_map(|span| span.attributes.get("kernspan.step.number").cloned());
-        steps.insert(number.map(|number| if let Value::Int(number) = number { number } else { panic!("{number:?}") }), Found { spans });
+        steps.insert(
+            number.map(|number| if let Value::Int(number) = number { number } else { panic!("{number:?}") }),
+            Found { spans },
+        );
     }
     let [trace] = &traces[..] else { panic!("{} windows", traces.len()) };
     compare(trace, &steps, GpuSpans::Aggregate);
@@ -196,7 +204,12 @@ fn a_program_that_runs_is_given_back_span_by_span() {
     assert_eq!(resource["deployment"], Value::Text("test".to_owned()));
     let step = steps[&Some(2)].spans.iter().find(|span| span.parent.is_empty()).unwrap();
     assert_eq!(step.attributes["kernspan.counter.loss"], Value::Double(0.25));
-    assert_eq!(jaeger.operations("live"), ["broken", "elsewhere", "forward", "run", "step 0", "step 1", "step 2", "step 3", "step 4", "train_step"].map(str::to_owned).into());
+    assert_eq!(
+        jaeger.operations("live"),
+        ["broken", "elsewhere", "forward", "run", "step 0", "step 1", "step 2", "step 3", "step 4", "train_step"]
+            .map(str::to_owned)
+            .into()
+    );
 }
 
 #[test]
@@ -214,6 +227,7 @@ fn a_hundred_thousand_kernels_are_all_given_back() {
         }
     }
     assert_eq!(found.len(), KERNELS as usize);
-    let times: BTreeMap<u64, u64> = trace.work().map(|work| (work.start().as_unix_nanos(), work.end().as_unix_nanos())).collect();
+    let times: BTreeMap<u64, u64> =
+        trace.work().map(|work| (work.start().as_unix_nanos(), work.end().as_unix_nanos())).collect();
     assert_eq!(times.len(), KERNELS as usize);
 }

@@ -9,7 +9,8 @@ use opentelemetry::{
 };
 use opentelemetry_proto::tonic::{collector::trace::v1::ExportTraceServiceRequest, trace::v1 as proto};
 use opentelemetry_sdk::trace::{
-    InMemorySpanExporter, Sampler, SamplingDecision, SamplingResult, SdkTracer, SdkTracerProvider, ShouldSample, SpanData,
+    InMemorySpanExporter, Sampler, SamplingDecision, SamplingResult, SdkTracer, SdkTracerProvider, ShouldSample,
+    SpanData,
 };
 use prost::Message;
 use std::{

@@ -20,9 +20,7 @@ pub(super) fn said() -> Option<String> {
 /// The parts of the name, none if nobody says it.
 pub(super) fn parts(variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
     // A plain torchrun calls each of its runs `none`.
-    let said = |name: &&str| {
-        variable(name).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty() && id != "none")
-    };
+    let said = |name: &&str| variable(name).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty() && id != "none");
     let names = VARIABLES.iter().find(|names| said(&names[0]).is_some());
     names.map_or_else(Vec::new, |names| names.iter().filter_map(said).collect())
 }

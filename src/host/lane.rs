@@ -352,7 +352,12 @@ impl Lane {
 
     /// Whether it is still to be told which span of OpenTelemetry's this is.
     #[cfg(feature = "tracing-opentelemetry")]
-    pub(super) fn owes_context(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) -> bool {
+    pub(super) fn owes_context(
+        &mut self,
+        control: Control,
+        id: RegistryId,
+        sources: &Sources<'_, impl Resolve>,
+    ) -> bool {
         self.follow(control, sources) && self.owed_contexts.contains(&id)
     }
 

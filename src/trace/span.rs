@@ -1,4 +1,6 @@
-use super::{Callsite, FieldRange, Fields, InputStage, Step, StepId, Timestamp, Trace, TraceContext, Track, TrackId, Value};
+use super::{
+    Callsite, FieldRange, Fields, InputStage, Step, StepId, Timestamp, Trace, TraceContext, Track, TrackId, Value,
+};
 use std::time::Duration;
 
 /// Names a span instance of one trace.

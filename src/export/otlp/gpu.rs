@@ -56,8 +56,11 @@ impl GpuParts {
     where
         I: IntoIterator<Item = SpanId>,
     {
-        let mut parts =
-            Self { parts: vec![GpuPart::default(); trace.spans().len()], kernels: FxHashMap::default(), names: Vec::new() };
+        let mut parts = Self {
+            parts: vec![GpuPart::default(); trace.spans().len()],
+            kernels: FxHashMap::default(),
+            names: Vec::new(),
+        };
         let mut ids: FxHashMap<&str, KernelId> = FxHashMap::default();
         let mut work: Vec<Work<'_>> = trace.work().collect();
         work.sort_by_key(|work| work.start());

@@ -96,9 +96,10 @@ impl<'a> Places<'a> {
 
     /// Has the steps that a span was in know of its trace, if it is the outermost there.
     fn link(&mut self, span: Span<'_>, of: TraceId, key: SpanKey) {
-        let is_nested = span.stack().skip(1).any(|outer| {
-            matches!(self.places[outer.id().index()], Some(Place::Foreign(trace, _)) if trace == of)
-        });
+        let is_nested = span
+            .stack()
+            .skip(1)
+            .any(|outer| matches!(self.places[outer.id().index()], Some(Place::Foreign(trace, _)) if trace == of));
         if is_nested {
             return;
         }
@@ -177,7 +178,9 @@ impl<'a> Places<'a> {
         match owner {
             Some(Place::Foreign(trace, parent)) => Some(Inside { trace, parent, outside: None }),
             Some(Place::Unsampled) => None,
-            Some(Place::Home(of, parent)) if Some(of) == home => Some(Inside { trace: of.trace, parent, outside: None }),
+            Some(Place::Home(of, parent)) if Some(of) == home => {
+                Some(Inside { trace: of.trace, parent, outside: None })
+            }
             // What lies across the edge of a step is in the trace of the step it began in.
             Some(Place::Home(of, key)) => {
                 home.map(|home| Inside { trace: home.trace, parent: home.root, outside: Some((of.trace, key)) })

@@ -99,18 +99,25 @@ impl<'a> Window<'a> {
         for (place, step) in self.trace.steps().iter().enumerate() {
             let Some(home) = self.places.home_of(Some(StepId::new(place))) else { continue };
             let text = format!("step {}", step.number());
-            self.write_root(home, &text, (step.start(), step.end()), Owner::Step(StepId::new(place)), writer, |attributes| {
-                attributes.number(name::STEP, step.number()).text(name::PHASE, "record");
-                write_cut(step.cut(), attributes);
-                self.write_step(step, attributes);
-                gpus.get(&step.number()).into_iter().flatten().for_each(|gpu| write_gpu(gpu, attributes));
-                if nobodys[place] > 0 {
-                    attributes.number(name::UNATTRIBUTED, nobodys[place]);
-                }
-                if dropped > 0 {
-                    attributes.number(name::DROPPED, dropped);
-                }
-            });
+            self.write_root(
+                home,
+                &text,
+                (step.start(), step.end()),
+                Owner::Step(StepId::new(place)),
+                writer,
+                |attributes| {
+                    attributes.number(name::STEP, step.number()).text(name::PHASE, "record");
+                    write_cut(step.cut(), attributes);
+                    self.write_step(step, attributes);
+                    gpus.get(&step.number()).into_iter().flatten().for_each(|gpu| write_gpu(gpu, attributes));
+                    if nobodys[place] > 0 {
+                        attributes.number(name::UNATTRIBUTED, nobodys[place]);
+                    }
+                    if dropped > 0 {
+                        attributes.number(name::DROPPED, dropped);
+                    }
+                },
+            );
         }
         if let Some(home) = self.places.home_of(None) {
             let text = format!("window {}", self.trace.window());
@@ -256,7 +263,10 @@ impl<'a> Window<'a> {
             let (id, root) = if trace == ids.trace {
                 (ids.trace.span(Of::Folded, 0), Some(ids.root))
             } else {
-                (ids.trace.span(Of::Folded, 1 + place as u64), folded.first().and_then(|&work| self.outermost(work, trace)))
+                (
+                    ids.trace.span(Of::Folded, 1 + place as u64),
+                    folded.first().and_then(|&work| self.outermost(work, trace)),
+                )
             };
             self.write_folded((trace, id, root), folded, writer);
         }
@@ -293,7 +303,9 @@ impl<'a> Window<'a> {
             let others = work.spans().filter(|other| work.span().is_none_or(|own| own.id() != other.id()));
             for place in others.filter_map(|other| self.places.of(other)).take(MOST_LINKS) {
                 match place {
-                    Place::Home(StepTrace { trace, .. }, key) | Place::Foreign(trace, key) => link(out, trace, key, "operation"),
+                    Place::Home(StepTrace { trace, .. }, key) | Place::Foreign(trace, key) => {
+                        link(out, trace, key, "operation")
+                    }
                     Place::Unsampled => {}
                 }
             }
