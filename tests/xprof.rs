@@ -4,7 +4,9 @@
 
 mod support;
 
-use kernspan::{Allocation, ApiCall, Exporter, InputStage, Report, TensorBoard, Timestamp, Trace, Work};
+use kernspan::{
+    Allocation, ApiCall, Detail, Direction, Exporter, InputStage, Report, TensorBoard, Timestamp, Trace, Work,
+};
 use serde_json::Value as Json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,13 +16,19 @@ use support::{readers, recorded};
 
 /// Recorded windows, each with the capture that XProf shows of it; none without Python.
 fn seen(names: &[&str]) -> Option<Vec<(Trace, Json)>> {
+    seen_with(names, &[])
+}
+
+/// The same, with options of the script that asks XProf.
+fn seen_with(names: &[&str], options: &[&str]) -> Option<Vec<(Trace, Json)>> {
     let python = readers::environment("tensorboard.txt", "TensorBoard's pages")?;
     let folder = tempfile::tempdir().unwrap();
     let traces: Vec<_> = names.iter().map(|name| recorded(name)).collect();
     for (name, trace) in names.iter().zip(&traces) {
         TensorBoard::to_dir(folder.path().join(name)).export(trace).unwrap();
     }
-    let captures = readers::run(&python, "xprof.py", &[folder.path().to_str().unwrap()]).pop().unwrap();
+    let arguments = [&[folder.path().to_str().unwrap()], options].concat();
+    let captures = readers::run(&python, "xprof.py", &arguments).pop().unwrap();
     let capture = |name: &str| {
         let mut captures = captures.as_object().unwrap().iter().filter(|(run, _)| run.starts_with(&format!("{name}/")));
         let hosts = captures.next().unwrap().1.as_object().unwrap();
@@ -67,6 +75,51 @@ fn assert_same(seen: &Sums, truth: &Sums) {
 const ALL: [&str; 5] = ["training", "calls", "candle", "burn", "burn-first"];
 
 #[test]
+fn every_page_has_data() {
+    // Of the others, no span says FLOPs, or nothing was allocated.
+    for (trace, seen) in seen_with(&["candle", "burn-first"], &["--gpu", "--input"]).into_iter().flatten() {
+        assert!(trace.losses().is_empty() && rows(&seen, "banner").is_empty(), "{}", seen["banner"]);
+    }
+}
+
+#[test]
+fn the_roofs_are_those_of_the_device() {
+    for (trace, seen) in seen(&ALL).into_iter().flatten() {
+        let peak = |name: &str| seen["peaks"][name].as_str().unwrap().parse::<f64>().unwrap();
+        let [device] = trace.devices() else { panic!("{:?}", trace.devices()) };
+        // In GFLOP/s and GiB/s, with six digits: an H200 does 989.5 · 10¹² a second with 16 bits, and moves 4.8 · 10¹² bytes.
+        assert_eq!(peak("peak_flop_rate"), device.peak_flops("bf16").unwrap() / 1e9);
+        let bandwidth = device.memory_bytes_per_second().unwrap() as f64;
+        assert!((4.8e12..4.9e12).contains(&bandwidth), "{bandwidth}");
+        assert!((peak("peak_hbm_bw") * f64::from(1 << 30) / bandwidth - 1.0).abs() < 1e-5, "{}", seen["peaks"]);
+    }
+}
+
+#[test]
+fn copies_are_as_large_as_they_were() {
+    for (trace, seen) in seen_with(&["training", "burn"], &["--copies"]).into_iter().flatten() {
+        let mut truth: Vec<_> = trace
+            .work()
+            .filter_map(|work| {
+                let Detail::Copy(copy) = work.detail() else { return None };
+                let name = match copy.direction {
+                    Direction::HostToDevice => "MemcpyHToD",
+                    Direction::DeviceToHost => "MemcpyDToH",
+                    _ => "MemcpyDToD",
+                };
+                Some((name.to_owned(), copy.bytes))
+            })
+            .collect();
+        let copy = |row: &Json| (row[0].as_str().unwrap().to_owned(), row[1].as_u64().unwrap());
+        let mut shown: Vec<_> = rows(&seen, "copies").into_iter().map(copy).collect();
+        truth.sort();
+        shown.sort();
+        assert!(!truth.is_empty());
+        assert_eq!(shown, truth);
+    }
+}
+
+#[test]
 fn steps_take_as_long_as_they_took() {
     for (trace, seen) in seen(&ALL).into_iter().flatten() {
         let mut before = trace.start();
@@ -94,6 +147,7 @@ fn steps_take_as_long_as_they_took() {
 #[test]
 fn kernels_are_as_many_and_take_as_long() {
     for (trace, seen) in seen(&ALL).into_iter().flatten() {
+        let [device] = trace.devices() else { panic!("{:?}", trace.devices()) };
         let kernels = || trace.work().filter_map(|work| Some((work, work.kernel()?)));
         let truth = sum(kernels().map(|(work, kernel)| (kernel.name.to_string(), 1, micros(work.duration()))));
         let shown = rows(&seen, "kernels").into_iter().map(|row| {
@@ -105,13 +159,16 @@ fn kernels_are_as_many_and_take_as_long() {
         let truth: BTreeSet<_> = kernels()
             .map(|(_, kernel)| {
                 let shared = kernel.static_shared_memory + kernel.dynamic_shared_memory;
-                (launches(kernel.grid), launches(kernel.block), u32::from(kernel.registers), shared)
+                // XProf shows what could be resident at the most, in percent, of which we say hundredths.
+                let occupancy = (100.0 * device.occupancy(kernel).unwrap().theoretical_percent).round() as u32;
+                (launches(kernel.grid), launches(kernel.block), u32::from(kernel.registers), shared, occupancy)
             })
             .collect();
         let shown = rows(&seen, "kernels").into_iter().map(|row| {
             let text = |key: &str| row[key].as_str().unwrap().to_owned();
             let [registers, shared] = ["registers_per_thread", "shmem_bytes"].map(|key| number(row, key) as u32);
-            (text("grid_dim"), text("block_dim"), registers, shared)
+            let occupancy = (100.0 * number(row, "occupancy_pct")).round() as u32;
+            (text("grid_dim"), text("block_dim"), registers, shared, occupancy)
         });
         assert_eq!(shown.collect::<BTreeSet<_>>(), truth);
     }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What XProf, TensorBoard's profile plugin, shows of a folder, over HTTP, as JSON: every page of every host of every capture.
 
-usage: xprof.py LOGDIR [--gpu]
+usage: xprof.py LOGDIR [--gpu] [--input] [--copies]
 
-With --gpu, every page must have data; what has none is said, and the script fails.
+With --gpu, every page must have data; what has none is said, and the script fails. With --input, that of the input pipeline must, too.
+With --copies, the viewer is asked for what it says of each copy, one by one.
 """
 import gzip
 import json
@@ -85,6 +86,16 @@ def look(run, host):
         seen["roofline"] = rows(roofline[0])
         seen["peaks"] = roofline[0]["p"]
         seen["hlo"] = rows(hlo if isinstance(hlo, dict) else hlo[0])
+    if "--copies" in options:
+        seen["copies"] = []
+        for event in drawn:
+            on_stream = threads.get((event["pid"], event["tid"]), "").startswith("Stream #")
+            if on_stream and event["name"].startswith("Memcpy"):
+                # As the viewer does when an event is clicked on: without, it is told names and times only.
+                one = {"event_name": event["name"], "start_time_ms": event["ts"] / 1e3, "duration_ms": event["dur"] / 1e3}
+                answer = ask("data", run=run, tag="trace_viewer@", host=host, unique_id=event["args"]["uid"], **one)
+                details = next(e["args"]["memcpy_details"] for e in answer["traceEvents"] if e.get("ph") == "X")
+                seen["copies"].append([event["name"], int(details.split()[0].removeprefix("num_bytes:"))])
     seen["memory"] = {}
     for name, memory in page("memory_profile").get("memoryProfilePerAllocator", {}).items():
         snapshots = memory["memoryProfileSnapshots"]

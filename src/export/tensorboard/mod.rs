@@ -67,8 +67,10 @@ use std::{
 /// together are as long as they were. The overview numbers steps from 0 (the trace viewer has their own numbers), leaves out those in
 /// which a GPU that it knows of had nothing to do, and of more than five the first and the last. It takes only copies to the device for
 /// input; what the host waited for is on the page of the input pipeline, and [`Verdict`](crate::Verdict) says whether that was too
-/// long. Its charts and tables are drawn by Google's library from the network: without it, the trace viewer works, and of the other
-/// pages no more than the figures at the side, though all of the data is there. XProf keeps what it works out beside the profiles.
+/// long. Memory over time has a thousand points at the most, and its page is empty where nothing was taken from the GPU or given back, as
+/// in later steps of a framework that keeps what it once took. Its charts and tables are drawn by Google's library from the network:
+/// without it, the trace viewer works, and of the other pages no more than the figures at the side, though all of the data is there.
+/// XProf keeps what it works out beside the profiles.
 ///
 /// Each session is a folder, `plugins/profile/{date}_steps_{first}-{last}`. The ranks of a run write into the same one,
 /// `{run}_window_{n}_from_step_{first}`, without a message between them, and can be chosen as hosts. The run is what `KERNSPAN_RUN_ID`
