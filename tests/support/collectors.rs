@@ -219,13 +219,6 @@ impl Prometheus {
         list(&series).iter().flat_map(|series| list(&series["exemplars"])).map(exemplar).collect()
     }
 
-    /// What kind each metric is of, as it was told: `counter`, `gauge`, `histogram`.
-    pub fn kinds(&self) -> BTreeMap<String, String> {
-        let metadata = self.ask("metadata", &[]);
-        let kind = |(name, told): (&String, &Json)| (name.clone(), told[0]["type"].as_str().unwrap().to_owned());
-        metadata.as_object().unwrap().iter().map(kind).collect()
-    }
-
     fn ask(&self, what: &str, parameters: &[(&str, &str)]) -> Json {
         let parameter = |(name, value): &(&str, &str)| format!("{}={}", encoded(name), encoded(value));
         let parameters: Vec<_> = parameters.iter().map(parameter).collect();
