@@ -5,7 +5,7 @@ use super::{
     Measured, Metrics,
     hardware::{Gpu, Hardware, Reading},
     histogram::{KERNEL_BOUNDS, STEP_BOUNDS},
-    table::INSTRUMENTS,
+    table::{INSTRUMENTS, Instrument, Kind},
 };
 use crate::{
     export::{
@@ -60,6 +60,26 @@ fn names_are_all_different_and_bounds_go_up() {
     for bounds in [STEP_BOUNDS, KERNEL_BOUNDS] {
         assert!(bounds.is_sorted_by(|one, next| one < next), "{bounds:?}");
     }
+}
+
+/// The table in the documentation is this one.
+#[test]
+fn metrics_are_documented() {
+    let rows = include_str!("../mod.rs").lines().skip_while(|line| *line != "/// # Metrics");
+    let rows: Vec<_> =
+        rows.take_while(|line| *line != "/// # Environment").filter(|row| row.starts_with("/// | `")).collect();
+    let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
+    let expected = INSTRUMENTS.iter().map(|Instrument { name, kind, unit, attributes, description }| {
+        let kind = match kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+            Kind::UpDownCounter => "up-down counter",
+            Kind::Histogram => "histogram",
+        };
+        let attributes = attributes.iter().map(|name| code(name)).collect::<Vec<_>>().join(", ");
+        format!("/// | {} | {kind} | {} | {attributes} | {description} |", code(name), code(unit))
+    });
+    assert_eq!(rows, expected.collect::<Vec<_>>());
 }
 
 #[test]
