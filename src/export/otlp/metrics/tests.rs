@@ -13,6 +13,7 @@ use crate::{
         otlp::{
             run_trace::RunTrace,
             settings::Settings,
+            span_writer,
             tally::{Cause, Tally},
         },
     },
@@ -22,7 +23,7 @@ use crate::{
         sample::{at, gpu_trace},
     },
 };
-use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, ScopeMetrics, exemplar};
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, MetricsData, ScopeMetrics, exemplar};
 use prost::Message;
 use std::{
     collections::BTreeSet,
@@ -318,6 +319,21 @@ fn the_process_is_there_from_the_beginning() {
     }
     let cpu = found.iter().find(|metric| metric.name == "process.cpu.time").unwrap();
     assert_eq!(numbers(cpu).iter().map(|point| texts(&point.attributes)).collect::<Vec<_>>(), ["user", "system"]);
+}
+
+#[test]
+fn a_request_is_what_collectors_take() {
+    let mut metrics = metrics(None, &[]);
+    metrics.add_step(&step(1, Phase::Record, 300, &[("loss", 0.5)]));
+    metrics.add_window(&gpu_trace());
+    let (bytes, _) = metrics.collect(true, &[]).unwrap();
+    let request = span_writer::envelope(&[], &bytes);
+    let [of_resource] = &MetricsData::decode(&request[..]).unwrap().resource_metrics[..] else { panic!("{request:?}") };
+    let [scope] = &of_resource.scope_metrics[..] else { panic!("{of_resource:?}") };
+    assert_eq!(scope.scope.as_ref().unwrap().name, "kernspan");
+    assert_eq!(scope.metrics, ScopeMetrics::decode(&bytes[..]).unwrap().metrics);
+    // Nothing is there that a collector would not know.
+    assert_eq!(MetricsData::decode(&request[..]).unwrap().encoded_len(), request.len());
 }
 
 #[test]
