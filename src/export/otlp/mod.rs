@@ -96,6 +96,41 @@ use std::{
 /// | `kernspan.folded` | one span a trace | how many kernels and copies it stands for |
 /// | `service.name`, `service.instance.id`, `host.name`, `process.*`, `telemetry.sdk.*`, `dl.rank`, `dl.local_rank`, `dl.world_size`, `hw.id`, `hw.model` | the resource | who sends |
 ///
+/// # Metrics
+///
+/// They are sent all the time, also while the schedule waits; what is of recorded windows, and of a library or a system that is not there, once it is known. Recorded
+/// steps are exemplars of their durations, which lead to their traces. The values of 256 counters are kept.
+///
+/// | metric | kind | unit | attributes | is |
+/// |---|---|---|---|---|
+/// | `kernspan.step.duration` | histogram | `s` | `kernspan.step.phase` | How long steps took, the first of the run left out. |
+/// | `kernspan.step.number` | gauge | `{step}` |  | The number of the last step, counted from 0. |
+/// | `kernspan.step.rate` | gauge | `{step}/s` |  | Steps per second since the last time that metrics were collected. |
+/// | `kernspan.throughput` | gauge | `{sample}/s` |  | Samples per second since the last time that metrics were collected. |
+/// | `kernspan.counter` | gauge |  | `counter.name` | The last value of a counter of the program's. |
+/// | `gpu.cuda.kernel.launch.calls` | counter | `{call}` |  | Calls that launched a kernel, in recorded windows. |
+/// | `gpu.cuda.graph.launch.calls` | counter | `{call}` |  | Calls that launched a graph, in recorded windows. |
+/// | `gpu.cuda.memory.copies` | counter | `{copy}` | `cuda.memcpy.kind` | Copies of memory, in recorded windows. |
+/// | `gpu.cuda.memory.copied` | counter | `By` | `cuda.memcpy.kind` | Bytes copied, in recorded windows. |
+/// | `gpu.cuda.memory.allocations` | counter | `{allocation}` |  | Allocations of GPU memory, in recorded windows, if they are recorded. |
+/// | `gpu.kernel.duration` | histogram | `s` |  | How long kernels took, in recorded windows. |
+/// | `kernspan.gpu.busy` | gauge | `1` | `hw.id` | The share of the last recorded step in which the GPU was busy. |
+/// | `kernspan.gpu.memory.peak` | gauge | `By` | `hw.id` | The most GPU memory in use in the last recorded step, if allocations are recorded. |
+/// | `kernspan.lost` | counter | `{item}` | `cause` | What was seen in recorded windows but could not be kept. |
+/// | `kernspan.otlp.sent` | counter | `{item}` | `signal` | Spans and points that the collector took. |
+/// | `kernspan.otlp.lost` | counter | `{item}` | `signal`, `cause` | Spans and points that the collector did not get or take. |
+/// | `process.cpu.time` | counter | `s` | `cpu.mode` | CPU time of the process. |
+/// | `process.memory.usage` | up-down counter | `By` |  | Physical memory that the process has in use. |
+/// | `process.thread.count` | up-down counter | `{thread}` |  | Threads of the process. |
+/// | `process.uptime` | gauge | `s` |  | How long the process has been running. |
+/// | `hw.gpu.utilization` | gauge | `1` | `hw.id`, `hw.name`, `hw.type` | The share of time in which a kernel was running on the GPU, the mean since the last time that metrics were collected. |
+/// | `hw.gpu.memory.utilization` | gauge | `1` | `hw.id`, `hw.name`, `hw.type` | The share of the GPU's memory that is in use. |
+/// | `hw.gpu.memory.usage` | up-down counter | `By` | `hw.id`, `hw.name`, `hw.type` | GPU memory in use. |
+/// | `hw.gpu.memory.limit` | up-down counter | `By` | `hw.id`, `hw.name`, `hw.type` | GPU memory that there is. |
+/// | `hw.temperature` | gauge | `Cel` | `hw.id`, `hw.name`, `hw.type` | Temperature of the GPU. |
+/// | `hw.power` | gauge | `W` | `hw.id`, `hw.name`, `hw.type` | Power that the GPU draws, the mean since the last time that metrics were collected. |
+/// | `hw.energy` | counter | `J` | `hw.id`, `hw.name`, `hw.type` | Energy that the GPU has taken since the run began. |
+///
 /// # Environment
 ///
 /// The variables of OpenTelemetry have their own meaning: `OTEL_EXPORTER_OTLP_ENDPOINT`, `_PROTOCOL`, `_HEADERS`, `_TIMEOUT`, `_COMPRESSION`, `_CERTIFICATE`,

@@ -117,7 +117,9 @@ impl<'a> Writer<'a> {
         wire::message(&mut self.out, 2, |out| {
             wire::bytes(out, 1, instrument.name.as_bytes());
             wire::bytes(out, 2, instrument.description.as_bytes());
-            wire::bytes(out, 3, instrument.unit.as_bytes());
+            if !instrument.unit.is_empty() {
+                wire::bytes(out, 3, instrument.unit.as_bytes());
+            }
             wire::bytes(out, data, &body);
         });
     }

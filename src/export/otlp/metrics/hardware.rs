@@ -1,6 +1,10 @@
 //! The vital signs of the GPUs that the process may use. A thread of their own reads them, as a GPU that is in trouble may not answer for long.
 
-use super::{encode::Writer, name, table};
+use super::{
+    encode::{Number, Writer},
+    name,
+    table::{self, Instrument},
+};
 use crate::trace::Timestamp;
 use std::{
     convert::Infallible,
@@ -147,25 +151,10 @@ impl Hardware {
     pub(super) fn write(&self, now: Instant, writer: &mut Writer<'_>) {
         let mut gpus = self.gpus.lock();
         let read: Vec<_> = gpus.iter_mut().filter_map(|gpu| gpu.collect(now).map(|reading| (&*gpu, reading))).collect();
-        let gauges: [(_, fn(&Reading) -> Option<f64>); 4] = [
-            (table::HW_UTILIZATION, |reading| reading.utilization),
-            (table::HW_MEMORY_UTILIZATION, Reading::memory_utilization),
-            (table::HW_TEMPERATURE, |reading| reading.temperature),
-            (table::HW_POWER, |reading| reading.power),
-        ];
-        for (instrument, value) in gauges {
+        for (instrument, value) in SIGNS {
             writer.metric(&instrument, |points| {
                 for (gpu, value) in read.iter().filter_map(|(gpu, reading)| Some((gpu, value(reading)?))) {
                     points.number(&gpu.labels(), value);
-                }
-            });
-        }
-        let sizes: [(_, fn((u64, u64)) -> u64); 2] =
-            [(table::HW_MEMORY_USAGE, |(used, _)| used), (table::HW_MEMORY_LIMIT, |(_, all)| all)];
-        for (instrument, bytes) in sizes {
-            writer.metric(&instrument, |points| {
-                for (gpu, memory) in read.iter().filter_map(|(gpu, reading)| Some((gpu, reading.memory?))) {
-                    points.number(&gpu.labels(), bytes(memory));
                 }
             });
         }
@@ -178,6 +167,18 @@ impl Hardware {
         });
     }
 }
+
+/// What is said as it is read.
+const SIGNS: [(Instrument, Sign); 6] = [
+    (table::HW_UTILIZATION, |reading| reading.utilization.map(Number::Float)),
+    (table::HW_MEMORY_UTILIZATION, |reading| reading.memory_utilization().map(Number::Float)),
+    (table::HW_MEMORY_USAGE, |reading| reading.memory.map(|(used, _)| used.into())),
+    (table::HW_MEMORY_LIMIT, |reading| reading.memory.map(|(_, all)| all.into())),
+    (table::HW_TEMPERATURE, |reading| reading.temperature.map(Number::Float)),
+    (table::HW_POWER, |reading| reading.power.map(Number::Float)),
+];
+
+type Sign = fn(&Reading) -> Option<Number>;
 
 impl Gpu {
     fn labels(&self) -> [(&str, &str); 3] {

@@ -48,7 +48,8 @@ macro_rules! instruments {
             };
         )*
 
-        /// All of them.
+        /// All of them: what is sent, and what is documented, is compared with them.
+        #[cfg(test)]
         pub(in super::super) const INSTRUMENTS: &[Instrument] = &[$($instrument),*];
     };
 }

@@ -5,7 +5,7 @@ use super::{
     Measured, Metrics,
     hardware::{Gpu, Hardware, Reading},
     histogram::{KERNEL_BOUNDS, STEP_BOUNDS},
-    table::INSTRUMENTS,
+    table::{INSTRUMENTS, Instrument, Kind},
 };
 use crate::{
     export::{
@@ -13,6 +13,7 @@ use crate::{
         otlp::{
             run_trace::RunTrace,
             settings::Settings,
+            span_writer,
             tally::{Cause, Tally},
         },
     },
@@ -22,7 +23,7 @@ use crate::{
         sample::{at, gpu_trace},
     },
 };
-use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, ScopeMetrics, exemplar};
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, MetricsData, ScopeMetrics, exemplar};
 use prost::Message;
 use std::{
     collections::BTreeSet,
@@ -60,6 +61,26 @@ fn names_are_all_different_and_bounds_go_up() {
     for bounds in [STEP_BOUNDS, KERNEL_BOUNDS] {
         assert!(bounds.is_sorted_by(|one, next| one < next), "{bounds:?}");
     }
+}
+
+/// The table in the documentation is this one.
+#[test]
+fn metrics_are_documented() {
+    let rows = include_str!("../mod.rs").lines().skip_while(|line| *line != "/// # Metrics");
+    let rows: Vec<_> =
+        rows.take_while(|line| *line != "/// # Environment").filter(|row| row.starts_with("/// | `")).collect();
+    let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
+    let expected = INSTRUMENTS.iter().map(|Instrument { name, kind, unit, attributes, description }| {
+        let kind = match kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+            Kind::UpDownCounter => "up-down counter",
+            Kind::Histogram => "histogram",
+        };
+        let attributes = attributes.iter().map(|name| code(name)).collect::<Vec<_>>().join(", ");
+        format!("/// | {} | {kind} | {} | {attributes} | {description} |", code(name), code(unit))
+    });
+    assert_eq!(rows, expected.collect::<Vec<_>>());
 }
 
 #[test]
@@ -298,6 +319,21 @@ fn the_process_is_there_from_the_beginning() {
     }
     let cpu = found.iter().find(|metric| metric.name == "process.cpu.time").unwrap();
     assert_eq!(numbers(cpu).iter().map(|point| texts(&point.attributes)).collect::<Vec<_>>(), ["user", "system"]);
+}
+
+#[test]
+fn a_request_is_what_collectors_take() {
+    let mut metrics = metrics(None, &[]);
+    metrics.add_step(&step(1, Phase::Record, 300, &[("loss", 0.5)]));
+    metrics.add_window(&gpu_trace());
+    let (bytes, _) = metrics.collect(true, &[]).unwrap();
+    let request = span_writer::envelope(&[], &bytes);
+    let [of_resource] = &MetricsData::decode(&request[..]).unwrap().resource_metrics[..] else { panic!("{request:?}") };
+    let [scope] = &of_resource.scope_metrics[..] else { panic!("{of_resource:?}") };
+    assert_eq!(scope.scope.as_ref().unwrap().name, "kernspan");
+    assert_eq!(scope.metrics, ScopeMetrics::decode(&bytes[..]).unwrap().metrics);
+    // Nothing is there that a collector would not know.
+    assert_eq!(MetricsData::decode(&request[..]).unwrap().encoded_len(), request.len());
 }
 
 #[test]
