@@ -304,7 +304,7 @@ impl<'a> Window<'a> {
             for place in others.filter_map(|other| self.places.of(other)).take(MOST_LINKS) {
                 match place {
                     Place::Home(StepTrace { trace, .. }, key) | Place::Foreign(trace, key) => {
-                        link(out, trace, key, "operation")
+                        link(out, trace, key, "operation");
                     }
                     Place::Unsampled => {}
                 }
