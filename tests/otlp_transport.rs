@@ -65,7 +65,7 @@ fn train_with(otlp: Otlp, mut between: impl FnMut(u64)) -> Outcome {
         .schedule(Schedule::new().active(2))
         .export(otlp)
         .on_trace(move |trace| {
-            assert!(trace.spans().all(|span| span.step_id().is_some()));
+            assert!(trace.spans().all(|span| span.step().is_some()));
             count.fetch_add(trace.spans().count() as u64 + trace.steps().len() as u64, Ordering::Relaxed);
         })
         .build()
@@ -153,7 +153,7 @@ fn what_cannot_be_sent_anywhere_is_said() {
         let said = |address: &str| refused_to_start(otlp(protocol, address));
         for address in ["localhost", "ftp://localhost", "unix:/tmp/socket", "http://", "", "http://a b"] {
             let said = said(address);
-            assert!(!said.is_empty() && (address.is_empty() || said.contains(address)), "{address}: {said}");
+            assert!(!said.is_empty() && said.contains(address.trim_end_matches('/')), "{address}: {said}");
         }
         let said = said("ftp://me:hunter2@host/path?token=hunter2");
         assert!(said.contains("ftp://host/path"), "{said}");
