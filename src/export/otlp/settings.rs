@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn samplers_have_names() {
-        let sampler = |name, share| {
+        let sampler = |name: &str, share: &str| {
             let settings = well(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", share)]);
             settings.sampler
         };

@@ -104,7 +104,7 @@ fn converse(stream: TcpStream, tls: Option<Arc<ServerConfig>>, kept: &Kept) -> i
         None => Box::new(stream),
     };
     let mut stream = BufReader::new(stream);
-    while let Some((path, headers, content)) = read(&mut stream)? {
+    while let Some(Received { path, headers, content }) = read(&mut stream)? {
         let traces = matches!(content, Content::Traces(_));
         let behaviour = kept.note(&path, headers, content);
         let (status, more, body) = match behaviour {
@@ -134,8 +134,15 @@ fn converse(stream: TcpStream, tls: Option<Arc<ServerConfig>>, kept: &Kept) -> i
     Ok(())
 }
 
+/// A request.
+struct Received {
+    path: String,
+    headers: BTreeMap<String, String>,
+    content: Content,
+}
+
 /// The next request, if there is one.
-fn read(stream: &mut impl BufRead) -> io::Result<Option<(String, BTreeMap<String, String>, Content)>> {
+fn read(stream: &mut impl BufRead) -> io::Result<Option<Received>> {
     let mut line = String::new();
     if stream.read_line(&mut line)? == 0 {
         return Ok(None);
@@ -161,7 +168,7 @@ fn read(stream: &mut impl BufRead) -> io::Result<Option<(String, BTreeMap<String
     } else {
         Content::Traces(Message::decode(&*body).unwrap())
     };
-    Ok(Some((path, headers, content)))
+    Ok(Some(Received { path, headers, content }))
 }
 
 fn partial(traces: bool, rejected: i64, why: &str) -> Vec<u8> {
