@@ -156,7 +156,8 @@ impl<'a> Threads<'a> {
                 Record::Fields(fields) => self.share_fields(&owner, fields),
                 Record::Of { id } => {
                     // A span may be open twice.
-                    let instances: Vec<_> = open.iter().filter(|(open, _)| *open == id).map(|&(_, span)| span).collect();
+                    let instances: Vec<_> =
+                        open.iter().filter(|(open, _)| *open == id).map(|&(_, span)| span).collect();
                     self.trace.contexts.extend(instances.iter().map(|&span| (span, None)));
                     owner = Owner::Instances(instances);
                 }

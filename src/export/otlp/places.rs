@@ -60,12 +60,12 @@ impl<'a> Places<'a> {
 
     /// If nothing is `homeless`, there is no trace for what is in no step.
     pub(super) fn new(trace: &'a Trace, run: &RunTrace, homeless: bool) -> Self {
-        let home = |ids: StepTrace| Home { ids, sent: run.sends(ids) };
-        let rest = home(run.window_ids(trace.window()));
+        let home = |number| Home { ids: run.step_ids(number), sent: run.step(number).is_some() };
+        let window = trace.window();
         let mut places = Self {
             trace,
-            steps: trace.steps().iter().map(|step| home(run.step_ids(step.number()))).collect(),
-            rest: Home { sent: rest.sent && homeless, ..rest },
+            steps: trace.steps().iter().map(|step| home(step.number())).collect(),
+            rest: Home { ids: run.window_ids(window), sent: homeless && run.window(window).is_some() },
             places: Vec::with_capacity(trace.spans().len()),
             has_foreign: trace.contexts.values().any(Option::is_some),
             links: FxHashMap::default(),
@@ -96,9 +96,10 @@ impl<'a> Places<'a> {
 
     /// Has the steps that a span was in know of its trace, if it is the outermost there.
     fn link(&mut self, span: Span<'_>, of: TraceId, key: SpanKey) {
-        let is_nested = span.stack().skip(1).any(|outer| {
-            matches!(self.places[outer.id().index()], Some(Place::Foreign(trace, _)) if trace == of)
-        });
+        let is_nested = span
+            .stack()
+            .skip(1)
+            .any(|outer| matches!(self.places[outer.id().index()], Some(Place::Foreign(trace, _)) if trace == of));
         if is_nested {
             return;
         }
@@ -177,7 +178,9 @@ impl<'a> Places<'a> {
         match owner {
             Some(Place::Foreign(trace, parent)) => Some(Inside { trace, parent, outside: None }),
             Some(Place::Unsampled) => None,
-            Some(Place::Home(of, parent)) if Some(of) == home => Some(Inside { trace: of.trace, parent, outside: None }),
+            Some(Place::Home(of, parent)) if Some(of) == home => {
+                Some(Inside { trace: of.trace, parent, outside: None })
+            }
             // What lies across the edge of a step is in the trace of the step it began in.
             Some(Place::Home(of, key)) => {
                 home.map(|home| Inside { trace: home.trace, parent: home.root, outside: Some((of.trace, key)) })
