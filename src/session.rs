@@ -135,7 +135,7 @@ impl Session {
         self.host.settle();
         let edge = state.edge(&self.host, true);
         state.open(edge, true);
-        self.host.tell_contexts();
+        self.host.ask_for_contexts();
         self.host.tell_of_opening();
         true
     }
@@ -231,7 +231,7 @@ impl State {
             }
             if opens {
                 self.open(edge, false);
-                host.tell_contexts();
+                host.ask_for_contexts();
                 host.tell_of_opening();
             } else {
                 host.tell_of_closing();

@@ -146,12 +146,11 @@ fn jaeger_can_refuse_and_be_slow_and_die() {
 }
 
 /// What there is to be measured of a training: OTLP's name and unit, what it is, and what Prometheus makes of the name.
-const METRICS: [(&str, &str, Kind, &str); 16] = [
+const METRICS: [(&str, &str, Kind, &str); 15] = [
     ("kernspan.step.duration", "s", Kind::Histogram, "kernspan_step_duration_seconds"),
-    ("kernspan.step.count", "{step}", Kind::Counter, "kernspan_step_count_total"),
     ("kernspan.throughput", "{sample}/s", Kind::Gauge, "kernspan_throughput_per_second"),
     ("kernspan.counter", "", Kind::Gauge, "kernspan_counter"),
-    ("kernspan.otlp.dropped", "{item}", Kind::Counter, "kernspan_otlp_dropped_total"),
+    ("kernspan.otlp.lost", "{item}", Kind::Counter, "kernspan_otlp_lost_total"),
     ("hw.gpu.utilization", "1", Kind::Gauge, "hw_gpu_utilization_ratio"),
     ("hw.gpu.memory.usage", "By", Kind::Gauge, "hw_gpu_memory_usage_bytes"),
     ("hw.gpu.memory.limit", "By", Kind::Gauge, "hw_gpu_memory_limit_bytes"),
@@ -280,7 +279,7 @@ fn check_signs(prometheus: &Prometheus, count: u64) {
 #[ignore = "builds Prometheus"]
 fn prometheus_takes_metrics_and_the_dashboard_shows_them() {
     let prometheus = Prometheus::start();
-    assert!(prometheus.query("kernspan_step_count_total").is_empty());
+    assert!(prometheus.query("kernspan_otlp_lost_total").is_empty());
     let path = format!("{}/v1/metrics", Prometheus::OTLP);
     let count = send_signs(prometheus.port, &path);
     check_signs(&prometheus, count);
@@ -312,7 +311,7 @@ fn the_examples_collector_passes_everything_on() {
     let stored = eventually("the trace", || Some(jaeger.trace(TRACE)).filter(|spans| !spans.is_empty()));
     assert_eq!(sorted(stored), sorted(spans(&request)));
     let count = send_signs(collector.http_port, "/v1/metrics");
-    let arrived = format!("kernspan_step_count_total == {count}");
+    let arrived = format!("kernspan_otlp_lost_total == {count}");
     eventually("the metrics", || (prometheus.query(&arrived).len() == 2).then_some(()));
     check_signs(&prometheus, count);
 }

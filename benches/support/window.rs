@@ -8,29 +8,29 @@ use std::collections::BTreeMap;
 #[derive(Clone, Message)]
 pub(super) struct Window {
     #[prost(uint64, tag = "2")]
-    start: u64,
+    pub(super) start: u64,
     #[prost(uint64, tag = "3")]
-    end: u64,
+    pub(super) end: u64,
     #[prost(string, tag = "4")]
-    host: String,
+    pub(super) host: String,
     #[prost(uint32, tag = "5")]
-    pid: u32,
+    pub(super) pid: u32,
     #[prost(string, tag = "6")]
-    process: String,
+    pub(super) process: String,
     #[prost(message, repeated, tag = "8")]
-    devices: Vec<Device>,
+    pub(super) devices: Vec<Device>,
     #[prost(message, repeated, tag = "9")]
-    callsites: Vec<Callsite>,
+    pub(super) callsites: Vec<Callsite>,
     #[prost(message, repeated, tag = "10")]
-    tracks: Vec<Track>,
+    pub(super) tracks: Vec<Track>,
     #[prost(message, repeated, tag = "11")]
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     #[prost(message, repeated, tag = "12")]
-    spans: Vec<Span>,
+    pub(super) spans: Vec<Span>,
     #[prost(message, repeated, tag = "13")]
-    calls: Vec<Call>,
+    pub(super) calls: Vec<Call>,
     #[prost(btree_map = "uint64, string", tag = "16")]
-    names: BTreeMap<u64, String>,
+    pub(super) names: BTreeMap<u64, String>,
     #[prost(bytes = "vec", tag = "17")]
     pub(super) records: Vec<u8>,
     /// The records where nobody looks for them, for what it takes to read the rest.

@@ -9,12 +9,15 @@
 //! Not when a thread joins a window, which it may do while a layer formats fields with the lock of an open span held. And not from another thread:
 //! a span that closes while it is asked about makes that layer panic, in builds with assertions.
 
-use super::{Control, Host, RegistryId};
+use super::{
+    Control, Host, RegistryId,
+    lane::{Resolve, Sources},
+};
 use crate::trace::TraceContext;
 
 #[cfg(feature = "tracing-opentelemetry")]
 mod asked {
-    use super::{Control, Host, RegistryId, TraceContext};
+    use super::{Control, Host, RegistryId, Resolve, Sources, TraceContext};
     use opentelemetry::trace::TraceContextExt;
     use std::{
         panic::{AssertUnwindSafe, catch_unwind},
@@ -44,31 +47,33 @@ mod asked {
             })
         }
 
-        /// The same, of a span that is about to be exited, if that has not been told.
-        pub(in super::super) fn context_at_exit(&self, control: Control, id: RegistryId) {
+        /// Tells the same of a span that is about to be exited, if that is owed.
+        pub(in super::super) fn context_at_exit(
+            &self,
+            control: Control,
+            id: RegistryId,
+            sources: &Sources<'_, impl Resolve>,
+        ) {
             let mut owes = false;
-            self.with_lane(|lane| owes = lane.owes_context(control, id, &self.sources()));
+            self.with_lane(|lane| owes = lane.owes_context(control, id, sources));
             if owes {
                 let context = self.context_of(id);
                 self.with_lane(|lane| lane.write_context(control, id, context));
             }
         }
 
-        /// Tells of what is open on this thread, now that the program has opened a window.
-        pub(crate) fn tell_contexts(&self) {
+        /// Asks about what is open on this thread, now that the program has opened a window.
+        pub(crate) fn ask_for_contexts(&self) {
             let control = self.control();
-            if !control.is_recording() {
-                return;
-            }
             let mut open = Vec::new();
-            // Where it is not at hand, either nothing is open or another profiler has this thread, too: then exits tell.
+            // Where the lane is not at hand, either nothing is open or another profiler has this thread, too: then exits tell.
             self.with_lane_at_hand(|lane| {
-                open = lane.owed_contexts(control, &self.sources());
+                open = lane.open_ids();
                 true
             });
-            for id in open {
-                let context = self.context_of(id);
-                self.with_lane(|lane| lane.write_context(control, id, context));
+            if control.is_recording() && !open.is_empty() && self.resolver.get().is_some() {
+                let asked = open.into_iter().map(|id| (id, self.context_of(id))).collect();
+                self.with_lane(|lane| lane.keep_contexts(control, asked));
             }
         }
     }
@@ -82,8 +87,8 @@ impl Host {
     }
 
     #[inline]
-    pub(super) fn context_at_exit(&self, _: Control, _: RegistryId) {}
+    pub(super) fn context_at_exit(&self, _: Control, _: RegistryId, _: &Sources<'_, impl Resolve>) {}
 
     #[inline]
-    pub(crate) fn tell_contexts(&self) {}
+    pub(crate) fn ask_for_contexts(&self) {}
 }

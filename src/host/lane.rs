@@ -3,6 +3,8 @@
 //! Full means that a span is dropped whole and counted. So that no exit is ever missing, an enter is only written while the
 //! ring has room for the exits of everything open besides.
 
+#[cfg(feature = "tracing-opentelemetry")]
+mod contexts;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -47,9 +49,8 @@ pub(super) struct Lane {
     deputy: Option<Deputy>,
     /// The latest watcher that was told of the thread.
     pub(super) told_watchers: u64,
-    /// What was open when the thread joined the window, of which it is still to be told which spans of OpenTelemetry's they are.
     #[cfg(feature = "tracing-opentelemetry")]
-    owed_contexts: Vec<RegistryId>,
+    contexts: contexts::Contexts,
     /// Exits still to come of spans recorded in this window.
     owed: usize,
     ring: Producer<Record>,
@@ -110,7 +111,7 @@ impl Lane {
             deputy: None,
             told_watchers: 0,
             #[cfg(feature = "tracing-opentelemetry")]
-            owed_contexts: Vec::new(),
+            contexts: contexts::Contexts::default(),
             owed: 0,
             ring: producer,
             room: 0,
@@ -332,51 +333,21 @@ impl Lane {
         if self.adopted.is_some() {
             self.write(Record::Adopt(self.adopted));
         }
+        self.forget_contexts();
         let mut open = self.stack.to_vec();
         for Open { id, recorded } in &mut open {
             let id = *id;
-            // Which span of OpenTelemetry's it is, is told later.
-            *recorded = self.write_enter(id, sources, &mut None, None, |callsite| Some(Record::Open { id, callsite }));
-            if !*recorded {
+            let asked = self.asked_context(window, id);
+            let open = |callsite| Some(Record::Open { id, callsite });
+            *recorded = self.write_enter(id, sources, &mut None, asked.flatten(), open);
+            if *recorded {
+                self.settle_context(id, asked);
+            } else {
                 self.count_drop();
             }
         }
         self.stack.lay(&open);
-        #[cfg(feature = "tracing-opentelemetry")]
-        {
-            self.owed_contexts.clear();
-            self.owed_contexts.extend(open.iter().filter(|open| open.recorded).map(|open| open.id));
-        }
         true
-    }
-
-    /// Whether it is still to be told which span of OpenTelemetry's this is.
-    #[cfg(feature = "tracing-opentelemetry")]
-    pub(super) fn owes_context(
-        &mut self,
-        control: Control,
-        id: RegistryId,
-        sources: &Sources<'_, impl Resolve>,
-    ) -> bool {
-        self.follow(control, sources) && self.owed_contexts.contains(&id)
-    }
-
-    /// All spans of which that is so.
-    #[cfg(feature = "tracing-opentelemetry")]
-    pub(super) fn owed_contexts(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> Vec<RegistryId> {
-        if self.follow(control, sources) { self.owed_contexts.clone() } else { Vec::new() }
-    }
-
-    /// Tells it, or that there is none.
-    #[cfg(feature = "tracing-opentelemetry")]
-    pub(super) fn write_context(&mut self, control: Control, id: RegistryId, context: Option<TraceContext>) {
-        let owed = self.owed_contexts.len();
-        self.owed_contexts.retain(|owed| *owed != id);
-        // Unless the window has closed meanwhile.
-        if self.owed_contexts.len() < owed && self.seen == control && self.has_room(2) {
-            self.write(Record::Of { id });
-            context.into_iter().for_each(|context| self.write(Record::of_context(context)));
-        }
     }
 
     /// Writes that a span is open from here on, with its fields, if it fits together with its exit and there still is something
@@ -447,6 +418,19 @@ impl Lane {
             self.count_drop();
         }
     }
+
+    // Where there is no layer to ask, nothing is to be told.
+
+    #[cfg(not(feature = "tracing-opentelemetry"))]
+    fn asked_context(&self, _: u32, _: RegistryId) -> Option<Option<TraceContext>> {
+        None
+    }
+
+    #[cfg(not(feature = "tracing-opentelemetry"))]
+    fn settle_context(&mut self, _: RegistryId, _: Option<Option<TraceContext>>) {}
+
+    #[cfg(not(feature = "tracing-opentelemetry"))]
+    fn forget_contexts(&mut self) {}
 
     #[cold]
     fn count_drop(&self) {

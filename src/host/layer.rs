@@ -83,11 +83,29 @@ impl ProfilerLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         let backtrace = (self.backtraces && control.is_recording()).then(|| Box::new(Backtrace::force_capture()));
+        // Also when nothing is recorded: this is the first span on the thread, then, or the first after a window.
+        self.find_dispatch::<S>();
         let context = if control.is_recording() { self.host.context_of(id) } else { None };
         let write = |lane: &mut Lane| lane.enter(control, id, &self.sources(control, ctx), backtrace, context);
         self.host.with_lane_or_count(control, write);
         if self.host.watchers.latest() > 0 {
             self.host.tell_of_change(control.is_recording());
+        }
+    }
+
+    /// Some that hold layers, as `Option` and `Vec`, do not tell them of the subscriber: then it is the thread's, if this layer is in it.
+    #[inline]
+    fn find_dispatch<S>(&self)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        if cfg!(feature = "tracing-opentelemetry") && self.host.resolver.get().is_none() {
+            tracing::dispatcher::get_default(|dispatch| {
+                let layer = dispatch.downcast_ref::<Self>();
+                if layer.is_some_and(|layer| Arc::ptr_eq(&layer.host, &self.host)) {
+                    Layer::<S>::on_register_dispatch(self, dispatch);
+                }
+            });
         }
     }
 
@@ -116,7 +134,7 @@ impl ProfilerLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         if control.is_recording() {
-            self.host.context_at_exit(control, id);
+            self.host.context_at_exit(control, id, &self.sources(control, ctx));
         }
         self.host.with_lane(|lane| lane.exit(control, id, &self.sources(control, ctx)));
         if self.host.watchers.latest() > 0 && control.is_recording() {

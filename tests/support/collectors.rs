@@ -193,7 +193,16 @@ impl Prometheus {
 
     /// What a query in PromQL gives now. Numbers older than five minutes are none.
     pub fn query(&self, promql: &str) -> Vec<Sample> {
-        let data = self.ask("query", &[("query", promql)]);
+        self.samples(promql, &[("query", promql)])
+    }
+
+    /// What it gave at a moment, in seconds since 1970.
+    pub fn query_at(&self, promql: &str, seconds: u64) -> Vec<Sample> {
+        self.samples(promql, &[("query", promql), ("time", &seconds.to_string())])
+    }
+
+    fn samples(&self, promql: &str, parameters: &[(&str, &str)]) -> Vec<Sample> {
+        let data = self.ask("query", parameters);
         assert_eq!(data["resultType"], "vector", "{promql}");
         let sample = |sample: &Json| Sample {
             labels: labels(&sample["metric"]),
@@ -206,6 +215,15 @@ impl Prometheus {
     /// The series that a selector gives, of all that there are.
     pub fn series(&self, selector: &str) -> Vec<Labels> {
         list(&self.ask("series", &[("match[]", selector)])).iter().map(labels).collect()
+    }
+
+    /// The same, of those that had a number in the minutes before a moment.
+    pub fn series_at(&self, selector: &str, seconds: u64) -> Vec<Labels> {
+        let (start, end) = ((seconds - 300).to_string(), seconds.to_string());
+        list(&self.ask("series", &[("match[]", selector), ("start", &start), ("end", &end)]))
+            .iter()
+            .map(labels)
+            .collect()
     }
 
     /// The exemplars of the series that a query is about: their labels, `trace_id` and `span_id`, and their values.

@@ -145,24 +145,27 @@ impl Answer {
 
 /// Asks for a path, which may have a query.
 pub fn get(port: u16, path: &str) -> io::Result<Answer> {
-    request(port, &format!("GET {path} HTTP/1.0\r\n"), "")
+    request(port, &format!("GET {path} HTTP/1.0\r\n"), &[])
 }
 
 /// Sends JSON.
 pub fn post(port: u16, path: &str, body: &Json) -> io::Result<Answer> {
-    let body = body.to_string();
-    let head = format!(
-        "POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n",
-        length = body.len()
-    );
-    request(port, &head, &body)
+    post_bytes(port, path, "application/json", body.to_string().as_bytes())
+}
+
+/// Sends anything.
+pub fn post_bytes(port: u16, path: &str, kind: &str, body: &[u8]) -> io::Result<Answer> {
+    let length = body.len();
+    let head = format!("POST {path} HTTP/1.0\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n");
+    request(port, &head, body)
 }
 
 /// HTTP/1.0, in which an answer is not in pieces and ends with the connection.
-fn request(port: u16, head: &str, body: &str) -> io::Result<Answer> {
+fn request(port: u16, head: &str, body: &[u8]) -> io::Result<Answer> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("{head}Host: 127.0.0.1:{port}\r\n\r\n{body}").as_bytes())?;
+    stream.write_all(format!("{head}Host: 127.0.0.1:{port}\r\n\r\n").as_bytes())?;
+    stream.write_all(body)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let parsed = || {

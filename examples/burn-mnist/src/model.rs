@@ -47,10 +47,10 @@ impl Model {
         }
     }
 
-    // Burn's modules are no spans by themselves; those that you write are, with `#[instrument]`.
+    // Burn's modules are no spans by themselves; those that you write are, with `#[instrument]`, and may say where in the model they are.
     #[instrument(skip_all)]
     pub(crate) fn forward(&self, images: Tensor<4>) -> Tensor<2> {
-        self.classifier.forward(self.conv2.forward(self.conv1.forward(images)))
+        self.classifier.forward(self.conv2.forward(self.conv1.forward(images, "conv1"), "conv2"))
     }
 
     /// The loss, too.
@@ -68,14 +68,14 @@ impl Convolution {
         Self { conv: halving.init(device), norm: BatchNormConfig::new(to).init(device) }
     }
 
-    #[instrument(name = "convolution", skip_all)]
-    fn forward(&self, images: Tensor<4>) -> Tensor<4> {
+    #[instrument(name = "convolution", skip_all, fields(op.module = module))]
+    fn forward(&self, images: Tensor<4>, module: &str) -> Tensor<4> {
         relu(self.norm.forward(self.conv.forward(images)))
     }
 }
 
 impl Classifier {
-    #[instrument(name = "classifier", skip_all)]
+    #[instrument(name = "classifier", skip_all, fields(op.module = "classifier"))]
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let x = relu(self.fc1.forward(images.flatten(1, 3)));
         self.fc2.forward(self.dropout.forward(x))

@@ -137,7 +137,8 @@ use std::{
 /// `_CLIENT_CERTIFICATE`, `_CLIENT_KEY` and `_INSECURE`, each also for `TRACES` and `METRICS` alone; `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
 /// `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_TRACES_SAMPLER` and its argument, `OTEL_METRIC_EXPORT_INTERVAL`,
 /// `OTEL_METRICS_EXEMPLAR_FILTER`, `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE`, `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` and `OTEL_SDK_DISABLED`. Those of the
-/// batch span processor (`OTEL_BSP_*`) mean nothing here, as there is none. What code says goes before what they say. If one of them makes no sense, nothing is sent, and [`finish`](crate::Profiler::finish) says which.
+/// batch span processor (`OTEL_BSP_*`) mean nothing here, as there is none. What code says goes before what they say. One that makes no sense is passed
+/// over, as OpenTelemetry has it, and [`Report::deliveries`](crate::Report::deliveries) says which.
 ///
 /// # What may go wrong
 ///
@@ -163,6 +164,8 @@ pub struct Otlp {
     finish_within: Duration,
     /// What tells this run from others.
     born: Timestamp,
+    /// What the user's code says that makes no sense.
+    mistakes: Vec<String>,
     /// Once a run has begun.
     sending: Option<Arc<Sending>>,
     /// Or else it could not, which is told already.
@@ -191,6 +194,7 @@ impl Otlp {
             buffer: Self::BUFFER,
             finish_within: Self::FINISH_WITHIN,
             born: Timestamp::now(),
+            mistakes: Vec::new(),
             sending: None,
             failed: false,
         }
@@ -233,8 +237,10 @@ impl Otlp {
         self
     }
 
-    /// How long to wait for a collector's answer, each time that a request is tried. By default, `OTEL_EXPORTER_OTLP_TIMEOUT`, or 10 s.
+    /// How long to wait for a collector's answer, each time that a request is tried. By default, `OTEL_EXPORTER_OTLP_TIMEOUT`, or 10 s, as
+    /// zero is.
     pub fn timeout(mut self, timeout: Duration) -> Self {
+        let timeout = if timeout.is_zero() { Settings::TIMEOUT } else { timeout };
         self.endpoints().for_each(|(_, endpoint)| endpoint.timeout = timeout);
         self
     }
@@ -273,7 +279,7 @@ impl Otlp {
     pub fn parent(mut self, traceparent: impl AsRef<str>) -> Self {
         match Parent::parse(traceparent.as_ref()) {
             Some(parent) => self.settings.parent = Some(parent),
-            None => self.settings.problems.push(format!("{:?} is no W3C traceparent", traceparent.as_ref())),
+            None => self.mistakes.push(format!("{:?} is no W3C traceparent", traceparent.as_ref())),
         }
         self
     }
@@ -338,11 +344,14 @@ impl Otlp {
     }
 
     fn start(&self, run: &Run) -> Result<Sending, Problem> {
-        if !self.settings.problems.is_empty() {
-            return Err(Problem(self.settings.problems.join("; ")));
+        if !self.mistakes.is_empty() {
+            return Err(Problem(self.mistakes.join("; ")));
         }
         let lane = |signal, endpoint: &Option<Endpoint>| {
-            endpoint.as_ref().map(|endpoint| Lane::start(signal, endpoint, self.buffer)).transpose()
+            endpoint
+                .as_ref()
+                .map(|endpoint| Lane::start(signal, endpoint, self.buffer, &self.settings.problems))
+                .transpose()
         };
         let run_trace = self.run_trace(&run.metadata);
         let service = self.settings.service.as_deref();
@@ -424,7 +433,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn start(signal: Signal, endpoint: &Endpoint, buffer: usize) -> Result<Self, Problem> {
+    fn start(signal: Signal, endpoint: &Endpoint, buffer: usize, problems: &[String]) -> Result<Self, Problem> {
         let name = match signal {
             Signal::Traces => "kernspan-traces",
             Signal::Metrics => "kernspan-metrics",
@@ -433,6 +442,11 @@ impl Lane {
         let tally = Arc::new(Tally::default());
         let outbox = Outbox::start(name, transport, buffer, endpoint.timeout, Arc::clone(&tally));
         let outbox = outbox.map_err(|error| Problem(format!("cannot start the thread {name}: {error}")))?;
+        if !problems.is_empty() {
+            let problems = problems.join("; ");
+            tracing::warn!(problems, "kernspan: passed over in the environment");
+            tally.explain(problems);
+        }
         Ok(Self { outbox, tally, most: Most::of(endpoint.protocol) })
     }
 }

@@ -60,12 +60,12 @@ impl<'a> Places<'a> {
 
     /// If nothing is `homeless`, there is no trace for what is in no step.
     pub(super) fn new(trace: &'a Trace, run: &RunTrace, homeless: bool) -> Self {
-        let home = |ids: StepTrace| Home { ids, sent: run.sends(ids) };
-        let rest = home(run.window_ids(trace.window()));
+        let home = |number| Home { ids: run.step_ids(number), sent: run.step(number).is_some() };
+        let window = trace.window();
         let mut places = Self {
             trace,
-            steps: trace.steps().iter().map(|step| home(run.step_ids(step.number()))).collect(),
-            rest: Home { sent: rest.sent && homeless, ..rest },
+            steps: trace.steps().iter().map(|step| home(step.number())).collect(),
+            rest: Home { ids: run.window_ids(window), sent: homeless && run.window(window).is_some() },
             places: Vec::with_capacity(trace.spans().len()),
             has_foreign: trace.contexts.values().any(Option::is_some),
             links: FxHashMap::default(),

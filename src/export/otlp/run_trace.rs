@@ -55,15 +55,19 @@ impl RunTrace {
 
     /// The trace of a step; none if it is not sampled.
     pub(super) fn step(&self, number: u64) -> Option<StepTrace> {
-        Some(self.step_ids(number)).filter(|&step| self.sends(step))
+        self.sampled(self.step_ids(number))
     }
 
-    /// The same, sampled or not.
+    /// The trace of a window, for what is in no step.
+    pub(super) fn window(&self, index: u32) -> Option<StepTrace> {
+        self.sampled(self.window_ids(index))
+    }
+
+    /// As [`step`](Self::step), sampled or not.
     pub(super) fn step_ids(&self, number: u64) -> StepTrace {
         self.of(Of::Step, number)
     }
 
-    /// The trace of a window, for what is in no step.
     pub(super) fn window_ids(&self, index: u32) -> StepTrace {
         self.of(Of::Window, index.into())
     }
@@ -73,9 +77,8 @@ impl RunTrace {
         StepTrace { trace, root: trace.span(Of::Root, 0) }
     }
 
-    /// Whether the trace of a step is sampled.
-    pub(super) fn sends(&self, step: StepTrace) -> bool {
-        self.sampler.keeps(step.trace, self.parent)
+    fn sampled(&self, step: StepTrace) -> Option<StepTrace> {
+        self.sampler.keeps(step.trace, self.parent).then_some(step)
     }
 
     /// Whether what is under a span of another's is sampled: not if that is not, as nobody would see it.

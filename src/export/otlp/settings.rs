@@ -54,13 +54,13 @@ pub(super) struct Settings {
     pub(super) exemplars: bool,
     /// The longest text of an attribute, in bytes.
     pub(super) text_limit: usize,
-    /// What it says that makes no sense.
+    /// What it says that makes no sense, and is passed over.
     pub(super) problems: Vec<String>,
 }
 
 impl Settings {
     const METRICS_EVERY: Duration = Duration::from_secs(60);
-    const TIMEOUT: Duration = Duration::from_secs(10);
+    pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
     pub(super) fn from_env() -> Self {
         Self::read(|name| std::env::var(name).ok())

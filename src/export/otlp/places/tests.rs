@@ -82,7 +82,7 @@ fn what_another_sends_is_not_sent_again() {
 fn kernels_are_in_the_spans_that_another_sends() {
     let spans = sent(&foreign_trace(), GpuSpans::Kernels, 100);
     let forward = only(&spans, "forward").span_id.clone();
-    assert!(is_under(only(&spans, "copy host to device"), TRAIN), "{:?}", names(&spans));
+    assert!(is_under(only(&spans, "Memcpy HtoD (Pageable -> Device)"), TRAIN), "{:?}", names(&spans));
     let gemms: Vec<_> = spans.iter().filter(|span| span.name == "gemm").collect();
     assert_eq!(gemms.len(), 2);
     assert!(gemms[0].trace_id == TRACE.to_be_bytes() && gemms[0].parent_span_id == forward);
@@ -168,7 +168,7 @@ fn a_span_that_nobody_could_ask_about_is_taken_for_anothers() {
     let root = only(&spans, "step 5").span_id.clone();
     let forward = spans.iter().find(|span| span.name == "forward").unwrap();
     assert_eq!((&forward.parent_span_id, forward.links.len()), (&root, 0));
-    assert!(spans.iter().any(|span| span.name == "copy host to device" && span.parent_span_id == root));
+    assert!(spans.iter().any(|span| span.name == "Memcpy HtoD (Pageable -> Device)" && span.parent_span_id == root));
     // Known to be nobody's but ours.
     trace.contexts.insert(SpanId::new(0), None);
     assert_eq!(names(&sent(&trace, GpuSpans::Off, 0)).iter().filter(|name| **name == "train_step").count(), 2);
