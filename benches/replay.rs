@@ -15,10 +15,9 @@ use window::Window;
 fn main() -> Result<(), Box<dyn Error>> {
     let argument = |name: &str| std::env::args().any(|argument| argument == name);
     let (kernels, rounds) = if argument("--quick") { (10_000, 2) } else { (1_000_000, 7) };
-    let mut window = Window::of(kernels);
-    let records = std::mem::take(&mut window.records);
-    let unread = Window { unread: records.clone(), ..window.clone() }.encode_to_vec();
-    let window = Window { records, ..window }.encode_to_vec();
+    let window = Window::of(kernels);
+    let unread = window.clone().unread().encode_to_vec();
+    let window = window.encode_to_vec();
     println!("{kernels} kernels, {} MiB of records and calls, the best of {rounds}\n", memory::mib(window.len()));
 
     let folder = tempfile::tempdir()?;

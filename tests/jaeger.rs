@@ -170,8 +170,10 @@ fn a_program_that_runs_is_given_back_span_by_span() {
             for step in 0..5_u64 {
                 let train = tracing::info_span!("train_step", step, rate = 0.5, name = "snow ☃", on = true).entered();
                 tracing::info_span!("forward").in_scope(|| tracing::info!(counter.loss = 0.25, "halved"));
+                let elsewhere = || tracing::info_span!("elsewhere", negative = -3_i64).in_scope(|| ());
+                let dispatch = tracing::dispatcher::get_default(Clone::clone);
                 std::thread::scope(|scope| {
-                    scope.spawn(|| tracing::info_span!("elsewhere", negative = -3_i64).in_scope(|| ()));
+                    scope.spawn(|| tracing::dispatcher::with_default(&dispatch, elsewhere));
                 });
                 tracing::info_span!("broken").in_scope(|| tracing::error!("it broke"));
                 drop(train);

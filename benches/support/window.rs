@@ -8,34 +8,34 @@ use std::collections::BTreeMap;
 #[derive(Clone, Message)]
 pub(super) struct Window {
     #[prost(uint64, tag = "2")]
-    pub(super) start: u64,
+    start: u64,
     #[prost(uint64, tag = "3")]
-    pub(super) end: u64,
+    end: u64,
     #[prost(string, tag = "4")]
-    pub(super) host: String,
+    host: String,
     #[prost(uint32, tag = "5")]
-    pub(super) pid: u32,
+    pid: u32,
     #[prost(string, tag = "6")]
-    pub(super) process: String,
+    process: String,
     #[prost(message, repeated, tag = "8")]
-    pub(super) devices: Vec<Device>,
+    devices: Vec<Device>,
     #[prost(message, repeated, tag = "9")]
-    pub(super) callsites: Vec<Callsite>,
+    callsites: Vec<Callsite>,
     #[prost(message, repeated, tag = "10")]
-    pub(super) tracks: Vec<Track>,
+    tracks: Vec<Track>,
     #[prost(message, repeated, tag = "11")]
-    pub(super) steps: Vec<Step>,
+    steps: Vec<Step>,
     #[prost(message, repeated, tag = "12")]
-    pub(super) spans: Vec<Span>,
+    spans: Vec<Span>,
     #[prost(message, repeated, tag = "13")]
-    pub(super) calls: Vec<Call>,
+    calls: Vec<Call>,
     #[prost(btree_map = "uint64, string", tag = "16")]
-    pub(super) names: BTreeMap<u64, String>,
+    names: BTreeMap<u64, String>,
     #[prost(bytes = "vec", tag = "17")]
-    pub(super) records: Vec<u8>,
+    records: Vec<u8>,
     /// The records where nobody looks for them, for what it takes to read the rest.
     #[prost(bytes = "vec", tag = "99")]
-    pub(super) unread: Vec<u8>,
+    unread: Vec<u8>,
 }
 
 #[derive(Clone, Message)]
@@ -122,6 +122,12 @@ const NAMES: u32 = 64;
 const SPANS: [&str; 4] = ["train_step", "attention", "mlp", "optimizer"];
 
 impl Window {
+    /// The same, with records that nobody has looked at.
+    #[allow(dead_code, reason = "only one of those who use this file needs it")]
+    pub(super) fn unread(self) -> Self {
+        Self { unread: self.records, records: Vec::new(), ..self }
+    }
+
     pub(super) fn of(kernels: u32) -> Self {
         let start = 1_790_000_000_123_456_789;
         let mut window = Self {

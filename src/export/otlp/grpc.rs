@@ -123,7 +123,9 @@ impl Grpc {
 
     /// Nothing is connected before the first request is sent.
     fn connect(&self) -> Client<Channel> {
-        let client = Client::new(self.address.connect_lazy()).max_decoding_message_size(Self::LONGEST_ANSWER);
+        // Some collectors compress the answer to what is compressed, whether one says that one takes it or not.
+        let client = Client::new(self.address.connect_lazy()).accept_compressed(CompressionEncoding::Gzip);
+        let client = client.max_decoding_message_size(Self::LONGEST_ANSWER);
         if self.gzip { client.send_compressed(CompressionEncoding::Gzip) } else { client }
     }
 }
