@@ -106,6 +106,8 @@
 //! - `cuda` (default): what NVIDIA GPUs do, on Linux. It needs no CUDA to be built.
 //! - `gzip` (default): compressed Chrome traces.
 //! - `serde`: the report can be serialized.
+//! - `tracing-opentelemetry`: spans that a layer of the crate of that name makes spans of OpenTelemetry's of are known by their ids there
+//!   ([`Span::context`]). It is asked when a span is entered, and so begins the span, as it does itself by default: a parent is to be set before.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(
