@@ -114,6 +114,8 @@
 //! - `otlp-grpc`: the same over gRPC, too.
 //! - `tracing-opentelemetry`: where a layer of that crate is in the same subscriber, what GPUs did hangs under its spans.
 //! - `serde`: the report can be serialized.
+//! - `tracing-opentelemetry`: spans that a layer of the crate of that name makes spans of OpenTelemetry's of are known by their ids there
+//!   ([`Span::context`]). It is asked when a span is entered, and so begins the span, as it does itself by default: a parent is to be set before.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(

@@ -2,7 +2,7 @@
 
 mod support;
 
-use kernspan::{Collected, GpuSpans, Otlp, Profiler, ProfilerBuilder, ProfilerLayer, Schedule, Trace};
+use kernspan::{Collected, GpuSpans, Otlp, Profiler, ProfilerBuilder, ProfilerLayer, Schedule, Span, Trace};
 use opentelemetry::{
     Context, KeyValue,
     trace::{Link, SpanKind, TraceId, TraceState, TracerProvider},
@@ -358,7 +358,7 @@ fn fields_samplers_and_ending_threads_that_make_spans_do_no_harm() {
             let outer = span(&trace, "outer").context().unwrap();
             assert_eq!(ids_of(&sent, "outer"), Some((outer.trace_id, outer.span_id)), "{stacked:?}");
             let inside = trace.spans().filter(|span| span.name() == "in a field");
-            assert!(inside.map(|span| span.context()).all(|context| context.is_some()), "{stacked:?}");
+            assert!(inside.map(Span::context).all(|context| context.is_some()), "{stacked:?}");
         }
     });
 }

@@ -10,22 +10,77 @@
 //! a span that closes while it is asked about makes that layer panic, in builds with assertions.
 
 use super::{
-    Control, Host, RegistryId,
+    Callsite, Control, Host, RegistryId,
     lane::{Resolve, Sources},
 };
 use crate::trace::TraceContext;
 
 #[cfg(feature = "tracing-opentelemetry")]
 mod asked {
-    use super::{Control, Host, RegistryId, Resolve, Sources, TraceContext};
+    use super::{Callsite, Control, Host, RegistryId, Resolve, Sources, TraceContext};
     use opentelemetry::trace::TraceContextExt;
     use std::{
+        cell::Cell,
         panic::{AssertUnwindSafe, catch_unwind},
         sync::atomic::Ordering,
     };
     use tracing::span::Id;
 
+    /// A callsite whose spans were asked about in a window, and how often in vain.
+    #[derive(Clone, Copy)]
+    struct Vain {
+        profiler: u64,
+        control: Control,
+        callsite: Option<Callsite>,
+        times: u32,
+    }
+
+    /// How many callsites a thread remembers.
+    const KEPT: usize = 64;
+    /// How often a thread asks in vain.
+    const ENOUGH: u32 = 16;
+
+    thread_local! {
+        static VAIN: [Cell<Vain>; KEPT] = const {
+            [const { Cell::new(Vain { profiler: 0, control: Control::OFF, callsite: None, times: 0 }) }; KEPT]
+        };
+    }
+
     impl Host {
+        /// As [`context_of`](Self::context_of), of a span that is being entered, of this callsite if that is at hand.
+        ///
+        /// Most programs have no such layer, which nobody can be asked. So as long as no span at all has been one of OpenTelemetry's, a thread gives a
+        /// callsite up for a window after a few in vain: what a filter hides from that layer, it mostly hides by callsite.
+        #[inline]
+        pub(in super::super) fn context_at_enter(
+            &self,
+            control: Control,
+            id: RegistryId,
+            callsite: Option<Callsite>,
+        ) -> Option<TraceContext> {
+            let Some(callsite) = callsite.filter(|_| !self.has_contexts.load(Ordering::Relaxed)) else {
+                return self.context_of(id);
+            };
+            VAIN.with(|vain| {
+                // Callsites lie in memory some hundred bytes apart.
+                let place = std::ptr::from_ref(callsite) as usize / 16 % KEPT;
+                let known = vain[place].get();
+                let same = known.callsite.is_some_and(|known| std::ptr::eq(known, callsite))
+                    && known.control == control
+                    && known.profiler == self.id;
+                let times = if same { known.times } else { 0 };
+                if times >= ENOUGH {
+                    return None;
+                }
+                let context = self.context_of(id);
+                vain[place].set(Vain { profiler: self.id, control, callsite: Some(callsite), times: times + 1 });
+                if context.is_some() {
+                    self.has_contexts.store(true, Ordering::Relaxed);
+                }
+                context
+            })
+        }
+
         /// Which span of OpenTelemetry's a span is, that is open on this thread. No lane may be held: if the layer has not begun its span, it does
         /// now, with the user's sampler.
         pub(in super::super) fn context_of(&self, id: RegistryId) -> Option<TraceContext> {
@@ -54,6 +109,10 @@ mod asked {
             id: RegistryId,
             sources: &Sources<'_, impl Resolve>,
         ) {
+            // Mostly nothing is owed.
+            if self.with_lane_at_hand(|lane| lane.owes_no_contexts(control)) {
+                return;
+            }
             let mut owes = false;
             self.with_lane(|lane| owes = lane.owes_context(control, id, sources));
             if owes {
@@ -82,7 +141,7 @@ mod asked {
 #[cfg(not(feature = "tracing-opentelemetry"))]
 impl Host {
     #[inline]
-    pub(super) fn context_of(&self, _: RegistryId) -> Option<TraceContext> {
+    pub(super) fn context_at_enter(&self, _: Control, _: RegistryId, _: Option<Callsite>) -> Option<TraceContext> {
         None
     }
 

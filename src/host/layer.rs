@@ -85,7 +85,11 @@ impl ProfilerLayer {
         let backtrace = (self.backtraces && control.is_recording()).then(|| Box::new(Backtrace::force_capture()));
         // Also when nothing is recorded: this is the first span on the thread, then, or the first after a window.
         self.find_dispatch::<S>();
-        let context = if control.is_recording() { self.host.context_of(id) } else { None };
+        let context = if control.is_recording() {
+            self.host.context_at_enter(control, id, known::recall(self.host.id, control, id))
+        } else {
+            None
+        };
         let write = |lane: &mut Lane| lane.enter(control, id, &self.sources(control, ctx), backtrace, context);
         self.host.with_lane_or_count(control, write);
         if self.host.watchers.latest() > 0 {

@@ -63,7 +63,10 @@ pub(crate) struct Host {
     /// Whether a lane may remember callsites by id. `Registry` gives an id out again only on the thread that made it first,
     /// so that thread sees its own knowledge go stale; another registry may do otherwise.
     remembers: AtomicBool,
-    /// Whether spans of OpenTelemetry's are not asked about any more.
+    /// Whether a span was one of OpenTelemetry's.
+    #[cfg(feature = "tracing-opentelemetry")]
+    has_contexts: AtomicBool,
+    /// Whether spans are not asked about any more.
     #[cfg(feature = "tracing-opentelemetry")]
     no_contexts: AtomicBool,
     unreachable: AtomicU64,
@@ -98,6 +101,8 @@ impl Host {
             new_lanes: Mutex::default(),
             resolver: OnceLock::new(),
             remembers: AtomicBool::new(false),
+            #[cfg(feature = "tracing-opentelemetry")]
+            has_contexts: AtomicBool::new(false),
             #[cfg(feature = "tracing-opentelemetry")]
             no_contexts: AtomicBool::new(false),
             unreachable: AtomicU64::new(0),

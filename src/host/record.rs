@@ -37,6 +37,7 @@ pub(crate) enum Record {
     /// The same, of one that is not sampled.
     Unsampled { trace: [u64; 2], span: u64 },
     /// A span that is open: if a context follows, it is this one's, and if not, it has none.
+    #[cfg_attr(not(feature = "tracing-opentelemetry"), allow(dead_code, reason = "there is nothing to tell"))]
     Of { id: RegistryId },
     /// The call stack of the `Enter` before it.
     Backtrace(Box<Backtrace>),

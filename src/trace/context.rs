@@ -24,7 +24,7 @@ pub struct TraceContext {
 
 impl TraceContext {
     /// None if a number is 0, which is no id.
-    #[cfg_attr(not(any(test, feature = "tracing-opentelemetry")), expect(dead_code, reason = "there is no such layer"))]
+    #[cfg_attr(not(feature = "tracing-opentelemetry"), allow(dead_code, reason = "there is no such layer"))]
     pub(crate) fn new(trace_id: u128, span_id: u64, sampled: bool) -> Option<Self> {
         (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, sampled })
     }

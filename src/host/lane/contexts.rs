@@ -28,6 +28,12 @@ impl Lane {
         }
     }
 
+    /// Whether the thread has joined the window and told all.
+    #[inline]
+    pub(in super::super) fn owes_no_contexts(&self, control: Control) -> bool {
+        self.seen == control && self.contexts.owed.is_empty()
+    }
+
     /// Whether it is still to be told which span of OpenTelemetry's this is.
     pub(in super::super) fn owes_context(
         &mut self,

@@ -146,7 +146,7 @@ fn a_step_leads_to_the_traces_in_it() {
     assert_eq!(only(&spans, "step 6").links.len(), 1);
 
     let mut trace = gpu_trace();
-    let (first, step) = (trace.spans[0].clone(), trace.steps[0].clone());
+    let (first, step) = (trace.spans[0].clone(), trace.steps[0]);
     trace.spans.truncate(0);
     (trace.work, trace.steps, trace.api_calls) = (Vec::new(), vec![step], Vec::new());
     for n in 0..40 {
