@@ -51,6 +51,7 @@ fn step() {
 
 fn training(collector: &Collector, rounds: u32) -> Result<(), Box<dyn Error>> {
     const STEPS: u32 = 100;
+    let alone = Dispatch::new(registry());
     let empty = Dispatch::new(registry().with(Nothing));
     let exporter = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
     let exporter = exporter.with_endpoint(format!("{}/v1/traces", collector.address)).build()?;
@@ -67,12 +68,12 @@ fn training(collector: &Collector, rounds: u32) -> Result<(), Box<dyn Error>> {
     let (layer, recording) = otlp(Schedule::manual())?;
     let recording_layer = Dispatch::new(registry().with(layer));
 
-    let mut least = [f64::INFINITY; 4];
+    let mut least = [f64::INFINITY; 5];
     for _ in 0..rounds {
-        for (place, dispatch) in [&empty, &waiting_layer, &recording_layer, &theirs].into_iter().enumerate() {
-            let profiler = [None, Some(&waiting), Some(&recording), None][place];
+        for (place, dispatch) in [&alone, &empty, &waiting_layer, &recording_layer, &theirs].into_iter().enumerate() {
+            let profiler = [None, None, Some(&waiting), Some(&recording), None][place];
             let elapsed = tracing::dispatcher::with_default(dispatch, || {
-                if place == 2 {
+                if place == 3 {
                     recording.start();
                 }
                 let start = Instant::now();
@@ -83,7 +84,7 @@ fn training(collector: &Collector, rounds: u32) -> Result<(), Box<dyn Error>> {
                     }
                 }
                 let elapsed = start.elapsed();
-                if place == 2 {
+                if place == 3 {
                     recording.stop();
                 }
                 elapsed
@@ -94,15 +95,20 @@ fn training(collector: &Collector, rounds: u32) -> Result<(), Box<dyn Error>> {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    let [empty, waiting_took, recording_took, theirs] = least;
     println!(
-        "A step of 20 spans and a counter, ns on the thread that trains, least of {rounds} interleaved rounds of {STEPS}\n"
+        "A step of 20 spans and a counter, ns on the thread that trains, least of {rounds} interleaved rounds of {STEPS}; what it"
     );
-    println!("{:40}{empty:>10.0}", "an empty layer");
-    println!("{:40}{waiting_took:>10.0}{:>+10.0}", "kernspan, waiting", waiting_took - empty);
-    println!("{:40}{recording_took:>10.0}{:>+10.0}", "kernspan, recording", recording_took - empty);
-    let times = (theirs - empty) / (recording_took - empty);
-    println!("{:40}{theirs:>10.0}{:>+10.0}   {times:.1} times that", "tracing-opentelemetry", theirs - empty);
+    println!("adds to the registry alone / to an empty layer, and how many times what kernspan adds\n");
+    let names = ["registry alone", "empty layer", "kernspan waiting", "kernspan", "tracing-opentelemetry"];
+    let [over_alone, over_empty] = [0, 1].map(|base| move |took: f64| took - least[base]);
+    for (name, took) in names.into_iter().zip(least) {
+        print!("  {name:24}{took:9.0}{:+11.0} /{:+9.0}", over_alone(took), over_empty(took));
+        if took > least[3] {
+            let times = |over: &dyn Fn(f64) -> f64| over(took) / over(least[3]);
+            print!("   {:6.1}x /{:6.1}x", times(&over_alone), times(&over_empty));
+        }
+        println!();
+    }
     for profiler in [waiting, recording] {
         let report = profiler.finish()?;
         report.deliveries().iter().for_each(|delivery| println!("kernspan: {delivery}, {}", report.losses()));
