@@ -6,7 +6,7 @@ mod support;
 #[path = "../benches/support/window.rs"]
 mod window;
 
-use kernspan::{Detail, Exporter, GpuSpans, Otlp, Protocol, Timestamp, Trace};
+use kernspan::{Detail, Exporter, GpuSpans, Otlp, Protocol, Step, Timestamp, Trace};
 use prost::Message;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -86,9 +86,9 @@ fn compare(trace: &Trace, steps: &BTreeMap<Option<i64>, Found>, gpu: GpuSpans) {
         *expected.entry(number(Some(step.number()))).or_default() += 1;
     }
     for span in trace.spans() {
-        let step = span.step().map(|step| step.number());
+        let step = span.step().map(Step::number);
         let found = &all[&number(step)][&meant(span.name(), span.start(), span.end())];
-        let parent = span.parent().filter(|parent| parent.step().map(|step| step.number()) == step);
+        let parent = span.parent().filter(|parent| parent.step().map(Step::number) == step);
         let parent = parent.map_or_else(|| root(step), |parent| meant(parent.name(), parent.start(), parent.end()));
         let (of, attributes) = found.iter().find(|(of, _)| of.as_ref() == Some(&parent)).unwrap();
         assert_eq!(of.as_ref(), Some(&parent));
@@ -105,7 +105,7 @@ fn compare(trace: &Trace, steps: &BTreeMap<Option<i64>, Found>, gpu: GpuSpans) {
         *expected.entry(number(step)).or_default() += 1;
     }
     for work in trace.work().filter(|_| gpu == GpuSpans::Kernels) {
-        let step = work.step().map(|step| step.number());
+        let step = work.step().map(Step::number);
         let owner = work.span().map_or_else(|| root(step), |span| meant(span.name(), span.start(), span.end()));
         let at = (work.start().as_unix_nanos(), work.end().as_unix_nanos());
         let same_time = |(name, start, end): &&Key| (*start, *end) == at && work.name().to_string().contains(&**name);

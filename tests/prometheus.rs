@@ -40,11 +40,11 @@ fn example() -> PathBuf {
     let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let said = String::from_utf8(built.stdout).unwrap();
-    let programs = said.lines().filter_map(|line| {
+    let mut programs = said.lines().filter_map(|line| {
         let line: Json = serde_json::from_str(line).unwrap();
         line["executable"].as_str().filter(|path| path.contains("otlp-example")).map(PathBuf::from)
     });
-    programs.last().expect("a program")
+    programs.next_back().expect("a program")
 }
 
 fn rank(span: &Span) -> i64 {

@@ -3,7 +3,6 @@
 //! What it costs the thread that trains that its spans are sent; and how long it takes to send 100,000 kernels.
 
 #[path = "../../../support/mod.rs"]
-#[allow(dead_code, reason = "shared with other benches")]
 mod support;
 #[path = "../../../support/window.rs"]
 mod window;
@@ -153,7 +152,7 @@ fn kernels(collector: &Collector, kernels: u32, rounds: u32) -> Result<(), Box<d
 
 fn span(trace: &kernspan::Trace, kernel: usize) -> SpanData {
     let work = trace.work().nth(kernel % 1000);
-    let details = work.and_then(|work| work.kernel());
+    let details = work.and_then(kernspan::Work::kernel);
     let name = details.map_or_else(String::new, |kernel| kernel.name.to_string());
     let now = SystemTime::now();
     let number = |name: &'static str| KeyValue::new(name, kernel as i64);
