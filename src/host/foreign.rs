@@ -56,9 +56,10 @@ mod asked {
             &self,
             control: Control,
             id: RegistryId,
-            callsite: Option<Callsite>,
+            callsite: impl FnOnce() -> Option<Callsite>,
         ) -> Option<TraceContext> {
-            let Some(callsite) = callsite.filter(|_| !self.has_contexts.load(Ordering::Relaxed)) else {
+            let found = self.has_contexts.load(Ordering::Relaxed);
+            let Some(callsite) = (!found).then(callsite).flatten() else {
                 return self.context_of(id);
             };
             VAIN.with(|vain| {
@@ -141,7 +142,12 @@ mod asked {
 #[cfg(not(feature = "tracing-opentelemetry"))]
 impl Host {
     #[inline]
-    pub(super) fn context_at_enter(&self, _: Control, _: RegistryId, _: Option<Callsite>) -> Option<TraceContext> {
+    pub(super) fn context_at_enter(
+        &self,
+        _: Control,
+        _: RegistryId,
+        _: impl FnOnce() -> Option<Callsite>,
+    ) -> Option<TraceContext> {
         None
     }
 

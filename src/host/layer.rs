@@ -86,7 +86,7 @@ impl ProfilerLayer {
         // Also when nothing is recorded: this is the first span on the thread, then, or the first after a window.
         self.find_dispatch::<S>();
         let context = if control.is_recording() {
-            self.host.context_at_enter(control, id, known::recall(self.host.id, control, id))
+            self.host.context_at_enter(control, id, || known::recall(self.host.id, control, id))
         } else {
             None
         };
