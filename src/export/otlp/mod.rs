@@ -15,6 +15,7 @@ mod places;
 mod resource;
 mod run_trace;
 mod sampling;
+mod sending;
 mod settings;
 mod span_writer;
 mod spans;
@@ -27,29 +28,22 @@ mod transport;
 pub use self::settings::{GpuSpans, Protocol};
 
 use self::{
-    attributes::{Attributes, name},
     ids::Parent,
     metrics::Metrics,
-    outbox::{Outbox, Request},
     resource::Resource,
     run_trace::RunTrace,
+    sending::{Lane, Problem, Sending, State, Steps},
     settings::{Endpoint, Settings},
-    span_writer::{ATTRIBUTES, Head, Most, SpanWriter},
     spans::Detailing,
-    tally::Tally,
-    transport::{Signal, Transport},
+    transport::Signal,
 };
-use super::{ExportResult, Exporter, Run, StepExporter, StepSigns};
-use crate::{
-    report::Delivery,
-    trace::{Device, Metadata, Timestamp, Trace},
-};
+use super::{ExportResult, Exporter, Run, StepExporter};
+use crate::trace::{Metadata, Timestamp, Trace};
 use std::{
     error::Error,
-    fmt,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex},
+    time::Duration,
 };
 
 /// Sends profiled steps as traces, and the run's vital signs as metrics, to a collector of OpenTelemetry's: to Jaeger, Grafana, and whatever else
@@ -95,6 +89,9 @@ use std::{
 /// | `cuda.device.index`, `cuda.context.id`, `cuda.stream.id`, `cuda.correlation_id`, `hw.id` | kernels, copies | where it ran |
 /// | `kernspan.folded` | one span a trace | how many kernels and copies it stands for |
 /// | `service.name`, `service.instance.id`, `host.name`, `process.*`, `telemetry.sdk.*`, `dl.rank`, `dl.local_rank`, `dl.world_size`, `hw.id`, `hw.model` | the resource | who sends |
+///
+/// Where a layer of `tracing-opentelemetry`'s is in the same subscriber, and the feature of that name is on, it is that layer that sends the program's spans: then what GPUs did hangs
+/// under those, and the steps are linked to their traces.
 ///
 /// # Metrics
 ///
@@ -376,9 +373,7 @@ impl Otlp {
             }),
         })
     }
-}
 
-impl Otlp {
     /// Sends a window of a run that is over.
     fn send_alone(&self, trace: &Trace) -> Result<(), Box<dyn Error + Send + Sync>> {
         let metadata = Arc::new(trace.metadata().clone());
@@ -386,137 +381,8 @@ impl Otlp {
         let sending = self.clone().metrics(false).start(&run)?;
         sending.send_window(trace);
         sending.finish();
-        let lost = sending.traces.map(|lane| lane.tally.delivery("spans")).filter(|spans| spans.lost() > 0);
+        let lost = sending.deliveries().into_iter().find(|delivery| delivery.lost() > 0);
         lost.map_or(Ok(()), |lost| Err(lost.to_string().into()))
-    }
-}
-
-/// Why nothing is sent at all.
-#[derive(Clone, Debug)]
-struct Problem(String);
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for Problem {}
-
-/// What both halves of the exporter, the one for windows and the one for steps, share.
-#[derive(Debug)]
-struct Sending {
-    traces: Option<Lane>,
-    metrics: Option<Lane>,
-    resource: Resource,
-    detailing: Detailing,
-    start: Timestamp,
-    finish_within: Duration,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    metrics: Metrics,
-    /// The GPUs, once they are known.
-    devices: Vec<Device>,
-    /// Steps that have ended.
-    steps: u64,
-}
-
-/// The way of one signal.
-#[derive(Debug)]
-struct Lane {
-    outbox: Outbox,
-    tally: Arc<Tally>,
-    most: Most,
-}
-
-impl Lane {
-    fn start(signal: Signal, endpoint: &Endpoint, buffer: usize, problems: &[String]) -> Result<Self, Problem> {
-        let name = match signal {
-            Signal::Traces => "kernspan-traces",
-            Signal::Metrics => "kernspan-metrics",
-        };
-        let transport = Transport::new(signal, endpoint).map_err(Problem)?;
-        let tally = Arc::new(Tally::default());
-        let outbox = Outbox::start(name, transport, buffer, endpoint.timeout, Arc::clone(&tally));
-        let outbox = outbox.map_err(|error| Problem(format!("cannot start the thread {name}: {error}")))?;
-        if !problems.is_empty() {
-            let problems = problems.join("; ");
-            tracing::warn!(problems, "kernspan: passed over in the environment");
-            tally.explain(problems);
-        }
-        Ok(Self { outbox, tally, most: Most::of(endpoint.protocol) })
-    }
-}
-
-impl Sending {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn send_window(&self, trace: &Trace) {
-        let resource = {
-            let mut state = self.lock();
-            state.metrics.add_window(trace);
-            if state.devices.is_empty() {
-                state.devices = trace.devices().to_vec();
-            }
-            self.resource.with(&state.devices)
-        };
-        if let Some(lane) = &self.traces {
-            let mut put = |request| lane.outbox.put(request);
-            let mut writer = SpanWriter::new(&resource, lane.most, &mut put);
-            spans::write(trace, &self.detailing, lane.tally.lost(), &mut writer);
-            writer.flush();
-        }
-    }
-
-    fn send_steps(&self, steps: &[StepSigns], last: bool) {
-        let mut state = self.lock();
-        for step in steps {
-            state.metrics.add_step(step);
-            state.steps += u64::from(step.ended);
-        }
-        let Some(lane) = &self.metrics else { return };
-        let tallies = [("traces", self.traces.as_ref().map(|lane| &*lane.tally)), ("metrics", Some(&*lane.tally))];
-        if let Some((points, items)) = state.metrics.collect(last, &tallies) {
-            let body = span_writer::envelope(&self.resource.with(&state.devices), &points);
-            drop(state);
-            lane.outbox.put(Request { body, items });
-        }
-    }
-
-    /// The run itself, as a span, now that it is over.
-    fn send_run(&self, failed: bool) {
-        let run = &self.detailing.run;
-        let Some(lane) = self.traces.as_ref().filter(|_| run.is_sampled()) else { return };
-        let (resource, steps) = {
-            let state = self.lock();
-            (self.resource.with(&state.devices), state.steps)
-        };
-        let mut put = |request| lane.outbox.put(request);
-        let mut writer = SpanWriter::new(&resource, lane.most, &mut put);
-        let parent = run.parent.map(|parent| parent.span);
-        let end = Timestamp::now();
-        let head = Head { trace: run.trace, id: run.span, parent, name: "run", start: self.start, end };
-        writer.span(head, |out| {
-            let mut attributes = Attributes::new(out, ATTRIBUTES);
-            attributes.text(name::SCHEDULE, &self.detailing.schedule).number(name::STEPS, steps);
-            if failed {
-                span_writer::error(out, "the training panicked");
-            }
-        });
-        writer.flush();
-    }
-
-    fn finish(&self) {
-        // A clock ends some time; nobody waits for a year.
-        let deadline = Instant::now() + self.finish_within.min(Duration::from_secs(365 * 24 * 60 * 60));
-        let lanes = || [&self.traces, &self.metrics].into_iter().flatten();
-        lanes().for_each(|lane| lane.outbox.close(deadline));
-        lanes().for_each(|lane| lane.outbox.wait());
     }
 }
 
@@ -544,42 +410,5 @@ impl Exporter for Otlp {
                 Some(Box::new(problem))
             }
         }
-    }
-}
-
-/// The half for steps.
-#[derive(Debug)]
-struct Steps {
-    sending: Arc<Sending>,
-    failed: bool,
-}
-
-impl StepExporter for Steps {
-    fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
-        self.sending.send_steps(steps, false);
-        Ok(())
-    }
-
-    fn panicked(&mut self) {
-        self.failed = true;
-    }
-
-    fn finish(&mut self) -> ExportResult {
-        self.sending.send_run(self.failed);
-        self.sending.send_steps(&[], true);
-        self.sending.finish();
-        Ok(Vec::new())
-    }
-
-    fn deliveries(&self) -> Vec<Delivery> {
-        let traces = self.sending.traces.iter().map(|lane| lane.tally.delivery("spans"));
-        traces.chain(self.sending.metrics.iter().map(|lane| lane.tally.delivery("points"))).collect()
-    }
-}
-
-/// Nothing is sent, and that is said.
-impl StepExporter for Problem {
-    fn steps(&mut self, _: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
-        Err(self.clone().into())
     }
 }
