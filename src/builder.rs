@@ -25,7 +25,7 @@ use std::{
 /// | [`schedule`](Self::schedule) | record from the start to the end |
 /// | [`step_on`](Self::step_on) | steps end where [`Profiler::step`] is called |
 /// | [`activities`](Self::activities) | spans, kernels and copies |
-/// | [`detach_after`](Self::detach_after) | [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
+/// | [`detach_after`](Self::detach_after) | as soon as it pays, or [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`backtraces`](Self::backtraces) | none |
 /// | [`rank`](Self::rank) | what the launcher's environment says |
@@ -54,7 +54,7 @@ impl ProfilerBuilder {
     pub const MEMORY_LIMIT: usize = 256 << 20;
     /// Spans with fields that can be alive at once.
     pub const LIVE_SPANS: usize = 1 << 14;
-    /// How long nothing may be recorded before the GPU's profiling library is let go.
+    /// How long nothing may be recorded before the GPU's profiling library is let go, where the schedule does not say that it pays.
     pub const DETACH_AFTER: Duration = Duration::from_millis(250);
     /// How often it is let go between windows, at the most.
     pub const DETACH_MOST: u32 = 100;
@@ -69,7 +69,7 @@ impl ProfilerBuilder {
             memory_limit: Self::MEMORY_LIMIT,
             live_spans: Self::LIVE_SPANS,
             activities: Activities::DEFAULT.into_iter().collect(),
-            detach: Detach { after: Self::DETACH_AFTER, most: Self::DETACH_MOST },
+            detach: Detach { after: Self::DETACH_AFTER, fixed: false, most: Self::DETACH_MOST },
             raw_folder: None,
             metadata: Metadata::of_this_process(),
         }
@@ -97,14 +97,17 @@ impl ProfilerBuilder {
         self
     }
 
-    /// How long nothing may be recorded before the GPU's profiling library is let go. By default, [`Self::DETACH_AFTER`].
+    /// How long the GPU's profiling library stays attached while nothing is recorded. By default, it is let go as soon as that pays,
+    /// and otherwise after [`Self::DETACH_AFTER`].
     ///
-    /// While CUPTI is attached each launch takes half a microsecond longer, even while nothing is recorded; to let it go and
-    /// attach it again takes nine milliseconds and costs half a megabyte of the GPU's memory, which CUPTI does not give back. So
-    /// it is let go when the wait is long enough to pay for that, after the last window, and otherwise no more than
+    /// While CUPTI is attached each launch takes 0.4 to 0.9 µs longer, even while nothing is recorded; to let it go and attach it
+    /// again takes twelve milliseconds (on an H200, CUPTI 13.0) and costs half a megabyte of the GPU's memory, which CUPTI does not
+    /// give back. The schedule says how many steps the wait has, and the last window how many launches a step has: if that is
+    /// more than 17,000 launches in all, CUPTI is let go when the window is complete. So it is after the last window. How long
+    /// the wait is, is not known with [`Schedule::from_fn`] and [`Schedule::manual`]. Between windows it is let go no more than
     /// [`Self::DETACH_MOST`] times.
     pub fn detach_after(mut self, idle: Duration) -> Self {
-        self.detach.after = idle;
+        self.detach = Detach { after: idle, fixed: true, ..self.detach };
         self
     }
 

@@ -98,6 +98,8 @@ impl Collector {
     const ANCHORS: usize = 4096;
     /// How long a thread may take to write down what it saw before a window closed.
     const GRACE: Duration = Duration::from_millis(2);
+    /// How long it may be inside a call of a device's API: launches wait while the device's queue is full.
+    const GRACE_IN_CALL: Duration = Duration::from_millis(100);
 
     pub(crate) fn new(host: Arc<Host>, commands: Receiver<Command>, hand_on: HandOn, budget: Arc<Budget>) -> Self {
         Self {
@@ -135,7 +137,7 @@ impl Collector {
                 Command::Opened => self.open = true,
                 Command::Closed(window) => {
                     std::thread::sleep(Self::GRACE.saturating_sub(window.closed.elapsed()));
-                    self.drain();
+                    self.drain_until_calls_return(&window);
                     self.hand_on(window);
                     // If the next window is open already, its `Opened` is still in the queue.
                     self.open = false;
@@ -161,6 +163,21 @@ impl Collector {
             }
             !finished
         });
+    }
+
+    /// Drains until no thread is in a call of the window, or for as long as that may take.
+    fn drain_until_calls_return(&mut self, window: &ClosedWindow) {
+        self.drain();
+        loop {
+            // Asked first: what a thread writes before it returns is then read below.
+            let in_call = self.intakes.iter().any(|intake| intake.lane.is_in_call(window.index));
+            self.drain();
+            // A call that takes longer is late when it returns.
+            if !in_call || window.closed.elapsed() >= Self::GRACE_IN_CALL {
+                return;
+            }
+            std::thread::sleep(Self::EVERY);
+        }
     }
 
     fn hand_on(&mut self, window: ClosedWindow) {

@@ -68,8 +68,9 @@
 //! `$CUDA_HOME` and `/usr/local/cuda`, and in Python packages such as PyTorch's; `KERNSPAN_CUPTI` may name the file.
 //!
 //! A piece of work is in a window if the call that caused it is, and is waited for when the window closes, in the background. CUPTI
-//! is attached when the schedule warms up, as the first time takes some 15 ms and more where many modules are loaded, and let go when
-//! nothing has been recorded for a while: see [`ProfilerBuilder::detach_after`].
+//! is attached when the schedule warms up, as the first time takes some 15 ms and more where many modules are loaded. It is switched
+//! off when the window closes, and let go if the wait is long enough to pay for that: see [`ProfilerBuilder::detach_after`]. Both happen
+//! inside `step()`, `start()` and `stop()`, between two steps: other threads that launch just then wait for some microseconds.
 //!
 //! # Fields with a meaning
 //!

@@ -8,7 +8,7 @@ use crate::{
     export::{Exporter, Run},
     gpu::write_raw,
     host::mute_this_thread,
-    report::Report,
+    report::{Report, incomplete},
     steps::{NamedSteps, StepThread},
     trace::{Gpu, Losses, Metadata, Trace},
 };
@@ -132,6 +132,9 @@ impl Exports {
             return;
         }
         outcome.report.add_trace(&trace);
+        if let unfinished @ 1.. = trace.losses().gpu_unfinished {
+            tracing::warn!("kernspan: {}", incomplete(trace.window(), unfinished));
+        }
         if let (Some(folder), Some((raw, pools))) = (&self.raw_folder, raw) {
             match write_raw(folder, &trace, &raw, &pools) {
                 Ok(file) => outcome.report.add_files(vec![file]),

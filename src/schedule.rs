@@ -187,6 +187,15 @@ impl Schedule {
         }
     }
 
+    /// How many steps from this one on, which is not recorded, nothing happens in.
+    pub(crate) fn wait_from(&self, step: u64) -> WaitLength {
+        match &self.0 {
+            Kind::Cycle(cycle) => cycle.wait_from(step),
+            Kind::Range { first, .. } => first.checked_sub(step).map_or(WaitLength::Forever, WaitLength::Steps),
+            Kind::Always | Kind::Manual | Kind::Misused | Kind::Function(_) => WaitLength::Unknown,
+        }
+    }
+
     /// Refuses what makes no sense.
     pub(crate) fn check(&self) -> Result<(), ScheduleError> {
         match &self.0 {
@@ -234,6 +243,28 @@ impl Cycle {
             _ => Phase::RecordAndSave,
         }
     }
+}
+
+impl Cycle {
+    fn wait_from(&self, step: u64) -> WaitLength {
+        let until_first = self.skip_first.saturating_sub(step);
+        let first = step.max(self.skip_first);
+        let Some(length) = self.length() else { return WaitLength::Forever };
+        let counted = (first - self.skip_first).saturating_add(if self.skip_first_wait { self.wait } else { 0 });
+        if self.repeat > 0 && counted / length >= self.repeat {
+            return WaitLength::Forever;
+        }
+        WaitLength::Steps(until_first.saturating_add(self.wait.saturating_sub(counted % length)))
+    }
+}
+
+/// How long nothing is going to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitLength {
+    Steps(u64),
+    Forever,
+    /// A function or the program decides.
+    Unknown,
 }
 
 impl Default for Schedule {

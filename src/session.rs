@@ -7,7 +7,7 @@ use crate::{
     error::panic_message,
     gpu::Source,
     host::{Control, Host, ThreadInfo, this_thread},
-    schedule::{Phase, Schedule},
+    schedule::{Phase, Schedule, WaitLength},
     steps::StepSender,
     trace::{Cut, Gpu},
 };
@@ -250,12 +250,23 @@ impl State {
     /// Has the GPU's library ready before a window opens, as that may take its time.
     fn warm_up(&self, before: Phase) {
         let Some(gpu) = self.gpu.as_ref().filter(|_| self.window.is_none()) else { return };
+        gpu.tick();
         match self.phase {
             Phase::Warmup => {
                 gpu.prepare();
             }
-            Phase::Wait if before == Phase::Warmup => gpu.rest(),
+            Phase::Wait if before == Phase::Warmup => gpu.rest(self.wait_length()),
             _ => {}
+        }
+    }
+
+    /// How long nothing is going to be recorded if nothing is now.
+    fn wait_length(&self) -> WaitLength {
+        match self.phase {
+            _ if self.schedule_panic.is_some() => WaitLength::Forever,
+            Phase::Wait => self.schedule.wait_from(self.step),
+            Phase::Warmup => WaitLength::Steps(0),
+            Phase::Record | Phase::RecordAndSave => WaitLength::Unknown,
         }
     }
 
@@ -284,7 +295,7 @@ impl State {
         let edge = host.clock().anchor();
         if !opens {
             host.set_control(Control::waiting(next));
-            self.gpu.iter().for_each(|gpu| gpu.rest());
+            self.gpu.iter().for_each(|gpu| gpu.rest(self.wait_length()));
         }
         edge
     }

@@ -7,12 +7,16 @@
 
 mod support;
 
-use kernspan::{Collected, Profiler, Schedule};
+use kernspan::{Collected, Profiler, Schedule, Trace};
 use std::{
+    collections::HashMap,
     ffi::{CStr, OsStr, c_char, c_int, c_void},
     path::Path,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    time::Duration,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 use support::{child, cupti};
 use tracing::info_span;
@@ -23,6 +27,9 @@ use tracing_subscriber::prelude::*;
 struct Fake {
     call: unsafe extern "C" fn(c_int) -> u32,
     record: unsafe extern "C" fn(c_int, u32),
+    launch: unsafe extern "C" fn(u64),
+    make_ambiguous: unsafe extern "C" fn(),
+    is_recording: unsafe extern "C" fn() -> c_int,
     finalized: unsafe extern "C" fn() -> c_int,
 }
 
@@ -43,18 +50,21 @@ impl Fake {
             assert!(!function.is_null());
             function
         };
+        type Void = *mut c_void;
         // SAFETY: these are their types.
         unsafe {
             Self {
-                call: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> u32>(function(c"fake_call")),
-                record: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, u32)>(function(c"fake_record")),
-                finalized: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(function(
-                    c"fake_finalized",
-                )),
+                call: std::mem::transmute::<Void, unsafe extern "C" fn(c_int) -> u32>(function(c"fake_call")),
+                record: std::mem::transmute::<Void, unsafe extern "C" fn(c_int, u32)>(function(c"fake_record")),
+                launch: std::mem::transmute::<Void, unsafe extern "C" fn(u64)>(function(c"fake_launch")),
+                make_ambiguous: std::mem::transmute::<Void, unsafe extern "C" fn()>(function(c"fake_break")),
+                is_recording: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_recording")),
+                finalized: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_finalized")),
             }
         }
     }
 
+    /// A call of which nothing comes until it is recorded.
     fn call(self, copies: bool) -> u32 {
         // SAFETY: it takes a number.
         unsafe { (self.call)(copies.into()) }
@@ -65,8 +75,21 @@ impl Fake {
         unsafe { (self.record)(copies.into(), number) }
     }
 
+    /// A launch of a kernel that takes twenty microseconds.
     fn launch(self) {
-        self.record(false, self.call(false));
+        // SAFETY: it takes a number.
+        unsafe { (self.launch)(20_000) }
+    }
+
+    /// From now on, all that this thread launches has one correlation id, until the library is switched off.
+    fn make_ambiguous(self) {
+        // SAFETY: it takes nothing.
+        unsafe { (self.make_ambiguous)() }
+    }
+
+    fn is_recording(self) -> bool {
+        // SAFETY: it takes nothing.
+        unsafe { (self.is_recording)() != 0 }
     }
 
     fn finalized(self) -> i32 {
@@ -107,6 +130,12 @@ fn programs() {
         "late" => late(fake),
         "never" => never(fake),
         "again" => again(fake),
+        "incomplete" => incomplete(fake),
+        "ambiguous" => ambiguous(fake),
+        "waits of 0 steps" => many_windows(fake, 0, None),
+        "waits of 1 step" => many_windows(fake, 1, None),
+        "waits of 12 steps" => many_windows(fake, 12, None),
+        "let go in each wait" => many_windows(fake, 12, Some(Duration::ZERO)),
         program => panic!("no program {program}"),
     }
 }
@@ -216,4 +245,147 @@ fn again(fake: Fake) {
         assert!(report.losses().is_empty() && report.gpu().is_available(), "{report}");
         assert_eq!(collected.only().work().len(), 1);
     }
+}
+
+#[test]
+fn every_window_of_a_schedule_holds_what_was_launched_in_it() {
+    for program in ["waits of 0 steps", "waits of 1 step", "waits of 12 steps", "let go in each wait"] {
+        run(program);
+    }
+}
+
+/// Trains as users do: launches go on in the waits, on four threads, and nothing sleeps but as long as a step takes.
+fn many_windows(fake: Fake, wait: u64, detach_after: Option<Duration>) {
+    // As many as a machine that is not busy can do in a fraction of this time.
+    const WINDOWS: u64 = 500;
+    const AT_MOST: Duration = Duration::from_secs(20);
+    const ACTIVE: u64 = 2;
+    const LAUNCHES: u64 = 40;
+    let wrong = Arc::new(Mutex::new(Vec::new()));
+    let (found, checked) = (Arc::clone(&wrong), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&checked);
+    let check = move |trace: &Trace| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        found.lock().unwrap().extend(wrong_step(trace, ACTIVE, LAUNCHES));
+    };
+    let schedule = Schedule::new().wait(wait).warmup(1).active(ACTIVE);
+    let mut builder = Profiler::builder().schedule(schedule).on_trace(check);
+    if let Some(idle) = detach_after {
+        builder = builder.detach_after(idle);
+    }
+    let (layer, profiler) = builder.build().unwrap();
+    tracing_subscriber::registry().with(layer).init();
+    let step = |name| {
+        let until = Instant::now() + Duration::from_micros(400);
+        let launch = || (0..LAUNCHES).for_each(|_| fake.launch());
+        if name == "main" {
+            info_span!("main").in_scope(launch);
+        } else {
+            info_span!("beside").in_scope(launch);
+        }
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+    };
+    let (over, start, mut windows) = (AtomicBool::new(false), Instant::now(), 0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    step("beside");
+                }
+            });
+        }
+        while windows < WINDOWS && start.elapsed() < AT_MOST {
+            for _ in 0..wait + 1 + ACTIVE {
+                step("main");
+                profiler.step();
+            }
+            windows += 1;
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let report = profiler.finish().unwrap();
+    let losses = report.losses();
+    println!("{windows} windows, {} kernels, {losses}, let go {} times", report.gpu_work(), fake.finalized());
+    let wrong = std::mem::take(&mut *wrong.lock().unwrap());
+    assert!(wrong.is_empty(), "{} of {windows} windows: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
+    assert_eq!(checked.load(Ordering::Relaxed), windows);
+    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is counted.
+    assert_eq!(losses.total(), losses.late, "{losses}");
+    assert!(!fake.is_recording());
+}
+
+/// Looks for a step that does not hold what was launched in it.
+fn wrong_step(trace: &Trace, active: u64, launches: u64) -> Option<String> {
+    let whole = trace.spans().filter(|span| !span.cut().any() && matches!(span.name(), "main" | "beside"));
+    let mut held: HashMap<_, u64> = whole.map(|span| (span.id(), 0)).collect();
+    for work in trace.work() {
+        if let Some(count) = work.span().and_then(|span| held.get_mut(&span.id())) {
+            *count += 1;
+        }
+    }
+    let late = trace.losses().late > 0;
+    let is_main = |id| trace.span(id).name() == "main";
+    let steps = held.keys().filter(|id| is_main(**id)).count() as u64;
+    let wrong = held.iter().find(|(id, count)| **count != launches && (is_main(**id) || !late));
+    let wrong = wrong.map(|(id, count)| format!("{} of {count} kernels", trace.span(*id).name()));
+    let wrong = wrong.or_else(|| (steps != active).then(|| format!("{steps} steps")));
+    wrong.map(|wrong| format!("window {}: {wrong}; {}", trace.window(), trace.losses()))
+}
+
+#[test]
+fn a_window_that_cannot_complete_harms_no_other() {
+    run("incomplete");
+}
+
+fn incomplete(fake: Fake) {
+    let collected = Collected::new();
+    let schedule = Schedule::new().wait(1).active(1).repeat(3);
+    let (layer, profiler) = Profiler::builder().schedule(schedule).export(collected.clone()).build().unwrap();
+    tracing_subscriber::registry().with(layer).init();
+    for step in 0..6 {
+        info_span!("step").in_scope(|| (0..5).for_each(|_| fake.launch()));
+        if step == 3 {
+            fake.call(false);
+        }
+        profiler.step();
+        // Recording ends all the same; the program goes on launching.
+        while step % 2 == 1 && fake.is_recording() {
+            fake.launch();
+            std::thread::yield_now();
+        }
+    }
+    let report = profiler.finish().unwrap();
+    let work: Vec<_> = collected.traces().iter().map(|trace| trace.work().len()).collect();
+    assert_eq!(work, [5, 5, 5]);
+    assert_eq!((report.losses().gpu_unfinished, report.losses().total()), (1, 1));
+    assert!(report.to_string().contains("\nwindow 1 is incomplete: 1 kernel never came back\n"), "{report}");
+}
+
+#[test]
+fn a_window_whose_launches_share_a_correlation_takes_nothing_of_the_next() {
+    run("ambiguous");
+}
+
+fn ambiguous(fake: Fake) {
+    let collected = Collected::new();
+    let schedule = Schedule::new().wait(1).active(1).repeat(3);
+    let (layer, profiler) = Profiler::builder().schedule(schedule).export(collected.clone()).build().unwrap();
+    tracing_subscriber::registry().with(layer).init();
+    for step in 0..6 {
+        if step == 3 {
+            fake.make_ambiguous();
+        }
+        info_span!("step").in_scope(|| (0..5).for_each(|_| fake.launch()));
+        profiler.step();
+        while step % 2 == 1 && fake.is_recording() {
+            fake.launch();
+            std::thread::yield_now();
+        }
+    }
+    let report = profiler.finish().unwrap();
+    let work: Vec<_> = collected.traces().iter().map(|trace| trace.work().len()).collect();
+    assert_eq!(work, [5, 0, 5]);
+    assert_eq!((report.losses().gpu_unfinished, report.losses().total()), (5, 5));
 }

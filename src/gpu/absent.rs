@@ -6,6 +6,7 @@ use crate::{
     collector::Budget,
     correlate::Recording,
     host::Host,
+    schedule::WaitLength,
     trace::{Gpu, GpuProblem, Losses, Trace},
 };
 use std::{
@@ -58,7 +59,11 @@ impl Source {
         match self.0 {}
     }
 
-    pub(crate) fn rest(&self) {
+    pub(crate) fn rest(&self, _: WaitLength) {
+        match self.0 {}
+    }
+
+    pub(crate) fn tick(&self) {
         match self.0 {}
     }
 }

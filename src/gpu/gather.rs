@@ -21,6 +21,8 @@ pub(crate) struct Calls {
     all: Vec<u32>,
     /// Those that work must come of, in order.
     launches: Vec<u32>,
+    /// Those that share their correlation with another one, in order: nobody can tell whose the work is.
+    ambiguous: Vec<u32>,
     /// Those that work most likely comes of, in order.
     copies: Vec<u32>,
     /// Those whose work is not of the window, in order.
@@ -113,7 +115,30 @@ impl Calls {
         calls.launches.sort();
         calls.copies.sort();
         calls.of_before.sort();
+        calls.set_ambiguous_aside();
         calls
+    }
+
+    /// Takes launches out whose correlation another one has, too. CUPTI counts up, so it never gives one twice, unless its state is
+    /// broken: then it gives all that a thread launches the same one, and a single window would take what belongs to all others.
+    fn set_ambiguous_aside(&mut self) {
+        let given_twice = |pair: &[u32]| pair[0] == pair[1];
+        if !self.launches.windows(2).any(given_twice) {
+            return;
+        }
+        for same in std::mem::take(&mut self.launches).chunk_by(|one, other| one == other) {
+            if same.len() == 1 { &mut self.launches } else { &mut self.ambiguous }.extend(same);
+        }
+    }
+
+    /// How many calls gave the GPU work, as far as they are known by their functions.
+    pub(crate) fn given(&self) -> u64 {
+        (self.launches.len() + self.ambiguous.len() + self.copies.len()) as u64
+    }
+
+    /// Whether CUPTI gave one correlation twice.
+    pub(crate) fn are_ambiguous(&self) -> bool {
+        !self.ambiguous.is_empty()
     }
 
     /// Whose something is that has this correlation and began then. Whoever asks for many keeps the finger.
@@ -123,6 +148,7 @@ impl Calls {
         finger.set(near);
         let inside = || self.window.contains(&start) && self.not_before(correlation);
         match start >= self.window.end {
+            _ if caused && self.ambiguous.binary_search(&correlation).is_ok() => Whose::Nobodys,
             _ if caused => Whose::Ours,
             true => Whose::Later,
             // It may be of a call that was made while the next window was being opened.
@@ -214,7 +240,7 @@ impl Gathered {
     /// call that was seen. What is later stays; what is earlier is dropped.
     pub(crate) fn take(&mut self, calls: &Calls) -> GpuRecording {
         let mut taken = GpuRecording::default();
-        taken.losses.gpu_unfinished += self.missing(calls).launches as u64;
+        taken.losses.gpu_unfinished += (self.missing(calls).launches + calls.ambiguous.len()) as u64;
         let near = Cell::default();
         taken.work = take(&mut self.work, |work| calls.whose(&near, work.correlation, work.start));
         taken.waits = take(&mut self.waits, |wait| calls.whose(&near, wait.correlation, wait.start));
@@ -332,6 +358,23 @@ mod tests {
         let calls = [call(20, Role::Launches), call(21, Role::OfBefore), call(22, Role::Launches)];
         let calls = Calls::new(at(100)..at(200), [calls]);
         assert_eq!(taken(&mut gathered, &calls), [20, 22]);
+    }
+
+    #[test]
+    fn a_window_takes_nothing_by_a_correlation_that_several_launches_have() {
+        let mut gathered = Gathered::default();
+        // All work has the same one, as seen on an H200: that of the window, and that of all windows after it.
+        for start in [150, 160, 250, 350] {
+            gathered.add(work(20, start));
+        }
+        gathered.add(work(21, 170));
+        let calls = [call(20, Role::Launches), call(20, Role::Launches), call(21, Role::Launches)];
+        let calls = Calls::new(at(100)..at(200), [calls]);
+        assert!(calls.are_ambiguous());
+        assert_eq!(gathered.missing(&calls), Missing { launches: 0, copies: 0 });
+        let taken = gathered.take(&calls);
+        assert_eq!((taken.work.len(), taken.losses.gpu_unfinished), (1, 2));
+        assert_eq!(taken.work[0].correlation, 21);
     }
 
     #[test]

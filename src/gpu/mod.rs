@@ -7,6 +7,7 @@ mod activity;
 #[cfg_attr(all(feature = "cuda", target_os = "linux"), path = "cupti/mod.rs")]
 #[cfg_attr(not(all(feature = "cuda", target_os = "linux")), path = "absent.rs")]
 mod cupti;
+mod detach;
 mod gather;
 mod record;
 
@@ -16,10 +17,9 @@ pub use self::cupti::replay;
 pub(crate) use self::{
     activity::Activities,
     cupti::{CollectedSender, RawRecords, Source, Started, write_raw},
+    detach::Detach,
     record::{Function, GpuRecording, OverheadRecord, Pool, WaitRecord, WorkRecord},
 };
-
-use std::time::Duration;
 
 /// What a user asks of the GPU.
 #[derive(Clone, Copy, Debug)]
@@ -28,13 +28,4 @@ pub(crate) struct GpuSettings {
     pub(crate) detach: Detach,
     /// Whether records are also kept as they were.
     pub(crate) keep_raw: bool,
-}
-
-/// When to let the library go between windows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Detach {
-    /// After so long without a window.
-    pub(crate) after: Duration,
-    /// At the most so often.
-    pub(crate) most: u32,
 }

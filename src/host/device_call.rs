@@ -95,12 +95,15 @@ impl Host {
         let mut control = self.control();
         while control.is_recording() {
             let mut joined = false;
-            self.with_lane_or_count(control, |lane| joined = lane.join_window(control, &self.sources()));
+            self.with_lane_or_count(control, |lane| joined = lane.enter_call(control, &self.sources()));
             let now = self.clock.now();
             let before = std::mem::replace(&mut control, self.control());
             // If the next window has opened meanwhile, the call belongs there; if this one has closed, the clock says where.
             if control == before || !control.is_recording() {
                 return joined.then_some(now);
+            }
+            if joined {
+                self.leave_call();
             }
         }
         None
@@ -112,6 +115,12 @@ impl Host {
         self.write_call(work, Record::Call(call));
     }
 
+    /// To be called when all has been written about a call that [`enter_call`](Self::enter_call) returned a moment for.
+    #[inline]
+    pub(crate) fn leave_call(&self) {
+        self.with_lane(Lane::leave_call);
+    }
+
     /// A thread leaves a call that it entered before the window that is open.
     #[inline]
     pub(crate) fn exit_call_of_before(&self, correlation: u32) {
@@ -119,6 +128,7 @@ impl Host {
             let start = Ticks(0);
             let call = DeviceCall { start, length: 0, correlation, function: 0, result: 0, api: 0 };
             self.write_call(DeviceWork::Other, Record::Call(call));
+            self.leave_call();
         }
     }
 
@@ -203,6 +213,7 @@ pub(super) mod tests {
 
     fn leave(host: &Host, start: Ticks, number: u32) {
         host.exit_call(DeviceWork::Launch, DeviceCall::new(start, host.clock().now(), number, 1, 307, 0));
+        host.leave_call();
     }
 
     fn calls(trace: &Trace) -> Vec<(u32, Option<&str>, Attribution)> {
@@ -383,6 +394,7 @@ pub(super) mod tests {
                     let start = host.enter_call().unwrap();
                     let facts = MemoryFacts { bytes, context: 1, change, pooled: true };
                     host.write_memory(MemoryCall::new(start, address, facts));
+                    host.leave_call();
                 }
             });
             profiler.stop();

@@ -53,6 +53,8 @@ pub(super) struct Lane {
     contexts: contexts::Contexts,
     /// Exits still to come of spans recorded in this window.
     owed: usize,
+    /// Calls of a device's API that the thread is in, and that were made in this window.
+    calls: u32,
     ring: Producer<Record>,
     /// Slots of the ring that are certainly free.
     room: usize,
@@ -66,6 +68,8 @@ struct Shared {
     first_window: u32,
     dropped: AtomicU64,
     stack: Arc<SharedStack>,
+    /// One more than the window of the calls that the thread is in; 0 if it is in none.
+    in_call: AtomicU32,
 }
 
 /// What the lane needs from outside to write about a span.
@@ -100,6 +104,7 @@ impl Lane {
             first_window: control.window(),
             dropped: AtomicU64::new(0),
             stack: shared_stack,
+            in_call: AtomicU32::new(0),
         });
         let lane = Self {
             profiler,
@@ -113,6 +118,7 @@ impl Lane {
             #[cfg(feature = "tracing-opentelemetry")]
             contexts: contexts::Contexts::default(),
             owed: 0,
+            calls: 0,
             ring: producer,
             room: 0,
             shared: Arc::clone(&shared),
@@ -268,14 +274,31 @@ impl Lane {
         self.write_or_count(record);
     }
 
-    /// Joins the window that is open, if that has not been done. Returns whether it could.
+    /// Begins a call in the window that is open, which is joined if that has not been done. Returns whether it could be.
     #[inline]
-    pub(super) fn join_window(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
+    pub(super) fn enter_call(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
         let joined = self.follow(control, sources);
-        if !joined {
+        if joined {
+            let window = control.window() + 1;
+            if self.shared.in_call.load(Ordering::Relaxed) != window {
+                self.shared.in_call.store(window, Ordering::Relaxed);
+                self.calls = 0;
+            }
+            self.calls += 1;
+        } else {
             self.count_drop();
         }
         joined
+    }
+
+    /// Ends what [`enter_call`](Self::enter_call) began, once it has been written.
+    #[inline]
+    pub(super) fn leave_call(&mut self) {
+        self.calls = self.calls.saturating_sub(1);
+        if self.calls == 0 {
+            // Whoever sees this sees what was written, too.
+            self.shared.in_call.store(0, Ordering::Release);
+        }
     }
 
     #[inline]

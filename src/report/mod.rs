@@ -57,6 +57,8 @@ pub struct Report {
     gpus: Gpus,
     operations: OperationTimes,
     losses: Losses,
+    /// Windows that lack launches, with how many.
+    incomplete: Vec<(u32, u64)>,
     filtered: Option<Level>,
     files: Vec<PathBuf>,
     deliveries: Vec<Delivery>,
@@ -65,6 +67,8 @@ pub struct Report {
 impl Report {
     /// Rows of the table of kernels that `Display` shows, and of that of operations.
     const KERNELS: usize = 10;
+    /// Incomplete windows that `Display` names.
+    const INCOMPLETE: usize = 5;
 
     /// What these windows say, as of a run that had no others: for traces that were kept, or replayed.
     ///
@@ -89,6 +93,8 @@ impl Report {
         self.gpus.add(trace, &flops);
         self.operations.add(trace);
         self.losses += *trace.losses();
+        let unfinished = trace.losses().gpu_unfinished;
+        self.incomplete.extend((unfinished > 0).then_some((trace.window(), unfinished)));
         self.filtered = trace.filtered().or(self.filtered);
     }
 
@@ -218,12 +224,24 @@ impl fmt::Display for Report {
         writeln!(f, "{}", if self.steps.is_empty() { "" } else { "; " }.to_owned() + &self.steps.to_string())?;
         self.gpus.fmt(f)?;
         writeln!(f, "{}", self.losses)?;
+        for (window, kernels) in self.incomplete.iter().take(Self::INCOMPLETE) {
+            writeln!(f, "{}", incomplete(*window, *kernels))?;
+        }
+        if let more @ 1.. = self.incomplete.len().saturating_sub(Self::INCOMPLETE) {
+            writeln!(f, "and so {} {more} more", if more == 1 { "is" } else { "are" })?;
+        }
         if let Some(level) = self.filtered {
             writeln!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
         }
         self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))
     }
+}
+
+/// What is said of a window that lacks launches.
+pub(crate) fn incomplete(window: u32, launches: u64) -> String {
+    let kernels = if launches == 1 { "kernel" } else { "kernels" };
+    format!("window {window} is incomplete: {launches} {kernels} never came back")
 }
 
 impl fmt::Debug for Report {

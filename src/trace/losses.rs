@@ -27,7 +27,8 @@ pub struct Losses {
     pub gpu_dropped: u64,
     /// GPU activity that made no sense: of no known shape, or over before it began.
     pub gpu_unreadable: u64,
-    /// Launches of which nothing came back for a minute, or for five seconds at the end, as of a kernel that hangs.
+    /// Launches of which nothing came back for a minute, or for five seconds at the end, as of a kernel that hangs; and those to which
+    /// CUPTI gave the same number, so that their work cannot be told apart.
     pub gpu_unfinished: u64,
     /// What no [`StepExporter`](crate::StepExporter) was told of. It is the sum of two: steps that ended while the exporters were too far behind (tens of thousands of
     /// steps, fewer with counters), each as one, with all of its counters; and values of counters whose names came after 256 others in their step,

@@ -1,7 +1,18 @@
-// A driver and a CUPTI with no GPU behind them, for what no recording can show: what happens when. `launch` and `copy` call back as
-// CUPTI does; `record` writes what came of them; buffers come back when they are flushed or full, but for what is held back.
+// A driver and a CUPTI with no GPU behind them, for what no recording can show: what happens when.
+//
+// It behaves as CUPTI 13.0.1 was seen to behave on an H200 beside threads that launch without pause (benches/gpu, `switching`):
+// - A buffer comes back when it is full or flushed, and not before all that was launched into it is done.
+// - Correlation ids begin anew when it is attached anew.
+// - A call whose callback is disabled while a thread is in it stays on a stack of that thread: what the thread launches from then on
+//   has the correlation id of that call, and the third one is a crash. Only unsubscribing takes calls off that stack.
+// - If recording ends while a thread is in a call, a later launch of that thread is a crash.
+// What CUPTI does not promise it does not forgive: two calls at once that change its state, or detaching it while subscribed.
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -28,26 +39,37 @@ typedef void (*Called)(void *, uint32_t, uint32_t, const void *);
 typedef void (*Requested)(uint8_t **, size_t *, size_t *);
 typedef void (*Completed)(void *, uint32_t, uint8_t *, size_t, size_t);
 
-enum { KERNEL = 10, RECORD = 208, LAUNCH = 307, COPY = 277, FUNCTIONS = 2000 };
+enum { KERNEL = 10, COPY_KIND = 1, RECORD = 208, LAUNCH = 307, COPY = 277, FUNCTIONS = 2000, DEEPEST = 3, BUFFERS = 4096 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static Called called;
-static void *watch;
-static uint8_t watched[FUNCTIONS];
-static Requested requested;
-static Completed completed;
-static uint32_t recording, correlation = 100;
-static uint8_t *buffer;
-static size_t length, used;
-static int finalized;
+static _Atomic(Called) called;
+static _Atomic(void *) watch;
+static _Atomic uint8_t watched[FUNCTIONS];
+static _Atomic(Requested) requested;
+static _Atomic(Completed) completed;
+static _Atomic uint32_t recording, correlation = 1, subscription, finalized;
 
-int cuptiGetVersion(uint32_t *version) { *version = 130001; return 0; }
-int cuptiGetTimestamp(uint64_t *nanos) {
+// One call at a time may change CUPTI's state.
+static _Atomic int changing;
+static void begin(const char *function) {
+    if (atomic_exchange(&changing, 1)) {
+        fprintf(stderr, "%s while another function of CUPTI changes its state\n", function);
+        abort();
+    }
+    sched_yield();
+}
+static int end(int result) {
+    atomic_store(&changing, 0);
+    return result;
+}
+
+static uint64_t now(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    *nanos = now.tv_sec * 1000000000ull + now.tv_nsec;
-    return 0;
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
+
+int cuptiGetVersion(uint32_t *version) { *version = 130001; return 0; }
+int cuptiGetTimestamp(uint64_t *nanos) { *nanos = now(); return 0; }
 int cuptiGetResultString(uint32_t code, const char **text) { *text = "no text"; return 0; }
 int cuptiGetCallbackName(uint32_t domain, uint32_t function, const char **name) {
     *name = function == LAUNCH ? "cuLaunchKernel" : function == COPY ? "cuMemcpyHtoDAsync_v2" : "other";
@@ -55,35 +77,74 @@ int cuptiGetCallbackName(uint32_t domain, uint32_t function, const char **name) 
 }
 int cuptiSetThreadIdType(uint32_t type) { return 0; }
 int cuptiSubscribe(void **subscriber, Called callback, void *data) {
-    if (called) return 39;
-    watch = data;
-    called = callback;
-    *subscriber = &called;
-    return 0;
+    begin(__func__);
+    if (atomic_load(&called)) return end(39);
+    for (int function = 0; function < FUNCTIONS; function++) atomic_store(&watched[function], 0);
+    atomic_store(&watch, data);
+    atomic_fetch_add(&subscription, 1);
+    atomic_store(&called, callback);
+    *subscriber = (void *)&called;
+    return end(0);
 }
-int cuptiUnsubscribe(void *subscriber) { called = 0; return 0; }
+int cuptiUnsubscribe(void *subscriber) {
+    begin(__func__);
+    atomic_store(&called, 0);
+    atomic_fetch_add(&subscription, 1);
+    return end(0);
+}
 int cuptiEnableCallback(uint32_t enable, void *subscriber, uint32_t domain, uint32_t function) {
-    if (function < FUNCTIONS) watched[function] = enable;
-    return 0;
+    begin(__func__);
+    if (function < FUNCTIONS) atomic_store(&watched[function], enable);
+    return end(0);
 }
-int cuptiEnableDomain(uint32_t enable, void *subscriber, uint32_t domain) { return 0; }
+int cuptiEnableDomain(uint32_t enable, void *subscriber, uint32_t domain) {
+    begin(__func__);
+    return end(0);
+}
 int cuptiActivityRegisterCallbacks(Requested give, Completed take) {
-    requested = give;
-    completed = take;
-    return 0;
+    begin(__func__);
+    atomic_store(&requested, give);
+    atomic_store(&completed, take);
+    return end(0);
 }
-int cuptiActivityEnable(uint32_t kind) { recording |= 1u << (kind & 31); return 0; }
-int cuptiActivityDisable(uint32_t kind) { recording &= ~(1u << (kind & 31)); return 0; }
-static void give_back(void) {
-    if (buffer) completed(0, 0, buffer, length, used);
-    buffer = 0;
-    used = 0;
+int cuptiActivityEnable(uint32_t kind) {
+    begin(__func__);
+    atomic_fetch_or(&recording, 1u << (kind & 31));
+    return end(0);
+}
+int cuptiActivityDisable(uint32_t kind) {
+    begin(__func__);
+    atomic_fetch_and(&recording, ~(1u << (kind & 31)));
+    return end(0);
+}
+
+// Buffers that have not come back, the one that is written to last.
+typedef struct {
+    uint8_t *bytes;
+    size_t length, used;
+    // When all that was launched into it is done.
+    uint64_t done;
+} Buffer;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Buffer buffers[BUFFERS];
+static size_t filled;
+
+static void give_back(int forced) {
+    Buffer ready[BUFFERS / 64];
+    size_t count = 0, kept = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < filled; i++) {
+        if (count < BUFFERS / 64 && (forced || buffers[i].done <= now())) ready[count++] = buffers[i];
+        else buffers[kept++] = buffers[i];
+    }
+    filled = kept;
+    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < count; i++) atomic_load(&completed)(0, 0, ready[i].bytes, ready[i].length, ready[i].used);
 }
 int cuptiActivityFlushAll(uint32_t flags) {
-    pthread_mutex_lock(&lock);
-    give_back();
-    pthread_mutex_unlock(&lock);
-    return 0;
+    begin(__func__);
+    give_back(flags & 1);
+    return end(0);
 }
 int cuptiActivityGetNextRecord(uint8_t *bytes, size_t size, uint8_t **record) {
     uint8_t *next = *record ? *record + RECORD : bytes;
@@ -91,45 +152,113 @@ int cuptiActivityGetNextRecord(uint8_t *bytes, size_t size, uint8_t **record) {
     *record = next;
     return 0;
 }
-int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *dropped) { *dropped = 0; return 0; }
-int cuptiFinalize(void) { finalized++; return 0; }
-
-// A call of the driver; returns its number.
-uint32_t fake_call(int copies) {
-    uint32_t function = copies ? COPY : LAUNCH, result = 0;
-    uint64_t word = 0;
-    About about = {.result = &result, .context_uid = 1, .word = &word, .correlation = __sync_fetch_and_add(&correlation, 1)};
-    Called now = called;
-    if (now && watched[function]) now(watch, 1, function, &about);
-    about.site = 1;
-    now = called;
-    if (now && watched[function]) now(watch, 1, function, &about);
-    return about.correlation;
+int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *dropped) {
+    begin(__func__);
+    *dropped = 0;
+    return end(0);
+}
+int cuptiFinalize(void) {
+    begin(__func__);
+    if (atomic_load(&called) || atomic_load(&recording)) {
+        fprintf(stderr, "cuptiFinalize while subscribed or recording\n");
+        abort();
+    }
+    give_back(1);
+    atomic_store(&correlation, 1);
+    atomic_fetch_add(&finalized, 1);
+    return end(0);
 }
 
-// What came of it: a kernel, or a copy, that just ran.
-void fake_record(int copies, uint32_t number) {
+// Writes what comes of a call: a kernel, or a copy, that takes so long from now on.
+static void record(int copies, uint32_t number, uint64_t nanos) {
     static const char name[] = "kernel";
     const char *at = name;
-    uint32_t kind = copies ? 1 : KERNEL;
-    uint64_t end, start;
-    cuptiGetTimestamp(&end);
-    start = end - 100;
+    uint32_t kind = copies ? COPY_KIND : KERNEL;
+    uint64_t start = now(), end = start + nanos;
     pthread_mutex_lock(&lock);
-    if (recording && requested) {
+    if (!filled || buffers[filled - 1].used + RECORD > buffers[filled - 1].length) {
         size_t most;
-        if (buffer && used + RECORD > length) give_back();
-        if (!buffer) requested(&buffer, &length, &most);
-        uint8_t *record = buffer + used;
-        used += RECORD;
-        memset(record, 0, RECORD);
-        memcpy(record, &kind, 4);
-        memcpy(record + 16, &start, 8);
-        memcpy(record + 24, &end, 8);
-        memcpy(record + (copies ? 44 : 92), &number, 4);
-        if (!copies) memcpy(record + 104, &at, 8);
+        Buffer *next = &buffers[filled++];
+        if (filled > BUFFERS) abort();
+        *next = (Buffer){0};
+        atomic_load(&requested)(&next->bytes, &next->length, &most);
     }
+    Buffer *buffer = &buffers[filled - 1];
+    uint8_t *record = buffer->bytes + buffer->used;
+    buffer->used += RECORD;
+    if (end > buffer->done) buffer->done = end;
+    memset(record, 0, RECORD);
+    memcpy(record, &kind, 4);
+    memcpy(record + 16, &start, 8);
+    memcpy(record + 24, &end, 8);
+    memcpy(record + (copies ? 44 : 92), &number, 4);
+    if (!copies) memcpy(record + 104, &at, 8);
     pthread_mutex_unlock(&lock);
 }
 
-int fake_finalized(void) { return finalized; }
+// The calls that this thread is in, as far as CUPTI knows.
+static _Thread_local struct {
+    uint32_t of, depth, correlation, torn;
+} stack;
+
+static void in_call(int copies, void (*inside)(int, uint32_t, uint64_t), uint64_t nanos, uint32_t *number) {
+    uint32_t function = copies ? COPY : LAUNCH, result = 0;
+    uint64_t word = 0;
+    About about = {.result = &result, .context_uid = 1, .word = &word};
+    uint32_t of = atomic_load(&subscription);
+    if (stack.of != of) stack.of = of, stack.depth = 0;
+    Called callback = atomic_load(&called);
+    int entered = callback && atomic_load(&watched[function]);
+    if (!stack.depth) stack.correlation = atomic_fetch_add(&correlation, 1);
+    *number = about.correlation = stack.correlation;
+    if (entered) {
+        if (++stack.depth > DEEPEST) {
+            fprintf(stderr, "a crash: callbacks were disabled while threads were in calls\n");
+            abort();
+        }
+        callback(atomic_load(&watch), 1, function, &about);
+    }
+    uint32_t kinds = atomic_load(&recording), attached = atomic_load(&finalized);
+    if (stack.torn && kinds) {
+        fprintf(stderr, "a crash: recording ended while a thread was in a call\n");
+        abort();
+    }
+    // Now and then the thread is suspended here, inside the call.
+    if (*number % 64 == 0) sched_yield();
+    // What CUPTI knew of the call is gone if it was detached meanwhile.
+    int is_known = attached == atomic_load(&finalized);
+    if (inside && is_known && kinds & 1u << (copies ? COPY_KIND : KERNEL)) inside(copies, *number, nanos);
+    if (entered && kinds && !atomic_load(&recording)) stack.torn = 1;
+    about.site = 1;
+    callback = atomic_load(&called);
+    if (callback && atomic_load(&watched[function])) {
+        if (stack.of == atomic_load(&subscription) && stack.depth) stack.depth--;
+        callback(atomic_load(&watch), 1, function, &about);
+    }
+}
+
+// A call of the driver of which nothing comes by itself; returns its number.
+uint32_t fake_call(int copies) {
+    uint32_t number;
+    in_call(copies, 0, 0, &number);
+    return number;
+}
+
+// What came of it, perhaps much later: a kernel, or a copy, that just ran.
+void fake_record(int copies, uint32_t number) { record(copies, number, 0); }
+
+// A launch of a kernel that takes so long.
+void fake_launch(uint64_t nanos) {
+    uint32_t number;
+    in_call(0, record, nanos, &number);
+}
+
+// Has this thread be in a call that never ends, as if its callback had been disabled meanwhile.
+void fake_break(void) {
+    stack.of = atomic_load(&subscription);
+    stack.depth = 1;
+    stack.correlation = atomic_fetch_add(&correlation, 1);
+}
+
+int fake_recording(void) { return atomic_load(&recording) != 0; }
+int fake_finalized(void) { return atomic_load(&finalized); }

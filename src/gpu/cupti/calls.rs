@@ -1,6 +1,7 @@
 //! Calls of the API, written into the lane of the thread that makes them, between the spans around them: so it is known exactly
 //! which span each belongs to.
 
+use super::gate::Gate;
 use crate::{
     clock::Ticks,
     gpu::{Activities, Activity},
@@ -12,7 +13,10 @@ use cupti_sys::{
 };
 use std::{
     ffi::c_void,
-    sync::{Arc, LazyLock},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Whom CUPTI's callbacks tell.
@@ -23,7 +27,21 @@ pub(super) struct Watch {
     pub(super) memory: bool,
     /// Whether all calls are asked for.
     pub(super) all: bool,
+    /// Where threads wait while CUPTI is being switched.
+    pub(super) gate: Gate,
+    /// Whether a graph was launched since this was last asked.
+    pub(super) graphs: AtomicBool,
 }
+
+impl Watch {
+    pub(super) fn new(host: Arc<Host>, activities: Activities) -> Self {
+        let (memory, all) = (activities.has(Activity::Memory), activities.has(Activity::ApiCalls));
+        Self { host, memory, all, gate: Gate::default(), graphs: AtomicBool::new(false) }
+    }
+}
+
+/// What is kept of a call that was entered while no window was open.
+const OUTSIDE: Ticks = Ticks(1);
 
 /// The functions of the driver to be called back for.
 pub(super) fn functions(activities: Activities) -> impl Iterator<Item = u32> {
@@ -55,10 +73,14 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     if about.correlation_data.is_null() {
         return;
     }
+    let gated = !changes_memory(api, function);
     if about.callback_site == site::ENTER {
-        let entered = host.enter_call().map_or(0, |entered| entered.0);
+        if gated {
+            watch.gate.enter();
+        }
+        let entered = host.enter_call().unwrap_or(OUTSIDE);
         // SAFETY: it is a word that CUPTI keeps for this call.
-        unsafe { *about.correlation_data = entered };
+        unsafe { *about.correlation_data = entered.0 };
         return;
     }
     // SAFETY: as above.
@@ -66,9 +88,13 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     if about.callback_site != site::EXIT {
         return;
     }
-    if start == Ticks(0) {
+    if start <= OUTSIDE {
         // Entered before the window, or before anybody watched: what comes of it is not of the window.
-        return host.exit_call_of_before(about.correlation_id);
+        host.exit_call_of_before(about.correlation_id);
+        if start == OUTSIDE && gated {
+            watch.gate.leave();
+        }
+        return;
     }
     // SAFETY: on leaving a function of the driver or the runtime, CUPTI points to what it returns.
     let result = if about.function_return_value.is_null() { 0 } else { unsafe { *about.function_return_value } };
@@ -82,9 +108,40 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     if memory.is_none() || watch.all {
         let now = host.clock().now();
         let call = DeviceCall::new(start, now, about.correlation_id, api as u8, function, result);
+        if matches!(function, cbid::GRAPH_LAUNCH | cbid::GRAPH_LAUNCH_PTSZ) && api == domain::DRIVER_API {
+            watch.graphs.store(true, Ordering::Relaxed);
+        }
         // SAFETY: `about` is of this call.
         host.exit_call(unsafe { work(api, function, about) }, call);
     }
+    host.leave_call();
+    if gated {
+        watch.gate.leave();
+    }
+}
+
+/// Whether a function allocates or frees memory: no record of CUPTI's comes of it, so that it need not wait while CUPTI is switched.
+fn changes_memory(api: u32, function: u32) -> bool {
+    use cbid::{
+        MEM_ALLOC_ASYNC, MEM_ALLOC_ASYNC_PTSZ, MEM_ALLOC_FROM_POOL_ASYNC, MEM_ALLOC_FROM_POOL_ASYNC_PTSZ,
+        MEM_ALLOC_MANAGED, MEM_ALLOC_PITCH_V2, MEM_ALLOC_V2, MEM_FREE_ASYNC, MEM_FREE_ASYNC_PTSZ, MEM_FREE_V2,
+    };
+    let function = (api == domain::DRIVER_API).then_some(function);
+    matches!(
+        function,
+        Some(
+            MEM_ALLOC_ASYNC
+                | MEM_ALLOC_ASYNC_PTSZ
+                | MEM_ALLOC_FROM_POOL_ASYNC
+                | MEM_ALLOC_FROM_POOL_ASYNC_PTSZ
+                | MEM_ALLOC_MANAGED
+                | MEM_ALLOC_PITCH_V2
+                | MEM_ALLOC_V2
+                | MEM_FREE_ASYNC
+                | MEM_FREE_ASYNC_PTSZ
+                | MEM_FREE_V2
+        )
+    )
 }
 
 /// What a call does, which is looked up each time.
@@ -127,7 +184,7 @@ unsafe fn memory(api: u32, function: u32, about: &CallbackData) -> Option<(u64, 
         MEM_ALLOC_ASYNC, MEM_ALLOC_ASYNC_PTSZ, MEM_ALLOC_FROM_POOL_ASYNC, MEM_ALLOC_FROM_POOL_ASYNC_PTSZ,
         MEM_ALLOC_MANAGED, MEM_ALLOC_PITCH_V2, MEM_ALLOC_V2, MEM_FREE_ASYNC, MEM_FREE_ASYNC_PTSZ, MEM_FREE_V2,
     };
-    if api != domain::DRIVER_API || about.function_params.is_null() {
+    if !changes_memory(api, function) || about.function_params.is_null() {
         return None;
     }
     let pooled = !matches!(function, MEM_ALLOC_V2 | MEM_ALLOC_MANAGED | MEM_ALLOC_PITCH_V2 | MEM_FREE_V2);
@@ -201,7 +258,8 @@ mod tests {
         let collected = Collected::new();
         let (layer, profiler) =
             Profiler::builder().activities([Activity::Host]).export(collected.clone()).build().unwrap();
-        let watch = Watch { host: Arc::clone(profiler.session().host()), memory, all: false };
+        let activities = memory.then_some(Activity::Memory).into_iter().collect();
+        let watch = Watch::new(Arc::clone(profiler.session().host()), activities);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&watch));
         profiler.finish().unwrap();
         collected.only()

@@ -1,7 +1,8 @@
 //! NVIDIA GPUs, through CUPTI.
 //!
 //! Three things run beside the program: [`calls`] on the threads that call the driver, [`buffers`] wherever CUPTI hands them
-//! over, and the [`reader`], a thread of our own. [`Source`] is who attaches CUPTI and lets it go.
+//! over, and the [`reader`], a thread of our own. [`Source`] decides when CUPTI is attached, on, off and let go; [`switch`] does it,
+//! and says which thread may call what.
 
 #![allow(unsafe_code, reason = "CUPTI is a C library")]
 
@@ -9,10 +10,12 @@ mod buffers;
 mod calls;
 pub(super) mod decode;
 mod device;
+mod gate;
 mod library;
 pub(super) mod names;
 mod raw;
 mod reader;
+mod switch;
 
 pub use self::raw::replay;
 pub(crate) use self::raw::{RawRecords, write as write_raw};
@@ -22,16 +25,18 @@ use self::{
     calls::Watch,
     library::Library,
     reader::{Message, Reader},
+    switch::Switch,
 };
-use super::{Activity, GpuSettings, Pool};
+use super::{Activity, Detach, GpuSettings, Pool};
 use crate::{
     Error,
     collector::Budget,
     correlate::Recording,
     host::{Host, mute_this_thread},
+    schedule::WaitLength,
     trace::{Device, Gpu, GpuProblem, Losses},
 };
-use cupti_sys::{Cupti, Subscriber, domain, kind, thread_id_type};
+use cupti_sys::Cupti;
 use std::{
     collections::HashMap,
     sync::{
@@ -67,9 +72,10 @@ impl Drop for Taken {
 pub(crate) struct Source {
     library: &'static Library,
     settings: GpuSettings,
-    /// A callback may be under way whenever the profiler ends, so this stays for ever, and the host with it.
     watch: &'static Watch,
     messages: Sender<Message>,
+    /// Whether there is something to do for the thread that steps.
+    due: AtomicBool,
     state: Mutex<State>,
     /// A fork has a copy of us, but may not call CUPTI.
     process: u32,
@@ -80,13 +86,12 @@ struct State {
     gpu: Gpu,
     /// Whether a window is open or about to be.
     wanted: bool,
-    /// Windows that were opened and that the reader is not done with.
-    windows: u32,
-    /// While attached.
-    subscriber: Option<Subscriber>,
-    /// Whether activity is recorded, and not only could be.
-    recording: bool,
-    /// How often it was detached.
+    /// Whether to let CUPTI go at the next step.
+    let_go: bool,
+    /// Whether only the thread that steps launched anything in the last window.
+    alone: bool,
+    switch: Switch,
+    /// How often CUPTI was let go.
     detached: u32,
 }
 
@@ -136,21 +141,19 @@ impl Source {
         let Some(taken) = Taken::take() else { return Ok(Err(GpuProblem::AnotherKernspan)) };
         let (messages, inbox) = mpsc::channel();
         let sink = Sink::install(messages.clone());
+        let watch: &'static Watch = Box::leak(Box::new(Watch::new(Arc::clone(host), settings.activities)));
         let source = Arc::new(Self {
             library,
             settings,
-            watch: Box::leak(Box::new(Watch {
-                host: Arc::clone(host),
-                memory: settings.activities.has(Activity::Memory),
-                all: settings.activities.has(Activity::ApiCalls),
-            })),
+            watch,
             messages: messages.clone(),
+            due: AtomicBool::new(false),
             state: Mutex::new(State {
                 gpu: Gpu::Available(library.about.clone()),
                 wanted: false,
-                windows: 0,
-                subscriber: None,
-                recording: false,
+                let_go: false,
+                alone: false,
+                switch: Switch::new(&library.cupti, watch, settings.activities),
                 detached: 0,
             }),
             process: std::process::id(),
@@ -185,8 +188,8 @@ impl Source {
         self.settings.keep_raw
     }
 
-    fn detach_after(&self) -> Duration {
-        self.settings.detach.after
+    fn detach(&self) -> Detach {
+        self.settings.detach
     }
 
     /// Attaches CUPTI and has it record, so that the next window finds everything ready. Returns whether it began to just now.
@@ -195,18 +198,15 @@ impl Source {
             return false;
         }
         let mut state = self.lock();
-        state.wanted = true;
-        if state.recording || !state.gpu.is_available() {
+        (state.wanted, state.let_go) = (true, false);
+        if state.switch.is_on() || !state.gpu.is_available() {
             return false;
         }
-        state.recording = true;
-        if let Err(problem) = self.record(&mut state) {
-            // What was begun is ended again.
-            self.end_recording(&mut state);
-            let _ = state.subscriber.take().map(|subscriber| self.cupti().unsubscribe(subscriber));
-            state.gpu = Gpu::Unavailable(problem);
+        let alone = state.alone;
+        if let Err(error) = state.switch.turn_on(alone) {
+            state.gpu = Gpu::Unavailable(library::problem(&error));
         }
-        state.recording
+        state.switch.is_on()
     }
 
     /// Says that a window is about to open.
@@ -218,7 +218,6 @@ impl Source {
             // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
             std::thread::sleep(Self::SETTLING);
         }
-        self.lock().windows += 1;
         let _ = self.messages.send(Message::Opening(self.pools()));
     }
 
@@ -237,146 +236,96 @@ impl Source {
         devices.filter_map(pool).collect()
     }
 
-    /// Says that no window is open, nor about to be.
-    pub(crate) fn rest(&self) {
+    /// Says that no window is open, nor will be for this long. Called by the thread that steps, which is in no call of the driver.
+    pub(crate) fn rest(&self, wait: WaitLength) {
         if self.is_forked() {
             return;
         }
         self.lock().wanted = false;
-        let _ = self.messages.send(Message::Rest);
-    }
-
-    fn record(&self, state: &mut State) -> Result<(), GpuProblem> {
-        let cupti = self.cupti();
-        let failed = |error: cupti_sys::Error| library::problem(&error);
-        let subscriber = match state.subscriber {
-            Some(subscriber) => subscriber,
-            None => *state.subscriber.insert(self.attach().map_err(failed)?),
-        };
-        for kind in self.kinds() {
-            cupti.activity_enable(kind).map_err(failed)?;
+        // A graph that is launched while CUPTI records nothing spoils the times of its last launch, if those have not been read. So
+        // CUPTI is then switched off when they have been.
+        if !self.watch.graphs.load(Ordering::Relaxed) {
+            self.catch_up();
         }
-        self.call_back(subscriber, true);
-        Ok(())
+        let _ = self.messages.send(Message::Rest(wait));
     }
 
-    fn attach(&self) -> Result<Subscriber, cupti_sys::Error> {
-        let cupti = self.cupti();
-        let watch = std::ptr::from_ref(self.watch).cast_mut().cast();
-        // SAFETY: it stays for ever, and the callback does not unwind.
-        let subscriber = unsafe { cupti.subscribe(calls::called, watch) }?;
-        let set_up = || {
-            cupti.set_thread_id_type(thread_id_type::SYSTEM)?;
-            // SAFETY: both are functions for ever, do not unwind, and give buffers as they should be.
-            unsafe { cupti.activity_register_callbacks(buffers::requested, buffers::completed) }
-        };
-        set_up().inspect_err(|_| drop(cupti.unsubscribe(subscriber)))?;
-        Ok(subscriber)
-    }
-
-    fn kinds(&self) -> impl Iterator<Item = u32> {
-        let asked = |activity, kinds: &'static [u32]| if self.settings.activities.has(activity) { kinds } else { &[] };
-        let kernels = asked(Activity::Kernels, &[kind::CONCURRENT_KERNEL, kind::OVERHEAD]);
-        let copies = asked(Activity::Copies, &[kind::MEMCPY, kind::MEMCPY2, kind::MEMSET]);
-        let waits = asked(Activity::Sync, &[kind::SYNCHRONIZATION]);
-        kernels.iter().chain(copies).chain(waits).copied()
-    }
-
-    /// Begins or ends being called back. A release that does not know a function cannot call it either.
-    fn call_back(&self, subscriber: Subscriber, enable: bool) {
-        let cupti = self.cupti();
-        if self.settings.activities.has(Activity::ApiCalls) {
-            for domain in [domain::DRIVER_API, domain::RUNTIME_API] {
-                let _ = cupti.enable_domain(subscriber, domain, enable);
-            }
-        }
-        for function in calls::functions(self.settings.activities) {
-            let _ = cupti.enable_callback(subscriber, domain::DRIVER_API, function, enable);
+    /// A step has ended on this thread. Does what is to be done between steps.
+    pub(crate) fn tick(&self) {
+        if self.due.load(Ordering::Relaxed) && !self.is_forked() {
+            self.catch_up();
         }
     }
 
-    /// The reader is done with a window.
-    fn finish_window(&self) {
+    /// Switches CUPTI off and, if it is time, lets it go; unless a window is open or about to be.
+    fn catch_up(&self) {
         let mut state = self.lock();
-        state.windows = state.windows.saturating_sub(1);
-    }
-
-    /// Has CUPTI record nothing more, unless a window is open or about to be.
-    fn pause(&self) {
-        let mut state = self.lock();
-        if !state.is_needed() {
-            self.end_recording(&mut state);
-        }
-    }
-
-    fn end_recording(&self, state: &mut State) {
-        if !std::mem::take(&mut state.recording) {
+        self.due.store(false, Ordering::Relaxed);
+        if state.wanted {
             return;
         }
-        for kind in self.kinds() {
-            let _ = self.cupti().activity_disable(kind);
+        if !state.switch.turn_off() {
+            // At the next step.
+            return self.due.store(true, Ordering::Relaxed);
         }
-        if let Some(subscriber) = state.subscriber {
-            self.call_back(subscriber, false);
-        }
-    }
-
-    /// Has CUPTI give buffers back. Where it is not ours, it is left alone.
-    fn flush(&self, flags: u32) {
-        if self.lock().subscriber.is_some() {
-            // What does not come back is missed.
-            let _ = self.cupti().activity_flush_all(flags);
+        self.watch.graphs.store(false, Ordering::Relaxed);
+        if std::mem::take(&mut state.let_go) && state.detached < self.settings.detach.most && state.switch.let_go() {
+            state.detached += 1;
         }
     }
 
-    /// How many records CUPTI dropped since the last call.
-    fn dropped_records(&self) -> u64 {
-        let attached = self.lock().subscriber.is_some();
-        if attached { self.cupti().activity_dropped_records().unwrap_or(0) as u64 } else { 0 }
+    /// Whether, of all threads, only the one that steps launched anything in the last window.
+    fn set_alone(&self, alone: bool) {
+        self.lock().alone = alone;
     }
 
-    /// Lets CUPTI go for a while, if nothing is about to be recorded: attached, it costs even while it records nothing.
-    fn detach_if_it_pays(&self) {
+    /// All windows are complete: nothing more is to be recorded for them.
+    fn finish_recording(&self) {
+        let state = self.lock();
+        if !state.wanted && state.switch.is_on() {
+            self.due.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets CUPTI go, at the next step if one is to be expected, or else at once. Returns whether that is done.
+    fn let_go(&self, expects_step: bool) -> bool {
         let mut state = self.lock();
-        if state.detached < self.settings.detach.most && !state.is_needed() {
-            self.detach(&mut state);
+        if state.wanted || state.switch.is_detached() {
+            return true;
         }
+        state.let_go = true;
+        drop(state);
+        self.due.store(true, Ordering::Relaxed);
+        if !expects_step {
+            self.catch_up();
+        }
+        !expects_step
     }
 
-    fn detach(&self, state: &mut State) {
-        self.end_recording(state);
-        let Some(subscriber) = state.subscriber.take() else { return };
-        let _ = self.cupti().unsubscribe(subscriber);
-        // SAFETY: every other call of CUPTI is made under this lock or on this thread; all buffers have been flushed and read.
-        let _ = unsafe { self.cupti().finalize() };
-        state.detached += 1;
+    fn flush(&self, flags: u32) {
+        self.lock().switch.flush(flags);
+    }
+
+    fn dropped_records(&self) -> u64 {
+        self.lock().switch.dropped_records()
     }
 
     /// Lets CUPTI go when all is done. That waits for whatever runs on the GPU, so nobody waits for it long; and if something is
     /// known to hang, CUPTI stays where it is, and only tells us nothing more. Until it is done there can be no other source.
     fn let_go_for_good(self: &Arc<Self>, stuck: bool, taken: Option<Taken>) {
         if stuck {
-            let mut state = self.lock();
-            self.end_recording(&mut state);
-            let _ = state.subscriber.take().map(|subscriber| self.cupti().unsubscribe(subscriber));
-            return;
+            return self.lock().switch.turn_off_now();
         }
         let (done, is_done) = mpsc::channel();
         let source = Arc::clone(self);
         let thread = std::thread::Builder::new().name("kernspan-detach".to_owned()).spawn(move || {
             mute_this_thread();
-            source.detach(&mut source.lock());
+            source.lock().switch.let_go();
             drop(taken);
             let _ = done.send(());
         });
         if thread.is_ok() {
             let _ = is_done.recv_timeout(Self::PATIENCE);
         }
-    }
-}
-
-impl State {
-    fn is_needed(&self) -> bool {
-        self.wanted || self.windows > 0
     }
 }

@@ -10,12 +10,13 @@ use super::{
 use crate::{
     clock::Ticks,
     collector::Budget,
-    correlate::Recording,
+    correlate::{Recording, ThreadRecords},
     gpu::{
         gather::{Call, Calls, Gathered, Missing, Role},
         record::{Function, GpuRecord, GpuRecording, Pool},
     },
     host::Record,
+    schedule::WaitLength,
     trace::Losses,
 };
 use cupti_sys::flush;
@@ -37,8 +38,8 @@ pub(super) enum Message {
     Filled(Buffer, usize),
     /// A window is about to open; with the devices' pools.
     Opening(HashMap<u32, Pool>),
-    /// No window is open, nor about to be.
-    Rest,
+    /// No window is open, nor will be for so long.
+    Rest(WaitLength),
     /// A window has been collected on the host's side.
     Collected(Box<Recording>),
     /// The last window has been collected.
@@ -64,12 +65,12 @@ pub(super) struct Reader {
     finishing: bool,
     /// Whether a kernel was given up, which may run for ever.
     stuck: bool,
-    /// When something came back last.
-    moved: Instant,
     /// Records as they were, if they are to be kept.
     raw: Option<RawRecords>,
-    /// When the last window was done with.
-    idle_since: Option<Instant>,
+    /// How long the wait is that has begun.
+    wait: WaitLength,
+    /// When to let CUPTI go, if no window opens before.
+    let_go_at: Option<Instant>,
     /// Until CUPTI has been let go.
     taken: Option<Taken>,
 }
@@ -78,7 +79,10 @@ pub(super) struct Reader {
 struct Closed {
     recording: Box<Recording>,
     calls: Calls,
+    missing: Option<Missing>,
     since: Instant,
+    /// When something of it came back last, or else when it was collected.
+    moved: Instant,
     polls: u32,
 }
 
@@ -88,6 +92,10 @@ impl Reader {
     const PATIENCE_AT_END: Duration = Duration::from_secs(5);
     /// The same for copies, of which not all come back: one of no bytes does not.
     const PATIENCE_WITH_COPIES: Duration = Duration::from_millis(500);
+    /// How long to wait for the next step before CUPTI is let go in the middle of one.
+    const UNTIL_NEXT_STEP: Duration = Duration::from_secs(1);
+    /// How long CUPTI goes on recording for a window that has closed, if graphs were launched in it.
+    const PATIENCE_WITH_GRAPHS: Duration = Duration::from_secs(1);
 
     pub(super) fn new(
         source: Arc<Source>,
@@ -114,8 +122,8 @@ impl Reader {
             losses: Losses::default(),
             finishing: false,
             stuck: false,
-            moved: Instant::now(),
-            idle_since: None,
+            wait: WaitLength::Unknown,
+            let_go_at: None,
             taken: Some(taken),
         }
     }
@@ -167,8 +175,8 @@ impl Reader {
             // Most windows are complete at once; a deep queue of long kernels takes its time.
             return self.messages.recv_timeout(Duration::from_millis(1 << closed.polls.min(5)));
         }
-        match self.idle_since.filter(|_| self.open.is_empty()) {
-            Some(since) => self.messages.recv_timeout(self.source.detach_after().saturating_sub(since.elapsed())),
+        match self.let_go_at.filter(|_| self.open.is_empty()) {
+            Some(at) => self.messages.recv_timeout(at.saturating_duration_since(Instant::now())),
             None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
         }
     }
@@ -178,18 +186,16 @@ impl Reader {
             Message::Filled(buffer, valid) => self.read(buffer, valid),
             Message::Opening(pools) => {
                 self.open.push_back(pools);
-                self.idle_since = None;
+                self.let_go_at = None;
             }
-            Message::Rest if self.open.is_empty() => {
-                self.source.pause();
-                self.idle_since = Some(Instant::now());
+            Message::Rest(wait) => {
+                self.wait = wait;
+                // Otherwise when the window is complete.
+                if self.open.is_empty() {
+                    self.let_go_after(0);
+                }
             }
-            // Once the window is complete.
-            Message::Rest => {}
-            Message::Collected(recording) => {
-                let calls = self.calls(&recording);
-                self.closed.push_back(Closed { recording, calls, since: Instant::now(), polls: 0 });
-            }
+            Message::Collected(recording) => self.close(recording),
             Message::Finish => self.finishing = true,
         }
     }
@@ -197,7 +203,6 @@ impl Reader {
     fn read(&mut self, buffer: Buffer, valid: usize) {
         // While no window is open or being waited for, there is nobody to read for.
         if !self.open.is_empty() || !self.closed.is_empty() {
-            let mut worked = false;
             let (names, raw) = (&mut self.names, &mut self.raw);
             // SAFETY: CUPTI filled the buffer with so many bytes and gave it back.
             let mut records = unsafe { self.source.cupti().records(buffer.bytes(valid)) };
@@ -214,7 +219,6 @@ impl Reader {
                     Ok(Some(record)) => {
                         if let GpuRecord::Work(work) = &record {
                             self.contexts.insert(work.context, work.device);
-                            worked = true;
                         }
                         self.gathered.add(record);
                     }
@@ -223,10 +227,6 @@ impl Reader {
                 }
             }
             self.losses.gpu_unreadable += u64::from(records.is_cut_short());
-            // Not with any record: each flush leaves one of what it took itself.
-            if worked {
-                self.moved = Instant::now();
-            }
             self.charge();
         }
         self.sink.give_back(buffer);
@@ -237,6 +237,17 @@ impl Reader {
         let chunks = (self.gathered.bytes() + raw) / Budget::CHUNK_BYTES;
         (self.charged..chunks).for_each(|_| self.budget.take());
         self.charged = self.charged.max(chunks);
+    }
+
+    /// Begins to wait for what was launched in a window.
+    fn close(&mut self, recording: Box<Recording>) {
+        let (calls, now) = (self.calls(&recording), Instant::now());
+        let stepping = recording.window.steps.last().map(|step| step.thread.id);
+        let calls_of =
+            |thread: &ThreadRecords| thread.chunks.iter().flatten().any(|record| matches!(record, Record::Call(_)));
+        let mut calling = recording.threads.iter().filter(|thread| calls_of(thread));
+        self.source.set_alone(calling.all(|thread| Some(thread.thread.id) == stepping));
+        self.closed.push_back(Closed { recording, calls, missing: None, since: now, moved: now, polls: 0 });
     }
 
     /// What the threads called in a window.
@@ -279,8 +290,17 @@ impl Reader {
                 _ if self.finishing => Self::PATIENCE_AT_END,
                 _ => Self::PATIENCE,
             };
-            let quiet = self.moved.max(closed.since).elapsed();
-            if quiet < patience {
+            let now = Instant::now();
+            // What came back of other windows says nothing about this one.
+            if closed.missing.replace(missing).is_some_and(|before| before != missing) {
+                closed.moved = now;
+            }
+            let done = now.duration_since(closed.moved) >= patience;
+            if !done {
+                let last = self.closed.back().unwrap_or(&closed);
+                if now.duration_since(last.since) >= Self::PATIENCE_WITH_GRAPHS {
+                    self.source.finish_recording();
+                }
                 closed.polls += 1;
                 self.closed.push_front(closed);
                 return;
@@ -315,15 +335,16 @@ impl Reader {
         let Closed { mut recording, mut calls, .. } = closed;
         calls.followed = recording.window.followed;
         self.losses.gpu_dropped += self.source.dropped_records();
-        self.source.finish_window();
         let taken = self.gathered.take(&calls);
         let pools = self.open.pop_front().unwrap_or_default();
         if self.open.is_empty() && self.closed.is_empty() {
-            // Not before: a graph that is launched while CUPTI records nothing spoils the times of its last launch if those have
-            // not been read.
-            self.source.pause();
+            self.source.finish_recording();
             self.gathered.clear();
-            self.idle_since = Some(Instant::now());
+            self.let_go_after(calls.given() / recording.window.steps.len().max(1) as u64);
+        }
+        if calls.are_ambiguous() {
+            // Attached anew, CUPTI counts from the beginning.
+            self.let_go_at = self.let_go_at.map(|_| Instant::now());
         }
         let kept = self.gathered.bytes() / Budget::CHUNK_BYTES;
         let mut losses = std::mem::take(&mut self.losses);
@@ -343,15 +364,22 @@ impl Reader {
         (self.hand_on)(*recording);
     }
 
-    /// Detaches once nothing has been recorded for a while.
+    /// Plans when to let CUPTI go, after steps that launched so often.
+    fn let_go_after(&mut self, launches_per_step: u64) {
+        let after = self.source.detach().after(self.wait, launches_per_step);
+        self.let_go_at = Instant::now().checked_add(after);
+    }
+
+    /// Lets CUPTI go if it is time.
     fn let_go(&mut self) {
-        let rested = self.idle_since.is_some_and(|since| since.elapsed() >= self.source.detach_after());
-        if rested && self.open.is_empty() && self.closed.is_empty() {
+        let is_time = self.let_go_at.is_some_and(|at| at <= Instant::now());
+        if is_time && self.open.is_empty() && self.closed.is_empty() {
             // To let go is to wait for what runs, which may be for ever.
-            if !self.stuck {
-                self.source.detach_if_it_pays();
-            }
-            self.idle_since = None;
+            let expects_step = !matches!(self.wait, WaitLength::Unknown);
+            let done = self.stuck || self.source.let_go(expects_step);
+            self.let_go_at = (!done).then(|| Instant::now() + Self::UNTIL_NEXT_STEP);
+            // Nobody steps.
+            self.wait = WaitLength::Unknown;
         }
     }
 }

@@ -23,6 +23,11 @@ impl LaneReader {
         self.shared.first_window <= window
     }
 
+    /// Whether the thread is inside a call that it made in this window, and that it has still to write down.
+    pub(crate) fn is_in_call(&self, window: u32) -> bool {
+        self.shared.in_call.load(Ordering::Acquire) == window + 1
+    }
+
     /// The next record, if there is one.
     #[inline]
     pub(crate) fn read(&mut self) -> Option<Record> {

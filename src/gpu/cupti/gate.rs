@@ -1,0 +1,196 @@
+//! Keeps threads out of the driver's functions for the moment in which CUPTI's state changes.
+//!
+//! CUPTI calls back when a thread enters and leaves a function that gives the GPU work. Between the two the thread is *inside*, and
+//! CUPTI must not begin or end recording: it follows each operation through several places in the driver, and expects the same
+//! answer at all of them. So whoever switches closes the gate: threads wait where they enter, those inside go on until they leave,
+//! and when nobody is inside, CUPTI can be switched.
+
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    is_closed: AtomicBool,
+    /// Counts how often callbacks were begun. Who entered before the last time is not called back for leaving.
+    epoch: AtomicU32,
+    /// Threads inside, by thread, so that they need not wait for each other's cache lines.
+    inside: [Inside; 16],
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Inside(AtomicI32);
+
+/// How deep a thread is inside: functions of the driver are called by those of the runtime.
+#[derive(Clone, Copy)]
+struct Depth {
+    epoch: u32,
+    calls: u32,
+}
+
+thread_local! {
+    static DEPTH: Cell<Depth> = const { Cell::new(Depth { epoch: 0, calls: 0 }) };
+    static SLOT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+impl Gate {
+    /// How long a thread waits at a closed gate, and how long whoever closed it waits for those inside.
+    const PATIENCE_OUTSIDE: Duration = Duration::from_millis(50);
+    const PATIENCE_INSIDE: Duration = Duration::from_millis(1);
+
+    /// To be called before callbacks begin.
+    pub(super) fn renew(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.inside.iter().for_each(|inside| inside.0.store(0, Ordering::SeqCst));
+    }
+
+    /// A thread enters a function, and waits if the gate is closed.
+    #[inline]
+    pub(super) fn enter(&self) {
+        let (mut depth, epoch) = (DEPTH.get(), self.epoch.load(Ordering::Relaxed));
+        if depth.epoch != epoch {
+            depth = Depth { epoch, calls: 0 };
+        }
+        if depth.calls == 0 {
+            let inside = self.inside();
+            inside.fetch_add(1, Ordering::SeqCst);
+            if self.is_closed.load(Ordering::SeqCst) {
+                self.wait(inside);
+            }
+        }
+        depth.calls += 1;
+        DEPTH.set(depth);
+    }
+
+    /// A thread leaves a function that it [entered](Self::enter).
+    #[inline]
+    pub(super) fn leave(&self) {
+        let mut depth = DEPTH.get();
+        if depth.epoch != self.epoch.load(Ordering::Relaxed) || depth.calls == 0 {
+            return;
+        }
+        depth.calls -= 1;
+        DEPTH.set(depth);
+        if depth.calls == 0 {
+            // Whoever sees this sees what was written about the call, too.
+            self.inside().fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    #[inline]
+    fn inside(&self) -> &AtomicI32 {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let slot = SLOT.get().unwrap_or_else(|| {
+            let slot = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
+            SLOT.set(Some(slot));
+            slot
+        });
+        &self.inside[slot % self.inside.len()].0
+    }
+
+    #[cold]
+    fn wait(&self, inside: &AtomicI32) {
+        let until = Instant::now() + Self::PATIENCE_OUTSIDE;
+        while self.is_closed.load(Ordering::SeqCst) && Instant::now() < until {
+            inside.fetch_sub(1, Ordering::SeqCst);
+            while self.is_closed.load(Ordering::SeqCst) && Instant::now() < until {
+                std::thread::yield_now();
+            }
+            inside.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Closes the gate and waits until nobody is inside. None, with the gate open, if somebody stays there: a launch waits while the
+    /// GPU's queue is full.
+    pub(super) fn close(&self) -> Option<Closed<'_>> {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let closed = Closed(self);
+        let until = Instant::now() + Self::PATIENCE_INSIDE;
+        while self.inside.iter().map(|inside| inside.0.load(Ordering::SeqCst)).sum::<i32>() > 0 {
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        Some(closed)
+    }
+}
+
+/// That the gate is closed, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Closed<'a>(&'a Gate);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.is_closed.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Gate;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    #[test]
+    fn nobody_is_inside_while_the_gate_is_closed() {
+        let (gate, over) = (Gate::default(), AtomicBool::new(false));
+        // Read and written without a lock: only the gate keeps the threads apart.
+        let state = AtomicU32::new(0);
+        gate.renew();
+        let rounds = if cfg!(miri) { 20 } else { 2000 };
+        let closed = std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        gate.enter();
+                        gate.enter();
+                        let before = state.load(Ordering::Relaxed);
+                        gate.leave();
+                        std::thread::yield_now();
+                        assert_eq!(
+                            state.load(Ordering::Relaxed),
+                            before,
+                            "the state changed while somebody was inside"
+                        );
+                        gate.leave();
+                    }
+                });
+            }
+            let closed = (0..rounds).filter(|_| {
+                gate.close()
+                    .map(|_closed| {
+                        state.fetch_add(1, Ordering::Relaxed);
+                        std::thread::yield_now();
+                        state.fetch_add(1, Ordering::Relaxed);
+                    })
+                    .is_some()
+            });
+            let closed = closed.count() as u32;
+            over.store(true, Ordering::Relaxed);
+            closed
+        });
+        assert_eq!(state.into_inner(), 2 * closed);
+    }
+
+    #[test]
+    fn who_stays_inside_keeps_the_gate_open() {
+        let gate = Gate::default();
+        gate.renew();
+        gate.enter();
+        assert!(gate.close().is_none());
+        gate.leave();
+        assert!(gate.close().is_some());
+        // Callbacks have ended and begun again while the thread was inside.
+        gate.enter();
+        gate.renew();
+        gate.leave();
+        assert!(gate.close().is_some());
+        gate.enter();
+        gate.leave();
+        gate.leave();
+        assert!(gate.close().is_some());
+    }
+}

@@ -1,0 +1,181 @@
+//! The owner of CUPTI: attaches it, switches it on and off, flushes it and lets it go.
+//!
+//! | state | CUPTI |
+//! |---|---|
+//! | detached | is not in the process: a launch takes as long as ever |
+//! | off | is attached and records nothing: a launch takes CUPTI's own 0.4 to 0.9 µs longer |
+//! | on | records activity, and calls back on entering and leaving functions: 0.8 to 1.5 µs |
+//!
+//! # Who may call what
+//!
+//! Every function of CUPTI that changes its state is called here, through `&mut self`, and the [`Switch`] lives behind the lock of
+//! [`Source`](super::Source): so no two of them run at once, whichever threads ask for them. The reader flushes. The thread that
+//! steps switches on and off and lets go, between two steps, when it is in no call of the driver itself; the [`Gate`] keeps all
+//! others out of the functions that matter. CUPTI's callbacks come on any thread at any time: they take no lock that is held while
+//! CUPTI is called, and call nothing of CUPTI.
+//!
+//! # What went wrong without
+//!
+//! Seen with CUPTI 13.0.1 on an H200, beside a thread that launches without pause, which is nearly always inside a call:
+//!
+//! - CUPTI puts each call that it calls back for on a stack of the thread, and takes it off when the call returns, if the callback is
+//!   then still enabled. If `cuptiEnableCallback` disables it in between, the call stays there for ever, and all later launches of
+//!   that thread get its correlation id. `cuptiUnsubscribe` has no such effect: so callbacks end only with that.
+//! - If kinds of activity are disabled in the middle of an operation, CUPTI crashes in a later `cuLaunchKernelEx` of the same thread,
+//!   writing through a pointer that an earlier part of the operation would have set.
+//! - `cuptiFinalize` while subscribed leaves calls on that stack, too. After `cuptiUnsubscribe` it does not.
+//!
+//! `benches/gpu/src/bin/switching.rs` shows the first and the last with CUPTI alone.
+
+use super::{
+    buffers,
+    calls::{self, Watch},
+    gate::Gate,
+};
+use crate::gpu::{Activities, Activity};
+use cupti_sys::{Cupti, Error, Subscriber, domain, kind, thread_id_type};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct Switch {
+    cupti: &'static Cupti,
+    /// A callback may be under way whenever the profiler ends, so this is never freed, nor is the host it holds.
+    watch: &'static Watch,
+    activities: Activities,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Detached,
+    Off,
+    On(Subscriber),
+}
+
+impl Switch {
+    /// How long a call of another thread may take that was made before callbacks began, and which the gate does not know of.
+    const SETTLING: Duration = Duration::from_millis(1);
+    /// How often the gate is tried before CUPTI is switched all the same.
+    const TRIES: u32 = 20;
+
+    pub(super) fn new(cupti: &'static Cupti, watch: &'static Watch, activities: Activities) -> Self {
+        Self { cupti, watch, activities, state: State::Detached }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        matches!(self.state, State::On(_))
+    }
+
+    pub(super) fn is_detached(&self) -> bool {
+        matches!(self.state, State::Detached)
+    }
+
+    fn gate(&self) -> &'static Gate {
+        &self.watch.gate
+    }
+
+    /// Records from now on; `alone` if no other thread launches. Where that fails, CUPTI is off.
+    pub(super) fn turn_on(&mut self, alone: bool) -> Result<(), Error> {
+        if self.is_on() {
+            return Ok(());
+        }
+        self.gate().renew();
+        let subscriber = self.subscribe()?;
+        let before = std::mem::replace(&mut self.state, State::On(subscriber));
+        let enabled = self.enable(subscriber, matches!(before, State::Detached), alone);
+        enabled.inspect_err(|_| self.turn_off_now())
+    }
+
+    fn subscribe(&mut self) -> Result<Subscriber, Error> {
+        let watch = std::ptr::from_ref(self.watch).cast_mut().cast();
+        // SAFETY: the watch is never freed, and the callback does not unwind.
+        let subscribed = unsafe { self.cupti.subscribe(calls::called, watch) };
+        // Another client has subscribed while CUPTI was off. It is theirs now, and detaching it would end what they record.
+        subscribed.inspect_err(|_| self.state = State::Detached)
+    }
+
+    fn enable(&self, subscriber: Subscriber, first: bool, alone: bool) -> Result<(), Error> {
+        let cupti = self.cupti;
+        if first {
+            cupti.set_thread_id_type(thread_id_type::SYSTEM)?;
+            // SAFETY: both are functions, which stay, do not unwind, and give buffers that stay until they are taken back.
+            unsafe { cupti.activity_register_callbacks(buffers::requested, buffers::completed) }?;
+        }
+        if self.activities.has(Activity::ApiCalls) {
+            for domain in [domain::DRIVER_API, domain::RUNTIME_API] {
+                let _ = cupti.enable_domain(subscriber, domain, true);
+            }
+        }
+        for function in calls::functions(self.activities) {
+            // A release that does not know a function cannot call it either.
+            let _ = cupti.enable_callback(subscriber, domain::DRIVER_API, function, true);
+        }
+        if !alone {
+            std::thread::sleep(Self::SETTLING);
+        }
+        let _closed = (0..Self::TRIES).find_map(|_| self.gate().close());
+        self.kinds().try_for_each(|kind| cupti.activity_enable(kind))
+    }
+
+    /// Records no more, and calls nobody back. False if it cannot be done now, as some thread stays inside a call.
+    pub(super) fn turn_off(&mut self) -> bool {
+        let State::On(subscriber) = self.state else { return true };
+        let Some(closed) = self.gate().close() else { return false };
+        self.disable(subscriber, || drop(closed));
+        true
+    }
+
+    /// The same whatever threads do, when all is over.
+    pub(super) fn turn_off_now(&mut self) {
+        if let State::On(subscriber) = self.state {
+            let closed = (0..Self::TRIES).find_map(|_| self.gate().close());
+            self.disable(subscriber, || drop(closed));
+        }
+    }
+
+    fn disable(&mut self, subscriber: Subscriber, open_the_gate: impl FnOnce()) {
+        for kind in self.kinds() {
+            let _ = self.cupti.activity_disable(kind);
+        }
+        // Before this: CUPTI may wait for callbacks to return.
+        open_the_gate();
+        let _ = self.cupti.unsubscribe(subscriber);
+        self.state = State::Off;
+    }
+
+    /// Detaches CUPTI from the process. Returns whether it was attached.
+    pub(super) fn let_go(&mut self) -> bool {
+        self.turn_off_now();
+        if self.is_detached() {
+            return false;
+        }
+        // Whether it is still ours alone.
+        let Ok(subscriber) = self.subscribe() else { return false };
+        let _ = self.cupti.unsubscribe(subscriber);
+        // SAFETY: every call of CUPTI that changes its state is made through `&mut self`, and buffers are read by the reader, which
+        // has nothing to read for: no window is open, and all that were closed are complete.
+        let _ = unsafe { self.cupti.finalize() };
+        self.state = State::Detached;
+        true
+    }
+
+    /// Has CUPTI give buffers back. What does not come back is missed.
+    pub(super) fn flush(&mut self, flags: u32) {
+        if !self.is_detached() {
+            let _ = self.cupti.activity_flush_all(flags);
+        }
+    }
+
+    /// How many records CUPTI dropped since the last call.
+    pub(super) fn dropped_records(&mut self) -> u64 {
+        if self.is_detached() { 0 } else { self.cupti.activity_dropped_records().unwrap_or(0) as u64 }
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = u32> {
+        let asked = |activity, kinds: &'static [u32]| if self.activities.has(activity) { kinds } else { &[] };
+        let kernels = asked(Activity::Kernels, &[kind::CONCURRENT_KERNEL, kind::OVERHEAD]);
+        let copies = asked(Activity::Copies, &[kind::MEMCPY, kind::MEMCPY2, kind::MEMSET]);
+        let waits = asked(Activity::Sync, &[kind::SYNCHRONIZATION]);
+        kernels.iter().chain(copies).chain(waits).copied()
+    }
+}
