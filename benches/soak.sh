@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Trains with more than 2,000 recorded windows close together, on a machine with an NVIDIA GPU, and checks each window against a
+# count that is not kernspan's: run it at each change of `src/gpu`.
+#
+#   cargo build --release -p gpu-bench
+#   cargo build --release -p candle-bench --features cuda
+#   cargo build --release -p burn-bench --features cuda
+#   benches/soak.sh GPU-BENCH/soak [CANDLE-BENCH/soak [BURN-BENCH/soak]]
+#
+# The three are built into target folders of their own, as the CUDA features of Candle and Burn must not meet. Each run prints a row;
+# step times are medians (means), as multiples of a step before the first window. PARTS says what to run: `times`, one run at a time;
+# `sixty` runs of the plan that once failed in most runs; `soak`, all plans. JOBS processes run at once, but for the times. Exits with
+# 1 if any run failed.
+set -uo pipefail
+cuda=${1:?usage: benches/soak.sh GPU-BENCH/soak [CANDLE-BENCH/soak [BURN-BENCH/soak]]} candle=${2:-} burn=${3:-}
+jobs=${JOBS:-4} parts=${PARTS:-times sixty soak}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export work
+
+run() { # its arguments are a program and its plan
+    local said rc
+    said=$(timeout 300 "$@" 2>&1)
+    rc=$?
+    { printf '%s\n' "$said" | tail -n 6; if [ $rc -ne 0 ]; then echo "FAILED with $rc: $*"; fi; } | tee -a "$work/said"
+}
+export -f run
+
+head() {
+    printf '\n%s\n\n' "$1"
+    echo '| records | threads | wait | windows | wrong | of no span | lost | before, µs | wait | warm-up | active | after | RAM, MB | GPU, MB |'
+    echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|---|'
+}
+
+if [[ $parts == *times* ]]; then
+    head 'One run at a time:'
+    for program in $candle $cuda; do
+        for plan in 'wait=15' 'wait=15 memory' 'wait=100 windows=6' 'wait=100 windows=6 memory'; do
+            run "$program" $plan
+            run "$program" $plan
+        done
+    done
+fi
+
+{
+    if [[ $parts == *soak* && -n $burn ]]; then
+        # The first, as Burn tunes its kernels for a minute.
+        for plan in 'wait=15 windows=40 memory' 'wait=1 windows=40'; do echo "$burn before=60 $plan"; done
+    fi
+    if [[ $parts == *sixty* ]]; then
+        for _ in $(seq 30); do
+            echo "${candle:-$cuda} wait=15"
+            echo "${candle:-$cuda} wait=15 memory"
+        done
+    fi
+    if [[ $parts == *soak* ]]; then
+        for records in '' 'memory' 'memory sync calls'; do
+            for threads in 1 4; do
+                few=$((threads == 1 ? 2 : 1))
+                echo "$cuda before=30 after=20 threads=$threads wait=0 windows=$((60 * few)) $records"
+                echo "$cuda before=30 after=20 threads=$threads wait=1 windows=$((60 * few)) $records"
+                echo "$cuda before=30 after=20 threads=$threads wait=15 windows=$((30 * few)) $records"
+                echo "$cuda before=30 after=20 threads=$threads wait=100 windows=$((10 * few)) $records"
+            done
+            if [[ -n $candle ]]; then
+                echo "$candle before=30 after=20 wait=0 windows=60 $records"
+                echo "$candle before=30 after=20 wait=1 windows=60 $records"
+                echo "$candle before=30 after=20 wait=15 windows=40 $records"
+                echo "$candle before=30 after=20 wait=100 windows=12 $records"
+                # Four trainings take turns at the driver's locks, and a step a tenth of a second.
+                echo "$candle before=20 after=10 threads=4 wait=1 windows=10 $records"
+            fi
+        done
+    fi
+} > "$work/plans"
+head "$(wc -l < "$work/plans") runs, $jobs at a time:"
+xargs -P "$jobs" -I{} bash -c 'run {}' < "$work/plans"
+
+rows=$(grep -c '^| ' "$work/said")
+windows=$(awk -F'[|,]' '/^\| /{sum += $5} END {print sum + 0}' "$work/said")
+failed=$(grep -c '^FAILED' "$work/said")
+printf '\n%s runs with %s windows, %s failed\n' "$rows" "$windows" "$failed"
+[[ $failed -eq 0 ]]

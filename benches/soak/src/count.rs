@@ -1,0 +1,69 @@
+//! The kernels, copies and fills of a step as CUPTI alone counts them: nothing of kernspan is in it.
+
+#![allow(unsafe_code, reason = "CUPTI is a C library")]
+
+use crate::Training;
+use cupti_sys::{Cupti, Driver, flush, kind};
+use std::{
+    ffi::c_void,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+static CUPTI: OnceLock<Cupti> = OnceLock::new();
+static RECORDS: AtomicU64 = AtomicU64::new(0);
+const KINDS: [u32; 3] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET];
+const STEPS: u64 = 8;
+const WORDS: usize = 1 << 17;
+
+/// What a step adds: waiting for the GPU may be work of its own, so the difference of twice as many steps counts.
+///
+/// # Panics
+///
+/// Without CUPTI, or if steps differ.
+pub(crate) fn per_step(training: &mut impl Training) -> u64 {
+    let cupti = CUPTI.get_or_init(|| Cupti::find(Driver::load().expect("a driver")).expect("CUPTI"));
+    let (few, many) = (count(cupti, training, STEPS), count(cupti, training, 2 * STEPS));
+    let added = many.saturating_sub(few);
+    assert!(added > 0 && added.is_multiple_of(STEPS), "{few} in {STEPS} steps, {many} in twice as many");
+    added / STEPS
+}
+
+/// Records so many steps and lets go of CUPTI.
+fn count(cupti: &Cupti, training: &mut impl Training, steps: u64) -> u64 {
+    training.synchronize();
+    // SAFETY: both do as they should.
+    unsafe { cupti.activity_register_callbacks(requested, completed) }.expect("CUPTI");
+    KINDS.iter().for_each(|kind| cupti.activity_enable(*kind).expect("CUPTI"));
+    (0..steps).for_each(|_| training.step());
+    training.synchronize();
+    cupti.activity_flush_all(flush::FORCED).expect("CUPTI");
+    KINDS.iter().for_each(|kind| cupti.activity_disable(*kind).expect("CUPTI"));
+    // SAFETY: nothing else uses CUPTI now, and all is flushed.
+    unsafe { cupti.finalize() }.expect("CUPTI");
+    RECORDS.swap(0, Ordering::Relaxed)
+}
+
+unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
+    let memory = Box::leak(vec![0_u64; WORDS].into_boxed_slice());
+    // SAFETY: CUPTI gives places to write to.
+    unsafe {
+        *buffer = memory.as_mut_ptr().cast();
+        *size = WORDS * 8;
+        *most = 0;
+    }
+}
+
+unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, size: usize, valid: usize) {
+    if let Some(cupti) = CUPTI.get().filter(|_| !buffer.is_null()) {
+        // SAFETY: it is what `requested` gave, with so many bytes of records.
+        let mut records = unsafe { cupti.records(std::slice::from_raw_parts(buffer, valid)) };
+        let kind = |record: &[u8]| record.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind));
+        let counted = (&mut records).filter(|record| KINDS.contains(&kind(record))).count();
+        RECORDS.fetch_add(counted as u64, Ordering::Relaxed);
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), size / 8)) });
+    }
+}

@@ -1,0 +1,163 @@
+//! A training with many recorded windows close together, and a check of each window against a count that is not kernspan's.
+//!
+//! The programs `soak` of `benches/gpu`, `benches/candle` and `benches/burn` each bring a [`Training`]; `benches/soak.sh` runs them
+//! with many plans. Nothing sleeps and nothing waits for the GPU: launches go on while recording is switched on and off.
+
+mod count;
+mod plan;
+mod table;
+
+pub use plan::Plan;
+
+use kernspan::{Profiler, Schedule, Trace};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+use table::{Phases, Row};
+use tracing_subscriber::prelude::*;
+
+/// A training on the thread that made it.
+pub trait Training {
+    /// Launches one step, always with the same number of kernels, copies and fills.
+    fn step(&mut self);
+
+    /// Waits until the GPU is done.
+    fn synchronize(&mut self);
+
+    /// Attaches the framework to the profiler, until the result is dropped.
+    fn attach(&self, profiler: &Profiler) -> Box<dyn std::any::Any> {
+        let _ = profiler;
+        Box::new(())
+    }
+
+    /// Bytes of the GPU's memory that are free, if that can be known.
+    fn free_memory(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether all that a step launches is launched before the step returns. Where it is not, only the sums of windows are checked.
+    fn is_eager(&self) -> bool {
+        true
+    }
+}
+
+/// Trains by the plan, prints a row of the table, and returns what was wrong.
+///
+/// # Errors
+///
+/// If a window does not hold exactly what was launched in it, or something was lost or is of no span.
+///
+/// # Panics
+///
+/// Without a GPU or CUPTI, saying so.
+pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) -> Result<(), String> {
+    let mut training = make();
+    (0..20).for_each(|_| training.step());
+    let per_step = count::per_step(&mut training);
+
+    let checked = Arc::new(Mutex::new(Checked::default()));
+    let (seen, eager) = (Arc::clone(&checked), training.is_eager());
+    let (threads, active) = (plan.threads, plan.active);
+    let check = move |trace: &Trace| {
+        let wrong = if threads == 1 { wrong_total(trace, active * per_step) } else { None };
+        let wrong = wrong.or_else(|| if eager { wrong_step(trace, active, per_step) } else { None });
+        let mut seen = seen.lock().expect("no panic");
+        seen.work += trace.work().len();
+        seen.windows += 1;
+        seen.wrong.extend(wrong.map(|what| format!("window {}: {what}; {}", trace.window(), trace.losses())));
+    };
+    let schedule = Schedule::new().skip_first(plan.before).wait(plan.wait).warmup(plan.warmup);
+    let builder = Profiler::builder().schedule(schedule.active(plan.active).repeat(plan.windows));
+    let mut builder = builder.activities(plan.activities.iter().copied()).on_trace(check);
+    if let Some(idle) = plan.detach_after {
+        builder = builder.detach_after(idle);
+    }
+    let (layer, profiler) = builder.build().expect("a profiler");
+    assert!(profiler.gpu().is_available(), "{}", profiler.gpu());
+    tracing_subscriber::registry().with(layer).init();
+    let attached = training.attach(&profiler);
+
+    let mut phases = Phases::new(plan);
+    let (mut memory, over) = (Vec::new(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 1..plan.threads {
+            scope.spawn(|| {
+                let mut training = make();
+                while !over.load(Ordering::Relaxed) {
+                    tracing::info_span!("soak_step").in_scope(|| training.step());
+                }
+                training.synchronize();
+            });
+        }
+        let quarter = plan.steps() / 4;
+        for number in 0..plan.steps() {
+            let start = Instant::now();
+            tracing::info_span!("soak_step").in_scope(|| training.step());
+            profiler.step();
+            phases.add(number, start.elapsed());
+            if number % quarter == quarter - 1 {
+                memory.push((resident_memory(), training.free_memory()));
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    training.synchronize();
+    drop(attached);
+
+    let report = profiler.finish().map_err(|error| error.to_string())?;
+    let checked = std::mem::take(&mut *checked.lock().expect("no panic"));
+    let unattributed = report.attributions().unattributed;
+    let row = Row { name, plan, per_step, checked: &checked, unattributed, lost: report.losses().total(), memory };
+    println!("{}", row.format(&phases));
+    let mut wrong = checked.wrong;
+    if checked.windows != plan.windows {
+        wrong.push(format!("{} windows of {}", checked.windows, plan.windows));
+    }
+    if unattributed > 0 || !report.losses().is_empty() {
+        wrong.push(format!("{unattributed} of no span; {}", report.losses()));
+    }
+    wrong.iter().take(5).for_each(|what| println!("  WRONG {what}"));
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{} of {} windows are wrong", wrong.len(), plan.windows)) }
+}
+
+/// What was found in the windows.
+#[derive(Debug, Default)]
+struct Checked {
+    windows: u64,
+    work: usize,
+    wrong: Vec<String>,
+}
+
+fn wrong_total(trace: &Trace, expected: u64) -> Option<String> {
+    let work = trace.work().len() as u64;
+    (work != expected).then(|| format!("{work} kernels, copies and fills, not {expected}"))
+}
+
+/// Looks for a step that does not hold exactly what was launched in it, on any thread.
+fn wrong_step(trace: &Trace, active: u64, per_step: u64) -> Option<String> {
+    let steps = trace.spans().filter(|span| span.name() == "soak_step");
+    let mut held: HashMap<_, u64> = steps.filter(|span| !span.cut().any()).map(|span| (span.id(), 0)).collect();
+    if (held.len() as u64) < active {
+        return Some(format!("{} whole steps, not {active}", held.len()));
+    }
+    for work in trace.work() {
+        for span in work.span().into_iter().flat_map(kernspan::Span::stack) {
+            if let Some(count) = held.get_mut(&span.id()) {
+                *count += 1;
+            }
+        }
+    }
+    let wrong = held.values().find(|count| **count != per_step)?;
+    Some(format!("a step of {wrong} kernels, copies and fills, not {per_step}"))
+}
+
+/// The resident memory of this process, in bytes.
+fn resident_memory() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
+}

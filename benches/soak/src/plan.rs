@@ -1,0 +1,77 @@
+//! How to train, from the command line.
+
+use kernspan::Activity;
+use std::time::Duration;
+
+/// How many steps and windows, on how many threads, and what to record: `wait=15 windows=40 threads=4 memory sync calls`.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Steps before the first wait.
+    pub before: u64,
+    /// Steps between two windows in which nothing is recorded.
+    pub wait: u64,
+    /// Steps before a window in which recording is made ready.
+    pub warmup: u64,
+    /// Steps of a window.
+    pub active: u64,
+    /// Windows.
+    pub windows: u64,
+    /// Steps after the last window.
+    pub after: u64,
+    /// Threads that train. The first one's steps are those of the schedule.
+    pub threads: u64,
+    /// What to record.
+    pub activities: Vec<Activity>,
+    /// A fixed time after which CUPTI is let go.
+    pub detach_after: Option<Duration>,
+}
+
+impl Plan {
+    /// The plan in the program's arguments.
+    ///
+    /// # Errors
+    ///
+    /// If an argument is none of the plan's.
+    pub fn from_args() -> Result<Self, String> {
+        let mut plan = Self {
+            before: 150,
+            wait: 15,
+            warmup: 2,
+            active: 5,
+            windows: 12,
+            after: 60,
+            threads: 1,
+            activities: vec![Activity::Host, Activity::Kernels, Activity::Copies],
+            detach_after: None,
+        };
+        for argument in std::env::args().skip(1) {
+            let (name, value) = argument.split_once('=').unwrap_or((&argument, ""));
+            let number = || value.parse().map_err(|_| format!("not a number: {argument}"));
+            match name {
+                "before" => plan.before = number()?,
+                "wait" => plan.wait = number()?,
+                "warmup" => plan.warmup = number()?,
+                "active" => plan.active = number()?,
+                "windows" => plan.windows = number()?,
+                "after" => plan.after = number()?,
+                "threads" => plan.threads = number()?,
+                "detach_ms" => plan.detach_after = Some(Duration::from_millis(number()?)),
+                "memory" => plan.activities.push(Activity::Memory),
+                "sync" => plan.activities.push(Activity::Sync),
+                "calls" => plan.activities.push(Activity::ApiCalls),
+                _ => return Err(format!("unknown argument: {argument}")),
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Steps in all.
+    pub(crate) fn steps(&self) -> u64 {
+        self.before + self.windows * self.cycle() + self.after
+    }
+
+    /// Steps from one window to the next.
+    pub(crate) fn cycle(&self) -> u64 {
+        self.wait + self.warmup + self.active
+    }
+}
