@@ -299,7 +299,7 @@ impl Source {
         if !expects_step {
             self.catch_up();
         }
-        !expects_step
+        !self.due.load(Ordering::Relaxed)
     }
 
     fn flush(&self, flags: u32) {
