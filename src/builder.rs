@@ -102,11 +102,10 @@ impl ProfilerBuilder {
     ///
     /// While CUPTI is attached each launch takes 0.4 to 0.9 µs longer, even while nothing is recorded; to let it go and attach it
     /// again takes twelve milliseconds (on an H200, CUPTI 13.0) and costs half a megabyte of the GPU's memory, which CUPTI does not
-    /// give back. The schedule says how many steps the wait has, and the last window how many launches a step has: if that is
-    /// more than 17,000 launches in all, CUPTI is let go when the window is complete, in the `step()` that follows, which then waits
-    /// for what the GPU has been given. So it is after the last window. How long
-    /// the wait is, is not known with [`Schedule::from_fn`] and [`Schedule::manual`]. Between windows it is let go no more than
-    /// [`Self::DETACH_MOST`] times.
+    /// give back. The schedule says how many steps the wait has, and the last window how many launches a step has: if that is more
+    /// than 17,000 launches in all, CUPTI is let go when the window is complete, in the `step()` that follows, which then waits for
+    /// what the GPU has been given. So it is after the last window. How long the wait is, is not known with [`Schedule::from_fn`]
+    /// and [`Schedule::manual`]. Between windows it is let go no more than [`Self::DETACH_MOST`] times.
     pub fn detach_after(mut self, idle: Duration) -> Self {
         self.detach = Detach { after: idle, fixed: true, ..self.detach };
         self

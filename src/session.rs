@@ -250,12 +250,12 @@ impl State {
     /// Has the GPU's library ready before a window opens, as that may take its time.
     fn warm_up(&self, before: Phase) {
         let Some(gpu) = self.gpu.as_ref().filter(|_| self.window.is_none()) else { return };
-        gpu.tick();
         match self.phase {
             Phase::Warmup => {
                 gpu.prepare();
             }
             Phase::Wait if before == Phase::Warmup => gpu.rest(self.wait_length()),
+            Phase::Wait => gpu.tick(),
             _ => {}
         }
     }

@@ -287,7 +287,7 @@ fn many_windows(fake: Fake, wait: u64, detach_after: Option<Duration>) {
             std::thread::yield_now();
         }
     };
-    let (over, start, mut windows) = (AtomicBool::new(false), Instant::now(), 0);
+    let (over, start, mut windows, mut off) = (AtomicBool::new(false), Instant::now(), 0, 0);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
@@ -297,9 +297,10 @@ fn many_windows(fake: Fake, wait: u64, detach_after: Option<Duration>) {
             });
         }
         while windows < WINDOWS && start.elapsed() < AT_MOST {
-            for _ in 0..wait + 1 + ACTIVE {
+            for number in 0..wait + 1 + ACTIVE {
                 step("main");
                 profiler.step();
+                off += u64::from(number + 2 == wait && !fake.is_recording());
             }
             windows += 1;
         }
@@ -307,12 +308,18 @@ fn many_windows(fake: Fake, wait: u64, detach_after: Option<Duration>) {
     });
     let report = profiler.finish().unwrap();
     let losses = report.losses();
-    println!("{windows} windows, {} kernels, {losses}, let go {} times", report.gpu_work(), fake.finalized());
+    println!(
+        "{windows} windows, {} kernels, {losses}, let go {} times, off in {off} waits",
+        report.gpu_work(),
+        fake.finalized()
+    );
     let wrong = std::mem::take(&mut *wrong.lock().unwrap());
     assert!(wrong.is_empty(), "{} of {windows} windows: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
     assert_eq!(checked.load(Ordering::Relaxed), windows);
     // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is counted.
     assert_eq!(losses.total(), losses.late, "{losses}");
+    // After the last but one step of a wait, as the last one ends where the next window is made ready.
+    assert_eq!(off > 0, wait > 1, "recording was off in {off} waits");
     assert!(!fake.is_recording());
 }
 

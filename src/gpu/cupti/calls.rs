@@ -73,11 +73,8 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     if about.correlation_data.is_null() {
         return;
     }
-    let gated = !changes_memory(api, function);
     if about.callback_site == site::ENTER {
-        if gated {
-            watch.gate.enter();
-        }
+        watch.gate.enter();
         let entered = host.enter_call().unwrap_or(OUTSIDE);
         // SAFETY: it is a word that CUPTI keeps for this call.
         unsafe { *about.correlation_data = entered.0 };
@@ -91,7 +88,7 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     if start <= OUTSIDE {
         // Entered before the window, or before anybody watched: what comes of it is not of the window.
         host.exit_call_of_before(about.correlation_id);
-        if start == OUTSIDE && gated {
+        if start == OUTSIDE {
             watch.gate.leave();
         }
         return;
@@ -115,33 +112,7 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
         host.exit_call(unsafe { work(api, function, about) }, call);
     }
     host.leave_call();
-    if gated {
-        watch.gate.leave();
-    }
-}
-
-/// Whether a function allocates or frees memory: no record of CUPTI's comes of it, so that it need not wait while CUPTI is switched.
-fn changes_memory(api: u32, function: u32) -> bool {
-    use cbid::{
-        MEM_ALLOC_ASYNC, MEM_ALLOC_ASYNC_PTSZ, MEM_ALLOC_FROM_POOL_ASYNC, MEM_ALLOC_FROM_POOL_ASYNC_PTSZ,
-        MEM_ALLOC_MANAGED, MEM_ALLOC_PITCH_V2, MEM_ALLOC_V2, MEM_FREE_ASYNC, MEM_FREE_ASYNC_PTSZ, MEM_FREE_V2,
-    };
-    let function = (api == domain::DRIVER_API).then_some(function);
-    matches!(
-        function,
-        Some(
-            MEM_ALLOC_ASYNC
-                | MEM_ALLOC_ASYNC_PTSZ
-                | MEM_ALLOC_FROM_POOL_ASYNC
-                | MEM_ALLOC_FROM_POOL_ASYNC_PTSZ
-                | MEM_ALLOC_MANAGED
-                | MEM_ALLOC_PITCH_V2
-                | MEM_ALLOC_V2
-                | MEM_FREE_ASYNC
-                | MEM_FREE_ASYNC_PTSZ
-                | MEM_FREE_V2
-        )
-    )
+    watch.gate.leave();
 }
 
 /// What a call does, which is looked up each time.
@@ -184,7 +155,7 @@ unsafe fn memory(api: u32, function: u32, about: &CallbackData) -> Option<(u64, 
         MEM_ALLOC_ASYNC, MEM_ALLOC_ASYNC_PTSZ, MEM_ALLOC_FROM_POOL_ASYNC, MEM_ALLOC_FROM_POOL_ASYNC_PTSZ,
         MEM_ALLOC_MANAGED, MEM_ALLOC_PITCH_V2, MEM_ALLOC_V2, MEM_FREE_ASYNC, MEM_FREE_ASYNC_PTSZ, MEM_FREE_V2,
     };
-    if !changes_memory(api, function) || about.function_params.is_null() {
+    if api != domain::DRIVER_API || about.function_params.is_null() {
         return None;
     }
     let pooled = !matches!(function, MEM_ALLOC_V2 | MEM_ALLOC_MANAGED | MEM_ALLOC_PITCH_V2 | MEM_FREE_V2);

@@ -7,22 +7,36 @@
 
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     is_closed: AtomicBool,
-    /// Counts how often callbacks were begun. Who entered before the last time is not called back for leaving.
     epoch: AtomicU32,
-    /// Threads inside, by thread, so that they need not wait for each other's cache lines.
-    inside: [Inside; 16],
+    /// By thread, so that threads need not wait for each other's cache lines.
+    slots: [Slot; 16],
 }
 
+/// Counts threads inside: the epoch in the upper half, how many in the lower. Who entered in an epoch that is over is not called
+/// back for leaving, and does not count any more.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Inside(AtomicI32);
+struct Slot(AtomicU64);
+
+impl Slot {
+    /// Counts by `change` if it is still this epoch.
+    #[inline]
+    fn change(&self, epoch: u32, change: impl Fn(u64) -> u64) -> bool {
+        let changed = |slot| (slot >> 32 == u64::from(epoch)).then(|| change(slot));
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed).is_ok()
+    }
+
+    fn inside(&self) -> u32 {
+        self.0.load(Ordering::SeqCst) as u32
+    }
+}
 
 /// How deep a thread is inside: functions of the driver are called by those of the runtime.
 #[derive(Clone, Copy)]
@@ -37,70 +51,76 @@ thread_local! {
 }
 
 impl Gate {
-    /// How long a thread waits at a closed gate, and how long whoever closed it waits for those inside.
-    const PATIENCE_OUTSIDE: Duration = Duration::from_millis(50);
-    const PATIENCE_INSIDE: Duration = Duration::from_millis(1);
+    /// How long a thread waits at a closed gate: whoever closed it may be suspended.
+    const PATIENCE_OUTSIDE: Duration = Duration::from_secs(1);
+    /// How long whoever closes the gate waits for those inside.
+    const PATIENCE_INSIDE: Duration = Duration::from_millis(if cfg!(miri) { 1000 } else { 1 });
 
-    /// To be called before callbacks begin.
+    /// Begins an epoch. To be called before callbacks begin.
     pub(super) fn renew(&self) {
-        self.epoch.fetch_add(1, Ordering::SeqCst);
-        self.inside.iter().for_each(|inside| inside.0.store(0, Ordering::SeqCst));
+        // Of all gates of the process, as threads remember it.
+        static EPOCHS: AtomicU32 = AtomicU32::new(0);
+        let epoch = EPOCHS.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        self.slots.iter().for_each(|slot| slot.0.store(u64::from(epoch) << 32, Ordering::SeqCst));
+        self.epoch.store(epoch, Ordering::SeqCst);
     }
 
     /// A thread enters a function, and waits if the gate is closed.
     #[inline]
     pub(super) fn enter(&self) {
-        let (mut depth, epoch) = (DEPTH.get(), self.epoch.load(Ordering::Relaxed));
+        let (mut depth, epoch) = (DEPTH.get(), self.epoch.load(Ordering::SeqCst));
         if depth.epoch != epoch {
             depth = Depth { epoch, calls: 0 };
         }
-        if depth.calls == 0 {
-            let inside = self.inside();
-            inside.fetch_add(1, Ordering::SeqCst);
-            if self.is_closed.load(Ordering::SeqCst) {
-                self.wait(inside);
-            }
+        if depth.calls > 0 || self.pass(epoch) {
+            depth.calls += 1;
         }
-        depth.calls += 1;
         DEPTH.set(depth);
     }
 
-    /// A thread leaves a function that it [entered](Self::enter).
+    /// Goes inside from outside. False if the epoch is over.
+    #[inline]
+    fn pass(&self, epoch: u32) -> bool {
+        let slot = self.slot();
+        let counted = slot.change(epoch, |inside| inside + 1);
+        if counted && self.is_closed.load(Ordering::SeqCst) { self.wait(slot, epoch) } else { counted }
+    }
+
+    #[cold]
+    fn wait(&self, slot: &Slot, epoch: u32) -> bool {
+        let until = Instant::now() + Self::PATIENCE_OUTSIDE;
+        let mut counted = true;
+        while counted && self.is_closed.load(Ordering::SeqCst) && Instant::now() < until {
+            slot.change(epoch, |inside| inside - 1);
+            while self.is_closed.load(Ordering::SeqCst) && Instant::now() < until {
+                std::thread::yield_now();
+            }
+            counted = slot.change(epoch, |inside| inside + 1);
+        }
+        counted
+    }
+
+    /// A thread leaves a function that it [entered](Self::enter), once all has been written about that.
     #[inline]
     pub(super) fn leave(&self) {
         let mut depth = DEPTH.get();
-        if depth.epoch != self.epoch.load(Ordering::Relaxed) || depth.calls == 0 {
-            return;
-        }
-        depth.calls -= 1;
+        let Some(calls) = depth.calls.checked_sub(1) else { return };
+        depth.calls = calls;
         DEPTH.set(depth);
-        if depth.calls == 0 {
-            // Whoever sees this sees what was written about the call, too.
-            self.inside().fetch_sub(1, Ordering::SeqCst);
+        if calls == 0 {
+            self.slot().change(depth.epoch, |inside| inside - 1);
         }
     }
 
     #[inline]
-    fn inside(&self) -> &AtomicI32 {
+    fn slot(&self) -> &Slot {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let slot = SLOT.get().unwrap_or_else(|| {
             let slot = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
             SLOT.set(Some(slot));
             slot
         });
-        &self.inside[slot % self.inside.len()].0
-    }
-
-    #[cold]
-    fn wait(&self, inside: &AtomicI32) {
-        let until = Instant::now() + Self::PATIENCE_OUTSIDE;
-        while self.is_closed.load(Ordering::SeqCst) && Instant::now() < until {
-            inside.fetch_sub(1, Ordering::SeqCst);
-            while self.is_closed.load(Ordering::SeqCst) && Instant::now() < until {
-                std::thread::yield_now();
-            }
-            inside.fetch_add(1, Ordering::SeqCst);
-        }
+        &self.slots[slot % self.slots.len()]
     }
 
     /// Closes the gate and waits until nobody is inside. None, with the gate open, if somebody stays there: a launch waits while the
@@ -109,7 +129,7 @@ impl Gate {
         self.is_closed.store(true, Ordering::SeqCst);
         let closed = Closed(self);
         let until = Instant::now() + Self::PATIENCE_INSIDE;
-        while self.inside.iter().map(|inside| inside.0.load(Ordering::SeqCst)).sum::<i32>() > 0 {
+        while self.slots.iter().any(|slot| slot.inside() > 0) {
             if Instant::now() >= until {
                 return None;
             }
@@ -172,6 +192,7 @@ mod tests {
             over.store(true, Ordering::Relaxed);
             closed
         });
+        assert!(closed > 0);
         assert_eq!(state.into_inner(), 2 * closed);
     }
 

@@ -41,7 +41,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc::{self, Sender},
     },
     thread::JoinHandle,
@@ -74,8 +74,11 @@ pub(crate) struct Source {
     settings: GpuSettings,
     watch: &'static Watch,
     messages: Sender<Message>,
-    /// Whether there is something to do for the thread that steps.
+    /// Whether there is something to do for the thread that steps, and how many steps from now.
     due: AtomicBool,
+    due_in: AtomicU32,
+    /// Not under the lock of the rest: CUPTI may be waited for there.
+    gpu: Mutex<Gpu>,
     state: Mutex<State>,
     /// A fork has a copy of us, but may not call CUPTI.
     process: u32,
@@ -83,11 +86,14 @@ pub(crate) struct Source {
 
 #[derive(Debug)]
 struct State {
-    gpu: Gpu,
     /// Whether a window is open or about to be.
     wanted: bool,
+    /// Windows that were opened and are not complete.
+    windows: u32,
     /// Whether to let CUPTI go at the next step.
     let_go: bool,
+    /// How often it could not be switched off.
+    tries: u32,
     /// Whether only the thread that steps launched anything in the last window.
     alone: bool,
     switch: Switch,
@@ -124,6 +130,8 @@ impl Drop for CollectedSender {
 impl Source {
     /// How long somebody who waits for the end waits for the GPU.
     const PATIENCE: Duration = Duration::from_secs(2);
+    /// The most tries to switch off that are counted: 62 steps from one to the next.
+    const TRIES: u32 = 6;
     /// How long a launch may take.
     const SETTLING: Duration = Duration::from_millis(2);
 
@@ -148,10 +156,13 @@ impl Source {
             watch,
             messages: messages.clone(),
             due: AtomicBool::new(false),
+            due_in: AtomicU32::new(0),
+            gpu: Mutex::new(Gpu::Available(library.about.clone())),
             state: Mutex::new(State {
-                gpu: Gpu::Available(library.about.clone()),
                 wanted: false,
+                windows: 0,
                 let_go: false,
+                tries: 0,
                 alone: false,
                 switch: Switch::new(&library.cupti, watch, settings.activities),
                 detached: 0,
@@ -171,13 +182,17 @@ impl Source {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_gpu(&self) -> MutexGuard<'_, Gpu> {
+        self.gpu.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn cupti(&self) -> &'static Cupti {
         &self.library.cupti
     }
 
     pub(crate) fn gpu(&self) -> Gpu {
         // In a fork, the lock may be somebody's who is not there.
-        if self.is_forked() { Gpu::Available(self.library.about.clone()) } else { self.lock().gpu.clone() }
+        if self.is_forked() { Gpu::Available(self.library.about.clone()) } else { self.lock_gpu().clone() }
     }
 
     fn devices(&self) -> Arc<[Device]> {
@@ -199,12 +214,12 @@ impl Source {
         }
         let mut state = self.lock();
         (state.wanted, state.let_go) = (true, false);
-        if state.switch.is_on() || !state.gpu.is_available() {
+        if state.switch.is_on() || !self.lock_gpu().is_available() {
             return false;
         }
         let alone = state.alone;
         if let Err(error) = state.switch.turn_on(alone) {
-            state.gpu = Gpu::Unavailable(library::problem(&error));
+            *self.lock_gpu() = Gpu::Unavailable(library::problem(&error));
         }
         state.switch.is_on()
     }
@@ -218,6 +233,7 @@ impl Source {
             // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
             std::thread::sleep(Self::SETTLING);
         }
+        self.lock().windows += 1;
         let _ = self.messages.send(Message::Opening(self.pools()));
     }
 
@@ -243,8 +259,8 @@ impl Source {
         }
         self.lock().wanted = false;
         // A graph that is launched while CUPTI records nothing spoils the times of its last launch, if those have not been read. So
-        // CUPTI is then switched off when they have been.
-        if !self.watch.graphs.load(Ordering::Relaxed) {
+        // CUPTI is then switched off when they have been. Nor is it worth it if the next window is about to be made ready.
+        if !self.watch.graphs.load(Ordering::Relaxed) && wait != WaitLength::Steps(0) {
             self.catch_up();
         }
         let _ = self.messages.send(Message::Rest(wait));
@@ -253,7 +269,10 @@ impl Source {
     /// A step has ended on this thread. Does what is to be done between steps.
     pub(crate) fn tick(&self) {
         if self.due.load(Ordering::Relaxed) && !self.is_forked() {
-            self.catch_up();
+            match self.due_in.load(Ordering::Relaxed).checked_sub(1) {
+                Some(steps) => self.due_in.store(steps, Ordering::Relaxed),
+                None => self.catch_up(),
+            }
         }
     }
 
@@ -265,11 +284,16 @@ impl Source {
             return;
         }
         if !state.switch.turn_off() {
-            // At the next step.
+            // Later: a thread that waits inside for the GPU is likely to do so at the next step, too.
+            state.tries = (state.tries + 1).min(Self::TRIES);
+            self.due_in.store((1 << state.tries) - 2, Ordering::Relaxed);
             return self.due.store(true, Ordering::Relaxed);
         }
+        state.tries = 0;
+        self.due_in.store(0, Ordering::Relaxed);
         self.watch.graphs.store(false, Ordering::Relaxed);
-        if std::mem::take(&mut state.let_go) && state.detached < self.settings.detach.most && state.switch.let_go() {
+        let lets_go = std::mem::take(&mut state.let_go) && state.windows == 0;
+        if lets_go && state.detached < self.settings.detach.most && state.switch.let_go() {
             state.detached += 1;
         }
     }
@@ -279,18 +303,28 @@ impl Source {
         self.lock().alone = alone;
     }
 
-    /// All windows are complete: nothing more is to be recorded for them.
-    fn finish_recording(&self) {
+    /// A window is complete.
+    fn finish_window(&self) {
+        let mut state = self.lock();
+        state.windows = state.windows.saturating_sub(1);
+    }
+
+    /// Nothing more is to be recorded for windows that have closed: CUPTI is switched off at the next step, if one is to be expected.
+    fn finish_recording(&self, expects_step: bool) {
         let state = self.lock();
         if !state.wanted && state.switch.is_on() {
+            drop(state);
             self.due.store(true, Ordering::Relaxed);
+            if !expects_step {
+                self.catch_up();
+            }
         }
     }
 
     /// Lets CUPTI go, at the next step if one is to be expected, or else at once. Returns whether that is done.
     fn let_go(&self, expects_step: bool) -> bool {
         let mut state = self.lock();
-        if state.wanted || state.switch.is_detached() {
+        if state.wanted || state.windows > 0 || state.switch.is_detached() {
             return true;
         }
         state.let_go = true;

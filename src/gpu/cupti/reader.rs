@@ -65,6 +65,8 @@ pub(super) struct Reader {
     finishing: bool,
     /// Whether a kernel was given up, which may run for ever.
     stuck: bool,
+    /// When some work came back last.
+    arrived: Instant,
     /// Records as they were, if they are to be kept.
     raw: Option<RawRecords>,
     /// How long the wait is that has begun.
@@ -122,6 +124,7 @@ impl Reader {
             losses: Losses::default(),
             finishing: false,
             stuck: false,
+            arrived: Instant::now(),
             wait: WaitLength::Unknown,
             let_go_at: None,
             taken: Some(taken),
@@ -219,6 +222,7 @@ impl Reader {
                     Ok(Some(record)) => {
                         if let GpuRecord::Work(work) = &record {
                             self.contexts.insert(work.context, work.device);
+                            self.arrived = Instant::now();
                         }
                         self.gathered.add(record);
                     }
@@ -291,15 +295,18 @@ impl Reader {
                 _ => Self::PATIENCE,
             };
             let now = Instant::now();
-            // What came back of other windows says nothing about this one.
-            if closed.missing.replace(missing).is_some_and(|before| before != missing) {
-                closed.moved = now;
+            match closed.missing.replace(missing) {
+                // It may have moved while another one was waited for.
+                None => closed.moved = closed.moved.max(self.arrived),
+                // What comes back of other windows says nothing about this one.
+                Some(before) if before != missing => closed.moved = now,
+                Some(_) => {}
             }
             let done = now.duration_since(closed.moved) >= patience;
             if !done {
                 let last = self.closed.back().unwrap_or(&closed);
                 if now.duration_since(last.since) >= Self::PATIENCE_WITH_GRAPHS {
-                    self.source.finish_recording();
+                    self.source.finish_recording(self.expects_step());
                 }
                 closed.polls += 1;
                 self.closed.push_front(closed);
@@ -337,8 +344,9 @@ impl Reader {
         self.losses.gpu_dropped += self.source.dropped_records();
         let taken = self.gathered.take(&calls);
         let pools = self.open.pop_front().unwrap_or_default();
+        self.source.finish_window();
         if self.open.is_empty() && self.closed.is_empty() {
-            self.source.finish_recording();
+            self.source.finish_recording(self.expects_step());
             self.gathered.clear();
             self.let_go_after(calls.given() / recording.window.steps.len().max(1) as u64);
         }
@@ -370,13 +378,17 @@ impl Reader {
         self.let_go_at = Instant::now().checked_add(after);
     }
 
+    /// Whether the program steps, as far as is known: where the schedule says how long the wait is, it counts steps.
+    fn expects_step(&self) -> bool {
+        self.wait != WaitLength::Unknown
+    }
+
     /// Lets CUPTI go if it is time.
     fn let_go(&mut self) {
         let is_time = self.let_go_at.is_some_and(|at| at <= Instant::now());
         if is_time && self.open.is_empty() && self.closed.is_empty() {
             // To let go is to wait for what runs, which may be for ever.
-            let expects_step = !matches!(self.wait, WaitLength::Unknown);
-            let done = self.stuck || self.source.let_go(expects_step);
+            let done = self.stuck || self.source.let_go(self.expects_step());
             self.let_go_at = (!done).then(|| Instant::now() + Self::UNTIL_NEXT_STEP);
             // Nobody steps.
             self.wait = WaitLength::Unknown;
