@@ -21,7 +21,7 @@ pub(crate) struct Calls {
     all: Vec<u32>,
     /// Those that work must come of, in order.
     launches: Vec<u32>,
-    /// Those that share their correlation with another one, in order: nobody can tell whose the work is.
+    /// Launches that share their correlation with another one, in order: nobody can tell whose the work is.
     ambiguous: Vec<u32>,
     /// Those that work most likely comes of, in order.
     copies: Vec<u32>,

@@ -238,7 +238,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What is said of a window that lacks launches.
+/// Says that launches of a window never came back.
 pub(crate) fn incomplete(window: u32, launches: u64) -> String {
     let kernels = if launches == 1 { "kernel" } else { "kernels" };
     format!("window {window} is incomplete: {launches} {kernels} never came back")

@@ -18,7 +18,7 @@ const KINDS: [u32; 3] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET];
 const STEPS: u64 = 8;
 const WORDS: usize = 1 << 17;
 
-/// What a step adds: waiting for the GPU may be work of its own, so the difference of twice as many steps counts.
+/// Counts what one step launches: the difference between twice as many steps and so many, as waiting for the GPU may be work, too.
 ///
 /// # Panics
 ///

@@ -125,7 +125,7 @@ pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) ->
     if wrong.is_empty() { Ok(()) } else { Err(format!("{} of {} windows are wrong", wrong.len(), plan.windows)) }
 }
 
-/// What was found in the windows.
+/// The result of checking the windows.
 #[derive(Debug, Default)]
 struct Checked {
     windows: u64,

@@ -20,7 +20,7 @@ pub struct Plan {
     pub after: u64,
     /// Threads that train. The first one's steps are those of the schedule.
     pub threads: u64,
-    /// What to record.
+    /// Activities to record.
     pub activities: Vec<Activity>,
     /// A fixed time after which CUPTI is let go.
     pub detach_after: Option<Duration>,

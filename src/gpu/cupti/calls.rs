@@ -40,7 +40,7 @@ impl Watch {
     }
 }
 
-/// What is kept of a call that was entered while no window was open.
+/// Stands for the start of a call that was entered while no window was open.
 const OUTSIDE: Ticks = Ticks(1);
 
 /// The functions of the driver to be called back for.

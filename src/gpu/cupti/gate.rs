@@ -58,7 +58,7 @@ impl Gate {
 
     /// Begins an epoch. To be called before callbacks begin.
     pub(super) fn renew(&self) {
-        // Of all gates of the process, as threads remember it.
+        // One counter for all gates of the process, as threads remember the epoch.
         static EPOCHS: AtomicU32 = AtomicU32::new(0);
         let epoch = EPOCHS.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         self.slots.iter().for_each(|slot| slot.0.store(u64::from(epoch) << 32, Ordering::SeqCst));
@@ -139,7 +139,7 @@ impl Gate {
     }
 }
 
-/// That the gate is closed, until this is dropped.
+/// Keeps the gate closed until it is dropped.
 #[derive(Debug)]
 pub(super) struct Closed<'a>(&'a Gate);
 

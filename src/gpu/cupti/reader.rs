@@ -298,7 +298,7 @@ impl Reader {
             match closed.missing.replace(missing) {
                 // It may have moved while another one was waited for.
                 None => closed.moved = closed.moved.max(self.arrived),
-                // What comes back of other windows says nothing about this one.
+                // Work of other windows says nothing about this one.
                 Some(before) if before != missing => closed.moved = now,
                 Some(_) => {}
             }
