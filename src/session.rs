@@ -291,6 +291,7 @@ impl State {
         if opens {
             self.gpu.iter().for_each(|gpu| gpu.open());
             host.set_control(Control::recording(next));
+            self.gpu.iter().for_each(|gpu| gpu.opened());
         }
         let edge = host.clock().anchor();
         if !opens {

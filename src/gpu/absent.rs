@@ -59,6 +59,10 @@ impl Source {
         match self.0 {}
     }
 
+    pub(crate) fn opened(&self) {
+        match self.0 {}
+    }
+
     pub(crate) fn rest(&self, _: WaitLength) {
         match self.0 {}
     }

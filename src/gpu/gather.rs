@@ -27,6 +27,8 @@ pub(crate) struct Calls {
     copies: Vec<u32>,
     /// Those whose work is not of the window, in order.
     of_before: Vec<u32>,
+    /// The highest correlation of a call that was entered before the window, if that was watched; or else 0.
+    pub(crate) last_before: u32,
     /// Whether the next window opened when this one closed.
     pub(crate) followed: bool,
 }
@@ -160,8 +162,10 @@ impl Calls {
 
     /// Whether something was not caused before the window, by its number: the driver counts up.
     fn not_before(&self, correlation: u32) -> bool {
-        let after_first = self.first().is_none_or(|first| correlation.wrapping_sub(first) <= u32::MAX / 2);
-        after_first && self.of_before.binary_search(&correlation).is_err()
+        let follows = |earlier: u32| correlation.wrapping_sub(earlier) <= u32::MAX / 2;
+        // A thread may be suspended between getting its number and entering: the first one of the window is then a low one.
+        let after_last_before = self.last_before == 0 || correlation != self.last_before && follows(self.last_before);
+        after_last_before && self.first().is_none_or(follows) && self.of_before.binary_search(&correlation).is_err()
     }
 
     /// Whether something was not caused after the window.
@@ -358,6 +362,21 @@ mod tests {
         let calls = [call(20, Role::Launches), call(21, Role::OfBefore), call(22, Role::Launches)];
         let calls = Calls::new(at(100)..at(200), [calls]);
         assert_eq!(taken(&mut gathered, &calls), [20, 22]);
+    }
+
+    #[test]
+    fn a_thread_that_was_suspended_does_not_bring_in_what_others_launched_before_the_window() {
+        let mut gathered = Gathered::default();
+        // The first got its number long before the window and entered in it. The last was not seen.
+        for (id, start) in [(20, 150), (21, 160), (29, 165), (30, 170), (31, 180), (32, 190)] {
+            gathered.add(work(id, start));
+        }
+        let mut calls = Calls::new(
+            at(100)..at(200),
+            [[call(20, Role::Launches), call(30, Role::Launches), call(32, Role::Launches)]],
+        );
+        calls.last_before = 29;
+        assert_eq!(taken(&mut gathered, &calls), [20, 30, 31, 32]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{
     ffi::c_void,
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -31,12 +31,25 @@ pub(super) struct Watch {
     pub(super) gate: Gate,
     /// Whether a graph was launched since this was last asked.
     pub(super) graphs: AtomicBool,
+    /// The highest correlation of a call that was entered while no window was open.
+    before: AtomicU32,
 }
 
 impl Watch {
     pub(super) fn new(host: Arc<Host>, activities: Activities) -> Self {
         let (memory, all) = (activities.has(Activity::Memory), activities.has(Activity::ApiCalls));
-        Self { host, memory, all, gate: Gate::default(), graphs: AtomicBool::new(false) }
+        Self { host, memory, all, gate: Gate::default(), graphs: AtomicBool::new(false), before: AtomicU32::new(0) }
+    }
+
+    /// Begins anew: CUPTI is about to be attached, and to count from the beginning.
+    pub(super) fn renew(&self) {
+        self.gate.renew();
+        self.before.store(0, Ordering::Relaxed);
+    }
+
+    /// The highest correlation of a call that was entered before the window that is open.
+    pub(super) fn last_before(&self) -> u32 {
+        self.before.load(Ordering::Relaxed)
     }
 }
 
@@ -75,7 +88,10 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     }
     if about.callback_site == site::ENTER {
         watch.gate.enter();
-        let entered = host.enter_call().unwrap_or(OUTSIDE);
+        let entered = host.enter_call().unwrap_or_else(|| {
+            watch.before.fetch_max(about.correlation_id, Ordering::Relaxed);
+            OUTSIDE
+        });
         // SAFETY: it is a word that CUPTI keeps for this call.
         unsafe { *about.correlation_data = entered.0 };
         return;

@@ -237,6 +237,13 @@ impl Source {
         let _ = self.messages.send(Message::Opening(self.pools()));
     }
 
+    /// Says that the window is open.
+    pub(crate) fn opened(&self) {
+        if !self.is_forked() {
+            let _ = self.messages.send(Message::Opened { last_before: self.watch.last_before() });
+        }
+    }
+
     fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }

@@ -38,12 +38,23 @@ pub(super) enum Message {
     Filled(Buffer, usize),
     /// A window is about to open; with the devices' pools.
     Opening(HashMap<u32, Pool>),
+    /// It is open; with the highest correlation of a call that was entered before.
+    Opened { last_before: u32 },
     /// No window is open, nor will be for so long.
     Rest(WaitLength),
     /// A window has been collected on the host's side.
     Collected(Box<Recording>),
     /// The last window has been collected.
     Finish,
+}
+
+/// What is known of a window since it opened.
+#[derive(Debug, Default)]
+struct Opening {
+    /// The devices' pools.
+    pools: HashMap<u32, Pool>,
+    /// The highest correlation of a call that was entered before.
+    last_before: u32,
 }
 
 pub(super) struct Reader {
@@ -55,8 +66,8 @@ pub(super) struct Reader {
     functions: HashMap<Function, Arc<str>>,
     contexts: FxHashMap<u32, u32>,
     gathered: Gathered,
-    /// For each window that is open or about to be: the devices' pools when it opened.
-    open: VecDeque<HashMap<u32, Pool>>,
+    /// Windows that are open, or about to be, or closed and not complete.
+    open: VecDeque<Opening>,
     closed: VecDeque<Closed>,
     budget: Arc<Budget>,
     /// Chunks of the budget that are taken for what is gathered.
@@ -188,8 +199,13 @@ impl Reader {
         match message {
             Message::Filled(buffer, valid) => self.read(buffer, valid),
             Message::Opening(pools) => {
-                self.open.push_back(pools);
+                self.open.push_back(Opening { pools, last_before: 0 });
                 self.let_go_at = None;
+            }
+            Message::Opened { last_before } => {
+                if let Some(opening) = self.open.back_mut() {
+                    opening.last_before = last_before;
+                }
             }
             Message::Rest(wait) => {
                 self.wait = wait;
@@ -245,7 +261,8 @@ impl Reader {
 
     /// Begins to wait for what was launched in a window.
     fn close(&mut self, recording: Box<Recording>) {
-        let (calls, now) = (self.calls(&recording), Instant::now());
+        let (mut calls, now) = (self.calls(&recording), Instant::now());
+        calls.last_before = self.open.get(self.closed.len()).map_or(0, |opening| opening.last_before);
         let stepping = recording.window.steps.last().map(|step| step.thread.id);
         let calls_of =
             |thread: &ThreadRecords| thread.chunks.iter().flatten().any(|record| matches!(record, Record::Call(_)));
@@ -343,7 +360,7 @@ impl Reader {
         calls.followed = recording.window.followed;
         self.losses.gpu_dropped += self.source.dropped_records();
         let taken = self.gathered.take(&calls);
-        let pools = self.open.pop_front().unwrap_or_default();
+        let Opening { pools, .. } = self.open.pop_front().unwrap_or_default();
         self.source.finish_window();
         if self.open.is_empty() && self.closed.is_empty() {
             self.source.finish_recording(self.expects_step());

@@ -79,7 +79,7 @@ impl Switch {
         if self.is_on() {
             return Ok(());
         }
-        self.gate().renew();
+        self.watch.renew();
         let subscriber = self.subscribe()?;
         let before = std::mem::replace(&mut self.state, State::On(subscriber));
         let enabled = self.enable(subscriber, matches!(before, State::Detached), alone);
