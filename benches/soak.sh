@@ -45,7 +45,7 @@ fi
 {
     if [[ $parts == *soak* && -n $burn ]]; then
         # The first, as Burn tunes its kernels for a minute.
-        for plan in 'wait=15 windows=40 memory' 'wait=1 windows=40'; do echo "$burn before=60 $plan"; done
+        for plan in 'wait=15 windows=40 memory' 'wait=1 windows=40' 'wait=100 windows=10'; do echo "$burn before=60 $plan"; done
     fi
     if [[ $parts == *sixty* ]]; then
         for _ in $(seq 30); do

@@ -1,4 +1,4 @@
-//! The kernels, copies and fills of a step as CUPTI alone counts them: nothing of kernspan is in it.
+//! The kernels, copies and fills of steps as CUPTI alone counts them: nothing of kernspan is in it.
 
 #![allow(unsafe_code, reason = "CUPTI is a C library")]
 
@@ -15,20 +15,20 @@ use std::{
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
 static RECORDS: AtomicU64 = AtomicU64::new(0);
 const KINDS: [u32; 3] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET];
-const STEPS: u64 = 8;
 const WORDS: usize = 1 << 17;
 
-/// Counts what one step launches: the difference between twice as many steps and so many, as waiting for the GPU may be work, too.
+/// Counts what so many steps launch from one wait for the GPU to the next, as a window does.
+///
+/// It is no multiple of what one step launches where operations are fused: waiting splits what would be fused across steps.
 ///
 /// # Panics
 ///
-/// Without CUPTI, or if steps differ.
-pub(crate) fn per_step(training: &mut impl Training) -> u64 {
+/// Without CUPTI, or if it is not the same each time.
+pub(crate) fn steps(training: &mut impl Training, steps: u64) -> u64 {
     let cupti = CUPTI.get_or_init(|| Cupti::find(Driver::load().expect("a driver")).expect("CUPTI"));
-    let (few, many) = (count(cupti, training, STEPS), count(cupti, training, 2 * STEPS));
-    let added = many.saturating_sub(few);
-    assert!(added > 0 && added.is_multiple_of(STEPS), "{few} in {STEPS} steps, {many} in twice as many");
-    added / STEPS
+    let [first, second] = [(); 2].map(|()| count(cupti, training, steps));
+    assert_eq!(first, second, "kernels, copies and fills in {steps} steps");
+    first
 }
 
 /// Records so many steps and lets go of CUPTI.

@@ -13,7 +13,7 @@ use kernspan::{Profiler, Schedule, Trace};
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc, Barrier, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Instant,
@@ -58,14 +58,17 @@ pub trait Training {
 pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) -> Result<(), String> {
     let mut training = make();
     (0..20).for_each(|_| training.step());
-    let per_step = count::per_step(&mut training);
+    let per_window = count::steps(&mut training, plan.active);
+    let per_step = per_window / plan.active;
 
     let checked = Arc::new(Mutex::new(Checked::default()));
     let (seen, eager) = (Arc::clone(&checked), training.is_eager());
     let (threads, active) = (plan.threads, plan.active);
     let check = move |trace: &Trace| {
-        let wrong = if threads == 1 { wrong_total(trace, active * per_step) } else { None };
+        let wrong = if threads == 1 { wrong_total(trace, per_window) } else { None };
         let wrong = wrong.or_else(|| if eager { wrong_step(trace, active, per_step) } else { None });
+        let unattributed = trace.work().filter(|work| work.span().is_none()).count();
+        let wrong = wrong.or_else(|| (unattributed > 0).then(|| format!("{unattributed} of no span")));
         let mut seen = seen.lock().expect("no panic");
         seen.work += trace.work().len();
         seen.windows += 1;
@@ -84,16 +87,20 @@ pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) ->
 
     let mut phases = Phases::new(plan);
     let (mut memory, over) = (Vec::new(), AtomicBool::new(false));
+    // What is allocated to begin with is of no step.
+    let ready = Barrier::new(plan.threads as usize);
     std::thread::scope(|scope| {
         for _ in 1..plan.threads {
             scope.spawn(|| {
                 let mut training = make();
+                ready.wait();
                 while !over.load(Ordering::Relaxed) {
                     tracing::info_span!("soak_step").in_scope(|| training.step());
                 }
                 training.synchronize();
             });
         }
+        ready.wait();
         let quarter = plan.steps() / 4;
         for number in 0..plan.steps() {
             let start = Instant::now();
