@@ -17,6 +17,17 @@ pub fn run(test: &str, variables: &[(&str, &OsStr)]) {
     finish(Command::new(env::current_exe().unwrap()), test, variables);
 }
 
+/// Runs a test in a process of its own, which may change what a process has one of, such as the global subscriber. The name is that of the
+/// test that calls this.
+pub fn alone(name: &str, test: impl FnOnce()) {
+    const ALONE: &str = "KERNSPAN_TEST_ALONE";
+    if env::var_os(ALONE).is_some_and(|alone| alone == name) {
+        test();
+    } else {
+        run(name, &[(ALONE, name.as_ref())]);
+    }
+}
+
 /// As [`run`], where no file can be larger than 64 KiB, as on a disk that is full.
 pub fn run_with_small_files(test: &str, variables: &[(&str, &OsStr)]) {
     // In units of 512 bytes. Without the trap it would be killed instead of told.

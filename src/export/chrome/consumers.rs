@@ -1,4 +1,4 @@
-//! Programs of others, on what no recording has: two ranks with collectives, a GPU that is behind. See `tests/torch.rs` for what was
+//! Programs of others, on what no recording has: two ranks with collectives, a GPU that is behind. See `tests/consumers/torch.rs` for what was
 //! recorded.
 
 use super::{Chrome, Flavor};

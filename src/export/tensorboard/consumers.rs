@@ -1,5 +1,5 @@
 //! XProf, on what no recording has: two ranks with collectives, counters, losses, steps that cross spans, a host without a GPU. See
-//! `tests/xprof.rs` for what was recorded.
+//! `tests/consumers/xprof.rs` for what was recorded.
 
 use super::TensorBoard;
 use crate::{

@@ -1,10 +1,8 @@
 //! The report: where the time went, asked in different ways.
 
-mod support;
-
+use crate::support::{profiled, trace_of};
 use kernspan::{Average, Report, SortBy};
 use std::time::Duration;
-use support::{profiled, trace_of};
 use tracing::info_span;
 
 fn sleep(millis: u64) {

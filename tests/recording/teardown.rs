@@ -1,5 +1,6 @@
-//! A thread's end: its own file, since only a global subscriber is there to the last.
+//! A thread's end, in a process of its own: only a global subscriber is there to the last.
 
+use crate::support::child;
 use kernspan::{Collected, Profiler};
 use tracing::{info, info_span};
 use tracing_subscriber::prelude::*;
@@ -18,6 +19,10 @@ thread_local!(static HANDLE: Logging = const { Logging });
 
 #[test]
 fn events_in_the_destructors_of_thread_locals_are_recorded_or_counted() {
+    child::alone("teardown::events_in_the_destructors_of_thread_locals_are_recorded_or_counted", end_a_thread);
+}
+
+fn end_a_thread() {
     let collected = Collected::new();
     let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
     tracing_subscriber::registry().with(layer).init();

@@ -3,11 +3,8 @@
 //!
 //! The hour takes a few seconds, or as many as `KERNSPAN_SOAK_SECONDS` says.
 
-#[path = "support/collector.rs"]
-mod collector;
-mod support;
-
-use collector::{Behaviour, Collector};
+use crate::collector::{Behaviour, Collector};
+use crate::support::child;
 use kernspan::{Otlp, Profiler, Schedule};
 use std::{
     collections::BTreeSet,
@@ -20,7 +17,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use support::child;
 use tracing_subscriber::prelude::*;
 
 const STEPS: u64 = 36_000;
@@ -47,7 +43,7 @@ fn memory_stays_flat_and_nothing_is_lost_unseen() {
     let folder = tempfile::tempdir().unwrap();
     let result = folder.path().join("result");
     let address = collector.address();
-    let mut training = child::start("training", &[(ADDRESS, OsStr::new(&address)), (RESULT, result.as_os_str())]);
+    let mut training = child::start("soak::training", &[(ADDRESS, OsStr::new(&address)), (RESULT, result.as_os_str())]);
     let began = Instant::now();
     let badly = [
         Behaviour::Slow(Duration::from_millis(30)),

@@ -1,10 +1,11 @@
 //! The metrics of a training in Prometheus, and its traces in Jaeger, through the Collector of `examples/otlp`: what `examples/otlp` sends in two processes, and what
 //! a training on an H200 has sent, by which the dashboard is drawn.
-//!
-//! They have to be built, with Go, which takes minutes: `cargo test --all-features --test prometheus -- --ignored`.
 
-mod support;
-
+use crate::support::{
+    collectors::{Collector, Jaeger, Prometheus},
+    server::post_bytes,
+    spans::{Span, Value},
+};
 use opentelemetry_proto::tonic::{collector::metrics::v1::ExportMetricsServiceRequest, metrics::v1::metric::Data};
 use prost::Message;
 use serde_json::Value as Json;
@@ -14,11 +15,6 @@ use std::{
     process::Command,
     thread,
     time::{Duration, Instant},
-};
-use support::{
-    collectors::{Collector, Jaeger, Prometheus},
-    server::post_bytes,
-    spans::{Span, Value},
 };
 
 /// Waits for something that takes its time.
@@ -55,7 +51,7 @@ fn rank(span: &Span) -> i64 {
 }
 
 #[test]
-#[ignore = "needs Go: see the top of this file"]
+#[ignore = "builds Jaeger and Prometheus"]
 fn two_ranks_are_under_one_trace_and_in_all_metrics() {
     let (jaeger, prometheus) = (Jaeger::start(), Prometheus::start());
     let collector = Collector::start(&jaeger, &prometheus);
@@ -125,7 +121,8 @@ fn chosen(query: &str) -> String {
 }
 
 /// What `candle-mnist` sent from a machine with an H200, as it was: requests of metrics, in order.
-const RECORDED: [&[u8]; 2] = [include_bytes!("fixtures/otlp/first.binpb"), include_bytes!("fixtures/otlp/last.binpb")];
+const RECORDED: [&[u8]; 2] =
+    [include_bytes!("../fixtures/otlp/first.binpb"), include_bytes!("../fixtures/otlp/last.binpb")];
 
 /// When a request was sent, in seconds since 1970, rounded up.
 fn sent_at(request: &[u8]) -> u64 {
@@ -140,7 +137,7 @@ fn sent_at(request: &[u8]) -> u64 {
 }
 
 #[test]
-#[ignore = "needs Go: see the top of this file"]
+#[ignore = "builds Prometheus"]
 fn the_dashboard_shows_what_a_training_on_a_gpu_sent() {
     let prometheus = Prometheus::start();
     for request in RECORDED {
@@ -149,7 +146,7 @@ fn the_dashboard_shows_what_a_training_on_a_gpu_sent() {
         assert_eq!(answer.unwrap().status, 200);
     }
     let last = sent_at(RECORDED[1]);
-    let dashboard: Json = serde_json::from_str(include_str!("../examples/otlp/grafana.json")).unwrap();
+    let dashboard: Json = serde_json::from_str(include_str!("../../examples/otlp/grafana.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut looked = 0;
     for panel in panels {

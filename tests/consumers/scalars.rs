@@ -1,14 +1,12 @@
 //! What the real TensorBoard shows of what is written for it must be what happened.
 
-mod support;
-
-use kernspan::{Error, Profiler, ProfilerBuilder, Report, Schedule, StepSigns, TensorBoard};
-use serde_json::Value as Json;
-use std::path::PathBuf;
-use support::{
+use crate::support::{
     steps::{told_of, training},
     tensorboard::{Shown, assert_same, expected, millis, seconds, shown, values},
 };
+use kernspan::{Error, Profiler, ProfilerBuilder, Report, Schedule, StepSigns, TensorBoard};
+use serde_json::Value as Json;
+use std::path::PathBuf;
 use tracing::info;
 
 /// A training whose steps 2 and 3 are recorded.
@@ -239,14 +237,14 @@ fn names_of_counters_may_be_anything() {
 #[test]
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 fn what_the_gpu_did_in_each_step_is_shown_as_the_report_has_it() {
+    use crate::support::tensorboard::Points;
     use kernspan::Exporter;
     use std::collections::BTreeMap;
-    use support::tensorboard::Points;
     let folder = tempfile::tempdir().unwrap();
     let mut expected: BTreeMap<&str, BTreeMap<String, Points>> = BTreeMap::new();
     let (recordings, mut points) = (["training", "candle", "calls"], 0);
     for recording in recordings {
-        let trace = support::recorded(recording);
+        let trace = crate::support::recorded(recording);
         let files = TensorBoard::to_dir(folder.path().join(recording)).first_step(100).export(&trace).unwrap();
         assert_eq!(events_files(&files).len(), 1);
         let report = Report::of([&trace]);

@@ -1,19 +1,14 @@
 //! Real readers of what is exported: Perfetto's trace processor, HolisticTraceAnalysis, inferno. What they see must be what the
 //! trace says.
-//!
-//! They live in a Python environment under `target/`, which these tests make. Without Python they say so and pass, but not
-//! where `CI=true`.
 
-mod support;
-
-use kernspan::{Chrome, Perfetto, Schedule, Stacks, Trace};
-use serde_json::Value as Json;
-use std::{collections::BTreeMap, path::Path, sync::Arc};
-use support::{
+use crate::support::{
     awkward::awkward_program,
     profiled,
     readers::{readers, run},
 };
+use kernspan::{Chrome, Perfetto, Schedule, Stacks, Trace};
+use serde_json::Value as Json;
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tracing::info_span;
 
 struct Exported {
@@ -178,7 +173,7 @@ fn flame_graph_tools_read_the_stacks() {
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 fn exported_gpu(name: &str, folder: &Path) -> (Trace, Vec<String>) {
     use kernspan::Exporter;
-    let trace = support::recorded(name);
+    let trace = crate::support::recorded(name);
     let mut files = Chrome::to_dir(folder.join("json")).export(&trace).unwrap();
     files.extend(Chrome::to_dir(folder.join("gz")).gzip(true).export(&trace).unwrap());
     files.extend(Perfetto::to_dir(folder).export(&trace).unwrap());
@@ -281,7 +276,7 @@ fn hta_does_every_analysis_that_one_rank_allows() {
     use kernspan::Exporter;
     let Some((python, _)) = readers() else { return };
     for (recording, operator) in [("training", "loss"), ("candle", "data")] {
-        let (trace, folder) = (support::recorded(recording), tempfile::tempdir().unwrap());
+        let (trace, folder) = (crate::support::recorded(recording), tempfile::tempdir().unwrap());
         Chrome::to_dir(folder.path()).runtime_names(true).export(&trace).unwrap();
         // One rank has nothing to talk about, and only PyTorch's operators are `aten::`.
         let arguments = [folder.path().to_str().unwrap(), "1", operator, "overlap", "stragglers", "aten operators"];

@@ -1,10 +1,7 @@
 //! How traces get to a collector, over HTTP and gRPC; and what becomes of them where it is dead, slow, refuses, or takes a part only.
 
-#[path = "support/collector.rs"]
-mod collector;
-mod support;
-
-use collector::{Behaviour, Certificates, Collector, Protocol, nowhere};
+use crate::collector::{Behaviour, Certificates, Collector, Protocol, nowhere};
+use crate::support::child;
 use kernspan::{Delivery, Otlp, Profiler, Schedule};
 use std::{
     collections::BTreeSet,
@@ -16,7 +13,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use support::child;
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
 
@@ -141,8 +137,9 @@ fn headers_arrive() {
 fn refused_to_start(otlp: Otlp) -> String {
     let shown = format!("{otlp:?}");
     assert!(!shown.contains("hunter2"), "{shown}");
-    let (_, report) = support::steps::told_of(|builder| builder.export(otlp), support::steps::training(2));
-    let failures = support::steps::failures(report).join("; ");
+    let (_, report) =
+        crate::support::steps::told_of(|builder| builder.export(otlp), crate::support::steps::training(2));
+    let failures = crate::support::steps::failures(report).join("; ");
     assert!(!failures.contains("hunter2"), "{failures}");
     failures
 }
@@ -446,7 +443,7 @@ fn the_environment_says_where_to() {
             // Nobody is there; and nobody is asked on the way to this machine.
             ("http_proxy", "http://127.0.0.1:1".as_ref()),
         ];
-        child::run("train_as_the_environment_says", &variables);
+        child::run("transport::train_as_the_environment_says", &variables);
         assert!(!collector.spans().is_empty());
         for request in collector.requests() {
             assert_eq!([&*request.headers["x-token"], &*request.headers["x-more"]], ["two words", "1"]);

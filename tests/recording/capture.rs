@@ -1,14 +1,12 @@
 //! What is captured of spans and events, however they are used.
 
-mod support;
-
+use crate::support::{names, profiled, span, trace_of, tree};
 use kernspan::{Collected, Profiler, Schedule, Value};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Barrier},
     time::Duration,
 };
-use support::{names, profiled, span, trace_of, tree};
 use tracing::{Level, info, info_span, instrument};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter, prelude::*};
 

@@ -1,12 +1,10 @@
 //! Memory is bounded, and what does not fit is counted: what is there and what is lost is all there was.
 
-mod support;
-
+use crate::support::profiled;
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
-use support::profiled;
 use tracing::{info, info_span};
 
 #[test]

@@ -1,21 +1,18 @@
 //! What Jaeger gives back of what it is sent, span by span: windows recorded on an H200, a program that runs now, a hundred thousand kernels.
-//!
-//! It has to be built, with Go, which takes minutes: `cargo test --all-features --test jaeger -- --ignored`.
 
-mod support;
-#[path = "../benches/support/window.rs"]
+#[path = "../../benches/support/window.rs"]
 mod window;
 
+use crate::support::{
+    collectors::Jaeger,
+    profiled,
+    spans::{Attributes, Span, Value},
+};
 use kernspan::{Detail, Exporter, GpuSpans, Otlp, Protocol, Step, Timestamp, Trace};
 use prost::Message;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
-};
-use support::{
-    collectors::Jaeger,
-    profiled,
-    spans::{Attributes, Span, Value},
 };
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -132,7 +129,7 @@ fn fixture(name: &str) -> Trace {
 }
 
 #[test]
-#[ignore = "needs Go: see the top of this file"]
+#[ignore = "builds Jaeger"]
 fn windows_of_a_gpu_are_given_back_span_by_span() {
     let jaeger = Jaeger::start();
     for (name, protocol) in
@@ -160,7 +157,7 @@ fn windows_of_a_gpu_are_given_back_span_by_span() {
 }
 
 #[test]
-#[ignore = "needs Go: see the top of this file"]
+#[ignore = "builds Jaeger"]
 fn a_program_that_runs_is_given_back_span_by_span() {
     let jaeger = Jaeger::start();
     let otlp = Otlp::from_env().endpoint(jaeger.http()).service("live").metrics(false).parent(PARENT);
@@ -215,7 +212,7 @@ fn a_program_that_runs_is_given_back_span_by_span() {
 }
 
 #[test]
-#[ignore = "needs Go: see the top of this file"]
+#[ignore = "builds Jaeger"]
 fn a_hundred_thousand_kernels_are_all_given_back() {
     const KERNELS: u32 = 100_000;
     let trace = kernspan::replay(&*window::Window::of(KERNELS).encode_to_vec()).unwrap();

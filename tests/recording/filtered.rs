@@ -1,10 +1,15 @@
-//! A filter for all layers: its own file, since the most verbose level is one for the whole process.
+//! A filter for all layers, in a process of its own: the most verbose level is one for the whole process.
 
+use crate::support::child;
 use kernspan::{Level, Profiler};
 use tracing_subscriber::{EnvFilter, prelude::*};
 
 #[test]
 fn the_report_says_what_a_filter_hides_from_everybody() {
+    child::alone("filtered::the_report_says_what_a_filter_hides_from_everybody", check);
+}
+
+fn check() {
     let (layer, profiler) = Profiler::builder().build().unwrap();
     tracing_subscriber::registry().with(EnvFilter::new("info")).with(layer).init();
     tracing::info_span!("seen").in_scope(|| tracing::trace_span!("attn").in_scope(|| ()));

@@ -1,18 +1,14 @@
 //! TensorBoard's scalars where things go wrong: processes are killed, disks are full.
 
-#![cfg(target_os = "linux")]
-
-mod support;
-
+use crate::support::{
+    child,
+    steps::{failures, told_of, training},
+    tensorboard::{shown, values},
+};
 use kernspan::{Profiler, Schedule, TensorBoard};
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
-};
-use support::{
-    child,
-    steps::{failures, told_of, training},
-    tensorboard::{shown, values},
 };
 use tracing::info;
 use tracing_subscriber::prelude::*;
@@ -66,7 +62,8 @@ fn trains_for_ever() {
 #[test]
 fn a_killed_process_leaves_all_steps_but_those_of_the_last_second() {
     let folder = tempfile::tempdir().unwrap();
-    let mut child = child::start("trains_for_ever", &[("KERNSPAN_TEST_FOLDER", folder.path().as_os_str())]);
+    let mut child =
+        child::start("scalars_mishaps::trains_for_ever", &[("KERNSPAN_TEST_FOLDER", folder.path().as_os_str())]);
     let come = || std::fs::read_to_string(folder.path().join("come")).ok()?.parse::<u64>().ok();
     let wait_for = |goal: u64| {
         while come().is_none_or(|step| step < goal) {
@@ -211,7 +208,10 @@ fn trains_on_a_full_disk() {
 #[test]
 fn a_full_disk_is_said_once_and_what_was_written_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
-    child::run_with_small_files("trains_on_a_full_disk", &[("KERNSPAN_TEST_FOLDER", folder.path().as_os_str())]);
+    child::run_with_small_files(
+        "scalars_mishaps::trains_on_a_full_disk",
+        &[("KERNSPAN_TEST_FOLDER", folder.path().as_os_str())],
+    );
     let file = events_file(folder.path()).unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 64 << 10);
     let steps = step_numbers(&file);

@@ -1,9 +1,7 @@
 //! Whatever CUPTI writes, and whatever is in a recorded file: it becomes a trace that makes sense, or an error, soon. The same
 //! mistakes in every run; `fuzz/` looks for new ones.
 
-#![cfg(all(feature = "cuda", target_os = "linux"))]
-
-#[path = "support/recorded.rs"]
+#[path = "../support/recorded.rs"]
 #[allow(unreachable_pub, reason = "shared with the fuzz target")]
 mod recorded;
 
@@ -12,9 +10,9 @@ use recorded::{Recorded, check, check_exports, join, message};
 use std::array;
 
 const FIXTURES: [&[u8]; 3] = [
-    include_bytes!("fixtures/gpu/training.kernspan"),
-    include_bytes!("fixtures/gpu/calls.kernspan"),
-    include_bytes!("fixtures/gpu/candle.kernspan"),
+    include_bytes!("../fixtures/gpu/training.kernspan"),
+    include_bytes!("../fixtures/gpu/calls.kernspan"),
+    include_bytes!("../fixtures/gpu/candle.kernspan"),
 ];
 
 /// Random numbers, the same in every run.

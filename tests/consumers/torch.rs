@@ -1,22 +1,19 @@
 //! TensorBoard with its plugin for PyTorch, on windows that were recorded on a GPU: its pages must say what the trace says.
 
-#![cfg(all(feature = "cuda", target_os = "linux"))]
-
-#[path = "support/pages.rs"]
+#[path = "../support/pages.rs"]
 #[allow(unreachable_pub, reason = "as all that tests share")]
 mod pages;
-mod support;
 
-use kernspan::{Chrome, Exporter, Flavor, Schedule, Trace};
-use pages::{check_all, check_memory, check_modules};
-use serde_json::{Value as Json, json};
-use std::collections::BTreeSet;
-use support::{
+use crate::support::{
     awkward::awkward_program,
     profiled,
     readers::{readers, run},
     recorded,
 };
+use kernspan::{Chrome, Exporter, Flavor, Schedule, Trace};
+use pages::{check_all, check_memory, check_modules};
+use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 use tracing::info_span;
 
 /// What the plugin's pages say of a trace, which are these and no others.

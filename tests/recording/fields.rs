@@ -1,9 +1,7 @@
 //! Fields: what spans and events say of themselves, at once or later.
 
-mod support;
-
+use crate::support::{names, span, trace_of, tree};
 use kernspan::{Collected, Profiler, Value};
-use support::{names, span, trace_of, tree};
 use tracing::{info, info_span};
 use tracing_subscriber::prelude::*;
 
@@ -175,7 +173,7 @@ fn a_span_may_say_what_it_is_called() {
         names(&trace),
         ["layers.0", "layers.1", "layers.2", "layers.0", "layers.1", "layers.2", "head", "layer", "layer"]
     );
-    assert!(trace.spans().all(|span| span.callsite().target() == "fields"));
+    assert!(trace.spans().all(|span| span.callsite().target() == module_path!()));
     let rows = report.averages().rows();
     let calls = |name: &str| rows.iter().filter(|row| row.name == name).map(|row| row.calls).sum::<u64>();
     assert_eq!((calls("layers.1"), calls("head"), calls("layer")), (2, 1, 2));

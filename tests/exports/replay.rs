@@ -1,15 +1,11 @@
 //! Windows that were recorded on an H200 (`benches/gpu`, program `record`), decoded and correlated anew: what a GPU really wrote.
 
-#![cfg(all(feature = "cuda", target_os = "linux"))]
-
-mod support;
-
+use crate::support::recorded;
 use kernspan::{Api, Attribution, Detail, Direction, MemoryChange, MemoryKind, Trace, WaitKind, Work};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-use support::recorded;
 
 /// The program's steps that were recorded.
 const STEPS: usize = 3;

@@ -1,9 +1,6 @@
 //! XProf, TensorBoard's profile plugin, looks at windows that were recorded on an H200: its pages must say what the traces say.
 
-#![cfg(all(feature = "cuda", target_os = "linux"))]
-
-mod support;
-
+use crate::support::{readers, recorded};
 use kernspan::{
     Allocation, ApiCall, Detail, Direction, Exporter, InputStage, Report, TensorBoard, Timestamp, Trace, Work,
 };
@@ -12,7 +9,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-use support::{readers, recorded};
 
 /// Recorded windows, each with the capture that XProf shows of it; none without Python.
 fn seen(names: &[&str]) -> Option<Vec<(Trace, Json)>> {

@@ -1,10 +1,8 @@
 //! Windows and what lies across their edges: nothing that was in a window is missing from it, and nothing else is in it.
 
-mod support;
-
+use crate::support::{profiled, span, tree};
 use kernspan::{Losses, Schedule, Value};
 use std::{sync::mpsc, time::Duration};
-use support::{profiled, span, tree};
 use tracing::info_span;
 
 #[test]

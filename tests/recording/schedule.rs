@@ -1,7 +1,6 @@
 //! The schedule and the windows it makes, held against what PyTorch's own profiler does: `fixtures/torch_schedule.py`.
 
-mod support;
-
+use crate::support::{names, profiled, tree};
 use kernspan::{Error, Phase, Profiler, Schedule, ScheduleError};
 use std::{
     sync::{
@@ -10,10 +9,9 @@ use std::{
     },
     time::Duration,
 };
-use support::{names, profiled, tree};
 use tracing::info_span;
 
-const TORCH: &str = include_str!("fixtures/torch_schedule.txt");
+const TORCH: &str = include_str!("../fixtures/torch_schedule.txt");
 
 /// The lines of one kind, split at spaces, with the schedule they are about.
 fn torch_lines(kind: &str) -> impl Iterator<Item = (Schedule, Vec<&'static str>, &'static str)> {

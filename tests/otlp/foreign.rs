@@ -1,7 +1,6 @@
 //! A layer of `tracing-opentelemetry`'s beside ours: what it makes of spans is known, and not sent again.
 
-mod support;
-
+use crate::support::span;
 use kernspan::{Collected, GpuSpans, Otlp, Profiler, ProfilerBuilder, ProfilerLayer, Schedule, Span, Trace};
 use opentelemetry::{
     Context, KeyValue,
@@ -25,7 +24,6 @@ use std::{
     thread,
     time::Duration,
 };
-use support::span;
 use tracing::{Dispatch, dispatcher, info, info_span, span::EnteredSpan};
 use tracing_subscriber::{Registry, filter::filter_fn, fmt::MakeWriter, prelude::*, registry};
 
@@ -272,7 +270,7 @@ fn a_window_after_the_other_knows_what_is_open() {
     let epoch = ids_of(&sent, "epoch").unwrap();
     for trace in collected.traces().iter().take(3) {
         assert_eq!(span(trace, "epoch").context().map(|it| (it.trace_id, it.span_id)), Some(epoch));
-        assert!(trace.spans().all(|span| span.context().is_some()), "{}", support::tree(trace));
+        assert!(trace.spans().all(|span| span.context().is_some()), "{}", crate::support::tree(trace));
     }
 }
 

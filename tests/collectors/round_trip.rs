@@ -1,20 +1,16 @@
 //! Jaeger, Prometheus and a Collector between: that they give back what they are sent, by hand, in JSON; and that what is in
 //! `examples/otlp` works with them.
-//!
-//! They have to be built, with Go, which takes minutes: `cargo test --test collectors -- --ignored`.
 
-mod support;
-
+use crate::support::{
+    collectors::{Collector, Jaeger, Prometheus},
+    server::{Answer, get, post},
+    spans::{Link, Span, Value, spans},
+};
 use serde_json::{Value as Json, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     thread,
     time::{Duration, Instant, SystemTime},
-};
-use support::{
-    collectors::{Collector, Jaeger, Prometheus},
-    server::{Answer, get, post},
-    spans::{Link, Span, Value, spans},
 };
 
 const TRACE: &str = "5b8efff798038103d269b633813fc60c";
@@ -208,7 +204,7 @@ fn send_signs(port: u16, path: &str) -> u64 {
 }
 
 fn dashboard() -> Json {
-    serde_json::from_str(include_str!("../examples/otlp/grafana.json")).unwrap()
+    serde_json::from_str(include_str!("../../examples/otlp/grafana.json")).unwrap()
 }
 
 /// A query of the dashboard, as it is once somebody chose everything.

@@ -3,8 +3,6 @@
 //! Drivers that fail are made by a C compiler, and CUPTI's releases are real ones. A process loads a library once, so each case
 //! has a process of its own.
 
-mod support;
-
 use kernspan::{Activity, Chrome, Gpu, Perfetto, Profiler};
 use serde_json::Value as Json;
 use std::path::Path;
@@ -95,10 +93,8 @@ fn a_build_without_cuda_says_so() {
 
 #[cfg(all(feature = "cuda", target_os = "linux", target_arch = "x86_64"))]
 mod drivers {
-    use super::{
-        Activity, Said, profile,
-        support::{child, cupti},
-    };
+    use super::{Activity, Said, profile};
+    use crate::support::{child, cupti};
     use std::{env, path::Path};
 
     /// A driver with one device, that the rest is the same for.
@@ -131,7 +127,7 @@ mod drivers {
         }
         let mut variables = vec![("LD_LIBRARY_PATH", library.as_os_str()), ("KERNSPAN_TEST_OUT", out.as_os_str())];
         variables.extend(cupti.map(|path| ("KERNSPAN_CUPTI", path.as_os_str())));
-        child::run("drivers::the_program", &variables);
+        child::run("no_gpu::drivers::the_program", &variables);
         let said = Said::read(&out);
         said.check();
         assert!(said.report.contains(&said.gpu) || said.gpu.starts_with("GPU recorded"), "{}", said.report);
@@ -244,7 +240,8 @@ mod drivers {
 mod forks {
     #![allow(unsafe_code, reason = "there is no other way to fork")]
 
-    use super::{Activity, profile, support::child};
+    use super::{Activity, profile};
+    use crate::support::child;
     use kernspan::{Collected, Profiler};
     use std::env;
     use tracing::info_span;
@@ -300,6 +297,6 @@ mod forks {
 
     #[test]
     fn a_fork_leaves_the_recording_to_its_parent() {
-        child::run("forks::the_program", &[("KERNSPAN_TEST_FORK", "1".as_ref())]);
+        child::run("no_gpu::forks::the_program", &[("KERNSPAN_TEST_FORK", "1".as_ref())]);
     }
 }

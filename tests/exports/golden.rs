@@ -1,11 +1,9 @@
-//! The exported files themselves, with what differs from run to run masked. `KERNSPAN_BLESS=1 cargo test --test golden` writes
+//! The exported files themselves, with what differs from run to run masked. `KERNSPAN_BLESS=1 cargo test --test exports golden` writes
 //! them anew.
 
-mod support;
-
+use crate::support::profiled;
 use kernspan::{Activity, Chrome, Flavor, Schedule, Stacks};
 use std::path::Path;
-use support::profiled;
 use tracing::{info, info_span};
 
 fn program(profiler: &kernspan::Profiler) {

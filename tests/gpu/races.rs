@@ -3,10 +3,7 @@
 //! No recording can show this, and CI has no GPU, so here a driver and a CUPTI made by a C compiler stand in; what they write is
 //! little, and when they write it is up to the test. On a GPU, `benches/gpu` does the same with the real ones.
 
-#![cfg(all(feature = "cuda", target_os = "linux"))]
-
-mod support;
-
+use crate::support::{child, cupti};
 use kernspan::{Collected, Profiler, Schedule, Trace};
 use std::{
     collections::HashMap,
@@ -18,7 +15,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use support::{child, cupti};
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
 
@@ -103,7 +99,7 @@ const PROGRAM: &str = "KERNSPAN_TEST_PROGRAM";
 /// Runs a program beside the stand-ins.
 fn run(program: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let source = include_str!("support/cupti.c");
+    let source = include_str!("../support/cupti.c");
     if !cupti::make_driver(folder.path(), source) {
         return;
     }
@@ -115,7 +111,7 @@ fn run(program: &str) {
         ("KERNSPAN_CUPTI", library.as_os_str()),
         (PROGRAM, OsStr::new(program)),
     ];
-    child::run("programs", &variables);
+    child::run("races::programs", &variables);
 }
 
 /// The programs, each of which has a process of its own: without one to run, there is nothing to do.

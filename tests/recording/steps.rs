@@ -1,7 +1,6 @@
 //! What exporters are told of every step, whatever the schedule says.
 
-mod support;
-
+use crate::support::steps::{Kept, failures, told_of};
 use kernspan::{ExportResult, Exporter, Phase, Profiler, Run, Schedule, StepExporter, StepSigns, Timestamp, Trace};
 use std::{
     io,
@@ -11,7 +10,6 @@ use std::{
     },
     time::{Duration, SystemTime},
 };
-use support::steps::{Kept, failures, told_of};
 use tracing::{info, info_span};
 
 fn now() -> Timestamp {
@@ -64,7 +62,7 @@ fn steps_follow_each_other_on_the_wall_clock() {
 #[test]
 fn recorded_steps_take_as_long_as_in_the_trace() {
     let kept = Kept::default();
-    let (traces, _) = support::profiled(
+    let (traces, _) = crate::support::profiled(
         |builder| builder.schedule(Schedule::steps(1..=3)).export(kept.clone()),
         |profiler| {
             for _ in 0..5 {
@@ -120,7 +118,7 @@ fn the_last_value_of_a_counter_in_the_step_counts_in_every_phase() {
 #[test]
 fn counters_are_recorded_as_before() {
     let kept = Kept::default();
-    let (traces, _) = support::profiled(
+    let (traces, _) = crate::support::profiled(
         |builder| builder.schedule(Schedule::steps(1..=2)).export(kept.clone()),
         |profiler| {
             for step in 0..4 {

@@ -1,7 +1,6 @@
 //! How a run ends, well or badly: everything is told, nothing stops its siblings, the program goes on.
 
-mod support;
-
+use crate::support::{child, names, profiled};
 use kernspan::{Chrome, Collected, Error, ExportResult, Exporter, Perfetto, Profiler, Schedule, Stacks, Trace};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -9,7 +8,6 @@ use std::{
     sync::mpsc,
     time::Duration,
 };
-use support::{names, profiled};
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
 
@@ -138,6 +136,10 @@ fn training_does_not_wait_for_exporters() {
 
 #[test]
 fn exporters_spans_are_not_recorded() {
+    child::alone("ending::exporters_spans_are_not_recorded", export_spans);
+}
+
+fn export_spans() {
     let collected = Collected::new();
     let (layer, profiler) = Profiler::builder()
         .schedule(Schedule::new().active(1))
