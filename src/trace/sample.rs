@@ -242,6 +242,26 @@ pub(crate) fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str)
     say(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
 }
 
+/// Spans of one thread, each with its name, the place of the span it is in, and when it began and ended, in microseconds.
+pub(crate) fn spans_trace(spans: &[(&'static str, Option<usize>, u64, u64)]) -> Trace {
+    let mut trace = Trace { start: at(0), tracks: vec![track(1000, "main")], ..Trace::default() };
+    for &(name, parent, start, end) in spans {
+        let known = trace.callsites.iter().position(|known| known.name == name);
+        if known.is_none() {
+            trace.callsites.push(callsite(name));
+        }
+        if let Some(parent) = parent {
+            trace.spans[parent].self_nanos -= (end - start) * MICRO;
+        }
+        trace.spans.push(SpanData {
+            step: None,
+            ..span(known.unwrap_or(trace.callsites.len() - 1), parent, StepId::new(0), at(start), at(end), end - start)
+        });
+        trace.end = trace.end.max(at(end));
+    }
+    trace
+}
+
 /// The sample with these allocations, one a microsecond: address, bytes (none for a free), in use afterwards, span.
 pub(crate) fn memory_trace(records: &[(u64, Option<u64>, u64, Option<usize>)]) -> Trace {
     let mut trace = gpu_trace();

@@ -1,0 +1,202 @@
+use super::{Average, SortBy};
+use crate::{
+    report::Report,
+    trace::{
+        Attribution, Detail, Trace,
+        sample::{gpu_trace, say, spans_trace},
+    },
+};
+use std::time::Duration;
+
+fn report(trace: &Trace) -> Report {
+    let mut report = Report::default();
+    report.add_trace(trace);
+    report
+}
+
+fn micros(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+#[test]
+fn gpu_time_belongs_to_the_span_that_caused_it_and_those_around_it() {
+    let rows = report(&gpu_trace()).averages().sort_by(SortBy::Name).rows();
+    let times: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.self_gpu, row.total_gpu)).collect();
+    assert_eq!(
+        times,
+        [
+            (Average::UNATTRIBUTED, micros(10), micros(10)),
+            ("backward", micros(100), micros(100)),
+            ("forward", micros(40), micros(40)),
+            ("train_step", micros(8), micros(148)),
+        ]
+    );
+    let averages: Vec<_> = rows.iter().map(|row| (row.calls, row.average_gpu, row.kernels)).collect();
+    assert_eq!(averages, [(0, micros(0), 1), (2, micros(50), 4), (2, micros(20), 2), (2, micros(74), 6)]);
+    let percents: Vec<_> = rows.iter().map(|row| format!("{:.3}", row.self_gpu_percent)).collect();
+    assert_eq!(percents, ["6.329", "63.291", "25.316", "5.063"], "of 158 µs");
+    let memory: Vec<_> = rows.iter().map(|row| (row.self_gpu_memory, row.total_gpu_memory)).collect();
+    assert_eq!(memory, [(0, 0), (-8192, -8192), (8192, 8192), (0, 0)]);
+}
+
+#[test]
+fn the_peak_of_memory_is_of_allocations_of_the_spans_and_nested_ones() {
+    let mut trace = gpu_trace();
+    // The second `forward` finds more in use; `backward` only frees, after which less is in use.
+    (trace.allocations[2].in_use, trace.allocations[2].attribution) = (9192, Attribution::HandedOff);
+    let peaks = |trace: &Trace| {
+        let rows = report(trace).averages().sort_by(SortBy::Name).rows();
+        rows.iter().map(|row| row.peak_gpu_memory).collect::<Vec<_>>()
+    };
+    assert_eq!(peaks(&trace), [None, None, Some(9192), Some(9192)]);
+    // Allocated in the first `backward`, it is of that and of the step around it.
+    trace.allocations[2].span = trace.allocations[1].span;
+    assert_eq!(peaks(&trace), [None, Some(9192), Some(5096), Some(9192)]);
+    trace.allocations[2].span = None;
+    assert_eq!(peaks(&trace), [Some(9192), None, Some(5096), Some(5096)]);
+    trace.allocations.clear();
+    assert_eq!(peaks(&trace), [None; 4]);
+    assert!(!report(&trace).averages().width(200).to_string().contains("CUDA Peak"));
+}
+
+#[test]
+fn rows_can_be_of_modules() {
+    let mut trace = gpu_trace();
+    // Both instances of `forward` are of one name, but not of one module.
+    say(&mut trace, 1, &[("op.module", "layers.0")]);
+    say(&mut trace, 4, &[("op.module", "layers.1")]);
+    let report = report(&trace);
+    let rows = |by_module| report.averages().group_by_module(by_module).sort_by(SortBy::Name).rows();
+    let forward = |row: &Average| (row.name == "forward").then(|| (row.module.clone(), row.calls, row.total_gpu));
+    let merged: Vec<_> = rows(false).iter().filter_map(forward).collect();
+    assert_eq!(merged, [(None, 2, micros(40))]);
+    let mut apart: Vec<_> = rows(true).iter().filter_map(forward).collect();
+    apart.sort();
+    assert_eq!(apart, ["layers.0", "layers.1"].map(|module| (Some(module.to_owned()), 1, micros(20))));
+    assert!(report.averages().group_by_module(true).to_string().contains("\nlayers.0 "));
+}
+
+#[test]
+fn rows_can_be_sorted_by_what_gpus_did() {
+    let report = report(&gpu_trace());
+    let first = |sort_by| report.averages().sort_by(sort_by).rows()[0].name.clone();
+    assert_eq!(first(SortBy::SelfGpu), "backward");
+    assert_eq!(first(SortBy::TotalGpu), "train_step");
+    assert_eq!(first(SortBy::GpuMemory), "forward");
+}
+
+#[test]
+fn long_kernels_count_for_more_in_the_occupancy() {
+    let mut trace = gpu_trace();
+    for work in &mut trace.work {
+        if let Detail::Kernel(kernel) = &mut work.detail
+            && &*kernel.name == "node"
+        {
+            // Sixteen blocks of four warps on each multiprocessor, which fill it.
+            kernel.grid = [132 * 16, 1, 1];
+            kernel.registers = 32;
+            kernel.static_shared_memory = 0;
+        }
+    }
+    let rows = report(&trace).averages().sort_by(SortBy::Name).rows();
+    let occupancy: Vec<_> = rows.iter().map(|row| format!("{:.3}", row.occupancy.unwrap())).collect();
+    // 60 µs at 2.273 % and 20 µs at 100 %, and for the whole step 40 µs more at 2.273 %.
+    assert_eq!(occupancy, ["2.273", "26.705", "2.273", "18.561"]);
+}
+
+#[test]
+fn gpu_time_of_nested_spans_of_a_row_is_not_counted_twice() {
+    let mut trace = gpu_trace();
+    // All three are one place in the source.
+    let callsite = trace.spans[0].callsite;
+    trace.spans.iter_mut().for_each(|span| span.callsite = callsite);
+    let rows = report(&trace).averages().rows();
+    assert_eq!(rows[0].name, "train_step");
+    assert_eq!((rows[0].self_gpu, rows[0].total_gpu, rows[0].kernels), (micros(148), micros(148), 6));
+    // 2 × 74 µs around 2 × 20 and 2 × 50, in 6 instances.
+    assert_eq!(rows[0].average_gpu, micros(288) / 6);
+}
+
+#[test]
+fn the_table_has_pytorchs_columns() {
+    assert_eq!(format!("\n{}", report(&gpu_trace()).averages().width(200)), "
+--------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ---------  ----------
+Name            Self CPU %  Self CPU  CPU total %  CPU total  CPU time avg  Self CUDA  Self CUDA %  CUDA total  CUDA time avg  CUDA Mem  Self CUDA Mem  CUDA Peak  Occupancy  # of Calls
+--------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ---------  ----------
+train_step          22.22%  40.000µs      100.00%  180.000µs      90.000µs    8.000µs        5.06%   148.000µs       74.000µs       0 B            0 B    4.98 KB      2.27%           2
+backward            44.44%  80.000µs       44.44%   80.000µs      40.000µs  100.000µs       63.29%   100.000µs       50.000µs  -8.00 KB       -8.00 KB         --      2.27%           2
+forward             33.33%  60.000µs       33.33%   60.000µs      30.000µs   40.000µs       25.32%    40.000µs       20.000µs   8.00 KB        8.00 KB    4.98 KB      2.27%           2
+[unattributed]       0.00%   0.000µs        0.00%    0.000µs       0.000µs   10.000µs        6.33%    10.000µs        0.000µs       0 B            0 B         --      2.27%           0
+--------------  ----------  --------  -----------  ---------  ------------  ---------  -----------  ----------  -------------  --------  -------------  ---------  ---------  ----------
+");
+    assert_eq!(
+        format!("\n{}", report(&gpu_trace()).averages().width(120)),
+        "
+--------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
+Name            Self CPU  CPU total  Self CUDA  Self CUDA %  CUDA total  CUDA Mem  Self CUDA Mem  Occupancy  # of Calls
+--------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
+train_step      40.000µs  180.000µs    8.000µs        5.06%   148.000µs       0 B            0 B      2.27%           2
+backward        80.000µs   80.000µs  100.000µs       63.29%   100.000µs  -8.00 KB       -8.00 KB      2.27%           2
+forward         60.000µs   60.000µs   40.000µs       25.32%    40.000µs   8.00 KB        8.00 KB      2.27%           2
+[unattributed]   0.000µs    0.000µs   10.000µs        6.33%    10.000µs       0 B            0 B      2.27%           0
+--------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
+no room for CPU total %, Self CPU %, CUDA time avg, CPU time avg, CUDA Peak
+"
+    );
+}
+
+fn row(rows: &[Average], name: &str) -> Average {
+    rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no {name} in {rows:#?}")).clone()
+}
+
+#[test]
+fn self_and_total_time_are_told_apart() {
+    let spans =
+        [("outer", None, 0, 15), ("inner", Some(0), 5, 15), ("outer", None, 20, 40), ("inner", Some(2), 21, 39)];
+    let rows = report(&spans_trace(&spans)).averages().rows();
+    let (outer, inner) = (row(&rows, "outer"), row(&rows, "inner"));
+    assert_eq!((outer.calls, outer.self_cpu, outer.total_cpu), (2, micros(7), micros(35)));
+    assert_eq!((inner.calls, inner.self_cpu, inner.total_cpu), (2, micros(28), micros(28)));
+    assert_eq!((inner.longest_cpu, inner.average_cpu), (micros(18), micros(14)));
+    assert_eq!((outer.total_percent, outer.self_percent, inner.self_percent), (100.0, 20.0, 80.0));
+}
+
+#[test]
+fn recursion_is_not_counted_twice() {
+    let spans = [
+        ("root", None, 0, 50),
+        ("down", Some(0), 0, 40),
+        ("between", Some(1), 10, 40),
+        ("down", Some(2), 10, 40),
+        ("between", Some(3), 20, 40),
+        ("down", Some(4), 20, 40),
+    ];
+    let rows = report(&spans_trace(&spans)).averages().rows();
+    assert_eq!(rows.len(), 3);
+    let (down, between) = (row(&rows, "down"), row(&rows, "between"));
+    assert_eq!((down.calls, down.total_cpu, between.total_cpu), (3, micros(40), micros(30)));
+    // The average is over all instances, nested ones too.
+    assert_eq!(down.average_cpu, micros(30));
+}
+
+#[test]
+fn rows_are_sorted_and_limited_as_asked() {
+    let spans = [
+        ("b slow", None, 0, 20),
+        ("c often", None, 20, 21),
+        ("c often", None, 21, 22),
+        ("c often", None, 22, 23),
+        ("a outer", None, 30, 40),
+        ("d inner", Some(4), 30, 40),
+    ];
+    let report = report(&spans_trace(&spans));
+    let first = |sort_by| report.averages().sort_by(sort_by).limit(1).rows()[0].name.clone();
+    assert_eq!(first(SortBy::TotalCpu), "b slow");
+    assert_eq!(first(SortBy::AverageCpu), "b slow");
+    assert_eq!(first(SortBy::Calls), "c often");
+    assert_eq!(first(SortBy::Name), "a outer");
+    let by_self: Vec<_> = report.averages().sort_by(SortBy::SelfCpu).rows().into_iter().map(|row| row.name).collect();
+    assert_eq!(by_self, ["b slow", "d inner", "c often", "a outer"]);
+    let table = report.averages().limit(1).to_string();
+    assert!(table.contains("b slow") && !table.contains("c often") && table.ends_with("3 more rows\n"), "{table}");
+}
