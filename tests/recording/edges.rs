@@ -1,8 +1,16 @@
 //! Windows and what lies across their edges: nothing that was in a window is missing from it, and nothing else is in it.
 
-use crate::support::{profiled, span, tree};
+use crate::support::{PATIENCE, profiled, span, tree};
 use kernspan::{Losses, Schedule, Value};
-use std::{sync::mpsc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
 use tracing::info_span;
 
 #[test]
@@ -27,8 +35,9 @@ fn spans_across_the_edges_of_a_window_are_cut_there() {
 
 #[test]
 fn a_thread_that_is_silent_through_a_whole_window_is_still_inside_its_spans() {
+    let (export, exported) = mpsc::channel();
     let (traces, _) = profiled(
-        |builder| builder.schedule(Schedule::manual()),
+        |builder| builder.schedule(Schedule::manual()).on_trace(move |_| export.send(()).unwrap()),
         |profiler| {
             let dispatch = tracing::dispatcher::get_default(Clone::clone);
             let (entered, is_entered) = mpsc::channel();
@@ -44,8 +53,8 @@ fn a_thread_that_is_silent_through_a_whole_window_is_still_inside_its_spans() {
             profiler.start();
             info_span!("compute").in_scope(|| ());
             profiler.stop();
-            // Until the collector has had time to look.
-            std::thread::sleep(Duration::from_millis(100));
+            // The collector has looked by then.
+            exported.recv_timeout(PATIENCE).unwrap();
             drop(release);
             loader.unwrap().join().unwrap();
         },
@@ -57,64 +66,90 @@ fn a_thread_that_is_silent_through_a_whole_window_is_still_inside_its_spans() {
     assert_eq!(waiting.field("queue").and_then(Value::as_str), Some("train"));
 }
 
+/// Numbers moments of all threads in one order.
+#[derive(Default)]
+struct Order(AtomicU64);
+
+impl Order {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// The turn that begins before the first window and ends after the last.
+const THROUGHOUT: u64 = 2000;
+
 #[test]
 fn what_happens_after_a_window_is_not_in_it() {
+    const STEPS: u64 = 200;
     // Windows far shorter than the collector takes to come by, and threads that are mostly silent in them.
-    let now = || u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos()).unwrap();
-    let truth = std::sync::Mutex::new(std::collections::HashMap::new());
+    let (order, spans, mut steps) = (Order::default(), Mutex::new(HashMap::new()), Vec::new());
     let (traces, report) = profiled(
         |builder| builder.schedule(Schedule::new().wait(1).active(1)),
         |profiler| {
             let dispatch = &tracing::dispatcher::get_default(Clone::clone);
-            let slow = |turn: u64, millis: u64| {
+            // A span with the moments before, in and after it.
+            let slow = |turn: u64, work: &dyn Fn()| {
                 tracing::dispatcher::with_default(dispatch, || {
-                    let before = now();
+                    let before = order.next();
                     let inside = info_span!("slow", turn).in_scope(|| {
-                        let entered = now();
-                        std::thread::sleep(Duration::from_millis(millis));
-                        (entered, now())
+                        let entered = order.next();
+                        work();
+                        (entered, order.next())
                     });
-                    truth.lock().unwrap().insert(turn, ((before, now()), inside));
+                    spans.lock().unwrap().insert(turn, ((before, order.next()), inside));
                 });
             };
+            // Some windows long, some not one: which does not matter.
+            let pause = |millis| std::thread::sleep(Duration::from_millis(millis));
+            let (entered, is_entered) = mpsc::channel();
+            let (release, is_released) = mpsc::channel::<()>();
             std::thread::scope(|scope| {
-                scope.spawn(|| (1000..1100).for_each(|turn| slow(turn, 3)));
-                for step in 0..200_u64 {
+                let slow = &slow;
+                scope.spawn(move || {
+                    slow(THROUGHOUT, &|| {
+                        entered.send(()).unwrap();
+                        let _ = is_released.recv();
+                    });
+                });
+                is_entered.recv_timeout(PATIENCE).unwrap();
+                scope.spawn(|| (1000..1100).for_each(|turn| slow(turn, &|| pause(3))));
+                for step in 0..STEPS {
                     if step % 8 == 0 {
                         // A thread that begins while nothing is recorded.
-                        scope.spawn(move || slow(step, 4));
+                        scope.spawn(move || slow(step, &|| pause(4)));
                     }
+                    // The others have their turn.
                     info_span!("step", step).in_scope(|| std::thread::sleep(Duration::from_micros(300)));
+                    let before = order.next();
                     profiler.step();
+                    steps.push((before, order.next()));
                 }
+                drop(release);
             });
         },
     );
     let Losses { late, fields, .. } = *report.losses();
     assert_eq!(report.losses().total(), late + fields);
-    assert_eq!(traces.len(), 100);
-    let (truth, mut seen) = (truth.into_inner().unwrap(), 0);
+    assert_eq!(traces.len() as u64, STEPS / 2);
+    let spans = spans.into_inner().unwrap();
     for (window, trace) in (0..).zip(&traces) {
-        let (start, end) = (trace.start().as_unix_nanos(), trace.end().as_unix_nanos());
         assert_eq!(span(trace, "step").field("step").and_then(Value::as_u64), Some(2 * window + 1), "{}", tree(trace));
-        for slow in trace.spans().filter(|span| span.name() == "slow") {
-            let Some(turn) = slow.field("turn").and_then(Value::as_u64) else { continue };
-            let ((began, ended), _) = truth[&turn];
-            assert!(began <= end && start <= ended, "turn {turn} was not in window {window}:\n{}", tree(trace));
-            seen += 1;
+        let [(opening, opened), (closing, closed)] = [2 * window, 2 * window + 1].map(|step| steps[step as usize]);
+        let turns = trace.spans().filter_map(|span| span.field("turn").and_then(Value::as_u64));
+        let turns: HashSet<_> = turns.collect();
+        for turn in &turns {
+            let ((before, after), _) = spans[turn];
+            assert!(before < closed && opening < after, "turn {turn} was not in window {window}:\n{}", tree(trace));
         }
-        // And what was open all the while is there.
-        for (turn, (_, (began, ended))) in &truth {
-            let found = || trace.spans().any(|span| span.field("turn").and_then(Value::as_u64) == Some(*turn));
-            let throughout = *began < start && end < *ended;
-            assert!(
-                !throughout || found() || late + fields > 0,
-                "turn {turn} is missing from window {window}:\n{}",
-                tree(trace)
-            );
+        assert!(turns.contains(&THROUGHOUT), "window {window}:\n{}", tree(trace));
+        for (turn, (_, (entered, left))) in &spans {
+            let was_open = *entered < opening && closed < *left || opened < *entered && *left < closing;
+            // A thread may be suspended in the middle of writing for longer than the collector waits; then that is counted.
+            let found = turns.contains(turn) || late + fields > 0;
+            assert!(!was_open || found, "turn {turn} is missing from window {window}:\n{}", tree(trace));
         }
     }
-    assert!(seen > 50, "{seen}");
 }
 
 #[test]
@@ -138,26 +173,40 @@ fn spans_made_while_the_schedule_waits_keep_their_fields() {
 
 #[test]
 fn nothing_falls_between_windows_that_follow_each_other() {
-    const SPANS: u64 = 20_000;
+    const STEPS: u64 = 100;
+    const SPANS_PER_STEP: u64 = 200;
     let (traces, report) = profiled(
         |builder| builder.schedule(Schedule::new().active(1)),
         |profiler| {
             let dispatch = &tracing::dispatcher::get_default(Clone::clone);
+            // Neither thread gets far ahead of the other.
+            let (made, stepped) = (&AtomicU64::new(0), &AtomicU64::new(0));
+            let wait_until = |holds: &dyn Fn() -> bool| {
+                while !holds() {
+                    std::thread::yield_now();
+                }
+            };
             std::thread::scope(|scope| {
-                let worker = scope.spawn(|| {
+                scope.spawn(|| {
                     tracing::dispatcher::with_default(dispatch, || {
-                        (0..SPANS).for_each(|turn| info_span!("turn", turn).in_scope(|| ()));
+                        for turn in 0..STEPS * SPANS_PER_STEP {
+                            wait_until(&|| turn / SPANS_PER_STEP <= stepped.load(Ordering::Relaxed) + 1);
+                            info_span!("turn", turn).in_scope(|| ());
+                            made.fetch_add(1, Ordering::Relaxed);
+                        }
                     });
                 });
-                while !worker.is_finished() {
-                    std::thread::sleep(Duration::from_micros(100));
+                for step in 1..STEPS {
+                    wait_until(&|| made.load(Ordering::Relaxed) >= step * SPANS_PER_STEP);
                     profiler.step();
+                    stepped.store(step, Ordering::Relaxed);
                 }
             });
         },
     );
-    assert!(traces.len() > 10, "{} windows", traces.len());
-    let mut seen = std::collections::BTreeSet::new();
+    // Empty windows are left out, but of two that follow each other one has spans.
+    assert!((STEPS / 2..=STEPS).contains(&(traces.len() as u64)), "{} windows", traces.len());
+    let mut seen = HashSet::new();
     for span in traces.iter().flat_map(|trace| trace.spans()) {
         // One that lies across an edge is in both windows.
         let Some(turn) = span.field("turn").and_then(Value::as_u64) else { continue };
@@ -166,6 +215,6 @@ fn nothing_falls_between_windows_that_follow_each_other() {
     // A thread may be suspended in the middle of writing for longer than the collector waits; then that is counted.
     let Losses { late, fields, .. } = *report.losses();
     assert_eq!(report.losses().total(), late + fields);
-    let seen = seen.len() as u64;
-    assert!(seen <= SPANS && seen + late + fields >= SPANS, "{seen} seen, {}", report.losses());
+    let (seen, made) = (seen.len() as u64, STEPS * SPANS_PER_STEP);
+    assert!(seen <= made && seen + late + fields >= made, "{seen} seen, {}", report.losses());
 }

@@ -1,6 +1,6 @@
 //! Fields: what spans and events say of themselves, at once or later.
 
-use crate::support::{names, span, trace_of, tree};
+use crate::support::{names, profiled, span, trace_of, tree};
 use kernspan::{Collected, Profiler, Value};
 use tracing::{info, info_span};
 use tracing_subscriber::prelude::*;
@@ -181,7 +181,7 @@ fn a_span_may_say_what_it_is_called() {
 
 #[test]
 fn a_field_recorded_again_and_again_stays_with_its_instance() {
-    let trace = trace_of(|_| {
+    let program = |_: &Profiler| {
         let span = info_span!("again", turn = tracing::field::Empty, other = 1);
         for turn in 0..20_000_u64 {
             span.in_scope(|| ());
@@ -191,7 +191,9 @@ fn a_field_recorded_again_and_again_stays_with_its_instance() {
         for turn in 0..20_000_u64 {
             span.record("turn", turn);
         }
-    });
-    let turns: Vec<_> = trace.spans().map(|span| span.field("turn").unwrap().as_u64().unwrap()).collect();
+    };
+    // A lane that has room for all of it, whether it is emptied meanwhile or not.
+    let (traces, _) = profiled(|builder| builder.lane_capacity(1 << 18), program);
+    let turns: Vec<_> = traces[0].spans().map(|span| span.field("turn").unwrap().as_u64().unwrap()).collect();
     assert_eq!(turns, (0..20_000).chain([19_999]).collect::<Vec<_>>());
 }

@@ -1,9 +1,11 @@
 //! Memory is bounded, and what does not fit is counted: what is there and what is lost is all there was.
 
-use crate::support::profiled;
+use crate::support::{PATIENCE, eventually, profiled};
+use kernspan::Trace;
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
+    mpsc,
 };
 use tracing::{info, info_span};
 
@@ -124,9 +126,7 @@ fn memory_is_given_back_after_each_window() {
                 (0..4_000).for_each(|_| info_span!("work").in_scope(|| ()));
                 profiler.step();
                 // A window takes a quarter of the memory.
-                while exported.load(Ordering::Relaxed) <= step {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                }
+                eventually("the export", || (exported.load(Ordering::Relaxed) > step).then_some(()));
             }
         },
     );
@@ -173,11 +173,24 @@ fn losses_are_shown_wherever_the_trace_goes() {
 
 #[test]
 fn past_the_memory_limit_no_exit_is_taken_for_anothers() {
-    // Windows that follow each other give memory back in the middle of the next, and exits are out of order.
+    // Windows that follow each other give memory back in the middle of the next, and exits are out of order. A window takes most of the
+    // memory, and the first is held for some time.
+    let (release, is_released) = mpsc::channel::<()>();
+    let hold = move |trace: &Trace| {
+        if trace.window() == 0 {
+            is_released.recv_timeout(PATIENCE).unwrap();
+        }
+    };
     let (traces, report) = profiled(
-        |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20).schedule(kernspan::Schedule::new().active(1)),
+        |builder| {
+            let builder = builder.memory_limit(1 << 20).lane_capacity(1 << 20).on_trace(hold);
+            builder.schedule(kernspan::Schedule::new().active(1))
+        },
         |profiler| {
-            for _ in 0..30 {
+            for step in 0..30 {
+                if step == 10 {
+                    release.send(()).unwrap();
+                }
                 for _ in 0..5_000 {
                     let (a, b) = (info_span!("a").entered(), info_span!("b").entered());
                     info_span!("inside").in_scope(|| ());

@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 use tracing::{info, info_span};
 
@@ -37,21 +37,28 @@ fn every_step_is_told_of_whatever_the_schedule_says() {
 #[test]
 fn steps_follow_each_other_on_the_wall_clock() {
     let before = now();
+    let mut called = Vec::new();
     let (steps, _) = told_of(
         |builder| builder.schedule(Schedule::manual()),
         |profiler| {
-            // Longer than it takes until somebody looks.
             for millis in [1, 500, 3, 700, 2] {
+                // Some are longer than it takes until somebody looks, so that steps are told of one by one and together.
                 std::thread::sleep(Duration::from_millis(millis));
+                let began = Instant::now();
                 profiler.step();
+                called.push((began, Instant::now()));
             }
         },
     );
     let after = now();
     assert!(steps.windows(2).all(|pair| pair[0].end() == pair[1].start), "{steps:?}");
-    // A sleep is never shorter; clocks may differ by a little.
-    for (step, millis) in steps.iter().zip([1, 500, 3, 700, 2]) {
-        assert!(step.duration > Duration::from_millis(millis) * 99 / 100, "{steps:?}");
+    // From one call to the next. The rate of the clock is known to half a percent at the worst.
+    for (step, calls) in steps[1..].iter().zip(called.windows(2)) {
+        let (least, most) = (calls[1].0 - calls[0].1, calls[1].1 - calls[0].0);
+        assert!(
+            least * 99 / 100 <= step.duration && step.duration <= most * 101 / 100,
+            "{step:?}: {least:?}, {most:?}"
+        );
     }
     // It is of today, and not of when the machine was started.
     let slack = Duration::from_secs(1);
@@ -66,6 +73,7 @@ fn recorded_steps_take_as_long_as_in_the_trace() {
         |builder| builder.schedule(Schedule::steps(1..=3)).export(kept.clone()),
         |profiler| {
             for _ in 0..5 {
+                // Long enough that readings of the clock take no part of it. How long it is does not matter.
                 std::thread::sleep(Duration::from_millis(20));
                 profiler.step();
             }
@@ -73,9 +81,9 @@ fn recorded_steps_take_as_long_as_in_the_trace() {
     );
     for step in traces[0].steps() {
         let told = &kept.steps()[step.number() as usize];
-        // Both read the counter once, and put it on the wall clock by other readings of it.
+        // Both read the counter once, and put it on the wall clock by other readings of it, each to half a percent at the worst.
         let (told, traced) = (told.duration.as_secs_f64(), step.duration().as_secs_f64());
-        assert!((told / traced - 1.0).abs() < 0.01, "{told} s, not {traced} s");
+        assert!((told / traced - 1.0).abs() < 0.02, "{told} s, not {traced} s");
     }
 }
 
@@ -231,6 +239,7 @@ fn a_failure_is_reported_once_and_hurts_nobody_else() {
         |profiler| {
             while calls.load(Ordering::Relaxed) < 4 {
                 profiler.step();
+                // Nobody looks for 200 ms, and so many steps would not fit.
                 std::thread::sleep(Duration::from_millis(5));
             }
         },
