@@ -3,6 +3,10 @@
 mod batch_text;
 mod chrome;
 mod collected;
+#[cfg(test)]
+#[path = "../../tests/support/downloads.rs"]
+#[allow(unreachable_pub, reason = "shared with other tests")]
+mod downloads;
 mod file;
 mod flows;
 mod nest;

@@ -24,6 +24,12 @@ build() { # NAME MODULE VERSION [TAGS]
             exit 1
         fi
         mkdir -p "$folder"
+        # Others may be about the same. Without `flock` they do it, too, which does no harm.
+        local lock
+        exec {lock}>"$program.lock"
+        if command -v flock >/dev/null; then flock "$lock"; fi
+    fi
+    if [ ! -x "$program" ]; then
         echo "building $1 $3 with $(go version)" >&2
         # From outside of any module, so that the answer is about this one.
         answer=$(cd / && go mod download -json "$2@$3") || { echo "$answer" >&2; exit 1; }

@@ -14,13 +14,10 @@ use std::{
     ops::{Deref, DerefMut},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Mutex, PoisonError},
 };
 
 /// Where one of the programs lies, once it is built.
 fn program(name: &str) -> PathBuf {
-    static BUILDING: Mutex<()> = Mutex::new(());
-    let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/consumers/collectors.sh");
     // How the building goes is to be seen.
     let output = Command::new(script).arg(name).stderr(Stdio::inherit()).output().unwrap();

@@ -1,7 +1,8 @@
 //! Real releases of CUPTI out of Python wheels, and drivers that are not NVIDIA's, out of C.
 //!
-//! They live under `target/`, where these tests put them.
+//! The releases are where `downloads.rs` puts them.
 
+use super::downloads;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -39,12 +40,8 @@ pub fn missing(message: &str) {
 
 /// Puts the releases where they are not, and returns the folder.
 fn unpack() -> Option<PathBuf> {
-    let releases = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cupti-beside-no-gpu");
-    let wanted = format!("{RELEASES:#?}");
-    let unpacked = || fs::read_to_string(releases.join("wheels.txt")).is_ok_and(|wheels| wheels == wanted);
-    if !unpacked() {
-        // Another process may be about it, too, so they appear at once or not at all.
-        let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    downloads::folder("cupti", format!("{RELEASES:#?}").as_bytes(), |releases| {
+        let work = tempfile::tempdir().unwrap();
         let folder = |name: &str| work.path().join(name);
         run(Command::new("python3").args(["-m", "venv"]).arg(folder("environment"))).ok()?;
         let python = || Command::new(folder("environment/bin/python"));
@@ -53,18 +50,11 @@ fn unpack() -> Option<PathBuf> {
             let pip = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", wheel, "--dest"];
             run(python().args(pip).arg(&downloaded)).unwrap();
             for wheel in files_under(&downloaded, ".whl") {
-                let unzip = ["-m", "zipfile", "--extract"];
-                run(python().args(unzip).arg(wheel).arg(folder("releases").join(name))).unwrap();
+                run(python().args(["-m", "zipfile", "--extract"]).arg(wheel).arg(releases.join(name))).unwrap();
             }
         }
-        fs::write(folder("releases/wheels.txt"), &wanted).unwrap();
-        if !unpacked() {
-            let _ = fs::remove_dir_all(&releases);
-            let moved = fs::rename(folder("releases"), &releases);
-            assert!(unpacked(), "{moved:?}");
-        }
-    }
-    Some(releases)
+        Some(())
+    })
 }
 
 /// Has C make a `libcuda.so.1` of this in the folder; false if there is no compiler.

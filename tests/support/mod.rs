@@ -6,6 +6,7 @@ pub mod awkward;
 pub mod child;
 pub mod collectors;
 pub mod cupti;
+pub mod downloads;
 pub mod readers;
 pub mod server;
 pub mod spans;

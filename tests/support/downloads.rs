@@ -1,0 +1,45 @@
+//! Folders for what tests download, which several processes and several clones may share. Shared with tests inside the library.
+
+use std::{
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+/// A folder with what `make` puts there, who is called if nobody has done so for the same `wanted`. None if it cannot, and returns none.
+///
+/// It is in the folder that `KERNSPAN_CONSUMERS` names, by default `target/tmp`. Its name has a digest of `wanted`, so that it is never
+/// out of date, and what was left half made is made again.
+pub fn folder(name: &str, wanted: &[u8], make: impl FnOnce(&Path) -> Option<()>) -> Option<PathBuf> {
+    let all = env::var_os("KERNSPAN_CONSUMERS").map_or_else(|| target().join("tmp"), PathBuf::from);
+    fs::create_dir_all(&all).unwrap();
+    let name = format!("{name}-{:016x}", digest(wanted));
+    let _alone = lock(&all.join(format!("{name}.lock")));
+    let folder = all.join(name);
+    let whole = folder.join("whole.txt");
+    if fs::read(&whole).is_ok_and(|made_of| made_of == wanted) {
+        return Some(folder);
+    }
+    let _ = fs::remove_dir_all(&folder);
+    make(&folder)?;
+    fs::write(&whole, wanted).unwrap();
+    Some(folder)
+}
+
+/// Waits until no other process has the lock. It is given back with the file, also if the process is killed.
+fn lock(path: &Path) -> File {
+    let file = File::options().create(true).append(true).open(path).unwrap();
+    #[cfg(unix)]
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    file
+}
+
+/// FNV-1a, which is the same in every release of Rust.
+fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Cargo's folder, in which this test lies. Tests of the library itself are not told of it.
+fn target() -> PathBuf {
+    env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
+}
