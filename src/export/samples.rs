@@ -1,4 +1,4 @@
-//! Traces of GPUs that exporters are tested with. The files are left under `target/tmp`, for other readers to look at.
+//! Traces of GPUs that exporters are tested with.
 
 use super::Exporter;
 use crate::trace::{
@@ -113,22 +113,12 @@ pub(super) fn ranks() -> [Trace; 2] {
     })
 }
 
-/// The samples, exported by `exporter` into a folder of this name: the trace and its files.
-pub(super) fn exported<E: Exporter>(name: &str, exporter: impl Fn(PathBuf) -> E) -> Vec<(Trace, Vec<PathBuf>)> {
-    let samples = [("gpu", gpu_trace()), ("awkward", awkward_trace()), ("operations", operations_trace())];
-    samples
-        .into_iter()
-        .map(|(sample, trace)| {
-            let folder = folder(name).join(sample);
-            let _ = std::fs::remove_dir_all(&folder);
-            let files = exporter(folder).export(&trace).unwrap();
-            (trace, files)
-        })
-        .collect()
-}
-
-/// Where the samples of this name are left.
-pub(super) fn folder(name: &str) -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    tests.ancestors().nth(3).unwrap().join("tmp/samples").join(name)
+/// The samples, each with the file that an exporter writes of it.
+pub(super) fn exported<E: Exporter>(exporter: impl Fn(PathBuf) -> E) -> Vec<(Trace, Vec<u8>)> {
+    let exported = |trace: Trace| {
+        let folder = tempfile::tempdir().unwrap();
+        let files = exporter(folder.path().to_owned()).export(&trace).unwrap();
+        (trace, std::fs::read(&files[0]).unwrap())
+    };
+    [gpu_trace(), awkward_trace(), operations_trace()].map(exported).into()
 }

@@ -6,7 +6,7 @@ use crate::{
     export::{
         Exporter,
         readers::{readers, run},
-        samples::{folder, ranks},
+        samples::ranks,
     },
     trace::{
         Timestamp, Trace,
@@ -14,15 +14,14 @@ use crate::{
     },
 };
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use tempfile::TempDir;
 
 /// The files of both ranks, for HTA, and the folder with those for TensorBoard's plugin in it.
-fn exported(name: &str) -> ([Trace; 2], PathBuf) {
-    let (traces, folder) = (ranks(), folder("ranks").join(name));
-    let _ = std::fs::remove_dir_all(&folder);
+fn exported() -> ([Trace; 2], TempDir) {
+    let (traces, folder) = (ranks(), tempfile::tempdir().unwrap());
     for trace in &traces {
-        Chrome::to_dir(&folder).runtime_names(true).export(trace).unwrap();
-        Chrome::to_dir(&folder).flavor(Flavor::TorchTensorBoard).export(trace).unwrap();
+        Chrome::to_dir(folder.path()).runtime_names(true).export(trace).unwrap();
+        Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(trace).unwrap();
     }
     (traces, folder)
 }
@@ -40,12 +39,13 @@ fn together(mut ranges: Vec<(Timestamp, Timestamp)>) -> f64 {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn tensorboard_compares_the_ranks() {
     let Some((python, _)) = readers() else { return };
-    let (traces, folder) = exported("torch");
+    let (traces, folder) = exported();
     let views = ["Overview", "Operator", "Kernel", "Trace", "Memory", "Module", "Distributed"];
-    let folder = folder.join("torch_tb_profiler");
-    let arguments: Vec<_> = [folder.to_str().unwrap()].into_iter().chain(views).collect();
+    let shown = folder.path().join("torch_tb_profiler");
+    let arguments: Vec<_> = [shown.to_str().unwrap()].into_iter().chain(views).collect();
     let seen = run(python, "torch_tb.py", &arguments).pop().unwrap();
     let pages = &seen["distributed"];
     for (trace, worker) in traces.iter().zip(["host_1000", "host_1001"]) {
@@ -88,16 +88,16 @@ fn tensorboard_compares_the_ranks() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn a_step_that_the_gpu_is_behind_does_not_lose_the_run() {
     let Some((python, _)) = readers() else { return };
     let mut trace = gpu_trace();
     // The first step's second kernel is still running when the second step is over, which launches nothing.
     trace.work.retain(|work| work.step.is_some_and(|step| step.index() == 0));
     trace.work.iter_mut().find(|work| work.start == at(50)).unwrap().end = at(300);
-    let folder = folder("behind");
-    let _ = std::fs::remove_dir_all(&folder);
-    Chrome::to_dir(&folder).flavor(Flavor::TorchTensorBoard).export(&trace).unwrap();
-    let arguments = [folder.to_str().unwrap(), "Overview", "Operator", "Kernel", "Trace", "Memory"];
+    let folder = tempfile::tempdir().unwrap();
+    Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(&trace).unwrap();
+    let arguments = [folder.path().to_str().unwrap(), "Overview", "Operator", "Kernel", "Trace", "Memory"];
     let seen = run(python, "torch_tb.py", &arguments).pop().unwrap();
     let steps = seen["workers"]["host_1000"][0]["overview"]["steps"].as_object().unwrap();
     assert_eq!(steps.keys().collect::<Vec<_>>(), ["5"]);
@@ -106,10 +106,11 @@ fn a_step_that_the_gpu_is_behind_does_not_lose_the_run() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn hta_does_every_analysis_of_the_ranks() {
     let Some((python, _)) = readers() else { return };
-    let (traces, folder) = exported("kineto");
-    let seen = run(python, "hta_analyses.py", &[folder.to_str().unwrap(), "2", "aten::"]).pop().unwrap();
+    let (traces, folder) = exported();
+    let seen = run(python, "hta_analyses.py", &[folder.path().to_str().unwrap(), "2", "aten::"]).pop().unwrap();
     assert_eq!((&seen["ranks"], &seen["steps"]), (&json!([0, 1]), &json!([5, 6])));
     let overlap = seen["overlap"].as_object().unwrap().values().map(Value::as_f64);
     assert!(overlap.clone().count() == 2 && overlap.into_iter().all(|share| share > Some(0.0)));
@@ -124,10 +125,12 @@ fn hta_does_every_analysis_of_the_ranks() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn the_lint_finds_nothing() {
     let Some((python, _)) = readers() else { return };
-    let (_, folder) = exported("lint");
-    for (flavor, folder) in [("kineto", folder.clone()), ("torch", folder.join("torch_tb_profiler"))] {
+    let (_, folder) = exported();
+    let torch = folder.path().join("torch_tb_profiler");
+    for (flavor, folder) in [("kineto", folder.path()), ("torch", &torch)] {
         let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file());
         let files: Vec<_> = files.map(|path| path.to_str().unwrap().to_owned()).collect();
         let arguments: Vec<_> = [flavor].into_iter().chain(files.iter().map(String::as_str)).collect();
