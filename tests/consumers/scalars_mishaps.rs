@@ -1,14 +1,14 @@
 //! TensorBoard's scalars where things go wrong: processes are killed, disks are full.
 
 use crate::support::{
-    child,
-    steps::{failures, told_of, training},
+    child, eventually,
+    steps::{Kept, failures, told_of, training},
     tensorboard::{shown, values},
 };
 use kernspan::{Profiler, Schedule, TensorBoard};
 use std::{
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tracing::info;
 use tracing_subscriber::prelude::*;
@@ -50,6 +50,7 @@ fn trains_for_ever() {
         for step in 0_u64.. {
             info!(counter.loss = 0.5);
             profiler.step();
+            // There would be too many to look at.
             std::thread::sleep(Duration::from_millis(1));
             if step % 100 == 0 {
                 std::fs::write(folder.join("come.tmp"), step.to_string()).unwrap();
@@ -60,36 +61,36 @@ fn trains_for_ever() {
 }
 
 #[test]
-fn a_killed_process_leaves_all_steps_but_those_of_the_last_second() {
+fn a_killed_process_leaves_all_steps_but_the_last() {
     let folder = tempfile::tempdir().unwrap();
     let mut child =
         child::start("scalars_mishaps::trains_for_ever", &[("KERNSPAN_TEST_FOLDER", folder.path().as_os_str())]);
     let come = || std::fs::read_to_string(folder.path().join("come")).ok()?.parse::<u64>().ok();
-    let wait_for = |goal: u64| {
-        while come().is_none_or(|step| step < goal) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        come().unwrap()
-    };
-    let seen = wait_for(500);
-    let at = Instant::now();
-    // By the child's own steps, which take a millisecond or more each, as well as by the clock.
-    while at.elapsed() < Duration::from_secs(1) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    wait_for(seen + 100);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let last = come().unwrap();
-    let file = events_file(folder.path()).unwrap();
+    let taken = eventually("the first steps", || come().filter(|step| *step >= 500));
+    // They are written while the training goes on, and not when it ends.
+    let file = eventually("the steps in the file", || {
+        events_file(folder.path()).filter(|file| step_numbers(file).len() as u64 >= taken)
+    });
+    child.kill();
     let steps = step_numbers(&file);
-    assert!(steps.len() as u64 >= seen, "{} of {last} steps, {seen} of them older than a second", steps.len());
     assert!(steps.iter().enumerate().all(|(place, &step)| step == place as u64), "{steps:?}");
     let Some(shown) = shown(folder.path(), steps.len() * 3 - 2) else { return };
     for shown in shown {
         let series = values(&shown.scalars["."]["loss"]);
         assert_eq!(series.iter().map(|&(step, _)| step).collect::<Vec<_>>(), steps);
     }
+}
+
+/// Waits until so many steps have been told of, to the exporters before this one, too, so that they have tried to write them.
+fn wait_until_told(kept: &Kept, steps: usize) {
+    eventually("the steps", || (kept.steps().len() >= steps).then_some(()));
+}
+
+/// Waits until so many steps can be read in a folder.
+fn wait_until_written(folder: &Path, steps: usize) {
+    eventually("the steps in the file", || {
+        events_file(folder).filter(|file| step_numbers(file).len() >= steps).map(drop)
+    });
 }
 
 #[test]
@@ -99,13 +100,15 @@ fn a_folder_that_cannot_be_made_is_said_once_and_the_training_goes_on() {
     std::fs::write(&in_the_way, "somebody else's").unwrap();
     let schedule = Schedule::new().active(1).wait(1);
     let exporter = TensorBoard::to_dir(in_the_way.join("mnist"));
+    let kept = Kept::default();
     let (told, report) = told_of(
-        |builder| builder.schedule(schedule).export(exporter),
+        |builder| builder.schedule(schedule).export(exporter).export(kept.clone()),
         |profiler| {
-            for _ in 0..20 {
+            for step in 1..=20 {
                 profiler.step();
-                // Long enough to be tried several times.
-                std::thread::sleep(Duration::from_millis(50));
+                if step % 5 == 0 {
+                    wait_until_told(&kept, step);
+                }
             }
         },
     );
@@ -127,9 +130,7 @@ fn a_folder_that_is_deleted_is_made_anew() {
         |builder| builder.schedule(Schedule::manual()).export(exporter),
         |profiler| {
             training(10)(profiler);
-            while events_file(&runs).is_none_or(|file| step_numbers(&file).len() < 10) {
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            wait_until_written(&runs, 10);
             std::fs::remove_dir_all(&runs).unwrap();
             training(10)(profiler);
         },
@@ -156,9 +157,7 @@ fn a_folder_that_is_deleted_after_the_last_step_is_a_failure() {
         |builder| builder.schedule(Schedule::manual()).export(exporter),
         |profiler| {
             training(10)(profiler);
-            while events_file(&runs).is_none_or(|file| step_numbers(&file).len() < 10) {
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            wait_until_written(&runs, 10);
             std::fs::remove_dir_all(&runs).unwrap();
         },
     );
@@ -190,12 +189,13 @@ fn a_training_that_panics_has_failed() {
 fn trains_on_a_full_disk() {
     let Some(folder) = std::env::var_os("KERNSPAN_TEST_FOLDER") else { return };
     let exporter = TensorBoard::to_dir(PathBuf::from(folder));
+    let kept = Kept::default();
     let (told, report) = told_of(
-        |builder| builder.schedule(Schedule::manual()).export(exporter),
+        |builder| builder.schedule(Schedule::manual()).export(exporter).export(kept.clone()),
         |profiler| {
-            for _ in 0..10 {
+            for turn in 1..=10 {
                 training(300)(profiler);
-                std::thread::sleep(Duration::from_millis(100));
+                wait_until_told(&kept, 300 * turn);
             }
         },
     );

@@ -3,7 +3,8 @@
 
 usage: tb_scalars.py LOGDIR POINTS [option of tensorboard...]
 
-TensorBoard reads while it serves, so it is asked until there are POINTS scalars in all, for a minute at the most; what there is then is printed.
+TensorBoard reads while it serves, so it is asked until there are POINTS scalars in all, every session has ended, and two answers are the same; for
+some minutes at the most. What there is then is printed.
 """
 import json
 import os
@@ -34,7 +35,7 @@ def ask(path, body=None, **query):
     url = f"http://127.0.0.1:{port}/data/plugin/{path}?{urllib.parse.urlencode(query)}"
     body = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"} if body else {})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         return json.loads(answer.read())
 
 
@@ -61,19 +62,27 @@ def hparams():
     return {"experiment": experiment, "groups": groups.get("sessionGroups", [])}
 
 
+def all_read(found):
+    series = [series for tags in found["scalars"].values() for series in tags.values()]
+    sessions = [session for group in found["hparams"]["groups"] for session in group["sessions"]]
+    over = all(session.get("status") in ("STATUS_SUCCESS", "STATUS_FAILURE") for session in sessions)
+    return sum(len(points) for points in series) >= points and over
+
+
 try:
-    until, found = time.monotonic() + 60, {}
+    until, found = time.monotonic() + 300, None
     while time.monotonic() < until and server.poll() is None:
+        last = found
         try:
-            found = scalars()
+            found = {"scalars": scalars(), "texts": texts(), "hparams": hparams()}
+            if all_read(found) and json.dumps(found) == json.dumps(last):
+                break
         except OSError:
             pass  # Not there yet, or not this tag.
-        if sum(len(series) for tags in found.values() for series in tags.values()) >= points:
-            break
         time.sleep(0.3)
     if server.poll() is not None:
         sys.exit(f"tensorboard ended: {server.stderr.read()}")
-    print(json.dumps({"scalars": scalars(), "texts": texts(), "hparams": hparams()}))
+    print(json.dumps(found))
 finally:
     os.killpg(server.pid, signal.SIGTERM)
     server.wait()

@@ -43,7 +43,7 @@ class Server:
         self.address = f"http://127.0.0.1:{port}/data/plugin/pytorch_profiler/"
 
     def raw(self, page, **query):
-        with urllib.request.urlopen(self.address + page + "?" + urllib.parse.urlencode(query), timeout=60) as answer:
+        with urllib.request.urlopen(self.address + page + "?" + urllib.parse.urlencode(query), timeout=300) as answer:
             body = answer.read()
             return gzip.decompress(body) if answer.headers.get("Content-Encoding") == "gzip" else body
 
@@ -53,7 +53,7 @@ class Server:
     def runs(self):
         """The runs, once they are loaded."""
         runs = None
-        for _ in range(240):
+        for _ in range(1200):
             if self.process.poll() is not None:
                 break
             try:

@@ -32,7 +32,7 @@ missing = []
 
 def ask(path, **query):
     url = f"http://127.0.0.1:{port}/data/plugin/profile/{path}?{urllib.parse.urlencode(query)}"
-    with urllib.request.urlopen(url, timeout=120) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         body = answer.read()
     return json.loads(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body)
 
@@ -139,7 +139,7 @@ def check(run, seen):
 
 try:
     runs = []
-    for _ in range(240):
+    for _ in range(1200):
         try:
             runs = ask("runs")
         except OSError:

@@ -1,6 +1,6 @@
 //! A layer of `tracing-opentelemetry`'s beside ours: what it makes of spans is known, and not sent again.
 
-use crate::support::span;
+use crate::support::{PATIENCE, span};
 use kernspan::{Collected, GpuSpans, Otlp, Profiler, ProfilerBuilder, ProfilerLayer, Schedule, Span, Trace};
 use opentelemetry::{
     Context, KeyValue,
@@ -22,7 +22,6 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::Duration,
 };
 use tracing::{Dispatch, dispatcher, info, info_span, span::EnteredSpan};
 use tracing_subscriber::{Registry, filter::filter_fn, fmt::MakeWriter, prelude::*, registry};
@@ -323,21 +322,21 @@ impl ShouldSample for Traced {
 }
 
 /// Fails if `program` takes for ever.
-fn within_a_minute(program: impl FnOnce() + Send + 'static) {
+fn ends(program: impl FnOnce() + Send + 'static) {
     let (done, is_done) = mpsc::channel();
     let program = thread::spawn(move || {
         program();
         let _ = done.send(());
     });
-    if is_done.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
-        panic!("still at it after a minute");
+    if is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        panic!("still at it after {PATIENCE:?}");
     }
     program.join().unwrap();
 }
 
 #[test]
 fn fields_samplers_and_ending_threads_that_make_spans_do_no_harm() {
-    within_a_minute(|| {
+    ends(|| {
         for stacked in Stacked::ALL {
             // Where contexts are not made current, theirs waits for itself if its sampler makes spans.
             let both = Both::new(stacked);
@@ -380,7 +379,7 @@ fn a_thread_may_join_a_window_while_fields_are_formatted() {
             *self
         }
     }
-    within_a_minute(|| {
+    ends(|| {
         let collected = Collected::new();
         let provider = SdkTracerProvider::builder().build();
         let builder = Profiler::builder().schedule(Schedule::manual()).export(collected.clone());
@@ -454,7 +453,12 @@ fn request(stream: &mut TcpStream) -> Option<ExportTraceServiceRequest> {
 fn nothing_is_sent_that_the_other_layer_sends() {
     for stacked in Stacked::ALL.into_iter().chain([Stacked::WithoutTheirs]) {
         let receiver = Receiver::start();
-        let otlp = Otlp::from_env().endpoint(&receiver.address).metrics(false).gpu(GpuSpans::Kernels);
+        let otlp = Otlp::from_env()
+            .endpoint(&receiver.address)
+            .metrics(false)
+            .timeout(PATIENCE)
+            .finish_within(PATIENCE)
+            .gpu(GpuSpans::Kernels);
         let (_, sent) = Both::new(stacked).setup(|builder| builder.export(otlp)).run(|profiler| {
             nested();
             profiler.step();

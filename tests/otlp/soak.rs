@@ -4,7 +4,7 @@
 //! The hour takes a few seconds, or as many as `KERNSPAN_SOAK_SECONDS` says.
 
 use crate::collector::{Behaviour, Collector};
-use crate::support::child;
+use crate::support::{PATIENCE, child, eventually};
 use kernspan::{Otlp, Profiler, Schedule};
 use std::{
     collections::BTreeSet,
@@ -46,28 +46,33 @@ fn memory_stays_flat_and_nothing_is_lost_unseen() {
     let mut training = child::start("soak::training", &[(ADDRESS, OsStr::new(&address)), (RESULT, result.as_os_str())]);
     let began = Instant::now();
     let badly = [
+        Behaviour::TakePart(2, "too many"),
         Behaviour::Slow(Duration::from_millis(30)),
         Behaviour::Refuse(503),
-        Behaviour::TakePart(2, "too many"),
         Behaviour::RefuseFor(429, 1),
         Behaviour::Refuse(400),
         Behaviour::Close,
     ];
     let mut turn = 0;
     let status = loop {
-        if let Some(status) = training.try_wait().unwrap() {
+        if let Some(status) = training.ended() {
             break status;
         }
-        assert!(began.elapsed() < lasts() + Duration::from_secs(120), "it hangs");
+        assert!(began.elapsed() < lasts() + PATIENCE, "it hangs");
+        let asked = collector.asked();
         // Well, badly, well, gone, and so on.
         match turn % 4 {
             1 => collector.behave(badly[turn / 4 % badly.len()].clone()),
             3 => collector.go(),
             _ => collector.behave(Behaviour::Well),
         }
+        // The turns are spread over the hour.
         std::thread::sleep(lasts() / 40);
         if turn % 4 == 3 {
             collector.come_back();
+        } else {
+            // Somebody has met it so.
+            eventually("a request", || (collector.asked() > asked || training.ended().is_some()).then_some(()));
         }
         turn += 1;
     };
@@ -109,7 +114,7 @@ fn training() {
                 tracing::info_span!("layer", layer, step).in_scope(|| tracing::info!(counter.loss = 0.5));
             }
             profiler.step();
-            // Ten seconds of the hour at once.
+            // Ten seconds of the hour at once, and then a rest, so that it lasts as long as it should.
             if step % 100 == 99 {
                 std::thread::sleep(pause);
             }

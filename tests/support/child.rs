@@ -1,10 +1,11 @@
 //! Tests that are programs for other tests.
 
+use super::PATIENCE;
 use std::{
     env,
     ffi::OsStr,
     fs::File,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
@@ -37,11 +38,32 @@ pub fn run_with_small_files(test: &str, variables: &[(&str, &OsStr)]) {
     finish(command, test, variables);
 }
 
-/// Starts the test named so in a process of its own, to be killed.
-pub fn start(test: &str, variables: &[(&str, &OsStr)]) -> Child {
+/// Starts the test named so in a process of its own.
+pub fn start(test: &str, variables: &[(&str, &OsStr)]) -> Running {
     let mut command = Command::new(env::current_exe().unwrap());
     prepare(&mut command, test, variables);
-    command.stdout(Stdio::null()).spawn().unwrap()
+    Running(command.stdout(Stdio::null()).spawn().unwrap())
+}
+
+/// A process that is killed when this is dropped.
+pub struct Running(Child);
+
+impl Running {
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().unwrap()
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }
 
 fn prepare(command: &mut Command, test: &str, variables: &[(&str, &OsStr)]) {
@@ -55,20 +77,18 @@ fn finish(mut command: Command, test: &str, variables: &[(&str, &OsStr)]) {
     let output = tempfile::NamedTempFile::new().unwrap();
     let [stdout, stderr] = [(); 2].map(|()| File::options().append(true).open(output.path()).unwrap());
     prepare(&mut command, test, variables);
-    let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(120);
+    let mut child = Running(command.stdout(stdout).stderr(stderr).spawn().unwrap());
+    let until = Instant::now() + PATIENCE;
     let said = || std::fs::read_to_string(output.path()).unwrap();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            let said = said();
-            assert!(status.success(), "{test} with {variables:?}: {status}\n{said}");
-            assert!(said.contains("1 passed"), "{test} is no test: {said}");
-            return;
+    let status = loop {
+        if let Some(status) = child.ended() {
+            break status;
         }
-        if Instant::now() > until {
-            let _ = child.kill();
-            panic!("{test} with {variables:?} hangs\n{}", said());
-        }
+        assert!(Instant::now() < until, "{test} with {variables:?} hangs\n{}", said());
+        // The processor is for the child.
         std::thread::sleep(Duration::from_millis(10));
-    }
+    };
+    let said = said();
+    assert!(status.success(), "{test} with {variables:?}: {status}\n{said}");
+    assert!(said.contains("1 passed"), "{test} is no test: {said}");
 }

@@ -11,6 +11,7 @@ mod http;
 
 pub use self::certificates::Certificates;
 
+use crate::support::eventually;
 use opentelemetry_proto::tonic::{
     collector::{metrics::v1::ExportMetricsServiceRequest, trace::v1::ExportTraceServiceRequest},
     metrics::v1::Metric,
@@ -152,6 +153,15 @@ impl Collector {
         self.server = None;
     }
 
+    /// Listens at the address of a collector that has gone, until somebody connects, and ends that connection. So it is known that
+    /// somebody has tried in vain.
+    pub fn hang_up(&self) {
+        assert!(self.server.is_none(), "it has not gone");
+        let listener = listen(self.address);
+        listener.set_nonblocking(true).unwrap();
+        eventually("somebody who connects", || listener.accept().ok());
+    }
+
     /// Listens again, at the same address.
     pub fn come_back(&mut self) {
         self.serve(listen(self.address));
@@ -169,6 +179,11 @@ impl Collector {
 
     fn taken(&self) -> impl Iterator<Item = Request> {
         self.requests().into_iter().filter(|request| request.taken)
+    }
+
+    /// How many requests for traces arrived.
+    pub fn asked(&self) -> usize {
+        self.kept.lock().requests.iter().filter(|request| matches!(request.content, Content::Traces(_))).count()
     }
 
     /// All that arrived.
