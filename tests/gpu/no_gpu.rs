@@ -268,7 +268,7 @@ mod forks {
             assert!(process >= 0);
             if process == 0 {
                 // SAFETY: it ends the child if that does not end by itself.
-                unsafe { alarm(30) };
+                unsafe { alarm(300) };
                 info_span!("in the child").in_scope(|| ());
                 profiler.step();
                 profiler.stop();

@@ -3,7 +3,7 @@
 //! No recording can show this, and CI has no GPU, so here a driver and a CUPTI made by a C compiler stand in; what they write is
 //! little, and when they write it is up to the test. On a GPU, `benches/gpu` does the same with the real ones.
 
-use crate::support::{child, cupti};
+use crate::support::{child, cupti, eventually};
 use kernspan::{Collected, Profiler, Schedule, Trace};
 use std::{
     collections::HashMap,
@@ -27,6 +27,7 @@ struct Fake {
     make_ambiguous: unsafe extern "C" fn(),
     is_recording: unsafe extern "C" fn() -> c_int,
     finalized: unsafe extern "C" fn() -> c_int,
+    flushed: unsafe extern "C" fn() -> c_int,
 }
 
 #[allow(unsafe_code, reason = "the library is in C")]
@@ -56,6 +57,7 @@ impl Fake {
                 make_ambiguous: std::mem::transmute::<Void, unsafe extern "C" fn()>(function(c"fake_break")),
                 is_recording: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_recording")),
                 finalized: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_finalized")),
+                flushed: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_flushed")),
             }
         }
     }
@@ -91,6 +93,12 @@ impl Fake {
     fn finalized(self) -> i32 {
         // SAFETY: it takes nothing.
         unsafe { (self.finalized)() }
+    }
+
+    /// How often records were asked for.
+    fn flushed(self) -> i32 {
+        // SAFETY: it takes nothing.
+        unsafe { (self.flushed)() }
     }
 }
 
@@ -159,6 +167,7 @@ fn back_to_back(fake: Fake) {
             });
         }
         for _ in 0..600 {
+            // The others launch meanwhile. How much does not matter.
             std::thread::sleep(Duration::from_micros(200));
             profiler.step();
         }
@@ -190,8 +199,10 @@ fn late(fake: Fake) {
     let numbers = info_span!("work").in_scope(|| [(false, fake.call(false)), (true, fake.call(true))]);
     fake.launch();
     profiler.stop();
-    for (copies, number) in numbers {
-        std::thread::sleep(Duration::from_millis(100));
+    // The kernel comes last: for a copy alone nobody waits long.
+    for (copies, number) in numbers.into_iter().rev() {
+        let asked = fake.flushed();
+        eventually("a look that finds nothing", || (fake.flushed() > asked + 2).then_some(()));
         fake.record(copies, number);
     }
     let report = profiler.finish().unwrap();
@@ -292,10 +303,13 @@ fn many_windows(fake: Fake, wait: u64, detach_after: Option<Duration>) {
                 }
             });
         }
-        while windows < WINDOWS && start.elapsed() < AT_MOST {
+        while windows < 2 || windows < WINDOWS && start.elapsed() < AT_MOST {
             for number in 0..wait + 1 + ACTIVE {
                 step("main");
                 profiler.step();
+                if number + 2 == wait && windows == 1 {
+                    eventually("a wait without recording", || (!fake.is_recording()).then_some(()));
+                }
                 off += u64::from(number + 2 == wait && !fake.is_recording());
             }
             windows += 1;

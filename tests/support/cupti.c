@@ -46,7 +46,7 @@ static _Atomic(void *) watch;
 static _Atomic uint8_t watched[FUNCTIONS];
 static _Atomic(Requested) requested;
 static _Atomic(Completed) completed;
-static _Atomic uint32_t recording, correlation = 1, subscription, finalized;
+static _Atomic uint32_t recording, correlation = 1, subscription, finalized, flushed;
 
 // One call at a time may change CUPTI's state.
 static _Atomic int changing;
@@ -144,6 +144,7 @@ static void give_back(int forced) {
 }
 int cuptiActivityFlushAll(uint32_t flags) {
     begin(__func__);
+    atomic_fetch_add(&flushed, 1);
     give_back(flags & 1);
     return end(0);
 }
@@ -263,3 +264,4 @@ void fake_break(void) {
 
 int fake_recording(void) { return atomic_load(&recording) != 0; }
 int fake_finalized(void) { return atomic_load(&finalized); }
+int fake_flushed(void) { return atomic_load(&flushed); }
