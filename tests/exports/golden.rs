@@ -45,17 +45,22 @@ fn mask(text: &str, keys: &[&str]) -> String {
 #[test]
 fn files_are_as_they_were() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, report) = profiled(
-        |builder| {
-            let builder = builder.schedule(Schedule::steps(1..=2)).rank(1, 2).metadata("model", "mlp");
-            // What a machine says of its GPUs is not the same everywhere.
-            let builder = builder.activities([Activity::Host]);
-            let chrome = Chrome::to_dir(folder.path());
-            let builder = builder.export(chrome.clone()).export(chrome.flavor(Flavor::TorchTensorBoard));
-            builder.export(Stacks::to_dir(folder.path()))
-        },
-        program,
-    );
+    let run = || {
+        profiled(
+            |builder| {
+                let builder = builder.schedule(Schedule::steps(1..=2)).rank(1, 2).metadata("model", "mlp");
+                // What a machine says of its GPUs is not the same everywhere.
+                let builder = builder.activities([Activity::Host]);
+                let chrome = Chrome::to_dir(folder.path());
+                let builder = builder.export(chrome.clone()).export(chrome.flavor(Flavor::TorchTensorBoard));
+                builder.export(Stacks::to_dir(folder.path()))
+            },
+            program,
+        )
+    };
+    // Its name is in the files, and that of a test's thread is not always the same.
+    let named = || std::thread::Builder::new().name("training".to_owned());
+    let (_, report) = std::thread::scope(|scope| named().spawn_scoped(scope, run).unwrap().join().unwrap());
     let read = |place: usize| std::fs::read_to_string(&report.files()[place]).unwrap();
     let keys = [
         "\"ts\":",
