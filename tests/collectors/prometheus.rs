@@ -3,6 +3,7 @@
 
 use crate::support::{
     collectors::{Collector, Jaeger, Prometheus},
+    eventually,
     server::post_bytes,
     spans::{Span, Value},
 };
@@ -13,21 +14,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     process::Command,
-    thread,
-    time::{Duration, Instant},
 };
-
-/// Waits for something that takes its time.
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < until, "{what}: never");
-        thread::sleep(Duration::from_millis(100));
-    }
-}
 
 /// The program of `examples/otlp`.
 fn example() -> PathBuf {

@@ -3,6 +3,7 @@
 
 use crate::support::{
     collectors::{Collector, Jaeger, Prometheus},
+    eventually,
     server::{Answer, get, post},
     spans::{Link, Span, Value, spans},
 };
@@ -10,7 +11,7 @@ use serde_json::{Value as Json, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 const TRACE: &str = "5b8efff798038103d269b633813fc60c";
@@ -53,18 +54,6 @@ fn step() -> Json {
         "resource": {"attributes": [text("service.name", "training"), {"key": "dl.rank", "value": {"intValue": "0"}}]},
         "scopeSpans": [{"scope": {"name": "kernspan", "version": "0.1.0"}, "spans": [step, user, kernel]}],
     }]})
-}
-
-/// Waits for something that takes its time.
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < until, "{what}: never");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 fn accepted(answer: &Answer) {
@@ -127,6 +116,7 @@ fn jaeger_can_refuse_and_be_slow_and_die() {
     jaeger.pause();
     let port = jaeger.http_port;
     let sending = thread::spawn(move || post(port, "/v1/traces", &step()));
+    // It never is, however long one waits.
     thread::sleep(Duration::from_millis(300));
     assert!(!sending.is_finished());
     jaeger.resume();

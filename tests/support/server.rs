@@ -1,5 +1,6 @@
 //! Programs that others wrote and that listen on the loopback: started, asked, hindered, killed.
 
+use super::PATIENCE;
 use serde_json::Value as Json;
 use std::{
     fs::{self, File},
@@ -10,9 +11,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// How long a program may take until it answers, and until it answers a question: far longer than any does that is well.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that listens, which is killed when this is dropped. What it logged is shown if the test failed.
 pub struct Server {
