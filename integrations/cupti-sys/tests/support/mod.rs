@@ -1,9 +1,12 @@
 //! Real releases of CUPTI, out of Python wheels, and what C makes of their headers.
 //!
-//! They live under `target/`, where these tests put them. Without Python or a C compiler they say so and pass, but not where
-//! `CI=true`.
+//! They are where `downloads.rs` puts them. Without Python or a C compiler they say so and pass, but not where `CI=true`.
 
 #![allow(dead_code, reason = "no test needs all of it")]
+
+#[path = "../../../../tests/support/downloads.rs"]
+#[allow(unreachable_pub, reason = "shared with the tests of kernspan")]
+mod downloads;
 
 use cupti_sys::{
     ActivityApi, ActivityKernel, ActivityMemcpy, ActivityMemcpyPtoP, ActivityMemset, ActivityOverhead,
@@ -48,12 +51,8 @@ pub(crate) fn releases() -> impl DoubleEndedIterator<Item = Release> {
 
 /// Puts the releases where they are not, and returns the folder.
 fn unpack() -> Option<PathBuf> {
-    let releases = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cupti");
-    let wanted = format!("{RELEASES:#?}");
-    let unpacked = || fs::read_to_string(releases.join("wheels.txt")).is_ok_and(|wheels| wheels == wanted);
-    if !unpacked() {
-        // Another process may be about it, too, so they appear at once or not at all.
-        let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    downloads::folder("cupti-headers", format!("{RELEASES:#?}").as_bytes(), |releases| {
+        let work = tempfile::tempdir().unwrap();
         let folder = |name: &str| work.path().join(name);
         run(Command::new("python3").args(["-m", "venv"]).arg(folder("environment"))).ok()?;
         let python = |arguments: &[&str], folders: &[PathBuf], last: &[&str]| {
@@ -65,17 +64,11 @@ fn unpack() -> Option<PathBuf> {
             let pip = ["pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--dest"];
             python(&pip, std::slice::from_ref(&downloaded), &wheels);
             for wheel in files_under(&downloaded, ".whl") {
-                python(&["zipfile", "--extract"], &[wheel, folder("releases").join(name)], &[]);
+                python(&["zipfile", "--extract"], &[wheel, releases.join(name)], &[]);
             }
         }
-        fs::write(folder("releases/wheels.txt"), &wanted).unwrap();
-        if !unpacked() {
-            let _ = fs::remove_dir_all(&releases);
-            let moved = fs::rename(folder("releases"), &releases);
-            assert!(unpacked(), "{moved:?}");
-        }
-    }
-    Some(releases)
+        Some(())
+    })
 }
 
 fn run(command: &mut Command) -> Result<Output, String> {
