@@ -199,7 +199,7 @@ fn dashboard() -> Json {
 
 /// A query of the dashboard, as it is once somebody chose everything.
 fn chosen(query: &str) -> String {
-    let chosen = [("$service", "training"), ("$rank", "0|1"), ("$__rate_interval", "2m")];
+    let chosen = [("$service", "training"), ("$rank", "0|1"), ("$__rate_interval", "10m")];
     let query = chosen.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value));
     assert!(!query.contains('$'), "what is chosen in {query}?");
     query
