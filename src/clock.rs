@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_counter_agrees_with_the_wall_clock() {
         let clock = Clock::new();
-        // An anchor, and how many nanoseconds the reading took: longer than a microsecond only if the thread was suspended.
+        // An anchor, and how many nanoseconds the reading took: many only if the thread was suspended.
         let read = || {
             let before = clock.now();
             let anchor = clock.anchor();

@@ -242,7 +242,7 @@ pub(crate) fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str)
     say(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
 }
 
-/// Spans of one thread, each with its name, the place of the span it is in, and when it began and ended, in microseconds.
+/// Spans of one thread: the name of each, the place of the span it is in, and when it began and ended, in microseconds.
 pub(crate) fn spans_trace(spans: &[(&'static str, Option<usize>, u64, u64)]) -> Trace {
     let mut trace = Trace { start: at(0), tracks: vec![track(1000, "main")], ..Trace::default() };
     for &(name, parent, start, end) in spans {

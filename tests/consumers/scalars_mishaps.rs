@@ -81,7 +81,7 @@ fn a_killed_process_leaves_all_steps_but_the_last() {
     }
 }
 
-/// Waits until so many steps have been told of, to the exporters before this one, too, so that they have tried to write them.
+/// Waits until so many steps have been told of. The exporters before this one have tried to write them by then.
 fn wait_until_told(kept: &Kept, steps: usize) {
     eventually("the steps", || (kept.steps().len() >= steps).then_some(()));
 }

@@ -1,5 +1,5 @@
-//! The exported files themselves, with what differs from run to run masked. `KERNSPAN_BLESS=1 cargo test --test exports golden` writes
-//! them anew.
+//! The exported files themselves, with what differs from run to run masked.
+//! `KERNSPAN_BLESS=1 cargo test --test exports golden` writes them anew.
 
 use crate::support::profiled;
 use kernspan::{Activity, Chrome, Flavor, Schedule, Stacks};

@@ -3,11 +3,14 @@
 //! No recording can show this, and CI has no GPU, so here a driver and a CUPTI made by a C compiler stand in; what they write is
 //! little, and when they write it is up to the test. On a GPU, `benches/gpu` does the same with the real ones.
 
-use crate::support::{child, cupti, eventually};
+use crate::{
+    fake::Fake,
+    support::{child, cupti, eventually},
+};
 use kernspan::{Collected, Profiler, Schedule, Trace};
 use std::{
     collections::HashMap,
-    ffi::{CStr, OsStr, c_char, c_int, c_void},
+    ffi::OsStr,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -17,90 +20,6 @@ use std::{
 };
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
-
-/// What the library is told to do.
-#[derive(Clone, Copy)]
-struct Fake {
-    call: unsafe extern "C" fn(c_int) -> u32,
-    record: unsafe extern "C" fn(c_int, u32),
-    launch: unsafe extern "C" fn(u64),
-    make_ambiguous: unsafe extern "C" fn(),
-    is_recording: unsafe extern "C" fn() -> c_int,
-    finalized: unsafe extern "C" fn() -> c_int,
-    flushed: unsafe extern "C" fn() -> c_int,
-}
-
-#[allow(unsafe_code, reason = "the library is in C")]
-impl Fake {
-    fn load(path: &OsStr) -> Self {
-        unsafe extern "C" {
-            fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
-            fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-        }
-        let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: it is a library of ours.
-        let library = unsafe { dlopen(path.as_ptr(), 2) };
-        assert!(!library.is_null());
-        let function = |name: &CStr| {
-            // SAFETY: as above.
-            let function = unsafe { dlsym(library, name.as_ptr()) };
-            assert!(!function.is_null());
-            function
-        };
-        type Void = *mut c_void;
-        // SAFETY: these are their types.
-        unsafe {
-            Self {
-                call: std::mem::transmute::<Void, unsafe extern "C" fn(c_int) -> u32>(function(c"fake_call")),
-                record: std::mem::transmute::<Void, unsafe extern "C" fn(c_int, u32)>(function(c"fake_record")),
-                launch: std::mem::transmute::<Void, unsafe extern "C" fn(u64)>(function(c"fake_launch")),
-                make_ambiguous: std::mem::transmute::<Void, unsafe extern "C" fn()>(function(c"fake_break")),
-                is_recording: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_recording")),
-                finalized: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_finalized")),
-                flushed: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_flushed")),
-            }
-        }
-    }
-
-    /// A call of which nothing comes until it is recorded.
-    fn call(self, copies: bool) -> u32 {
-        // SAFETY: it takes a number.
-        unsafe { (self.call)(copies.into()) }
-    }
-
-    fn record(self, copies: bool, number: u32) {
-        // SAFETY: it takes numbers.
-        unsafe { (self.record)(copies.into(), number) }
-    }
-
-    /// A launch of a kernel that takes twenty microseconds.
-    fn launch(self) {
-        // SAFETY: it takes a number.
-        unsafe { (self.launch)(20_000) }
-    }
-
-    /// From now on, all that this thread launches has one correlation id, until the library is switched off.
-    fn make_ambiguous(self) {
-        // SAFETY: it takes nothing.
-        unsafe { (self.make_ambiguous)() }
-    }
-
-    fn is_recording(self) -> bool {
-        // SAFETY: it takes nothing.
-        unsafe { (self.is_recording)() != 0 }
-    }
-
-    fn finalized(self) -> i32 {
-        // SAFETY: it takes nothing.
-        unsafe { (self.finalized)() }
-    }
-
-    /// How often records were asked for.
-    fn flushed(self) -> i32 {
-        // SAFETY: it takes nothing.
-        unsafe { (self.flushed)() }
-    }
-}
 
 const PROGRAM: &str = "KERNSPAN_TEST_PROGRAM";
 

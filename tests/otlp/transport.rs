@@ -86,7 +86,8 @@ fn train(otlp: Otlp) -> Outcome {
     train_with(otlp, |_| ())
 }
 
-/// The same, where nothing gets through: it is given ever more time until it is known why. A busy machine may need that for the first try.
+/// The same, where nothing gets through: it is given ever more time until it is known why. A busy machine may need that
+/// for the first try.
 fn train_in_vain(otlp: impl Fn() -> Otlp, why: &str) -> Outcome {
     let mut within = SOON;
     loop {

@@ -145,7 +145,7 @@ fn what_happens_after_a_window_is_not_in_it() {
         assert!(turns.contains(&THROUGHOUT), "window {window}:\n{}", tree(trace));
         for (turn, (_, (entered, left))) in &spans {
             let was_open = *entered < opening && closed < *left || opened < *entered && *left < closing;
-            // A thread may be suspended in the middle of writing for longer than the collector waits; then that is counted.
+            // A thread that is suspended in the middle of writing may be late; then that is counted.
             let found = turns.contains(turn) || late + fields > 0;
             assert!(!was_open || found, "turn {turn} is missing from window {window}:\n{}", tree(trace));
         }

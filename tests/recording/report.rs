@@ -1,4 +1,4 @@
-//! The report of a program that ran: where the time went, asked in different ways. What it says of given times is in `src/report`.
+//! The report of a program that ran: where the time went, asked in different ways. The tests of `src/report` give the times.
 
 use crate::support::{profiled, trace_of};
 use kernspan::{Average, Report, SortBy};

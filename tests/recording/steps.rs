@@ -42,7 +42,7 @@ fn steps_follow_each_other_on_the_wall_clock() {
         |builder| builder.schedule(Schedule::manual()),
         |profiler| {
             for millis in [1, 500, 3, 700, 2] {
-                // Some are longer than it takes until somebody looks, so that steps are told of one by one and together.
+                // Some are longer than it takes until somebody looks: steps are told of one by one, and together.
                 std::thread::sleep(Duration::from_millis(millis));
                 let began = Instant::now();
                 profiler.step();
@@ -81,7 +81,7 @@ fn recorded_steps_take_as_long_as_in_the_trace() {
     );
     for step in traces[0].steps() {
         let told = &kept.steps()[step.number() as usize];
-        // Both read the counter once, and put it on the wall clock by other readings of it, each to half a percent at the worst.
+        // Both read the counter once, and put it on the wall clock by readings of their own, to half a percent each.
         let (told, traced) = (told.duration.as_secs_f64(), step.duration().as_secs_f64());
         assert!((told / traced - 1.0).abs() < 0.02, "{told} s, not {traced} s");
     }

@@ -153,8 +153,8 @@ impl Collector {
         self.server = None;
     }
 
-    /// Listens at the address of a collector that has gone, until somebody connects, and ends that connection. So it is known that
-    /// somebody has tried in vain.
+    /// Listens at the address of a collector that has gone, until somebody connects, and ends that connection. So it is
+    /// known that somebody has tried in vain.
     pub fn hang_up(&self) {
         assert!(self.server.is_none(), "it has not gone");
         let listener = listen(self.address);

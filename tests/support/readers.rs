@@ -1,6 +1,7 @@
 //! Programs others wrote, in Python, that read what is exported. Shared with tests inside the library.
 //!
-//! They live in environments that the tests make: see `downloads.rs`. Without Python they say so and pass, but not where `CI=true`.
+//! They live in environments that the tests make: see `downloads.rs`. Without Python they say so and pass, but not where
+//! `CI=true`.
 
 use super::downloads;
 use serde_json::Value as Json;

@@ -1,5 +1,5 @@
-//! Programs of others, on what no recording has: two ranks with collectives, a GPU that is behind. See `tests/consumers/torch.rs` for what was
-//! recorded.
+//! Programs of others, on what no recording has: two ranks with collectives, a GPU that is behind. See
+//! `tests/consumers/torch.rs` for what was recorded.
 
 use super::{Chrome, Flavor};
 use crate::{

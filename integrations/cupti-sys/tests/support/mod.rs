@@ -1,6 +1,7 @@
 //! Real releases of CUPTI, out of Python wheels, and what C makes of their headers.
 //!
-//! They are where `downloads.rs` puts them. Without Python or a C compiler they say so and pass, but not where `CI=true`.
+//! They are where `downloads.rs` puts them. Without Python or a C compiler they say so and pass, but not where
+//! `CI=true`.
 
 #![allow(dead_code, reason = "no test needs all of it")]
 

@@ -1,0 +1,87 @@
+//! The driver and the CUPTI that a C compiler makes of `support/cupti.c`, and how a test tells them what to do.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+
+/// The functions of the library that stand in for what a program and its GPU do.
+#[derive(Clone, Copy)]
+pub(crate) struct Fake {
+    call: unsafe extern "C" fn(c_int) -> u32,
+    record: unsafe extern "C" fn(c_int, u32),
+    launch: unsafe extern "C" fn(u64),
+    make_ambiguous: unsafe extern "C" fn(),
+    is_recording: unsafe extern "C" fn() -> c_int,
+    finalized: unsafe extern "C" fn() -> c_int,
+    flushed: unsafe extern "C" fn() -> c_int,
+}
+
+#[allow(unsafe_code, reason = "the library is in C")]
+impl Fake {
+    pub(crate) fn load(path: &OsStr) -> Self {
+        unsafe extern "C" {
+            fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+            fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+        }
+        let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: it is a library of ours.
+        let library = unsafe { dlopen(path.as_ptr(), 2) };
+        assert!(!library.is_null());
+        let function = |name: &CStr| {
+            // SAFETY: as above.
+            let function = unsafe { dlsym(library, name.as_ptr()) };
+            assert!(!function.is_null());
+            function
+        };
+        type Void = *mut c_void;
+        // SAFETY: these are their types.
+        unsafe {
+            Self {
+                call: std::mem::transmute::<Void, unsafe extern "C" fn(c_int) -> u32>(function(c"fake_call")),
+                record: std::mem::transmute::<Void, unsafe extern "C" fn(c_int, u32)>(function(c"fake_record")),
+                launch: std::mem::transmute::<Void, unsafe extern "C" fn(u64)>(function(c"fake_launch")),
+                make_ambiguous: std::mem::transmute::<Void, unsafe extern "C" fn()>(function(c"fake_break")),
+                is_recording: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_recording")),
+                finalized: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_finalized")),
+                flushed: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_flushed")),
+            }
+        }
+    }
+
+    /// A call of which nothing comes until it is recorded.
+    pub(crate) fn call(self, copies: bool) -> u32 {
+        // SAFETY: it takes a number.
+        unsafe { (self.call)(copies.into()) }
+    }
+
+    pub(crate) fn record(self, copies: bool, number: u32) {
+        // SAFETY: it takes numbers.
+        unsafe { (self.record)(copies.into(), number) }
+    }
+
+    /// A launch of a kernel that takes twenty microseconds.
+    pub(crate) fn launch(self) {
+        // SAFETY: it takes a number.
+        unsafe { (self.launch)(20_000) }
+    }
+
+    /// From now on, all that this thread launches has one correlation id, until the library is switched off.
+    pub(crate) fn make_ambiguous(self) {
+        // SAFETY: it takes nothing.
+        unsafe { (self.make_ambiguous)() }
+    }
+
+    pub(crate) fn is_recording(self) -> bool {
+        // SAFETY: it takes nothing.
+        unsafe { (self.is_recording)() != 0 }
+    }
+
+    pub(crate) fn finalized(self) -> i32 {
+        // SAFETY: it takes nothing.
+        unsafe { (self.finalized)() }
+    }
+
+    /// How often records were asked for.
+    pub(crate) fn flushed(self) -> i32 {
+        // SAFETY: it takes nothing.
+        unsafe { (self.flushed)() }
+    }
+}
