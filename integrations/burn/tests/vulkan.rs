@@ -11,7 +11,7 @@ use kernspan_burn::{AttachError, attach};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
 };
@@ -45,21 +45,31 @@ fn operations_are_in_the_spans_that_asked_for_them() {
     assert_eq!(attach(&profiler, &device).unwrap_err(), AttachError::Attached);
     assert!(attached.sight().operations && !attached.sight().kernels);
 
-    // Another thread works all the time, also across the windows' edges, and with odd sizes.
-    let stop = Arc::new(AtomicBool::new(false));
+    // Another thread works all the time, also across the windows' edges, and with odd sizes. After each round the device
+    // has done it.
+    let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let other = thread::spawn({
-        let (stop, device) = (Arc::clone(&stop), device.clone());
+        let (stop, rounds, device) = (Arc::clone(&stop), Arc::clone(&rounds), device.clone());
         move || {
             for turn in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
                 work(turn % 50 * 2 + 1, &device);
+                if turn % 50 == 49 {
+                    device.sync().unwrap();
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
             }
             device.sync().unwrap();
         }
     });
     const WINDOWS: u64 = 20;
     const SPANS: u64 = 50;
-    for _ in 0..WINDOWS {
+    for window in 0..WINDOWS {
         profiler.start();
+        let before = rounds.load(Ordering::Relaxed);
+        // A whole round is in the first window.
+        while window == 0 && rounds.load(Ordering::Relaxed) < before + 2 && !other.is_finished() {
+            thread::yield_now();
+        }
         (0..SPANS).for_each(|turn| work(turn * 2 + 2, &device));
         profiler.stop();
         work(1000, &device);
@@ -68,7 +78,9 @@ fn operations_are_in_the_spans_that_asked_for_them() {
     other.join().unwrap();
     drop(attached);
     let report = profiler.finish().unwrap();
-    assert!(report.losses().is_empty(), "{}", report.losses());
+    // A thread may be suspended in the middle of writing for longer than the collector waits; then that is counted.
+    let late = report.losses().late;
+    assert_eq!(report.losses().total(), late, "{}", report.losses());
 
     let (mut even, mut odd) = (0, 0);
     for trace in collected.traces() {
@@ -87,8 +99,9 @@ fn operations_are_in_the_spans_that_asked_for_them() {
         }
     }
     // full, mul, add, sqrt, mul, sum.
-    assert_eq!(even, WINDOWS * SPANS * 6);
+    let all = WINDOWS * SPANS * 6;
+    assert!(even <= all && even + late >= all, "{even} of {all}, {late} late");
     assert!(odd > 0);
     let rows = report.operations().rows();
-    assert!(rows.iter().any(|row| row.name == "sqrt" && row.calls > WINDOWS * SPANS));
+    assert!(rows.iter().any(|row| row.name == "sqrt" && row.calls + late > WINDOWS * SPANS));
 }
