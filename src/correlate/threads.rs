@@ -385,8 +385,11 @@ fn frames(backtrace: &Backtrace) -> Vec<String> {
     let machinery = |frame: &String| {
         const CRATES: [&str; 6] =
             ["std::", "core::", "tracing::", "tracing_core::", "tracing_subscriber::", "kernspan::"];
+        // Functions of `tracing` that were inlined, of which a program with line tables only does not know the path.
+        const INLINED: [&str; 5] = ["{closure#0}", "do_enter", "enter", "entered", "in_scope"];
         let function = frame.trim_start_matches('<');
-        CRATES.iter().any(|name| function.starts_with(name))
+        let name = function.split_once('<').map_or(function, |(name, _)| name);
+        CRATES.iter().any(|path| function.starts_with(path)) || INLINED.contains(&name)
     };
     let mut frames: Vec<_> = frames.skip_while(machinery).collect();
     // What called `main`.
