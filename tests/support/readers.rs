@@ -57,7 +57,8 @@ fn python_of(environment: &Path) -> PathBuf {
 
 /// Installs something into an environment, or elsewhere, and nothing else with it.
 fn pip(python: &Path, arguments: &[&str]) {
-    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+    // Most of it is never imported, so nothing is compiled before it is.
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile"];
     let output = Command::new(python).args(install).args(arguments).output().unwrap();
     assert!(output.status.success(), "pip: {}", String::from_utf8_lossy(&output.stderr));
 }
