@@ -118,7 +118,7 @@ fn jaeger_can_refuse_and_be_slow_and_die() {
     let sending = thread::spawn(move || post(port, "/v1/traces", &step()));
     // It never is, however long one waits.
     thread::sleep(Duration::from_millis(300));
-    assert!(!sending.is_finished());
+    assert!(!sending.is_finished(), "{:?}", sending.join());
     jaeger.resume();
     accepted(&sending.join().unwrap().unwrap());
     assert_eq!(jaeger.trace(TRACE).len(), 3);

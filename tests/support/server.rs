@@ -1,6 +1,6 @@
 //! Programs that others wrote and that listen on the loopback: started, asked, hindered, killed.
 
-use super::PATIENCE;
+use super::{PATIENCE, eventually};
 use serde_json::Value as Json;
 use std::{
     fs::{self, File},
@@ -87,6 +87,15 @@ impl Server {
     /// Lets it do nothing from now on: who connects is let in by the system, and hears nothing.
     pub fn pause(&self) {
         self.signal("-STOP");
+        // Each of its threads stops when it is next looked at.
+        let threads = format!("/proc/{}/task", self.child.as_ref().expect("it runs").id());
+        let is_stopped = |thread: fs::DirEntry| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+        };
+        eventually("a stop of all threads", || {
+            fs::read_dir(&threads).unwrap().all(|thread| is_stopped(thread.unwrap())).then_some(())
+        });
     }
 
     /// Lets it go on.
