@@ -1,8 +1,11 @@
 //! Records come in any order and from all of the time that the library is attached; windows take from them what is theirs.
 
-use super::record::{GpuRecord, GpuRecording, OverheadRecord, WaitRecord, WorkRecord};
-use crate::{finger::Finger, trace::Timestamp};
-use std::{cell::Cell, ops::Range};
+use super::{
+    calls::{Calls, Whose},
+    record::{GpuRecord, GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
+};
+use crate::finger::Finger;
+use std::cell::Cell;
 
 /// What was read and no window has taken yet.
 #[derive(Debug, Default)]
@@ -12,187 +15,11 @@ pub(crate) struct Gathered {
     overheads: Vec<OverheadRecord>,
 }
 
-/// The calls that threads made in a window.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Calls {
-    /// When the window was open.
-    pub(crate) window: Range<Timestamp>,
-    /// All calls, by their correlations, in order.
-    all: Vec<u32>,
-    /// Those that work must come of, in order.
-    launches: Vec<u32>,
-    /// Launches that share their correlation with another one, in order: nobody can tell whose the work is.
-    ambiguous: Vec<u32>,
-    /// Those that work most likely comes of, in order.
-    copies: Vec<u32>,
-    /// Those whose work is not of the window, in order.
-    of_before: Vec<u32>,
-    /// The highest correlation of a call that was entered before the window, if that was watched; or else 0.
-    pub(crate) last_before: u32,
-    /// Whether the next window opened when this one closed.
-    pub(crate) followed: bool,
-}
-
 /// What has not come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) launches: usize,
     pub(crate) copies: usize,
-}
-
-/// One call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    pub(crate) correlation: u32,
-    pub(crate) role: Role,
-    pub(crate) failed: bool,
-}
-
-/// What a call is for, as far as it matters when waiting for what comes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Work of a GPU comes of it, unless a graph is being captured.
-    Launches,
-    /// Work most likely comes of it, unless a graph is being captured: of a copy of no bytes nothing comes.
-    Copies,
-    /// From here on, the thread's launches are captured in a graph: they run when that is launched.
-    BeginsCapture,
-    /// From here on, they are not any more.
-    EndsCapture,
-    /// It was entered before the window, or before anybody watched, and is not of the window.
-    OfBefore,
-    Other,
-}
-
-impl Role {
-    /// By the function's name, which all versions of it have in common.
-    pub(crate) fn of(function: &str) -> Self {
-        let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
-        if starts(&["cuLaunchKernel", "cuLaunchCooperative", "cuGraphLaunch"]) {
-            Self::Launches
-        } else if starts(&["cuMemcpy", "cuMemset"]) {
-            Self::Copies
-        } else if starts(&["cuStreamBeginCapture"]) {
-            Self::BeginsCapture
-        } else if starts(&["cuStreamEndCapture"]) {
-            Self::EndsCapture
-        } else {
-            Self::Other
-        }
-    }
-}
-
-impl Calls {
-    /// The calls of a window, thread by thread, in order of time.
-    pub(crate) fn new(
-        window: Range<Timestamp>,
-        threads: impl IntoIterator<Item = impl IntoIterator<Item = Call>>,
-    ) -> Self {
-        let mut calls = Self { window, ..Self::default() };
-        for thread in threads {
-            let before = (calls.launches.len(), calls.copies.len());
-            let mut captures = 0;
-            for call in thread {
-                match call.role {
-                    Role::OfBefore => calls.of_before.push(call.correlation),
-                    _ => calls.all.push(call.correlation),
-                }
-                match call.role {
-                    _ if call.failed => {}
-                    Role::Launches if captures == 0 => calls.launches.push(call.correlation),
-                    Role::Copies if captures == 0 => calls.copies.push(call.correlation),
-                    Role::BeginsCapture => captures += 1,
-                    Role::EndsCapture if captures > 0 => captures -= 1,
-                    // The capture was under way when the window opened.
-                    Role::EndsCapture => {
-                        calls.launches.truncate(before.0);
-                        calls.copies.truncate(before.1);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        // Nearly sorted already, thread by thread, which a stable sort makes use of.
-        calls.all.sort();
-        calls.launches.sort();
-        calls.copies.sort();
-        calls.of_before.sort();
-        calls.set_ambiguous_aside();
-        calls
-    }
-
-    /// Takes launches out whose correlation another one has, too. CUPTI counts up, so it never gives one twice, unless its state is
-    /// broken: then it gives all that a thread launches the same one, and a single window would take what belongs to all others.
-    fn set_ambiguous_aside(&mut self) {
-        let given_twice = |pair: &[u32]| pair[0] == pair[1];
-        if !self.launches.windows(2).any(given_twice) {
-            return;
-        }
-        for same in std::mem::take(&mut self.launches).chunk_by(|one, other| one == other) {
-            if same.len() == 1 { &mut self.launches } else { &mut self.ambiguous }.extend(same);
-        }
-    }
-
-    /// How many calls gave the GPU work, as far as they are known by their functions.
-    pub(crate) fn given(&self) -> u64 {
-        (self.launches.len() + self.ambiguous.len() + self.copies.len()) as u64
-    }
-
-    /// Whether CUPTI gave one correlation twice.
-    pub(crate) fn are_ambiguous(&self) -> bool {
-        !self.ambiguous.is_empty()
-    }
-
-    /// Whose something is that has this correlation and began then. Whoever asks for many keeps the finger.
-    fn whose(&self, finger: &Cell<Finger>, correlation: u32, start: Timestamp) -> Whose {
-        let mut near = finger.get();
-        let caused = near.find(&self.all, |one| one.cmp(&correlation)).is_some();
-        finger.set(near);
-        let inside = || self.window.contains(&start) && self.not_before(correlation);
-        match start >= self.window.end {
-            _ if caused && self.ambiguous.binary_search(&correlation).is_ok() => Whose::Nobodys,
-            _ if caused => Whose::Ours,
-            true => Whose::Later,
-            // It may be of a call that was made while the next window was being opened.
-            false if self.followed && inside() => Whose::Later,
-            false if inside() && self.not_after(correlation) => Whose::Ours,
-            false => Whose::Nobodys,
-        }
-    }
-
-    /// Whether something was not caused before the window, by its number: the driver counts up.
-    fn not_before(&self, correlation: u32) -> bool {
-        let follows = |earlier: u32| correlation.wrapping_sub(earlier) <= u32::MAX / 2;
-        // A thread may be suspended between getting its number and entering: the first one of the window is then a low one.
-        let after_last_before = self.last_before == 0 || correlation != self.last_before && follows(self.last_before);
-        after_last_before && self.first().is_none_or(follows) && self.of_before.binary_search(&correlation).is_err()
-    }
-
-    /// Whether something was not caused after the window.
-    fn not_after(&self, correlation: u32) -> bool {
-        self.first().is_none_or(|first| {
-            let began_again = self.all.partition_point(|call| *call < first);
-            let last = began_again.checked_sub(1).map_or(self.all.last(), |place| self.all.get(place));
-            last.is_some_and(|last| correlation.wrapping_sub(first) <= last.wrapping_sub(first))
-        })
-    }
-
-    /// The call with the smallest number; that is a large one where the driver began again from 0 in the window.
-    fn first(&self) -> Option<u32> {
-        let (first, last) = (*self.all.first()?, *self.all.last()?);
-        let began_again = last - first > u32::MAX / 2;
-        let place = if began_again { self.all.partition_point(|&call| call <= u32::MAX / 2) } else { 0 };
-        self.all.get(place).copied()
-    }
-}
-
-/// Which window something belongs to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    Ours,
-    /// Perhaps the next one's.
-    Later,
-    Nobodys,
 }
 
 /// Takes what is ours and drops what is nobody's.
@@ -259,9 +86,12 @@ impl Gathered {
 
 #[cfg(test)]
 mod tests {
-    use super::{Call, Calls, Gathered, Missing, Role};
+    use super::{Calls, Gathered, Missing};
     use crate::{
-        gpu::record::{GpuRecord, WorkRecord},
+        gpu::{
+            calls::{Call, Role},
+            record::{GpuRecord, WorkRecord},
+        },
         trace::{Detail, MemoryFill, Timestamp},
     };
 

@@ -4,6 +4,7 @@
 //! [`gather`]ed until a window has all that is its own.
 
 mod activity;
+mod calls;
 #[cfg_attr(all(feature = "cuda", target_os = "linux"), path = "cupti/mod.rs")]
 #[cfg_attr(not(all(feature = "cuda", target_os = "linux")), path = "absent.rs")]
 mod cupti;

@@ -1,6 +1,6 @@
 //! Buffers that CUPTI fills: handed out on the application's threads, taken back on any, read by our own.
 
-use super::reader::Message;
+use super::message::Message;
 use std::sync::{
     Mutex,
     atomic::{AtomicPtr, Ordering},

@@ -12,6 +12,7 @@ pub(super) mod decode;
 mod device;
 mod gate;
 mod library;
+mod message;
 pub(super) mod names;
 mod raw;
 mod reader;
@@ -20,13 +21,7 @@ mod switch;
 pub use self::raw::replay;
 pub(crate) use self::raw::{RawRecords, write as write_raw};
 
-use self::{
-    buffers::Sink,
-    calls::Watch,
-    library::Library,
-    reader::{Message, Reader},
-    switch::Switch,
-};
+use self::{buffers::Sink, calls::Watch, library::Library, message::Message, reader::Reader, switch::Switch};
 use super::{Activity, Detach, GpuSettings, Pool};
 use crate::{
     Error,

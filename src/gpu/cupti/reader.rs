@@ -4,6 +4,7 @@ use super::{
     Source, Taken,
     buffers::{Buffer, Sink},
     decode::decode,
+    message::Message,
     names::{self, LiveNames},
     raw::RawRecords,
 };
@@ -12,7 +13,8 @@ use crate::{
     collector::Budget,
     correlate::{Recording, ThreadRecords},
     gpu::{
-        gather::{Call, Calls, Gathered, Missing, Role},
+        calls::{Call, Calls, Role},
+        gather::{Gathered, Missing},
         record::{Function, GpuRecord, GpuRecording, Pool},
     },
     host::Record,
@@ -31,24 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the reader is told.
-#[derive(Debug)]
-pub(super) enum Message {
-    /// A buffer with so many bytes of records.
-    Filled(Buffer, usize),
-    /// A window is about to open; with the devices' pools.
-    Opening(HashMap<u32, Pool>),
-    /// It is open; with the highest correlation of a call that was entered before.
-    Opened { last_before: u32 },
-    /// No window is open, nor will be for so long.
-    Rest(WaitLength),
-    /// A window has been collected on the host's side.
-    Collected(Box<Recording>),
-    /// The last window has been collected.
-    Finish,
-}
-
-/// What is known of a window since it opened.
+/// The state when a window opened.
 #[derive(Debug, Default)]
 struct Opening {
     /// The devices' pools.

@@ -15,7 +15,8 @@ use crate::{
     Error,
     export::write_file,
     gpu::{
-        gather::{Call, Calls, Gathered, Role},
+        calls::{Call, Calls, Role},
+        gather::Gathered,
         record::{GpuRecord, GpuRecording, Pool},
     },
     trace::{ApiCallData, Trace},
