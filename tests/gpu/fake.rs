@@ -9,6 +9,7 @@ pub(crate) struct Fake {
     record: unsafe extern "C" fn(c_int, u32),
     launch: unsafe extern "C" fn(u64),
     make_ambiguous: unsafe extern "C" fn(),
+    suspend: unsafe extern "C" fn(),
     is_recording: unsafe extern "C" fn() -> c_int,
     finalized: unsafe extern "C" fn() -> c_int,
     flushed: unsafe extern "C" fn() -> c_int,
@@ -39,6 +40,7 @@ impl Fake {
                 record: std::mem::transmute::<Void, unsafe extern "C" fn(c_int, u32)>(function(c"fake_record")),
                 launch: std::mem::transmute::<Void, unsafe extern "C" fn(u64)>(function(c"fake_launch")),
                 make_ambiguous: std::mem::transmute::<Void, unsafe extern "C" fn()>(function(c"fake_break")),
+                suspend: std::mem::transmute::<Void, unsafe extern "C" fn()>(function(c"fake_suspend")),
                 is_recording: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_recording")),
                 finalized: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_finalized")),
                 flushed: std::mem::transmute::<Void, unsafe extern "C" fn() -> c_int>(function(c"fake_flushed")),
@@ -67,6 +69,12 @@ impl Fake {
     pub(crate) fn make_ambiguous(self) {
         // SAFETY: it takes nothing.
         unsafe { (self.make_ambiguous)() }
+    }
+
+    /// The next call of this thread has its number from now on, and is made later.
+    pub(crate) fn suspend(self) {
+        // SAFETY: it takes nothing.
+        unsafe { (self.suspend)() }
     }
 
     pub(crate) fn is_recording(self) -> bool {

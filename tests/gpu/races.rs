@@ -36,6 +36,7 @@ fn run(program: &str) {
     let variables = [
         ("LD_LIBRARY_PATH", path.as_os_str()),
         ("KERNSPAN_CUPTI", library.as_os_str()),
+        ("LD_PRELOAD", library.as_os_str()),
         (PROGRAM, OsStr::new(program)),
     ];
     child::run("races::programs", &variables);
@@ -55,6 +56,7 @@ fn programs() {
         "again" => again(fake),
         "incomplete" => incomplete(fake),
         "ambiguous" => ambiguous(fake),
+        "suspended" => suspended(fake),
         "waits of 0 steps" => many_windows(fake, 0, None),
         "waits of 1 step" => many_windows(fake, 1, None),
         "waits of 12 steps" => many_windows(fake, 12, None),
@@ -281,10 +283,10 @@ fn incomplete(fake: Fake) {
     let (layer, profiler) = Profiler::builder().schedule(schedule).export(collected.clone()).build().unwrap();
     tracing_subscriber::registry().with(layer).init();
     for step in 0..6 {
-        info_span!("step").in_scope(|| (0..5).for_each(|_| fake.launch()));
         if step == 3 {
             fake.call(false);
         }
+        info_span!("step").in_scope(|| (0..5).for_each(|_| fake.launch()));
         profiler.step();
         // Recording ends all the same; the program goes on launching.
         while step % 2 == 1 && fake.is_recording() {
@@ -293,10 +295,13 @@ fn incomplete(fake: Fake) {
         }
     }
     let report = profiler.finish().unwrap();
-    let work: Vec<_> = collected.traces().iter().map(|trace| trace.work().len()).collect();
-    assert_eq!(work, [5, 5, 5]);
+    assert_eq!(work_by_window(&collected), [5, 5, 5]);
     assert_eq!((report.losses().gpu_unfinished, report.losses().total()), (1, 1));
     assert!(report.to_string().contains("\nwindow 1 is incomplete: 1 kernel never came back\n"), "{report}");
+}
+
+fn work_by_window(collected: &Collected) -> Vec<usize> {
+    collected.traces().iter().map(|trace| trace.work().len()).collect()
 }
 
 #[test]
@@ -306,22 +311,49 @@ fn a_window_whose_launches_share_a_correlation_takes_nothing_of_the_next() {
 
 fn ambiguous(fake: Fake) {
     let collected = Collected::new();
-    let schedule = Schedule::new().wait(1).active(1).repeat(3);
-    let (layer, profiler) = Profiler::builder().schedule(schedule).export(collected.clone()).build().unwrap();
+    let builder = Profiler::builder().schedule(Schedule::manual()).export(collected.clone());
+    let (layer, profiler) = builder.detach_after(Duration::from_secs(3600)).build().unwrap();
     tracing_subscriber::registry().with(layer).init();
-    for step in 0..6 {
-        if step == 3 {
+    for window in 0..3 {
+        assert_eq!(fake.finalized(), i32::from(window == 2));
+        profiler.start();
+        if window == 1 {
             fake.make_ambiguous();
         }
         info_span!("step").in_scope(|| (0..5).for_each(|_| fake.launch()));
-        profiler.step();
-        while step % 2 == 1 && fake.is_recording() {
-            fake.launch();
-            std::thread::yield_now();
+        profiler.stop();
+        if window == 1 {
+            // Attached anew, it counts anew.
+            eventually("CUPTI let go at once", || (fake.finalized() > 0).then_some(()));
         }
     }
     let report = profiler.finish().unwrap();
-    let work: Vec<_> = collected.traces().iter().map(|trace| trace.work().len()).collect();
-    assert_eq!(work, [5, 0, 5]);
+    assert_eq!(work_by_window(&collected), [5, 0, 5]);
     assert_eq!((report.losses().gpu_unfinished, report.losses().total()), (5, 5));
+}
+
+#[test]
+fn kernels_launched_before_a_window_are_not_in_it_though_a_thread_was_suspended() {
+    run("suspended");
+}
+
+fn suspended(fake: Fake) {
+    let collected = Collected::new();
+    let schedule = Schedule::new().wait(1).warmup(1).active(1).repeat(1);
+    let (layer, profiler) = Profiler::builder().schedule(schedule).export(collected.clone()).build().unwrap();
+    tracing_subscriber::registry().with(layer).init();
+    profiler.step();
+    fake.suspend();
+    let before = std::thread::spawn(move || [(); 3].map(|()| fake.call(false))).join().unwrap();
+    profiler.step();
+    // The call that has the lowest number is made in the window, in which the others' kernels run.
+    info_span!("step").in_scope(|| {
+        fake.launch();
+        before.into_iter().for_each(|number| fake.record(false, number));
+        fake.launch();
+    });
+    profiler.step();
+    let report = profiler.finish().unwrap();
+    assert_eq!((collected.only().work().len(), report.attributions().unattributed), (2, 0));
+    assert!(report.losses().is_empty(), "{}", report.losses());
 }

@@ -6,7 +6,9 @@
 // - A call whose callback is disabled while a thread is in it stays on a stack of that thread: what the thread launches from then on
 //   has the correlation id of that call, and the third one is a crash. Only unsubscribing takes calls off that stack.
 // - If recording ends while a thread is in a call, a later launch of that thread is a crash.
+// - If the subscriber goes and another comes while a thread is in a callback, it is a crash when that thread returns.
 // What CUPTI does not promise it does not forgive: two calls at once that change its state, or detaching it while subscribed.
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -14,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 int cuInit(unsigned flags) { return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
@@ -203,6 +207,37 @@ static _Thread_local struct {
     uint32_t of, depth, correlation, torn;
 } stack;
 
+// The number of this thread's next call, if it has one already.
+static _Thread_local uint32_t taken;
+
+// Now and then a thread is suspended for a while, longer than a window takes, wherever it is in a call.
+static void maybe_suspended(void) {
+    static _Atomic uint32_t calls;
+    struct timespec a_while = {.tv_nsec = 5000000};
+    if (atomic_fetch_add(&calls, 1) % 1999 == 0) nanosleep(&a_while, 0);
+}
+
+static _Thread_local int in_callback;
+
+static void call_back(Called callback, uint32_t function, const About *about) {
+    uint32_t before = atomic_load(&subscription);
+    in_callback = 1;
+    callback(atomic_load(&watch), 1, function, about);
+    in_callback = 0;
+    if (before != atomic_load(&subscription) && atomic_load(&called)) {
+        fprintf(stderr, "a crash: subscribed anew while a thread was in a callback\n");
+        abort();
+    }
+}
+
+// Preloaded, it has threads that wait in a callback be suspended now and then for longer than a window takes, as on a busy machine.
+int sched_yield(void) {
+    static _Atomic uint32_t calls;
+    struct timespec suspended = {.tv_nsec = 4000000};
+    if (in_callback && atomic_fetch_add(&calls, 1) % 32 == 0) nanosleep(&suspended, 0);
+    return syscall(SYS_sched_yield);
+}
+
 static void in_call(int copies, void (*inside)(int, uint32_t, uint64_t), uint64_t nanos, uint32_t *number) {
     uint32_t function = copies ? COPY : LAUNCH, result = 0;
     uint64_t word = 0;
@@ -211,21 +246,21 @@ static void in_call(int copies, void (*inside)(int, uint32_t, uint64_t), uint64_
     if (stack.of != of) stack.of = of, stack.depth = 0;
     Called callback = atomic_load(&called);
     int entered = callback && atomic_load(&watched[function]);
-    if (!stack.depth) stack.correlation = atomic_fetch_add(&correlation, 1);
+    if (!stack.depth) stack.correlation = taken ? taken : atomic_fetch_add(&correlation, 1);
+    taken = 0;
     *number = about.correlation = stack.correlation;
     if (entered) {
         if (++stack.depth > DEEPEST) {
             fprintf(stderr, "a crash: callbacks were disabled while threads were in calls\n");
             abort();
         }
-        callback(atomic_load(&watch), 1, function, &about);
+        call_back(callback, function, &about);
     }
     uint32_t kinds = atomic_load(&recording), attached = atomic_load(&finalized);
     if (stack.torn && kinds) {
         fprintf(stderr, "a crash: recording ended while a thread was in a call\n");
         abort();
     }
-    // Now and then the thread is suspended here, inside the call.
     if (*number % 64 == 0) sched_yield();
     // What CUPTI knew of the call is gone if it was detached meanwhile.
     int is_known = attached == atomic_load(&finalized);
@@ -235,7 +270,7 @@ static void in_call(int copies, void (*inside)(int, uint32_t, uint64_t), uint64_
     callback = atomic_load(&called);
     if (callback && atomic_load(&watched[function])) {
         if (stack.of == atomic_load(&subscription) && stack.depth) stack.depth--;
-        callback(atomic_load(&watch), 1, function, &about);
+        call_back(callback, function, &about);
     }
 }
 
@@ -261,6 +296,9 @@ void fake_break(void) {
     stack.depth = 1;
     stack.correlation = atomic_fetch_add(&correlation, 1);
 }
+
+// Gives this thread's next call its number already, as if the thread were suspended before anybody is called back.
+void fake_suspend(void) { taken = atomic_fetch_add(&correlation, 1); }
 
 int fake_recording(void) { return atomic_load(&recording) != 0; }
 int fake_finalized(void) { return atomic_load(&finalized); }

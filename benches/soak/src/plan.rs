@@ -24,6 +24,8 @@ pub struct Plan {
     pub activities: Vec<Activity>,
     /// A fixed time after which CUPTI is let go.
     pub detach_after: Option<Duration>,
+    /// Whether threads are expected to be suspended for so long that some of their records come too late, which is counted.
+    pub busy: bool,
 }
 
 impl Plan {
@@ -43,6 +45,7 @@ impl Plan {
             threads: 1,
             activities: vec![Activity::Host, Activity::Kernels, Activity::Copies],
             detach_after: None,
+            busy: false,
         };
         for argument in std::env::args().skip(1) {
             let (name, value) = argument.split_once('=').unwrap_or((&argument, ""));
@@ -56,6 +59,7 @@ impl Plan {
                 "after" => plan.after = number()?,
                 "threads" => plan.threads = number()?,
                 "detach_ms" => plan.detach_after = Some(Duration::from_millis(number()?)),
+                "busy" => plan.busy = true,
                 "memory" => plan.activities.push(Activity::Memory),
                 "sync" => plan.activities.push(Activity::Sync),
                 "calls" => plan.activities.push(Activity::ApiCalls),

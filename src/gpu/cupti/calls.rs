@@ -29,22 +29,38 @@ pub(super) struct Watch {
     pub(super) all: bool,
     /// Where threads wait while CUPTI is being switched.
     pub(super) gate: Gate,
+    /// Whether CUPTI records. It changes while the gate is closed.
+    is_on: AtomicBool,
     /// Whether a graph was launched since this was last asked.
     pub(super) graphs: AtomicBool,
-    /// The highest correlation of a call that was entered while no window was open.
+    /// The highest correlation of a call that was recorded and was entered while no window was open.
     before: AtomicU32,
 }
 
 impl Watch {
     pub(super) fn new(host: Arc<Host>, activities: Activities) -> Self {
         let (memory, all) = (activities.has(Activity::Memory), activities.has(Activity::ApiCalls));
-        Self { host, memory, all, gate: Gate::default(), graphs: AtomicBool::new(false), before: AtomicU32::new(0) }
+        let (gate, is_on, graphs) = (Gate::default(), AtomicBool::new(false), AtomicBool::new(false));
+        Self { host, memory, all, gate, is_on, graphs, before: AtomicU32::new(0) }
     }
 
     /// Begins anew: CUPTI is about to be attached, and to count from the beginning.
     pub(super) fn renew(&self) {
         self.gate.renew();
         self.before.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_on(&self, on: bool) {
+        self.is_on.store(on, Ordering::Relaxed);
+    }
+
+    /// A thread enters a call that CUPTI records. Returns when.
+    #[inline]
+    fn enter(&self, correlation: u32) -> Ticks {
+        self.host.enter_call().unwrap_or_else(|| {
+            self.before.fetch_max(correlation, Ordering::Relaxed);
+            OUTSIDE
+        })
     }
 
     /// The highest correlation of a call that was entered before the window that is open.
@@ -87,13 +103,10 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
         return;
     }
     if about.callback_site == site::ENTER {
-        watch.gate.enter();
-        let entered = host.enter_call().unwrap_or_else(|| {
-            watch.before.fetch_max(about.correlation_id, Ordering::Relaxed);
-            OUTSIDE
-        });
+        let _entered = watch.gate.enter();
+        let start = if watch.is_on.load(Ordering::Relaxed) { watch.enter(about.correlation_id) } else { OUTSIDE };
         // SAFETY: it is a word that CUPTI keeps for this call.
-        unsafe { *about.correlation_data = entered.0 };
+        unsafe { *about.correlation_data = start.0 };
         return;
     }
     // SAFETY: as above.
@@ -103,7 +116,9 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     }
     if start <= OUTSIDE {
         // Entered before the window, or before anybody watched: what comes of it is not of the window.
-        host.exit_call_of_before(about.correlation_id);
+        if watch.is_on.load(Ordering::Relaxed) {
+            host.exit_call_of_before(about.correlation_id);
+        }
         if start == OUTSIDE {
             watch.gate.leave();
         }
@@ -247,6 +262,7 @@ mod tests {
             Profiler::builder().activities([Activity::Host]).export(collected.clone()).build().unwrap();
         let activities = memory.then_some(Activity::Memory).into_iter().collect();
         let watch = Watch::new(Arc::clone(profiler.session().host()), activities);
+        watch.set_on(true);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&watch));
         profiler.finish().unwrap();
         collected.only()

@@ -14,6 +14,8 @@ use std::{
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     is_closed: AtomicBool,
+    /// Threads that came while the gate was closed and are still in that callback.
+    waiting: AtomicU32,
     epoch: AtomicU32,
     /// By thread, so that threads need not wait for each other's cache lines.
     slots: [Slot; 16],
@@ -52,7 +54,7 @@ thread_local! {
 
 impl Gate {
     /// How long a thread waits at a closed gate: whoever closed it may be suspended. In tests, for as long as it takes.
-    const PATIENCE_OUTSIDE: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 1 });
+    const PATIENCE_OUTSIDE: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 10 });
     /// How long whoever closes the gate waits for those inside.
     const PATIENCE_INSIDE: Duration = Duration::from_millis(if cfg!(miri) { 1000 } else { 1 });
 
@@ -65,25 +67,32 @@ impl Gate {
         self.epoch.store(epoch, Ordering::SeqCst);
     }
 
-    /// A thread enters a function, and waits if the gate is closed.
+    /// A thread enters a function, and waits if the gate is closed. What is returned is dropped when its callback returns.
     #[inline]
-    pub(super) fn enter(&self) {
+    pub(super) fn enter(&self) -> Entered<'_> {
         let (mut depth, epoch) = (DEPTH.get(), self.epoch.load(Ordering::SeqCst));
         if depth.epoch != epoch {
             depth = Depth { epoch, calls: 0 };
         }
-        if depth.calls > 0 || self.pass(epoch) {
+        let mut entered = Entered(None);
+        if depth.calls > 0 || self.pass(epoch, &mut entered) {
             depth.calls += 1;
         }
         DEPTH.set(depth);
+        entered
     }
 
     /// Goes inside from outside. False if the epoch is over.
     #[inline]
-    fn pass(&self, epoch: u32) -> bool {
+    fn pass<'a>(&'a self, epoch: u32, entered: &mut Entered<'a>) -> bool {
         let slot = self.slot();
         let counted = slot.change(epoch, |inside| inside + 1);
-        if counted && self.is_closed.load(Ordering::SeqCst) { self.wait(slot, epoch) } else { counted }
+        if counted && self.is_closed.load(Ordering::SeqCst) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            *entered = Entered(Some(self));
+            return self.wait(slot, epoch);
+        }
+        counted
     }
 
     #[cold]
@@ -98,6 +107,18 @@ impl Gate {
             counted = slot.change(epoch, |inside| inside + 1);
         }
         counted
+    }
+
+    /// Waits until those who came to the closed gate have gone inside. False if somebody is suspended for long.
+    pub(super) fn has_nobody_waiting(&self) -> bool {
+        let until = Instant::now() + Self::PATIENCE_OUTSIDE;
+        while self.waiting.load(Ordering::SeqCst) > 0 {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
     }
 
     /// A thread leaves a function that it [entered](Self::enter), once all has been written about that.
@@ -139,6 +160,20 @@ impl Gate {
     }
 }
 
+/// That a thread is inside; with the gate if it had to wait there.
+#[must_use]
+#[derive(Debug)]
+pub(super) struct Entered<'a>(Option<&'a Gate>);
+
+impl Drop for Entered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(gate) = self.0 {
+            gate.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
 /// Keeps the gate closed until it is dropped.
 #[derive(Debug)]
 pub(super) struct Closed<'a>(&'a Gate);
@@ -168,8 +203,8 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        gate.enter();
-                        gate.enter();
+                        let _ = gate.enter();
+                        let _ = gate.enter();
                         let before = state.load(Ordering::Relaxed);
                         gate.leave();
                         std::thread::yield_now();
@@ -204,18 +239,42 @@ mod tests {
     fn who_stays_inside_keeps_the_gate_open() {
         let gate = Gate::default();
         gate.renew();
-        gate.enter();
+        let _ = gate.enter();
         assert!(gate.close().is_none());
         gate.leave();
         assert!(gate.close().is_some());
         // Callbacks have ended and begun again while the thread was inside.
-        gate.enter();
+        let _ = gate.enter();
         gate.renew();
         gate.leave();
         assert!(gate.close().is_some());
-        gate.enter();
+        let _ = gate.enter();
         gate.leave();
         gate.leave();
         assert!(gate.close().is_some());
+    }
+
+    #[test]
+    fn who_came_to_the_closed_gate_is_waited_for() {
+        let gate = Gate::default();
+        gate.renew();
+        std::thread::scope(|scope| {
+            let closed = gate.close().unwrap();
+            let thread = scope.spawn(|| {
+                let entered = gate.enter();
+                assert_eq!(gate.waiting.load(Ordering::SeqCst), 1);
+                drop(entered);
+                gate.leave();
+            });
+            while gate.waiting.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            drop(closed);
+            assert!(gate.has_nobody_waiting());
+            thread.join().unwrap();
+        });
+        let entered = gate.enter();
+        assert!(gate.has_nobody_waiting());
+        drop(entered);
     }
 }

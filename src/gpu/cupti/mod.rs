@@ -202,7 +202,7 @@ impl Source {
         self.settings.detach
     }
 
-    /// Attaches CUPTI and has it record, so that the next window finds everything ready. Returns whether it began to just now.
+    /// Attaches CUPTI and has it record, so that the next window finds everything ready. Returns whether it was attached just now.
     pub(crate) fn prepare(&self) -> bool {
         if self.is_forked() {
             return false;
@@ -212,11 +212,12 @@ impl Source {
         if state.switch.is_on() || !self.lock_gpu().is_available() {
             return false;
         }
-        let alone = state.alone;
-        if let Err(error) = state.switch.turn_on(alone) {
+        let (alone, was_detached) = (state.alone, state.switch.is_detached());
+        let turned_on = state.switch.attach(alone).and_then(|()| state.switch.turn_on());
+        if let Err(error) = turned_on {
             *self.lock_gpu() = Gpu::Unavailable(library::problem(&error));
         }
-        state.switch.is_on()
+        was_detached && state.switch.is_on()
     }
 
     /// Says that a window is about to open.
@@ -350,7 +351,8 @@ impl Source {
     /// known to hang, CUPTI stays where it is, and only tells us nothing more. Until it is done there can be no other source.
     fn let_go_for_good(self: &Arc<Self>, stuck: bool, taken: Option<Taken>) {
         if stuck {
-            return self.lock().switch.turn_off_now();
+            self.lock().switch.unsubscribe();
+            return;
         }
         let (done, is_done) = mpsc::channel();
         let source = Arc::clone(self);

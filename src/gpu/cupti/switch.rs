@@ -3,8 +3,8 @@
 //! | state | CUPTI |
 //! |---|---|
 //! | detached | is not in the process: a launch takes as long as ever |
-//! | off | is attached and records nothing: a launch takes CUPTI's own 0.4 to 0.9 µs longer |
-//! | on | records activity, and calls back on entering and leaving functions: 0.8 to 1.5 µs |
+//! | off | calls back on entering and leaving functions, and records nothing |
+//! | on | calls back, and records activity |
 //!
 //! # Who may call what
 //!
@@ -16,11 +16,15 @@
 //!
 //! # What went wrong without
 //!
-//! Seen with CUPTI 13.0.1 on an H200, beside a thread that launches without pause, which is nearly always inside a call:
+//! Seen with CUPTI 13.0.1 on an H200, beside threads that launch without pause, each of which is nearly always inside a call:
 //!
 //! - CUPTI puts each call that it calls back for on a stack of the thread, and takes it off when the call returns, if the callback is
 //!   then still enabled. If `cuptiEnableCallback` disables it in between, the call stays there for ever, and all later launches of
 //!   that thread get its correlation id. `cuptiUnsubscribe` has no such effect: so callbacks end only with that.
+//! - CUPTI keeps its subscribers in a list, and walks it for each callback without a lock. `cuptiUnsubscribe` frees an element of the
+//!   list even if a thread is in its callback. If there is a subscriber again when that thread returns, as on a busy machine where
+//!   it was suspended meanwhile, it goes on from the freed element, and crashes. So CUPTI calls back for as long as it is attached,
+//!   and is detached only when all callbacks have returned.
 //! - If kinds of activity are disabled in the middle of an operation, CUPTI crashes in a later `cuLaunchKernelEx` of the same thread,
 //!   writing through a pointer that an earlier part of the operation would have set.
 //! - `cuptiFinalize` while subscribed leaves calls on that stack, too. After `cuptiUnsubscribe` it does not.
@@ -30,7 +34,7 @@
 use super::{
     buffers,
     calls::{self, Watch},
-    gate::Gate,
+    gate::{Closed, Gate},
 };
 use crate::gpu::{Activities, Activity};
 use cupti_sys::{Cupti, Error, Subscriber, domain, kind, thread_id_type};
@@ -48,13 +52,13 @@ pub(super) struct Switch {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Detached,
-    Off,
+    Off(Subscriber),
     On(Subscriber),
 }
 
 impl Switch {
     /// How long a call of another thread may take that was made before callbacks began, and which the gate does not know of.
-    const SETTLING: Duration = Duration::from_millis(1);
+    const SETTLING: Duration = Duration::from_millis(2);
     /// How often the gate is tried before CUPTI is switched all the same.
     const TRIES: u32 = 20;
 
@@ -74,33 +78,28 @@ impl Switch {
         &self.watch.gate
     }
 
-    /// Records from now on; `alone` if no other thread launches. Where that fails, CUPTI is off.
-    pub(super) fn turn_on(&mut self, alone: bool) -> Result<(), Error> {
-        if self.is_on() {
+    /// Attaches CUPTI unless it is; `alone` if no other thread launches. Where that fails, CUPTI is detached.
+    pub(super) fn attach(&mut self, alone: bool) -> Result<(), Error> {
+        if !self.is_detached() {
             return Ok(());
         }
         self.watch.renew();
-        let subscriber = self.subscribe()?;
-        let before = std::mem::replace(&mut self.state, State::On(subscriber));
-        let enabled = self.enable(subscriber, matches!(before, State::Detached), alone);
-        enabled.inspect_err(|_| self.turn_off_now())
-    }
-
-    fn subscribe(&mut self) -> Result<Subscriber, Error> {
         let watch = std::ptr::from_ref(self.watch).cast_mut().cast();
         // SAFETY: the watch is never freed, and the callback does not unwind.
-        let subscribed = unsafe { self.cupti.subscribe(calls::called, watch) };
-        // Another client has subscribed while CUPTI was off. It is theirs now, and detaching it would end what they record.
-        subscribed.inspect_err(|_| self.state = State::Detached)
+        let subscriber = unsafe { self.cupti.subscribe(calls::called, watch) }?;
+        self.state = State::Off(subscriber);
+        self.call_back(subscriber).inspect_err(|_| _ = self.let_go())?;
+        if !alone {
+            std::thread::sleep(Self::SETTLING);
+        }
+        Ok(())
     }
 
-    fn enable(&self, subscriber: Subscriber, first: bool, alone: bool) -> Result<(), Error> {
+    fn call_back(&self, subscriber: Subscriber) -> Result<(), Error> {
         let cupti = self.cupti;
-        if first {
-            cupti.set_thread_id_type(thread_id_type::SYSTEM)?;
-            // SAFETY: both are functions, which stay, do not unwind, and give buffers that stay until they are taken back.
-            unsafe { cupti.activity_register_callbacks(buffers::requested, buffers::completed) }?;
-        }
+        cupti.set_thread_id_type(thread_id_type::SYSTEM)?;
+        // SAFETY: both are functions, which stay, do not unwind, and give buffers that stay until they are taken back.
+        unsafe { cupti.activity_register_callbacks(buffers::requested, buffers::completed) }?;
         if self.activities.has(Activity::ApiCalls) {
             for domain in [domain::DRIVER_API, domain::RUNTIME_API] {
                 let _ = cupti.enable_domain(subscriber, domain, true);
@@ -110,53 +109,62 @@ impl Switch {
             // A release that does not know a function cannot call it either.
             let _ = cupti.enable_callback(subscriber, domain::DRIVER_API, function, true);
         }
-        if !alone {
-            std::thread::sleep(Self::SETTLING);
-        }
-        let _closed = (0..Self::TRIES).find_map(|_| self.gate().close());
-        self.kinds().try_for_each(|kind| cupti.activity_enable(kind))
+        Ok(())
     }
 
-    /// Records no more, and calls nobody back. False if it cannot be done now, as some thread stays inside a call.
+    /// Records from now on, if CUPTI is attached. Where that fails, CUPTI is off.
+    pub(super) fn turn_on(&mut self) -> Result<(), Error> {
+        let State::Off(subscriber) = self.state else { return Ok(()) };
+        let _closed = self.close_the_gate();
+        self.state = State::On(subscriber);
+        self.watch.set_on(true);
+        let enabled = self.kinds().try_for_each(|kind| self.cupti.activity_enable(kind));
+        enabled.inspect_err(|_| self.disable(subscriber))
+    }
+
+    /// Records no more. False if it cannot be done now, as some thread stays inside a call.
     pub(super) fn turn_off(&mut self) -> bool {
         let State::On(subscriber) = self.state else { return true };
-        let Some(closed) = self.gate().close() else { return false };
-        self.disable(subscriber, || drop(closed));
+        let Some(_closed) = self.gate().close() else { return false };
+        self.disable(subscriber);
         true
     }
 
-    /// The same whatever threads do, when all is over.
-    pub(super) fn turn_off_now(&mut self) {
-        if let State::On(subscriber) = self.state {
-            let closed = (0..Self::TRIES).find_map(|_| self.gate().close());
-            self.disable(subscriber, || drop(closed));
-        }
+    /// Closes the gate or, after some time, does without: when what is to be done cannot wait.
+    fn close_the_gate(&self) -> Option<Closed<'static>> {
+        (0..Self::TRIES).find_map(|_| self.gate().close())
     }
 
-    fn disable(&mut self, subscriber: Subscriber, open_the_gate: impl FnOnce()) {
+    fn disable(&mut self, subscriber: Subscriber) {
         for kind in self.kinds() {
             let _ = self.cupti.activity_disable(kind);
         }
-        // Before this: CUPTI may wait for callbacks to return.
-        open_the_gate();
-        let _ = self.cupti.unsubscribe(subscriber);
-        self.state = State::Off;
+        self.watch.set_on(false);
+        self.state = State::Off(subscriber);
     }
 
-    /// Detaches CUPTI from the process. Returns whether it was attached.
-    pub(super) fn let_go(&mut self) -> bool {
-        self.turn_off_now();
-        if self.is_detached() {
-            return false;
+    /// Ends recording and callbacks, whatever threads do. Returns whether CUPTI can be detached, as no thread is in a callback.
+    pub(super) fn unsubscribe(&mut self) -> bool {
+        let (State::Off(subscriber) | State::On(subscriber)) = self.state else { return false };
+        let closed = self.close_the_gate();
+        if self.is_on() {
+            self.disable(subscriber);
         }
-        // Whether it is still ours alone.
-        let Ok(subscriber) = self.subscribe() else { return false };
         let _ = self.cupti.unsubscribe(subscriber);
-        // SAFETY: every call of CUPTI that changes its state is made through `&mut self`, and buffers are read by the reader, which
-        // has nothing to read for: no window is open, and all that were closed are complete.
-        let _ = unsafe { self.cupti.finalize() };
         self.state = State::Detached;
-        true
+        drop(closed);
+        self.gate().has_nobody_waiting()
+    }
+
+    /// Detaches CUPTI from the process. Returns whether that was done.
+    pub(super) fn let_go(&mut self) -> bool {
+        let can_be_detached = self.unsubscribe();
+        if can_be_detached {
+            // SAFETY: every call of CUPTI that changes its state is made through `&mut self`, and buffers are read by the reader,
+            // which has nothing to read for: no window is open, and all that were closed are complete.
+            let _ = unsafe { self.cupti.finalize() };
+        }
+        can_be_detached
     }
 
     /// Has CUPTI give buffers back. What does not come back is missed.
