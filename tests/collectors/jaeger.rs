@@ -129,7 +129,7 @@ fn fixture(name: &str) -> Trace {
 }
 
 #[test]
-#[ignore = "builds Jaeger"]
+#[ignore = "builds Jaeger: .ci/run consumers"]
 fn windows_of_a_gpu_are_given_back_span_by_span() {
     let jaeger = Jaeger::start();
     for (name, protocol) in
@@ -157,7 +157,7 @@ fn windows_of_a_gpu_are_given_back_span_by_span() {
 }
 
 #[test]
-#[ignore = "builds Jaeger"]
+#[ignore = "builds Jaeger: .ci/run consumers"]
 fn a_program_that_runs_is_given_back_span_by_span() {
     let jaeger = Jaeger::start();
     let otlp = Otlp::from_env().endpoint(jaeger.http()).service("live").metrics(false).parent(PARENT);
@@ -212,7 +212,7 @@ fn a_program_that_runs_is_given_back_span_by_span() {
 }
 
 #[test]
-#[ignore = "builds Jaeger"]
+#[ignore = "builds Jaeger: .ci/run consumers"]
 fn a_hundred_thousand_kernels_are_all_given_back() {
     const KERNELS: u32 = 100_000;
     let trace = kernspan::replay(&*window::Window::of(KERNELS).encode_to_vec()).unwrap();

@@ -44,7 +44,7 @@ fn rank(span: &Span) -> i64 {
 }
 
 #[test]
-#[ignore = "builds Jaeger and Prometheus"]
+#[ignore = "builds Jaeger and Prometheus: .ci/run consumers"]
 fn two_ranks_are_under_one_trace_and_in_all_metrics() {
     let (jaeger, prometheus) = (Jaeger::start(), Prometheus::start());
     let collector = Collector::start(&jaeger, &prometheus);
@@ -130,7 +130,7 @@ fn sent_at(request: &[u8]) -> u64 {
 }
 
 #[test]
-#[ignore = "builds Prometheus"]
+#[ignore = "builds Prometheus: .ci/run consumers"]
 fn the_dashboard_shows_what_a_training_on_a_gpu_sent() {
     let prometheus = Prometheus::start();
     for request in RECORDED {

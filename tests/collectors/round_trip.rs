@@ -69,7 +69,7 @@ fn sorted(mut spans: Vec<Span>) -> String {
 }
 
 #[test]
-#[ignore = "builds Jaeger"]
+#[ignore = "builds Jaeger: .ci/run consumers"]
 fn jaeger_gives_back_every_nanosecond_and_every_type() {
     let jaeger = Jaeger::start();
     assert!(jaeger.services().is_empty() && jaeger.trace(TRACE).is_empty() && jaeger.traces("training").is_empty());
@@ -103,7 +103,7 @@ fn jaeger_gives_back_every_nanosecond_and_every_type() {
 }
 
 #[test]
-#[ignore = "builds Jaeger"]
+#[ignore = "builds Jaeger: .ci/run consumers"]
 fn jaeger_can_refuse_and_be_slow_and_die() {
     let refusing = Jaeger::refusing();
     let refused = eventually("a full memory", || {
@@ -262,7 +262,7 @@ fn check_signs(prometheus: &Prometheus, count: u64) {
 }
 
 #[test]
-#[ignore = "builds Prometheus"]
+#[ignore = "builds Prometheus: .ci/run consumers"]
 fn prometheus_takes_metrics_and_the_dashboard_shows_them() {
     let prometheus = Prometheus::start();
     assert!(prometheus.query("kernspan_otlp_lost_total").is_empty());
@@ -288,7 +288,7 @@ fn prometheus_takes_metrics_and_the_dashboard_shows_them() {
 }
 
 #[test]
-#[ignore = "builds Jaeger and Prometheus"]
+#[ignore = "builds Jaeger and Prometheus: .ci/run consumers"]
 fn the_examples_collector_passes_everything_on() {
     let (jaeger, prometheus) = (Jaeger::start(), Prometheus::start());
     let collector = Collector::start(&jaeger, &prometheus);
@@ -303,7 +303,7 @@ fn the_examples_collector_passes_everything_on() {
 }
 
 #[test]
-#[ignore = "builds Jaeger and Prometheus"]
+#[ignore = "builds Jaeger and Prometheus: .ci/run consumers"]
 fn the_examples_collector_can_be_asked_for_metrics() {
     let jaeger = Jaeger::start();
     let collector = Collector::scraped(&jaeger);

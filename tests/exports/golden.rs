@@ -49,7 +49,7 @@ fn files_are_as_they_were() {
         profiled(
             |builder| {
                 let builder = builder.schedule(Schedule::steps(1..=2)).rank(1, 2).metadata("model", "mlp");
-                // What a machine says of its GPUs is not the same everywhere.
+                // Machines say different things of their GPUs.
                 let builder = builder.activities([Activity::Host]);
                 let chrome = Chrome::to_dir(folder.path());
                 let builder = builder.export(chrome.clone()).export(chrome.flavor(Flavor::TorchTensorBoard));
