@@ -10,7 +10,8 @@
 # The three are built into target folders of their own, as the CUDA features of Candle and Burn must not meet. Each run prints a row;
 # step times are medians (means), as multiples of a step before the first window. PARTS says what to run: `times`, one run at a time;
 # `sixty` runs of the plan that once failed in most runs; `soak`, all plans; `busy`, four times as many threads as there are
-# processors, so that threads are suspended anywhere. JOBS processes run at once in `sixty` and `soak`. Exits with 1 if any run failed.
+# processors, so that threads are suspended anywhere, ROUNDS times four runs. JOBS processes run at once in `sixty` and `soak`. Exits
+# with 1 if any run failed.
 set -uo pipefail
 cuda=${1:?usage: benches/soak.sh GPU-BENCH/soak [CANDLE-BENCH/soak [BURN-BENCH/soak]]} candle=${2:-} burn=${3:-}
 jobs=${JOBS:-4} parts=${PARTS:-times busy sixty soak}
@@ -44,7 +45,7 @@ fi
 
 if [[ $parts == *busy* ]]; then
     head "As many runs at a time as there are processors, with four threads each:"
-    for _ in $(seq 10); do
+    for _ in $(seq "${ROUNDS:-10}"); do
         for plan in wait=0 wait=1 'wait=1 memory sync calls' 'wait=10 detach_ms=0 memory'; do
             echo "$cuda busy before=30 after=20 threads=4 windows=40 $plan"
         done

@@ -70,7 +70,8 @@
 //! A piece of work is in a window if the call that caused it is, and is waited for when the window closes, in the background. CUPTI
 //! is attached when the schedule warms up, as the first time takes some 15 ms and more where many modules are loaded. It is switched
 //! off when the window closes, and let go if the wait is long enough to pay for that: see [`ProfilerBuilder::detach_after`]. Both happen
-//! inside `step()`, `start()` and `stop()`, between two steps: other threads that launch just then wait for some microseconds.
+//! inside `step()`, `start()` and `stop()`, between two steps: other threads that launch just then wait for some microseconds, or
+//! for some milliseconds if one of them stays inside a call, as while it copies to the host.
 //!
 //! # Fields with a meaning
 //!

@@ -121,15 +121,17 @@ impl Host {
         self.with_lane(Lane::leave_call);
     }
 
-    /// A thread leaves a call that it entered before the window that is open.
+    /// A thread leaves a call that it entered before the window that is open. False if none is.
     #[inline]
-    pub(crate) fn exit_call_of_before(&self, correlation: u32) {
-        if self.enter_call().is_some() {
+    pub(crate) fn exit_call_of_before(&self, correlation: u32) -> bool {
+        let is_open = self.enter_call().is_some();
+        if is_open {
             let start = Ticks(0);
             let call = DeviceCall { start, length: 0, correlation, function: 0, result: 0, api: 0 };
             self.write_call(DeviceWork::Other, Record::Call(call));
             self.leave_call();
         }
+        is_open
     }
 
     /// As [`exit_call`](Self::exit_call), for one that changed memory.

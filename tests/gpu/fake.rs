@@ -65,7 +65,7 @@ impl Fake {
         unsafe { (self.launch)(20_000) }
     }
 
-    /// From now on, all that this thread launches has one correlation id, until the library is switched off.
+    /// From now on, all that this thread launches has one correlation id, until the library is let go.
     pub(crate) fn make_ambiguous(self) {
         // SAFETY: it takes nothing.
         unsafe { (self.make_ambiguous)() }

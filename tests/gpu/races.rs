@@ -252,6 +252,8 @@ fn many_windows(fake: Fake, wait: u64, detach_after: Option<Duration>) {
     // After the last but one step of a wait, as the last one ends where the next window is made ready.
     assert_eq!(off > 0, wait > 1, "recording was off in {off} waits");
     assert!(!fake.is_recording());
+    // Beside once at the end.
+    assert_eq!(fake.finalized() > 1, detach_after.is_some());
 }
 
 /// Looks for a step that does not hold what was launched in it.

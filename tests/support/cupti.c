@@ -210,32 +210,31 @@ static _Thread_local struct {
 // The number of this thread's next call, if it has one already.
 static _Thread_local uint32_t taken;
 
-// Now and then a thread is suspended for a while, longer than a window takes, wherever it is in a call.
-static void maybe_suspended(void) {
-    static _Atomic uint32_t calls;
-    struct timespec a_while = {.tv_nsec = 5000000};
-    if (atomic_fetch_add(&calls, 1) % 1999 == 0) nanosleep(&a_while, 0);
-}
-
 static _Thread_local int in_callback;
 
-static void call_back(Called callback, uint32_t function, const About *about) {
-    uint32_t before = atomic_load(&subscription);
+// Suspends a thread now and then for longer than a window takes, as on a busy machine.
+static void maybe_suspend(_Atomic uint32_t *calls, uint32_t each) {
+    struct timespec suspended = {.tv_nsec = 4000000};
+    if (atomic_fetch_add(calls, 1) % each == 0) nanosleep(&suspended, 0);
+}
+
+// Preloaded, it suspends threads that wait in a callback.
+int sched_yield(void) {
+    static _Atomic uint32_t calls;
+    if (in_callback) maybe_suspend(&calls, 32);
+    return syscall(SYS_sched_yield);
+}
+
+static void call_back(uint32_t of, Called callback, uint32_t function, const About *about) {
+    static _Atomic uint32_t calls;
     in_callback = 1;
     callback(atomic_load(&watch), 1, function, about);
     in_callback = 0;
-    if (before != atomic_load(&subscription) && atomic_load(&called)) {
+    maybe_suspend(&calls, 1999);
+    if (of != atomic_load(&subscription) && atomic_load(&called)) {
         fprintf(stderr, "a crash: subscribed anew while a thread was in a callback\n");
         abort();
     }
-}
-
-// Preloaded, it has threads that wait in a callback be suspended now and then for longer than a window takes, as on a busy machine.
-int sched_yield(void) {
-    static _Atomic uint32_t calls;
-    struct timespec suspended = {.tv_nsec = 4000000};
-    if (in_callback && atomic_fetch_add(&calls, 1) % 32 == 0) nanosleep(&suspended, 0);
-    return syscall(SYS_sched_yield);
 }
 
 static void in_call(int copies, void (*inside)(int, uint32_t, uint64_t), uint64_t nanos, uint32_t *number) {
@@ -254,7 +253,7 @@ static void in_call(int copies, void (*inside)(int, uint32_t, uint64_t), uint64_
             fprintf(stderr, "a crash: callbacks were disabled while threads were in calls\n");
             abort();
         }
-        call_back(callback, function, &about);
+        call_back(of, callback, function, &about);
     }
     uint32_t kinds = atomic_load(&recording), attached = atomic_load(&finalized);
     if (stack.torn && kinds) {
@@ -267,10 +266,11 @@ static void in_call(int copies, void (*inside)(int, uint32_t, uint64_t), uint64_
     if (inside && is_known && kinds & 1u << (copies ? COPY_KIND : KERNEL)) inside(copies, *number, nanos);
     if (entered && kinds && !atomic_load(&recording)) stack.torn = 1;
     about.site = 1;
+    of = atomic_load(&subscription);
     callback = atomic_load(&called);
     if (callback && atomic_load(&watched[function])) {
-        if (stack.of == atomic_load(&subscription) && stack.depth) stack.depth--;
-        call_back(callback, function, &about);
+        if (stack.of == of && stack.depth) stack.depth--;
+        call_back(of, callback, function, &about);
     }
 }
 

@@ -58,9 +58,17 @@ impl Watch {
     #[inline]
     fn enter(&self, correlation: u32) -> Ticks {
         self.host.enter_call().unwrap_or_else(|| {
-            self.before.fetch_max(correlation, Ordering::Relaxed);
+            self.is_before(correlation);
             OUTSIDE
         })
+    }
+
+    /// A call that CUPTI may have recorded is of no window.
+    #[inline]
+    fn is_before(&self, correlation: u32) {
+        if self.before.load(Ordering::Relaxed) < correlation {
+            self.before.fetch_max(correlation, Ordering::Relaxed);
+        }
     }
 
     /// The highest correlation of a call that was entered before the window that is open.
@@ -114,15 +122,12 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     if about.callback_site != site::EXIT {
         return;
     }
-    if start <= OUTSIDE {
+    if start <= OUTSIDE || !watch.gate.is_inside() {
         // Entered before the window, or before anybody watched: what comes of it is not of the window.
-        if watch.is_on.load(Ordering::Relaxed) {
-            host.exit_call_of_before(about.correlation_id);
+        if watch.is_on.load(Ordering::Relaxed) && !host.exit_call_of_before(about.correlation_id) {
+            watch.is_before(about.correlation_id);
         }
-        if start == OUTSIDE {
-            watch.gate.leave();
-        }
-        return;
+        return watch.gate.leave();
     }
     // SAFETY: on leaving a function of the driver or the runtime, CUPTI points to what it returns.
     let result = if about.function_return_value.is_null() { 0 } else { unsafe { *about.function_return_value } };

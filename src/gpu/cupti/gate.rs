@@ -54,9 +54,11 @@ thread_local! {
 
 impl Gate {
     /// How long a thread waits at a closed gate: whoever closed it may be suspended. In tests, for as long as it takes.
-    const PATIENCE_OUTSIDE: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 10 });
+    const PATIENCE_OUTSIDE: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 2 });
+    /// How long whoever has opened the gate waits for those who waited for that.
+    const PATIENCE_OPEN: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 100 });
     /// How long whoever closes the gate waits for those inside.
-    const PATIENCE_INSIDE: Duration = Duration::from_millis(if cfg!(miri) { 1000 } else { 1 });
+    pub(super) const PATIENCE_INSIDE: Duration = Duration::from_millis(if cfg!(miri) { 1000 } else { 1 });
 
     /// Begins an epoch. To be called before callbacks begin.
     pub(super) fn renew(&self) {
@@ -111,7 +113,7 @@ impl Gate {
 
     /// Waits until those who came to the closed gate have gone inside. False if somebody is suspended for long.
     pub(super) fn has_nobody_waiting(&self) -> bool {
-        let until = Instant::now() + Self::PATIENCE_OUTSIDE;
+        let until = Instant::now() + Self::PATIENCE_OPEN;
         while self.waiting.load(Ordering::SeqCst) > 0 {
             if Instant::now() >= until {
                 return false;
@@ -131,6 +133,13 @@ impl Gate {
         if calls == 0 {
             self.slot().change(depth.epoch, |inside| inside - 1);
         }
+    }
+
+    /// Whether this thread is inside.
+    #[inline]
+    pub(super) fn is_inside(&self) -> bool {
+        let depth = DEPTH.get();
+        depth.calls > 0 && depth.epoch == self.epoch.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -256,25 +265,25 @@ mod tests {
 
     #[test]
     fn who_came_to_the_closed_gate_is_waited_for() {
-        let gate = Gate::default();
+        let (gate, over) = (Gate::default(), AtomicBool::new(false));
         gate.renew();
         std::thread::scope(|scope| {
             let closed = gate.close().unwrap();
-            let thread = scope.spawn(|| {
+            scope.spawn(|| {
                 let entered = gate.enter();
-                assert_eq!(gate.waiting.load(Ordering::SeqCst), 1);
+                assert!(gate.is_inside());
+                over.store(true, Ordering::SeqCst);
                 drop(entered);
                 gate.leave();
+                assert!(!gate.is_inside());
             });
             while gate.waiting.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
             drop(closed);
-            assert!(gate.has_nobody_waiting());
-            thread.join().unwrap();
+            assert!(gate.has_nobody_waiting() && over.load(Ordering::SeqCst));
         });
-        let entered = gate.enter();
+        let _entered = gate.enter();
         assert!(gate.has_nobody_waiting());
-        drop(entered);
     }
 }

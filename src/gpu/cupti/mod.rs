@@ -286,7 +286,9 @@ impl Source {
         if state.wanted {
             return;
         }
-        if !state.switch.turn_off() {
+        let is_time = state.let_go && state.windows == 0 && !state.switch.is_detached();
+        let lets_go = is_time && state.detached < self.settings.detach.most;
+        if !state.switch.turn_off() || lets_go && !state.switch.let_go() {
             // Later: a thread that waits inside for the GPU is likely to do so at the next step, too.
             state.tries = (state.tries + 1).min(Self::TRIES);
             self.due_in.store((1 << state.tries) - 2, Ordering::Relaxed);
@@ -295,10 +297,8 @@ impl Source {
         state.tries = 0;
         self.due_in.store(0, Ordering::Relaxed);
         self.watch.graphs.store(false, Ordering::Relaxed);
-        let lets_go = std::mem::take(&mut state.let_go) && state.windows == 0;
-        if lets_go && state.detached < self.settings.detach.most && state.switch.let_go() {
-            state.detached += 1;
-        }
+        state.let_go = false;
+        state.detached += u32::from(lets_go);
     }
 
     /// Whether, of all threads, only the one that steps launched anything in the last window.
@@ -348,17 +348,19 @@ impl Source {
     }
 
     /// Lets CUPTI go when all is done. That waits for whatever runs on the GPU, so nobody waits for it long; and if something is
-    /// known to hang, CUPTI stays where it is, and only tells us nothing more. Until it is done there can be no other source.
+    /// known to hang, CUPTI stays where it is, and only calls nobody back. Until it is done there can be no other source.
     fn let_go_for_good(self: &Arc<Self>, stuck: bool, taken: Option<Taken>) {
-        if stuck {
-            self.lock().switch.unsubscribe();
-            return;
-        }
         let (done, is_done) = mpsc::channel();
         let source = Arc::clone(self);
         let thread = std::thread::Builder::new().name("kernspan-detach".to_owned()).spawn(move || {
             mute_this_thread();
-            source.lock().switch.let_go();
+            let end = if stuck { Switch::unsubscribe } else { Switch::let_go };
+            // A thread may stay inside a call for as long as a kernel takes. Others are kept out of theirs while this is tried.
+            let mut pause = Self::SETTLING;
+            while !end(&mut source.lock().switch) {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Self::PATIENCE);
+            }
             drop(taken);
             let _ = done.send(());
         });

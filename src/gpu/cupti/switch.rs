@@ -24,7 +24,7 @@
 //! - CUPTI keeps its subscribers in a list, and walks it for each callback without a lock. `cuptiUnsubscribe` frees an element of the
 //!   list even if a thread is in its callback. If there is a subscriber again when that thread returns, as on a busy machine where
 //!   it was suspended meanwhile, it goes on from the freed element, and crashes. So CUPTI calls back for as long as it is attached,
-//!   and is detached only when all callbacks have returned.
+//!   and after that there is no subscriber until threads have had the time to return.
 //! - If kinds of activity are disabled in the middle of an operation, CUPTI crashes in a later `cuLaunchKernelEx` of the same thread,
 //!   writing through a pointer that an earlier part of the operation would have set.
 //! - `cuptiFinalize` while subscribed leaves calls on that stack, too. After `cuptiUnsubscribe` it does not.
@@ -34,11 +34,17 @@
 use super::{
     buffers,
     calls::{self, Watch},
-    gate::{Closed, Gate},
+    gate::Gate,
 };
 use crate::gpu::{Activities, Activity};
 use cupti_sys::{Cupti, Error, Subscriber, domain, kind, thread_id_type};
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// When this process last unsubscribed.
+static UNSUBSCRIBED: Mutex<Option<Instant>> = Mutex::new(None);
 
 #[derive(Debug)]
 pub(super) struct Switch {
@@ -59,8 +65,10 @@ enum State {
 impl Switch {
     /// How long a call of another thread may take that was made before callbacks began, and which the gate does not know of.
     const SETTLING: Duration = Duration::from_millis(2);
-    /// How often the gate is tried before CUPTI is switched all the same.
-    const TRIES: u32 = 20;
+    /// How long a thread may be suspended on its way back from a callback into CUPTI.
+    const RETURNING: Duration = Duration::from_millis(100);
+    /// How often the gate is tried before CUPTI is switched on all the same: a copy to the host keeps a thread inside until it is done.
+    const TRIES: u32 = 4;
 
     pub(super) fn new(cupti: &'static Cupti, watch: &'static Watch, activities: Activities) -> Self {
         Self { cupti, watch, activities, state: State::Detached }
@@ -83,6 +91,8 @@ impl Switch {
         if !self.is_detached() {
             return Ok(());
         }
+        let unsubscribed = *UNSUBSCRIBED.lock().unwrap_or_else(PoisonError::into_inner);
+        std::thread::sleep(unsubscribed.map_or(Duration::ZERO, |at| Self::RETURNING.saturating_sub(at.elapsed())));
         self.watch.renew();
         let watch = std::ptr::from_ref(self.watch).cast_mut().cast();
         // SAFETY: the watch is never freed, and the callback does not unwind.
@@ -115,7 +125,11 @@ impl Switch {
     /// Records from now on, if CUPTI is attached. Where that fails, CUPTI is off.
     pub(super) fn turn_on(&mut self) -> Result<(), Error> {
         let State::Off(subscriber) = self.state else { return Ok(()) };
-        let _closed = self.close_the_gate();
+        let _closed = (0..Self::TRIES).find_map(|tries| {
+            // So that those who wait can go on.
+            std::thread::sleep(Gate::PATIENCE_INSIDE * tries);
+            self.gate().close()
+        });
         self.state = State::On(subscriber);
         self.watch.set_on(true);
         let enabled = self.kinds().try_for_each(|kind| self.cupti.activity_enable(kind));
@@ -130,11 +144,6 @@ impl Switch {
         true
     }
 
-    /// Closes the gate or, after some time, does without: when what is to be done cannot wait.
-    fn close_the_gate(&self) -> Option<Closed<'static>> {
-        (0..Self::TRIES).find_map(|_| self.gate().close())
-    }
-
     fn disable(&mut self, subscriber: Subscriber) {
         for kind in self.kinds() {
             let _ = self.cupti.activity_disable(kind);
@@ -143,28 +152,34 @@ impl Switch {
         self.state = State::Off(subscriber);
     }
 
-    /// Ends recording and callbacks, whatever threads do. Returns whether CUPTI can be detached, as no thread is in a callback.
+    /// Ends recording and callbacks. False if it cannot be done now.
     pub(super) fn unsubscribe(&mut self) -> bool {
-        let (State::Off(subscriber) | State::On(subscriber)) = self.state else { return false };
-        let closed = self.close_the_gate();
+        let (State::Off(subscriber) | State::On(subscriber)) = self.state else { return true };
+        let Some(_closed) = self.gate().close() else { return false };
         if self.is_on() {
             self.disable(subscriber);
         }
         let _ = self.cupti.unsubscribe(subscriber);
+        *UNSUBSCRIBED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.state = State::Detached;
-        drop(closed);
-        self.gate().has_nobody_waiting()
+        true
     }
 
-    /// Detaches CUPTI from the process. Returns whether that was done.
+    /// Detaches CUPTI from the process. False if it cannot be done now.
     pub(super) fn let_go(&mut self) -> bool {
-        let can_be_detached = self.unsubscribe();
-        if can_be_detached {
+        if self.is_detached() {
+            return true;
+        }
+        if !self.unsubscribe() {
+            return false;
+        }
+        // Otherwise it stays until the next time, and only calls nobody back.
+        if self.gate().has_nobody_waiting() {
             // SAFETY: every call of CUPTI that changes its state is made through `&mut self`, and buffers are read by the reader,
             // which has nothing to read for: no window is open, and all that were closed are complete.
             let _ = unsafe { self.cupti.finalize() };
         }
-        can_be_detached
+        true
     }
 
     /// Has CUPTI give buffers back. What does not come back is missed.
