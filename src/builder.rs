@@ -100,12 +100,13 @@ impl ProfilerBuilder {
     /// How long the GPU's profiling library stays attached while nothing is recorded. By default, it is let go as soon as that pays,
     /// and otherwise after [`Self::DETACH_AFTER`].
     ///
-    /// While CUPTI is attached each launch takes 0.4 to 0.9 µs longer, even while nothing is recorded; to let it go and attach it
+    /// While CUPTI is attached each launch takes 0.4 to 1.5 µs longer, even while nothing is recorded; to let it go and attach it
     /// again takes twelve milliseconds (on an H200, CUPTI 13.0) and costs half a megabyte of the GPU's memory, which CUPTI does not
-    /// give back. The schedule says how many steps the wait has, and the last window how many launches a step has: if that is more
-    /// than 17,000 launches in all, CUPTI is let go when the window is complete, in the `step()` that follows, which then waits for
-    /// what the GPU has been given. So it is after the last window. How long the wait is, is not known with [`Schedule::from_fn`]
-    /// and [`Schedule::manual`]. Between windows it is let go no more than [`Self::DETACH_MOST`] times.
+    /// give back. The schedule says how many steps the wait has, and the last window how long a step takes and how many launches it
+    /// has: if that is more than 17,000 launches and 200 ms in all, CUPTI is let go when the window is complete, in the `step()` that
+    /// follows, which then waits for what the GPU has been given. So it is after the last window. How long the wait is, is not known
+    /// with [`Schedule::from_fn`] and [`Schedule::manual`]. Between windows it is let go no more than [`Self::DETACH_MOST`] times. It is not attached again
+    /// until 100 ms have passed, as a thread may be on its way out of it: `step()` and `start()` wait for that.
     pub fn detach_after(mut self, idle: Duration) -> Self {
         self.detach = Detach { after: idle, fixed: true, ..self.detach };
         self

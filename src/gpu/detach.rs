@@ -21,15 +21,20 @@ impl Detach {
     /// How long it takes to let CUPTI go and to attach it again; measured likewise.
     const AGAIN: Duration = Duration::from_millis(12);
 
-    /// How long to stay attached in a wait after a window in whose steps the GPU was given so much work.
-    pub(crate) fn after(&self, wait: WaitLength, launches_per_step: u64) -> Duration {
-        let launches = match wait {
-            WaitLength::Steps(steps) => steps.saturating_mul(launches_per_step),
+    /// How long it is not attached again, as a thread may be suspended on its way back from a callback into CUPTI.
+    pub(crate) const RETURNING: Duration = Duration::from_millis(100);
+
+    /// How long to stay attached in a wait after a window in whose steps, of this length, the GPU was given so much work.
+    pub(crate) fn after(&self, wait: WaitLength, step: Duration, launches_per_step: u64) -> Duration {
+        let steps = match wait {
+            WaitLength::Steps(steps) => steps,
             WaitLength::Forever => u64::MAX,
             WaitLength::Unknown => 0,
         };
-        let pays = u128::from(launches) * Self::CALL.as_nanos() > Self::AGAIN.as_nanos();
-        if pays && !self.fixed { Duration::ZERO } else { self.after }
+        let of_steps = |each: Duration| each.as_nanos().saturating_mul(steps.into());
+        let saves = of_steps(Self::CALL).saturating_mul(launches_per_step.into()) > Self::AGAIN.as_nanos();
+        let pays = saves && of_steps(step) > 2 * Self::RETURNING.as_nanos();
+        if !self.fixed && (pays || wait == WaitLength::Forever) { Duration::ZERO } else { self.after }
     }
 }
 
@@ -42,12 +47,15 @@ mod tests {
     fn the_library_is_let_go_at_once_where_the_schedule_says_that_it_pays() {
         let after = Duration::from_millis(250);
         let detach = Detach { after, fixed: false, most: 1 };
-        assert_eq!(detach.after(WaitLength::Steps(15), 640), after);
-        assert_eq!(detach.after(WaitLength::Steps(100), 640), Duration::ZERO);
-        assert_eq!(detach.after(WaitLength::Steps(100), 0), after);
-        assert_eq!(detach.after(WaitLength::Forever, 0), Duration::ZERO);
-        assert_eq!(detach.after(WaitLength::Unknown, u64::MAX), after);
+        let step = Duration::from_millis(4);
+        assert_eq!(detach.after(WaitLength::Steps(15), step, 640), after);
+        assert_eq!(detach.after(WaitLength::Steps(100), step, 640), Duration::ZERO);
+        assert_eq!(detach.after(WaitLength::Steps(100), step, 0), after);
+        // So short that the next window would have to wait.
+        assert_eq!(detach.after(WaitLength::Steps(100), step / 2, 640), after);
+        assert_eq!(detach.after(WaitLength::Forever, Duration::ZERO, 0), Duration::ZERO);
+        assert_eq!(detach.after(WaitLength::Unknown, Duration::MAX, u64::MAX), after);
         let fixed = Detach { fixed: true, ..detach };
-        assert_eq!(fixed.after(WaitLength::Forever, u64::MAX), after);
+        assert_eq!(fixed.after(WaitLength::Forever, step, u64::MAX), after);
     }
 }

@@ -36,7 +36,6 @@ use std::{
 /// The state when a window opened.
 #[derive(Debug, Default)]
 struct Opening {
-    /// The devices' pools.
     pools: HashMap<u32, Pool>,
     /// The highest correlation of a call that was entered before.
     last_before: u32,
@@ -196,7 +195,7 @@ impl Reader {
                 self.wait = wait;
                 // Otherwise when the window is complete.
                 if self.open.is_empty() {
-                    self.let_go_after(0);
+                    self.let_go_after(Duration::ZERO, 0);
                 }
             }
             Message::Collected(recording) => self.close(recording),
@@ -350,10 +349,12 @@ impl Reader {
         if self.open.is_empty() && self.closed.is_empty() {
             self.source.finish_recording(self.expects_step());
             self.gathered.clear();
-            self.let_go_after(calls.given() / recording.window.steps.len().max(1) as u64);
+            let (window, steps) = (&recording.window, recording.window.steps.len().max(1));
+            let step = window.close.unix.since(window.open.unix) / u32::try_from(steps).unwrap_or(u32::MAX);
+            self.let_go_after(step, calls.given() / steps as u64);
         }
         if calls.are_ambiguous() {
-            // Attached anew, CUPTI counts from the beginning.
+            // Attached anew, CUPTI counts anew.
             self.let_go_at = self.let_go_at.map(|_| Instant::now());
         }
         let kept = self.gathered.bytes() / Budget::CHUNK_BYTES;
@@ -374,9 +375,9 @@ impl Reader {
         (self.hand_on)(*recording);
     }
 
-    /// Plans when to let CUPTI go, after steps that launched so often.
-    fn let_go_after(&mut self, launches_per_step: u64) {
-        let after = self.source.detach().after(self.wait, launches_per_step);
+    /// Plans when to let CUPTI go, after steps that took and launched so much.
+    fn let_go_after(&mut self, step: Duration, launches_per_step: u64) {
+        let after = self.source.detach().after(self.wait, step, launches_per_step);
         self.let_go_at = Instant::now().checked_add(after);
     }
 

@@ -36,7 +36,7 @@ use super::{
     calls::{self, Watch},
     gate::Gate,
 };
-use crate::gpu::{Activities, Activity};
+use crate::gpu::{Activities, Activity, Detach};
 use cupti_sys::{Cupti, Error, Subscriber, domain, kind, thread_id_type};
 use std::{
     sync::{Mutex, PoisonError},
@@ -65,8 +65,6 @@ enum State {
 impl Switch {
     /// How long a call of another thread may take that was made before callbacks began, and which the gate does not know of.
     const SETTLING: Duration = Duration::from_millis(2);
-    /// How long a thread may be suspended on its way back from a callback into CUPTI.
-    const RETURNING: Duration = Duration::from_millis(100);
     /// How often the gate is tried before CUPTI is switched on all the same: a copy to the host keeps a thread inside until it is done.
     const TRIES: u32 = 4;
 
@@ -92,7 +90,7 @@ impl Switch {
             return Ok(());
         }
         let unsubscribed = *UNSUBSCRIBED.lock().unwrap_or_else(PoisonError::into_inner);
-        std::thread::sleep(unsubscribed.map_or(Duration::ZERO, |at| Self::RETURNING.saturating_sub(at.elapsed())));
+        std::thread::sleep(unsubscribed.map_or(Duration::ZERO, |at| Detach::RETURNING.saturating_sub(at.elapsed())));
         self.watch.renew();
         let watch = std::ptr::from_ref(self.watch).cast_mut().cast();
         // SAFETY: the watch is never freed, and the callback does not unwind.
