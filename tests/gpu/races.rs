@@ -176,10 +176,23 @@ fn again(fake: Fake) {
 }
 
 #[test]
-fn every_window_of_a_schedule_holds_what_was_launched_in_it() {
-    for program in ["waits of 0 steps", "waits of 1 step", "waits of 12 steps", "let go in each wait"] {
-        run(program);
-    }
+fn every_window_holds_what_was_launched_in_it_without_waits() {
+    run("waits of 0 steps");
+}
+
+#[test]
+fn every_window_holds_what_was_launched_in_it_with_short_waits() {
+    run("waits of 1 step");
+}
+
+#[test]
+fn every_window_holds_what_was_launched_in_it_with_longer_waits() {
+    run("waits of 12 steps");
+}
+
+#[test]
+fn every_window_holds_what_was_launched_in_it_where_cupti_is_let_go() {
+    run("let go in each wait");
 }
 
 /// Trains as users do: launches go on in the waits, on four threads, and nothing sleeps but as long as a step takes.
