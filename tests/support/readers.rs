@@ -9,11 +9,20 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::OnceLock,
+    sync::{Once, OnceLock},
 };
 
 /// The Python of an environment with what a file in `tests/consumers` asks for; none if there is no Python, which is said: `who` do not check.
 pub fn environment(requirements: &str, who: &str) -> Option<PathBuf> {
+    static ALL: Once = Once::new();
+    // Beside each other: they are downloaded for most of the time.
+    ALL.call_once(|| {
+        std::thread::scope(|scope| {
+            for requirements in ["requirements.txt", "tensorboard.txt"] {
+                scope.spawn(|| install(requirements));
+            }
+        });
+    });
     let found = install(requirements);
     if found.is_none() {
         let message = format!("no python3 with venv: {who} do NOT check the exports");
@@ -82,7 +91,10 @@ fn scripts() -> PathBuf {
 
 /// Runs a script and returns its last lines, each a JSON value.
 pub fn run(python: &Path, script: &str, arguments: &[&str]) -> Vec<Json> {
-    let output = Command::new(python).arg(scripts().join(script)).args(arguments).output().unwrap();
+    let mut command = Command::new(python);
+    // So that what the first process imports is compiled for all others.
+    command.env_remove("PYTHONDONTWRITEBYTECODE");
+    let output = command.arg(scripts().join(script)).args(arguments).output().unwrap();
     let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{script}: {printed}{errors}");
     printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
