@@ -105,8 +105,9 @@ impl ProfilerBuilder {
     /// give back. The schedule says how many steps the wait has, and the last window how long a step takes and how many launches it
     /// has: if that is more than 17,000 launches and 200 ms in all, CUPTI is let go when the window is complete, in the `step()` that
     /// follows, which then waits for what the GPU has been given. So it is after the last window. How long the wait is, is not known
-    /// with [`Schedule::from_fn`] and [`Schedule::manual`]. Between windows it is let go no more than [`Self::DETACH_MOST`] times. It is not attached again
-    /// until 100 ms have passed, as a thread may be on its way out of it: `step()` and `start()` wait for that.
+    /// with [`Schedule::from_fn`] and [`Schedule::manual`]. Between windows it is let go no more than [`Self::DETACH_MOST`]
+    /// times. It is not attached again until 100 ms have passed, as a thread may be on its way out of it: `step()` and
+    /// `start()` wait for that.
     pub fn detach_after(mut self, idle: Duration) -> Self {
         self.detach = Detach { after: idle, fixed: true, ..self.detach };
         self

@@ -10,13 +10,13 @@ pub(crate) struct Calls {
     pub(crate) window: Range<Timestamp>,
     /// All calls, by their correlations, in order.
     all: Vec<u32>,
-    /// Those that work must come of, in order.
+    /// Correlations of the calls that work must come of, in order.
     pub(super) launches: Vec<u32>,
     /// Launches that share their correlation with another one, in order: nobody can tell whose the work is.
     pub(super) ambiguous: Vec<u32>,
-    /// Those that work most likely comes of, in order.
+    /// Correlations of the calls that work most likely comes of, in order.
     pub(super) copies: Vec<u32>,
-    /// Those whose work is not of the window, in order.
+    /// Correlations of the calls whose work is not of the window, in order.
     of_before: Vec<u32>,
     /// The highest correlation of a call that was entered before the window, if that was watched; or else 0.
     pub(crate) last_before: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Call {
     pub(crate) failed: bool,
 }
 
-/// What a call is for, as far as it matters when waiting for what comes of it.
+/// The role of a call: whether work of the GPU is to be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Work of a GPU comes of it, unless a graph is being captured.
@@ -105,8 +105,9 @@ impl Calls {
         calls
     }
 
-    /// Takes launches out whose correlation another one has, too. CUPTI counts up, so it never gives one twice, unless its state is
-    /// broken: then it gives all that a thread launches the same one, and a single window would take what belongs to all others.
+    /// Takes launches out whose correlation another one has, too. CUPTI counts up, so it never gives one twice, unless its
+    /// state is broken: then it gives all that a thread launches the same one, and a single window would take what belongs
+    /// to all others.
     fn set_ambiguous_aside(&mut self) {
         let given_twice = |pair: &[u32]| pair[0] == pair[1];
         if !self.launches.windows(2).any(given_twice) {
@@ -127,7 +128,8 @@ impl Calls {
         !self.ambiguous.is_empty()
     }
 
-    /// Whose something is that has this correlation and began then. Whoever asks for many keeps the finger.
+    /// Returns which window a record with this correlation and start belongs to. Searches go on from where the last one
+    /// ended.
     pub(super) fn whose(&self, finger: &Cell<Finger>, correlation: u32, start: Timestamp) -> Whose {
         let mut near = finger.get();
         let caused = near.find(&self.all, |one| one.cmp(&correlation)).is_some();

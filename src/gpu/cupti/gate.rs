@@ -69,7 +69,7 @@ impl Gate {
         self.epoch.store(epoch, Ordering::SeqCst);
     }
 
-    /// A thread enters a function, and waits if the gate is closed. What is returned is dropped when its callback returns.
+    /// A thread enters a function, and waits if the gate is closed. The guard is dropped when its callback returns.
     #[inline]
     pub(super) fn enter(&self) -> Entered<'_> {
         let (mut depth, epoch) = (DEPTH.get(), self.epoch.load(Ordering::SeqCst));
@@ -169,7 +169,7 @@ impl Gate {
     }
 }
 
-/// That a thread is inside; with the gate if it had to wait there.
+/// A guard of a callback in which a thread went inside; holds the gate if the thread had to wait there.
 #[must_use]
 #[derive(Debug)]
 pub(super) struct Entered<'a>(Option<&'a Gate>);
