@@ -82,7 +82,11 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let backtrace = (self.backtraces && control.is_recording()).then(|| Box::new(Backtrace::force_capture()));
+        // Not `bool::then`, whose frame would be the backtrace's first.
+        let mut backtrace = None;
+        if self.backtraces && control.is_recording() {
+            backtrace = Some(Box::new(Backtrace::force_capture()));
+        }
         // Also when nothing is recorded: this is the first span on the thread, then, or the first after a window.
         self.find_dispatch::<S>();
         let context = if control.is_recording() {

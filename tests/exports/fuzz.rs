@@ -221,7 +221,7 @@ fn launches_of_any_size_do_no_harm() {
 
 #[test]
 fn overlapping_kernels_without_end_are_put_on_rows_soon() {
-    const KERNELS: u32 = 10_000;
+    const KERNELS: u32 = 4_000;
     let ((start, end), folder) = (window(), tempfile::tempdir().unwrap());
     let call = some_call();
     // Two contexts number their streams alike, as they do.

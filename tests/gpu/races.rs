@@ -198,7 +198,7 @@ fn every_window_holds_what_was_launched_in_it_where_cupti_is_let_go() {
 /// Trains as users do: launches go on in the waits, on four threads, and nothing sleeps but as long as a step takes.
 fn many_windows(fake: Fake, wait: u64, detach_after: Option<Duration>) {
     // As many as a machine that is not busy can do in a fraction of this time.
-    const WINDOWS: u64 = 500;
+    const WINDOWS: u64 = 150;
     const AT_MOST: Duration = Duration::from_secs(20);
     const ACTIVE: u64 = 2;
     const LAUNCHES: u64 = 40;
