@@ -22,8 +22,6 @@ pub struct Profiler {
     /// Until the end.
     pipeline: Option<Pipeline>,
     activities: Activities,
-    /// A fork has a copy of the profiler, but not of its threads.
-    process: u32,
 }
 
 impl Profiler {
@@ -33,7 +31,7 @@ impl Profiler {
     }
 
     pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, activities: Activities) -> Self {
-        Self { session, pipeline: Some(pipeline), activities, process: std::process::id() }
+        Self { session, pipeline: Some(pipeline), activities }
     }
 
     #[cfg(test)]
@@ -131,9 +129,9 @@ impl Profiler {
 
     fn end(&mut self) -> Option<Outcome> {
         let pipeline = self.pipeline.take()?;
-        if self.process != std::process::id() {
-            // There is nobody to wait for here, and what was recorded is the parent's to export.
-            std::mem::forget(pipeline);
+        if self.session.is_forked() {
+            // There is nobody to wait for here, and what was recorded is the parent's to export. To drop either is to lock their queues.
+            std::mem::forget((pipeline, Arc::clone(&self.session)));
             return None;
         }
         let schedule_panic = self.session.end();

@@ -45,6 +45,8 @@ struct State {
     ended: bool,
     /// Why the schedule's function panicked, if it did.
     schedule_panic: Option<String>,
+    /// The process that it was made in.
+    process: u32,
 }
 
 #[derive(Debug)]
@@ -83,6 +85,7 @@ impl Session {
             windows: 0,
             ended: false,
             schedule_panic: phase.err().map(|panic| panic_message(&*panic)),
+            process: std::process::id(),
         };
         if state.phase.is_recording() {
             let edge = state.edge(&host, true);
@@ -119,6 +122,12 @@ impl Session {
         &self.host
     }
 
+    /// Whether this process is a fork of the one that records, without its background threads. The session must not be
+    /// dropped here: locks of its queues may be held by threads that do not exist.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.lock().is_forked()
+    }
+
     /// Whether a window is open, by the schedule or by hand.
     pub(crate) fn is_recording(&self) -> bool {
         self.lock().window.is_some()
@@ -128,7 +137,7 @@ impl Session {
     pub(crate) fn open(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
         let mut state = self.lock();
-        if state.window.is_some() || state.ended {
+        if state.window.is_some() || state.ended || state.is_forked() {
             return false;
         }
         let _edge = self.host.edge();
@@ -144,7 +153,7 @@ impl Session {
     pub(crate) fn close(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
         let mut state = self.lock();
-        self.finish_window(&mut state, false)
+        !state.is_forked() && self.finish_window(&mut state, false)
     }
 
     fn finish_window(&self, state: &mut State, at_end: bool) -> bool {
@@ -199,6 +208,10 @@ impl Drop for Stepping {
 }
 
 impl State {
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     fn step(&mut self, host: &Host) {
         if self.ended {
             return;
@@ -214,6 +227,9 @@ impl State {
         let closes = ends && self.window.as_ref().is_some_and(|window| !window.manual);
         let opens = begins && (closes || self.window.is_none());
 
+        if (closes || opens) && self.is_forked() {
+            return;
+        }
         // A step that ends a window ends with it, to the tick.
         let _edge = (closes || opens).then(|| host.edge());
         if closes || opens {
