@@ -106,6 +106,16 @@ fn main() {
             early += usize::from(work.call().is_some_and(|call| work.start() < call.start()));
             let Some(span) = work.span() else {
                 unattributed += 1;
+                let numbers = || trace.api_calls().map(|call| call.correlation());
+                println!(
+                    "unattributed: thread {}, window {}, correlation {} among {:?} to {:?}, {} µs after its start",
+                    kernel.block[0],
+                    trace.window(),
+                    work.correlation(),
+                    numbers().min(),
+                    numbers().max(),
+                    work.start().since(trace.start()).as_micros()
+                );
                 continue;
             };
             let number = span.field("n").and_then(Value::as_u64);
