@@ -1,11 +1,14 @@
 use crate::{
     Error, Profiler,
+    activity::{Activities, Activity},
+    budget::Budget,
     clock::Clock,
-    collector::{Budget, Collector, HandOn},
+    collector::Collector,
     export::{Exporter, OnTrace, Run},
-    gpu::{Activities, Activity, Detach, GpuSettings, Source, Started},
+    gpu::{self, Detach, GpuSettings, Started},
     host::{Host, ProfilerLayer, StepOn},
     pipeline::{Exports, Named, Pipeline},
+    recording::{HandOn, Recording},
     schedule::Schedule,
     session::Session,
     steps::StepThread,
@@ -230,27 +233,29 @@ impl ProfilerBuilder {
         let budget = Arc::new(Budget::new(memory_limit));
         let (commands, to_collector) = mpsc::channel();
         let (to_exports, closed) = mpsc::channel();
-        let started = match activities.any_gpu() {
-            true => {
-                let to_exports = to_exports.clone();
-                let hand_on = move |recording| drop(to_exports.send(recording));
-                let settings = GpuSettings { activities, detach, keep_raw: raw_folder.is_some() };
-                Source::start(settings, &host, &budget, hand_on)?.map_err(Gpu::Unavailable)
-            }
-            false => Err(Gpu::NotAsked),
+        // The exporters' thread is gone only if it panicked, which whoever joins it will report.
+        let to_exports = move || -> HandOn {
+            let to_exports = to_exports.clone();
+            Box::new(move |recording: Recording| drop(to_exports.send(recording)))
+        };
+        let started = if activities.any_gpu() {
+            let settings = GpuSettings { activities, detach, keep_raw: raw_folder.is_some() };
+            gpu::start(settings, &host, &budget, to_exports()).map_err(Error::Thread)?.map_err(Gpu::Unavailable)
+        } else {
+            Err(Gpu::NotAsked)
         };
         let (gpu, reading, hand_on, without_gpu) = match started {
-            Ok(Started { source, thread, collected }) => {
-                (Some(source), Some(thread), HandOn::Gpu(collected), Gpu::NotAsked)
-            }
-            Err(without_gpu) => (None, None, HandOn::Exports(to_exports), without_gpu),
+            Ok(Started { source, thread, collected }) => (Some(source), Some(thread), collected, Gpu::NotAsked),
+            Err(without_gpu) => (None, None, to_exports(), without_gpu),
         };
+        drop(to_exports);
         let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
         let exports =
             Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters, failures, raw_folder };
-        let steps = (!want_steps.is_empty()).then(|| StepThread::start(Arc::clone(&host), want_steps)).transpose()?;
+        let steps = (!want_steps.is_empty()).then(|| StepThread::start(Arc::clone(&host), want_steps));
+        let steps = steps.transpose().map_err(Error::Thread)?;
         let (signs, steps) = steps.unzip();
-        let pipeline = Pipeline::start(collector, reading, exports, steps)?;
+        let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
 
         let session = Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands, signs);
         let session = Arc::new(session);

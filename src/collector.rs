@@ -3,17 +3,16 @@
 //! It must never fall behind, or lanes overflow: so correlating and exporting, which may be slow, have a thread of their own.
 
 use crate::{
+    budget::Budget,
     clock::{Anchor, Timeline},
-    correlate::{ClosedWindow, Recording, ThreadRecords},
-    gpu::{CollectedSender, GpuRecording},
-    host::{Host, LaneReader, Record, RegistryId},
+    host::{Host, LaneReader},
+    recording::{ClosedWindow, GpuRecording, HandOn, Record, Recording, RegistryId, ThreadRecords},
     trace::Losses,
 };
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, Sender},
+        mpsc::{Receiver, RecvTimeoutError},
     },
     time::{Duration, Instant},
 };
@@ -24,24 +23,6 @@ pub(crate) enum Command {
     Opened,
     Closed(ClosedWindow),
     Finish,
-}
-
-/// To whom a window goes once it is collected.
-pub(crate) enum HandOn {
-    /// There is nothing to wait for.
-    Exports(Sender<Recording>),
-    /// What the GPUs did in it is still to come.
-    Gpu(CollectedSender),
-}
-
-impl HandOn {
-    fn send(&self, recording: Recording) {
-        match self {
-            // The other end is gone only if its thread panicked, which whoever joins it will report.
-            Self::Exports(exports) => drop(exports.send(recording)),
-            Self::Gpu(gpu) => gpu.send(recording),
-        }
-    }
 }
 
 pub(crate) struct Collector {
@@ -59,35 +40,6 @@ pub(crate) struct Collector {
     next: u32,
     budget: Arc<Budget>,
     losses: Losses,
-}
-
-/// How much memory the records of all windows may take, texts and backtraces included, until they have been exported.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    chunks: usize,
-    held: AtomicUsize,
-}
-
-impl Budget {
-    /// Records in a chunk. Growing by chunks moves nothing and wastes little.
-    const CHUNK: usize = 1024;
-    pub(crate) const CHUNK_BYTES: usize = Self::CHUNK * Record::SIZE;
-
-    pub(crate) fn new(bytes: usize) -> Self {
-        Self { chunks: bytes / Self::CHUNK_BYTES, held: AtomicUsize::new(0) }
-    }
-
-    pub(crate) fn is_spent(&self) -> bool {
-        self.held.load(Ordering::Relaxed) >= self.chunks
-    }
-
-    pub(crate) fn take(&self) {
-        self.held.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn give_back(&self, chunks: usize) {
-        self.held.fetch_sub(chunks, Ordering::Relaxed);
-    }
 }
 
 impl Collector {
@@ -208,7 +160,7 @@ impl Collector {
             losses: std::mem::take(&mut self.losses),
             gpu: GpuRecording::default(),
         };
-        self.hand_on.send(recording);
+        (self.hand_on)(recording);
     }
 
     /// Reads both clocks now and then while a window is open.
@@ -261,6 +213,9 @@ struct Intake {
 }
 
 impl Intake {
+    /// Records in a chunk. Growing by chunks moves nothing and wastes little.
+    const CHUNK: usize = Budget::CHUNK_BYTES / Record::SIZE;
+
     fn new(lane: LaneReader) -> Self {
         Self {
             lane,
@@ -336,9 +291,9 @@ impl Intake {
     }
 
     fn push(&mut self, record: Record, budget: &Budget) {
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == Budget::CHUNK) {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::CHUNK) {
             budget.take();
-            self.chunks.push(Vec::with_capacity(Budget::CHUNK));
+            self.chunks.push(Vec::with_capacity(Self::CHUNK));
         }
         let before = self.owned_bytes / Budget::CHUNK_BYTES;
         self.owned_bytes += record.owned_bytes();

@@ -125,41 +125,53 @@
     allow(dead_code, reason = "where nothing records GPUs, the part of the hallway for them is empty")
 )]
 
+mod activity;
+mod budget;
 mod builder;
 mod clock;
 mod collector;
 mod correlate;
 mod error;
 mod export;
-mod finger;
+mod failure;
+mod file;
+mod gallop_search;
 mod gpu;
 mod host;
 mod pipeline;
 mod profiler;
+mod recording;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod replay;
 mod report;
 mod schedule;
 mod session;
 mod steps;
+mod thread;
 mod trace;
 
 #[cfg(feature = "otlp")]
 pub use self::export::{GpuSpans, Otlp, Protocol};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-pub use self::gpu::replay;
+pub use self::replay::replay;
 pub use self::{
+    activity::Activity,
     builder::ProfilerBuilder,
-    error::{Error, Failure},
+    error::Error,
     export::{
         Chrome, Collected, ExportResult, Exporter, Flavor, Perfetto, Run, Stacks, StepExporter, StepSigns, TensorBoard,
     },
-    gpu::Activity,
-    host::{DeviceWork, HandOver, Origin, ProfilerLayer, Watch, Watcher},
+    failure::Failure,
+    file::FileError,
+    host::{DeviceWork, HandOver, ProfilerLayer, Watch, Watcher},
     profiler::{Profiler, RecordGuard},
+    recording::Origin,
     report::{
         Average, Averages, Delivery, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, MemoryOwner, MemoryPeak,
         MemoryPeaks, OperationAverage, Operations, Report, SortBy, SortOperationsBy, StepGpu, StepTimes, Verdict,
     },
     schedule::{Phase, Schedule, ScheduleError},
+    thread::mute_this_thread,
     trace::{
         Allocation, Api, ApiCall, ApiCallId, Attribution, Attributions, Callsite, Counter, Cut, Detail, Device,
         DeviceId, Direction, Event, Fields, Gpu, GpuLibrary, GpuProblem, GraphNode, InputStage, Kernel, Level, Losses,

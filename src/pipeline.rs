@@ -1,19 +1,19 @@
 //! The background threads: one collects, one reads what GPUs did, one correlates and exports.
 
 use crate::{
-    Error,
-    collector::{Budget, Collector},
-    correlate::{Recording, correlate},
-    error::{Failure, panic_message},
+    budget::Budget,
+    collector::Collector,
+    correlate::correlate,
     export::{Exporter, Run},
-    gpu::write_raw,
-    host::mute_this_thread,
+    failure::{Failure, panic_message},
+    recording::Recording,
     report::{Report, incomplete},
     steps::{NamedSteps, StepThread},
+    thread::spawn,
     trace::{Gpu, Losses, Metadata, Trace},
 };
 use std::{
-    fmt,
+    fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{Arc, mpsc::Receiver},
@@ -50,18 +50,10 @@ impl Pipeline {
         reading: Option<JoinHandle<Losses>>,
         exports: Exports,
         steps: Option<StepThread>,
-    ) -> Result<Self, Error> {
-        let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        let exporting = spawn("kernspan-export").spawn(move || {
-            mute_this_thread();
-            exports.run()
-        });
-        let exporting = exporting.map_err(Error::Thread)?;
-        let collecting = spawn("kernspan-collect").spawn(move || {
-            mute_this_thread();
-            collector.run()
-        });
-        Ok(Self { collecting: collecting.map_err(Error::Thread)?, reading, exporting, steps })
+    ) -> io::Result<Self> {
+        let exporting = spawn("kernspan-export", move || exports.run())?;
+        let collecting = spawn("kernspan-collect", move || collector.run())?;
+        Ok(Self { collecting, reading, exporting, steps })
     }
 
     /// Waits until everything that was recorded has been exported.
@@ -122,6 +114,7 @@ impl Exports {
         if recording.gpu.gpu == Gpu::NotAsked {
             recording.gpu.gpu = self.without_gpu.clone();
         }
+        #[cfg(all(feature = "cuda", target_os = "linux"))]
         let raw = recording.gpu.raw.take().map(|raw| (raw, recording.gpu.pools.clone()));
         let trace = correlate(recording, Arc::clone(&self.metadata));
         let host = trace.spans().len() + trace.events().len() + trace.counters().len() + trace.operations().len();
@@ -135,8 +128,9 @@ impl Exports {
         if let unfinished @ 1.. = trace.losses().gpu_unfinished {
             tracing::warn!("kernspan: {}", incomplete(trace.window(), unfinished));
         }
+        #[cfg(all(feature = "cuda", target_os = "linux"))]
         if let (Some(folder), Some((raw, pools))) = (&self.raw_folder, raw) {
-            match write_raw(folder, &trace, &raw, &pools) {
+            match crate::replay::write(folder, &trace, &raw, &pools) {
                 Ok(file) => outcome.report.add_files(vec![file]),
                 Err(error) => outcome.failures.push(Failure::new("raw_to_dir", Some(trace.window()), error.into())),
             }

@@ -1,7 +1,7 @@
 use crate::{
     Error, ProfilerBuilder,
-    error::Failure,
-    gpu::{Activities, Activity},
+    activity::{Activities, Activity},
+    failure::Failure,
     host::HandOver,
     pipeline::{Outcome, Pipeline},
     report::Report,

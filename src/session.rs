@@ -3,12 +3,13 @@
 use crate::{
     clock::{Anchor, Ticks},
     collector::Command,
-    correlate::{ClosedWindow, StepMark},
-    error::panic_message,
-    gpu::Source,
-    host::{Control, Host, ThreadInfo, this_thread},
+    failure::panic_message,
+    gpu::GpuSource,
+    host::{Control, Host},
+    recording::{ClosedWindow, StepMark},
     schedule::{Phase, Schedule, WaitLength},
     steps::StepSender,
+    thread::{ThreadInfo, this_thread},
     trace::{Cut, Gpu},
 };
 use std::{
@@ -31,7 +32,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct State {
     schedule: Schedule,
-    gpu: Option<Arc<Source>>,
+    gpu: Option<Arc<dyn GpuSource>>,
     commands: Sender<Command>,
     /// If anybody wants to know of every step.
     signs: Option<StepSender>,
@@ -65,7 +66,7 @@ impl Session {
     /// Starts with step 0.
     pub(crate) fn start(
         host: Arc<Host>,
-        gpu: Option<Arc<Source>>,
+        gpu: Option<Arc<dyn GpuSource>>,
         without_gpu: Gpu,
         mut schedule: Schedule,
         commands: Sender<Command>,
@@ -267,9 +268,7 @@ impl State {
     fn warm_up(&self, before: Phase) {
         let Some(gpu) = self.gpu.as_ref().filter(|_| self.window.is_none()) else { return };
         match self.phase {
-            Phase::Warmup => {
-                gpu.prepare();
-            }
+            Phase::Warmup => gpu.prepare(),
             Phase::Wait if before == Phase::Warmup => gpu.rest(self.wait_length()),
             Phase::Wait => gpu.tick(),
             _ => {}

@@ -3,18 +3,18 @@
 //! The thread writes a few words into a ring; another one reads them, several times a second. If nobody wants to know, there is neither.
 
 use crate::{
-    Error,
     clock::{Anchor, Ticks, Timeline},
-    error::{Failure, panic_message},
     export::{ExportResult, StepExporter, StepSigns},
-    host::{Counters, Host, mute_this_thread},
+    failure::{Failure, panic_message},
+    host::{Counters, Host},
     report::Delivery,
     schedule::Phase,
+    thread::spawn,
     trace::Timestamp,
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::{
-    fmt,
+    fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
@@ -109,7 +109,7 @@ pub(crate) struct StepOutcome {
 
 impl StepThread {
     /// Starts it for `exporters`. Step 0 begins now.
-    pub(crate) fn start(host: Arc<Host>, exporters: Vec<NamedSteps>) -> Result<(StepSender, Self), Error> {
+    pub(crate) fn start(host: Arc<Host>, exporters: Vec<NamedSteps>) -> io::Result<(StepSender, Self)> {
         let (producer, ring) = RingBuffer::new(StepSender::CAPACITY);
         let anchor = host.clock().anchor();
         let sender = StepSender { ring: producer, start: anchor.ticks };
@@ -123,11 +123,8 @@ impl StepThread {
             exporters,
             outcome: StepOutcome::default(),
         };
-        let thread = std::thread::Builder::new().name("kernspan-steps".to_owned()).spawn(move || {
-            mute_this_thread();
-            reader.run(&ended)
-        });
-        Ok((sender, Self { thread: thread.map_err(Error::Thread)?, ending }))
+        let thread = spawn("kernspan-steps", move || reader.run(&ended))?;
+        Ok((sender, Self { thread, ending }))
     }
 
     /// Waits until all steps have been told of, and those who want them have finished.

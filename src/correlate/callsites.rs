@@ -1,5 +1,5 @@
 use crate::{
-    host::Callsite,
+    recording::Callsite,
     trace::{CallsiteData, CallsiteId, Level, convention},
 };
 use std::{borrow::Cow, collections::HashMap, sync::Arc};

@@ -6,9 +6,8 @@ use super::{
 };
 use crate::{
     clock::{Ticks, Timeline},
-    finger::Finger,
-    gpu::{GpuRecording, OverheadRecord, Pool, WaitRecord, WorkRecord},
-    host::Origin,
+    gallop_search::GallopSearch,
+    recording::{GpuRecording, Origin, OverheadRecord, Pool, WaitRecord, WorkRecord},
     trace::{
         ApiCallId, Attribution, DeviceId, MemoryChange, Overhead, Step, StepId, ThreadId, Timestamp, Trace, WaitData,
         WorkData,
@@ -36,7 +35,7 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, asked: Vec<Ti
     trace.devices = devices.to_vec();
     trace.losses += losses;
     let by_correlation = by_correlation(trace);
-    let mut near = Finger::default();
+    let mut near = GallopSearch::default();
     let mut call_of = |correlation: u32| {
         near.find(&by_correlation, |(known, _)| known.cmp(&correlation)).map(|place| by_correlation[place].1)
     };
@@ -79,7 +78,7 @@ pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timelin
         let allocation = &mut trace.allocations[place];
         (allocation.span, allocation.attribution) = (query.answer, attribution(&query));
     }
-    let mut near = Finger::default();
+    let mut near = GallopSearch::default();
     for operation in &mut trace.operation_calls {
         operation.step = step_at(&trace.steps, &mut near, operation.at);
     }
@@ -107,7 +106,7 @@ fn add_work(
 ) {
     let Rows { streams, work } = rows(&records);
     trace.streams = streams;
-    let mut near = Finger::default();
+    let mut near = GallopSearch::default();
     // Each is taken once; in place, as there may be a million.
     let mut records: Vec<_> = records.into_iter().map(Some).collect();
     let mut data = Vec::with_capacity(records.len());
@@ -132,7 +131,7 @@ fn add_work(
     trace.work = data;
 }
 
-fn step_at(steps: &[Step], near: &mut Finger, at: Timestamp) -> Option<StepId> {
+fn step_at(steps: &[Step], near: &mut GallopSearch, at: Timestamp) -> Option<StepId> {
     let after = near.count_before(steps, |step| step.start <= at);
     after.checked_sub(1).filter(|&step| at < steps[step].end).map(StepId::new)
 }

@@ -10,15 +10,16 @@ mod gpu;
 mod innermost;
 mod nest;
 mod operations;
-mod recording;
 mod streams;
 mod threads;
 
 pub(crate) use self::gpu::join_gpu;
-pub(crate) use self::recording::{ClosedWindow, Recording, StepMark, ThreadRecords};
 
 use self::{callsites::Callsites, operations::Operations, threads::Threads};
-use crate::trace::{Level, Metadata, Step, StepId, Trace, Track, TrackId};
+use crate::{
+    recording::Recording,
+    trace::{Level, Metadata, Step, StepId, Trace, Track, TrackId},
+};
 use std::sync::Arc;
 
 /// Makes a trace of a recording.

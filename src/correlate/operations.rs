@@ -1,5 +1,5 @@
 use crate::{
-    host::Origin,
+    recording::Origin,
     trace::{BatchId, BatchIds, Batches, Operation, OperationId, Trace},
 };
 use rustc_hash::FxHashMap;

@@ -1,7 +1,7 @@
 //! Which row each piece of work is on.
 
 use crate::{
-    gpu::WorkRecord,
+    recording::WorkRecord,
     trace::{DeviceId, Stream, StreamId, Timestamp},
 };
 use rustc_hash::FxHashMap;
@@ -83,7 +83,7 @@ impl FreeRows {
 mod tests {
     use super::{FreeRows, rows};
     use crate::{
-        gpu::WorkRecord,
+        recording::WorkRecord,
         trace::{Detail, MemoryFill, Timestamp},
     };
     use proptest::prelude::*;

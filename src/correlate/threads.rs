@@ -1,10 +1,9 @@
 //! What each thread's records say: spans with parents, ends and fields, and events.
 
-use super::{Callsites, ThreadRecords, gpu::Origins, nest, operations::Operations};
+use super::{Callsites, gpu::Origins, nest, operations::Operations};
 use crate::{
     clock::{Ticks, Timeline},
-    gpu::Function,
-    host::{Callsite, DeviceCall, MemoryCall, MemoryFacts, Origin, Record, RegistryId},
+    recording::{Callsite, DeviceCall, Function, MemoryCall, MemoryFacts, Origin, Record, RegistryId, ThreadRecords},
     trace::{
         AllocationData, Api, ApiCallData, Attribution, CallsiteId, Cut, DeviceId, EventData, FieldData, FieldRange,
         MemoryChange, OperationCallData, SpanData, SpanId, Trace, TraceContext, Track, TrackId, Value,

@@ -7,7 +7,6 @@ mod collected;
 #[path = "../../tests/support/downloads.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod downloads;
-mod file;
 mod flows;
 mod nest;
 #[cfg(feature = "otlp")]
@@ -28,8 +27,6 @@ mod step_exporter;
 mod tensorboard;
 mod wire;
 
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-pub(crate) use self::file::write as write_file;
 #[cfg(feature = "otlp")]
 pub use self::otlp::{GpuSpans, Otlp, Protocol};
 pub use self::{

@@ -1,7 +1,7 @@
 //! Rows on which ranges nest, since no viewer draws ranges that cross.
 
 use crate::{
-    finger::Finger,
+    gallop_search::GallopSearch,
     trace::{Step, Timestamp, Trace},
 };
 
@@ -39,7 +39,7 @@ impl Nest {
 /// Whether no span or call of a thread that steps lies across a step's edge, as when `step()` is called inside a span.
 pub(super) fn steps_nest(trace: &Trace) -> bool {
     let steps = trace.steps();
-    let mut near = Finger::default();
+    let mut near = GallopSearch::default();
     let mut within = |at: Timestamp| {
         let after = near.count_before(steps, |step| step.start() < at);
         after.checked_sub(1).map(|place| &steps[place]).filter(|step| at < step.end())

@@ -1,5 +1,5 @@
-use super::{ExportResult, Exporter, file, shape::Shape};
-use crate::trace::Trace;
+use super::{ExportResult, Exporter, shape::Shape};
+use crate::{file, trace::Trace};
 use std::{
     collections::{BTreeMap, HashMap},
     io::{self, Write},

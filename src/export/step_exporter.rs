@@ -1,6 +1,6 @@
 use super::ExportResult;
 use crate::{
-    gpu::Activity,
+    activity::Activity,
     report::Delivery,
     schedule::Phase,
     trace::{Metadata, Timestamp},

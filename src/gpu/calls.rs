@@ -1,6 +1,6 @@
 //! The calls that threads made in a window, and which work is of the window by them.
 
-use crate::{finger::Finger, trace::Timestamp};
+use crate::{gallop_search::GallopSearch, trace::Timestamp};
 use std::{cell::Cell, ops::Range};
 
 /// The calls that threads made in a window.
@@ -130,7 +130,7 @@ impl Calls {
 
     /// Returns which window a record with this correlation and start belongs to. Searches go on from where the last one
     /// ended.
-    pub(super) fn whose(&self, finger: &Cell<Finger>, correlation: u32, start: Timestamp) -> Whose {
+    pub(super) fn whose(&self, finger: &Cell<GallopSearch>, correlation: u32, start: Timestamp) -> Whose {
         let mut near = finger.get();
         let caused = near.find(&self.all, |one| one.cmp(&correlation)).is_some();
         finger.set(near);

@@ -1,10 +1,10 @@
 //! Records come in any order and from all of the time that the library is attached; windows take from them what is theirs.
 
-use super::{
-    calls::{Calls, Whose},
-    record::{GpuRecord, GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
+use super::calls::{Calls, Whose};
+use crate::{
+    gallop_search::GallopSearch,
+    recording::{GpuRecord, GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
 };
-use crate::finger::Finger;
 use std::cell::Cell;
 
 /// What was read and no window has taken yet.
@@ -56,7 +56,7 @@ impl Gathered {
     pub(crate) fn missing(&self, calls: &Calls) -> Missing {
         let missing = |expected: &[u32]| {
             let mut done = vec![false; expected.len()];
-            let mut near = Finger::default();
+            let mut near = GallopSearch::default();
             for work in self.work.iter().filter(|_| !expected.is_empty()) {
                 if let Some(call) = near.find(expected, |call| call.cmp(&work.correlation)) {
                     done[call] = true;
@@ -88,10 +88,8 @@ impl Gathered {
 mod tests {
     use super::{Calls, Gathered, Missing};
     use crate::{
-        gpu::{
-            calls::{Call, Role},
-            record::{GpuRecord, WorkRecord},
-        },
+        gpu::calls::{Call, Role},
+        recording::{GpuRecord, WorkRecord},
         trace::{Detail, MemoryFill, Timestamp},
     };
 

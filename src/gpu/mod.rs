@@ -1,26 +1,25 @@
 //! The GPU side of capture: what was launched, copied and waited for, as the vendor's library tells it.
 //!
-//! The calls that cause it are in the host's lanes, between the spans around them; what came of them is read here, and
-//! [`gather`]ed until a window has all that is its own.
+//! The calls that cause it are in the host's lanes, between the spans around them; what came of them is read by a
+//! [`GpuSource`], and [gathered](gather) until a window has all that is its own.
 
-mod activity;
-mod calls;
-#[cfg_attr(all(feature = "cuda", target_os = "linux"), path = "cupti/mod.rs")]
-#[cfg_attr(not(all(feature = "cuda", target_os = "linux")), path = "absent.rs")]
-mod cupti;
-mod detach;
-mod gather;
-mod record;
-
-pub use self::activity::Activity;
+pub(crate) mod calls;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-pub use self::cupti::replay;
-pub(crate) use self::{
+pub(crate) mod cupti;
+mod detach;
+pub(crate) mod gather;
+
+pub(crate) use self::detach::Detach;
+
+use crate::{
     activity::Activities,
-    cupti::{CollectedSender, RawRecords, Source, Started, write_raw},
-    detach::Detach,
-    record::{Function, GpuRecording, OverheadRecord, Pool, WaitRecord, WorkRecord},
+    budget::Budget,
+    host::Host,
+    recording::HandOn,
+    schedule::WaitLength,
+    trace::{Gpu, GpuProblem, Losses},
 };
+use std::{fmt, io, sync::Arc, thread::JoinHandle};
 
 /// What a user asks of the GPU.
 #[derive(Clone, Copy, Debug)]
@@ -29,4 +28,56 @@ pub(crate) struct GpuSettings {
     pub(crate) detach: Detach,
     /// Whether records are also kept as they were.
     pub(crate) keep_raw: bool,
+}
+
+/// A vendor's profiling library, as the session sees it: it is told when windows open and close, and records in them.
+///
+/// All of it is called by the thread that steps, between two steps.
+pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
+    /// Whether it records, and if not, why not.
+    fn gpu(&self) -> Gpu;
+
+    /// Gets everything ready for the next window, which may take some milliseconds.
+    fn prepare(&self);
+
+    /// Says that a window is about to open.
+    fn open(&self);
+
+    /// Says that the window is open.
+    fn opened(&self);
+
+    /// Says that no window is open, nor will be for this long.
+    fn rest(&self, wait: WaitLength);
+
+    /// Says that a step has ended while no window is open.
+    fn tick(&self);
+}
+
+/// A source, with the thread that reads what it records.
+pub(crate) struct Started {
+    pub(crate) source: Arc<dyn GpuSource>,
+    pub(crate) thread: JoinHandle<Losses>,
+    /// Takes windows that have been collected on the host's side.
+    pub(crate) collected: HandOn,
+}
+
+/// Starts the source of this machine's GPUs, which gives the windows back, with what GPUs did in them, to `hand_on`.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(crate) fn start(
+    settings: GpuSettings,
+    host: &Arc<Host>,
+    budget: &Arc<Budget>,
+    hand_on: HandOn,
+) -> io::Result<Result<Started, GpuProblem>> {
+    cupti::Source::start(settings, host, budget, hand_on)
+}
+
+#[cfg(not(all(feature = "cuda", target_os = "linux")))]
+pub(crate) fn start(
+    _: GpuSettings,
+    _: &Arc<Host>,
+    _: &Arc<Budget>,
+    _: HandOn,
+) -> io::Result<Result<Started, GpuProblem>> {
+    Ok(Err(GpuProblem::NotBuiltIn))
 }

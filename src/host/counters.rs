@@ -1,7 +1,6 @@
 //! The latest value of each counter in the current step, for whoever wants to know of every step.
 
-use super::thread;
-use crate::trace::convention;
+use crate::{thread, trace::convention};
 use std::{
     fmt,
     sync::{

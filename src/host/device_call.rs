@@ -1,91 +1,15 @@
 //! Calls of a device's API, in the lanes beside the spans. Whoever watches the API tells of them here.
 
 use super::{
-    Callsite, Host, Origin,
-    deputy::{Deputy, DeviceWork},
+    Host,
+    call_attributor::{CallAttributor, DeviceWork},
     lane::{Lane, Resolve, Sources},
-    record::Record,
 };
-use crate::{clock::Ticks, trace::MemoryChange};
+use crate::{
+    clock::Ticks,
+    recording::{Callsite, DeviceCall, MemoryCall, Origin, Record},
+};
 use std::sync::atomic::Ordering;
-
-/// A call that has returned.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DeviceCall {
-    pub(crate) start: Ticks,
-    length: u32,
-    /// What the device's records of what came of it have, too.
-    pub(crate) correlation: u32,
-    pub(crate) function: u16,
-    pub(crate) result: u16,
-    pub(crate) api: u8,
-}
-
-impl DeviceCall {
-    /// Ticks that its length is counted in: some nanoseconds, so that a call may take twenty seconds.
-    const UNIT: u64 = 16;
-
-    /// A call that returns at `end`.
-    pub(crate) fn new(start: Ticks, end: Ticks, correlation: u32, api: u8, function: u32, result: u32) -> Self {
-        let units = end.0.saturating_sub(start.0) / Self::UNIT;
-        Self {
-            start,
-            length: u32::try_from(units).unwrap_or(u32::MAX),
-            correlation,
-            function: u16::try_from(function).unwrap_or(u16::MAX),
-            result: u16::try_from(result).unwrap_or(u16::MAX),
-            api,
-        }
-    }
-
-    pub(crate) fn end(&self) -> Ticks {
-        Ticks(self.start.0.saturating_add(u64::from(self.length) * Self::UNIT))
-    }
-}
-
-/// What a call did to a device's memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MemoryCall {
-    pub(crate) at: Ticks,
-    pub(crate) address: u64,
-    /// The bytes, and above them the context and the flags.
-    packed: u64,
-}
-
-/// What [`MemoryCall`] packs into one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MemoryFacts {
-    /// 0 for memory that was freed.
-    pub(crate) bytes: u64,
-    pub(crate) context: u16,
-    pub(crate) change: MemoryChange,
-    pub(crate) pooled: bool,
-}
-
-impl MemoryCall {
-    const FREE: u64 = 1 << 63;
-    const POOLED: u64 = 1 << 62;
-    const CONTEXT: u64 = (1 << 14) - 1;
-    const BYTES: u64 = (1 << 48) - 1;
-
-    pub(crate) fn new(at: Ticks, address: u64, facts: MemoryFacts) -> Self {
-        let MemoryFacts { bytes, context, change, pooled } = facts;
-        let flag = |set, flag| if set { flag } else { 0 };
-        let flags = flag(change == MemoryChange::Free, Self::FREE) | flag(pooled, Self::POOLED);
-        let context = (u64::from(context) & Self::CONTEXT) << Self::BYTES.count_ones();
-        Self { at, address, packed: flags | context | bytes.min(Self::BYTES) }
-    }
-
-    pub(crate) fn facts(&self) -> MemoryFacts {
-        let free = self.packed & Self::FREE != 0;
-        MemoryFacts {
-            bytes: self.packed & Self::BYTES,
-            context: (self.packed >> Self::BYTES.count_ones() & Self::CONTEXT) as u16,
-            change: if free { MemoryChange::Free } else { MemoryChange::Allocate },
-            pooled: self.packed & Self::POOLED != 0,
-        }
-    }
-}
 
 impl Host {
     /// A thread enters a call. Returns when, if that is to be recorded; then the thread has joined the window, to which the call
@@ -126,9 +50,7 @@ impl Host {
     pub(crate) fn exit_call_of_before(&self, correlation: u32) -> bool {
         let is_open = self.enter_call().is_some();
         if is_open {
-            let start = Ticks(0);
-            let call = DeviceCall { start, length: 0, correlation, function: 0, result: 0, api: 0 };
-            self.write_call(DeviceWork::Other, Record::Call(call));
+            self.write_call(DeviceWork::Other, Record::Call(DeviceCall::of_before(correlation)));
             self.leave_call();
         }
         is_open
@@ -150,7 +72,7 @@ impl Host {
     }
 
     /// Has `deputy` asked on whose behalf each of the thread's calls is made.
-    pub(super) fn ask_before_calls(&self, deputy: Option<Deputy>) {
+    pub(super) fn ask_before_calls(&self, deputy: Option<CallAttributor>) {
         let control = self.control();
         if !control.is_off() {
             self.with_lane_or_count(control, |lane| lane.ask_before_calls(deputy));
@@ -173,9 +95,11 @@ impl Host {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{DeviceCall, MemoryCall, MemoryFacts};
     use crate::{
-        Activity, Attribution, Collected, DeviceWork, Profiler, Schedule, Span, Trace, clock::Ticks, host::Host,
+        Activity, Attribution, Collected, DeviceWork, Profiler, Schedule, Span, Trace,
+        clock::Ticks,
+        host::Host,
+        recording::{DeviceCall, MemoryCall, MemoryFacts},
         trace::MemoryChange,
     };
     use std::{

@@ -10,10 +10,13 @@
 //! a span that closes while it is asked about makes that layer panic, in builds with assertions.
 
 use super::{
-    Callsite, Control, Host, RegistryId,
+    Control, Host,
     lane::{Resolve, Sources},
 };
-use crate::trace::TraceContext;
+use crate::{
+    recording::{Callsite, RegistryId},
+    trace::TraceContext,
+};
 
 #[cfg(feature = "tracing-opentelemetry")]
 mod asked {

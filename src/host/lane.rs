@@ -12,15 +12,15 @@ mod tests;
 pub(crate) use self::reader::LaneReader;
 
 use super::{
-    Control, Origin, RegistryId, ThreadInfo,
-    deputy::{Deputy, DeviceWork},
+    Control,
+    call_attributor::{CallAttributor, DeviceWork},
     live::{Live, Told},
-    record::Callsite,
-    record::Record,
     stack::{Open, SharedStack, Stack},
 };
 use crate::{
     clock::Clock,
+    recording::{Callsite, Origin, Record, RegistryId},
+    thread::ThreadInfo,
     trace::{FieldData, Operation, TraceContext},
 };
 use rtrb::{Producer, RingBuffer};
@@ -46,7 +46,7 @@ pub(super) struct Lane {
     /// Whether the window has still to be told of that.
     owes_adopt: bool,
     /// Says so anew for each call, on threads that serve several others.
-    deputy: Option<Deputy>,
+    deputy: Option<CallAttributor>,
     /// The latest watcher that was told of the thread.
     pub(super) told_watchers: u64,
     #[cfg(feature = "tracing-opentelemetry")]
@@ -256,14 +256,14 @@ impl Lane {
     }
 
     /// Remembers who is asked from now on, before each call, on whose behalf it is made.
-    pub(super) fn ask_before_calls(&mut self, deputy: Option<Deputy>) {
+    pub(super) fn ask_before_calls(&mut self, deputy: Option<CallAttributor>) {
         self.deputy = deputy;
     }
 
     /// Writes a call for the window that the lane last joined, even if that has closed meanwhile.
     #[inline]
     pub(super) fn write_call(&mut self, work: DeviceWork, record: Record) {
-        if let Some(Deputy(whose)) = &self.deputy {
+        if let Some(CallAttributor(whose)) = &self.deputy {
             let origin = whose(work);
             if self.adopted != origin {
                 self.adopted = origin;

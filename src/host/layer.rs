@@ -1,10 +1,12 @@
 use super::{
-    Control, Host, RegistryId, Resolver, fields, known,
+    Control, Host, Resolver, callsite_cache, fields,
     lane::{Lane, Resolve, Sources},
-    record::{self, Callsite},
-    thread,
 };
-use crate::trace::FieldData;
+use crate::{
+    recording::{self, Callsite, RegistryId},
+    thread,
+    trace::FieldData,
+};
 use std::{
     backtrace::Backtrace,
     fmt,
@@ -56,7 +58,8 @@ impl ProfilerLayer {
         S: Subscriber + for<'l> LookupSpan<'l>,
     {
         let callsite = move |id| {
-            known::recall(self.host.id, control, id).or_else(|| ctx.span(&Id::from_u64(id)).map(|span| span.metadata()))
+            callsite_cache::recall(self.host.id, control, id)
+                .or_else(|| ctx.span(&Id::from_u64(id)).map(|span| span.metadata()))
         };
         let Host { clock, live, collected, control, .. } = &*self.host;
         Sources { clock, live, collected, control, callsite }
@@ -90,7 +93,7 @@ impl ProfilerLayer {
         // Also when nothing is recorded: this is the first span on the thread, then, or the first after a window.
         self.find_dispatch::<S>();
         let context = if control.is_recording() {
-            self.host.context_at_enter(control, id, || known::recall(self.host.id, control, id))
+            self.host.context_at_enter(control, id, || callsite_cache::recall(self.host.id, control, id))
         } else {
             None
         };
@@ -121,7 +124,7 @@ impl ProfilerLayer {
     fn write_moment<S>(
         &self,
         control: Control,
-        record: record::Record,
+        record: recording::Record,
         fields: &mut Vec<FieldData>,
         ctx: &Context<'_, S>,
     ) where
@@ -169,7 +172,7 @@ where
             self.remember(attributes, id.into_u64());
         }
         if control.is_recording() && self.host.remembers.load(Ordering::Relaxed) {
-            known::remember(self.host.id, control, id.into_u64(), callsite);
+            callsite_cache::remember(self.host.id, control, id.into_u64(), callsite);
         }
     }
 
@@ -225,7 +228,7 @@ where
             if let Some(at) = at
                 && entered.flatten() == Some(control.window())
             {
-                self.write_moment(control, record::Record::Update { at, id }, fields, &ctx);
+                self.write_moment(control, recording::Record::Update { at, id }, fields, &ctx);
             }
         };
         fields::collect(|visit| values.record(visit), update);
@@ -239,7 +242,7 @@ where
         if !control.is_recording() || !self.spans {
             return;
         }
-        let record = record::Record::Event { at: self.host.clock.now(), callsite: event.metadata() };
+        let record = recording::Record::Event { at: self.host.clock.now(), callsite: event.metadata() };
         fields::collect(|visit| event.record(visit), |fields| self.write_moment(control, record, fields, &ctx));
     }
 }

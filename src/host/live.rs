@@ -4,8 +4,7 @@
 //! every phase. The registry's extensions could hold them, at some 140 ns and an allocation a span; this table takes a
 //! fourth of that and does not allocate once warm. Spans with neither fields nor a step never touch it.
 
-use super::RegistryId;
-use crate::trace::FieldData;
+use crate::{recording::RegistryId, trace::FieldData};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},

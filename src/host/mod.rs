@@ -3,41 +3,36 @@
 //! [`ProfilerLayer`] is called by `tracing` and writes into the calling thread's [`lane`]; the collector reads the lanes. What
 //! must be remembered of a span for as long as it lives (its fields) is in [`live`].
 
+mod call_attributor;
+mod callsite_cache;
 mod control;
 mod counters;
-mod deputy;
 mod device_call;
 mod fields;
 mod foreign;
-mod known;
 mod lane;
 mod layer;
 mod live;
 mod operation;
 mod origin;
-mod record;
 mod stack;
-mod thread;
 mod watcher;
 
-pub(crate) use self::{
-    control::Control,
-    counters::Counters,
-    device_call::{DeviceCall, MemoryCall, MemoryFacts},
-    lane::LaneReader,
-    layer::StepOn,
-    record::{Callsite, Record, RegistryId},
-    thread::{ThreadInfo, mute_this_thread, this_thread},
-};
 pub use self::{
-    deputy::DeviceWork,
+    call_attributor::DeviceWork,
     layer::ProfilerLayer,
-    origin::{HandOver, Origin},
+    origin::HandOver,
     watcher::{Watch, Watcher},
 };
+pub(crate) use self::{control::Control, counters::Counters, lane::LaneReader, layer::StepOn};
 
 use self::{lane::Lane, live::Live, watcher::Watchers};
-use crate::{clock::Clock, trace::Losses};
+use crate::{
+    clock::Clock,
+    recording::{Callsite, Record, RegistryId},
+    thread::{self, ThreadInfo},
+    trace::Losses,
+};
 use std::{
     cell::RefCell,
     sync::{

@@ -21,11 +21,11 @@ mod tests {
         ApiCall, Attribution, Collected, HandOver, Operation, OperationCall, Origin, Profiler, Schedule, Span, Trace,
         Work,
         correlate::join_gpu,
-        gpu::{GpuRecording, WorkRecord},
         host::{
             Host,
             device_call::tests::{call, traces},
         },
+        recording::{GpuRecording, WorkRecord},
         trace::{Detail, MemoryFill},
     };
     use std::{sync::Arc, thread};

@@ -1,8 +1,11 @@
 //! What is open on a thread, innermost last. The thread keeps it; the collector can look at it, since a thread that is blocked
 //! in a span through a whole window cannot tell of it itself.
 
-use super::{Origin, RegistryId};
-use crate::{clock::Ticks, trace::ThreadId};
+use crate::{
+    clock::Ticks,
+    recording::{Origin, RegistryId},
+    trace::ThreadId,
+};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},

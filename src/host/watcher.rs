@@ -1,6 +1,7 @@
 //! Who follows spans and windows besides the profiler: frameworks that put work aside.
 
-use super::{Host, Origin, this_thread};
+use super::Host;
+use crate::{recording::Origin, thread::this_thread};
 use std::{
     fmt, slice,
     sync::{

@@ -17,7 +17,8 @@ mod torch;
 
 pub use self::flavor::Flavor;
 
-use super::{ExportResult, Exporter, file};
+use super::{ExportResult, Exporter};
+use crate::file;
 use crate::trace::Trace;
 use std::path::PathBuf;
 

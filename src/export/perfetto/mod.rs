@@ -9,7 +9,8 @@ mod tests;
 mod threads;
 mod writer;
 
-use super::{ExportResult, Exporter, file};
+use super::{ExportResult, Exporter};
+use crate::file;
 use crate::trace::Trace;
 use std::path::PathBuf;
 

@@ -1,5 +1,8 @@
-use super::super::{file, run_id};
-use crate::{Error, trace::Trace};
+use super::super::run_id;
+use crate::{
+    file::{self, FileError},
+    trace::Trace,
+};
 use std::{
     fs::File,
     io::{self, BufWriter},
@@ -44,7 +47,7 @@ impl Capture {
         &self,
         folder: &Path,
         content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-    ) -> Result<PathBuf, Error> {
+    ) -> Result<PathBuf, FileError> {
         let captures = folder.join("plugins/profile");
         let path = |turn: u64| {
             let again = if turn == 0 { String::new() } else { format!("_{}", turn + 1) };

@@ -90,8 +90,8 @@ pub(super) fn gpu(trace: &Trace) -> String {
 mod tests {
     use super::{configuration, escaped, gpu};
     use crate::{
+        activity::Activity,
         export::Run,
-        gpu::Activity,
         trace::{Gpu, GpuProblem, Metadata, Timestamp, Trace, sample::gpu_trace},
     };
     use std::sync::Arc;

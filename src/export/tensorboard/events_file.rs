@@ -5,11 +5,8 @@ use super::{
     summary::{Summary, seconds},
 };
 use crate::{
-    Error,
-    export::{
-        file::safe,
-        wire::{bytes, fixed64, message, number},
-    },
+    export::wire::{bytes, fixed64, message, number},
+    file::{FileError, safe},
     trace::{Metadata, Timestamp},
 };
 use std::{
@@ -103,7 +100,7 @@ impl EventsFile {
     }
 
     /// Writes what has been put into it. What could not be written is tried again the next time, from where it stopped.
-    pub(super) fn flush(&mut self) -> Result<(), Error> {
+    pub(super) fn flush(&mut self) -> Result<(), FileError> {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -137,7 +134,7 @@ impl EventsFile {
         }
         self.rest = whole - written;
         self.pending.drain(..written);
-        result.map_err(Error::file(path.as_path()))
+        result.map_err(FileError::at(path.as_path()))
     }
 
     /// Goes on in another file. What was in the old one is gone with it.
@@ -183,14 +180,14 @@ fn is_gone(path: &Path) -> bool {
 }
 
 /// Makes a new file with this number or a later one, and says which. Whatever is there is somebody else's, or of a run that goes on here.
-fn create(folder: &Path, name: &str, mut n: u64) -> Result<(u64, PathBuf, File), Error> {
-    fs::create_dir_all(folder).map_err(Error::file(folder))?;
+fn create(folder: &Path, name: &str, mut n: u64) -> Result<(u64, PathBuf, File), FileError> {
+    fs::create_dir_all(folder).map_err(FileError::at(folder))?;
     loop {
         let path = folder.join(format!("{name}.{n}"));
         match File::create_new(&path) {
             Ok(file) => return Ok((n, path, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,
-            Err(error) => return Err(Error::file(path)(error)),
+            Err(error) => return Err(FileError::at(path)(error)),
         }
     }
 }

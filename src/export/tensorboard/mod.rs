@@ -20,7 +20,7 @@ use self::{
 };
 use super::{ExportResult, Exporter, Run, StepExporter};
 use crate::{
-    Error,
+    file::FileError,
     trace::{Metadata, Step, Timestamp, Trace, Value},
 };
 use std::{
@@ -132,7 +132,7 @@ struct Profiles {
 
 impl Profiles {
     /// Whether a failure has to be told of now. A folder that cannot be written is so for every window, and would be reported without end.
-    fn is_news(&mut self, error: &Error) -> bool {
+    fn is_news(&mut self, error: &FileError) -> bool {
         // Every window has a path of its own, so it is the cause that is compared.
         let problem = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         let news = self.problem.as_ref() != Some(&problem);

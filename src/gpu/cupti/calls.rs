@@ -3,9 +3,10 @@
 
 use super::gate::Gate;
 use crate::{
+    activity::{Activities, Activity},
     clock::Ticks,
-    gpu::{Activities, Activity},
-    host::{DeviceCall, DeviceWork, Host, MemoryCall, MemoryFacts},
+    host::{DeviceWork, Host},
+    recording::{DeviceCall, MemoryCall, MemoryFacts},
     trace::MemoryChange,
 };
 use cupti_sys::{
@@ -231,7 +232,7 @@ mod tests {
     use super::{Watch, called, functions};
     use crate::{
         Activity, Collected, Profiler, Trace,
-        gpu::Activities,
+        activity::Activities,
         trace::{Attribution, MemoryChange},
     };
     use cupti_sys::{CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, cbid, domain, site};

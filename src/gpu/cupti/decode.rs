@@ -1,7 +1,7 @@
 //! A CUPTI record's bytes → [`GpuRecord`]. Safe code: any bytes give a record or an error.
 
 use crate::{
-    gpu::record::{GpuRecord, OverheadRecord, WaitRecord, WorkRecord},
+    recording::{GpuRecord, OverheadRecord, WaitRecord, WorkRecord},
     trace::{Detail, Direction, GraphNode, Kernel, MemoryCopy, MemoryFill, MemoryKind, Timestamp, WaitKind},
 };
 use cupti_sys::{

@@ -1,5 +1,8 @@
 use super::buffers::Buffer;
-use crate::{correlate::Recording, gpu::Pool, schedule::WaitLength};
+use crate::{
+    recording::{Pool, Recording},
+    schedule::WaitLength,
+};
 use std::collections::HashMap;
 
 /// A message to the [reader](super::reader)'s thread.

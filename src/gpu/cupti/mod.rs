@@ -8,38 +8,35 @@
 
 mod buffers;
 mod calls;
-pub(super) mod decode;
+pub(crate) mod decode;
 mod device;
 mod gate;
 mod library;
 mod message;
-pub(super) mod names;
-mod raw;
+pub(crate) mod names;
 mod reader;
 mod switch;
 
-pub use self::raw::replay;
-pub(crate) use self::raw::{RawRecords, write as write_raw};
-
 use self::{buffers::Sink, calls::Watch, library::Library, message::Message, reader::Reader, switch::Switch};
-use super::{Activity, Detach, GpuSettings, Pool};
+use super::{Detach, GpuSettings, GpuSource, Started};
 use crate::{
-    Error,
-    collector::Budget,
-    correlate::Recording,
-    host::{Host, mute_this_thread},
+    activity::Activity,
+    budget::Budget,
+    host::Host,
+    recording::{HandOn, Pool},
     schedule::WaitLength,
-    trace::{Device, Gpu, GpuProblem, Losses},
+    thread,
+    trace::{Device, Gpu, GpuProblem},
 };
 use cupti_sys::Cupti;
 use std::{
     collections::HashMap,
+    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc::{self, Sender},
     },
-    thread::JoinHandle,
     time::Duration,
 };
 
@@ -96,23 +93,15 @@ struct State {
     detached: u32,
 }
 
-/// The source and its thread.
-#[derive(Debug)]
-pub(crate) struct Started {
-    pub(crate) source: Arc<Source>,
-    pub(crate) thread: JoinHandle<Losses>,
-    /// To whom the collector hands windows on.
-    pub(crate) collected: CollectedSender,
-}
-
-/// Hands collected windows to the reader.
-#[derive(Debug)]
-pub(crate) struct CollectedSender(Sender<Message>);
+/// Hands collected windows to the reader, which finishes when it is dropped.
+struct CollectedSender(Sender<Message>);
 
 impl CollectedSender {
-    pub(crate) fn send(&self, recording: Recording) {
-        // The other end is gone only if its thread panicked, which whoever joins it will report.
-        let _ = self.0.send(Message::Collected(Box::new(recording)));
+    fn into_hand_on(self) -> HandOn {
+        Box::new(move |recording| {
+            // The other end is gone only if its thread panicked, which whoever joins it will report.
+            let _ = self.0.send(Message::Collected(Box::new(recording)));
+        })
     }
 }
 
@@ -135,8 +124,8 @@ impl Source {
         settings: GpuSettings,
         host: &Arc<Host>,
         budget: &Arc<Budget>,
-        hand_on: impl FnMut(Recording) + Send + 'static,
-    ) -> Result<Result<Started, GpuProblem>, Error> {
+        hand_on: HandOn,
+    ) -> io::Result<Result<Started, GpuProblem>> {
         let library = match Library::of_this_process() {
             Ok(library) => library,
             Err(problem) => return Ok(Err(problem.clone())),
@@ -164,13 +153,9 @@ impl Source {
             }),
             process: std::process::id(),
         });
-        let reader = Reader::new(Arc::clone(&source), sink, inbox, Box::new(hand_on), Arc::clone(budget), taken);
-        let thread = std::thread::Builder::new().name("kernspan-gpu".to_owned()).spawn(move || {
-            mute_this_thread();
-            reader.run()
-        });
-        let thread = thread.map_err(Error::Thread)?;
-        Ok(Ok(Started { source, thread, collected: CollectedSender(messages) }))
+        let reader = Reader::new(Arc::clone(&source), sink, inbox, hand_on, Arc::clone(budget), taken);
+        let thread = thread::spawn("kernspan-gpu", move || reader.run())?;
+        Ok(Ok(Started { source, thread, collected: CollectedSender(messages).into_hand_on() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -183,11 +168,6 @@ impl Source {
 
     fn cupti(&self) -> &'static Cupti {
         &self.library.cupti
-    }
-
-    pub(crate) fn gpu(&self) -> Gpu {
-        // In a fork, the lock may be somebody's who is not there.
-        if self.is_forked() { Gpu::Available(self.library.about.clone()) } else { self.lock_gpu().clone() }
     }
 
     fn devices(&self) -> Arc<[Device]> {
@@ -203,7 +183,7 @@ impl Source {
     }
 
     /// Attaches CUPTI and has it record, so that the next window finds everything ready. Returns whether it was attached just now.
-    pub(crate) fn prepare(&self) -> bool {
+    fn attach(&self) -> bool {
         if self.is_forked() {
             return false;
         }
@@ -220,26 +200,6 @@ impl Source {
         was_detached && state.switch.is_on()
     }
 
-    /// Says that a window is about to open.
-    pub(crate) fn open(&self) {
-        if self.is_forked() {
-            return;
-        }
-        if self.prepare() {
-            // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
-            std::thread::sleep(Self::SETTLING);
-        }
-        self.lock().windows += 1;
-        let _ = self.messages.send(Message::Opening(self.pools()));
-    }
-
-    /// Says that the window is open.
-    pub(crate) fn opened(&self) {
-        if !self.is_forked() {
-            let _ = self.messages.send(Message::Opened { last_before: self.watch.last_before() });
-        }
-    }
-
     fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
@@ -253,30 +213,6 @@ impl Source {
             Some((ordinal, Pool { reserved, used }))
         };
         devices.filter_map(pool).collect()
-    }
-
-    /// Says that no window is open, nor will be for this long. Called by the thread that steps, which is in no call of the driver.
-    pub(crate) fn rest(&self, wait: WaitLength) {
-        if self.is_forked() {
-            return;
-        }
-        self.lock().wanted = false;
-        // A graph that is launched while CUPTI records nothing spoils the times of its last launch, if those have not been read. So
-        // CUPTI is then switched off when they have been. Nor is it worth it if the next window is about to be made ready.
-        if !self.watch.graphs.load(Ordering::Relaxed) && wait != WaitLength::Steps(0) {
-            self.catch_up();
-        }
-        let _ = self.messages.send(Message::Rest(wait));
-    }
-
-    /// A step has ended on this thread. Does what is to be done between steps.
-    pub(crate) fn tick(&self) {
-        if self.due.load(Ordering::Relaxed) && !self.is_forked() {
-            match self.due_in.load(Ordering::Relaxed).checked_sub(1) {
-                Some(steps) => self.due_in.store(steps, Ordering::Relaxed),
-                None => self.catch_up(),
-            }
-        }
     }
 
     /// Switches CUPTI off and, if it is time, lets it go; unless a window is open or about to be.
@@ -352,8 +288,7 @@ impl Source {
     fn let_go_for_good(self: &Arc<Self>, stuck: bool, taken: Option<Taken>) {
         let (done, is_done) = mpsc::channel();
         let source = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("kernspan-detach".to_owned()).spawn(move || {
-            mute_this_thread();
+        let thread = thread::spawn("kernspan-detach", move || {
             let end = if stuck { Switch::unsubscribe } else { Switch::let_go };
             // A thread may stay inside a call for as long as a kernel takes. Others are kept out of theirs while this is tried.
             let mut pause = Self::SETTLING;
@@ -366,6 +301,57 @@ impl Source {
         });
         if thread.is_ok() {
             let _ = is_done.recv_timeout(Self::PATIENCE);
+        }
+    }
+}
+
+impl GpuSource for Source {
+    fn gpu(&self) -> Gpu {
+        // In a fork, the lock may be somebody's who is not there.
+        if self.is_forked() { Gpu::Available(self.library.about.clone()) } else { self.lock_gpu().clone() }
+    }
+
+    fn prepare(&self) {
+        self.attach();
+    }
+
+    fn open(&self) {
+        if self.is_forked() {
+            return;
+        }
+        if self.attach() {
+            // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
+            std::thread::sleep(Self::SETTLING);
+        }
+        self.lock().windows += 1;
+        let _ = self.messages.send(Message::Opening(self.pools()));
+    }
+
+    fn opened(&self) {
+        if !self.is_forked() {
+            let _ = self.messages.send(Message::Opened { last_before: self.watch.last_before() });
+        }
+    }
+
+    fn rest(&self, wait: WaitLength) {
+        if self.is_forked() {
+            return;
+        }
+        self.lock().wanted = false;
+        // A graph that is launched while CUPTI records nothing spoils the times of its last launch, if those have not been read. So
+        // CUPTI is then switched off when they have been. Nor is it worth it if the next window is about to be made ready.
+        if !self.watch.graphs.load(Ordering::Relaxed) && wait != WaitLength::Steps(0) {
+            self.catch_up();
+        }
+        let _ = self.messages.send(Message::Rest(wait));
+    }
+
+    fn tick(&self) {
+        if self.due.load(Ordering::Relaxed) && !self.is_forked() {
+            match self.due_in.load(Ordering::Relaxed).checked_sub(1) {
+                Some(steps) => self.due_in.store(steps, Ordering::Relaxed),
+                None => self.catch_up(),
+            }
         }
     }
 }

@@ -6,18 +6,15 @@ use super::{
     decode::decode,
     message::Message,
     names::{self, LiveNames},
-    raw::RawRecords,
 };
 use crate::{
-    clock::Ticks,
-    collector::Budget,
-    correlate::{Recording, ThreadRecords},
+    budget::Budget,
     gpu::{
+        GpuSource,
         calls::{Call, Calls, Role},
         gather::{Gathered, Missing},
-        record::{Function, GpuRecord, GpuRecording, Pool},
     },
-    host::Record,
+    recording::{Function, GpuRecord, GpuRecording, HandOn, Pool, RawRecords, Record, Recording, ThreadRecords},
     schedule::WaitLength,
     trace::Losses,
 };
@@ -45,7 +42,7 @@ pub(super) struct Reader {
     source: Arc<Source>,
     sink: &'static Sink,
     messages: Receiver<Message>,
-    hand_on: Box<dyn FnMut(Recording) + Send>,
+    hand_on: HandOn,
     names: LiveNames,
     functions: HashMap<Function, Arc<str>>,
     contexts: FxHashMap<u32, u32>,
@@ -98,7 +95,7 @@ impl Reader {
         source: Arc<Source>,
         sink: &'static Sink,
         messages: Receiver<Message>,
-        hand_on: Box<dyn FnMut(Recording) + Send>,
+        hand_on: HandOn,
         budget: Arc<Budget>,
         taken: Taken,
     ) -> Self {
@@ -272,8 +269,8 @@ impl Reader {
                 let records = thread.chunks.iter().flatten();
                 let calls = records.filter_map(|record| match *record {
                     Record::Call(call) if call.start <= close => {
-                        let before = call.start == Ticks(0);
-                        let role = if before { Role::OfBefore } else { role((call.api, call.function.into())) };
+                        let role =
+                            if call.is_of_before() { Role::OfBefore } else { role((call.api, call.function.into())) };
                         Some(Call { correlation: call.correlation, role, failed: call.result != 0 })
                     }
                     _ => None,

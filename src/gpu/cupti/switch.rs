@@ -36,7 +36,10 @@ use super::{
     calls::{self, Watch},
     gate::Gate,
 };
-use crate::gpu::{Activities, Activity, Detach};
+use crate::{
+    activity::{Activities, Activity},
+    gpu::Detach,
+};
 use cupti_sys::{Cupti, Error, Subscriber, domain, kind, thread_id_type};
 use std::{
     sync::{Mutex, PoisonError},

@@ -1,7 +1,9 @@
 use super::{Callsite, Control, Lane, LaneReader, Record, RegistryId, Sources};
 use crate::{
     clock::{Clock, Ticks},
-    host::{Origin, ThreadInfo, live::Live},
+    host::live::Live,
+    recording::Origin,
+    thread::ThreadInfo,
     trace::{FieldData, Operation, ThreadId, Value},
 };
 use std::sync::{

@@ -1,14 +1,14 @@
 //! Who knows on whose behalf each call of a thread is made, where a thread serves several others.
 
-use super::Origin;
+use crate::recording::Origin;
 use std::fmt;
 
 /// Is asked after each call.
-pub(super) struct Deputy(pub(super) Box<dyn Fn(DeviceWork) -> Option<Origin> + Send>);
+pub(super) struct CallAttributor(pub(super) Box<dyn Fn(DeviceWork) -> Option<Origin> + Send>);
 
-impl fmt::Debug for Deputy {
+impl fmt::Debug for CallAttributor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deputy").finish_non_exhaustive()
+        f.debug_struct("CallAttributor").finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,13 @@
-use crate::trace::ThreadId;
-use std::cell::Cell;
+//! Threads: the calling one's id and name, and those of our own, which no profiler records.
 
-/// Who a lane belongs to.
+use crate::trace::ThreadId;
+use std::{
+    cell::Cell,
+    io,
+    thread::{Builder, JoinHandle},
+};
+
+/// A thread's id and name.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadInfo {
     pub(crate) id: ThreadId,
@@ -42,11 +48,31 @@ fn ask_the_system() -> ThreadId {
     ThreadId::new(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// From now on, no profiler records spans of the calling thread: it is one of ours.
-pub(crate) fn mute_this_thread() {
+/// Spawns a thread of our own, whose spans no profiler records.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    Builder::new().name(name.to_owned()).spawn(move || {
+        mute_this_thread();
+        run()
+    })
+}
+
+/// Has no profiler record the spans of the calling thread from now on. For threads of exporters.
+///
+/// ```
+/// let sender = std::thread::spawn(|| {
+///     kernspan::mute_this_thread();
+///     tracing::info_span!("not recorded").in_scope(|| 7)
+/// });
+/// assert_eq!(sender.join().unwrap(), 7);
+/// ```
+pub fn mute_this_thread() {
     MUTED.set(true);
 }
 
-pub(super) fn is_muted() -> bool {
+/// Whether the calling thread is muted.
+pub(crate) fn is_muted() -> bool {
     MUTED.get()
 }

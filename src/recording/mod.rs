@@ -1,11 +1,31 @@
+//! The plain records of one closed window: capture writes them, correlate makes a [`Trace`](crate::Trace) of them.
+//!
+//! [`record`] and [`device_call`] are what a thread writes into its lane, [`gpu`] what was read of the GPUs.
+
+mod device_call;
+mod gpu;
+mod origin;
+mod raw;
+mod record;
+
+pub use self::origin::Origin;
+pub(crate) use self::{
+    device_call::{DeviceCall, MemoryCall, MemoryFacts},
+    gpu::{Function, GpuRecord, GpuRecording, OverheadRecord, Pool, WaitRecord, WorkRecord},
+    raw::RawRecords,
+    record::{Callsite, Record, RegistryId},
+};
+
 use crate::{
     clock::{Anchor, Ticks, Timeline},
-    gpu::GpuRecording,
-    host::{Record, ThreadInfo},
+    thread::ThreadInfo,
     trace::{Cut, Losses},
 };
 use std::{sync::Arc, time::Instant};
 use tracing::level_filters::LevelFilter;
+
+/// Takes a recording on, to whoever is next.
+pub(crate) type HandOn = Box<dyn FnMut(Recording) + Send>;
 
 /// The facts of one window, as they were written down.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Callsites that need not be looked up in the registry, which takes 30 ns: those of spans that this thread made in this
 //! window. Mostly a span is entered as soon as it is made.
 
-use super::{Control, RegistryId, record::Callsite};
+use super::Control;
+use crate::recording::{Callsite, RegistryId};
 use std::cell::Cell;
 
 /// A span's callsite, and for which profiler and window it is known.

@@ -7,18 +7,17 @@ mod parts;
 mod window;
 
 use self::window::Window;
-use super::{
-    decode::{Unreadable, decode},
-    names,
-};
 use crate::{
-    Error,
-    export::write_file,
+    file::{self, FileError},
     gpu::{
         calls::{Call, Calls, Role},
+        cupti::{
+            decode::{Unreadable, decode},
+            names,
+        },
         gather::Gathered,
-        record::{GpuRecord, GpuRecording, Pool},
     },
+    recording::{GpuRecord, GpuRecording, Pool, RawRecords},
     trace::{ApiCallData, Trace},
 };
 use prost::{Message, bytes::Bytes};
@@ -29,30 +28,6 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-
-/// Records as they were, each after its length, and the names they point to.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RawRecords {
-    bytes: Vec<u8>,
-    names: BTreeMap<u64, String>,
-}
-
-impl RawRecords {
-    /// What it takes in memory.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    pub(super) fn add(&mut self, record: &[u8]) {
-        let length = u32::try_from(record.len()).unwrap_or(u32::MAX);
-        self.bytes.extend_from_slice(&length.to_le_bytes());
-        self.bytes.extend_from_slice(record);
-    }
-
-    pub(super) fn name(&mut self, address: usize, name: &str) {
-        self.names.entry(address as u64).or_insert_with(|| name.to_owned());
-    }
-}
 
 /// The records in `bytes`, until one is cut off.
 fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], Unreadable>> {
@@ -75,9 +50,9 @@ pub(crate) fn write(
     trace: &Trace,
     raw: &RawRecords,
     pools: &HashMap<u32, Pool>,
-) -> Result<PathBuf, Error> {
+) -> Result<PathBuf, FileError> {
     let bytes = Window::of(trace, raw, pools).encode_to_vec();
-    write_file(folder, trace, ".kernspan", |out| {
+    file::write(folder, trace, ".kernspan", |out| {
         #[cfg(feature = "gzip")]
         {
             let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::best());
@@ -165,7 +140,7 @@ mod tests {
 
     /// The message of a recorded window.
     pub(super) fn message() -> Vec<u8> {
-        let file: &[u8] = include_bytes!("../../../../tests/fixtures/gpu/training.kernspan");
+        let file: &[u8] = include_bytes!("../../tests/fixtures/gpu/training.kernspan");
         let mut message = Vec::new();
         flate2::read::GzDecoder::new(file).read_to_end(&mut message).unwrap();
         message

@@ -57,7 +57,7 @@ impl Record {
     /// Two to a cache line. So what is no field has three words.
     pub(crate) const SIZE: usize = 32;
 
-    pub(super) fn of_context(TraceContext { trace_id, span_id: span, sampled }: TraceContext) -> Self {
+    pub(crate) fn of_context(TraceContext { trace_id, span_id: span, sampled }: TraceContext) -> Self {
         let trace = [(trace_id >> 64) as u64, trace_id as u64];
         if sampled { Self::Context { trace, span } } else { Self::Unsampled { trace, span } }
     }

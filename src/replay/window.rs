@@ -4,7 +4,7 @@
 pub(super) mod tests;
 
 use super::{
-    RawRecords, gather,
+    gather,
     parts::{
         AllocationMessage, CallMessage, CallsiteMessage, CutMessage, DeviceMessage, FieldMessage, LibraryMessage,
         OperationCallMessage, OperationMessage, Owner, SpanMessage, StepMessage, TrackMessage, When,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     correlate::join_gpu,
-    gpu::Pool,
+    recording::{Pool, RawRecords},
     trace::{
         AllocationData, Api, ApiCallData, BatchId, BatchIds, Batches, CallsiteId, Cut, DeviceId, FieldRange, Gpu,
         GpuLibrary, MemoryChange, Metadata, OperationCallData, OperationId, SpanData, SpanId, Step, StepId, ThreadId,

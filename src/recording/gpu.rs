@@ -1,4 +1,4 @@
-//! What is read of a GPU, owned and free of any vendor's types.
+//! Records of what GPUs did, owned and free of any vendor's types.
 
 use super::RawRecords;
 use crate::trace::{Detail, Device, Gpu, GraphNode, Losses, Timestamp, WaitKind};

@@ -1,11 +1,9 @@
 //! What was written comes back.
 
-use super::{RawRecords, Window};
+use super::Window;
 use crate::{
-    gpu::{
-        Pool,
-        cupti::raw::{replay, tests::message},
-    },
+    recording::{Pool, RawRecords},
+    replay::{replay, tests::message},
     trace::{Operation, OperationCall, Span, Step, Trace, Work, sample},
 };
 use prost::{Message, bytes::Bytes};

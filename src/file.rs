@@ -1,11 +1,44 @@
 //! Files that appear whole or not at all, under names that never collide.
 
-use crate::{Error, trace::Trace};
+use crate::trace::Trace;
 use std::{
+    error::Error,
+    fmt,
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
+
+/// A file or folder that could not be written.
+#[derive(Debug)]
+pub struct FileError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl FileError {
+    pub(crate) fn at(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self { path, source }
+    }
+
+    /// The file or folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write {}", self.path.display())
+    }
+}
+
+impl Error for FileError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
 
 /// Writes a trace's file in `folder`, named as PyTorch names them, `{host}_{pid}.{nanoseconds}{ending}`, and returns its path.
 pub(crate) fn write(
@@ -13,7 +46,7 @@ pub(crate) fn write(
     trace: &Trace,
     ending: &str,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<PathBuf, Error> {
+) -> Result<PathBuf, FileError> {
     let metadata = trace.metadata();
     let worker = format!("{}_{}", safe(&metadata.host), metadata.pid);
     let end = trace.end().as_unix_nanos();
@@ -24,22 +57,22 @@ pub(crate) fn write(
 ///
 /// The content goes to a file beside it that is renamed in the end. That file also holds the name against other windows and
 /// processes: whoever made it, and found no finished file then, owns the name.
-pub(super) fn write_first_free(
+pub(crate) fn write_first_free(
     name: impl Fn(u64) -> PathBuf,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<PathBuf, Error> {
+) -> Result<PathBuf, FileError> {
     let (path, unfinished, file) = claim(name)?;
     let mut writer = BufWriter::with_capacity(1 << 16, file);
     let written = content(&mut writer).and_then(|()| writer.flush()).and_then(|()| fs::rename(&unfinished, &path));
     written.map_err(|error| {
         // Half a file helps nobody; what matters is the first error.
         let _ = fs::remove_file(&unfinished);
-        Error::file(&path)(error)
+        FileError::at(&path)(error)
     })?;
     Ok(path)
 }
 
-fn claim(name: impl Fn(u64) -> PathBuf) -> Result<(PathBuf, PathBuf, File), Error> {
+fn claim(name: impl Fn(u64) -> PathBuf) -> Result<(PathBuf, PathBuf, File), FileError> {
     let mut turn = 0;
     loop {
         let path = name(turn);
@@ -47,20 +80,20 @@ fn claim(name: impl Fn(u64) -> PathBuf) -> Result<(PathBuf, PathBuf, File), Erro
         unfinished.push(".tmp");
         let unfinished = PathBuf::from(unfinished);
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(Error::file(folder))?;
+            fs::create_dir_all(folder).map_err(FileError::at(folder))?;
         }
         match File::create_new(&unfinished) {
             Ok(file) if !path.exists() => return Ok((path, unfinished, file)),
             Ok(_) => drop(fs::remove_file(&unfinished)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Error::file(unfinished)(error)),
+            Err(error) => return Err(FileError::at(unfinished)(error)),
         }
         turn += 1;
     }
 }
 
 /// A host name as part of a file name: nothing that names a folder, and short.
-pub(super) fn safe(name: &str) -> String {
+pub(crate) fn safe(name: &str) -> String {
     let safe = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' };
     name.chars().take(64).map(safe).collect()
 }

@@ -3,9 +3,9 @@ use std::cmp::Ordering;
 /// Looks something up in what is sorted, from where the last search ended: what comes in about the same order is found within a
 /// few steps.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Finger(usize);
+pub(crate) struct GallopSearch(usize);
 
-impl Finger {
+impl GallopSearch {
     /// How many of the first are before what is looked for.
     pub(crate) fn count_before<T>(&mut self, sorted: &[T], is_before: impl Fn(&T) -> bool) -> usize {
         let near = self.0.min(sorted.len());
@@ -34,14 +34,14 @@ impl Finger {
 
 #[cfg(test)]
 mod tests {
-    use super::Finger;
+    use super::GallopSearch;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn a_finger_finds_what_a_search_finds(mut sorted in prop::collection::vec(0_u32..60, 0..50), wanted in prop::collection::vec(0_u32..64, 0..50)) {
             sorted.sort_unstable();
-            let mut finger = Finger::default();
+            let mut finger = GallopSearch::default();
             for wanted in wanted {
                 let place = sorted.partition_point(|one| *one < wanted);
                 prop_assert_eq!(finger.count_before(&sorted, |one| *one < wanted), place);
