@@ -1,6 +1,8 @@
 //! Where traces can go: files for viewers, a function, an exporter of your own. `cargo run --example exporters`
 
-use kernspan::{Chrome, ExportResult, Exporter, Perfetto, Profiler, SortBy, Stacks, TensorBoard, Trace};
+use kernspan::{
+    Chrome, Exporter, Perfetto, Profiler, Stacks, TensorBoard, Trace, export::ExportResult, report::SortBy,
+};
 use std::{fmt::Write, fs, path::PathBuf};
 use tracing::instrument;
 use tracing_subscriber::{filter::LevelFilter, prelude::*};

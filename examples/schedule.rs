@@ -22,7 +22,7 @@ fn run(name: &str, schedule: Schedule) -> Result<(), kernspan::Error> {
         .schedule(schedule)
         .step_on("inference")
         .on_trace(|trace| {
-            let steps: Vec<_> = trace.steps().iter().map(kernspan::Step::number).collect();
+            let steps: Vec<_> = trace.steps().iter().map(kernspan::trace::Step::number).collect();
             println!("  window {}: steps {steps:?}, {} spans", trace.window(), trace.spans().len());
         })
         .build()?;

@@ -128,7 +128,7 @@ impl ProfilerBuilder {
     }
 
     /// Ends a step whenever a span of this name closes, so that nobody has to call [`Profiler::step`]. It is the name in the source, whatever
-    /// a span says it is [called](crate::convention::NAME).
+    /// a span says it is [called](crate::trace::convention::NAME).
     pub fn step_on(mut self, span_name: impl Into<String>) -> Self {
         self.step_on = Some(span_name.into());
         self
@@ -171,14 +171,14 @@ impl ProfilerBuilder {
     }
 
     /// How many records of 32 bytes a thread can be ahead of the collector, which comes by every 2 ms. What does not fit is
-    /// counted in [`Losses::lane_full`](crate::Losses::lane_full). By default, [`Self::LANE_CAPACITY`].
+    /// counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). By default, [`Self::LANE_CAPACITY`].
     pub fn lane_capacity(mut self, records: usize) -> Self {
         self.lane_capacity = records;
         self
     }
 
     /// How many bytes of records may wait to be exported, over all threads and windows. What does not fit is counted in
-    /// [`Losses::over_memory`](crate::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
+    /// [`Losses::over_memory`](crate::trace::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
     ///
     /// A span without fields is two records of 32 bytes; texts and backtraces count as well. While a window is being exported
     /// its trace takes half as much again.
@@ -188,7 +188,7 @@ impl ProfilerBuilder {
     }
 
     /// About how many spans with fields can be alive at once, over all threads. What does not fit is counted in
-    /// [`Losses::fields`](crate::Losses::fields). By default, [`Self::LIVE_SPANS`].
+    /// [`Losses::fields`](crate::trace::Losses::fields). By default, [`Self::LIVE_SPANS`].
     pub fn live_spans(mut self, spans: usize) -> Self {
         self.live_spans = spans;
         self

@@ -126,15 +126,18 @@
 )]
 
 mod activity;
+pub mod analysis;
 mod budget;
 mod builder;
 mod clock;
 mod collector;
 mod correlate;
+mod delivery;
 mod error;
-mod export;
+pub mod export;
 mod failure;
 mod file;
+pub mod framework;
 mod gallop_search;
 mod gpu;
 mod host;
@@ -143,40 +146,24 @@ mod profiler;
 mod recording;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;
-mod report;
+pub mod report;
 mod schedule;
 mod session;
 mod steps;
 mod thread;
-mod trace;
+pub mod trace;
 
-#[cfg(feature = "otlp")]
-pub use self::export::{GpuSpans, Otlp, Protocol};
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::replay::replay;
 pub use self::{
     activity::Activity,
     builder::ProfilerBuilder,
     error::Error,
-    export::{
-        Chrome, Collected, ExportResult, Exporter, Flavor, Perfetto, Run, Stacks, StepExporter, StepSigns, TensorBoard,
-    },
+    export::{Chrome, Collected, Exporter, Perfetto, Stacks, TensorBoard},
     failure::Failure,
-    file::FileError,
-    host::{DeviceWork, HandOver, ProfilerLayer, Watch, Watcher},
+    host::ProfilerLayer,
     profiler::{Profiler, RecordGuard},
-    recording::Origin,
-    report::{
-        Average, Averages, Delivery, DeviceUsage, GpuSteps, GpuUsage, KernelAverage, Kernels, MemoryOwner, MemoryPeak,
-        MemoryPeaks, OperationAverage, Operations, Report, SortBy, SortOperationsBy, StepGpu, StepTimes, Verdict,
-    },
+    report::Report,
     schedule::{Phase, Schedule, ScheduleError},
-    thread::mute_this_thread,
-    trace::{
-        Allocation, Api, ApiCall, ApiCallId, Attribution, Attributions, Callsite, Counter, Cut, Detail, Device,
-        DeviceId, Direction, Event, Fields, Gpu, GpuLibrary, GpuProblem, GraphNode, InputStage, Kernel, Level, Losses,
-        MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Metadata, Occupancy, OpFacts, Operation, OperationCall,
-        OperationCallId, Overhead, Span, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace,
-        TraceContext, Track, TrackId, Value, Wait, WaitKind, Work, WorkId, WorkName, convention,
-    },
+    trace::Trace,
 };

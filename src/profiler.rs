@@ -44,7 +44,7 @@ impl Profiler {
     ///
     /// While the schedule waits this takes some twenty nanoseconds, or seventy if an exporter wants to know of every step, and where a window opens or closes a few microseconds. Where it
     /// has to attach the GPU's profiling library, it takes some milliseconds, the first time ten or twenty: that is what warmup
-    /// steps are for. It never waits for exporters, nor for the GPU, unless a [`Watcher`](crate::Watcher) does at a window's edge.
+    /// steps are for. It never waits for exporters, nor for the GPU, unless a [`Watcher`](crate::framework::Watcher) does at a window's edge.
     pub fn step(&self) {
         self.session.step();
     }

@@ -4,10 +4,10 @@
 
 use crate::{
     clock::{Anchor, Ticks, Timeline},
-    export::{ExportResult, StepExporter, StepSigns},
+    delivery::Delivery,
+    export::{ExportResult, StepExporter, StepSummary},
     failure::{Failure, panic_message},
     host::{Counters, Host},
-    report::Delivery,
     schedule::Phase,
     thread::spawn,
     trace::Timestamp,
@@ -194,7 +194,7 @@ impl StepReader {
     }
 
     /// All steps that have ended.
-    fn read(&mut self) -> Vec<StepSigns> {
+    fn read(&mut self) -> Vec<StepSummary> {
         let timeline = self.host.clock().timeline(&self.anchors);
         let mut steps = Vec::new();
         // Not those that end meanwhile, which may be without end.
@@ -202,7 +202,7 @@ impl StepReader {
             match self.ring.pop() {
                 Ok(Sign::Counter(name, value)) => self.counters.push((name, value)),
                 Ok(Sign::Step(step)) => {
-                    let signs = StepSigns {
+                    let signs = StepSummary {
                         number: step.number,
                         phase: step.phase,
                         start: self.last.start_of(step.start, &timeline),
@@ -291,7 +291,7 @@ mod tests {
     use super::{Ended, LastEnd, Sign, StepOutcome, StepReader};
     use crate::{
         clock::{Anchor, Clock, Ticks},
-        export::StepSigns,
+        export::StepSummary,
         host::Host,
         schedule::Phase,
         trace::Timestamp,
@@ -303,7 +303,7 @@ mod tests {
     const HOUR: u64 = 3_600_000 * MILLI;
 
     /// What is told of steps of 100 ms while the wall clock is set by `jump` nanoseconds after a second, two seconds long. A tick is a nanosecond.
-    fn told_while_the_clock_is_set(jump: i64) -> Vec<StepSigns> {
+    fn told_while_the_clock_is_set(jump: i64) -> Vec<StepSummary> {
         let host = Arc::new(Host::new(Clock::mock(), 64, 64, true));
         let wall = |ticks: u64| {
             let unix = 10 * HOUR + ticks;

@@ -63,7 +63,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 ///
 /// ```
 /// let sender = std::thread::spawn(|| {
-///     kernspan::mute_this_thread();
+///     kernspan::export::mute_this_thread();
 ///     tracing::info_span!("not recorded").in_scope(|| 7)
 /// });
 /// assert_eq!(sender.join().unwrap(), 7);

@@ -34,9 +34,10 @@ pub use self::{
     collected::Collected,
     perfetto::Perfetto,
     stacks::Stacks,
-    step_exporter::{Run, StepExporter, StepSigns},
+    step_exporter::{Run, StepExporter, StepSummary},
     tensorboard::TensorBoard,
 };
+pub use crate::{delivery::Delivery, file::FileError, thread::mute_this_thread};
 
 use crate::trace::Trace;
 use std::path::PathBuf;
@@ -53,7 +54,7 @@ pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + 
 /// [`finish`](crate::Profiler::finish); the others go on. Spans that an exporter makes are not recorded.
 ///
 /// ```
-/// use kernspan::{ExportResult, Exporter, Profiler, Trace};
+/// use kernspan::{Exporter, Profiler, Trace, export::ExportResult};
 ///
 /// struct SlowestSpan;
 ///

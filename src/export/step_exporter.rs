@@ -1,7 +1,7 @@
 use super::ExportResult;
 use crate::{
     activity::Activity,
-    report::Delivery,
+    delivery::Delivery,
     schedule::Phase,
     trace::{Metadata, Timestamp},
 };
@@ -17,7 +17,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 /// same; the training goes on. Spans that it makes are not recorded.
 ///
 /// ```
-/// use kernspan::{ExportResult, Exporter, Profiler, Run, Schedule, StepExporter, StepSigns, Trace};
+/// use kernspan::{Exporter, Profiler, Schedule, Trace, export::{ExportResult, Run, StepExporter, StepSummary}};
 /// use std::{error::Error, time::Duration};
 /// # use tracing_subscriber::prelude::*;
 ///
@@ -36,7 +36,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 /// }
 ///
 /// impl StepExporter for SlowSteps {
-///     fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
+///     fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
 ///         for step in steps.iter().filter(|step| step.duration > self.0) {
 ///             eprintln!("step {} took {:?}, loss {:?}", step.number, step.duration, step.counter("loss"));
 ///         }
@@ -65,7 +65,7 @@ pub trait StepExporter: Send + 'static {
     /// # Errors
     ///
     /// Whatever is to be reported as a [`Failure`](crate::Failure).
-    fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>>;
+    fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>>;
 
     /// The thread that ends the run does so since it panics, as when a training fails and its profiler is dropped: called before
     /// [`finish`](Self::finish). By default, that makes no difference.
@@ -90,8 +90,8 @@ pub trait StepExporter: Send + 'static {
 /// What is known of every step, recorded or not.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct StepSigns {
-    /// The step's number in the run, counted from 0. Numbers are missing only where steps were [lost](crate::Losses::steps).
+pub struct StepSummary {
+    /// The step's number in the run, counted from 0. Numbers are missing only where steps were [lost](crate::trace::Losses::steps).
     pub number: u64,
     /// What the schedule said for the step.
     pub phase: Phase,
@@ -106,7 +106,7 @@ pub struct StepSigns {
     pub counters: Vec<(&'static str, f64)>,
 }
 
-impl StepSigns {
+impl StepSummary {
     /// When it ended.
     pub fn end(&self) -> Timestamp {
         let nanos = u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);

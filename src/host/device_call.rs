@@ -96,11 +96,12 @@ impl Host {
 #[cfg(test)]
 pub(super) mod tests {
     use crate::{
-        Activity, Attribution, Collected, DeviceWork, Profiler, Schedule, Span, Trace,
+        Activity, Collected, Profiler, Schedule, Trace,
         clock::Ticks,
+        framework::DeviceWork,
         host::Host,
         recording::{DeviceCall, MemoryCall, MemoryFacts},
-        trace::MemoryChange,
+        trace::{Attribution, MemoryChange, Span},
     };
     use std::{
         sync::{Arc, Mutex, mpsc},

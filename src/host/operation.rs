@@ -18,15 +18,15 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use crate::{
-        ApiCall, Attribution, Collected, HandOver, Operation, OperationCall, Origin, Profiler, Schedule, Span, Trace,
-        Work,
+        Collected, Profiler, Schedule, Trace,
         correlate::join_gpu,
+        framework::{HandOver, Origin},
         host::{
             Host,
             device_call::tests::{call, traces},
         },
         recording::{GpuRecording, WorkRecord},
-        trace::{Detail, MemoryFill},
+        trace::{ApiCall, Attribution, Detail, MemoryFill, Operation, OperationCall, Span, Work},
     };
     use std::{sync::Arc, thread};
     use tracing::info_span;

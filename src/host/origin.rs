@@ -12,9 +12,9 @@ use std::{fmt, sync::Arc};
 ///
 /// Some frameworks launch kernels on threads of their own, where none of the user's spans is open. Whoever passes work on to such
 /// a thread takes an [`Origin`] along, and the thread adopts it before it launches: then what it launches belongs to the span that
-/// the work came from, as [`Attribution::HandedOff`](crate::Attribution::HandedOff). A
+/// the work came from, as [`Attribution::HandedOff`](crate::trace::Attribution::HandedOff). A
 /// launch is in the window it is made in; if its origin is from before the window, it is
-/// [`Attribution::Before`](crate::Attribution::Before).
+/// [`Attribution::Before`](crate::trace::Attribution::Before).
 ///
 /// ```
 /// use kernspan::Profiler;
@@ -91,7 +91,7 @@ impl HandOver {
     /// Has `watcher` told of spans and windows until the [`Watch`] is dropped.
     ///
     /// ```
-    /// use kernspan::{Origin, Profiler, Watcher};
+    /// use kernspan::{Profiler, framework::{Origin, Watcher}};
     /// use std::sync::Arc;
     ///
     /// struct Framework;

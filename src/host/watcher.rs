@@ -12,7 +12,7 @@ use std::{
 
 /// Follows spans and windows, on behalf of a framework that puts work aside before it passes it on.
 ///
-/// Such a framework has to know at any time where the work comes from that it is given. See [`HandOver::watch`](crate::HandOver::watch).
+/// Such a framework has to know at any time where the work comes from that it is given. See [`HandOver::watch`](crate::framework::HandOver::watch).
 /// All of it is called on the user's threads, so it has to be quick, and may not panic.
 pub trait Watcher: Send + Sync {
     /// The thread has a span, for the first time that the watcher hears of it.
@@ -36,7 +36,7 @@ pub trait Watcher: Send + Sync {
     fn closed(&self) {}
 }
 
-/// Watches for as long as it lives: made by [`HandOver::watch`](crate::HandOver::watch).
+/// Watches for as long as it lives: made by [`HandOver::watch`](crate::framework::HandOver::watch).
 #[must_use = "nothing is watched once it is dropped"]
 pub struct Watch {
     host: Arc<Host>,

@@ -21,8 +21,8 @@ impl Origin {
     /// The same origin, as part of a batch: what a thread tells of and launches once it has adopted it belongs to the batch, too.
     ///
     /// A framework that fuses operations adopts the origin of each in the batch that it is run in, tells of it (see
-    /// [`HandOver::operation`]), and launches in that batch, on whichever thread: then [`Work::operations`](crate::Work::operations)
-    /// are those of the batch, and [`Work::spans`](crate::Work::spans) all that asked for them.
+    /// [`HandOver::operation`]), and launches in that batch, on whichever thread: then [`Work::operations`](crate::trace::Work::operations)
+    /// are those of the batch, and [`Work::spans`](crate::trace::Work::spans) all that asked for them.
     ///
     /// Batches that are told of in one window must have different numbers: a counter will do, also one that begins anew after four
     /// billion. 0 is no batch.

@@ -1,4 +1,5 @@
 use super::{measured::GpuMeasured, table::Table, units};
+use crate::analysis::percent_of;
 use std::time::Duration;
 
 /// What the rows are sorted by, the largest first.
@@ -37,7 +38,7 @@ pub struct Average {
     pub target: String,
     /// `file:line`, if known.
     pub location: Option<String>,
-    /// The path of the module in its model, when grouped by module: see [`convention::MODULE`](crate::convention::MODULE).
+    /// The path of the module in its model, when grouped by module: see [`convention::MODULE`](crate::trace::convention::MODULE).
     pub module: Option<String>,
     /// Shapes of the arguments, when grouped by shape.
     pub shapes: Option<String>,
@@ -57,21 +58,21 @@ pub struct Average {
     pub self_percent: f64,
     /// `total_cpu` in percent of all recorded time of all threads.
     pub total_percent: f64,
-    /// Floating-point operations, as far as spans say: see [`convention::FLOPS`](crate::convention::FLOPS).
+    /// Floating-point operations, as far as spans say: see [`convention::FLOPS`](crate::trace::convention::FLOPS).
     pub flops: u64,
     /// The same, with nested spans: a span comes to what it says itself, and if it says nothing, to what the spans nested in it on
-    /// its thread come to, and the [operations](crate::Operation) that frameworks were asked for in it. A span nested in one of the same
+    /// its thread come to, and the [operations](crate::trace::Operation) that frameworks were asked for in it. A span nested in one of the same
     /// row is not counted twice.
     pub total_flops: u64,
     /// `total_flops` a second of `total_gpu`, or of `total_cpu` where GPUs did nothing; none if there are no operations.
     pub flops_per_second: Option<f64>,
-    /// How much of the GPUs' [peak](crate::Device::peak_flops) that is, in percent: the time that `total_flops` would take at the
+    /// How much of the GPUs' [peak](crate::trace::Device::peak_flops) that is, in percent: the time that `total_flops` would take at the
     /// peak for their element types, by `total_gpu`. The type is that of the first argument of floating-point
-    /// numbers, or else of the result: see [`convention::DTYPE`](crate::convention::DTYPE). By GPU time: what is usually called
-    /// MFU, by the time of whole steps, is [`GpuUsage::mfu`](crate::GpuUsage::mfu). None where GPUs did nothing, or where a peak is not known, or
+    /// numbers, or else of the result: see [`convention::DTYPE`](crate::trace::convention::DTYPE). By GPU time: what is usually called
+    /// MFU, by the time of whole steps, is [`GpuUsage::mfu`](crate::analysis::GpuUsage::mfu). None where GPUs did nothing, or where a peak is not known, or
     /// which of several GPUs did the operations.
     pub gpu_mfu: Option<f64>,
-    /// Bytes moved, as far as spans say: see [`convention::BYTES`](crate::convention::BYTES).
+    /// Bytes moved, as far as spans say: see [`convention::BYTES`](crate::trace::convention::BYTES).
     pub bytes: u64,
     /// Time of the GPU work that the spans themselves caused, each piece by itself even where some ran at the same time.
     pub self_gpu: Duration,
@@ -86,11 +87,11 @@ pub struct Average {
     /// The same, with nested spans. A span nested in one of the same row is not counted twice.
     pub total_gpu_memory: i64,
     /// The most bytes of a GPU's memory that were in use, by whomever, after an allocation made by the spans or by nested ones; none
-    /// where they allocated nothing. See [`Allocation::in_use`](crate::Allocation::in_use).
+    /// where they allocated nothing. See [`Allocation::in_use`](crate::trace::Allocation::in_use).
     pub peak_gpu_memory: Option<u64>,
     /// Kernels launched, with nested spans. A span nested in one of the same row is not counted twice.
     pub kernels: u64,
-    /// The estimated [`Occupancy`](crate::Occupancy) of these kernels in percent, a long one counting for more, if it is known.
+    /// The estimated [`Occupancy`](crate::trace::Occupancy) of these kernels in percent, a long one counting for more, if it is known.
     pub occupancy: Option<f64>,
 }
 
@@ -103,7 +104,7 @@ impl Average {
         Self {
             self_gpu: own.time,
             total_gpu: total.time,
-            self_gpu_percent: units::percent_of(own.time, all),
+            self_gpu_percent: percent_of(own.time, all),
             self_gpu_memory: own.memory,
             total_gpu_memory: total.memory,
             peak_gpu_memory: total.peak_memory,

@@ -1,11 +1,11 @@
 use super::{
     average::{Average, SortBy},
-    flops::Flops,
     measured::{GpuMeasured, Measured},
     table,
     tree::Tree,
     units,
 };
+use crate::analysis::{Flops, percent_of};
 use std::{collections::HashMap, fmt, time::Duration};
 
 /// Time by span over the whole run, to be refined and printed.
@@ -13,7 +13,7 @@ use std::{collections::HashMap, fmt, time::Duration};
 /// What GPUs did for no known span is a row of its own, [`Average::UNATTRIBUTED`].
 ///
 /// ```
-/// use kernspan::{Profiler, SortBy};
+/// use kernspan::{Profiler, report::SortBy};
 /// use tracing_subscriber::prelude::*;
 ///
 /// let (layer, profiler) = Profiler::builder().build()?;
@@ -95,7 +95,7 @@ impl<'a> Averages<'a> {
     }
 
     /// Whether spans of different modules of a model are different rows, shown by their paths: see
-    /// [`convention::MODULE`](crate::convention::MODULE). By default, they are not: all spans of a name are one row.
+    /// [`convention::MODULE`](crate::trace::convention::MODULE). By default, they are not: all spans of a name are one row.
     #[must_use]
     pub fn group_by_module(mut self, group: bool) -> Self {
         self.by_module = group;
@@ -181,8 +181,8 @@ impl<'a> Averages<'a> {
                     total_cpu: outermost,
                     average_cpu: measured.total.div_f64(calls),
                     longest_cpu: measured.longest,
-                    self_percent: units::percent_of(measured.own, all),
-                    total_percent: units::percent_of(outermost, all),
+                    self_percent: percent_of(measured.own, all),
+                    total_percent: percent_of(outermost, all),
                     flops: measured.flops,
                     total_flops: outermost_flops.count,
                     flops_per_second: outermost_flops.per_second(worked),

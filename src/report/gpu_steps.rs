@@ -1,10 +1,8 @@
-use super::{
-    flops::SpanFlops,
-    step_gpu::{StepGpu, each_step},
-    units,
-    usage::GpuUsage,
+use super::units;
+use crate::{
+    analysis::{GpuUsage, SpanFlops, StepGpu, each_step},
+    trace::{DeviceId, Trace},
 };
-use crate::trace::{DeviceId, Trace};
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// How each GPU spent each recorded step. Steps cut by a window's edge are not among them, nor are GPUs that did nothing in a
@@ -120,7 +118,7 @@ impl fmt::Display for GpuSteps {
 mod tests {
     use super::GpuSteps;
     use crate::{
-        report::{Verdict, flops::SpanFlops},
+        analysis::{SpanFlops, Verdict},
         trace::{
             CallsiteId, DeviceId, Trace, TrackId,
             sample::{at, gpu_trace, memory_trace, say_flops},

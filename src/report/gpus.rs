@@ -1,5 +1,8 @@
-use super::{flops::SpanFlops, gpu_steps::GpuSteps, kernel_times::KernelTimes, memory::HighestPeaks};
-use crate::trace::{Attributions, Device, Gpu, Trace};
+use super::{gpu_steps::GpuSteps, kernel_times::KernelTimes, memory::HighestPeaks};
+use crate::{
+    analysis::SpanFlops,
+    trace::{Attributions, Device, Gpu, Trace},
+};
 use std::fmt;
 
 /// What the report says of GPUs beside what it says of spans.

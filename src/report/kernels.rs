@@ -4,6 +4,7 @@ use super::{
     table::{self, Table},
     units,
 };
+use crate::analysis::percent_of;
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
@@ -55,7 +56,7 @@ pub struct KernelAverage {
     /// Shapes of the arguments of the operation it was launched in, when grouped by shape and if they are known.
     pub shapes: Option<String>,
     /// The size of the matrix product that the operation is, as `64x512x512`, when grouped by shape and if the span says: see
-    /// [`convention::GEMM`](crate::convention::GEMM).
+    /// [`convention::GEMM`](crate::trace::convention::GEMM).
     pub gemm: Option<String>,
     /// How often it ran.
     pub calls: u64,
@@ -69,7 +70,7 @@ pub struct KernelAverage {
     pub shortest: Duration,
     /// The longest time.
     pub longest: Duration,
-    /// The estimated [`Occupancy`](crate::Occupancy) in percent, a long run counting for more, if it is known.
+    /// The estimated [`Occupancy`](crate::trace::Occupancy) in percent, a long run counting for more, if it is known.
     pub occupancy: Option<f64>,
     /// Registers of a thread, the most there were; none for copies.
     pub registers: Option<u16>,
@@ -87,7 +88,7 @@ impl KernelAverage {
         Self {
             calls,
             total,
-            percent: units::percent_of(total, all),
+            percent: percent_of(total, all),
             average: total.div_f64(calls.max(1) as f64),
             shortest: shortest.unwrap_or_default(),
             longest,
@@ -136,7 +137,7 @@ impl<'a> Kernels<'a> {
     /// Whether kernels launched in operations of different shapes are different rows. By default, they are not.
     ///
     /// The operation is the innermost of the spans around the launch that says its shapes: see
-    /// [`convention::SHAPE`](crate::convention::SHAPE).
+    /// [`convention::SHAPE`](crate::trace::convention::SHAPE).
     #[must_use]
     pub fn group_by_shape(mut self, group: bool) -> Self {
         self.by_shape = group;

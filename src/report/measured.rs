@@ -1,4 +1,4 @@
-use super::flops::{Flops, SpanFlops};
+use crate::analysis::{Flops, SpanFlops};
 use crate::trace::{Allocation, MemoryChange, Span, Trace, Work};
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ pub struct MemoryPeak {
     pub window: u32,
     /// How long after the window had opened.
     pub after: Duration,
-    /// Bytes in use: see [`Allocation::in_use`](crate::Allocation::in_use).
+    /// Bytes in use: see [`Allocation::in_use`](crate::trace::Allocation::in_use).
     pub in_use: u64,
     /// Those that were not allocated in the window, such as weights and the optimizer's state. What is freed without its size being
     /// known still counts, and so does what was allocated in the window at an address that was given out again, its free not seen.

@@ -2,9 +2,6 @@
 
 mod average;
 mod averages;
-mod busy;
-mod delivery;
-mod flops;
 mod gpu_steps;
 mod gpus;
 mod kernel_times;
@@ -15,31 +12,27 @@ mod memory_peak;
 mod op;
 mod operation_times;
 mod operations;
-mod step_gpu;
 mod steps;
 mod table;
 mod texts;
 mod tree;
 mod units;
-mod usage;
-mod workers;
 
 pub use self::average::{Average, SortBy};
 pub use self::averages::Averages;
-pub use self::delivery::Delivery;
+pub use self::gpu_steps::{DeviceUsage, GpuSteps};
 pub use self::kernels::{KernelAverage, Kernels};
 pub use self::memory::MemoryPeaks;
 pub use self::memory_peak::{MemoryOwner, MemoryPeak};
 pub use self::operations::{OperationAverage, Operations, SortOperationsBy};
 pub use self::steps::StepTimes;
-pub use self::usage::{GpuUsage, Verdict};
-pub use self::{
-    gpu_steps::{DeviceUsage, GpuSteps},
-    step_gpu::StepGpu,
-};
 
-use self::{flops::SpanFlops, gpus::Gpus, operation_times::OperationTimes, tree::Tree};
-use crate::trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace};
+use self::{gpus::Gpus, operation_times::OperationTimes, tree::Tree};
+use crate::{
+    analysis::SpanFlops,
+    delivery::Delivery,
+    trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace},
+};
 use std::{fmt, path::PathBuf, time::Duration};
 
 /// What [`finish`](crate::Profiler::finish) returns: where the time went, over all windows of the run.

@@ -6,13 +6,13 @@ use super::{
 };
 use std::{cmp::Ordering, fmt, time::Duration};
 
-/// What frameworks were asked to do over the whole run, by the name of the [`Operation`](crate::Operation), with the GPU time of it; to be
+/// What frameworks were asked to do over the whole run, by the name of the [`Operation`](crate::trace::Operation), with the GPU time of it; to be
 /// printed.
 ///
 /// # How time is counted
 ///
 /// A framework may do several operations in one kernel, and one operation in several kernels. What is known is which operations a
-/// kernel was launched for: those of its [batch](crate::Origin::in_batch). So the time of a kernel whose batch has operations of one name
+/// kernel was launched for: those of its [batch](crate::framework::Origin::in_batch). So the time of a kernel whose batch has operations of one name
 /// only is that name's *alone*; the time of one whose batch has operations of several names is *shared*, and is counted for each of them
 /// in full, as nothing says how much of it each took. Alone times of different names add up; shared times do not. By shape, a name with
 /// one shape and the same name with another are two.
@@ -25,7 +25,7 @@ use std::{cmp::Ordering, fmt, time::Duration};
 ///
 /// ```
 /// # fn show(report: &kernspan::Report) {
-/// use kernspan::SortOperationsBy;
+/// use kernspan::report::SortOperationsBy;
 ///
 /// for row in report.operations().sort_by(SortOperationsBy::Alone).limit(3).rows() {
 ///     println!("{} took {:?} by itself, and was in kernels of {:?}", row.name, row.alone, row.shared);
@@ -72,7 +72,7 @@ pub struct OperationAverage {
     pub gemm: Option<String>,
     /// How often it was asked for.
     pub calls: u64,
-    /// Floating-point operations of all calls, as far as the operations say: see [`convention::FLOPS`](crate::convention::FLOPS).
+    /// Floating-point operations of all calls, as far as the operations say: see [`convention::FLOPS`](crate::trace::convention::FLOPS).
     pub flops: u64,
     /// Time of GPU work that did operations of this row only, each piece by itself even where some ran at the same time.
     pub alone: Duration,

@@ -1,9 +1,9 @@
 use super::{
     averages::Averages,
-    flops::SpanFlops,
     measured::{GpuMeasured, Measured},
     op,
 };
+use crate::analysis::SpanFlops;
 use crate::trace::{Callsite, SpanId, Trace};
 use std::{collections::HashMap, sync::Arc};
 

@@ -15,11 +15,6 @@ pub(super) fn percent(part: f64) -> String {
     format!("{part:.2}%")
 }
 
-/// How many percent of `all` the part is; none of nothing.
-pub(super) fn percent_of(part: Duration, all: Duration) -> f64 {
-    if all.is_zero() { 0.0 } else { 100.0 * part.as_secs_f64() / all.as_secs_f64() }
-}
-
 /// What is known, or `--`, as PyTorch has it.
 pub(super) fn or_none(text: Option<String>) -> String {
     text.unwrap_or_else(|| "--".to_owned())

@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 pub enum Attribution {
     /// By the thread that called the GPU's API: the span is the innermost one open there during the call.
     Direct,
-    /// The call was made on another thread, on behalf of the span: see [`Origin`](crate::Origin).
+    /// The call was made on another thread, on behalf of the span: see [`Origin`](crate::framework::Origin).
     HandedOff,
     /// The call was made in the window for something that was asked for before it, so its span is not in the window.
     Before,

@@ -3,7 +3,7 @@
 /// The numbers are those of W3C's Trace Context.
 ///
 /// ```
-/// use kernspan::{Span, TraceContext};
+/// use kernspan::trace::{Span, TraceContext};
 ///
 /// /// What a request that is made on behalf of a span has in its header.
 /// fn traceparent(span: Span<'_>) -> Option<String> {

@@ -18,7 +18,7 @@ use std::{borrow::Cow, ops::Range};
 /// | `op.input` | spans | that it is part of the input pipeline: `read`, `preprocess`, `enqueue`, or `load` for all of it; a span called `data` is a `load` without saying so |
 /// | `op.gemm` | spans, operations | the size of the matrix product that it is, m×n×k, as `64x512x512` |
 ///
-/// Operations are [`Operation`](crate::Operation)s, of which frameworks tell.
+/// Operations are [`Operation`](crate::trace::Operation)s, of which frameworks tell.
 ///
 /// ```
 /// # let (batch, input, output) = (64_u64, 512_u64, 512_u64);

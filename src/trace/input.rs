@@ -3,7 +3,7 @@ use super::{Span, Value, convention};
 /// What part of the input pipeline a span is: see [`convention::INPUT`].
 ///
 /// ```
-/// use kernspan::{Collected, InputStage, Profiler};
+/// use kernspan::{Collected, Profiler, trace::InputStage};
 /// use tracing_subscriber::prelude::*;
 ///
 /// let collected = Collected::new();

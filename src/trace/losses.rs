@@ -30,7 +30,7 @@ pub struct Losses {
     /// Launches of which nothing came back for a minute, or for five seconds at the end, as of a kernel that hangs; and those to which
     /// CUPTI gave the same number, so that their work cannot be told apart.
     pub gpu_unfinished: u64,
-    /// What no [`StepExporter`](crate::StepExporter) was told of. It is the sum of two: steps that ended while the exporters were too far behind (tens of thousands of
+    /// What no [`StepExporter`](crate::export::StepExporter) was told of. It is the sum of two: steps that ended while the exporters were too far behind (tens of thousands of
     /// steps, fewer with counters), each as one, with all of its counters; and values of counters whose names came after 256 others in their step,
     /// each value as one, also if the name is the same. Traces may have both all the same.
     pub steps: u64,

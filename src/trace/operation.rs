@@ -4,13 +4,13 @@ use super::{
 };
 use std::{borrow::Cow, sync::Arc};
 
-/// What a framework is asked to do: a name, and fields by [`convention`](crate::convention).
+/// What a framework is asked to do: a name, and fields by [`convention`](crate::trace::convention).
 ///
-/// Made once, and told of each time it is asked for: see [`HandOver::operation`](crate::HandOver::operation). Frameworks that put
+/// Made once, and told of each time it is asked for: see [`HandOver::operation`](crate::framework::HandOver::operation). Frameworks that put
 /// operations aside and run several in one kernel so say what the kernel did, and for which spans.
 ///
 /// ```
-/// use kernspan::{Collected, Operation, Profiler};
+/// use kernspan::{Collected, Profiler, trace::Operation};
 /// use std::{sync::Arc, thread};
 /// use tracing_subscriber::prelude::*;
 ///
@@ -57,7 +57,7 @@ impl Operation {
         Self { name: name.into(), field_names, fields }
     }
 
-    /// Says one thing more, or another instead of what was said before: see [`convention`](crate::convention). Text is cut after
+    /// Says one thing more, or another instead of what was said before: see [`convention`](crate::trace::convention). Text is cut after
     /// [`Value::MAX_TEXT`] bytes.
     #[must_use]
     pub fn with(mut self, field: impl Into<Cow<'static, str>>, value: impl Into<Value>) -> Self {

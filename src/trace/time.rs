@@ -5,7 +5,7 @@ use std::{fmt, ops::Add, time::Duration};
 /// Everything in one [`Trace`](crate::Trace) is on one clock, so moments of one trace can be compared and subtracted.
 ///
 /// ```
-/// use kernspan::Timestamp;
+/// use kernspan::trace::Timestamp;
 /// use std::time::Duration;
 ///
 /// let start = Timestamp::from_unix_nanos(1_000);

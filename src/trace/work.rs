@@ -295,7 +295,7 @@ impl<'a> Work<'a> {
     }
 
     /// The operations that it was launched for, if a framework told of them: all those of its batch, of which other work may have
-    /// done a part. See [`Origin::in_batch`](crate::Origin::in_batch).
+    /// done a part. See [`Origin::in_batch`](crate::framework::Origin::in_batch).
     pub fn operations(self) -> impl ExactSizeIterator<Item = OperationCall<'a>> {
         let batch = self.batch_id().map_or(&[][..], |batch| self.trace.batches.operations(batch));
         batch.iter().map(|id| OperationCall::new(self.trace, id.index()))

@@ -8,7 +8,11 @@ use crate::support::{
     profiled,
     spans::{Attributes, Span, Value},
 };
-use kernspan::{Detail, Exporter, GpuSpans, Otlp, Protocol, Step, Timestamp, Trace};
+use kernspan::{
+    Exporter, Trace,
+    export::{GpuSpans, Otlp, Protocol},
+    trace::{Detail, Step, Timestamp},
+};
 use prost::Message;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -91,10 +95,10 @@ fn compare(trace: &Trace, steps: &BTreeMap<Option<i64>, Found>, gpu: GpuSpans) {
         assert_eq!(of.as_ref(), Some(&parent));
         for (name, value) in span.fields().iter() {
             let expected = match value {
-                kernspan::Value::Bool(value) => Value::Bool(*value),
-                kernspan::Value::I64(value) => Value::Int(*value),
-                kernspan::Value::U64(value) => Value::Int(i64::try_from(*value).unwrap()),
-                kernspan::Value::F64(value) => Value::Double(*value),
+                kernspan::trace::Value::Bool(value) => Value::Bool(*value),
+                kernspan::trace::Value::I64(value) => Value::Int(*value),
+                kernspan::trace::Value::U64(value) => Value::Int(i64::try_from(*value).unwrap()),
+                kernspan::trace::Value::F64(value) => Value::Double(*value),
                 other => Value::Text(other.to_string()),
             };
             assert_eq!(attributes[name], expected, "{name} of {}", span.name());

@@ -4,7 +4,7 @@ use crate::support::{
     steps::{told_of, training},
     tensorboard::{Shown, assert_same, expected, millis, seconds, shown, values},
 };
-use kernspan::{Error, Profiler, ProfilerBuilder, Report, Schedule, StepSigns, TensorBoard};
+use kernspan::{Error, Profiler, ProfilerBuilder, Report, Schedule, TensorBoard, export::StepSummary};
 use serde_json::Value as Json;
 use std::path::PathBuf;
 use tracing::info;
@@ -13,7 +13,7 @@ use tracing::info;
 fn recorded_training(
     setup: impl FnOnce(ProfilerBuilder) -> ProfilerBuilder,
     program: impl FnOnce(&Profiler),
-) -> (Vec<StepSigns>, Result<Report, Error>) {
+) -> (Vec<StepSummary>, Result<Report, Error>) {
     told_of(|builder| setup(builder.schedule(Schedule::steps(2..=3))), program)
 }
 
@@ -61,12 +61,12 @@ fn every_step_is_shown_with_its_time_and_its_counters() {
             "step/time_ms",
         ];
         assert_eq!(names, all);
-        let check = |tag: &str, value: &dyn Fn(&StepSigns) -> Option<f64>| {
+        let check = |tag: &str, value: &dyn Fn(&StepSummary) -> Option<f64>| {
             assert_same(&values(&tags[tag]), &expected(&told, 0, value));
         };
         check("step/time_ms", &millis);
         check("step/per_second", &|step| Some(1.0 / seconds(step)?));
-        let samples = |step: &StepSigns| if step.number == 100 { 3.0 } else { 64.0 };
+        let samples = |step: &StepSummary| if step.number == 100 { 3.0 } else { 64.0 };
         check("step/samples_per_second", &|step| Some(samples(step) / seconds(step)?));
         for name in ["loss", "lr", "big", "samples", "accuracy"] {
             check(name, &|step| step.counter(name));
@@ -260,7 +260,7 @@ fn what_the_gpu_did_in_each_step_is_shown_as_the_report_has_it() {
             step.peak_memory.iter().for_each(|&bytes| add("peak_memory_bytes", bytes as f64));
             step.usage.mfu().iter().for_each(|&mfu| add("mfu_percent", mfu));
         }
-        let last = trace.steps().last().map_or(0, kernspan::Step::number);
+        let last = trace.steps().last().map_or(0, kernspan::trace::Step::number);
         tags.insert("profiler/lost".to_owned(), vec![(100 + last, trace.losses().total() as f32)]);
         let whole = trace.steps().iter().filter(|step| !step.cut().any() && step.number() > 0);
         let times = whole.map(|step| (100 + step.number(), (step.duration().as_secs_f64() * 1e3) as f32));

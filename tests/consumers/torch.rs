@@ -10,7 +10,7 @@ use crate::support::{
     readers::{readers, run},
     recorded,
 };
-use kernspan::{Chrome, Exporter, Flavor, Schedule, Trace};
+use kernspan::{Chrome, Exporter, Schedule, Trace, export::Flavor};
 use pages::{check_all, check_memory, check_modules};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;

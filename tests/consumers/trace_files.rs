@@ -281,7 +281,7 @@ fn hta_does_every_analysis_that_one_rank_allows() {
         // One rank has nothing to talk about, and only PyTorch's operators are `aten::`.
         let arguments = [folder.path().to_str().unwrap(), "1", operator, "overlap", "stragglers", "aten operators"];
         let seen = run(python, "hta_analyses.py", &arguments).pop().unwrap();
-        let steps: Vec<_> = trace.steps().iter().map(kernspan::Step::number).collect();
+        let steps: Vec<_> = trace.steps().iter().map(kernspan::trace::Step::number).collect();
         assert_eq!(seen["steps"], serde_json::json!(steps));
         // Graphs are launched otherwise.
         let launched = trace.work().filter(|work| work.graph().is_none()).count();

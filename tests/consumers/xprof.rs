@@ -2,7 +2,8 @@
 
 use crate::support::{readers, recorded};
 use kernspan::{
-    Allocation, ApiCall, Detail, Direction, Exporter, InputStage, Report, TensorBoard, Timestamp, Trace, Work,
+    Exporter, Report, TensorBoard, Trace,
+    trace::{Allocation, ApiCall, Detail, Direction, InputStage, Timestamp, Work},
 };
 use serde_json::Value as Json;
 use std::{

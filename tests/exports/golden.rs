@@ -2,7 +2,7 @@
 //! `KERNSPAN_BLESS=1 cargo test --test exports golden` writes them anew.
 
 use crate::support::profiled;
-use kernspan::{Activity, Chrome, Flavor, Schedule, Stacks};
+use kernspan::{Activity, Chrome, Schedule, Stacks, export::Flavor};
 use std::path::Path;
 use tracing::{info, info_span};
 

@@ -1,7 +1,10 @@
 //! Windows that were recorded on an H200 (`benches/gpu`, program `record`), decoded and correlated anew: what a GPU really wrote.
 
 use crate::support::recorded;
-use kernspan::{Api, Attribution, Detail, Direction, MemoryChange, MemoryKind, Trace, WaitKind, Work};
+use kernspan::{
+    Trace,
+    trace::{Api, Attribution, Detail, Direction, MemoryChange, MemoryKind, WaitKind, Work},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -16,7 +19,7 @@ fn kernels<'a>(trace: &'a Trace, name: &str) -> Vec<Work<'a>> {
 
 /// The names of the spans that a piece of work is in, from the inside out.
 fn stack(work: Work<'_>) -> Vec<&str> {
-    work.span().map(|span| span.stack().map(kernspan::Span::name).collect()).unwrap_or_default()
+    work.span().map(|span| span.stack().map(kernspan::trace::Span::name).collect()).unwrap_or_default()
 }
 
 #[test]
@@ -33,7 +36,7 @@ fn everything_launched_is_there_and_belongs_to_a_span() {
         let attributions = trace.attributions();
         let counts = (attributions.direct as usize, attributions.handed_off as usize, attributions.unattributed);
         assert_eq!(counts, (STEPS * 44, STEPS * 8, 0), "{name}");
-        assert_eq!(trace.steps().iter().map(kernspan::Step::number).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(trace.steps().iter().map(kernspan::trace::Step::number).collect::<Vec<_>>(), [2, 3, 4]);
     }
 }
 
@@ -131,8 +134,9 @@ fn memory_is_counted_and_belongs_to_the_span_that_took_it() {
     let (taken, freed): (Vec<_>, Vec<_>) =
         trace.allocations().partition(|allocation| allocation.change() == MemoryChange::Allocate);
     assert_eq!((taken.len(), freed.len()), (STEPS * 3, STEPS * 3));
-    let owner =
-        |allocation: &kernspan::Allocation<'_>| (allocation.span().unwrap().name().to_owned(), allocation.bytes());
+    let owner = |allocation: &kernspan::trace::Allocation<'_>| {
+        (allocation.span().unwrap().name().to_owned(), allocation.bytes())
+    };
     let owners: BTreeSet<_> = taken.iter().map(owner).collect();
     let expected = [("data", 16384), ("optimizer", 16384), ("prefetch", 4096)];
     assert_eq!(owners, expected.map(|(name, bytes)| (name.to_owned(), Some(bytes))).into());
@@ -140,7 +144,7 @@ fn memory_is_counted_and_belongs_to_the_span_that_took_it() {
     let last = trace.allocations().last().unwrap();
     let first = trace.allocations().next().unwrap();
     assert_eq!(last.in_use() as i64, first.in_use() as i64 - first.delta(), "all was given back");
-    let most = trace.allocations().map(kernspan::Allocation::in_use).max().unwrap();
+    let most = trace.allocations().map(kernspan::trace::Allocation::in_use).max().unwrap();
     assert!((32768..65536).contains(&most), "{most}");
 }
 
@@ -160,7 +164,7 @@ fn waits_say_who_waited_for_what() {
 #[test]
 fn all_calls_are_there_when_asked_for() {
     let trace = recorded("calls");
-    let names: BTreeSet<_> = trace.api_calls().map(kernspan::ApiCall::name).collect();
+    let names: BTreeSet<_> = trace.api_calls().map(kernspan::trace::ApiCall::name).collect();
     for name in
         ["cuLaunchKernel", "cuGraphLaunch", "cuMemAllocAsync", "cuMemFreeAsync", "cuMemcpyDtoHAsync", "cuCtxGetCurrent"]
     {
@@ -175,7 +179,7 @@ fn calls_lie_in_their_spans_and_before_what_came_of_them() {
     for name in ["training", "calls"] {
         let trace = recorded(name);
         for call in trace.api_calls() {
-            let inside = |span: kernspan::Span<'_>| span.start() <= call.start() && call.end() <= span.end();
+            let inside = |span: kernspan::trace::Span<'_>| span.start() <= call.start() && call.end() <= span.end();
             assert!(call.attribution() == Attribution::HandedOff || call.span().is_none_or(inside), "{}", call.name());
             assert!(trace.start() <= call.start() && call.start() <= trace.end());
         }

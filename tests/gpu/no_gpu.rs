@@ -3,7 +3,7 @@
 //! Drivers that fail are made by a C compiler, and CUPTI's releases are real ones. A process loads a library once, so each case
 //! has a process of its own.
 
-use kernspan::{Activity, Chrome, Gpu, Perfetto, Profiler};
+use kernspan::{Activity, Chrome, Perfetto, Profiler, trace::Gpu};
 use serde_json::Value as Json;
 use std::path::Path;
 use tracing::info_span;
@@ -84,7 +84,7 @@ fn who_asks_for_the_host_alone_gets_it_without_a_word() {
 fn a_build_without_cuda_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let gpu = profile(folder.path(), [Activity::Host, Activity::Kernels]);
-    assert_eq!(gpu.problem(), Some(&kernspan::GpuProblem::NotBuiltIn));
+    assert_eq!(gpu.problem(), Some(&kernspan::trace::GpuProblem::NotBuiltIn));
     let said = Said::read(folder.path());
     said.check();
     assert_eq!(said.gpu, "GPU not recorded: this build has no CUDA support (feature `cuda`, Linux)");

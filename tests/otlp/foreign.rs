@@ -1,7 +1,11 @@
 //! A layer of `tracing-opentelemetry`'s beside ours: what it makes of spans is known, and not sent again.
 
 use crate::support::{PATIENCE, span};
-use kernspan::{Collected, GpuSpans, Otlp, Profiler, ProfilerBuilder, ProfilerLayer, Schedule, Span, Trace};
+use kernspan::{
+    Collected, Profiler, ProfilerBuilder, ProfilerLayer, Schedule, Trace,
+    export::{GpuSpans, Otlp},
+    trace::Span,
+};
 use opentelemetry::{
     Context, KeyValue,
     trace::{Link, SpanKind, TraceId, TraceState, TracerProvider},

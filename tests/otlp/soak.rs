@@ -5,7 +5,7 @@
 
 use crate::collector::{Behaviour, Collector};
 use crate::support::{PATIENCE, child, eventually};
-use kernspan::{Otlp, Profiler, Schedule};
+use kernspan::{Profiler, Schedule, export::Otlp};
 use std::{
     collections::BTreeSet,
     env,

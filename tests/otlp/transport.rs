@@ -2,7 +2,10 @@
 
 use crate::collector::{Behaviour, Certificates, Collector, Protocol, nowhere};
 use crate::support::{PATIENCE, child, eventually};
-use kernspan::{Delivery, Otlp, Profiler, Schedule};
+use kernspan::{
+    Profiler, Schedule,
+    export::{Delivery, Otlp},
+};
 use std::{
     collections::BTreeMap,
     env,
@@ -24,8 +27,8 @@ const SOON: Duration = Duration::from_millis(700);
 /// To this address, as soon as it can be.
 fn otlp(protocol: Protocol, address: &str) -> Otlp {
     let protocol = match protocol {
-        Protocol::Http => kernspan::Protocol::HttpProtobuf,
-        Protocol::Grpc => kernspan::Protocol::Grpc,
+        Protocol::Http => kernspan::export::Protocol::HttpProtobuf,
+        Protocol::Grpc => kernspan::export::Protocol::Grpc,
     };
     Otlp::from_env().protocol(protocol).endpoint(address).metrics(false).timeout(PATIENCE).finish_within(PATIENCE)
 }

@@ -1,7 +1,10 @@
 //! What is captured of spans and events, however they are used.
 
 use crate::support::{names, profiled, span, trace_of, tree};
-use kernspan::{Collected, Profiler, Schedule, Timestamp, Value};
+use kernspan::{
+    Collected, Profiler, Schedule,
+    trace::{Timestamp, Value},
+};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Barrier},
@@ -54,7 +57,7 @@ fn a_callsite_says_where_it_is() {
     let trace = trace_of(|_| forward());
     let callsite = span(&trace, "forward").callsite();
     assert_eq!((callsite.name(), callsite.target()), ("forward", "model"));
-    assert_eq!(callsite.level(), kernspan::Level::Debug);
+    assert_eq!(callsite.level(), kernspan::trace::Level::Debug);
     assert_eq!(callsite.file(), Some(file!()));
     assert!(callsite.line().is_some());
 }
@@ -183,7 +186,7 @@ fn events_are_moments_inside_spans() {
     assert!(events[0].span().is_none());
     assert_eq!(events[1].span().unwrap().name(), "step");
     assert_eq!(events[1].fields().get("code"), Some(&Value::I64(7)));
-    assert_eq!(events[1].callsite().level(), kernspan::Level::Warn);
+    assert_eq!(events[1].callsite().level(), kernspan::trace::Level::Warn);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Windows and what lies across their edges: nothing that was in a window is missing from it, and nothing else is in it.
 
 use crate::support::{PATIENCE, profiled, span, tree};
-use kernspan::{Losses, Schedule, Value};
+use kernspan::{
+    Schedule,
+    trace::{Losses, Value},
+};
 use std::{
     collections::{HashMap, HashSet},
     sync::{

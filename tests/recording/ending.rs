@@ -1,7 +1,7 @@
 //! How a run ends, well or badly: everything is told, nothing stops its siblings, the program goes on.
 
 use crate::support::{PATIENCE, child, names, profiled};
-use kernspan::{Chrome, Collected, Error, ExportResult, Exporter, Perfetto, Profiler, Schedule, Stacks, Trace};
+use kernspan::{Chrome, Collected, Error, Exporter, Perfetto, Profiler, Schedule, Stacks, Trace, export::ExportResult};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,

@@ -1,7 +1,7 @@
 //! Fields: what spans and events say of themselves, at once or later.
 
 use crate::support::{names, profiled, span, trace_of, tree};
-use kernspan::{Collected, Profiler, Value};
+use kernspan::{Collected, Profiler, trace::Value};
 use tracing::{info, info_span};
 use tracing_subscriber::prelude::*;
 
@@ -127,7 +127,7 @@ fn spans_that_are_entered_again_have_their_fields_each_time() {
     });
     profiler.finish().unwrap();
     let trace = collected.only();
-    let said = |span: kernspan::Span<'_>| {
+    let said = |span: kernspan::trace::Span<'_>| {
         let fields = span.fields().iter().map(|(name, value)| format!("{name}={value}"));
         fields.collect::<Vec<_>>().join(" ")
     };

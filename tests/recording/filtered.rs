@@ -1,7 +1,7 @@
 //! A filter for all layers, in a process of its own: the most verbose level is one for the whole process.
 
 use crate::support::child;
-use kernspan::{Level, Profiler};
+use kernspan::{Profiler, trace::Level};
 use tracing_subscriber::{EnvFilter, prelude::*};
 
 #[test]

@@ -33,7 +33,7 @@ fn a_full_lane_drops_whole_spans_and_counts_them() {
 #[test]
 fn a_full_lane_drops_operations_and_counts_them() {
     const TOLD: u64 = 20_000;
-    let add = Arc::new(kernspan::Operation::new("add"));
+    let add = Arc::new(kernspan::trace::Operation::new("add"));
     let (traces, report) = profiled(
         |builder| builder.lane_capacity(64),
         |profiler| {
@@ -57,9 +57,9 @@ fn past_the_memory_limit_operations_are_counted() {
         |profiler| {
             let hand_over = profiler.hand_over();
             // Half of them are told of once, and are nobody else's.
-            let add = Arc::new(kernspan::Operation::new("add"));
+            let add = Arc::new(kernspan::trace::Operation::new("add"));
             for turn in 0..TOLD {
-                let once = Arc::new(kernspan::Operation::new("once").with("turn", turn));
+                let once = Arc::new(kernspan::trace::Operation::new("once").with("turn", turn));
                 hand_over.operation(if turn % 2 == 0 { &add } else { &once });
             }
         },

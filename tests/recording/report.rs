@@ -1,7 +1,10 @@
 //! The report of a program that ran: where the time went, asked in different ways. The tests of `src/report` give the times.
 
 use crate::support::{profiled, trace_of};
-use kernspan::{Average, Report, SortBy};
+use kernspan::{
+    Report,
+    report::{Average, SortBy},
+};
 use tracing::info_span;
 
 fn report_of(program: impl FnOnce()) -> Report {
@@ -112,7 +115,7 @@ fn names_that_spans_give_themselves_are_bounded() {
     let rows = report.averages().limit(usize::MAX).rows();
     // One of the names is that in the source.
     assert_eq!(rows.len(), 10_000);
-    let others = rows.iter().find(|row| row.name == kernspan::Averages::OTHERS).unwrap();
+    let others = rows.iter().find(|row| row.name == kernspan::report::Averages::OTHERS).unwrap();
     assert_eq!((report.spans(), others.calls), (12_000, 12_000 - 9_999));
     // In one window, too.
     let many = trace_of(|_| {

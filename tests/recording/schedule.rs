@@ -104,7 +104,7 @@ fn windows_of(schedule: Schedule, steps: u64) -> Vec<Vec<u64>> {
             take_steps(profiler, steps);
         },
     );
-    traces.iter().map(|trace| trace.steps().iter().map(kernspan::Step::number).collect()).collect()
+    traces.iter().map(|trace| trace.steps().iter().map(kernspan::trace::Step::number).collect()).collect()
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_close_of_a_span_can_be_the_step() {
         },
     );
     assert_eq!(tree(&traces[0]), "train_step{batch=1}\n  forward\ntrain_step{batch=2}\n  forward\n");
-    assert_eq!(traces[0].steps().iter().map(kernspan::Step::number).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(traces[0].steps().iter().map(kernspan::trace::Step::number).collect::<Vec<_>>(), [1, 2]);
     assert!(traces[0].spans().all(|span| span.step().is_some()));
 }
 
@@ -267,7 +267,7 @@ fn several_threads_may_step() {
             });
         },
     );
-    let numbers: Vec<_> = traces[0].steps().iter().map(kernspan::Step::number).collect();
+    let numbers: Vec<_> = traces[0].steps().iter().map(kernspan::trace::Step::number).collect();
     assert_eq!(numbers, (0..turns.load(Ordering::Relaxed)).collect::<Vec<_>>());
     assert!(traces[0].steps().windows(2).all(|pair| pair[0].end() == pair[1].start()));
 }

@@ -1,7 +1,11 @@
 //! What exporters are told of every step, whatever the schedule says.
 
 use crate::support::steps::{Kept, failures, told_of};
-use kernspan::{ExportResult, Exporter, Phase, Profiler, Run, Schedule, StepExporter, StepSigns, Timestamp, Trace};
+use kernspan::{
+    Exporter, Phase, Profiler, Schedule, Trace,
+    export::{ExportResult, Run, StepExporter, StepSummary},
+    trace::Timestamp,
+};
 use std::{
     io,
     sync::{
@@ -17,7 +21,7 @@ fn now() -> Timestamp {
     Timestamp::from_unix_nanos(now.as_nanos() as u64)
 }
 
-fn numbers(steps: &[StepSigns]) -> Vec<u64> {
+fn numbers(steps: &[StepSummary]) -> Vec<u64> {
     steps.iter().map(|step| step.number).collect()
 }
 
@@ -185,7 +189,7 @@ impl Exporter for Slow {
 }
 
 impl StepExporter for Slow {
-    fn steps(&mut self, _: &[StepSigns]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn steps(&mut self, _: &[StepSummary]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         drop(self.0.lock());
         Ok(())
     }
@@ -221,7 +225,7 @@ impl Exporter for Failing {
 }
 
 impl StepExporter for Failing {
-    fn steps(&mut self, _: &[StepSigns]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn steps(&mut self, _: &[StepSummary]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         assert!(self.0.fetch_add(1, Ordering::Relaxed) > 0, "the first time");
         Err(io::Error::other("no more room").into())
     }

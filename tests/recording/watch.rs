@@ -1,6 +1,9 @@
 //! Watchers: who else is told of spans and windows, and when.
 
-use kernspan::{Origin, Profiler, Schedule, Watcher};
+use kernspan::{
+    Profiler, Schedule,
+    framework::{Origin, Watcher},
+};
 use std::{
     sync::{Arc, Mutex, mpsc},
     thread,

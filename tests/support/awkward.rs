@@ -1,6 +1,6 @@
 //! A program that exporters have trouble with.
 
-use kernspan::{Operation, Profiler};
+use kernspan::{Profiler, trace::Operation};
 use std::sync::Arc;
 use tracing::{info, info_span};
 

@@ -13,7 +13,7 @@ pub mod spans;
 pub mod steps;
 pub mod tensorboard;
 
-use kernspan::{Collected, Profiler, ProfilerBuilder, Report, Span, Trace};
+use kernspan::{Collected, Profiler, ProfilerBuilder, Report, Trace, trace::Span};
 use std::{
     sync::Arc,
     time::{Duration, Instant},

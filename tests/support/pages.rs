@@ -1,6 +1,9 @@
 //! What the pages of TensorBoard's plugin for PyTorch must say of a trace.
 
-use kernspan::{Allocation, ApiCall, Attribution, Detail, MemoryChange, Span, Timestamp, Trace, Work};
+use kernspan::{
+    Trace,
+    trace::{Allocation, ApiCall, Attribution, Detail, MemoryChange, Span, Timestamp, Work},
+};
 use serde_json::Value as Json;
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -2,8 +2,9 @@
 //! that it was made of. Shared with the fuzz target.
 
 use kernspan::{
-    Allocation, Attribution, Chrome, Exporter, Flavor, OperationCall, Perfetto, Span, SpanId, Stacks, TensorBoard,
-    Trace, Wait, Work,
+    Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace,
+    export::Flavor,
+    trace::{Allocation, Attribution, OperationCall, Span, SpanId, Wait, Work},
 };
 use std::{collections::HashSet, io::Read, path::Path};
 

@@ -1,13 +1,16 @@
 //! Trainings, and what is told of their steps.
 
-use kernspan::{Error, ExportResult, Exporter, Profiler, ProfilerBuilder, Report, Run, StepExporter, StepSigns, Trace};
+use kernspan::{
+    Error, Exporter, Profiler, ProfilerBuilder, Report, Trace,
+    export::{ExportResult, Run, StepExporter, StepSummary},
+};
 use std::sync::{Arc, Mutex};
 use tracing::info;
 use tracing_subscriber::prelude::*;
 
 /// Keeps what it is told.
 #[derive(Clone, Default)]
-pub struct Kept(Arc<Mutex<Vec<StepSigns>>>);
+pub struct Kept(Arc<Mutex<Vec<StepSummary>>>);
 
 impl Exporter for Kept {
     fn export(&mut self, _: &Trace) -> ExportResult {
@@ -20,14 +23,14 @@ impl Exporter for Kept {
 }
 
 impl StepExporter for Kept {
-    fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.0.lock().unwrap().extend_from_slice(steps);
         Ok(())
     }
 }
 
 impl Kept {
-    pub fn steps(&self) -> Vec<StepSigns> {
+    pub fn steps(&self) -> Vec<StepSummary> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -36,7 +39,7 @@ impl Kept {
 pub fn told_of(
     setup: impl FnOnce(ProfilerBuilder) -> ProfilerBuilder,
     program: impl FnOnce(&Profiler),
-) -> (Vec<StepSigns>, Result<Report, Error>) {
+) -> (Vec<StepSummary>, Result<Report, Error>) {
     let kept = Kept::default();
     let (layer, profiler) = setup(Profiler::builder().rank(0, 1)).export(kept.clone()).build().unwrap();
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&profiler));

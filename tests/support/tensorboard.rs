@@ -1,7 +1,7 @@
 //! The real TensorBoard, and what it shows.
 
 use super::readers;
-use kernspan::StepSigns;
+use kernspan::export::StepSummary;
 use serde_json::Value as Json;
 use std::{collections::BTreeMap, path::Path};
 
@@ -49,7 +49,7 @@ fn point(point: &Json) -> (f64, u64, f64) {
 }
 
 /// A series, as it has to be shown: with 32 bits.
-pub fn expected(steps: &[StepSigns], first_step: u64, value: impl Fn(&StepSigns) -> Option<f64>) -> Points {
+pub fn expected(steps: &[StepSummary], first_step: u64, value: impl Fn(&StepSummary) -> Option<f64>) -> Points {
     steps.iter().filter_map(|step| Some((first_step + step.number, value(step)? as f32))).collect()
 }
 
@@ -66,11 +66,11 @@ pub fn assert_same(shown: &[(u64, f32)], expected: &[(u64, f32)]) {
 }
 
 /// The time of a step in seconds, if it has to be shown: the first step has everything before the loop in it.
-pub fn seconds(step: &StepSigns) -> Option<f64> {
+pub fn seconds(step: &StepSummary) -> Option<f64> {
     (step.ended && step.number > 0).then_some(step.duration.as_secs_f64())
 }
 
 /// Step times as they have to be shown.
-pub fn millis(step: &StepSigns) -> Option<f64> {
+pub fn millis(step: &StepSummary) -> Option<f64> {
     Some(seconds(step)? * 1e3)
 }

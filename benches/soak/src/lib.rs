@@ -155,7 +155,7 @@ fn wrong_step(trace: &Trace, active: u64, per_step: u64) -> Option<String> {
         return Some(format!("{} whole steps, not {active}", held.len()));
     }
     for work in trace.work() {
-        for span in work.span().into_iter().flat_map(kernspan::Span::stack) {
+        for span in work.span().into_iter().flat_map(kernspan::trace::Span::stack) {
             if let Some(count) = held.get_mut(&span.id()) {
                 *count += 1;
             }

@@ -5,7 +5,7 @@ use crate::follower::Follower;
 use burn::tensor::Device;
 use kernspan::Profiler;
 #[cfg(feature = "cubecl")]
-use kernspan::Watch;
+use kernspan::framework::Watch;
 use std::fmt;
 
 /// Attributes what a device does for as long as it lives: made by [`attach`].
@@ -101,10 +101,10 @@ impl std::error::Error for AttachError {}
 ///
 /// Nothing waits for the device, but at a window's edges: there the thread that ends the step waits until the device has done what that thread
 /// asked for, so that it is on its own side of the edge. Work of other threads that is on its way when a window opens is
-/// [`Attribution::Before`](kernspan::Attribution::Before), and what is on its way when one closes is not in it.
+/// [`Attribution::Before`](kernspan::trace::Attribution::Before), and what is on its way when one closes is not in it.
 ///
 /// A kernel that operations of several spans were fused into belongs to the span of the first of them;
-/// [`Work::spans`](kernspan::Work::spans) has them all. Launches that Burn makes to find out which kernel is quickest are in spans `autotune` of the
+/// [`Work::spans`](kernspan::trace::Work::spans) has them all. Launches that Burn makes to find out which kernel is quickest are in spans `autotune` of the
 /// device's thread, and belong to nobody else. What a thread does on another stream than its own (`Stream::enter`) is in the span that was entered
 /// there, not in one that was entered before.
 ///

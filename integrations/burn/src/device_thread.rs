@@ -2,7 +2,7 @@
 
 use crate::streams::{Streams, Threads};
 use burn_std::stream::StreamId;
-use kernspan::{DeviceWork, HandOver, Origin};
+use kernspan::framework::{DeviceWork, HandOver, Origin};
 use rustc_hash::FxHashMap;
 #[cfg(feature = "fusion")]
 use std::sync::atomic::{AtomicU64, Ordering};

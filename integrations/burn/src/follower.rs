@@ -21,7 +21,10 @@ use burn_std::{
 };
 #[cfg(feature = "fusion")]
 use kernspan::Activity;
-use kernspan::{Origin, Profiler, Watcher};
+use kernspan::{
+    Profiler,
+    framework::{Origin, Watcher},
+};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},

@@ -12,7 +12,10 @@ use burn::backend::{
     ir::{OperationIr, TensorId},
 };
 use burn_std::{device_handle::DeviceHandle, stream::StreamId};
-use kernspan::{HandOver, Operation, Origin};
+use kernspan::{
+    framework::{HandOver, Origin},
+    trace::Operation,
+};
 use rustc_hash::FxHashMap;
 use std::{
     cell::RefCell,

@@ -1,7 +1,7 @@
 //! Where work comes from, by the stream that it comes on.
 
 use burn_std::stream::StreamId;
-use kernspan::Origin;
+use kernspan::framework::Origin;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 

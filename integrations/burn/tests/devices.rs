@@ -5,7 +5,7 @@
 mod support;
 
 use burn::train::{ExecutionStrategy, MultiDeviceOptim, SupervisedTraining};
-use kernspan::{Collected, Profiler, Schedule, Span, Trace};
+use kernspan::{Collected, Profiler, Schedule, Trace, trace::Span};
 use kernspan_burn::{Profiled, training, validation};
 use std::collections::HashSet;
 use support::{Net, batches, count, device, learner, loader, supervised};

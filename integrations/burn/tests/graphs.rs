@@ -12,7 +12,7 @@ use burn::{
     tensor::{Device, Shape, Tensor, activation},
 };
 use ir::recorded;
-use kernspan::Value;
+use kernspan::trace::Value;
 use kernspan_burn::{Description, Descriptions, flops};
 
 /// Names, and FLOPs where there are any.

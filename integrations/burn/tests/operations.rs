@@ -10,7 +10,7 @@ use burn::{
     },
 };
 use ir::{binary, numeric, scalar, tensor, tensor_of, unary};
-use kernspan::Value;
+use kernspan::trace::Value;
 use kernspan_burn::{Description, flops};
 
 fn matmul(lhs: &[usize], rhs: &[usize], out: &[usize]) -> OperationIr {

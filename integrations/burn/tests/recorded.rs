@@ -3,7 +3,10 @@
 
 #![cfg(target_os = "linux")]
 
-use kernspan::{Attribution, OperationCall, Report, Span, Trace, Work};
+use kernspan::{
+    Report, Trace,
+    trace::{Attribution, OperationCall, Span, Work},
+};
 use std::collections::BTreeMap;
 
 fn recorded(name: &str) -> Trace {

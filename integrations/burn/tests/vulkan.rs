@@ -6,7 +6,10 @@ use burn::{
     cubecl::logging::{LaunchObservation, LaunchObserver},
     tensor::{Device, DeviceKind, Tensor},
 };
-use kernspan::{Attribution, Collected, Profiler, Schedule, Value};
+use kernspan::{
+    Collected, Profiler, Schedule,
+    trace::{Attribution, Value},
+};
 use kernspan_burn::{AttachError, attach};
 use std::{
     sync::{

@@ -13,7 +13,7 @@ use tracing::{Span, field};
 /// [`Module`](candle_nn::Module).
 ///
 /// The span has the name, the path, the shapes, element types and device of what goes in and comes out, and what is known of
-/// FLOPs, bytes and parameters, by the field names of `kernspan::convention`. It is made when shapes are first seen, and entered
+/// FLOPs, bytes and parameters, by the field names of `kernspan::trace::convention`. It is made when shapes are first seen, and entered
 /// again for as long as they stay the same, so that a module that is not recorded costs some hundred nanoseconds (`benches/README.md`).
 ///
 /// So it is one of those spans that live as long as the model, as candle-transformers' do: other layers of the subscriber see a span `op`

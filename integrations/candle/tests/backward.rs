@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Result, Tensor, Var, backprop::GradStore};
 use candle_nn::{AdamW, Optimizer, VarBuilder, VarMap};
-use kernspan::{Collected, Profiler, Value};
+use kernspan::{Collected, Profiler, trace::Value};
 use kernspan_candle::{Op, Parameters, Profiled, Traced, backward, nn};
 use tracing_subscriber::prelude::*;
 

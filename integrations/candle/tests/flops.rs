@@ -8,7 +8,7 @@ use candle_nn::{
     BatchNormConfig, Conv1dConfig, Conv2dConfig, ConvTranspose1dConfig, ConvTranspose2dConfig, LayerNormConfig,
     ModuleT, VarBuilder, VarMap,
 };
-use kernspan::{Collected, Profiler, Value};
+use kernspan::{Collected, Profiler, trace::Value};
 use kernspan_candle::{Op, Traced, flops, nn};
 use tracing_subscriber::prelude::*;
 

@@ -2,7 +2,11 @@
 
 #![cfg(target_os = "linux")]
 
-use kernspan::{Average, Detail, Report, Span, Trace, Work};
+use kernspan::{
+    Report, Trace,
+    report::Average,
+    trace::{Detail, Span, Work},
+};
 use kernspan_candle::kernel_op;
 use std::{collections::BTreeMap, time::Duration};
 

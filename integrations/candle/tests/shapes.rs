@@ -1,7 +1,7 @@
 //! Shapes that change from run to run: each span says its own.
 
 use candle_core::{DType, Device, Tensor};
-use kernspan::{Collected, Profiler, Value};
+use kernspan::{Collected, Profiler, trace::Value};
 use kernspan_candle::Op;
 use tracing_subscriber::prelude::*;
 

@@ -2,7 +2,10 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{AdamW, Conv2dConfig, Module, Optimizer, VarBuilder, VarMap, loss};
-use kernspan::{Collected, Profiler, Report, Schedule, Span, Trace, Value};
+use kernspan::{
+    Collected, Profiler, Report, Schedule, Trace,
+    trace::{Span, Value},
+};
 use kernspan_candle::{Profiled, Traced, data, nn};
 use std::sync::Arc;
 use tracing_subscriber::prelude::*;

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Config, Llama};
-use kernspan::{Collected, Profiler, ProfilerLayer, Schedule, Span, Trace};
+use kernspan::{Collected, Profiler, ProfilerLayer, Schedule, Trace, trace::Span};
 use std::sync::Arc;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 

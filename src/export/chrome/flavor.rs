@@ -2,7 +2,7 @@
 /// the TensorBoard plugin shows whole, and the other way round.
 ///
 /// ```no_run
-/// # use kernspan::{Chrome, Flavor, Profiler};
+/// # use kernspan::{Chrome, Profiler, export::Flavor};
 /// let (layer, profiler) = Profiler::builder()
 ///     .export(Chrome::to_dir("runs/mnist"))
 ///     .export(Chrome::to_dir("runs/mnist").flavor(Flavor::TorchTensorBoard))
@@ -20,8 +20,8 @@ pub enum Flavor {
     /// own, `torch_tb_profiler`, in the one that was asked for: `tensorboard --logdir runs/mnist/torch_tb_profiler`.
     ///
     /// Calls of the GPU's API are `runtime`, whichever API it is. What loads data is `enumerate(DataLoader)#kernspan.__next__`, so the
-    /// Overview says how much of each step that is: spans of the [input pipeline](crate::InputStage) on the thread that steps. Each span has a `Call stack`, that of its backtrace or
-    /// else the spans it lies in. Spans with `op.module` (see [`convention`](crate::convention)) are also `nn.Module: PATH`, for the
+    /// Overview says how much of each step that is: spans of the [input pipeline](crate::trace::InputStage) on the thread that steps. Each span has a `Call stack`, that of its backtrace or
+    /// else the spans it lies in. Spans with `op.module` (see [`convention`](crate::trace::convention)) are also `nn.Module: PATH`, for the
     /// Module view. A launch of nothing but an NCCL kernel lies in an op `nccl:all_reduce` and its like, for the Distributed view,
     /// where it was not handed over from another thread. Steps are on the host only.
     ///

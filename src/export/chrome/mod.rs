@@ -32,7 +32,7 @@ use std::path::PathBuf;
 /// ```
 ///
 /// One file a window, `{host}_{pid}.{time}.pt.trace.json`. Spans are `cpu_op`, steps are `ProfilerStep#N`, events are instants
-/// and counters are counters; shapes and element types by [`convention`](crate::convention) are also `Input Dims` and `Input
+/// and counters are counters; shapes and element types by [`convention`](crate::trace::convention) are also `Input Dims` and `Input
 /// type`. A span that was cut by the window's edge says `"started": false` or `"finished": false`.
 ///
 /// GPUs are processes of their own, named by their numbers, with a row for each stream: `kernel`, `gpu_memcpy` and `gpu_memset`,
@@ -40,7 +40,7 @@ use std::path::PathBuf;
 /// the kernels that are launched alike also has the `raw name`, if that is another. Around them, `gpu_user_annotation` says which step and span they are of. Waits are `cuda_sync`, on rows of their own, and allocations
 /// are `[memory]` instants.
 ///
-/// [Operations](crate::Operation) are instants of the category `operation` on the row of the thread that told of them, with their fields and
+/// [Operations](crate::trace::Operation) are instants of the category `operation` on the row of the thread that told of them, with their fields and
 /// the name of their span. A kernel that was launched for operations has their names as `ops`, and where several spans asked for them, those
 /// as `spans`; of many, the first sixteen.
 ///
@@ -69,7 +69,7 @@ impl Chrome {
     /// `torch_tb_profiler`, in this one, so that no reader meets both.
     ///
     /// ```
-    /// use kernspan::{Chrome, Flavor};
+    /// use kernspan::{Chrome, export::Flavor};
     ///
     /// let for_tensorboard = Chrome::to_dir("runs/mnist").flavor(Flavor::TorchTensorBoard);
     /// ```

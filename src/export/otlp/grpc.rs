@@ -5,7 +5,7 @@ use super::{
     tls::Tls,
     transport::{Accepted, Refusal, Signal, USER_AGENT},
 };
-use crate::mute_this_thread;
+use crate::export::mute_this_thread;
 use prost::{
     Message,
     bytes::{Buf, BufMut, Bytes},

@@ -50,7 +50,7 @@ use std::{
 /// takes OTLP.
 ///
 /// ```no_run
-/// use kernspan::{GpuSpans, Otlp, Profiler, Schedule};
+/// use kernspan::{Profiler, Schedule, export::{GpuSpans, Otlp}};
 ///
 /// let (layer, profiler) = Profiler::builder()
 ///     .schedule(Schedule::new().wait(500).warmup(1).active(2))

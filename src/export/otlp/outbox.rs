@@ -4,7 +4,7 @@ use super::{
     tally::{Cause, Tally},
     transport::{Refusal, Transport},
 };
-use crate::mute_this_thread;
+use crate::export::mute_this_thread;
 use std::{
     collections::{VecDeque, hash_map::RandomState},
     hash::{BuildHasher, Hasher},

@@ -12,8 +12,8 @@ use super::{
     transport::{Signal, Transport},
 };
 use crate::{
-    export::{ExportResult, StepExporter, StepSigns},
-    report::Delivery,
+    delivery::Delivery,
+    export::{ExportResult, StepExporter, StepSummary},
     trace::{Device, Timestamp, Trace},
 };
 use std::{
@@ -110,7 +110,7 @@ impl Sending {
         }
     }
 
-    fn send_steps(&self, steps: &[StepSigns], last: bool) {
+    fn send_steps(&self, steps: &[StepSummary], last: bool) {
         let mut state = self.lock();
         for step in steps {
             state.metrics.add_step(step);
@@ -171,7 +171,7 @@ pub(super) struct Steps {
 }
 
 impl StepExporter for Steps {
-    fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
         self.sending.send_steps(steps, false);
         Ok(())
     }
@@ -194,7 +194,7 @@ impl StepExporter for Steps {
 
 /// Nothing is sent, and that is said.
 impl StepExporter for Problem {
-    fn steps(&mut self, _: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn steps(&mut self, _: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
         Err(self.clone().into())
     }
 }

@@ -12,7 +12,7 @@ use super::{
     span_writer::{ATTRIBUTES, DROPPED_EVENTS, EVENTS, Head, SpanWriter, error, link},
 };
 use crate::{
-    report::StepGpu,
+    analysis::{StepGpu, gpu_steps},
     trace::{Cut, Event, Level, Span, SpanId, Step, StepId, Timestamp, Trace, Value, Work},
 };
 use rustc_hash::FxHashMap;
@@ -89,7 +89,7 @@ impl<'a> Window<'a> {
 
     fn write_roots(&self, dropped: u64, writer: &mut SpanWriter<'_>) {
         let mut gpus: BTreeMap<u64, Vec<StepGpu>> = BTreeMap::new();
-        StepGpu::each(self.trace, |gpu| gpus.entry(gpu.step).or_default().push(gpu));
+        gpu_steps(self.trace).into_iter().for_each(|gpu| gpus.entry(gpu.step).or_default().push(gpu));
         let mut nobodys = vec![0_u64; self.trace.steps().len()];
         for step in self.trace.work().filter(|work| work.span().is_none()).filter_map(Work::step_id) {
             nobodys[step.index()] += 1;

@@ -1,6 +1,6 @@
 //! What became of what was sent: everything that is produced is sent or lost, and what is lost is lost for a reason.
 
-use crate::report::Delivery;
+use crate::delivery::Delivery;
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},

@@ -10,8 +10,9 @@ use super::{
     spans::{self, Detailing},
 };
 use crate::{
+    analysis::gpu_steps,
     export::samples::awkward_trace,
-    report::{Report, StepGpu},
+    report::Report,
     trace::{
         Counter, Detail, EventData, FieldData, FieldRange, Level, SpanId, Trace, Value, Work,
         sample::{at, gpu_trace, operations_trace, say},
@@ -168,7 +169,7 @@ fn a_step_says_how_the_gpu_spent_it() {
     let sent = sent(&trace, GpuSpans::Aggregate);
     let found = attributes(&named(&sent, "step 5")[0].attributes);
     let mut gpus = Vec::new();
-    StepGpu::each(&trace, |gpu| gpus.push(gpu));
+    gpus.extend(gpu_steps(&trace));
     let usage = &gpus[0].usage;
     assert_eq!(found["gpu.busy_ns"], usage.busy.as_nanos().to_string());
     assert_eq!(found["gpu.idle_ns"], usage.idle.as_nanos().to_string());

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 ///
 /// One file a window, `{host}_{pid}.{time}.pftrace`. Each GPU is a group of tracks: the memory in use, the waits, and for each stream
 /// its work, below the steps and spans that caused it. An arrow leads from each call, inside its span, to its work.
-/// [Operations](crate::Operation) are instants of the category `operation` on the track of the thread that told of them; kernels that were
+/// [Operations](crate::trace::Operation) are instants of the category `operation` on the track of the thread that told of them; kernels that were
 /// launched for them have their names as `ops`, and where several spans asked for them, those as `spans`.
 #[derive(Clone, Debug)]
 pub struct Perfetto {

@@ -56,17 +56,17 @@ use std::{
 /// | Trace Viewer | threads with their spans and calls, streams with their kernels, arrows between them, counters |
 /// | Kernel Stats | each kernel with its launch, registers, occupancy and operation |
 /// | Framework Op Stats | spans by their paths, as `train_step/forward/linear`, on the host and with the GPU's time in them |
-/// | HLO Op Stats, Roofline | the same with FLOPs and bytes, where [spans or operations say them](crate::convention), and the place in the source |
+/// | HLO Op Stats, Roofline | the same with FLOPs and bytes, where [spans or operations say them](crate::trace::convention), and the place in the source |
 /// | Memory Profile | the GPU's memory over time and whose it was at the peak, with [`Activity::Memory`](crate::Activity::Memory) |
-/// | Input Pipeline | [data loading](crate::InputStage), and copies to the device |
+/// | Input Pipeline | [data loading](crate::trace::InputStage), and copies to the device |
 ///
-/// An operation is a path of spans, to which the names of a framework's [operations](crate::Operation) are added where it tells of
+/// An operation is a path of spans, to which the names of a framework's [operations](crate::trace::Operation) are added where it tells of
 /// them. XProf takes few characters in paths, so others are `_` there, and `::` is a slash.
 ///
 /// What XProf does in its own way: a step is over when what it asked the GPU for is, and the next one begins then, so that all of them
 /// together are as long as they were. The overview numbers steps from 0 (the trace viewer has their own numbers), leaves out those in
 /// which a GPU that it knows of had nothing to do, and of more than five the first and the last. It takes only copies to the device for
-/// input; what the host waited for is on the page of the input pipeline, and [`Verdict`](crate::Verdict) says whether that was too
+/// input; what the host waited for is on the page of the input pipeline, and [`Verdict`](crate::analysis::Verdict) says whether that was too
 /// long. Memory over time has a thousand points at the most, and its page is empty where nothing was taken from the GPU or given back, as
 /// in later steps of a framework that keeps what it once took. Its charts and tables are drawn by Google's library from the network:
 /// without it, the trace viewer works, and of the other pages no more than the figures at the side, though all of the data is there.
@@ -84,8 +84,8 @@ use std::{
 /// | `step/time_ms`, `step/per_second` | every step but the run's first | how long it took. The first has all since the profiler was made in it, as the loading of data, so that its time says little |
 /// | `step/samples_per_second` | the same | if [`samples_per_step`](Self::samples_per_step) was called, or the step has a counter `samples` |
 /// | `NAME` | every step | the last value in the step of the counter `NAME`: `tracing::info!(counter.loss = 0.3)` is `loss` |
-/// | `gpu/busy_percent`, `gpu/kernels`, `gpu/copied_bytes`, `gpu/peak_memory_bytes`, `gpu/mfu_percent` | recorded steps | see [`StepGpu`](crate::StepGpu); what is not known is left out. Of other GPUs than the first, `gpu1/…` |
-/// | `profiler/lost` | windows | [`Losses::total`](crate::Losses::total), at the last step; of a window without steps, at the last step of the one before |
+/// | `gpu/busy_percent`, `gpu/kernels`, `gpu/copied_bytes`, `gpu/peak_memory_bytes`, `gpu/mfu_percent` | recorded steps | see [`StepGpu`](crate::analysis::StepGpu); what is not known is left out. Of other GPUs than the first, `gpu1/…` |
+/// | `profiler/lost` | windows | [`Losses::total`](crate::trace::Losses::total), at the last step; of a window without steps, at the last step of the one before |
 /// | `kernspan/configuration`, `kernspan/gpu` | the run | texts: what ran, with its [arguments](Self::arguments), and how it was profiled; and on which GPUs |
 ///
 /// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits. Names of

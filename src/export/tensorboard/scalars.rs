@@ -2,7 +2,7 @@
 
 use super::{SharedFile, lock, summary::Summary, tag};
 use crate::{
-    export::{ExportResult, SAMPLES, StepExporter, StepSigns},
+    export::{ExportResult, SAMPLES, StepExporter, StepSummary},
     trace::{Timestamp, Trace},
 };
 use rustc_hash::FxHashMap;
@@ -107,7 +107,7 @@ pub(super) struct Scalars {
 }
 
 impl StepExporter for Scalars {
-    fn steps(&mut self, steps: &[StepSigns]) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
         let mut file = lock(&self.file);
         for step in steps {
             let duration = (step.ended && has_time(step.number)).then_some(step.duration);

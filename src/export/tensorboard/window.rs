@@ -2,7 +2,7 @@
 
 use super::{summary::Summary, tag};
 use crate::{
-    report::StepGpu,
+    analysis::gpu_steps,
     trace::{Step, Timestamp, Trace},
 };
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, Option<u64>, Summary)> {
     let ends: BTreeMap<u64, Timestamp> = trace.steps().iter().map(|step| (step.number(), step.end())).collect();
     let mut found = Vec::new();
-    StepGpu::each(trace, |step| {
+    for step in gpu_steps(trace) {
         let mut summary = Summary::default();
         let mut scalar = |name, value| summary.scalar(&tag::of_gpu(step.device.as_u32(), name), value);
         scalar(tag::BUSY, step.usage.busy_percent());
@@ -20,7 +20,7 @@ pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, Option<u64>, Summary)> {
         step.peak_memory.iter().for_each(|&bytes| scalar(tag::PEAK_MEMORY, bytes as f64));
         step.usage.mfu().iter().for_each(|&mfu| scalar(tag::MFU, mfu));
         found.push((ends.get(&step.step).copied().unwrap_or(trace.end()), Some(step.step), summary));
-    });
+    }
     let mut lost = Summary::default();
     lost.scalar(tag::LOST, trace.losses().total() as f64);
     found.push((trace.end(), trace.steps().last().map(Step::number), lost));

@@ -6,7 +6,10 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use burn_bench::gpu;
-use kernspan::{Attribution, Collected, Profiler, Schedule, Span, Trace, Value, Work};
+use kernspan::{
+    Collected, Profiler, Schedule, Trace,
+    trace::{Attribution, Span, Value, Work},
+};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{

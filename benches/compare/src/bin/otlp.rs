@@ -7,7 +7,10 @@ mod support;
 #[path = "../../../support/window.rs"]
 mod window;
 
-use kernspan::{Exporter, GpuSpans, Otlp, Profiler, Schedule};
+use kernspan::{
+    Exporter, Profiler, Schedule,
+    export::{GpuSpans, Otlp},
+};
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState, TracerProvider as _,
 };
@@ -165,7 +168,7 @@ fn kernels(collector: &Collector, kernels: u32, rounds: u32) -> Result<(), Box<d
 
 fn span(trace: &kernspan::Trace, kernel: usize) -> SpanData {
     let work = trace.work().nth(kernel % 1000);
-    let details = work.and_then(kernspan::Work::kernel);
+    let details = work.and_then(kernspan::trace::Work::kernel);
     let name = details.map_or_else(String::new, |kernel| kernel.name.to_string());
     let now = SystemTime::now();
     let number = |name: &'static str| KeyValue::new(name, kernel as i64);

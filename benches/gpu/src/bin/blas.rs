@@ -4,7 +4,7 @@
 
 use cudarc::cublas::{CudaBlas, Gemm, GemmConfig, sys::cublasOperation_t::CUBLAS_OP_N};
 use gpu_bench::Gpu;
-use kernspan::{Activity, Attribution, Collected, Profiler};
+use kernspan::{Activity, Collected, Profiler, trace::Attribution};
 use std::collections::BTreeMap;
 use tracing_subscriber::prelude::*;
 

@@ -6,7 +6,7 @@
 //! windows, CUPTI is let go in each, while those threads launch.
 
 use gpu_bench::{Gpu, NAMES, named_span};
-use kernspan::{Collected, Profiler, ProfilerBuilder, Schedule, Value};
+use kernspan::{Collected, Profiler, ProfilerBuilder, Schedule, trace::Value};
 use std::{
     sync::{
         Arc, Barrier,

@@ -6,7 +6,7 @@
 
 use cupti_sys::{Cupti, Driver};
 use gpu_bench::Gpu;
-use kernspan::{Collected, Gpu as State, Profiler, Schedule};
+use kernspan::{Collected, Profiler, Schedule, trace::Gpu as State};
 use std::time::Instant;
 use tracing_subscriber::prelude::*;
 

@@ -4,7 +4,10 @@
 
 use cudarc::driver::{CudaGraph, CudaStream, sys};
 use gpu_bench::Gpu;
-use kernspan::{Activity, HandOver, Origin, Profiler, Schedule};
+use kernspan::{
+    Activity, Profiler, Schedule,
+    framework::{HandOver, Origin},
+};
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Barrier, mpsc},

@@ -1,9 +1,9 @@
 use super::{Known, arguments::Arguments};
 use burn::backend::ir::OperationIr;
-use kernspan::{Value, convention};
+use kernspan::trace::{Value, convention};
 use std::borrow::Cow;
 
-/// What one of Burn's operations is, in the words of [`kernspan::convention`].
+/// What one of Burn's operations is, in the words of [`kernspan::trace::convention`].
 ///
 /// | field | what it says |
 /// |---|---|
@@ -18,7 +18,7 @@ use std::borrow::Cow;
 ///     backend::ir::{NumericOperationIr, OperationIr, ReduceDimOpIr, TensorId, TensorIr},
 ///     tensor::{DType, Shape},
 /// };
-/// use kernspan::Value;
+/// use kernspan::trace::Value;
 /// use kernspan_burn::Description;
 ///
 /// let tensor = |id, dims: [usize; 2]| TensorIr::uninit(TensorId::new(id), Shape::new(dims), DType::F32);

@@ -19,7 +19,7 @@ pub use self::{description::Description, descriptions::Descriptions, flops::flop
 #[cfg(test)]
 mod tests {
     use super::{Description, Descriptions, Known, samples};
-    use kernspan::convention;
+    use kernspan::trace::convention;
     use std::collections::HashSet;
 
     #[test]

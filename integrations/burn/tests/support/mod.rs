@@ -20,7 +20,10 @@ use burn::{
         metric::LossMetric, renderer::CliMetricsRenderer,
     },
 };
-use kernspan::{Collected, Profiler, Report, Schedule, Span, Step, Trace};
+use kernspan::{
+    Collected, Profiler, Report, Schedule, Trace,
+    trace::{Span, Step},
+};
 use kernspan_burn::{Profiled, backward};
 use std::{
     collections::BTreeMap,

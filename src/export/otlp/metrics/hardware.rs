@@ -125,7 +125,7 @@ impl Hardware {
         {
             let gpus = gpus.clone();
             let _ = std::thread::Builder::new().name("kernspan-nvml".to_owned()).spawn(move || {
-                crate::mute_this_thread();
+                crate::export::mute_this_thread();
                 let _done = done;
                 super::nvml::watch(&gpus, &end);
             });

@@ -27,7 +27,7 @@ use super::{
     tally::Tally,
 };
 use crate::{
-    export::StepSigns,
+    export::StepSummary,
     trace::{Timestamp, Trace},
 };
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ impl Metrics {
     }
 
     /// A step has ended.
-    pub(super) fn add_step(&mut self, step: &StepSigns) {
+    pub(super) fn add_step(&mut self, step: &StepSummary) {
         if let Some(measured) = &mut self.measured {
             measured.steps.add(step, Instant::now());
         }

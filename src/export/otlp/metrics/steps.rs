@@ -7,7 +7,7 @@ use super::{
     name, table,
 };
 use crate::{
-    export::{SAMPLES, StepSigns},
+    export::{SAMPLES, StepSummary},
     schedule::Phase,
 };
 use std::{
@@ -46,7 +46,7 @@ impl Steps {
         }
     }
 
-    pub(super) fn add(&mut self, step: &StepSigns, now: Instant) {
+    pub(super) fn add(&mut self, step: &StepSummary, now: Instant) {
         for &(counter, value) in &step.counters {
             let room = self.counters.len() < Self::COUNTERS;
             match self.counters.get_mut(counter) {
@@ -67,7 +67,7 @@ impl Steps {
         }
     }
 
-    fn add_time(&mut self, step: &StepSigns) {
+    fn add_time(&mut self, step: &StepSummary) {
         let (_, durations) = &mut self.durations[match step.phase {
             Phase::Wait => 0,
             Phase::Warmup => 1,

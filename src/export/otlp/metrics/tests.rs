@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     export::{
-        StepSigns,
+        StepSummary,
         otlp::{
             run_trace::RunTrace,
             settings::Settings,
@@ -45,9 +45,9 @@ fn metrics(samples_per_step: Option<u64>, variables: &[(&str, &str)]) -> Metrics
     Metrics::new(at(0), run(&settings), samples_per_step, &settings)
 }
 
-fn step(number: u64, phase: Phase, micros: u64, counters: &[(&'static str, f64)]) -> StepSigns {
+fn step(number: u64, phase: Phase, micros: u64, counters: &[(&'static str, f64)]) -> StepSummary {
     let (start, duration) = (at(1000 * number), Duration::from_micros(micros));
-    StepSigns { number, phase, start, duration, ended: true, counters: counters.to_vec() }
+    StepSummary { number, phase, start, duration, ended: true, counters: counters.to_vec() }
 }
 
 fn measured(metrics: &mut Metrics) -> &mut Measured {
@@ -93,7 +93,7 @@ fn steps_are_told_by_phase_and_time() {
     metrics.add_step(&step(4, Phase::Warmup, 0, &[]));
     metrics.add_step(&step(5, Phase::Record, 200_000_000, &[]));
     metrics.add_step(&step(6, Phase::RecordAndSave, 1_000_000, &[]));
-    metrics.add_step(&StepSigns { ended: false, ..step(7, Phase::Wait, 1, &[("loss", 1.0)]) });
+    metrics.add_step(&StepSummary { ended: false, ..step(7, Phase::Wait, 1, &[("loss", 1.0)]) });
     let found = collected(&mut metrics, 300, &[]);
     let [wait, warmup, record] = histograms(&found["kernspan.step.duration"]) else { panic!("{found:?}") };
     let phases: Vec<_> = [wait, warmup, record].iter().map(|point| texts(&point.attributes)).collect();
@@ -179,7 +179,7 @@ fn counters_keep_their_last_value() {
     let found = collected(&mut metrics, 1, &[]);
     assert_eq!(points(&found, "kernspan.counter"), of(&[("loss", f64::INFINITY), ("lr", 0.1)]));
     // Also of what comes after the last step.
-    metrics.add_step(&StepSigns { ended: false, ..step(2, Phase::Wait, 1, &[("loss", f64::NAN)]) });
+    metrics.add_step(&StepSummary { ended: false, ..step(2, Phase::Wait, 1, &[("loss", f64::NAN)]) });
     let found = collected(&mut metrics, 2, &[]);
     assert!(points(&found, "kernspan.counter")[0].1.is_nan());
 }

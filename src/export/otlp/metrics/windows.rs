@@ -6,7 +6,7 @@ use super::{
     name, table,
 };
 use crate::{
-    report::StepGpu,
+    analysis::gpu_steps,
     trace::{Api, Detail, DeviceId, Direction, Losses, MemoryChange, Trace},
 };
 use std::collections::BTreeMap;
@@ -72,12 +72,12 @@ impl Windows {
         let allocations = trace.allocations().filter(|allocation| allocation.change() == MemoryChange::Allocate);
         self.allocations += allocations.count() as u64;
         // In order of time: the last one stays.
-        StepGpu::each(trace, |gpu| {
+        for gpu in gpu_steps(trace) {
             let known = trace.device(gpu.device).filter(|device| !device.uuid.is_empty());
             let hardware = known.map_or_else(|| gpu.device.as_u32().to_string(), |device| device.uuid.clone());
             let busy = gpu.usage.busy_percent() / 100.0;
             self.gpus.insert(gpu.device, LastStep { hardware, busy, peak_memory: gpu.peak_memory });
-        });
+        }
         self.losses += *trace.losses();
     }
 

@@ -1,4 +1,3 @@
-use super::units;
 use std::{fmt, time::Duration};
 
 /// How a GPU spent the time of a step, or of many.
@@ -23,7 +22,7 @@ pub struct GpuUsage {
     /// The part of the idle time in which the GPU waited for the host: gaps that ended with work whose call of the API began
     /// after the gap had begun. A gap that no work of the window ended is one of them, as nothing had been asked for.
     pub waiting: Duration,
-    /// The part of this waiting in which the thread that steps was in a span of the [input pipeline](crate::InputStage), as one called `data`.
+    /// The part of this waiting in which the thread that steps was in a span of the [input pipeline](crate::trace::InputStage), as one called `data`.
     pub input: Duration,
     /// The part of the time in which memory was being copied, whatever else was done beside it.
     pub copying: Duration,
@@ -41,7 +40,7 @@ pub struct GpuUsage {
     /// Floating-point operations of the step, on all threads: of each span that began in it and says how many, unless one around
     /// it does. None where several GPUs worked in the window, as it is not known which of them did what.
     pub flops: Option<u64>,
-    /// How long the GPU would take for these at its [peak](crate::Device::peak_flops), if that is known for all of them.
+    /// How long the GPU would take for these at its [peak](crate::trace::Device::peak_flops), if that is known for all of them.
     pub ideal: Option<Duration>,
     /// What the step's time hung on.
     pub verdict: Verdict,
@@ -65,15 +64,20 @@ pub enum Verdict {
     Balanced,
 }
 
+/// How many percent of `all` the part is; none of nothing.
+pub(crate) fn percent_of(part: Duration, all: Duration) -> f64 {
+    if all.is_zero() { 0.0 } else { 100.0 * part.as_secs_f64() / all.as_secs_f64() }
+}
+
 impl GpuUsage {
     /// `busy` in percent of `duration`.
     pub fn busy_percent(&self) -> f64 {
-        units::percent_of(self.busy, self.duration)
+        percent_of(self.busy, self.duration)
     }
 
     /// `copying` in percent of `duration`.
     pub fn copying_percent(&self) -> f64 {
-        units::percent_of(self.copying, self.duration)
+        percent_of(self.copying, self.duration)
     }
 
     /// The mean time from a call to the beginning of its work.
@@ -99,15 +103,15 @@ impl GpuUsage {
 
     fn ideal_percent_of(&self, time: Duration) -> Option<f64> {
         let ideal = self.ideal.filter(|_| self.flops > Some(0) && !time.is_zero())?;
-        Some(units::percent_of(ideal, time))
+        Some(percent_of(ideal, time))
     }
 
     /// Of no step at all, to add others to.
-    pub(super) fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Self { flops: Some(0), ideal: Some(Duration::ZERO), ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.duration += other.duration;
         self.busy += other.busy;
         self.idle += other.idle;
@@ -126,7 +130,7 @@ impl GpuUsage {
         self.judge();
     }
 
-    pub(super) fn judge(&mut self) {
+    pub(crate) fn judge(&mut self) {
         self.verdict = if self.busy >= self.duration * 9 / 10 {
             Verdict::GpuBound
         } else if self.input > self.idle / 2 {

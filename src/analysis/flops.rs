@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Floating-point operations, and how long GPUs would take for them at their peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Flops {
-    pub(super) count: u64,
+pub(crate) struct Flops {
+    pub(crate) count: u64,
     /// In seconds, not rounded: small operations take less than a nanosecond.
     ideal: f64,
     /// Whether the peak is not known for some of them.
@@ -18,24 +18,24 @@ impl Flops {
         Self { count, ideal, unknown: count > 0 && peak.is_none() }
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
         self.ideal += other.ideal;
         self.unknown |= other.unknown;
     }
 
     /// How long they would take at the peak, if that is known for all of them.
-    pub(super) fn ideal(&self) -> Option<Duration> {
+    pub(crate) fn ideal(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.ideal).ok().filter(|_| !self.unknown)
     }
 
     /// How many there were in a second, if there were any and they took so long.
-    pub(super) fn per_second(&self, time: Duration) -> Option<f64> {
+    pub(crate) fn per_second(&self, time: Duration) -> Option<f64> {
         (self.count > 0 && !time.is_zero()).then(|| self.count as f64 / time.as_secs_f64())
     }
 
     /// How much of the peak that is, in percent.
-    pub(super) fn percent_of_peak(&self, time: Duration) -> Option<f64> {
+    pub(crate) fn percent_of_peak(&self, time: Duration) -> Option<f64> {
         let known = self.count > 0 && !self.unknown && !time.is_zero();
         known.then(|| 100.0 * self.ideal / time.as_secs_f64())
     }
@@ -46,7 +46,7 @@ impl Flops {
 /// A span comes to what it says itself, and if it says nothing, to what is nested in it: spans, and the operations that frameworks
 /// were asked for in it.
 #[derive(Debug, Default)]
-pub(super) struct SpanFlops {
+pub(crate) struct SpanFlops {
     /// By span; empty if nothing says anything.
     totals: Vec<Flops>,
     /// By step.
@@ -55,7 +55,7 @@ pub(super) struct SpanFlops {
 }
 
 impl SpanFlops {
-    pub(super) fn of(trace: &Trace) -> Self {
+    pub(crate) fn of(trace: &Trace) -> Self {
         let spans_say = trace.callsites().iter().any(|site| site.field_names().any(|name| name == convention::FLOPS));
         if !spans_say && !trace.operations.iter().any(|operation| operation.fields().op().flops().is_some()) {
             return Self::default();
@@ -111,17 +111,17 @@ impl SpanFlops {
     }
 
     /// What a span comes to.
-    pub(super) fn of_span(&self, span: SpanId) -> Flops {
+    pub(crate) fn of_span(&self, span: SpanId) -> Flops {
         self.totals.get(span.index()).copied().unwrap_or_default()
     }
 
     /// What the spans that began in a step come to, on all threads, and the operations asked for in it.
-    pub(super) fn of_step(&self, step: StepId) -> Flops {
+    pub(crate) fn of_step(&self, step: StepId) -> Flops {
         self.steps.get(step.index()).copied().unwrap_or_default()
     }
 
     /// Why the peak is not known for some of what steps come to.
-    pub(super) fn unknown(&self) -> Option<&str> {
+    pub(crate) fn unknown(&self) -> Option<&str> {
         self.unknown.as_deref()
     }
 }

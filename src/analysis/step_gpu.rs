@@ -20,19 +20,27 @@ pub struct StepGpu {
     /// The median of the time from a call of the API to the beginning of its work, by the nearest rank.
     pub median_delay: Option<Duration>,
     /// The most bytes of the GPU's memory that were in use in the step, if allocations were recorded, and there was one in the step or before it in the
-    /// window: see [`Allocation::in_use`](crate::Allocation::in_use).
+    /// window: see [`Allocation::in_use`](crate::trace::Allocation::in_use).
     pub peak_memory: Option<u64>,
 }
 
-impl StepGpu {
-    /// Each whole step of a trace, on each GPU that did anything in it.
-    pub(crate) fn each(trace: &Trace, mut found: impl FnMut(Self)) {
-        each_step(trace, &SpanFlops::of(trace), |step, _| found(step));
-    }
+/// How each GPU spent each whole step of a trace, step by step. GPUs that did nothing in the window are left out.
+///
+/// ```
+/// # fn show(trace: &kernspan::Trace) {
+/// for step in kernspan::analysis::gpu_steps(trace) {
+///     println!("step {} on GPU {}: busy {:.0} %", step.step, step.device, step.usage.busy_percent());
+/// }
+/// # }
+/// ```
+pub fn gpu_steps(trace: &Trace) -> Vec<StepGpu> {
+    let mut steps = Vec::new();
+    each_step(trace, &SpanFlops::of(trace), |step, _| steps.push(step));
+    steps
 }
 
 /// Each whole step of a trace, on each GPU that did anything in it, and why its MFU is not known though there are floating-point operations.
-pub(super) fn each_step(trace: &Trace, flops: &SpanFlops, mut found: impl FnMut(StepGpu, Option<&str>)) {
+pub(crate) fn each_step(trace: &Trace, flops: &SpanFlops, mut found: impl FnMut(StepGpu, Option<&str>)) {
     if trace.steps().iter().all(|step| step.cut().any()) {
         return;
     }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What became of what an exporter sent elsewhere: see [`StepExporter::deliveries`](crate::StepExporter::deliveries).
+/// What became of what an exporter sent elsewhere: see [`StepExporter::deliveries`](crate::export::StepExporter::deliveries).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Delivery {
