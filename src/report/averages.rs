@@ -3,7 +3,6 @@ use super::{
     measured::{GpuMeasured, Measured},
     table,
     tree::Tree,
-    units,
 };
 use crate::analysis::{Flops, percent_of};
 use std::{collections::HashMap, fmt, time::Duration};
