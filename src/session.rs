@@ -145,7 +145,7 @@ impl Session {
         self.host.settle();
         let edge = state.edge(&self.host, true);
         state.open(edge, true);
-        self.host.ask_for_contexts();
+        self.host.look_up_contexts();
         self.host.tell_of_opening();
         true
     }
@@ -248,7 +248,7 @@ impl State {
             }
             if opens {
                 self.open(edge, false);
-                host.ask_for_contexts();
+                host.look_up_contexts();
                 host.tell_of_opening();
             } else {
                 host.tell_of_closing();

@@ -1,27 +1,30 @@
-//! A thread's lane: the stack of what is open there, and a bounded ring of records with one writer and one reader.
+//! A thread's lane: the stack of its open spans, and a bounded ring of records with one writer and one reader.
 //!
-//! Full means that a span is dropped whole and counted. So that no exit is ever missing, an enter is only written while the
-//! ring has room for the exits of everything open besides.
+//! When the ring is full, a span is dropped whole and counted. So that no exit is ever missing, an enter is only written
+//! while the ring has room for the exits of all open spans besides. [`join`] notices windows' edges, [`calls`] writes calls
+//! of a device's API and operations of frameworks.
 
-#[cfg(feature = "tracing-opentelemetry")]
-mod contexts;
+mod calls;
+mod join;
+mod otel_contexts;
 mod reader;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use self::reader::LaneReader;
 
+use self::otel_contexts::LaneContexts;
 use super::{
     Control,
-    call_attributor::{CallAttributor, DeviceWork},
-    live::{Live, Told},
-    stack::{Open, SharedStack, Stack},
+    call_attributor::CallAttributor,
+    live::{EnterFields, Live},
+    stack::{SharedStack, Stack},
 };
 use crate::{
     clock::Clock,
     recording::{Callsite, Origin, Record, RegistryId},
     thread::ThreadInfo,
-    trace::{FieldData, Operation, TraceContext},
+    trace::{FieldData, TraceContext},
 };
 use rtrb::{Producer, RingBuffer};
 use std::{
@@ -45,12 +48,11 @@ pub(super) struct Lane {
     adopted: Option<Origin>,
     /// Whether the window has still to be told of that.
     owes_adopt: bool,
-    /// Says so anew for each call, on threads that serve several others.
-    deputy: Option<CallAttributor>,
+    /// Decides it anew for each call, on threads that serve several others.
+    attributor: Option<CallAttributor>,
     /// The latest watcher that was told of the thread.
     pub(super) told_watchers: u64,
-    #[cfg(feature = "tracing-opentelemetry")]
-    contexts: contexts::Contexts,
+    contexts: LaneContexts,
     /// Exits still to come of spans recorded in this window.
     owed: usize,
     /// Calls of a device's API that the thread is in, and that were made in this window.
@@ -113,10 +115,9 @@ impl Lane {
             stack,
             adopted: None,
             owes_adopt: false,
-            deputy: None,
+            attributor: None,
             told_watchers: 0,
-            #[cfg(feature = "tracing-opentelemetry")]
-            contexts: contexts::Contexts::default(),
+            contexts: LaneContexts::default(),
             owed: 0,
             calls: 0,
             ring: producer,
@@ -214,165 +215,6 @@ impl Lane {
         }
     }
 
-    /// Writes that the thread was asked for an operation.
-    #[inline]
-    pub(super) fn write_operation(
-        &mut self,
-        mut control: Control,
-        operation: &Arc<Operation>,
-        sources: &Sources<'_, impl Resolve>,
-    ) {
-        while control.is_recording() {
-            // Two records, as in `write_or_count`; the clock is read only if there is room.
-            let at = (self.follow(control, sources) && self.has_room(2)).then(|| sources.clock.now());
-            let before = std::mem::replace(&mut control, sources.control());
-            // If the next window has opened meanwhile, it belongs there; if this one has closed, the clock says where.
-            if control == before || !control.is_recording() {
-                return match at {
-                    Some(at) => self.write_or_count(Record::Operation { at, operation: Arc::clone(operation) }),
-                    None => self.count_drop(),
-                };
-            }
-        }
-    }
-
-    /// Remembers on whose behalf the thread works from now on.
-    #[inline]
-    pub(super) fn adopt(&mut self, control: Control, origin: Option<Origin>, sources: &Sources<'_, impl Resolve>) {
-        let follows = self.follow(control, sources);
-        // Of this a window is told when the thread joins it.
-        if self.adopted == origin {
-            return;
-        }
-        self.adopted = origin;
-        self.shared.stack.set_adopted(origin);
-        if control.is_recording() {
-            // If there is no room, it is written before the next call.
-            self.owes_adopt = !(follows && self.has_room(1));
-            if !self.owes_adopt {
-                self.write(Record::Adopt(origin));
-            }
-        }
-    }
-
-    /// Remembers who is asked from now on, before each call, on whose behalf it is made.
-    pub(super) fn ask_before_calls(&mut self, deputy: Option<CallAttributor>) {
-        self.deputy = deputy;
-    }
-
-    /// Writes a call for the window that the lane last joined, even if that has closed meanwhile.
-    #[inline]
-    pub(super) fn write_call(&mut self, work: DeviceWork, record: Record) {
-        if let Some(CallAttributor(whose)) = &self.deputy {
-            let origin = whose(work);
-            if self.adopted != origin {
-                self.adopted = origin;
-                self.shared.stack.set_adopted(origin);
-                self.owes_adopt = true;
-            }
-        }
-        self.write_or_count(record);
-    }
-
-    /// Begins a call in the window that is open, which is joined if that has not been done. Returns whether it could be.
-    #[inline]
-    pub(super) fn enter_call(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
-        let joined = self.follow(control, sources);
-        if joined {
-            let window = control.window() + 1;
-            if self.shared.in_call.load(Ordering::Relaxed) != window {
-                self.shared.in_call.store(window, Ordering::Relaxed);
-                self.calls = 0;
-            }
-            self.calls += 1;
-        } else {
-            self.count_drop();
-        }
-        joined
-    }
-
-    /// Ends what [`enter_call`](Self::enter_call) began, once it has been written.
-    #[inline]
-    pub(super) fn leave_call(&mut self) {
-        self.calls = self.calls.saturating_sub(1);
-        if self.calls == 0 {
-            // Whoever sees this sees what was written, too.
-            self.shared.in_call.store(0, Ordering::Release);
-        }
-    }
-
-    #[inline]
-    fn write_or_count(&mut self, record: Record) {
-        if !self.has_room(2) {
-            return self.count_drop();
-        }
-        if std::mem::take(&mut self.owes_adopt) {
-            self.write(Record::Adopt(self.adopted));
-        }
-        self.write(record);
-    }
-
-    /// Notices a window's edge. Returns whether the thread has joined the window that is open.
-    #[inline]
-    fn follow(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
-        self.seen == control || self.notice(control, sources)
-    }
-
-    #[cold]
-    fn notice(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
-        // Through a window in which this thread did nothing, all was open that is open now. Once the thread goes on the
-        // collector cannot see that any more, so tell it of those windows it has not come to yet.
-        let missed = self.window.map_or(0, |window| window + 1).max(self.shared.first_window);
-        let mut told = false;
-        for window in missed.max(sources.collected.load(Ordering::Relaxed))..control.window() {
-            let joined = self.join(window, sources);
-            told |= joined;
-            if !joined {
-                self.stack.to_vec().iter().for_each(|_| self.count_drop());
-            }
-        }
-        let joined = !control.is_recording() || self.join(control.window(), sources);
-        told |= joined && control.is_recording();
-        if told {
-            self.write(Record::Told);
-            self.owed -= 1;
-        }
-        if joined {
-            self.seen = control;
-        }
-        joined
-    }
-
-    /// The first thing a thread writes in a window: what was open on it already, and on whose behalf it works.
-    fn join(&mut self, window: u32, sources: &Sources<'_, impl Resolve>) -> bool {
-        if !self.ring_has_room(3) {
-            return false;
-        }
-        self.write(Record::Join { window });
-        self.window = Some(window);
-        // `Told` is owed, too.
-        self.owed = 1;
-        self.owes_adopt = false;
-        if self.adopted.is_some() {
-            self.write(Record::Adopt(self.adopted));
-        }
-        self.forget_contexts();
-        let mut open = self.stack.to_vec();
-        for Open { id, recorded } in &mut open {
-            let id = *id;
-            let asked = self.asked_context(window, id);
-            let open = |callsite| Some(Record::Open { id, callsite });
-            *recorded = self.write_enter(id, sources, &mut None, asked.flatten(), open);
-            if *recorded {
-                self.settle_context(id, asked);
-            } else {
-                self.count_drop();
-            }
-        }
-        self.stack.lay(&open);
-        true
-    }
-
     /// Writes that a span is open from here on, with its fields, if it fits together with its exit and there still is something
     /// to write.
     #[inline]
@@ -387,22 +229,22 @@ impl Lane {
         let Some(callsite) = (sources.callsite)(id) else { return false };
         let window = self.window;
         let extra = usize::from(backtrace.is_some()) + usize::from(context.is_some());
-        let write = |fields: Told<'_>| {
+        let write = |fields: EnterFields<'_>| {
             let records = match fields {
-                Told::Each(fields) => fields.len(),
-                Told::Shared(_) => 1,
+                EnterFields::Each(fields) => fields.len(),
+                EnterFields::Shared(_) => 1,
             };
             let room = self.has_room(2 + records + extra);
             let Some(record) = room.then(|| record(callsite)).flatten() else { return false };
             self.write(record);
             match fields {
-                Told::Each(fields) => fields.iter().for_each(|field| self.write(Record::Field(field.clone()))),
-                Told::Shared(fields) => self.write(Record::Fields(Arc::clone(fields))),
+                EnterFields::Each(fields) => fields.iter().for_each(|field| self.write(Record::Field(field.clone()))),
+                EnterFields::Shared(fields) => self.write(Record::Fields(Arc::clone(fields))),
             }
             true
         };
         let written = match callsite.fields().is_empty() {
-            true => write(Told::Each(&[])),
+            true => write(EnterFields::Each(&[])),
             false => sources.live.enter(id, window, write),
         };
         if !written {
@@ -441,19 +283,6 @@ impl Lane {
             self.count_drop();
         }
     }
-
-    // Where there is no layer to ask, nothing is to be told.
-
-    #[cfg(not(feature = "tracing-opentelemetry"))]
-    fn asked_context(&self, _: u32, _: RegistryId) -> Option<Option<TraceContext>> {
-        None
-    }
-
-    #[cfg(not(feature = "tracing-opentelemetry"))]
-    fn settle_context(&mut self, _: RegistryId, _: Option<Option<TraceContext>>) {}
-
-    #[cfg(not(feature = "tracing-opentelemetry"))]
-    fn forget_contexts(&mut self) {}
 
     #[cold]
     fn count_drop(&self) {

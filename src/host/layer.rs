@@ -1,6 +1,7 @@
 use super::{
-    Control, Host, Resolver, callsite_cache, fields,
+    Control, Host, callsite_cache, fields,
     lane::{Lane, Resolve, Sources},
+    otel_contexts,
 };
 use crate::{
     recording::{self, Callsite, RegistryId},
@@ -16,7 +17,7 @@ use tracing::{
     Dispatch, Event, Subscriber,
     span::{Attributes, Id, Record},
 };
-use tracing_subscriber::{Layer, Registry, layer::Context, registry::LookupSpan};
+use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
 /// The layer that sees the spans: add it to a subscriber.
 ///
@@ -51,25 +52,27 @@ impl ProfilerLayer {
         Self { host, spans, step_on, backtraces }
     }
 
-    /// What a lane needs to write about spans.
+    /// The sources that a lane needs to write about spans.
     #[inline]
     fn sources<'a, S>(&'a self, control: Control, ctx: &'a Context<'_, S>) -> Sources<'a, impl Resolve + 'a>
     where
         S: Subscriber + for<'l> LookupSpan<'l>,
     {
-        let callsite = move |id| {
-            callsite_cache::recall(self.host.id, control, id)
-                .or_else(|| ctx.span(&Id::from_u64(id)).map(|span| span.metadata()))
-        };
-        let Host { clock, live, collected, control, .. } = &*self.host;
-        Sources { clock, live, collected, control, callsite }
+        self.host.sources_with(move |id| {
+            self.cached_callsite(control, id).or_else(|| ctx.span(&Id::from_u64(id)).map(|span| span.metadata()))
+        })
+    }
+
+    #[inline]
+    fn cached_callsite(&self, control: Control, id: RegistryId) -> Option<Callsite> {
+        callsite_cache::recall(self.host.lanes.profiler(), control, id)
     }
 
     fn is_step(&self, callsite: Callsite) -> bool {
         self.step_on.as_ref().is_some_and(|step_on| step_on.name == callsite.name())
     }
 
-    // What follows is not inlined, so that a span costs nothing for it while nothing is recorded.
+    // These are not inlined, so that a span costs nothing for them while nothing is recorded.
 
     #[inline(never)]
     fn remember(&self, attributes: &Attributes<'_>, id: RegistryId) {
@@ -92,25 +95,42 @@ impl ProfilerLayer {
         }
         // Also when nothing is recorded: this is the first span on the thread, then, or the first after a window.
         self.find_dispatch::<S>();
+        let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
         let context = if control.is_recording() {
-            self.host.context_at_enter(control, id, || callsite_cache::recall(self.host.id, control, id))
+            contexts.at_enter(control, id, || self.cached_callsite(control, id), lanes, lookup)
         } else {
             None
         };
         let write = |lane: &mut Lane| lane.enter(control, id, &self.sources(control, ctx), backtrace, context);
-        self.host.with_lane_or_count(control, write);
-        if self.host.watchers.latest() > 0 {
-            self.host.tell_of_change(control.is_recording());
+        lanes.with_or_count(control, write);
+        if watchers.any() {
+            watchers.tell_of_change(control.is_recording(), lanes, clock);
         }
     }
 
-    /// Some that hold layers, as `Option` and `Vec`, do not tell them of the subscriber: then it is the thread's, if this layer is in it.
+    #[inline(never)]
+    fn exit<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
+        if control.is_recording() {
+            contexts.at_exit(control, id, &self.sources(control, ctx), lanes, lookup);
+        }
+        lanes.with(|lane| lane.exit(control, id, &self.sources(control, ctx)));
+        if watchers.any() && control.is_recording() {
+            watchers.tell_of_change(true, lanes, clock);
+        }
+    }
+
+    /// Finds the subscriber where nobody told us of it, as layers inside `Option` and `Vec` are not told: it is the thread's,
+    /// if this layer is in it.
     #[inline]
     fn find_dispatch<S>(&self)
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        if cfg!(feature = "tracing-opentelemetry") && self.host.resolver.get().is_none() {
+        if otel_contexts::ENABLED && !self.host.lookup.is_installed() {
             tracing::dispatcher::get_default(|dispatch| {
                 let layer = dispatch.downcast_ref::<Self>();
                 if layer.is_some_and(|layer| Arc::ptr_eq(&layer.host, &self.host)) {
@@ -120,7 +140,7 @@ impl ProfilerLayer {
         }
     }
 
-    /// Writes what happened before its fields were formatted, which is user code and may take its time.
+    /// Writes a record of a moment before its fields were formatted, which is user code and may take its time.
     fn write_moment<S>(
         &self,
         control: Control,
@@ -132,24 +152,10 @@ impl ProfilerLayer {
     {
         if self.host.control() == control {
             let sources = self.sources(control, ctx);
-            self.host.with_lane_or_count(control, |lane| lane.write_moment(control, record, fields, &sources));
+            self.host.lanes.with_or_count(control, |lane| lane.write_moment(control, record, fields, &sources));
         } else {
             // The window is over.
             self.host.late.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    #[inline(never)]
-    fn exit<S>(&self, control: Control, id: RegistryId, ctx: &Context<'_, S>)
-    where
-        S: Subscriber + for<'a> LookupSpan<'a>,
-    {
-        if control.is_recording() {
-            self.host.context_at_exit(control, id, &self.sources(control, ctx));
-        }
-        self.host.with_lane(|lane| lane.exit(control, id, &self.sources(control, ctx)));
-        if self.host.watchers.latest() > 0 && control.is_recording() {
-            self.host.tell_of_change(true);
         }
     }
 }
@@ -159,10 +165,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
-        let callsite = |dispatch: &Dispatch, id: &Id| Some(dispatch.downcast_ref::<S>()?.span(id)?.metadata());
-        // A layer is installed once; were it wrapped and installed again, the first subscriber is as good.
-        let _ = self.host.resolver.set(Resolver { dispatch: dispatch.downgrade(), callsite });
-        self.host.remembers.store(dispatch.downcast_ref::<Registry>().is_some(), Ordering::Relaxed);
+        self.host.lookup.install(dispatch, |dispatch, id| Some(dispatch.downcast_ref::<S>()?.span(id)?.metadata()));
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
@@ -171,8 +174,8 @@ where
         if (!callsite.fields().is_empty() || self.step_on.is_some()) && !control.is_off() {
             self.remember(attributes, id.into_u64());
         }
-        if control.is_recording() && self.host.remembers.load(Ordering::Relaxed) {
-            callsite_cache::remember(self.host.id, control, id.into_u64(), callsite);
+        if control.is_recording() && self.host.lookup.caches_callsites() {
+            callsite_cache::remember(self.host.lanes.profiler(), control, id.into_u64(), callsite);
         }
     }
 
@@ -180,7 +183,7 @@ where
         let (control, id) = (self.host.control(), id.into_u64());
         let done = !self.spans
             || control.is_off()
-            || !control.is_recording() && self.host.with_lane_at_hand(|lane| lane.enter_unrecorded(control, id));
+            || !control.is_recording() && self.host.lanes.with_if_at_hand(|lane| lane.enter_unrecorded(control, id));
         if !done {
             self.enter(control, id, &ctx);
         }
@@ -190,7 +193,7 @@ where
         let (control, id) = (self.host.control(), id.into_u64());
         let done = !self.spans
             || control.is_off()
-            || !control.is_recording() && self.host.with_lane_at_hand(|lane| lane.exit_unrecorded(control, id));
+            || !control.is_recording() && self.host.lanes.with_if_at_hand(|lane| lane.exit_unrecorded(control, id));
         if !done {
             self.exit(control, id, &ctx);
         }

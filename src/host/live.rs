@@ -43,7 +43,7 @@ pub(super) struct Entry {
 }
 
 /// The fields of a span that is being entered.
-pub(super) enum Told<'a> {
+pub(super) enum EnterFields<'a> {
     /// Of one that is entered for the first time: most are only once.
     Each(&'a [FieldData]),
     /// Of one that is entered again and again.
@@ -60,11 +60,11 @@ impl Entry {
         }
     }
 
-    fn tell(&mut self) -> Told<'_> {
+    fn enter_fields(&mut self) -> EnterFields<'_> {
         if self.entered.is_none() || self.fields.is_empty() {
-            return Told::Each(&self.fields);
+            return EnterFields::Each(&self.fields);
         }
-        Told::Shared(self.shared.get_or_insert_with(|| self.fields.as_slice().into()))
+        EnterFields::Shared(self.shared.get_or_insert_with(|| self.fields.as_slice().into()))
     }
 }
 
@@ -129,12 +129,12 @@ impl Live {
 
     /// Hands over the fields of a span that is being entered in `window`; none if it is not remembered.
     #[inline]
-    pub(super) fn enter<R>(&self, id: RegistryId, window: Option<u32>, f: impl FnOnce(Told<'_>) -> R) -> R {
+    pub(super) fn enter<R>(&self, id: RegistryId, window: Option<u32>, f: impl FnOnce(EnterFields<'_>) -> R) -> R {
         match self.find(id) {
-            None => f(Told::Each(&[])),
+            None => f(EnterFields::Each(&[])),
             Some((_, entry)) => {
                 let mut entry = lock(entry);
-                let result = f(entry.tell());
+                let result = f(entry.enter_fields());
                 entry.entered = window;
                 result
             }

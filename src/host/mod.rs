@@ -1,109 +1,82 @@
-//! The host side of capture: what threads do, span by span.
+//! The host side of capture: spans, events and calls of the program's threads, as records.
 //!
-//! [`ProfilerLayer`] is called by `tracing` and writes into the calling thread's [`lane`]; the collector reads the lanes. What
-//! must be remembered of a span for as long as it lives (its fields) is in [`live`].
+//! [`ProfilerLayer`] is called by `tracing` and writes into the calling thread's [`lane`], without a lock; the collector
+//! reads the lanes. [`live`] keeps the fields of spans for as long as they live. CUPTI's callbacks and frameworks write
+//! into the same lanes, so that the order of a thread's records says which span a kernel launch belongs to.
 
 mod call_attributor;
 mod callsite_cache;
 mod control;
 mod counters;
-mod device_call;
 mod fields;
-mod foreign;
+mod hand_over;
 mod lane;
+mod lanes;
 mod layer;
 mod live;
-mod operation;
-mod origin;
+mod otel_contexts;
+mod span_lookup;
 mod stack;
+#[cfg(test)]
+mod tests;
 mod watcher;
 
 pub use self::{
     call_attributor::DeviceWork,
+    hand_over::HandOver,
     layer::ProfilerLayer,
-    origin::HandOver,
     watcher::{Watch, Watcher},
 };
 pub(crate) use self::{control::Control, counters::Counters, lane::LaneReader, layer::StepOn};
 
-use self::{lane::Lane, live::Live, watcher::Watchers};
-use crate::{
-    clock::Clock,
-    recording::{Callsite, Record, RegistryId},
-    thread::{self, ThreadInfo},
-    trace::Losses,
+use self::{
+    call_attributor::CallAttributor,
+    lane::{Lane, Resolve, Sources},
+    lanes::Lanes,
+    live::Live,
+    otel_contexts::OtelContexts,
+    span_lookup::SpanLookup,
+    watcher::Watchers,
 };
-use std::{
-    cell::RefCell,
-    sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+use crate::{
+    clock::{Clock, Ticks},
+    recording::{DeviceCall, MemoryCall, Origin, Record},
+    trace::{Losses, Operation},
+};
+use std::sync::{
+    Arc, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-/// Everything the layer and the collector share.
+/// The state of one profiler that the layer, the session and the collector share.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// Tells the lanes of several profilers on one thread apart.
-    id: u64,
-    control: AtomicU64,
+    lanes: Lanes,
     clock: Clock,
     live: Live,
-    lane_capacity: usize,
-    /// How many windows the collector has handed on.
-    collected: AtomicU32,
-    /// Readers of lanes that the collector has not taken over yet.
-    new_lanes: Mutex<Vec<LaneReader>>,
-    resolver: OnceLock<Resolver>,
-    /// Whether a lane may remember callsites by id. `Registry` gives an id out again only on the thread that made it first,
-    /// so that thread sees its own knowledge go stale; another registry may do otherwise.
-    remembers: AtomicBool,
-    /// Whether a span was one of OpenTelemetry's.
-    #[cfg(feature = "tracing-opentelemetry")]
-    has_contexts: AtomicBool,
-    /// Whether spans are not asked about any more.
-    #[cfg(feature = "tracing-opentelemetry")]
-    no_contexts: AtomicBool,
-    unreachable: AtomicU64,
-    late: AtomicU64,
+    lookup: SpanLookup,
+    contexts: OtelContexts,
     watchers: Watchers,
     /// If anybody wants to know of every step.
     counters: Option<Counters>,
-}
-
-/// Finds the callsite of a span that is open on another thread.
-#[derive(Debug)]
-struct Resolver {
-    dispatch: tracing::dispatcher::WeakDispatch,
-    callsite: fn(&tracing::Dispatch, &tracing::span::Id) -> Option<Callsite>,
-}
-
-thread_local! {
-    /// This thread's lanes, one for each profiler that saw a span here.
-    static LANES: RefCell<Vec<Lane>> = const { RefCell::new(Vec::new()) };
+    /// How many windows the collector has handed on.
+    collected: AtomicU32,
+    /// Records that came after their window had closed.
+    late: AtomicU64,
 }
 
 impl Host {
     pub(crate) fn new(clock: Clock, lane_capacity: usize, live_spans: usize, counters: bool) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            control: AtomicU64::new(Control::waiting(0).as_u64()),
+            lanes: Lanes::new(lane_capacity),
             clock,
             live: Live::new(live_spans),
-            lane_capacity,
-            collected: AtomicU32::new(0),
-            new_lanes: Mutex::default(),
-            resolver: OnceLock::new(),
-            remembers: AtomicBool::new(false),
-            #[cfg(feature = "tracing-opentelemetry")]
-            has_contexts: AtomicBool::new(false),
-            #[cfg(feature = "tracing-opentelemetry")]
-            no_contexts: AtomicBool::new(false),
-            unreachable: AtomicU64::new(0),
-            late: AtomicU64::new(0),
+            lookup: SpanLookup::default(),
+            contexts: OtelContexts::default(),
             watchers: Watchers::default(),
             counters: counters.then(Counters::new),
+            collected: AtomicU32::new(0),
+            late: AtomicU64::new(0),
         }
     }
 
@@ -118,13 +91,14 @@ impl Host {
 
     #[inline]
     fn control(&self) -> Control {
-        // Relaxed: a thread that sees a window's edge a little late is put right by time stamps.
-        Control::from_u64(self.control.load(Ordering::Relaxed))
+        self.lanes.control()
     }
 
     pub(crate) fn set_control(&self, control: Control) {
-        self.control.store(control.as_u64(), Ordering::Relaxed);
+        self.lanes.set_control(control);
     }
+
+    // The collector's side.
 
     /// Says that the collector has come to this window.
     pub(crate) fn set_collected(&self, window: u32) {
@@ -133,82 +107,145 @@ impl Host {
 
     /// The readers of lanes made since the last call.
     pub(crate) fn take_new_lanes(&self) -> Vec<LaneReader> {
-        std::mem::take(&mut *self.lock_new_lanes())
+        self.lanes.take_new()
     }
 
-    fn lock_new_lanes(&self) -> MutexGuard<'_, Vec<LaneReader>> {
-        self.new_lanes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What was lost outside of lanes since the last call.
+    /// Losses outside of lanes since the last call.
     pub(crate) fn take_losses(&self) -> Losses {
         Losses {
             fields: self.live.take_lost(),
             late: self.late.swap(0, Ordering::Relaxed),
-            unreachable: self.unreachable.swap(0, Ordering::Relaxed),
+            unreachable: self.lanes.take_unreachable(),
             steps: self.counters.as_ref().map_or(0, Counters::take_lost),
             ..Losses::default()
         }
     }
 
-    /// What is open on a thread that did nothing during a whole window, as records.
+    /// The spans that are open on a thread that did nothing during a whole window, as records.
     pub(crate) fn open_on(&self, lane: &LaneReader) -> Vec<Record> {
-        lane.open_spans(|id| self.resolve(id), &self.live)
+        lane.open_spans(|id| self.lookup.callsite(id), &self.live)
     }
 
-    /// The callsite of a span that is alive.
-    fn resolve(&self, id: RegistryId) -> Option<Callsite> {
-        let Resolver { dispatch, callsite } = self.resolver.get()?;
-        callsite(&dispatch.upgrade()?, &tracing::span::Id::from_u64(id))
+    // The thread's side, where no subscriber is at hand: calls of a device's API, and operations of frameworks.
+
+    /// The sources that a lane needs to write about spans.
+    fn sources(&self) -> Sources<'_, impl Resolve + '_> {
+        self.sources_with(|id| self.lookup.callsite(id))
     }
 
-    /// Runs `f` on this thread's lane if it is at hand, which it is but for the first time on a thread; otherwise, false.
     #[inline]
-    fn with_lane_at_hand(&self, f: impl FnOnce(&mut Lane) -> bool) -> bool {
-        let done = LANES.try_with(|lanes| match lanes.try_borrow_mut() {
-            Ok(mut lanes) => lanes.first_mut().filter(|lane| lane.profiler() == self.id).is_some_and(f),
-            Err(_) => false,
-        });
-        done.unwrap_or(false)
+    fn sources_with<F: Resolve>(&self, callsite: F) -> Sources<'_, F> {
+        let Self { clock, live, collected, lanes, .. } = self;
+        Sources { clock, live, collected, control: lanes.control_word(), callsite }
     }
 
-    /// Runs `f` on this thread's lane, which is made if it is not there. Returns false if it cannot be had.
+    /// A thread enters a call. Returns when, if that is to be recorded; then the thread has joined the window, to which the
+    /// call belongs even if it returns after the window has closed.
     #[inline]
-    fn with_lane(&self, f: impl FnOnce(&mut Lane)) -> bool {
-        let reached = LANES.try_with(|lanes| {
-            // Borrowed already only if the registry ran a user's destructor under us: not worth a panic.
-            let Ok(mut lanes) = lanes.try_borrow_mut() else { return false };
-            let place = match lanes.iter().position(|lane| lane.profiler() == self.id) {
-                Some(place) => place,
-                None if thread::is_muted() => return true,
-                None => self.open_lane(&mut lanes),
-            };
-            f(&mut lanes[place]);
-            true
-        });
-        reached.unwrap_or(false)
+    pub(crate) fn enter_call(&self) -> Option<Ticks> {
+        let mut control = self.control();
+        while control.is_recording() {
+            let mut joined = false;
+            self.lanes.with_or_count(control, |lane| joined = lane.enter_call(control, &self.sources()));
+            let now = self.clock.now();
+            let before = std::mem::replace(&mut control, self.control());
+            // If the next window has opened meanwhile, the call belongs there; if this one has closed, the clock says
+            // where.
+            if control == before || !control.is_recording() {
+                return joined.then_some(now);
+            }
+            if joined {
+                self.leave_call();
+            }
+        }
+        None
     }
 
-    /// As [`with_lane`](Self::with_lane), for what is a loss if the lane cannot be had.
+    /// A thread leaves a call that [`enter_call`](Self::enter_call) returned a moment for.
     #[inline]
-    fn with_lane_or_count(&self, control: Control, f: impl FnOnce(&mut Lane)) {
-        if !self.with_lane(f) && control.is_recording() {
-            self.unreachable.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn exit_call(&self, work: DeviceWork, call: DeviceCall) {
+        self.write_call(work, Record::Call(call));
+    }
+
+    /// As [`exit_call`](Self::exit_call), for a call that changed memory.
+    #[inline]
+    pub(crate) fn write_memory(&self, call: MemoryCall) {
+        self.write_call(DeviceWork::Memory, Record::Memory(call));
+    }
+
+    /// To be called when all has been written about a call that [`enter_call`](Self::enter_call) returned a moment for.
+    #[inline]
+    pub(crate) fn leave_call(&self) {
+        self.lanes.with(Lane::leave_call);
+    }
+
+    /// A thread leaves a call that it entered before the window that is open. Returns false if none is open.
+    #[inline]
+    pub(crate) fn exit_call_of_before(&self, correlation: u32) -> bool {
+        let is_open = self.enter_call().is_some();
+        if is_open {
+            self.write_call(DeviceWork::Other, Record::Call(DeviceCall::of_before(correlation)));
+            self.leave_call();
+        }
+        is_open
+    }
+
+    #[inline]
+    fn write_call(&self, work: DeviceWork, record: Record) {
+        self.lanes.with_or_count_always(|lane| lane.write_call(work, record));
+    }
+
+    /// From now on, the thread's calls are made on behalf of another, or again on its own.
+    #[inline]
+    fn adopt(&self, origin: Option<Origin>) {
+        let control = self.control();
+        if !control.is_off() {
+            self.lanes.with_or_count(control, |lane| lane.adopt(control, origin, &self.sources()));
         }
     }
 
-    #[cold]
-    fn open_lane(&self, lanes: &mut Vec<Lane>) -> usize {
-        lanes.retain(|lane| !lane.is_abandoned());
-        let (lane, reader) = Lane::new(self.id, self.control(), ThreadInfo::of_this_thread(), self.lane_capacity);
-        let mut new_lanes = self.lock_new_lanes();
-        // While nothing is recorded the collector does not come by, and threads may come and go.
-        if new_lanes.len() >= 32 && new_lanes.len().is_power_of_two() {
-            new_lanes.retain(|reader| !reader.is_done());
+    /// From now on, `attributor` decides on whose behalf each of the thread's calls is made.
+    fn attribute_calls(&self, attributor: Option<CallAttributor>) {
+        let control = self.control();
+        if !control.is_off() {
+            self.lanes.with_or_count(control, |lane| lane.attribute_calls(attributor));
         }
-        new_lanes.push(reader);
-        drop(new_lanes);
-        lanes.push(lane);
-        lanes.len() - 1
+    }
+
+    /// A thread was asked for an operation.
+    #[inline]
+    fn write_operation(&self, operation: &Arc<Operation>) {
+        let control = self.control();
+        if control.is_recording() {
+            self.lanes.with_or_count(control, |lane| lane.write_operation(control, operation, &self.sources()));
+        }
+    }
+
+    // The session's side: windows' edges.
+
+    /// Looks up the OpenTelemetry contexts of the spans open on this thread, now that the program has opened a window.
+    pub(crate) fn look_up_contexts(&self) {
+        let control = self.control();
+        if control.is_recording() {
+            self.contexts.look_up_open(control, &self.lanes, &self.lookup);
+        }
+    }
+
+    /// To be held from before a window's edge until the watchers know of it.
+    pub(crate) fn edge(&self) -> MutexGuard<'_, ()> {
+        self.watchers.edge()
+    }
+
+    /// Has everything done that was asked for on this thread, before a window's edge.
+    pub(crate) fn settle(&self) {
+        self.watchers.settle();
+    }
+
+    pub(crate) fn tell_of_opening(&self) {
+        self.watchers.tell_of_opening(&self.clock);
+    }
+
+    pub(crate) fn tell_of_closing(&self) {
+        self.watchers.tell_of_closing();
     }
 }

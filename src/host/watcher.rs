@@ -1,7 +1,7 @@
 //! Who follows spans and windows besides the profiler: frameworks that put work aside.
 
-use super::Host;
-use crate::{recording::Origin, thread::this_thread};
+use super::{Host, lanes::Lanes};
+use crate::{clock::Clock, recording::Origin, thread::this_thread};
 use std::{
     fmt, slice,
     sync::{
@@ -104,31 +104,29 @@ impl Watchers {
         Arc::clone(&self.all.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Whether there ever was one.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.latest() > 0
+    }
+
     /// The number of the latest, 0 if there never was one.
     #[inline]
-    pub(super) fn latest(&self) -> u64 {
+    fn latest(&self) -> u64 {
         self.ever.load(Ordering::Relaxed)
     }
-}
 
-impl fmt::Debug for Watchers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watchers").field("ever", &self.ever).finish_non_exhaustive()
-    }
-}
-
-impl Host {
     /// Tells that this thread has entered or exited a span. No lane may be held.
     #[cold]
-    pub(super) fn tell_of_change(&self, recording: bool) {
-        let latest = self.watchers.latest();
+    pub(super) fn tell_of_change(&self, recording: bool, lanes: &Lanes, clock: &Clock) {
+        let latest = self.latest();
         let mut told = latest;
-        self.with_lane(|lane| told = std::mem::replace(&mut lane.told_watchers, latest));
+        lanes.with(|lane| told = std::mem::replace(&mut lane.told_watchers, latest));
         if !recording && told == latest {
             return;
         }
-        let origin = Origin::new(self.clock.now(), this_thread());
-        for (id, watcher) in self.watchers.all().iter() {
+        let origin = Origin::new(clock.now(), this_thread());
+        for (id, watcher) in self.all().iter() {
             if *id > told {
                 watcher.arrived(origin);
             }
@@ -139,24 +137,30 @@ impl Host {
     }
 
     /// To be held from before a window's edge until the watchers know of it.
-    pub(crate) fn edge(&self) -> MutexGuard<'_, ()> {
-        self.watchers.edge.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn edge(&self) -> MutexGuard<'_, ()> {
+        self.edge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has everything done that was asked for on this thread, before a window's edge.
-    pub(crate) fn settle(&self) {
-        self.each_watcher(|watcher| watcher.settle());
+    pub(super) fn settle(&self) {
+        self.each(|watcher| watcher.settle());
     }
 
-    pub(crate) fn tell_of_opening(&self) {
-        self.each_watcher(|watcher| watcher.opened(Origin::new(self.clock.now(), this_thread())));
+    pub(super) fn tell_of_opening(&self, clock: &Clock) {
+        self.each(|watcher| watcher.opened(Origin::new(clock.now(), this_thread())));
     }
 
-    pub(crate) fn tell_of_closing(&self) {
-        self.each_watcher(|watcher| watcher.closed());
+    pub(super) fn tell_of_closing(&self) {
+        self.each(|watcher| watcher.closed());
     }
 
-    fn each_watcher(&self, tell: impl Fn(&dyn Watcher)) {
-        self.watchers.all().iter().for_each(|(_, watcher)| tell(&**watcher));
+    fn each(&self, tell: impl Fn(&dyn Watcher)) {
+        self.all().iter().for_each(|(_, watcher)| tell(&**watcher));
+    }
+}
+
+impl fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watchers").field("ever", &self.ever).finish_non_exhaustive()
     }
 }

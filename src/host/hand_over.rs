@@ -1,5 +1,3 @@
-//! Work that a thread does on behalf of another.
-
 use super::{
     Host,
     call_attributor::{CallAttributor, DeviceWork},
@@ -63,7 +61,7 @@ impl HandOver {
     /// From now on, `whose` says of each of this thread's launches on whose behalf it is made, or that it is the thread's own. It is asked
     /// while something is recorded, when the call returns. For threads that serve several others at once; `whose` may not enter spans.
     pub fn adopt_each(&self, whose: impl Fn(DeviceWork) -> Option<Origin> + Send + 'static) {
-        self.host.ask_before_calls(Some(CallAttributor(Box::new(whose))));
+        self.host.attribute_calls(Some(CallAttributor(Box::new(whose))));
     }
 
     /// Tells that this thread was asked for an operation: it belongs to what the thread has adopted, as a launch does, and to the
@@ -79,7 +77,7 @@ impl HandOver {
     /// From now on, this thread's launches are its own again.
     #[inline]
     pub fn release(&self) {
-        self.host.ask_before_calls(None);
+        self.host.attribute_calls(None);
         self.host.adopt(None);
     }
 

@@ -1,0 +1,117 @@
+//! Calls of a device's API, operations of frameworks, and on whose behalf a thread makes them.
+
+use super::{Lane, Resolve, Sources};
+use crate::{
+    host::{
+        Control,
+        call_attributor::{CallAttributor, DeviceWork},
+    },
+    recording::{Origin, Record},
+    trace::Operation,
+};
+use std::sync::{Arc, atomic::Ordering};
+
+impl Lane {
+    /// Writes that the thread was asked for an operation.
+    #[inline]
+    pub(in super::super) fn write_operation(
+        &mut self,
+        mut control: Control,
+        operation: &Arc<Operation>,
+        sources: &Sources<'_, impl Resolve>,
+    ) {
+        while control.is_recording() {
+            // Two records, as in `write_or_count`; the clock is read only if there is room.
+            let at = (self.follow(control, sources) && self.has_room(2)).then(|| sources.clock.now());
+            let before = std::mem::replace(&mut control, sources.control());
+            // If the next window has opened meanwhile, it belongs there; if this one has closed, the clock says where.
+            if control == before || !control.is_recording() {
+                return match at {
+                    Some(at) => self.write_or_count(Record::Operation { at, operation: Arc::clone(operation) }),
+                    None => self.count_drop(),
+                };
+            }
+        }
+    }
+
+    /// Remembers on whose behalf the thread works from now on.
+    #[inline]
+    pub(in super::super) fn adopt(
+        &mut self,
+        control: Control,
+        origin: Option<Origin>,
+        sources: &Sources<'_, impl Resolve>,
+    ) {
+        let follows = self.follow(control, sources);
+        // The thread writes this when it joins a window.
+        if self.adopted == origin {
+            return;
+        }
+        self.adopted = origin;
+        self.shared.stack.set_adopted(origin);
+        if control.is_recording() {
+            // If there is no room, it is written before the next call.
+            self.owes_adopt = !(follows && self.has_room(1));
+            if !self.owes_adopt {
+                self.write(Record::Adopt(origin));
+            }
+        }
+    }
+
+    /// From now on, `attributor` decides on whose behalf each call is made.
+    pub(in super::super) fn attribute_calls(&mut self, attributor: Option<CallAttributor>) {
+        self.attributor = attributor;
+    }
+
+    /// Writes a call for the window that the lane last joined, even if that has closed meanwhile.
+    #[inline]
+    pub(in super::super) fn write_call(&mut self, work: DeviceWork, record: Record) {
+        if let Some(CallAttributor(attribute)) = &self.attributor {
+            let origin = attribute(work);
+            if self.adopted != origin {
+                self.adopted = origin;
+                self.shared.stack.set_adopted(origin);
+                self.owes_adopt = true;
+            }
+        }
+        self.write_or_count(record);
+    }
+
+    /// Begins a call in the window that is open, which is joined if that has not been done. Returns whether it could be.
+    #[inline]
+    pub(in super::super) fn enter_call(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
+        let joined = self.follow(control, sources);
+        if joined {
+            let window = control.window() + 1;
+            if self.shared.in_call.load(Ordering::Relaxed) != window {
+                self.shared.in_call.store(window, Ordering::Relaxed);
+                self.calls = 0;
+            }
+            self.calls += 1;
+        } else {
+            self.count_drop();
+        }
+        joined
+    }
+
+    /// Ends what [`enter_call`](Self::enter_call) began, once it has been written.
+    #[inline]
+    pub(in super::super) fn leave_call(&mut self) {
+        self.calls = self.calls.saturating_sub(1);
+        if self.calls == 0 {
+            // Whoever sees this sees what was written, too.
+            self.shared.in_call.store(0, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn write_or_count(&mut self, record: Record) {
+        if !self.has_room(2) {
+            return self.count_drop();
+        }
+        if std::mem::take(&mut self.owes_adopt) {
+            self.write(Record::Adopt(self.adopted));
+        }
+        self.write(record);
+    }
+}

@@ -1,0 +1,135 @@
+use super::{
+    Control,
+    lane::{Lane, LaneReader},
+};
+use crate::thread::{self, ThreadInfo};
+use std::{
+    cell::RefCell,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// The lanes of one profiler, and the control word that their threads follow.
+///
+/// Finds the calling thread's lane, makes it the first time, and hands its reader to the collector.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    control: AtomicU64,
+    /// Tells the lanes of several profilers on one thread apart.
+    profiler: u64,
+    capacity: usize,
+    /// Readers of lanes that the collector has not taken over yet.
+    new: Mutex<Vec<LaneReader>>,
+    /// Records for which there was no lane.
+    unreachable: AtomicU64,
+}
+
+thread_local! {
+    /// This thread's lanes, one for each profiler that saw a span here.
+    static LANES: RefCell<Vec<Lane>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Lanes {
+    pub(super) fn new(capacity: usize) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let profiler = NEXT.fetch_add(1, Ordering::Relaxed);
+        let control = AtomicU64::new(Control::waiting(0).as_u64());
+        Self { control, profiler, capacity, new: Mutex::default(), unreachable: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    pub(super) fn control(&self) -> Control {
+        // Relaxed: a thread that sees a window's edge a little late is put right by time stamps.
+        Control::from_u64(self.control.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_control(&self, control: Control) {
+        self.control.store(control.as_u64(), Ordering::Relaxed);
+    }
+
+    /// The control word itself, for whoever has to see it change.
+    #[inline]
+    pub(super) fn control_word(&self) -> &AtomicU64 {
+        &self.control
+    }
+
+    /// The number of the profiler.
+    pub(super) fn profiler(&self) -> u64 {
+        self.profiler
+    }
+
+    /// Runs `f` on this thread's lane if it is at hand, which it is but for the first time on a thread; otherwise, false.
+    #[inline]
+    pub(super) fn with_if_at_hand(&self, f: impl FnOnce(&mut Lane) -> bool) -> bool {
+        let done = LANES.try_with(|lanes| match lanes.try_borrow_mut() {
+            Ok(mut lanes) => lanes.first_mut().filter(|lane| lane.profiler() == self.profiler).is_some_and(f),
+            Err(_) => false,
+        });
+        done.unwrap_or(false)
+    }
+
+    /// Runs `f` on this thread's lane, which is made if it is not there. Returns false if it cannot be had.
+    #[inline]
+    pub(super) fn with(&self, f: impl FnOnce(&mut Lane)) -> bool {
+        let reached = LANES.try_with(|lanes| {
+            // Borrowed already only if the registry ran a user's destructor under us: not worth a panic.
+            let Ok(mut lanes) = lanes.try_borrow_mut() else { return false };
+            let place = match lanes.iter().position(|lane| lane.profiler() == self.profiler) {
+                Some(place) => place,
+                None if thread::is_muted() => return true,
+                None => self.open(&mut lanes),
+            };
+            f(&mut lanes[place]);
+            true
+        });
+        reached.unwrap_or(false)
+    }
+
+    /// As [`with`](Self::with), for a record that is lost if the lane cannot be had while a window is open.
+    #[inline]
+    pub(super) fn with_or_count(&self, control: Control, f: impl FnOnce(&mut Lane)) {
+        if !self.with(f) && control.is_recording() {
+            self.unreachable.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// As [`with`](Self::with), for a record that is lost if the lane cannot be had, whether the window is open or has
+    /// just closed.
+    #[inline]
+    pub(super) fn with_or_count_always(&self, f: impl FnOnce(&mut Lane)) {
+        if !self.with(f) {
+            self.unreachable.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn open(&self, lanes: &mut Vec<Lane>) -> usize {
+        lanes.retain(|lane| !lane.is_abandoned());
+        let (lane, reader) = Lane::new(self.profiler, self.control(), ThreadInfo::of_this_thread(), self.capacity);
+        let mut new = self.lock_new();
+        // While nothing is recorded the collector does not come by, and threads may come and go.
+        if new.len() >= 32 && new.len().is_power_of_two() {
+            new.retain(|reader| !reader.is_done());
+        }
+        new.push(reader);
+        drop(new);
+        lanes.push(lane);
+        lanes.len() - 1
+    }
+
+    fn lock_new(&self) -> MutexGuard<'_, Vec<LaneReader>> {
+        self.new.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The readers of lanes made since the last call.
+    pub(super) fn take_new(&self) -> Vec<LaneReader> {
+        std::mem::take(&mut *self.lock_new())
+    }
+
+    /// Records for which there was no lane since the last call.
+    pub(super) fn take_unreachable(&self) -> u64 {
+        self.unreachable.swap(0, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,235 @@
+//! Calls of a device's API, in the lanes beside the spans.
+
+use crate::{
+    Activity, Collected, Profiler, Schedule, Trace,
+    clock::Ticks,
+    framework::DeviceWork,
+    host::Host,
+    recording::{DeviceCall, MemoryCall, MemoryFacts},
+    trace::{Attribution, MemoryChange, Span},
+};
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    thread,
+};
+use tracing::info_span;
+use tracing_subscriber::prelude::*;
+
+#[test]
+fn what_is_packed_is_unpacked() {
+    for change in [MemoryChange::Allocate, MemoryChange::Free] {
+        for (bytes, context, pooled) in [(0, 1, false), (4096, 3, true), ((1 << 48) - 1, (1 << 14) - 1, true)] {
+            let facts = MemoryFacts { bytes, context, change, pooled };
+            assert_eq!(MemoryCall::new(Ticks(7), 0x7f00, facts).facts(), facts);
+        }
+    }
+}
+
+/// The traces of a program that makes calls, which are numbered.
+pub(in crate::host) fn traces(program: impl FnOnce(&Profiler, &Host)) -> Vec<Arc<Trace>> {
+    let collected = Collected::new();
+    let builder = Profiler::builder().activities([Activity::Host]).schedule(Schedule::manual());
+    let (layer, profiler) = builder.export(collected.clone()).build().unwrap();
+    let host = Arc::clone(profiler.session().host());
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&profiler, &host));
+    let report = profiler.finish().unwrap();
+    assert!(report.losses().is_empty(), "{}", report.losses());
+    collected.traces()
+}
+
+pub(in crate::host) fn call(host: &Host, number: u32) {
+    if let Some(start) = host.enter_call() {
+        leave(host, start, number);
+    }
+}
+
+fn leave(host: &Host, start: Ticks, number: u32) {
+    host.exit_call(DeviceWork::Launch, DeviceCall::new(start, host.clock().now(), number, 1, 307, 0));
+    host.leave_call();
+}
+
+fn calls(trace: &Trace) -> Vec<(u32, Option<&str>, Attribution)> {
+    let calls = trace.api_calls();
+    calls.map(|call| (call.correlation(), call.span().map(Span::name), call.attribution())).collect()
+}
+
+#[test]
+fn calls_belong_to_the_innermost_span_of_their_thread() {
+    let traces = traces(|profiler, host| {
+        call(host, 1);
+        profiler.start();
+        call(host, 2);
+        info_span!("outer").in_scope(|| {
+            call(host, 3);
+            info_span!("inner").in_scope(|| call(host, 4));
+            call(host, 5);
+        });
+        profiler.stop();
+        call(host, 6);
+    });
+    let (direct, nobody) = (Attribution::Direct, Attribution::Unattributed);
+    let expected =
+        [(2, None, nobody), (3, Some("outer"), direct), (4, Some("inner"), direct), (5, Some("outer"), direct)];
+    assert_eq!(calls(&traces[0]), expected);
+}
+
+#[test]
+fn a_call_belongs_to_the_window_it_was_made_in() {
+    let traces = traces(|profiler, host| {
+        info_span!("work").in_scope(|| {
+            let before = host.enter_call();
+            assert!(before.is_none());
+            profiler.start();
+            // It returns when the window has closed, and when the next has opened.
+            let start = host.enter_call().unwrap();
+            profiler.stop();
+            leave(host, start, 1);
+            profiler.start();
+            call(host, 2);
+            let start = host.enter_call().unwrap();
+            profiler.stop();
+            profiler.start();
+            leave(host, start, 3);
+            call(host, 4);
+            profiler.stop();
+        });
+    });
+    let numbers: Vec<Vec<_>> =
+        traces.iter().map(|trace| calls(trace).into_iter().map(|(number, ..)| number).collect()).collect();
+    assert_eq!(numbers, [vec![1], vec![2, 3], vec![4]]);
+    assert!(traces.iter().all(|trace| calls(trace).iter().all(|(_, span, _)| *span == Some("work"))));
+}
+
+#[test]
+fn calls_made_for_others_belong_to_the_others_spans() {
+    let traces = traces(|profiler, host| {
+        let hand_over = profiler.hand_over();
+        let early = info_span!("early").in_scope(|| hand_over.origin());
+        profiler.start();
+        let outer = info_span!("outer").entered();
+        let first = info_span!("first").in_scope(|| hand_over.origin());
+        let second = hand_over.origin();
+        drop(outer);
+        let own = tracing::dispatcher::get_default(Clone::clone);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _default = tracing::dispatcher::set_default(&own);
+                for (origin, number) in [(Some(first), 1), (Some(second), 2), (Some(early), 3), (None, 4)] {
+                    match origin {
+                        Some(origin) => hand_over.adopt(origin),
+                        None => hand_over.release(),
+                    }
+                    info_span!("of the worker").in_scope(|| call(host, number));
+                }
+            });
+        });
+        profiler.stop();
+    });
+    let handed = Attribution::HandedOff;
+    // What the third was asked for was before the window.
+    let (before, direct) = (Attribution::Before, Attribution::Direct);
+    let expected =
+        [(1, Some("first"), handed), (2, Some("outer"), handed), (3, None, before), (4, Some("of the worker"), direct)];
+    assert_eq!(calls(&traces[0]), expected);
+}
+
+#[test]
+fn who_a_thread_works_for_is_known_in_later_windows() {
+    let traces = traces(|profiler, host| {
+        let hand_over = profiler.hand_over();
+        let (submit, submitted) = mpsc::channel();
+        let (done, is_done) = mpsc::channel();
+        let own = tracing::dispatcher::get_default(Clone::clone);
+        thread::scope(|scope| {
+            let worker = profiler.hand_over();
+            scope.spawn(move || {
+                let _default = tracing::dispatcher::set_default(&own);
+                for (origin, number) in submitted {
+                    Option::into_iter(origin).for_each(|origin| worker.adopt(origin));
+                    info_span!("of the worker").in_scope(|| call(host, number));
+                    done.send(()).unwrap();
+                }
+            });
+            let work = |origin, number| {
+                submit.send((origin, number)).unwrap();
+                is_done.recv().unwrap();
+            };
+            profiler.start();
+            info_span!("one").in_scope(|| work(Some(hand_over.origin()), 1));
+            profiler.stop();
+            profiler.start();
+            // On behalf of what was in the window before.
+            work(None, 2);
+            info_span!("two").in_scope(|| work(Some(hand_over.origin()), 3));
+            work(None, 4);
+            profiler.stop();
+            drop(submit);
+        });
+    });
+    let handed = Attribution::HandedOff;
+    assert_eq!(calls(&traces[0]), [(1, Some("one"), handed)]);
+    let expected = [(2, None, Attribution::Before), (3, Some("two"), handed), (4, Some("two"), handed)];
+    assert_eq!(calls(&traces[1]), expected);
+}
+
+#[test]
+fn a_thread_that_serves_several_is_asked_before_each_call() {
+    let traces = traces(|profiler, host| {
+        let hand_over = profiler.hand_over();
+        profiler.start();
+        let one = info_span!("one").in_scope(|| hand_over.origin());
+        let two = info_span!("two").in_scope(|| hand_over.origin());
+        let before = hand_over.before();
+        let own = tracing::dispatcher::get_default(Clone::clone);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let _default = tracing::dispatcher::set_default(&own);
+                let queue = Mutex::new(vec![None, Some(before), Some(two), Some(one), Some(two)]);
+                hand_over.adopt_each(move |work| match work {
+                    DeviceWork::Launch => queue.lock().unwrap().pop()?,
+                    _ => None,
+                });
+                info_span!("of the worker").in_scope(|| (1..=5).for_each(|number| call(host, number)));
+                hand_over.release();
+                call(host, 6);
+            });
+        });
+        profiler.stop();
+    });
+    let handed = Attribution::HandedOff;
+    let expected = [
+        (1, Some("two"), handed),
+        (2, Some("one"), handed),
+        (3, Some("two"), handed),
+        (4, None, Attribution::Before),
+        (5, Some("of the worker"), Attribution::Direct),
+        (6, None, Attribution::Unattributed),
+    ];
+    assert_eq!(calls(&traces[0]), expected);
+}
+
+#[test]
+fn memory_is_counted_up_and_down() {
+    let traces = traces(|profiler, host| {
+        profiler.start();
+        info_span!("work").in_scope(|| {
+            for (address, bytes, change) in [
+                (1, 100, MemoryChange::Allocate),
+                (2, 50, MemoryChange::Allocate),
+                (1, 0, MemoryChange::Free),
+                (9, 0, MemoryChange::Free),
+            ] {
+                let start = host.enter_call().unwrap();
+                let facts = MemoryFacts { bytes, context: 1, change, pooled: true };
+                host.write_memory(MemoryCall::new(start, address, facts));
+                host.leave_call();
+            }
+        });
+        profiler.stop();
+    });
+    let seen: Vec<_> =
+        traces[0].allocations().map(|memory| (memory.bytes(), memory.delta(), memory.in_use())).collect();
+    // What was allocated before the window has no known size.
+    assert_eq!(seen, [(Some(100), 100, 100), (Some(50), 50, 150), (Some(100), -100, 50), (None, 0, 50)]);
+    assert!(traces[0].allocations().all(|memory| memory.span().unwrap().name() == "work"));
+}

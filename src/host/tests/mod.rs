@@ -1,0 +1,2 @@
+mod device_calls;
+mod operations;
