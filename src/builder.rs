@@ -5,7 +5,7 @@ use crate::{
     clock::Clock,
     collector::Collector,
     export::{Exporter, OnTrace, Run},
-    gpu::{self, Detach, GpuSettings, Started},
+    gpu::{self, DetachPolicy, GpuSettings, Started},
     host::{Host, ProfilerLayer, StepOn},
     pipeline::{Exports, Named, Pipeline},
     recording::{HandOn, Recording},
@@ -45,7 +45,7 @@ pub struct ProfilerBuilder {
     memory_limit: usize,
     live_spans: usize,
     activities: Activities,
-    detach: Detach,
+    detach: DetachPolicy,
     raw_folder: Option<PathBuf>,
     metadata: Metadata,
 }
@@ -57,9 +57,9 @@ impl ProfilerBuilder {
     pub const MEMORY_LIMIT: usize = 256 << 20;
     /// Spans with fields that can be alive at once.
     pub const LIVE_SPANS: usize = 1 << 14;
-    /// How long nothing may be recorded before the GPU's profiling library is let go, where the schedule does not say that it pays.
+    /// How long nothing may be recorded before the GPU's profiling library is detached, where the schedule does not say that it pays.
     pub const DETACH_AFTER: Duration = Duration::from_millis(250);
-    /// How often it is let go between windows, at the most.
+    /// How often it is detached between windows, at the most.
     pub const DETACH_MOST: u32 = 100;
 
     pub(crate) fn new() -> Self {
@@ -72,7 +72,7 @@ impl ProfilerBuilder {
             memory_limit: Self::MEMORY_LIMIT,
             live_spans: Self::LIVE_SPANS,
             activities: Activities::DEFAULT.into_iter().collect(),
-            detach: Detach { after: Self::DETACH_AFTER, fixed: false, most: Self::DETACH_MOST },
+            detach: DetachPolicy { after: Self::DETACH_AFTER, fixed: false, most: Self::DETACH_MOST },
             raw_folder: None,
             metadata: Metadata::of_this_process(),
         }
@@ -100,19 +100,19 @@ impl ProfilerBuilder {
         self
     }
 
-    /// How long the GPU's profiling library stays attached while nothing is recorded. By default, it is let go as soon as that pays,
+    /// How long the GPU's profiling library stays attached while nothing is recorded. By default, it is detached as soon as that pays,
     /// and otherwise after [`Self::DETACH_AFTER`].
     ///
-    /// While CUPTI is attached each launch takes 0.4 to 1.5 µs longer, even while nothing is recorded; to let it go and attach it
+    /// While CUPTI is attached each launch takes 0.4 to 1.5 µs longer, even while nothing is recorded; to detach it and attach it
     /// again takes twelve milliseconds (on an H200, CUPTI 13.0) and costs half a megabyte of the GPU's memory, which CUPTI does not
     /// give back. The schedule says how many steps the wait has, and the last window how long a step takes and how many launches it
-    /// has: if that is more than 17,000 launches and 200 ms in all, CUPTI is let go when the window is complete, in the `step()` that
+    /// has: if that is more than 17,000 launches and 200 ms in all, CUPTI is detached when the window is complete, in the `step()` that
     /// follows, which then waits for what the GPU has been given. So it is after the last window. How long the wait is, is not known
-    /// with [`Schedule::from_fn`] and [`Schedule::manual`]. Between windows it is let go no more than [`Self::DETACH_MOST`]
+    /// with [`Schedule::from_fn`] and [`Schedule::manual`]. Between windows it is detached no more than [`Self::DETACH_MOST`]
     /// times. It is not attached again until 100 ms have passed, as a thread may be on its way out of it: `step()` and
     /// `start()` wait for that.
     pub fn detach_after(mut self, idle: Duration) -> Self {
-        self.detach = Detach { after: idle, fixed: true, ..self.detach };
+        self.detach = DetachPolicy { after: idle, fixed: true, ..self.detach };
         self
     }
 

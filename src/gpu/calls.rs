@@ -130,19 +130,19 @@ impl Calls {
 
     /// Returns which window a record with this correlation and start belongs to. Searches go on from where the last one
     /// ended.
-    pub(super) fn whose(&self, finger: &Cell<GallopSearch>, correlation: u32, start: Timestamp) -> Whose {
-        let mut near = finger.get();
+    pub(super) fn owner(&self, search: &Cell<GallopSearch>, correlation: u32, start: Timestamp) -> Owner {
+        let mut near = search.get();
         let caused = near.find(&self.all, |one| one.cmp(&correlation)).is_some();
-        finger.set(near);
+        search.set(near);
         let inside = || self.window.contains(&start) && self.not_before(correlation);
         match start >= self.window.end {
-            _ if caused && self.ambiguous.binary_search(&correlation).is_ok() => Whose::Nobodys,
-            _ if caused => Whose::Ours,
-            true => Whose::Later,
+            _ if caused && self.ambiguous.binary_search(&correlation).is_ok() => Owner::Nobody,
+            _ if caused => Owner::ThisWindow,
+            true => Owner::Later,
             // It may be of a call that was made while the next window was being opened.
-            false if self.followed && inside() => Whose::Later,
-            false if inside() && self.not_after(correlation) => Whose::Ours,
-            false => Whose::Nobodys,
+            false if self.followed && inside() => Owner::Later,
+            false if inside() && self.not_after(correlation) => Owner::ThisWindow,
+            false => Owner::Nobody,
         }
     }
 
@@ -174,9 +174,9 @@ impl Calls {
 
 /// Which window something belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    Ours,
+pub(super) enum Owner {
+    ThisWindow,
     /// Perhaps the next one's.
     Later,
-    Nobodys,
+    Nobody,
 }

@@ -1,11 +1,11 @@
-//! When to let the GPU's library go between windows.
+//! When to detach the GPU's library between windows.
 
 use crate::schedule::WaitLength;
 use std::time::Duration;
 
-/// How long the library stays attached while nothing is recorded, and how often it is let go.
+/// How long the library stays attached while nothing is recorded, and how often it is detached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Detach {
+pub(crate) struct DetachPolicy {
     /// After so long without a window.
     pub(crate) after: Duration,
     /// Whether the user said so, and not even the schedule knows better.
@@ -14,11 +14,11 @@ pub(crate) struct Detach {
     pub(crate) most: u32,
 }
 
-impl Detach {
+impl DetachPolicy {
     /// By how much a launch, copy or fill takes longer while CUPTI is attached and off: the middle of what was measured on an H200
     /// with CUPTI 13.0.1 (`benches/README.md`).
     const CALL: Duration = Duration::from_nanos(700);
-    /// How long it takes to let CUPTI go and to attach it again; measured likewise.
+    /// How long it takes to detach CUPTI and to attach it again; measured likewise.
     const AGAIN: Duration = Duration::from_millis(12);
 
     /// How long it is not attached again, as a thread may be suspended on its way back from a callback into CUPTI.
@@ -40,13 +40,13 @@ impl Detach {
 
 #[cfg(test)]
 mod tests {
-    use super::{Detach, WaitLength};
+    use super::{DetachPolicy, WaitLength};
     use std::time::Duration;
 
     #[test]
-    fn the_library_is_let_go_at_once_where_the_schedule_says_that_it_pays() {
+    fn the_library_is_detach_at_once_where_the_schedule_says_that_it_pays() {
         let after = Duration::from_millis(250);
-        let detach = Detach { after, fixed: false, most: 1 };
+        let detach = DetachPolicy { after, fixed: false, most: 1 };
         let step = Duration::from_millis(4);
         assert_eq!(detach.after(WaitLength::Steps(15), step, 640), after);
         assert_eq!(detach.after(WaitLength::Steps(100), step, 640), Duration::ZERO);
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(detach.after(WaitLength::Steps(100), step / 2, 640), after);
         assert_eq!(detach.after(WaitLength::Forever, Duration::ZERO, 0), Duration::ZERO);
         assert_eq!(detach.after(WaitLength::Unknown, Duration::MAX, u64::MAX), after);
-        let fixed = Detach { fixed: true, ..detach };
+        let fixed = DetachPolicy { fixed: true, ..detach };
         assert_eq!(fixed.after(WaitLength::Forever, step, u64::MAX), after);
     }
 }

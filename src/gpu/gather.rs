@@ -1,6 +1,6 @@
 //! Records come in any order and from all of the time that the library is attached; windows take from them what is theirs.
 
-use super::calls::{Calls, Whose};
+use super::calls::{Calls, Owner};
 use crate::{
     gallop_search::GallopSearch,
     recording::{GpuRecord, GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
@@ -23,13 +23,13 @@ pub(crate) struct Missing {
 }
 
 /// Takes what is ours and drops what is nobody's.
-fn take<T>(from: &mut Vec<T>, whose: impl Fn(&T) -> Whose) -> Vec<T> {
+fn take<T>(from: &mut Vec<T>, owner: impl Fn(&T) -> Owner) -> Vec<T> {
     // Mostly it is all, and a million records need not be moved.
-    if from.iter().all(|one| whose(one) == Whose::Ours) {
+    if from.iter().all(|one| owner(one) == Owner::ThisWindow) {
         return std::mem::take(from);
     }
-    from.retain(|one| whose(one) != Whose::Nobodys);
-    from.extract_if(.., |one| whose(one) == Whose::Ours).collect()
+    from.retain(|one| owner(one) != Owner::Nobody);
+    from.extract_if(.., |one| owner(one) == Owner::ThisWindow).collect()
 }
 
 impl Gathered {
@@ -73,12 +73,12 @@ impl Gathered {
         let mut taken = GpuRecording::default();
         taken.losses.gpu_unfinished += (self.missing(calls).launches + calls.ambiguous.len()) as u64;
         let near = Cell::default();
-        taken.work = take(&mut self.work, |work| calls.whose(&near, work.correlation, work.start));
-        taken.waits = take(&mut self.waits, |wait| calls.whose(&near, wait.correlation, wait.start));
+        taken.work = take(&mut self.work, |work| calls.owner(&near, work.correlation, work.start));
+        taken.waits = take(&mut self.waits, |wait| calls.owner(&near, wait.correlation, wait.start));
         taken.overheads = take(&mut self.overheads, |overhead| match overhead.start {
-            start if start >= calls.window.end => Whose::Later,
-            start if start >= calls.window.start => Whose::Ours,
-            _ => Whose::Nobodys,
+            start if start >= calls.window.end => Owner::Later,
+            start if start >= calls.window.start => Owner::ThisWindow,
+            _ => Owner::Nobody,
         });
         taken
     }

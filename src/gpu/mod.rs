@@ -9,7 +9,7 @@ pub(crate) mod cupti;
 mod detach;
 pub(crate) mod gather;
 
-pub(crate) use self::detach::Detach;
+pub(crate) use self::detach::DetachPolicy;
 
 use crate::{
     activity::Activities,
@@ -25,7 +25,7 @@ use std::{fmt, io, sync::Arc, thread::JoinHandle};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GpuSettings {
     pub(crate) activities: Activities,
-    pub(crate) detach: Detach,
+    pub(crate) detach: DetachPolicy,
     /// Whether records are also kept as they were.
     pub(crate) keep_raw: bool,
 }
@@ -69,7 +69,7 @@ pub(crate) fn start(
     budget: &Arc<Budget>,
     hand_on: HandOn,
 ) -> io::Result<Result<Started, GpuProblem>> {
-    cupti::Source::start(settings, host, budget, hand_on)
+    cupti::start(settings, host, budget, hand_on)
 }
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]

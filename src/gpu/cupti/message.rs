@@ -1,4 +1,4 @@
-use super::buffers::Buffer;
+use super::buffer::Buffer;
 use crate::{
     recording::{Pool, Recording},
     schedule::WaitLength,

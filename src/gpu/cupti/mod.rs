@@ -1,13 +1,14 @@
 //! NVIDIA GPUs, through CUPTI.
 //!
-//! Three things run beside the program: [`calls`] on the threads that call the driver, [`buffers`] wherever CUPTI hands them
-//! over, and the [`reader`], a thread of our own. [`Source`] decides when CUPTI is attached, on, off and let go; [`switch`] does it,
-//! and says which thread may call what.
+//! Three things run beside the program: [`calls`] on the threads that call the driver, the [`sink`] of full buffers on
+//! whichever threads CUPTI hands them over, and the [`reader`], a thread of our own. The [`source`] decides when CUPTI is
+//! attached, on, off and detached; [`switch`] does it, and says which thread may call what.
 
 #![allow(unsafe_code, reason = "CUPTI is a C library")]
 
-mod buffers;
+mod buffer;
 mod calls;
+mod claim;
 pub(crate) mod decode;
 mod device;
 mod gate;
@@ -15,82 +16,39 @@ mod library;
 mod message;
 pub(crate) mod names;
 mod reader;
+mod sink;
+mod source;
 mod switch;
 
-use self::{buffers::Sink, calls::Watch, library::Library, message::Message, reader::Reader, switch::Switch};
-use super::{Detach, GpuSettings, GpuSource, Started};
-use crate::{
-    activity::Activity,
-    budget::Budget,
-    host::Host,
-    recording::{HandOn, Pool},
-    schedule::WaitLength,
-    thread,
-    trace::{Device, Gpu, GpuProblem},
-};
-use cupti_sys::Cupti;
+use self::{claim::Claim, library::Library, message::Message, reader::Reader, sink::Sink, source::Source};
+use super::{GpuSettings, Started};
+use crate::{budget::Budget, host::Host, recording::HandOn, thread, trace::GpuProblem};
 use std::{
-    collections::HashMap,
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        Arc,
         mpsc::{self, Sender},
     },
-    time::Duration,
 };
 
-/// CUPTI takes one client in a process, so there is one source at a time.
-static TAKEN: AtomicBool = AtomicBool::new(false);
-
-/// That this is the one, until it is dropped.
-#[derive(Debug)]
-struct Taken;
-
-impl Taken {
-    fn take() -> Option<Self> {
-        (!TAKEN.swap(true, Ordering::AcqRel)).then_some(Self)
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        TAKEN.store(false, Ordering::Release);
-    }
-}
-
-/// CUPTI, attached while it is needed.
-#[derive(Debug)]
-pub(crate) struct Source {
-    library: &'static Library,
+/// Finds out whether CUPTI can be used, and starts the thread that reads.
+pub(super) fn start(
     settings: GpuSettings,
-    watch: &'static Watch,
-    messages: Sender<Message>,
-    /// Whether there is something to do for the thread that steps, and how many steps from now.
-    due: AtomicBool,
-    due_in: AtomicU32,
-    /// Not under the lock of the rest: CUPTI may be waited for there.
-    gpu: Mutex<Gpu>,
-    state: Mutex<State>,
-    /// A fork has a copy of us, but may not call CUPTI.
-    process: u32,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Whether a window is open or about to be.
-    wanted: bool,
-    /// Windows that were opened and are not complete.
-    windows: u32,
-    /// Whether to let CUPTI go at the next step.
-    let_go: bool,
-    /// How often it could not be switched off.
-    tries: u32,
-    /// Whether only the thread that steps launched anything in the last window.
-    alone: bool,
-    switch: Switch,
-    /// How often CUPTI was let go.
-    detached: u32,
+    host: &Arc<Host>,
+    budget: &Arc<Budget>,
+    hand_on: HandOn,
+) -> io::Result<Result<Started, GpuProblem>> {
+    let library = match Library::of_this_process() {
+        Ok(library) => library,
+        Err(problem) => return Ok(Err(problem.clone())),
+    };
+    let Some(claim) = Claim::take() else { return Ok(Err(GpuProblem::AnotherKernspan)) };
+    let (messages, inbox) = mpsc::channel();
+    let sink = Sink::install(messages.clone());
+    let source = Arc::new(Source::new(library, settings, host, messages.clone()));
+    let reader = Reader::new(Arc::clone(&source), sink, inbox, hand_on, Arc::clone(budget), claim);
+    let thread = thread::spawn("kernspan-gpu", move || reader.run())?;
+    Ok(Ok(Started { source, thread, collected: CollectedSender(messages).into_hand_on() }))
 }
 
 /// Hands collected windows to the reader, which finishes when it is dropped.
@@ -108,250 +66,5 @@ impl CollectedSender {
 impl Drop for CollectedSender {
     fn drop(&mut self) {
         let _ = self.0.send(Message::Finish);
-    }
-}
-
-impl Source {
-    /// How long somebody who waits for the end waits for the GPU.
-    const PATIENCE: Duration = Duration::from_secs(2);
-    /// The most tries to switch off that are counted: 62 steps from one to the next.
-    const TRIES: u32 = 6;
-    /// How long a launch may take.
-    const SETTLING: Duration = Duration::from_millis(2);
-
-    /// Finds out whether CUPTI can be used, and starts the thread that reads.
-    pub(crate) fn start(
-        settings: GpuSettings,
-        host: &Arc<Host>,
-        budget: &Arc<Budget>,
-        hand_on: HandOn,
-    ) -> io::Result<Result<Started, GpuProblem>> {
-        let library = match Library::of_this_process() {
-            Ok(library) => library,
-            Err(problem) => return Ok(Err(problem.clone())),
-        };
-        let Some(taken) = Taken::take() else { return Ok(Err(GpuProblem::AnotherKernspan)) };
-        let (messages, inbox) = mpsc::channel();
-        let sink = Sink::install(messages.clone());
-        let watch: &'static Watch = Box::leak(Box::new(Watch::new(Arc::clone(host), settings.activities)));
-        let source = Arc::new(Self {
-            library,
-            settings,
-            watch,
-            messages: messages.clone(),
-            due: AtomicBool::new(false),
-            due_in: AtomicU32::new(0),
-            gpu: Mutex::new(Gpu::Available(library.about.clone())),
-            state: Mutex::new(State {
-                wanted: false,
-                windows: 0,
-                let_go: false,
-                tries: 0,
-                alone: false,
-                switch: Switch::new(&library.cupti, watch, settings.activities),
-                detached: 0,
-            }),
-            process: std::process::id(),
-        });
-        let reader = Reader::new(Arc::clone(&source), sink, inbox, hand_on, Arc::clone(budget), taken);
-        let thread = thread::spawn("kernspan-gpu", move || reader.run())?;
-        Ok(Ok(Started { source, thread, collected: CollectedSender(messages).into_hand_on() }))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_gpu(&self) -> MutexGuard<'_, Gpu> {
-        self.gpu.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn cupti(&self) -> &'static Cupti {
-        &self.library.cupti
-    }
-
-    fn devices(&self) -> Arc<[Device]> {
-        Arc::clone(&self.library.devices)
-    }
-
-    fn keeps_raw(&self) -> bool {
-        self.settings.keep_raw
-    }
-
-    fn detach(&self) -> Detach {
-        self.settings.detach
-    }
-
-    /// Attaches CUPTI and has it record, so that the next window finds everything ready. Returns whether it was attached just now.
-    fn attach(&self) -> bool {
-        if self.is_forked() {
-            return false;
-        }
-        let mut state = self.lock();
-        (state.wanted, state.let_go) = (true, false);
-        if state.switch.is_on() || !self.lock_gpu().is_available() {
-            return false;
-        }
-        let (alone, was_detached) = (state.alone, state.switch.is_detached());
-        let turned_on = state.switch.attach(alone).and_then(|()| state.switch.turn_on());
-        if let Err(error) = turned_on {
-            *self.lock_gpu() = Gpu::Unavailable(library::problem(&error));
-        }
-        was_detached && state.switch.is_on()
-    }
-
-    fn is_forked(&self) -> bool {
-        self.process != std::process::id()
-    }
-
-    fn pools(&self) -> HashMap<u32, Pool> {
-        let driver = self.library.driver;
-        let memory = self.settings.activities.has(Activity::Memory);
-        let devices = (0..driver.device_count()).filter(|_| memory);
-        let pool = |ordinal| {
-            let (reserved, used) = driver.memory_pool(driver.device(ordinal).ok()?).ok()??;
-            Some((ordinal, Pool { reserved, used }))
-        };
-        devices.filter_map(pool).collect()
-    }
-
-    /// Switches CUPTI off and, if it is time, lets it go; unless a window is open or about to be.
-    fn catch_up(&self) {
-        let mut state = self.lock();
-        self.due.store(false, Ordering::Relaxed);
-        if state.wanted {
-            return;
-        }
-        let is_time = state.let_go && state.windows == 0 && !state.switch.is_detached();
-        let lets_go = is_time && state.detached < self.settings.detach.most;
-        if !state.switch.turn_off() || lets_go && !state.switch.let_go() {
-            // Later: a thread that waits inside for the GPU is likely to do so at the next step, too.
-            state.tries = (state.tries + 1).min(Self::TRIES);
-            self.due_in.store((1 << state.tries) - 2, Ordering::Relaxed);
-            return self.due.store(true, Ordering::Relaxed);
-        }
-        state.tries = 0;
-        self.due_in.store(0, Ordering::Relaxed);
-        self.watch.graphs.store(false, Ordering::Relaxed);
-        state.let_go = false;
-        state.detached += u32::from(lets_go);
-    }
-
-    /// Whether, of all threads, only the one that steps launched anything in the last window.
-    fn set_alone(&self, alone: bool) {
-        self.lock().alone = alone;
-    }
-
-    /// A window is complete.
-    fn finish_window(&self) {
-        let mut state = self.lock();
-        state.windows = state.windows.saturating_sub(1);
-    }
-
-    /// Nothing more is to be recorded for windows that have closed: CUPTI is switched off at the next step, if one is to be expected.
-    fn finish_recording(&self, expects_step: bool) {
-        let state = self.lock();
-        if !state.wanted && state.switch.is_on() {
-            drop(state);
-            self.due.store(true, Ordering::Relaxed);
-            if !expects_step {
-                self.catch_up();
-            }
-        }
-    }
-
-    /// Lets CUPTI go, at the next step if one is to be expected, or else at once. Returns whether that is done.
-    fn let_go(&self, expects_step: bool) -> bool {
-        let mut state = self.lock();
-        if state.wanted || state.windows > 0 || state.switch.is_detached() {
-            return true;
-        }
-        state.let_go = true;
-        drop(state);
-        self.due.store(true, Ordering::Relaxed);
-        if !expects_step {
-            self.catch_up();
-        }
-        !self.due.load(Ordering::Relaxed)
-    }
-
-    fn flush(&self, flags: u32) {
-        self.lock().switch.flush(flags);
-    }
-
-    fn dropped_records(&self) -> u64 {
-        self.lock().switch.dropped_records()
-    }
-
-    /// Lets CUPTI go when all is done. That waits for whatever runs on the GPU, so nobody waits for it long; and if something is
-    /// known to hang, CUPTI stays where it is, and only calls nobody back. Until it is done there can be no other source.
-    fn let_go_for_good(self: &Arc<Self>, stuck: bool, taken: Option<Taken>) {
-        let (done, is_done) = mpsc::channel();
-        let source = Arc::clone(self);
-        let thread = thread::spawn("kernspan-detach", move || {
-            let end = if stuck { Switch::unsubscribe } else { Switch::let_go };
-            // A thread may stay inside a call for as long as a kernel takes. Others are kept out of theirs while this is tried.
-            let mut pause = Self::SETTLING;
-            while !end(&mut source.lock().switch) {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Self::PATIENCE);
-            }
-            drop(taken);
-            let _ = done.send(());
-        });
-        if thread.is_ok() {
-            let _ = is_done.recv_timeout(Self::PATIENCE);
-        }
-    }
-}
-
-impl GpuSource for Source {
-    fn gpu(&self) -> Gpu {
-        // In a fork, the lock may be somebody's who is not there.
-        if self.is_forked() { Gpu::Available(self.library.about.clone()) } else { self.lock_gpu().clone() }
-    }
-
-    fn prepare(&self) {
-        self.attach();
-    }
-
-    fn open(&self) {
-        if self.is_forked() {
-            return;
-        }
-        if self.attach() {
-            // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
-            std::thread::sleep(Self::SETTLING);
-        }
-        self.lock().windows += 1;
-        let _ = self.messages.send(Message::Opening(self.pools()));
-    }
-
-    fn opened(&self) {
-        if !self.is_forked() {
-            let _ = self.messages.send(Message::Opened { last_before: self.watch.last_before() });
-        }
-    }
-
-    fn rest(&self, wait: WaitLength) {
-        if self.is_forked() {
-            return;
-        }
-        self.lock().wanted = false;
-        // A graph that is launched while CUPTI records nothing spoils the times of its last launch, if those have not been read. So
-        // CUPTI is then switched off when they have been. Nor is it worth it if the next window is about to be made ready.
-        if !self.watch.graphs.load(Ordering::Relaxed) && wait != WaitLength::Steps(0) {
-            self.catch_up();
-        }
-        let _ = self.messages.send(Message::Rest(wait));
-    }
-
-    fn tick(&self) {
-        if self.due.load(Ordering::Relaxed) && !self.is_forked() {
-            match self.due_in.load(Ordering::Relaxed).checked_sub(1) {
-                Some(steps) => self.due_in.store(steps, Ordering::Relaxed),
-                None => self.catch_up(),
-            }
-        }
     }
 }

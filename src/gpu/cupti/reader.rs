@@ -1,11 +1,13 @@
 //! The thread that reads what CUPTI wrote, and waits for what was launched in a window to come back.
 
 use super::{
-    Source, Taken,
-    buffers::{Buffer, Sink},
+    buffer::Buffer,
+    claim::Claim,
     decode::decode,
     message::Message,
     names::{self, LiveNames},
+    sink::Sink,
+    source::Source,
 };
 use crate::{
     budget::Budget,
@@ -63,10 +65,10 @@ pub(super) struct Reader {
     raw: Option<RawRecords>,
     /// How long the wait is that has begun.
     wait: WaitLength,
-    /// When to let CUPTI go, if no window opens before.
-    let_go_at: Option<Instant>,
-    /// Until CUPTI has been let go.
-    taken: Option<Taken>,
+    /// When to detach CUPTI, if no window opens before.
+    detach_at: Option<Instant>,
+    /// Until CUPTI has been detached.
+    claim: Option<Claim>,
 }
 
 /// A window that has closed, until everything launched in it has come back.
@@ -86,7 +88,7 @@ impl Reader {
     const PATIENCE_AT_END: Duration = Duration::from_secs(5);
     /// The same for copies, of which not all come back: one of no bytes does not.
     const PATIENCE_WITH_COPIES: Duration = Duration::from_millis(500);
-    /// How long to wait for the next step before CUPTI is let go in the middle of one.
+    /// How long to wait for the next step before CUPTI is detached in the middle of one.
     const UNTIL_NEXT_STEP: Duration = Duration::from_secs(1);
     /// How long CUPTI goes on recording for a window that has closed, if graphs were launched in it.
     const PATIENCE_WITH_GRAPHS: Duration = Duration::from_secs(1);
@@ -97,7 +99,7 @@ impl Reader {
         messages: Receiver<Message>,
         hand_on: HandOn,
         budget: Arc<Budget>,
-        taken: Taken,
+        claim: Claim,
     ) -> Self {
         Self {
             raw: source.keeps_raw().then(RawRecords::default),
@@ -118,8 +120,8 @@ impl Reader {
             stuck: false,
             arrived: Instant::now(),
             wait: WaitLength::Unknown,
-            let_go_at: None,
-            taken: Some(taken),
+            detach_at: None,
+            claim: Some(claim),
         }
     }
 
@@ -145,9 +147,9 @@ impl Reader {
             }
             self.complete();
             if self.finishing && self.closed.is_empty() {
-                return self.source.let_go_for_good(self.stuck, self.taken.take());
+                return self.source.detach_for_good(self.stuck, self.claim.take());
             }
-            self.let_go();
+            self.detach_if_due();
         }
     }
 
@@ -170,7 +172,7 @@ impl Reader {
             // Most windows are complete at once; a deep queue of long kernels takes its time.
             return self.messages.recv_timeout(Duration::from_millis(1 << closed.polls.min(5)));
         }
-        match self.let_go_at.filter(|_| self.open.is_empty()) {
+        match self.detach_at.filter(|_| self.open.is_empty()) {
             Some(at) => self.messages.recv_timeout(at.saturating_duration_since(Instant::now())),
             None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
         }
@@ -181,7 +183,7 @@ impl Reader {
             Message::Filled(buffer, valid) => self.read(buffer, valid),
             Message::Opening(pools) => {
                 self.open.push_back(Opening { pools, last_before: 0 });
-                self.let_go_at = None;
+                self.detach_at = None;
             }
             Message::Opened { last_before } => {
                 if let Some(opening) = self.open.back_mut() {
@@ -192,7 +194,7 @@ impl Reader {
                 self.wait = wait;
                 // Otherwise when the window is complete.
                 if self.open.is_empty() {
-                    self.let_go_after(Duration::ZERO, 0);
+                    self.plan_detach(Duration::ZERO, 0);
                 }
             }
             Message::Collected(recording) => self.close(recording),
@@ -348,11 +350,11 @@ impl Reader {
             self.gathered.clear();
             let (window, steps) = (&recording.window, recording.window.steps.len().max(1));
             let step = window.close.unix.since(window.open.unix) / u32::try_from(steps).unwrap_or(u32::MAX);
-            self.let_go_after(step, calls.given() / steps as u64);
+            self.plan_detach(step, calls.given() / steps as u64);
         }
         if calls.are_ambiguous() {
             // Attached anew, CUPTI counts anew.
-            self.let_go_at = self.let_go_at.map(|_| Instant::now());
+            self.detach_at = self.detach_at.map(|_| Instant::now());
         }
         let kept = self.gathered.bytes() / Budget::CHUNK_BYTES;
         let mut losses = std::mem::take(&mut self.losses);
@@ -372,10 +374,10 @@ impl Reader {
         (self.hand_on)(*recording);
     }
 
-    /// Plans when to let CUPTI go, after steps that took and launched so much.
-    fn let_go_after(&mut self, step: Duration, launches_per_step: u64) {
-        let after = self.source.detach().after(self.wait, step, launches_per_step);
-        self.let_go_at = Instant::now().checked_add(after);
+    /// Plans when to detach CUPTI, after steps that took and launched so much.
+    fn plan_detach(&mut self, step: Duration, launches_per_step: u64) {
+        let after = self.source.detach_policy().after(self.wait, step, launches_per_step);
+        self.detach_at = Instant::now().checked_add(after);
     }
 
     /// Whether the program steps, as far as is known: where the schedule says how long the wait is, it counts steps.
@@ -383,13 +385,13 @@ impl Reader {
         self.wait != WaitLength::Unknown
     }
 
-    /// Lets CUPTI go if it is time.
-    fn let_go(&mut self) {
-        let is_time = self.let_go_at.is_some_and(|at| at <= Instant::now());
+    /// Detaches CUPTI if it is time.
+    fn detach_if_due(&mut self) {
+        let is_time = self.detach_at.is_some_and(|at| at <= Instant::now());
         if is_time && self.open.is_empty() && self.closed.is_empty() {
             // To let go is to wait for what runs, which may be for ever.
-            let done = self.stuck || self.source.let_go(self.expects_step());
-            self.let_go_at = (!done).then(|| Instant::now() + Self::UNTIL_NEXT_STEP);
+            let done = self.stuck || self.source.detach(self.expects_step());
+            self.detach_at = (!done).then(|| Instant::now() + Self::UNTIL_NEXT_STEP);
             // Nobody steps.
             self.wait = WaitLength::Unknown;
         }

@@ -9,7 +9,7 @@
 //! # Who may call what
 //!
 //! Every function of CUPTI that changes its state is called here, through `&mut self`, and the [`Switch`] lives behind the lock of
-//! [`Source`](super::Source): so no two of them run at once, whichever threads ask for them. The reader flushes. The thread that
+//! [`Source`](super::source::Source): so no two of them run at once, whichever threads ask for them. The reader flushes. The thread that
 //! steps switches on and off and lets go, between two steps, when it is in no call of the driver itself; the [`Gate`] keeps all
 //! others out of the functions that matter. CUPTI's callbacks come on any thread at any time: they take no lock that is held while
 //! CUPTI is called, and call nothing of CUPTI.
@@ -32,13 +32,13 @@
 //! `benches/gpu/src/bin/switching.rs` shows the first and the last with CUPTI alone.
 
 use super::{
-    buffers,
     calls::{self, Watch},
     gate::Gate,
+    sink,
 };
 use crate::{
     activity::{Activities, Activity},
-    gpu::Detach,
+    gpu::DetachPolicy,
 };
 use cupti_sys::{Cupti, Error, Subscriber, domain, kind, thread_id_type};
 use std::{
@@ -93,13 +93,15 @@ impl Switch {
             return Ok(());
         }
         let unsubscribed = *UNSUBSCRIBED.lock().unwrap_or_else(PoisonError::into_inner);
-        std::thread::sleep(unsubscribed.map_or(Duration::ZERO, |at| Detach::RETURNING.saturating_sub(at.elapsed())));
+        std::thread::sleep(
+            unsubscribed.map_or(Duration::ZERO, |at| DetachPolicy::RETURNING.saturating_sub(at.elapsed())),
+        );
         self.watch.renew();
         let watch = std::ptr::from_ref(self.watch).cast_mut().cast();
         // SAFETY: the watch is never freed, and the callback does not unwind.
         let subscriber = unsafe { self.cupti.subscribe(calls::called, watch) }?;
         self.state = State::Off(subscriber);
-        self.call_back(subscriber).inspect_err(|_| _ = self.let_go())?;
+        self.call_back(subscriber).inspect_err(|_| _ = self.detach())?;
         if !alone {
             std::thread::sleep(Self::SETTLING);
         }
@@ -110,7 +112,7 @@ impl Switch {
         let cupti = self.cupti;
         cupti.set_thread_id_type(thread_id_type::SYSTEM)?;
         // SAFETY: both are functions, which stay, do not unwind, and give buffers that stay until they are taken back.
-        unsafe { cupti.activity_register_callbacks(buffers::requested, buffers::completed) }?;
+        unsafe { cupti.activity_register_callbacks(sink::requested, sink::completed) }?;
         if self.activities.has(Activity::ApiCalls) {
             for domain in [domain::DRIVER_API, domain::RUNTIME_API] {
                 let _ = cupti.enable_domain(subscriber, domain, true);
@@ -167,7 +169,7 @@ impl Switch {
     }
 
     /// Detaches CUPTI from the process. False if it cannot be done now.
-    pub(super) fn let_go(&mut self) -> bool {
+    pub(super) fn detach(&mut self) -> bool {
         if self.is_detached() {
             return true;
         }

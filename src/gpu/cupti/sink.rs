@@ -1,45 +1,11 @@
-//! Buffers that CUPTI fills: handed out on the application's threads, taken back on any, read by our own.
+//! The buffers that CUPTI fills: handed out on the application's threads, taken back on any, read by our own.
 
-use super::message::Message;
+use super::{buffer::Buffer, message::Message};
 use std::sync::{
     Mutex,
     atomic::{AtomicPtr, Ordering},
     mpsc::Sender,
 };
-
-/// A buffer, aligned to eight bytes.
-#[derive(Debug)]
-pub(super) struct Buffer(Box<[u64]>);
-
-impl Buffer {
-    /// A thousand launches. CUPTI gives a buffer back only when all that was launched into it is done, so small ones come sooner.
-    const WORDS: usize = (256 << 10) / 8;
-
-    fn new() -> Self {
-        Self(vec![0; Self::WORDS].into_boxed_slice())
-    }
-
-    fn into_raw(self) -> (*mut u8, usize) {
-        let bytes = size_of_val(&*self.0);
-        (Box::into_raw(self.0).cast(), bytes)
-    }
-
-    /// # Safety
-    ///
-    /// Both are of [`into_raw`](Self::into_raw), and nobody uses the buffer any more.
-    unsafe fn from_raw(bytes: *mut u8, length: usize) -> Self {
-        let words = std::ptr::slice_from_raw_parts_mut(bytes.cast::<u64>(), length / 8);
-        // SAFETY: the caller says that this came from a box of so many words.
-        Self(unsafe { Box::from_raw(words) })
-    }
-
-    /// The first bytes of it.
-    pub(super) fn bytes(&self, valid: usize) -> &[u8] {
-        let length = size_of_val(&*self.0).min(valid);
-        // SAFETY: so many bytes are there, and any is a `u8`.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), length) }
-    }
-}
 
 /// Where CUPTI's buffers come from and go to. There is one at a time, since CUPTI's callbacks know of no more.
 #[derive(Debug)]

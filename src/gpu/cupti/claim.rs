@@ -1,0 +1,21 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// CUPTI takes one client in a process, so there is one source at a time.
+static CLAIMED: AtomicBool = AtomicBool::new(false);
+
+/// Marks a source as the process's client of CUPTI, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Claim;
+
+impl Claim {
+    /// Returns `None` if there is another one.
+    pub(super) fn take() -> Option<Self> {
+        (!CLAIMED.swap(true, Ordering::AcqRel)).then_some(Self)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        CLAIMED.store(false, Ordering::Release);
+    }
+}
