@@ -150,6 +150,8 @@ pub mod report;
 mod schedule;
 mod session;
 mod steps;
+#[cfg(test)]
+mod structure;
 mod thread;
 pub mod trace;
 

@@ -1,0 +1,169 @@
+//! The structure of the crate, checked: which module may use which, and that no two files use each other.
+//!
+//! ARCHITECTURE.md says why. Tests inside modules are not looked at.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The floors, from the ground up. A module may use those on lower floors, and those named with it on its own.
+const FLOORS: &[&[&str]] = &[
+    &["trace"],
+    &["activity", "budget", "clock", "delivery", "failure", "file", "gallop_search", "schedule", "thread"],
+    &["recording", "analysis"],
+    &["host", "correlate", "export", "report"],
+    &["gpu", "framework"],
+    &["replay", "collector", "steps", "error"],
+    &["pipeline", "session"],
+    &["profiler", "builder"],
+];
+
+/// Arrows that the floors would allow and the design does not: exporters and reports see traces only.
+const FORBIDDEN: &[(&str, &str)] =
+    &[("export", "recording"), ("report", "recording"), ("export", "host"), ("host", "schedule")];
+
+struct Source {
+    /// The path of the module, as `["host", "lane", "join"]`.
+    module: Vec<String>,
+    code: String,
+}
+
+#[test]
+fn modules_use_those_on_lower_floors_only() {
+    let floor_of = |name: &str| FLOORS.iter().position(|floor| floor.contains(&name));
+    let mut wrong = BTreeSet::new();
+    for source in sources() {
+        let from = source.module[0].as_str();
+        for used in source.uses() {
+            let (Some(from_floor), Some(to)) = (floor_of(from), used.first()) else { continue };
+            let Some(to_floor) = floor_of(to) else { continue };
+            let same = from == to;
+            if !same && (to_floor >= from_floor || FORBIDDEN.contains(&(from, to))) {
+                wrong.insert(format!("{} uses {}", source.module.join("::"), used.join("::")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_module_has_a_floor() {
+    let known: BTreeSet<_> = FLOORS.iter().flat_map(|floor| floor.iter().copied()).collect();
+    let modules: BTreeSet<_> = sources().into_iter().map(|source| source.module[0].clone()).collect();
+    let missing: Vec<_> = modules.iter().filter(|name| !known.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(known.iter().all(|name| modules.contains(*name)));
+}
+
+/// But for the views of `trace`, which resolve each other.
+#[test]
+fn no_files_use_each_other() {
+    let sources = sources();
+    let modules: BTreeSet<Vec<String>> = sources.iter().map(|source| source.module.clone()).collect();
+    let mut graph: BTreeMap<Vec<String>, BTreeSet<Vec<String>>> = BTreeMap::new();
+    for source in sources.iter().filter(|source| source.module[0] != "trace") {
+        // The longest part of the path that is a file. What a `mod.rs` re-exports is its own affair.
+        let file_of = |used: Vec<String>| {
+            (1..=used.len()).rev().map(|length| used[..length].to_vec()).find(|path| modules.contains(path))
+        };
+        let is_around = |path: &Vec<String>| source.module.starts_with(path) || path.starts_with(&source.module);
+        let used = source.uses().into_iter().filter_map(file_of).filter(|path| !is_around(path));
+        graph.entry(source.module.clone()).or_default().extend(used);
+    }
+    let mut circles = BTreeSet::new();
+    for start in graph.keys() {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![start]);
+        while let Some(file) = next.pop() {
+            for used in graph.get(file).into_iter().flatten() {
+                if used == start {
+                    circles.insert(format!("{} ↔ {}", start.join("::"), file.join("::")));
+                } else if seen.insert(used) {
+                    next.push(used);
+                }
+            }
+        }
+    }
+    assert!(circles.is_empty(), "{circles:#?}");
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    list(&root, &mut files);
+    let source = |file: PathBuf| {
+        let path = file.strip_prefix(&root).unwrap().with_extension("");
+        let mut module: Vec<String> = path.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        module.pop_if(|last| last == "mod");
+        let is_test = ["tests", "sample", "samples", "consumers", "structure", "lib"];
+        if module.iter().any(|part| is_test.contains(&part.as_str())) {
+            return None;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let without_comments = text.lines().map(|line| line.split("//").next().unwrap());
+        Some(Source { module, code: without_comments.collect::<Vec<_>>().join(" ") })
+    };
+    files.into_iter().filter_map(source).collect()
+}
+
+fn list(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => list(&path, files),
+            false => files.push(path),
+        }
+    }
+}
+
+impl Source {
+    /// The paths that are named in the code, from the root of the crate.
+    fn uses(&self) -> Vec<Vec<String>> {
+        let mut found = Vec::new();
+        for (start, _) in self.code.match_indices("crate::") {
+            expand(&self.code[start + "crate::".len()..], &[], &mut found);
+        }
+        // A `super::` that does not follow another one.
+        for (start, _) in self.code.match_indices("super::").filter(|(start, _)| !self.code[..*start].ends_with("::")) {
+            let (mut rest, mut around) = (&self.code[start..], self.module.len());
+            while let Some(after) = rest.strip_prefix("super::") {
+                (rest, around) = (after, around.saturating_sub(1));
+            }
+            expand(rest, &self.module[..around], &mut found);
+        }
+        found
+    }
+}
+
+/// Takes a path, or a tree of paths in braces, apart.
+fn expand(text: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
+    let text = text.trim_start();
+    if let Some(inside) = text.strip_prefix('{') {
+        let (mut depth, mut start) = (0, 0);
+        for (at, character) in inside.char_indices() {
+            match character {
+                '{' => depth += 1,
+                ',' | '}' if depth == 0 => {
+                    if !inside[start..at].trim().is_empty() {
+                        expand(&inside[start..at], prefix, found);
+                    }
+                    start = at + 1;
+                    if character == '}' {
+                        return;
+                    }
+                }
+                '}' => depth -= 1,
+                _ => {}
+            }
+        }
+        return;
+    }
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    let path: Vec<String> = prefix.iter().cloned().chain([text[..end].to_owned()]).collect();
+    match text[end..].strip_prefix("::") {
+        Some(rest) => expand(rest, &path, found),
+        None => found.push(path),
+    }
+}
