@@ -1,4 +1,4 @@
-/// A part of what can be recorded: see [`ProfilerBuilder::activities`](crate::ProfilerBuilder::activities).
+/// A kind of activity that can be recorded: see [`ProfilerBuilder::activities`](crate::ProfilerBuilder::activities).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Activity {
@@ -10,19 +10,19 @@ pub enum Activity {
     Copies,
     /// Allocations and frees of GPU memory: PyTorch's `profile_memory`. Each costs some 0.3 µs.
     Memory,
-    /// Waits for the GPU. Frameworks that order their streams by events make many.
+    /// Waits of the host and of streams. Frameworks that order their streams by events make many.
     Sync,
-    /// All calls of CUDA's driver and runtime API, not only those that launch and copy. They are many: a kernel of Candle's takes
-    /// sixteen.
+    /// All calls of CUDA's driver and runtime API, not only launches and copies. There are many: sixteen for each of Candle's
+    /// kernels.
     ApiCalls,
 }
 
-/// Which activities are asked for.
+/// A set of activities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activities(u8);
 
 impl Activities {
-    /// What is recorded if nobody says what.
+    /// The activities that are recorded by default.
     pub(crate) const DEFAULT: [Activity; 3] = [Activity::Host, Activity::Kernels, Activity::Copies];
 
     pub(crate) fn has(self, activity: Activity) -> bool {

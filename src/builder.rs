@@ -254,10 +254,10 @@ impl ProfilerBuilder {
             Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters, failures, raw_folder };
         let steps = (!want_steps.is_empty()).then(|| StepThread::start(Arc::clone(&host), want_steps));
         let steps = steps.transpose().map_err(Error::Thread)?;
-        let (signs, steps) = steps.unzip();
+        let (summaries, steps) = steps.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
 
-        let session = Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands, signs);
+        let session = Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands, summaries);
         let session = Arc::new(session);
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);

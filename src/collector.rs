@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the session tells the collector.
+/// A message of the session to the collector.
 #[derive(Debug)]
 pub(crate) enum Command {
     Opened,
@@ -25,12 +25,13 @@ pub(crate) enum Command {
     Finish,
 }
 
+/// Reads all lanes, and puts the records of each closed window together.
 pub(crate) struct Collector {
     host: Arc<Host>,
     commands: Receiver<Command>,
     hand_on: HandOn,
     intakes: Vec<Intake>,
-    /// What threads that are gone, or are in the next window already, wrote for a window that has not been handed on.
+    /// Records for a window that has not been handed on, of threads that are gone or in the next window already.
     gathered: Vec<(u32, ThreadRecords)>,
     /// Readings of both clocks inside windows.
     anchors: Vec<Anchor>,
@@ -48,7 +49,7 @@ impl Collector {
     /// How often both clocks are read, and how many readings are kept.
     const ANCHORS_EVERY: Duration = Duration::from_millis(100);
     const ANCHORS: usize = 4096;
-    /// How long a thread may take to write down what it saw before a window closed.
+    /// How long a thread may take to write a record of something that happened before the window closed.
     const GRACE: Duration = Duration::from_millis(2);
     /// How long it may be inside a call of a device's API: launches wait while the device's queue is full.
     const GRACE_IN_CALL: Duration = Duration::from_millis(100);
@@ -135,7 +136,7 @@ impl Collector {
     fn hand_on(&mut self, window: ClosedWindow) {
         for intake in &mut self.intakes {
             // A thread that did nothing in this window, nor since, may be inside spans all the same. If it goes on just now it
-            // first tells of them itself: so look, then see whether it has told.
+            // first writes them itself: so read its stack, then see whether it has.
             let silent = |intake: &Intake| intake.window.is_none_or(|joined| joined < window.index);
             let looks = intake.lane.was_in(window.index) && silent(intake);
             let open = if looks { self.host.open_on(&intake.lane) } else { Vec::new() };
@@ -198,11 +199,11 @@ struct Intake {
     lane: LaneReader,
     /// The window the thread writes for.
     window: Option<u32>,
-    /// What was open in windows that the thread is joining. Not to be used before it has told all: until then the thread has not
-    /// gone on, and what can be seen of it is right.
-    telling: Vec<(u32, Vec<Record>)>,
+    /// Spans that were open in windows that the thread is joining. They are used once the thread has written all of them: until
+    /// then the thread has not gone on, and its stack says the same.
+    joining: Vec<(u32, Vec<Record>)>,
     chunks: Vec<Vec<Record>>,
-    /// What the texts and backtraces of the window's records take beside the chunks.
+    /// Bytes that texts and backtraces of the window's records take beside the chunks.
     owned_bytes: usize,
     /// Spans left out for lack of memory whose exits are still to come.
     skipped: Vec<RegistryId>,
@@ -220,7 +221,7 @@ impl Intake {
         Self {
             lane,
             window: None,
-            telling: Vec::new(),
+            joining: Vec::new(),
             chunks: Vec::new(),
             owned_bytes: 0,
             skipped: Vec::new(),
@@ -233,18 +234,18 @@ impl Intake {
     fn drain(&mut self, next: u32, budget: &Budget, gathered: &mut Vec<(u32, ThreadRecords)>, losses: &mut Losses) {
         while let Some(record) = self.lane.read() {
             match record {
-                Record::Join { window } => self.telling.push((window, Vec::new())),
+                Record::Join { window } => self.joining.push((window, Vec::new())),
                 Record::Told => {
-                    for (window, open) in std::mem::take(&mut self.telling) {
+                    for (window, open) in std::mem::take(&mut self.joining) {
                         gathered.extend(self.take());
                         self.window = Some(window);
                         self.skipped.clear();
-                        // What was open through a window that has been handed on is known already.
+                        // Spans that were open through a window that has been handed on are in it already.
                         let known = window < next;
                         open.into_iter().filter(|_| !known).for_each(|record| self.add(record, budget, losses));
                     }
                 }
-                _ => match self.telling.last_mut() {
+                _ => match self.joining.last_mut() {
                     Some((_, open)) => open.push(record),
                     None if self.window.is_some_and(|window| window >= next) => self.add(record, budget, losses),
                     None => self.count_late(&record, losses),
@@ -253,7 +254,7 @@ impl Intake {
         }
     }
 
-    /// A record for a window that has been handed on: a span or an event is lost, or the fields of one that is there.
+    /// Counts a record for a window that has been handed on: a span or an event is lost, or the fields of one that is there.
     fn count_late(&mut self, record: &Record, losses: &mut Losses) {
         let fields = match record {
             Record::Field(_) => 1,
@@ -282,7 +283,7 @@ impl Intake {
         }
     }
 
-    /// What was read for the thread's window.
+    /// Takes the records that were read for the thread's window.
     fn take(&mut self) -> Option<(u32, ThreadRecords)> {
         let chunks = std::mem::take(&mut self.chunks);
         let charged = chunks.len() + std::mem::take(&mut self.owned_bytes) / Budget::CHUNK_BYTES;

@@ -1,16 +1,17 @@
 use std::fmt;
 
-/// What became of what an exporter sent elsewhere: see [`StepExporter::deliveries`](crate::export::StepExporter::deliveries).
+/// How much of what an exporter sent elsewhere has arrived: see
+/// [`StepExporter::deliveries`](crate::export::StepExporter::deliveries).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Delivery {
-    /// What was sent, in the plural: `spans`.
+    /// The kind of thing that was sent, in the plural: `spans`.
     pub what: &'static str,
     /// How many of them have arrived.
     pub sent: u64,
     /// How many have not, by cause.
     pub lost: Vec<(&'static str, u64)>,
-    /// What was said the last time that something went wrong.
+    /// The last error.
     pub problem: Option<String>,
 }
 

@@ -5,19 +5,19 @@ use crate::{
 };
 use std::{fmt, io};
 
-/// What can go wrong while setting up, running or ending a profiler.
+/// An error in setting up, running or ending a profiler.
 ///
 /// Its `Debug` reads like its `Display`, with the causes, since that is what a `main` that returns it prints.
 #[non_exhaustive]
 pub enum Error {
-    /// The schedule makes no sense.
+    /// The schedule is invalid.
     Schedule(ScheduleError),
-    /// A setting of the builder makes no sense.
+    /// A setting of the builder is invalid.
     #[non_exhaustive]
     Setting {
         /// The method that set it.
         setting: &'static str,
-        /// What is wrong with it.
+        /// The problem with its value.
         problem: String,
     },
     /// A background thread could not be started.
@@ -27,7 +27,7 @@ pub enum Error {
     Run {
         /// Every failure, in the order they happened.
         failures: Vec<Failure>,
-        /// What [`finish`](crate::Profiler::finish) would have returned.
+        /// The report that [`finish`](crate::Profiler::finish) would have returned.
         report: Box<Report>,
     },
 }

@@ -1,7 +1,6 @@
 use std::{any::Any, error::Error, fmt, sync::Arc};
 
-/// What went wrong in a run that went on: an exporter that failed or panicked with a window, or a schedule's function that
-/// panicked.
+/// A failure in a run that went on: of an exporter with a window, or of a schedule's function.
 #[derive(Clone, Debug)]
 pub struct Failure {
     origin: String,
@@ -18,7 +17,7 @@ impl Failure {
         Self::new(origin, window, format!("panicked: {message}").into())
     }
 
-    /// Who failed: the exporter's name, `on_trace` or `schedule`.
+    /// The name of the exporter that failed, or `on_trace` or `schedule`.
     pub fn origin(&self) -> &str {
         &self.origin
     }
@@ -28,13 +27,13 @@ impl Failure {
         self.window
     }
 
-    /// Why.
+    /// The error.
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.error
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "with no message".to_owned())
@@ -52,7 +51,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error and the whole chain of its causes.
+/// Writes an error and the chain of its causes.
 pub(crate) fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
     write!(f, "{error}")?;
     std::iter::successors(error.source(), |cause| (*cause).source()).try_for_each(|cause| write!(f, ": {cause}"))

@@ -26,18 +26,18 @@ pub(crate) struct Pipeline {
     collecting: JoinHandle<Losses>,
     reading: Option<JoinHandle<Losses>>,
     exporting: JoinHandle<Outcome>,
-    /// Who tells of every step, if anybody wants to know.
+    /// The thread that passes every step on, if an exporter takes them.
     steps: Option<StepThread>,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) report: Report,
     pub(crate) failures: Vec<Failure>,
 }
 
-/// An exporter, and what to call it when it fails.
+/// An exporter, with its name in failures.
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) exporter: Box<dyn Exporter>,
@@ -85,12 +85,12 @@ pub(crate) struct Exports {
     pub(crate) closed: Receiver<Recording>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metadata: Arc<Metadata>,
-    /// What is said of GPUs that are not recorded.
+    /// The state to report where GPUs are not recorded.
     pub(crate) without_gpu: Gpu,
     pub(crate) exporters: Vec<Named>,
-    /// What has failed already.
+    /// Failures before the first window.
     pub(crate) failures: Vec<Failure>,
-    /// Where records go as they were.
+    /// The folder that windows are recorded to, if the user asked for it.
     pub(crate) raw_folder: Option<PathBuf>,
 }
 
@@ -148,7 +148,7 @@ impl Exports {
 }
 
 impl Named {
-    /// Asks whether the exporter wants to know of every step.
+    /// Asks the exporter whether it takes every step.
     pub(crate) fn steps(&mut self, run: &Run) -> Result<Option<NamedSteps>, Failure> {
         match catch_unwind(AssertUnwindSafe(|| self.exporter.steps(run))) {
             Ok(steps) => Ok(steps.map(|exporter| NamedSteps { name: self.name.clone(), exporter })),

@@ -25,7 +25,7 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Begins to set up a profiler.
+    /// Returns a builder of a profiler.
     pub fn builder() -> ProfilerBuilder {
         ProfilerBuilder::new()
     }
@@ -39,12 +39,12 @@ impl Profiler {
         &self.session
     }
 
-    /// Ends a step and begins the next. Any thread may call it; call it once a turn of the loop, outside of spans that are to
-    /// belong to one step.
+    /// Ends a step and begins the next. Call it once in each turn of the loop, on any thread, outside of the step's spans.
     ///
-    /// While the schedule waits this takes some twenty nanoseconds, or seventy if an exporter wants to know of every step, and where a window opens or closes a few microseconds. Where it
-    /// has to attach the GPU's profiling library, it takes some milliseconds, the first time ten or twenty: that is what warmup
-    /// steps are for. It never waits for exporters, nor for the GPU, unless a [`Watcher`](crate::framework::Watcher) does at a window's edge.
+    /// While the schedule waits it takes some twenty nanoseconds, or seventy if an exporter takes every step; at a window's edge, a
+    /// few microseconds. Where it has to attach the GPU's profiling library it takes some milliseconds, the first time ten or
+    /// twenty: that is what warmup steps are for. It never waits for exporters, nor for the GPU, unless a
+    /// [`Watcher`](crate::framework::Watcher) does at a window's edge.
     pub fn step(&self) {
         self.session.step();
     }
@@ -54,7 +54,7 @@ impl Profiler {
         self.session.now().0
     }
 
-    /// What the schedule says for the current step.
+    /// The phase of the schedule that the current step is in.
     pub fn phase(&self) -> Phase {
         self.session.now().1
     }
@@ -64,7 +64,7 @@ impl Profiler {
         self.session.is_recording()
     }
 
-    /// Whether it was asked to record this: see [`ProfilerBuilder::activities`].
+    /// Whether this activity is recorded: see [`ProfilerBuilder::activities`].
     pub fn records(&self, activity: Activity) -> bool {
         self.activities.has(activity)
     }
@@ -74,7 +74,7 @@ impl Profiler {
         self.session.gpu()
     }
 
-    /// For those who pass GPU work on to other threads: hands over whose it is.
+    /// Returns a handle for integrations of frameworks that launch on threads of their own: see [`HandOver`].
     pub fn hand_over(&self) -> HandOver {
         HandOver::new(Arc::clone(self.session.host()))
     }
@@ -130,7 +130,7 @@ impl Profiler {
     fn end(&mut self) -> Option<Outcome> {
         let pipeline = self.pipeline.take()?;
         if self.session.is_forked() {
-            // There is nobody to wait for here, and what was recorded is the parent's to export. To drop either is to lock their queues.
+            // There is nobody to wait for here, and the parent exports what was recorded. To drop either is to lock their queues.
             std::mem::forget((pipeline, Arc::clone(&self.session)));
             return None;
         }

@@ -1,4 +1,4 @@
-//! The session: counts steps, follows the schedule, opens and closes windows.
+//! The session: counts steps, follows the schedule, and opens and closes windows.
 
 use crate::{
     clock::{Anchor, Ticks},
@@ -20,11 +20,11 @@ use std::{
 };
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
-/// Shared by the profiler and, where a span's close is the step, the layer.
+/// The state of a run, shared by the profiler and, where a span's close is the step, the layer.
 #[derive(Debug)]
 pub(crate) struct Session {
     host: Arc<Host>,
-    /// What is said of GPUs that are not recorded.
+    /// The state to report where GPUs are not recorded.
     without_gpu: Gpu,
     state: Mutex<State>,
 }
@@ -34,19 +34,19 @@ struct State {
     schedule: Schedule,
     gpu: Option<Arc<dyn GpuSource>>,
     commands: Sender<Command>,
-    /// If anybody wants to know of every step.
-    signs: Option<StepSender>,
+    /// If an exporter takes every step.
+    summaries: Option<StepSender>,
     phase: Phase,
     /// The number of the current step.
     step: u64,
-    /// Whether the run is in steps at all.
+    /// Whether the program or the schedule counts steps.
     stepping: bool,
     window: Option<OpenWindow>,
     windows: u32,
     ended: bool,
     /// Why the schedule's function panicked, if it did.
     schedule_panic: Option<String>,
-    /// The process that it was made in.
+    /// The id of the process that records: a fork is another.
     process: u32,
 }
 
@@ -70,7 +70,7 @@ impl Session {
         without_gpu: Gpu,
         mut schedule: Schedule,
         commands: Sender<Command>,
-        signs: Option<StepSender>,
+        summaries: Option<StepSender>,
     ) -> Self {
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
@@ -78,7 +78,7 @@ impl Session {
             schedule,
             gpu,
             commands,
-            signs,
+            summaries,
             phase: *phase.as_ref().unwrap_or(&Phase::Wait),
             step: 0,
             stepping,
@@ -171,27 +171,28 @@ impl Session {
         open
     }
 
-    /// Closes the window and has the collector finish. Returns why the schedule's function panicked, if it did.
+    /// Closes the window and has the collector finish. Returns the message of the schedule's panic, if it panicked.
     pub(crate) fn end(&self) -> Option<String> {
         let _stepping = Stepping::begin();
         let mut state = self.lock();
         self.finish_window(&mut state, true);
         let (step, phase) = (state.step, state.phase);
-        state.tell_of_step(&self.host, step, phase, None, false);
+        state.send_step(&self.host, step, phase, None, false);
         state.ended = true;
         // The collector is gone only if it panicked, which whoever joins it will report.
         let _ = state.commands.send(Command::Finish);
         state.schedule_panic.take()
     }
 
-    /// Turns the layer off for good. Not before the collector is done: threads that were silent in the last window may still
-    /// have to tell of it.
+    /// Turns the layer off for good. To be called when the collector is done: until then, threads that did nothing in the last
+    /// window may still have to join it.
     pub(crate) fn turn_off(&self) {
         self.host.set_control(Control::OFF);
     }
 }
 
-/// A step or a window that this thread is ending. What a watcher does at a window's edge may end in a span that is a step, which then is none.
+/// Marks that this thread is ending a step or a window. A watcher may close a span at a window's edge: that is no step, even if
+/// [`step_on`](crate::ProfilerBuilder::step_on) names it.
 struct Stepping;
 
 thread_local!(static STEPPING: Cell<bool> = const { Cell::new(false) });
@@ -241,7 +242,7 @@ impl State {
         if let Some((window, end)) = self.window.as_mut().zip(end) {
             window.mark_step(number, end, false);
         }
-        self.tell_of_step(host, number, before, end, true);
+        self.send_step(host, number, before, end, true);
         if let Some(edge) = edge {
             if closes {
                 self.close(edge, opens, false);
@@ -257,14 +258,14 @@ impl State {
         self.warm_up(before);
     }
 
-    /// Tells those who want to know of every step. `end` is the moment, if it has been read already.
-    fn tell_of_step(&mut self, host: &Host, number: u64, phase: Phase, end: Option<Ticks>, by_step: bool) {
-        if let Some(signs) = self.signs.as_mut().filter(|_| !self.ended) {
-            signs.send(host, number, phase, end.unwrap_or_else(|| host.clock().now()), by_step);
+    /// Passes a step on to the exporters that take every step. `end` is the moment, if it has been read already.
+    fn send_step(&mut self, host: &Host, number: u64, phase: Phase, end: Option<Ticks>, by_step: bool) {
+        if let Some(summaries) = self.summaries.as_mut().filter(|_| !self.ended) {
+            summaries.send(host, number, phase, end.unwrap_or_else(|| host.clock().now()), by_step);
         }
     }
 
-    /// Has the GPU's library ready before a window opens, as that may take its time.
+    /// Prepares the GPU's library before a window opens, as that may take some milliseconds.
     fn warm_up(&self, before: Phase) {
         let Some(gpu) = self.gpu.as_ref().filter(|_| self.window.is_none()) else { return };
         match self.phase {
@@ -275,7 +276,7 @@ impl State {
         }
     }
 
-    /// How long nothing is going to be recorded if nothing is now.
+    /// Returns how long nothing will be recorded, if no window is open now.
     fn wait_length(&self) -> WaitLength {
         match self.phase {
             _ if self.schedule_panic.is_some() => WaitLength::Forever,
@@ -296,11 +297,10 @@ impl State {
         })
     }
 
-    /// The moment at which a window closes, or opens, or one follows another.
+    /// Reads the moment at which a window closes, or opens, or one follows another.
     ///
-    /// While the moment is being read, threads still write for the window that closes or already for the one that opens, so that
-    /// nothing falls between two windows: what comes too late for a window is cut off, and what comes too early for one counts
-    /// as of its opening.
+    /// Meanwhile, threads still write for the window that closes or already for the one that opens, so that nothing falls
+    /// between two windows: a span is cut off where its window ended, and begins where its window began.
     fn edge(&self, host: &Host, opens: bool) -> Anchor {
         let next = self.windows;
         if opens {

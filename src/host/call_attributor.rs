@@ -1,9 +1,7 @@
-//! Who knows on whose behalf each call of a thread is made, where a thread serves several others.
-
 use crate::recording::Origin;
 use std::fmt;
 
-/// Is asked after each call.
+/// Decides which span a call on a shared thread belongs to: called after each call, with the kind of work that it was.
 pub(super) struct CallAttributor(pub(super) Box<dyn Fn(DeviceWork) -> Option<Origin> + Send>);
 
 impl fmt::Debug for CallAttributor {
@@ -12,7 +10,7 @@ impl fmt::Debug for CallAttributor {
     }
 }
 
-/// What a thread has done with a GPU.
+/// The kind of work that a call gave a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceWork {
@@ -21,13 +19,13 @@ pub enum DeviceWork {
     /// Copied or filled memory.
     #[non_exhaustive]
     Copy {
-        /// How much was copied to a device. Not known of other copies.
+        /// Bytes that were copied from the host to a device; `None` for other copies.
         bytes: Option<u64>,
     },
     /// Allocated or freed memory.
     Memory,
     /// Loaded code.
     Load,
-    /// Something else: it waited, say.
+    /// Anything else, such as a wait.
     Other,
 }

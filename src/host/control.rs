@@ -1,11 +1,11 @@
-/// What the hot path asks first: whether to record, and for which window. Every window's edge changes it.
+/// The word that the hot path reads first: whether to record, and for which window. Every window's edge changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control(u64);
 
 impl Control {
     pub(crate) const OFF: Self = Self(0);
 
-    /// As a word that can be shared.
+    /// The word, to be put into an atomic.
     pub(super) const fn as_u64(self) -> u64 {
         self.0
     }
@@ -14,7 +14,7 @@ impl Control {
         Self(word)
     }
 
-    /// Nothing is recorded, and so many windows have been closed.
+    /// Nothing is recorded; `closed` windows have been.
     pub(crate) fn waiting(closed: u32) -> Self {
         Self(1 | u64::from(closed) << 32)
     }
@@ -32,7 +32,7 @@ impl Control {
         self.0 & 2 != 0
     }
 
-    /// The window that is open, or the one that will be next: as many have been closed.
+    /// The number of the window that is open, or else of the next.
     pub(super) fn window(self) -> u32 {
         (self.0 >> 32) as u32
     }

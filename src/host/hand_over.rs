@@ -6,13 +6,12 @@ use super::{
 use crate::{clock::Ticks, recording::Origin, thread::this_thread, trace::Operation};
 use std::{fmt, sync::Arc};
 
-/// Hands the attribution of GPU work over to threads that do it for others.
+/// Attributes GPU work to the span that asked for it, where another thread launches it.
 ///
-/// Some frameworks launch kernels on threads of their own, where none of the user's spans is open. Whoever passes work on to such
-/// a thread takes an [`Origin`] along, and the thread adopts it before it launches: then what it launches belongs to the span that
-/// the work came from, as [`Attribution::HandedOff`](crate::trace::Attribution::HandedOff). A
-/// launch is in the window it is made in; if its origin is from before the window, it is
-/// [`Attribution::Before`](crate::trace::Attribution::Before).
+/// Some frameworks launch kernels on threads of their own, where none of the user's spans is open. There, the thread that asks
+/// for work takes an [`Origin`], and the thread that launches adopts it first: its launches then belong to the span of the
+/// origin, as [`Attribution::HandedOff`](crate::trace::Attribution::HandedOff). A launch is in the window in which it is made; if
+/// its origin is from before the window, it is [`Attribution::Before`](crate::trace::Attribution::Before).
 ///
 /// ```
 /// use kernspan::Profiler;
@@ -46,47 +45,50 @@ impl HandOver {
         Self { host }
     }
 
-    /// Here and now: the innermost span open on this thread. It costs a reading of the clock.
+    /// Returns this thread at this moment, and so the innermost span open on it. It costs a reading of the clock.
     #[inline]
     pub fn origin(&self) -> Origin {
         Origin::new(self.host.clock().now(), this_thread())
     }
 
-    /// From now on, this thread's launches are made on behalf of `origin`, whatever spans are open here.
+    /// Attributes this thread's launches to `origin` from now on, whatever spans are open here.
     #[inline]
     pub fn adopt(&self, origin: Origin) {
         self.host.adopt(Some(origin));
     }
 
-    /// From now on, `whose` says of each of this thread's launches on whose behalf it is made, or that it is the thread's own. It is asked
-    /// while something is recorded, when the call returns. For threads that serve several others at once; `whose` may not enter spans.
-    pub fn adopt_each(&self, whose: impl Fn(DeviceWork) -> Option<Origin> + Send + 'static) {
-        self.host.attribute_calls(Some(CallAttributor(Box::new(whose))));
+    /// Has `attribute` decide from now on which origin each of this thread's launches has; `None` stands for the thread's own
+    /// spans.
+    ///
+    /// For threads that serve several others at once. `attribute` is called when a call returns, while something is recorded. It
+    /// may not enter spans.
+    pub fn adopt_each(&self, attribute: impl Fn(DeviceWork) -> Option<Origin> + Send + 'static) {
+        self.host.attribute_calls(Some(CallAttributor(Box::new(attribute))));
     }
 
-    /// Tells that this thread was asked for an operation: it belongs to what the thread has adopted, as a launch does, and to the
-    /// batch of that, if there is one.
+    /// Records that this thread was asked for an operation. It belongs to the origin that the thread has adopted, as a launch
+    /// does, and to the batch of that origin, if it has one.
     ///
-    /// While nothing is recorded it costs a look at whether anything is; while something is, a reading of the clock and one more owner
-    /// of `operation`. So make each operation once.
+    /// While nothing is recorded it costs one load; while something is, a reading of the clock and a clone of the `Arc`. So make
+    /// each operation once.
     #[inline]
     pub fn operation(&self, operation: &Arc<Operation>) {
         self.host.write_operation(operation);
     }
 
-    /// From now on, this thread's launches are its own again.
+    /// Attributes this thread's launches to its own spans again.
     #[inline]
     pub fn release(&self) {
         self.host.attribute_calls(None);
         self.host.adopt(None);
     }
 
-    /// An origin before any window: of what was asked for when nothing was recorded.
+    /// Returns an origin before any window, for work that was asked for while nothing was recorded.
     pub fn before(&self) -> Origin {
         Origin::new(Ticks(0), this_thread())
     }
 
-    /// Has `watcher` told of spans and windows until the [`Watch`] is dropped.
+    /// Calls `watcher` for changes of spans and windows until the [`Watch`] is dropped.
     ///
     /// ```
     /// use kernspan::{Profiler, framework::{Origin, Watcher}};

@@ -35,34 +35,35 @@ use std::{
     },
 };
 
-/// The writing end, owned by the thread.
+/// The writing end of a lane, owned by its thread.
 #[derive(Debug)]
 pub(super) struct Lane {
     profiler: u64,
-    /// What the thread knows: when this changes, a window's edge has gone by.
+    /// The control word that the thread saw last: where it has changed, a window's edge has gone by.
     seen: Control,
     /// The window this lane last joined.
     window: Option<u32>,
     stack: Stack,
-    /// On whose behalf the thread works.
+    /// The origin that the thread's calls are attributed to, if not to its own spans.
     adopted: Option<Origin>,
-    /// Whether the window has still to be told of that.
+    /// Whether this has still to be written in this window.
     owes_adopt: bool,
-    /// Decides it anew for each call, on threads that serve several others.
+    /// Decides the origin anew for each call, on threads that serve several others.
     attributor: Option<CallAttributor>,
-    /// The latest watcher that was told of the thread.
+    /// The latest watcher that was called for the thread.
     pub(super) told_watchers: u64,
     contexts: LaneContexts,
-    /// Exits still to come of spans recorded in this window.
+    /// Records still to come that room is kept for: the exits of spans recorded in this window.
     owed: usize,
-    /// Calls of a device's API that the thread is in, and that were made in this window.
+    /// How many calls of a device's API the thread is in that were made in this window.
     calls: u32,
     ring: Producer<Record>,
-    /// Slots of the ring that are certainly free.
+    /// Slots of the ring that are known to be free.
     room: usize,
     shared: Arc<Shared>,
 }
 
+/// The part of a lane that its thread and the collector share.
 #[derive(Debug)]
 struct Shared {
     thread: ThreadInfo,
@@ -74,7 +75,7 @@ struct Shared {
     in_call: AtomicU32,
 }
 
-/// What the lane needs from outside to write about a span.
+/// The parts of the host that a lane needs to write about spans.
 pub(super) struct Sources<'a, F> {
     pub(super) clock: &'a Clock,
     pub(super) live: &'a Live,
@@ -85,7 +86,7 @@ pub(super) struct Sources<'a, F> {
 }
 
 impl<F> Sources<'_, F> {
-    /// The control word as it is now.
+    /// Reads the control word.
     #[inline]
     fn control(&self) -> Control {
         Control::from_u64(self.control.load(Ordering::Relaxed))
@@ -136,8 +137,8 @@ impl Lane {
         self.ring.is_abandoned()
     }
 
-    /// While nothing is recorded, all there is to know is what is open. Returns false, having done nothing, if there is more to
-    /// do: then [`enter`](Self::enter) does it.
+    /// Enters a span while nothing is recorded: only the stack changes. Returns false, having done nothing, if there is more to
+    /// do, which [`enter`](Self::enter) does.
     #[inline]
     pub(super) fn enter_unrecorded(&mut self, control: Control, id: RegistryId) -> bool {
         let usual = self.seen == control;
@@ -147,7 +148,7 @@ impl Lane {
         usual
     }
 
-    /// As [`enter_unrecorded`](Self::enter_unrecorded).
+    /// Exits a span while nothing is recorded: as [`enter_unrecorded`](Self::enter_unrecorded).
     #[inline]
     pub(super) fn exit_unrecorded(&mut self, control: Control, id: RegistryId) -> bool {
         let usual = self.seen == control;

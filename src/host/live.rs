@@ -1,4 +1,4 @@
-//! What must be remembered of a span while it lives: its fields, and whether its close ends a step.
+//! A table of the spans that are alive: their fields, and whether their close ends a step.
 //!
 //! A model's spans are made once, perhaps long before a window opens, and entered for ever: their fields have to be kept in
 //! every phase. The registry's extensions could hold them, at some 140 ns and an allocation a span; this table takes a
@@ -10,48 +10,48 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// A fixed table. A bucket that is full loses the newcomer's fields, which is counted.
+/// A hash table of fixed size. Where a bucket is full, the fields of a new span are lost, and counted.
 #[derive(Debug)]
 pub(super) struct Live {
     buckets: Box<[Bucket]>,
-    /// As many as there are ids in all buckets.
+    /// One for each id of each bucket.
     entries: Box<[Mutex<Entry>]>,
-    /// Whether there ever was one: until then, a span that closes need not be looked for.
+    /// Whether there ever was an entry: until then, a span that closes need not be looked up.
     used: AtomicBool,
     lost: AtomicU64,
     overflowed: AtomicBool,
 }
 
-/// Ids, 0 for a free place: the registry's start at 1.
+/// Ids of spans; 0 is a free slot, as the registry's start at 1.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Bucket([AtomicU64; Bucket::PLACES]);
+struct Bucket([AtomicU64; Bucket::SLOTS]);
 
 impl Bucket {
-    /// What fits a cache line.
-    const PLACES: usize = 8;
+    /// As many as fit a cache line.
+    const SLOTS: usize = 8;
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) fields: Vec<FieldData>,
-    /// The same, once the span has been entered again, until they change.
+    /// A shared copy of the fields, from the second enter until they change.
     shared: Option<Arc<[FieldData]>>,
-    /// The latest window in which the span was entered: only then can a later field belong to an instance there.
+    /// The latest window in which the span was entered: fields recorded later belong to its instance there.
     pub(super) entered: Option<u32>,
     step: bool,
 }
 
 /// The fields of a span that is being entered.
 pub(super) enum EnterFields<'a> {
-    /// Of one that is entered for the first time: most are only once.
+    /// The span is entered for the first time; most spans are entered once.
     Each(&'a [FieldData]),
-    /// Of one that is entered again and again.
+    /// The span is entered again.
     Shared(&'a Arc<[FieldData]>),
 }
 
 impl Entry {
-    /// Records a field, in place of what it was.
+    /// Sets a field, or adds it.
     pub(super) fn update(&mut self, field: &FieldData) {
         self.shared = None;
         match self.fields.iter_mut().find(|old| old.index == field.index) {
@@ -69,12 +69,12 @@ impl Entry {
 }
 
 impl Live {
-    /// A table for `capacity` spans, if they spread evenly.
+    /// Returns a table for `capacity` spans, if they spread evenly.
     pub(super) fn new(capacity: usize) -> Self {
-        let buckets = capacity.div_ceil(Bucket::PLACES).next_power_of_two();
+        let buckets = capacity.div_ceil(Bucket::SLOTS).next_power_of_two();
         Self {
             buckets: std::iter::repeat_with(Bucket::default).take(buckets).collect(),
-            entries: std::iter::repeat_with(Mutex::default).take(buckets * Bucket::PLACES).collect(),
+            entries: std::iter::repeat_with(Mutex::default).take(buckets * Bucket::SLOTS).collect(),
             used: AtomicBool::new(false),
             lost: AtomicU64::new(0),
             overflowed: AtomicBool::new(false),
@@ -93,16 +93,16 @@ impl Live {
         (bucket, &self.buckets[bucket])
     }
 
-    /// Where `id` is: its place in the bucket, and its entry.
+    /// Finds a span: its slot in the bucket, and its entry.
     #[inline]
     fn find(&self, id: RegistryId) -> Option<(&AtomicU64, &Mutex<Entry>)> {
         let (bucket, Bucket(ids)) = self.bucket(id);
         // Acquire: pairs with `insert`, though whoever knows an id was handed it after the insert.
         let place = ids.iter().position(|place| place.load(Ordering::Acquire) == id)?;
-        Some((&ids[place], &self.entries[bucket * Bucket::PLACES + place]))
+        Some((&ids[place], &self.entries[bucket * Bucket::SLOTS + place]))
     }
 
-    /// Remembers a new span. Takes the fields, and leaves a list for the next.
+    /// Adds a new span. Takes the fields, and leaves an empty list for the next.
     pub(super) fn insert(&self, id: RegistryId, fields: &mut Vec<FieldData>, step: bool) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl Live {
             if known.load(Ordering::Relaxed) != 0 {
                 continue;
             }
-            let mut entry = lock(&self.entries[bucket * Bucket::PLACES + place]);
+            let mut entry = lock(&self.entries[bucket * Bucket::SLOTS + place]);
             // Somebody may have been quicker.
             if known.load(Ordering::Relaxed) == 0 {
                 std::mem::swap(&mut entry.fields, fields);
@@ -127,7 +127,7 @@ impl Live {
         self.overflowed.store(true, Ordering::Relaxed);
     }
 
-    /// Hands over the fields of a span that is being entered in `window`; none if it is not remembered.
+    /// Calls `f` with the fields of a span that is being entered in `window`; with none if the span is not in the table.
     #[inline]
     pub(super) fn enter<R>(&self, id: RegistryId, window: Option<u32>, f: impl FnOnce(EnterFields<'_>) -> R) -> R {
         match self.find(id) {
@@ -141,15 +141,15 @@ impl Live {
         }
     }
 
-    /// Looks at or changes what is remembered of a span, if anything is.
+    /// Calls `f` with the entry of a span, if it is in the table.
     pub(super) fn with<R>(&self, id: RegistryId, f: impl FnOnce(&mut Entry) -> R) -> Option<R> {
         self.find(id).map(|(_, entry)| f(&mut lock(entry)))
     }
 
-    /// Forgets a span that has closed, if it was remembered. If `steps`, says whether that ends a step.
+    /// Removes a span that has closed, if it is in the table. Returns whether that ends a step, if `steps` asks for it.
     ///
-    /// Its fields stay until the place is taken again: nobody asks for a span that has closed, and a lock costs more than all
-    /// the rest.
+    /// Its fields stay until the slot is used again: nobody asks for a span that has closed, and a lock costs more than all the
+    /// rest.
     #[inline]
     pub(super) fn remove(&self, id: RegistryId, steps: bool) -> Option<bool> {
         if self.used.load(Ordering::Relaxed) { self.remove_used(id, steps) } else { None }

@@ -231,12 +231,12 @@ impl Host {
         }
     }
 
-    /// To be held from before a window's edge until the watchers know of it.
+    /// Returns a guard to be held from before a window's edge until the watchers have been called for it.
     pub(crate) fn edge(&self) -> MutexGuard<'_, ()> {
         self.watchers.edge()
     }
 
-    /// Has everything done that was asked for on this thread, before a window's edge.
+    /// Has frameworks launch work that this thread has asked for, before a window's edge.
     pub(crate) fn settle(&self) {
         self.watchers.settle();
     }

@@ -1,6 +1,6 @@
 //! OpenTelemetry contexts: which span of OpenTelemetry's a layer of `tracing-opentelemetry` makes of a span.
 //!
-//! That layer keeps it with the span, behind locks. A span is looked up only where the calling thread has it open and holds
+//! The layer keeps it with the span, behind locks. A span is looked up only where the calling thread has it open and holds
 //! none of these locks:
 //!
 //! - when it is entered, and when it is exited if it was open before the window: there, that layer takes the same locks;

@@ -1,5 +1,7 @@
-//! What is open on a thread, innermost last. The thread keeps it; the collector can look at it, since a thread that is blocked
-//! in a span through a whole window cannot tell of it itself.
+//! The stack of spans that are open on a thread, innermost last.
+//!
+//! The thread keeps it. The collector can read it, since a thread that is blocked in a span through a whole window writes
+//! nothing itself.
 
 use crate::{
     clock::Ticks,
@@ -11,23 +13,23 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// The thread's end.
+/// The stack, as its thread sees it.
 #[derive(Debug)]
 pub(super) struct Stack {
     depth: usize,
     /// Which of the outer spans are recorded in this window, a bit each.
     recorded: u64,
     shared: Arc<SharedStack>,
-    /// What is nested too deep to be shared.
+    /// Spans nested too deep to be shared.
     deep: Vec<Open>,
 }
 
-/// The outer spans, for the collector.
+/// The outer spans of the stack, as the collector sees them.
 #[derive(Debug)]
 pub(super) struct SharedStack {
     ids: [AtomicU64; SharedStack::DEPTH],
     depth: AtomicUsize,
-    /// On whose behalf the thread works: a thread, or 0 for its own, with the batch above it, and a moment.
+    /// The origin that the thread has adopted: its thread, or 0 for none, with the batch in the upper half; and its moment.
     adopted: (AtomicU64, AtomicU64),
 }
 
@@ -38,10 +40,10 @@ pub(super) struct Open {
 }
 
 impl SharedStack {
-    /// A bit of `Stack::recorded` each.
+    /// Each has a bit of `Stack::recorded`.
     const DEPTH: usize = 64;
 
-    /// What is open now, from the outside in. While the thread goes on, the answer may be of no one moment.
+    /// Returns the open spans, outermost first. While the thread goes on, they may never have been open all at once.
     pub(super) fn ids(&self) -> Vec<RegistryId> {
         let depth = self.depth.load(Ordering::Acquire);
         self.ids[..depth].iter().map(|id| id.load(Ordering::Relaxed)).collect()
@@ -54,7 +56,7 @@ impl SharedStack {
         self.adopted.0.store(thread, Ordering::Release);
     }
 
-    /// On whose behalf the thread works now, with the same proviso.
+    /// Returns the origin that the thread has adopted. While the thread goes on, its parts may be of two origins.
     pub(super) fn adopted(&self) -> Option<Origin> {
         let packed = self.adopted.0.load(Ordering::Acquire);
         let (thread, batch) = (packed & u64::from(u32::MAX), (packed >> 32) as u32);
@@ -86,7 +88,7 @@ impl Stack {
         self.depth += 1;
     }
 
-    /// Takes a span off, and says whether it is recorded; none if it is not there.
+    /// Takes a span off, and returns whether it is recorded; `None` if it is not open.
     #[inline]
     pub(super) fn pop(&mut self, id: RegistryId) -> Option<bool> {
         let top = self.depth.wrapping_sub(1);
@@ -100,7 +102,7 @@ impl Stack {
         }
     }
 
-    /// Deep down, or out of order: rare enough to be done by laying the stack anew.
+    /// Takes off a span that is nested deep or exited out of order: rare enough to rebuild the stack.
     #[cold]
     fn pop_elsewhere(&mut self, id: RegistryId) -> Option<bool> {
         if let Some(open) = self.deep.pop_if(|open| open.id == id) {
@@ -110,11 +112,11 @@ impl Stack {
         let mut open = self.to_vec();
         let place = open.iter().rposition(|open| open.id == id)?;
         let taken = open.remove(place);
-        self.lay(&open);
+        self.replace(&open);
         Some(taken.recorded)
     }
 
-    /// What is open, from the outside in.
+    /// Returns the open spans, outermost first.
     pub(super) fn to_vec(&self) -> Vec<Open> {
         let outer = self.depth.min(SharedStack::DEPTH);
         let ids = self.shared.ids[..outer].iter().map(|id| id.load(Ordering::Relaxed));
@@ -122,8 +124,8 @@ impl Stack {
         outer.chain(self.deep.iter().copied()).collect()
     }
 
-    /// Makes this what is open.
-    pub(super) fn lay(&mut self, open: &[Open]) {
+    /// Replaces the open spans.
+    pub(super) fn replace(&mut self, open: &[Open]) {
         self.depth = 0;
         self.deep.clear();
         open.iter().for_each(|open| self.push(open.id, open.recorded));

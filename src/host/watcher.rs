@@ -1,4 +1,4 @@
-//! Who follows spans and windows besides the profiler: frameworks that put work aside.
+//! Callbacks for frameworks that queue work, when the user's spans change and windows open and close.
 
 use super::{Host, lanes::Lanes};
 use crate::{clock::Clock, recording::Origin, thread::this_thread};
@@ -10,34 +10,35 @@ use std::{
     },
 };
 
-/// Follows spans and windows, on behalf of a framework that puts work aside before it passes it on.
+/// Callbacks for a framework that queues work before it launches it, and so has to know at any time which span is open.
 ///
-/// Such a framework has to know at any time where the work comes from that it is given. See [`HandOver::watch`](crate::framework::HandOver::watch).
-/// All of it is called on the user's threads, so it has to be quick, and may not panic.
+/// Installed by [`HandOver::watch`](crate::framework::HandOver::watch). All methods are called on the user's threads: they have to
+/// be quick, and may not panic.
 pub trait Watcher: Send + Sync {
-    /// The thread has a span, for the first time that the watcher hears of it.
+    /// Called for the first span of a thread since the watcher was installed.
     fn arrived(&self, origin: Origin) {
         let _ = origin;
     }
 
-    /// The thread has entered or exited a span while a window is open: what it asks for from now on comes from `origin`.
+    /// Called when the thread has entered or exited a span while a window is open: work that it asks for from now on comes from
+    /// `origin`.
     fn changed(&self, origin: Origin);
 
-    /// A window is about to open or to close. What the thread has asked for until now should be done when this returns, so that it is
-    /// found on its own side of the edge.
+    /// Called when a window is about to open or to close. Work that the thread has asked for should be launched before this
+    /// returns, so that it is on its own side of the edge.
     fn settle(&self) {}
 
-    /// A window has opened, at about `origin`. Threads whose spans do not change are still where they were.
+    /// Called when a window has opened, at about `origin`. The spans open on other threads have not changed.
     fn opened(&self, origin: Origin) {
         let _ = origin;
     }
 
-    /// The window has closed, and none has followed.
+    /// Called when a window has closed and no other has opened.
     fn closed(&self) {}
 }
 
-/// Watches for as long as it lives: made by [`HandOver::watch`](crate::framework::HandOver::watch).
-#[must_use = "nothing is watched once it is dropped"]
+/// Keeps a [`Watcher`] installed until it is dropped: made by [`HandOver::watch`](crate::framework::HandOver::watch).
+#[must_use = "the watcher is removed when this is dropped"]
 pub struct Watch {
     host: Arc<Host>,
     id: u64,
@@ -67,17 +68,17 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// All of them.
+/// The watchers that are installed.
 #[derive(Default)]
 pub(super) struct Watchers {
-    /// How many there have ever been: 0 while nobody ever watched, which is what most programs pay for.
+    /// How many there have ever been. Most programs have none, and pay for a load of this.
     ever: AtomicU64,
     all: RwLock<All>,
-    /// So that who comes to watch comes before or after a window's edge.
+    /// Held while a watcher is installed and during a window's edge, so that it comes before or after the edge.
     edge: Mutex<()>,
 }
 
-/// Each with its number. Whoever tells them has a copy, as they may take their time, and others come and go meanwhile.
+/// The watchers with their numbers. Callers clone it, as watchers may take their time, and others come and go meanwhile.
 type All = Arc<[(u64, Arc<dyn Watcher>)]>;
 
 impl Watchers {
@@ -91,7 +92,7 @@ impl Watchers {
         self.change(|all| all.filter(|(known, _)| *known != id).cloned().collect());
     }
 
-    /// What was there before is dropped when the lock is free again.
+    /// Replaces the list. The old one is dropped after the lock is released.
     fn change(&self, change: impl FnOnce(slice::Iter<'_, (u64, Arc<dyn Watcher>)>) -> All) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let changed = change(all.iter());
@@ -116,7 +117,7 @@ impl Watchers {
         self.ever.load(Ordering::Relaxed)
     }
 
-    /// Tells that this thread has entered or exited a span. No lane may be held.
+    /// Calls the watchers because this thread has entered or exited a span. No lane may be held.
     #[cold]
     pub(super) fn tell_of_change(&self, recording: bool, lanes: &Lanes, clock: &Clock) {
         let latest = self.latest();
@@ -136,12 +137,12 @@ impl Watchers {
         }
     }
 
-    /// To be held from before a window's edge until the watchers know of it.
+    /// Returns a guard to be held from before a window's edge until the watchers have been called for it.
     pub(super) fn edge(&self) -> MutexGuard<'_, ()> {
         self.edge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has everything done that was asked for on this thread, before a window's edge.
+    /// Has work launched that this thread has asked for, before a window's edge.
     pub(super) fn settle(&self) {
         self.each(|watcher| watcher.settle());
     }

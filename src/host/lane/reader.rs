@@ -2,7 +2,7 @@ use super::{Callsite, Live, Record, RegistryId, Shared, ThreadInfo};
 use rtrb::Consumer;
 use std::sync::{Arc, atomic::Ordering};
 
-/// The reading end, owned by the collector.
+/// The reading end of a lane, owned by the collector.
 #[derive(Debug)]
 pub(crate) struct LaneReader {
     ring: Consumer<Record>,
@@ -49,8 +49,8 @@ impl LaneReader {
         self.shared.dropped.swap(0, Ordering::Relaxed)
     }
 
-    /// What is open on the thread now, as records. Read twice: what both readings show was open in between, and a span that
-    /// is open is alive, so that its id is its own.
+    /// Returns the spans that are open on the thread now, as records. The stack is read twice: spans that both readings show were
+    /// open in between, and so alive, so that their ids were not used for others.
     pub(in crate::host) fn open_spans(
         &self,
         callsite: impl Fn(RegistryId) -> Option<Callsite>,
