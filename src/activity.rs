@@ -12,8 +12,8 @@ pub enum Activity {
     Memory,
     /// Waits of the host and of streams. Frameworks that order their streams by events make many.
     Sync,
-    /// All calls of CUDA's driver and runtime API, not only launches and copies. There are many: sixteen for each of Candle's
-    /// kernels.
+    /// All calls of CUDA's driver and runtime API, not only launches and copies. There are many: sixteen for each of
+    /// Candle's kernels.
     ApiCalls,
 }
 

@@ -51,13 +51,14 @@ pub struct ProfilerBuilder {
 }
 
 impl ProfilerBuilder {
-    /// Records that a thread can be ahead of the collector. A span takes two, a field or an event one.
+    /// How many records a thread can be ahead of the collector. A span takes two, a field or an event one.
     pub const LANE_CAPACITY: usize = 1 << 16;
-    /// Bytes that recorded spans may take until they are exported: four million spans without fields.
+    /// How many bytes recorded spans may take until they are exported: enough for four million spans without fields.
     pub const MEMORY_LIMIT: usize = 256 << 20;
-    /// Spans with fields that can be alive at once.
+    /// How many spans with fields can be alive at once.
     pub const LIVE_SPANS: usize = 1 << 14;
-    /// How long nothing may be recorded before the GPU's profiling library is detached, where the schedule does not say that it pays.
+    /// How long nothing may be recorded before the GPU's profiling library is detached, where the schedule does not say
+    /// that it pays.
     pub const DETACH_AFTER: Duration = Duration::from_millis(250);
     /// How often it is detached between windows, at the most.
     pub const DETACH_MOST: u32 = 100;
@@ -78,13 +79,14 @@ impl ProfilerBuilder {
         }
     }
 
-    /// When to record. By default, from the start to the end.
+    /// Sets when to record. By default, from the start to the end.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
         self
     }
 
-    /// What to record, PyTorch's `activities`. By default, [`Activity::Host`], [`Activity::Kernels`] and [`Activity::Copies`].
+    /// Sets which activities are recorded: PyTorch's `activities`. By default, [`Activity::Host`],
+    /// [`Activity::Kernels`] and [`Activity::Copies`].
     ///
     /// ```
     /// # use kernspan::{Activity, Profiler};
@@ -100,25 +102,27 @@ impl ProfilerBuilder {
         self
     }
 
-    /// How long the GPU's profiling library stays attached while nothing is recorded. By default, it is detached as soon as that pays,
-    /// and otherwise after [`Self::DETACH_AFTER`].
+    /// Sets how long the GPU's profiling library stays attached while nothing is recorded. By default, it is detached
+    /// as soon as that pays, and otherwise after [`Self::DETACH_AFTER`].
     ///
-    /// While CUPTI is attached each launch takes 0.4 to 1.5 µs longer, even while nothing is recorded; to detach it and attach it
-    /// again takes twelve milliseconds (on an H200, CUPTI 13.0) and costs half a megabyte of the GPU's memory, which CUPTI does not
-    /// give back. The schedule says how many steps the wait has, and the last window how long a step takes and how many launches it
-    /// has: if that is more than 17,000 launches and 200 ms in all, CUPTI is detached when the window is complete, in the `step()` that
-    /// follows, which then waits for what the GPU has been given. So it is after the last window. How long the wait is, is not known
-    /// with [`Schedule::from_fn`] and [`Schedule::manual`]. Between windows it is detached no more than [`Self::DETACH_MOST`]
-    /// times. It is not attached again until 100 ms have passed, as a thread may be on its way out of it: `step()` and
-    /// `start()` wait for that.
+    /// While CUPTI is attached, each launch takes 0.4 to 1.5 µs longer even while nothing is recorded. To detach it and
+    /// attach it again takes twelve milliseconds (on an H200, with CUPTI 13.0) and half a megabyte of the GPU's memory,
+    /// which CUPTI does not give back. So it is detached if the coming wait has more than 17,000 launches and 200 ms,
+    /// by the schedule and by the steps of the last window, and after the last window. That happens when the window is
+    /// complete, in the next `step()`, which then waits for the work that the GPU has been given. With
+    /// [`Schedule::from_fn`] and [`Schedule::manual`] the length of the wait is not known.
+    ///
+    /// CUPTI is not attached again for 100 ms, as a thread may still be on its way out of it: `step()` and `start()`
+    /// wait for that. Between windows it is detached no more than [`Self::DETACH_MOST`] times.
     pub fn detach_after(mut self, idle: Duration) -> Self {
         self.detach = DetachPolicy { after: idle, fixed: true, ..self.detach };
         self
     }
 
-    /// Also writes down, for each window, what the GPU's profiling library wrote, byte by byte, with the spans and operations around it. [`replay`]
-    /// makes a trace of it again, on any machine: for tests, and to report what went wrong. By default, it is not kept. It is for windows
-    /// with a wait between them: where one follows the other at once, records of the second may be in the file of the first.
+    /// Also writes each window to a file in `folder`, with the bytes that the GPU's profiling library recorded and the
+    /// spans and operations around them. [`replay`] makes a trace of the file, on any machine: for tests, and to report
+    /// faults. By default, off. It needs waits between windows: where one follows the other at once, records of the
+    /// second may be in the file of the first.
     ///
     /// [`replay`]: crate::replay
     #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -127,15 +131,15 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Ends a step whenever a span of this name closes, so that nobody has to call [`Profiler::step`]. It is the name in the source, whatever
-    /// a span says it is [called](crate::trace::convention::NAME).
+    /// Ends a step whenever a span of this name closes, so that nobody has to call [`Profiler::step`]. It is the name
+    /// in the source, whatever a span says it is [called](crate::trace::convention::NAME).
     pub fn step_on(mut self, span_name: impl Into<String>) -> Self {
         self.step_on = Some(span_name.into());
         self
     }
 
-    /// Adds an exporter: [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto), [`TensorBoard`](crate::TensorBoard), [`Stacks`](crate::Stacks),
-    /// [`Collected`](crate::Collected) or your own.
+    /// Adds an exporter: [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto), [`TensorBoard`](crate::TensorBoard),
+    /// [`Stacks`](crate::Stacks), [`Collected`](crate::Collected) or your own.
     pub fn export<E: Exporter>(mut self, exporter: E) -> Self {
         let name = std::any::type_name::<E>();
         // `kernspan::export::chrome::Chrome` to people is `Chrome`.
@@ -144,20 +148,20 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Calls a function with each window's trace, PyTorch's `on_trace_ready`. It runs on a background thread.
+    /// Calls a function with each window's trace: PyTorch's `on_trace_ready`. It runs on a background thread.
     pub fn on_trace(mut self, function: impl FnMut(&Trace) + Send + 'static) -> Self {
         self.exporters.push(Named { name: "on_trace".to_owned(), exporter: Box::new(OnTrace(function)) });
         self
     }
 
-    /// Whether to take a backtrace at every enter, PyTorch's `with_stack`. By default, no: it costs microseconds a span, and
-    /// the stack of spans is there anyway.
+    /// Whether to take a backtrace at every enter, PyTorch's `with_stack`. By default, no: it costs microseconds a
+    /// span, and the stack of spans is there anyway.
     pub fn backtraces(mut self, take: bool) -> Self {
         self.backtraces = take;
         self
     }
 
-    /// This process's place among `world_size` peers. By default, what the environment says: see
+    /// Sets the rank of this process among `world_size`. By default, it is read from the environment: see
     /// [`Metadata::RANK_VARIABLES`].
     pub fn rank(mut self, rank: u32, world_size: u32) -> Self {
         (self.metadata.rank, self.metadata.world_size) = (rank, world_size);
@@ -170,8 +174,8 @@ impl ProfilerBuilder {
         self
     }
 
-    /// How many records of 32 bytes a thread can be ahead of the collector, which comes by every 2 ms. What does not fit is
-    /// counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). By default, [`Self::LANE_CAPACITY`].
+    /// How many records of 32 bytes a thread can be ahead of the collector, which comes by every 2 ms. What does not
+    /// fit is counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). By default, [`Self::LANE_CAPACITY`].
     pub fn lane_capacity(mut self, records: usize) -> Self {
         self.lane_capacity = records;
         self
@@ -180,8 +184,8 @@ impl ProfilerBuilder {
     /// How many bytes of records may wait to be exported, over all threads and windows. What does not fit is counted in
     /// [`Losses::over_memory`](crate::trace::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
     ///
-    /// A span without fields is two records of 32 bytes; texts and backtraces count as well. While a window is being exported
-    /// its trace takes half as much again.
+    /// A span without fields is two records of 32 bytes; texts and backtraces count as well. While a window is being
+    /// exported its trace takes half as much again.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = bytes;
         self
@@ -194,15 +198,16 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Starts the background threads. The layer goes into the subscriber; the profiler is to be kept, as it ends the
-    /// recording when it is dropped.
+    /// Starts the background threads. Add the layer to the subscriber, and keep the profiler: it ends the recording
+    /// when it is dropped.
     ///
-    /// If anything of a GPU is asked for, which is so by default, this loads and initialises the NVIDIA driver (`cuInit`), where
-    /// there is one: `CUDA_VISIBLE_DEVICES` must be set before, and children forked afterwards cannot use CUDA.
+    /// If GPU activities are recorded, as they are by default, this loads and initialises the NVIDIA driver
+    /// (`cuInit`), where there is one: `CUDA_VISIBLE_DEVICES` must be set before, and children forked afterwards cannot
+    /// use CUDA.
     ///
     /// # Errors
     ///
-    /// If a setting makes no sense, or a thread cannot be started.
+    /// If a setting is invalid, or a thread cannot be started.
     pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
         let Self { schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit, live_spans, .. } = self;
         let Self { activities, detach, raw_folder, metadata, .. } = self;

@@ -1,6 +1,7 @@
 //! The collector: a background thread that empties the lanes while a window is open, and hands each closed window on.
 //!
-//! It must never fall behind, or lanes overflow: so correlating and exporting, which may be slow, have a thread of their own.
+//! It must never fall behind, or lanes overflow: so correlating and exporting, which may be slow, have a thread of
+//! their own.
 
 use crate::{
     budget::Budget,
@@ -135,8 +136,8 @@ impl Collector {
 
     fn hand_on(&mut self, window: ClosedWindow) {
         for intake in &mut self.intakes {
-            // A thread that did nothing in this window, nor since, may be inside spans all the same. If it goes on just now it
-            // first writes them itself: so read its stack, then see whether it has.
+            // A thread that did nothing in this window, nor since, may be inside spans all the same. If it goes on just
+            // now it first writes them itself: so read its stack, then see whether it has.
             let silent = |intake: &Intake| intake.window.is_none_or(|joined| joined < window.index);
             let looks = intake.lane.was_in(window.index) && silent(intake);
             let open = if looks { self.host.open_on(&intake.lane) } else { Vec::new() };
@@ -199,8 +200,8 @@ struct Intake {
     lane: LaneReader,
     /// The window the thread writes for.
     window: Option<u32>,
-    /// Spans that were open in windows that the thread is joining. They are used once the thread has written all of them: until
-    /// then the thread has not gone on, and its stack says the same.
+    /// Spans that were open in windows that the thread is joining. They are used once the thread has written all of
+    /// them: until then the thread has not gone on, and its stack says the same.
     joining: Vec<(u32, Vec<Record>)>,
     chunks: Vec<Vec<Record>>,
     /// Bytes that texts and backtraces of the window's records take beside the chunks.
@@ -254,7 +255,8 @@ impl Intake {
         }
     }
 
-    /// Counts a record for a window that has been handed on: a span or an event is lost, or the fields of one that is there.
+    /// Counts a record for a window that has been handed on: a span or an event is lost, or the fields of one that is
+    /// there.
     fn count_late(&mut self, record: &Record, losses: &mut Losses) {
         let fields = match record {
             Record::Field(_) => 1,

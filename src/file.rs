@@ -40,7 +40,8 @@ impl Error for FileError {
     }
 }
 
-/// Writes a trace's file in `folder`, named as PyTorch names them, `{host}_{pid}.{nanoseconds}{ending}`, and returns its path.
+/// Writes a trace's file in `folder`, named as PyTorch names them, `{host}_{pid}.{nanoseconds}{ending}`, and returns
+/// its path.
 pub(crate) fn write(
     folder: &Path,
     trace: &Trace,
@@ -55,8 +56,8 @@ pub(crate) fn write(
 
 /// Writes a file under the first of these names that is free, and returns its path.
 ///
-/// The content goes to a file beside it that is renamed in the end. That file also holds the name against other windows and
-/// processes: whoever made it, and found no finished file then, owns the name.
+/// The content goes to a file beside it that is renamed in the end. That file also holds the name against other windows
+/// and processes: whoever made it, and found no finished file then, owns the name.
 pub(crate) fn write_first_free(
     name: impl Fn(u64) -> PathBuf,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,

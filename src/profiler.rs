@@ -39,12 +39,13 @@ impl Profiler {
         &self.session
     }
 
-    /// Ends a step and begins the next. Call it once in each turn of the loop, on any thread, outside of the step's spans.
+    /// Ends a step and begins the next. Call it once in each turn of the loop, on any thread, outside of the step's
+    /// spans.
     ///
-    /// While the schedule waits it takes some twenty nanoseconds, or seventy if an exporter takes every step; at a window's edge, a
-    /// few microseconds. Where it has to attach the GPU's profiling library it takes some milliseconds, the first time ten or
-    /// twenty: that is what warmup steps are for. It never waits for exporters, nor for the GPU, unless a
-    /// [`Watcher`](crate::framework::Watcher) does at a window's edge.
+    /// While the schedule waits it takes some twenty nanoseconds, or seventy if an exporter takes every step; at a
+    /// window's edge, a few microseconds. Where it has to attach the GPU's profiling library it takes some
+    /// milliseconds, the first time ten or twenty: that is what warmup steps are for. It never waits for exporters, nor
+    /// for the GPU, unless a [`Watcher`](crate::framework::Watcher) does at a window's edge.
     pub fn step(&self) {
         self.session.step();
     }
@@ -79,8 +80,8 @@ impl Profiler {
         HandOver::new(Arc::clone(self.session.host()))
     }
 
-    /// Opens a window now, whatever the schedule says, that stays open until [`stop`](Self::stop). Returns false, and changes
-    /// nothing, if a window is open already.
+    /// Opens a window now, whatever the schedule says, that stays open until [`stop`](Self::stop). Returns false, and
+    /// changes nothing, if a window is open already.
     ///
     /// ```
     /// use kernspan::{Collected, Profiler, Schedule};
@@ -103,7 +104,8 @@ impl Profiler {
         self.session.open()
     }
 
-    /// Closes the window, by whomever it was opened, and has it exported in the background. Returns false if none is open.
+    /// Closes the window, by whomever it was opened, and has it exported in the background. Returns false if none is
+    /// open.
     ///
     /// The schedule goes on: its next window opens when it is due. Without a schedule, nothing more is recorded until
     /// [`start`](Self::start).
@@ -111,8 +113,8 @@ impl Profiler {
         self.session.close()
     }
 
-    /// Opens a window for a scope: [`start`](Self::start) now, [`stop`](Self::stop) when the guard is dropped. If a window is
-    /// open already, it is left as it is.
+    /// Opens a window for a scope: [`start`](Self::start) now, [`stop`](Self::stop) when the guard is dropped. If a
+    /// window is open already, it is left as it is.
     pub fn record(&self) -> RecordGuard<'_> {
         RecordGuard { profiler: self, started: self.start() }
     }
@@ -130,7 +132,8 @@ impl Profiler {
     fn end(&mut self) -> Option<Outcome> {
         let pipeline = self.pipeline.take()?;
         if self.session.is_forked() {
-            // There is nobody to wait for here, and the parent exports what was recorded. To drop either is to lock their queues.
+            // There is nobody to wait for here, and the parent exports what was recorded. To drop either is to lock
+            // their queues.
             std::mem::forget((pipeline, Arc::clone(&self.session)));
             return None;
         }

@@ -184,15 +184,15 @@ impl Session {
         state.schedule_panic.take()
     }
 
-    /// Turns the layer off for good. To be called when the collector is done: until then, threads that did nothing in the last
-    /// window may still have to join it.
+    /// Turns the layer off for good. To be called when the collector is done: until then, threads that did nothing in
+    /// the last window may still have to join it.
     pub(crate) fn turn_off(&self) {
         self.host.set_control(Control::OFF);
     }
 }
 
-/// Marks that this thread is ending a step or a window. A watcher may close a span at a window's edge: that is no step, even if
-/// [`step_on`](crate::ProfilerBuilder::step_on) names it.
+/// Marks that this thread is ending a step or a window. A watcher may close a span at a window's edge: that is no step,
+/// even if [`step_on`](crate::ProfilerBuilder::step_on) names it.
 struct Stepping;
 
 thread_local!(static STEPPING: Cell<bool> = const { Cell::new(false) });
@@ -299,8 +299,8 @@ impl State {
 
     /// Reads the moment at which a window closes, or opens, or one follows another.
     ///
-    /// Meanwhile, threads still write for the window that closes or already for the one that opens, so that nothing falls
-    /// between two windows: a span is cut off where its window ended, and begins where its window began.
+    /// Meanwhile, threads still write for the window that closes or already for the one that opens, so that nothing
+    /// falls between two windows: a span is cut off where its window ended, and begins where its window began.
     fn edge(&self, host: &Host, opens: bool) -> Anchor {
         let next = self.windows;
         if opens {

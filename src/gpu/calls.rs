@@ -1,4 +1,4 @@
-//! The calls that threads made in a window, and which work is of the window by them.
+//! The calls that threads made in a window, and which GPU records belong to the window by them.
 
 use crate::{gallop_search::GallopSearch, trace::Timestamp};
 use std::{cell::Cell, ops::Range};
@@ -8,17 +8,17 @@ use std::{cell::Cell, ops::Range};
 pub(crate) struct Calls {
     /// When the window was open.
     pub(crate) window: Range<Timestamp>,
-    /// All calls, by their correlations, in order.
+    /// Correlation ids of all calls, in order.
     all: Vec<u32>,
-    /// Correlations of the calls that work must come of, in order.
+    /// Correlation ids of launches, of which work must come, in order.
     pub(super) launches: Vec<u32>,
-    /// Launches that share their correlation with another one, in order: nobody can tell whose the work is.
+    /// Launches that share their correlation id with another, in order: their work cannot be told apart.
     pub(super) ambiguous: Vec<u32>,
-    /// Correlations of the calls that work most likely comes of, in order.
+    /// Correlation ids of copies, of which work mostly comes, in order.
     pub(super) copies: Vec<u32>,
-    /// Correlations of the calls whose work is not of the window, in order.
+    /// Correlation ids of calls whose work does not belong to the window, in order.
     of_before: Vec<u32>,
-    /// The highest correlation of a call that was entered before the window, if that was watched; or else 0.
+    /// The highest correlation id of a call that was entered before the window; 0 if nobody watched then.
     pub(crate) last_before: u32,
     /// Whether the next window opened when this one closed.
     pub(crate) followed: bool,
@@ -32,24 +32,24 @@ pub(crate) struct Call {
     pub(crate) failed: bool,
 }
 
-/// The role of a call: whether work of the GPU is to be waited for.
+/// The kind of a call, as far as it matters for whether work of the GPU comes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Work of a GPU comes of it, unless a graph is being captured.
+    /// Work comes of it, unless a graph is being captured.
     Launches,
-    /// Work most likely comes of it, unless a graph is being captured: of a copy of no bytes nothing comes.
+    /// Work mostly comes of it, unless a graph is being captured: a copy of no bytes does nothing.
     Copies,
     /// From here on, the thread's launches are captured in a graph: they run when that is launched.
     BeginsCapture,
     /// From here on, they are not any more.
     EndsCapture,
-    /// It was entered before the window, or before anybody watched, and is not of the window.
+    /// It was entered before the window, or before callbacks began, and does not belong to the window.
     OfBefore,
     Other,
 }
 
 impl Role {
-    /// By the function's name, which all versions of it have in common.
+    /// Returns the role of a function by its name, without its version.
     pub(crate) fn of(function: &str) -> Self {
         let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
         if starts(&["cuLaunchKernel", "cuLaunchCooperative", "cuGraphLaunch"]) {
@@ -67,7 +67,7 @@ impl Role {
 }
 
 impl Calls {
-    /// The calls of a window, thread by thread, in order of time.
+    /// Takes the calls of a window, thread by thread, in order of time.
     pub(crate) fn new(
         window: Range<Timestamp>,
         threads: impl IntoIterator<Item = impl IntoIterator<Item = Call>>,
@@ -105,9 +105,9 @@ impl Calls {
         calls
     }
 
-    /// Takes launches out whose correlation another one has, too. CUPTI counts up, so it never gives one twice, unless its
-    /// state is broken: then it gives all that a thread launches the same one, and a single window would take what belongs
-    /// to all others.
+    /// Takes out launches that share their correlation id with another. CUPTI counts ids up, so it never gives one
+    /// twice, unless its state is broken: then it gives the same id to all launches of a thread, and a single window
+    /// would take the work of all others.
     fn set_ambiguous_aside(&mut self) {
         let given_twice = |pair: &[u32]| pair[0] == pair[1];
         if !self.launches.windows(2).any(given_twice) {
@@ -118,12 +118,12 @@ impl Calls {
         }
     }
 
-    /// How many calls gave the GPU work, as far as they are known by their functions.
+    /// Counts the calls that gave the GPU work, by their functions.
     pub(crate) fn given(&self) -> u64 {
         (self.launches.len() + self.ambiguous.len() + self.copies.len()) as u64
     }
 
-    /// Whether CUPTI gave one correlation twice.
+    /// Whether CUPTI gave one correlation id to several launches.
     pub(crate) fn are_ambiguous(&self) -> bool {
         !self.ambiguous.is_empty()
     }
@@ -149,7 +149,8 @@ impl Calls {
     /// Whether something was not caused before the window, by its number: the driver counts up.
     fn not_before(&self, correlation: u32) -> bool {
         let follows = |earlier: u32| correlation.wrapping_sub(earlier) <= u32::MAX / 2;
-        // A thread may be suspended between getting its number and entering: the first one of the window is then a low one.
+        // A thread may be suspended between getting its number and entering: the first one of the window is then a low
+        // one.
         let after_last_before = self.last_before == 0 || correlation != self.last_before && follows(self.last_before);
         after_last_before && self.first().is_none_or(follows) && self.of_before.binary_search(&correlation).is_err()
     }
@@ -172,11 +173,11 @@ impl Calls {
     }
 }
 
-/// Which window something belongs to.
+/// The window that a record belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     ThisWindow,
-    /// Perhaps the next one's.
+    /// Perhaps the next one.
     Later,
     Nobody,
 }

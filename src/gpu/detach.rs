@@ -1,22 +1,22 @@
-//! When to detach the GPU's library between windows.
+//! When to detach the GPU's library between windows, so that launches cost nothing while nothing is recorded.
 
 use crate::schedule::WaitLength;
 use std::time::Duration;
 
-/// How long the library stays attached while nothing is recorded, and how often it is detached.
+/// How long the library stays attached while nothing is recorded, and how often it may be detached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DetachPolicy {
-    /// After so long without a window.
+    /// Detach after this long without a window.
     pub(crate) after: Duration,
-    /// Whether the user said so, and not even the schedule knows better.
+    /// Whether the user set this, so that the schedule does not change it.
     pub(crate) fixed: bool,
-    /// At the most so often.
+    /// Detach no more often than this between windows.
     pub(crate) most: u32,
 }
 
 impl DetachPolicy {
-    /// By how much a launch, copy or fill takes longer while CUPTI is attached and off: the middle of what was measured on an H200
-    /// with CUPTI 13.0.1 (`benches/README.md`).
+    /// How much longer a launch, copy or fill takes while CUPTI is attached and off: the median on an H200 with CUPTI
+    /// 13.0.1 (`benches/README.md`).
     const CALL: Duration = Duration::from_nanos(700);
     /// How long it takes to detach CUPTI and to attach it again; measured likewise.
     const AGAIN: Duration = Duration::from_millis(12);
@@ -24,7 +24,8 @@ impl DetachPolicy {
     /// How long it is not attached again, as a thread may be suspended on its way back from a callback into CUPTI.
     pub(crate) const RETURNING: Duration = Duration::from_millis(100);
 
-    /// How long to stay attached in a wait after a window in whose steps, of this length, the GPU was given so much work.
+    /// How long to stay attached in a wait after a window in whose steps, of this length, the GPU was given so much
+    /// work.
     pub(crate) fn after(&self, wait: WaitLength, step: Duration, launches_per_step: u64) -> Duration {
         let steps = match wait {
             WaitLength::Steps(steps) => steps,

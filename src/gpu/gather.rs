@@ -1,4 +1,5 @@
-//! Records come in any order and from all of the time that the library is attached; windows take from them what is theirs.
+//! Collects the records that the GPU's library gives back, in any order, until the windows that they belong to take
+//! them.
 
 use super::calls::{Calls, Owner};
 use crate::{
@@ -7,7 +8,7 @@ use crate::{
 };
 use std::cell::Cell;
 
-/// What was read and no window has taken yet.
+/// Records that no window has taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     work: Vec<WorkRecord>,
@@ -15,16 +16,16 @@ pub(crate) struct Gathered {
     overheads: Vec<OverheadRecord>,
 }
 
-/// What has not come back.
+/// How many calls have no record yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) launches: usize,
     pub(crate) copies: usize,
 }
 
-/// Takes what is ours and drops what is nobody's.
+/// Takes the records of this window, and drops those of no window.
 fn take<T>(from: &mut Vec<T>, owner: impl Fn(&T) -> Owner) -> Vec<T> {
-    // Mostly it is all, and a million records need not be moved.
+    // Mostly those are all, and a million records need not be moved.
     if from.iter().all(|one| owner(one) == Owner::ThisWindow) {
         return std::mem::take(from);
     }
@@ -45,14 +46,14 @@ impl Gathered {
         *self = Self::default();
     }
 
-    /// About what it takes in memory.
+    /// Returns about how many bytes of memory they take.
     pub(crate) fn bytes(&self) -> usize {
         self.work.len() * size_of::<WorkRecord>()
             + self.waits.len() * size_of::<WaitRecord>()
             + self.overheads.len() * size_of::<OverheadRecord>()
     }
 
-    /// How many of the calls nothing has come of yet.
+    /// Counts the calls that have no record yet.
     pub(crate) fn missing(&self, calls: &Calls) -> Missing {
         let missing = |expected: &[u32]| {
             let mut done = vec![false; expected.len()];
@@ -67,8 +68,8 @@ impl Gathered {
         Missing { launches: missing(&calls.launches), copies: missing(&calls.copies) }
     }
 
-    /// Takes what belongs to a window: everything that came of its calls, whenever that was, and what happened in it without a
-    /// call that was seen. What is later stays; what is earlier is dropped.
+    /// Takes the records of a window: those of its calls, whenever they ran, and those that ran in it and whose call
+    /// was not seen. Later ones stay; earlier ones are dropped.
     pub(crate) fn take(&mut self, calls: &Calls) -> GpuRecording {
         let mut taken = GpuRecording::default();
         taken.losses.gpu_unfinished += (self.missing(calls).launches + calls.ambiguous.len()) as u64;

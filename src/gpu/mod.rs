@@ -1,7 +1,7 @@
-//! The GPU side of capture: what was launched, copied and waited for, as the vendor's library tells it.
+//! The GPU side of capture: kernels, copies and waits, as the vendor's library records them.
 //!
-//! The calls that cause it are in the host's lanes, between the spans around them; what came of them is read by a
-//! [`GpuSource`], and [gathered](gather) until a window has all that is its own.
+//! The calls that cause them are in the host's lanes, between the spans around them. A [`GpuSource`] reads the records,
+//! and [`gather`] keeps them until their window is complete.
 
 pub(crate) mod calls;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -21,12 +21,12 @@ use crate::{
 };
 use std::{fmt, io, sync::Arc, thread::JoinHandle};
 
-/// What a user asks of the GPU.
+/// The user's settings for GPUs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GpuSettings {
     pub(crate) activities: Activities,
     pub(crate) detach: DetachPolicy,
-    /// Whether records are also kept as they were.
+    /// Whether the bytes of records are kept, to be written to a file.
     pub(crate) keep_raw: bool,
 }
 

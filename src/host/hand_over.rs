@@ -8,10 +8,11 @@ use std::{fmt, sync::Arc};
 
 /// Attributes GPU work to the span that asked for it, where another thread launches it.
 ///
-/// Some frameworks launch kernels on threads of their own, where none of the user's spans is open. There, the thread that asks
-/// for work takes an [`Origin`], and the thread that launches adopts it first: its launches then belong to the span of the
-/// origin, as [`Attribution::HandedOff`](crate::trace::Attribution::HandedOff). A launch is in the window in which it is made; if
-/// its origin is from before the window, it is [`Attribution::Before`](crate::trace::Attribution::Before).
+/// Some frameworks launch kernels on threads of their own, where none of the user's spans is open. There, the thread
+/// that asks for work takes an [`Origin`], and the thread that launches adopts it first: its launches then belong to
+/// the span of the origin, as [`Attribution::HandedOff`](crate::trace::Attribution::HandedOff). A launch is in the
+/// window in which it is made; if its origin is from before the window, it is
+/// [`Attribution::Before`](crate::trace::Attribution::Before).
 ///
 /// ```
 /// use kernspan::Profiler;
@@ -57,20 +58,20 @@ impl HandOver {
         self.host.adopt(Some(origin));
     }
 
-    /// Has `attribute` decide from now on which origin each of this thread's launches has; `None` stands for the thread's own
-    /// spans.
+    /// Has `attribute` decide from now on which origin each of this thread's launches has; `None` stands for the
+    /// thread's own spans.
     ///
-    /// For threads that serve several others at once. `attribute` is called when a call returns, while something is recorded. It
-    /// may not enter spans.
+    /// For threads that serve several others at once. `attribute` is called when a call returns, while something is
+    /// recorded. It may not enter spans.
     pub fn adopt_each(&self, attribute: impl Fn(DeviceWork) -> Option<Origin> + Send + 'static) {
         self.host.attribute_calls(Some(CallAttributor(Box::new(attribute))));
     }
 
-    /// Records that this thread was asked for an operation. It belongs to the origin that the thread has adopted, as a launch
-    /// does, and to the batch of that origin, if it has one.
+    /// Records that this thread was asked for an operation. It belongs to the origin that the thread has adopted, as a
+    /// launch does, and to the batch of that origin, if it has one.
     ///
-    /// While nothing is recorded it costs one load; while something is, a reading of the clock and a clone of the `Arc`. So make
-    /// each operation once.
+    /// While nothing is recorded it costs one load; while something is, a reading of the clock and a clone of the
+    /// `Arc`. So make each operation once.
     #[inline]
     pub fn operation(&self, operation: &Arc<Operation>) {
         self.host.write_operation(operation);

@@ -1,8 +1,8 @@
 //! A thread's lane: the stack of its open spans, and a bounded ring of records with one writer and one reader.
 //!
-//! When the ring is full, a span is dropped whole and counted. So that no exit is ever missing, an enter is only written
-//! while the ring has room for the exits of all open spans besides. [`join`] notices windows' edges, [`calls`] writes calls
-//! of a device's API and operations of frameworks.
+//! When the ring is full, a span is dropped whole and counted. So that no exit is ever missing, an enter is only
+//! written while the ring has room for the exits of all open spans besides. [`join`] notices windows' edges, [`calls`]
+//! writes calls of a device's API and operations of frameworks.
 
 mod calls;
 mod join;
@@ -137,8 +137,8 @@ impl Lane {
         self.ring.is_abandoned()
     }
 
-    /// Enters a span while nothing is recorded: only the stack changes. Returns false, having done nothing, if there is more to
-    /// do, which [`enter`](Self::enter) does.
+    /// Enters a span while nothing is recorded: only the stack changes. Returns false, having done nothing, if there is
+    /// more to do, which [`enter`](Self::enter) does.
     #[inline]
     pub(super) fn enter_unrecorded(&mut self, control: Control, id: RegistryId) -> bool {
         let usual = self.seen == control;
@@ -172,8 +172,8 @@ impl Lane {
             if !control.is_recording() {
                 break false;
             }
-            // The clock is read only once there is room: it is what costs most. If the next window has begun meanwhile, the
-            // span belongs there.
+            // The clock is read only once there is room: it is what costs most. If the next window has begun meanwhile,
+            // the span belongs there.
             let written = follows
                 && self.write_enter(id, sources, &mut backtrace, context, |callsite| {
                     let at = sources.clock.now();
@@ -216,8 +216,8 @@ impl Lane {
         }
     }
 
-    /// Writes that a span is open from here on, with its fields, if it fits together with its exit and there still is something
-    /// to write.
+    /// Writes that a span is open from here on, with its fields, if it fits together with its exit and there still is
+    /// something to write.
     #[inline]
     fn write_enter(
         &mut self,

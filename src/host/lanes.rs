@@ -60,7 +60,8 @@ impl Lanes {
         self.profiler
     }
 
-    /// Runs `f` on this thread's lane if it is at hand, which it is but for the first time on a thread; otherwise, false.
+    /// Runs `f` on this thread's lane if it is at hand, which it is but for the first time on a thread; otherwise,
+    /// false.
     #[inline]
     pub(super) fn with_if_at_hand(&self, f: impl FnOnce(&mut Lane) -> bool) -> bool {
         let done = LANES.try_with(|lanes| match lanes.try_borrow_mut() {

@@ -21,9 +21,9 @@ use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
 /// The layer that sees the spans: add it to a subscriber.
 ///
-/// It enables every span and event it is asked about and changes nothing for the layers beside it. To record less, give it a
-/// filter of its own: `layer.with_filter(LevelFilter::INFO)`. To print less than is recorded, give the filter to the layer
-/// that prints: a global `EnvFilter` decides for all layers.
+/// It enables every span and event it is asked about and changes nothing for the layers beside it. To record less, give
+/// it a filter of its own: `layer.with_filter(LevelFilter::INFO)`. To print less than is recorded, give the filter to
+/// the layer that prints: a global `EnvFilter` decides for all layers.
 ///
 /// Made by [`ProfilerBuilder::build`](crate::ProfilerBuilder::build).
 #[derive(Debug)]
@@ -123,8 +123,8 @@ impl ProfilerLayer {
         }
     }
 
-    /// Finds the subscriber where nobody told us of it, as layers inside `Option` and `Vec` are not told: it is the thread's,
-    /// if this layer is in it.
+    /// Finds the subscriber where nobody told us of it, as layers inside `Option` and `Vec` are not told: it is the
+    /// thread's, if this layer is in it.
     #[inline]
     fn find_dispatch<S>(&self)
     where

@@ -1,8 +1,8 @@
 //! A table of the spans that are alive: their fields, and whether their close ends a step.
 //!
-//! A model's spans are made once, perhaps long before a window opens, and entered for ever: their fields have to be kept in
-//! every phase. The registry's extensions could hold them, at some 140 ns and an allocation a span; this table takes a
-//! fourth of that and does not allocate once warm. Spans with neither fields nor a step never touch it.
+//! A model's spans are made once, perhaps long before a window opens, and entered for ever: their fields have to be
+//! kept in every phase. The registry's extensions could hold them, at some 140 ns and an allocation a span; this table
+//! takes a fourth of that and does not allocate once warm. Spans with neither fields nor a step never touch it.
 
 use crate::{recording::RegistryId, trace::FieldData};
 use std::sync::{
@@ -84,8 +84,8 @@ impl Live {
     /// The bucket of `id`.
     #[inline]
     fn bucket(&self, id: RegistryId) -> (usize, &Bucket) {
-        // The registry counts in the upper bits how often it has used a slot. Without them a slot keeps its bucket, which then
-        // is in the cache.
+        // The registry counts in the upper bits how often it has used a slot. Without them a slot keeps its bucket,
+        // which then is in the cache.
         const SLOT: u64 = (1 << 51) - 1;
         // The highest bits of the product depend on all bits of the slot.
         let hash = (id & SLOT).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -127,7 +127,8 @@ impl Live {
         self.overflowed.store(true, Ordering::Relaxed);
     }
 
-    /// Calls `f` with the fields of a span that is being entered in `window`; with none if the span is not in the table.
+    /// Calls `f` with the fields of a span that is being entered in `window`; with none if the span is not in the
+    /// table.
     #[inline]
     pub(super) fn enter<R>(&self, id: RegistryId, window: Option<u32>, f: impl FnOnce(EnterFields<'_>) -> R) -> R {
         match self.find(id) {
@@ -148,8 +149,8 @@ impl Live {
 
     /// Removes a span that has closed, if it is in the table. Returns whether that ends a step, if `steps` asks for it.
     ///
-    /// Its fields stay until the slot is used again: nobody asks for a span that has closed, and a lock costs more than all the
-    /// rest.
+    /// Its fields stay until the slot is used again: nobody asks for a span that has closed, and a lock costs more than
+    /// all the rest.
     #[inline]
     pub(super) fn remove(&self, id: RegistryId, steps: bool) -> Option<bool> {
         if self.used.load(Ordering::Relaxed) { self.remove_used(id, steps) } else { None }

@@ -1,8 +1,9 @@
 //! The host side of capture: spans, events and calls of the program's threads, as records.
 //!
-//! [`ProfilerLayer`] is called by `tracing` and writes into the calling thread's [`lane`], without a lock; the collector
-//! reads the lanes. [`live`] keeps the fields of spans for as long as they live. CUPTI's callbacks and frameworks write
-//! into the same lanes, so that the order of a thread's records says which span a kernel launch belongs to.
+//! [`ProfilerLayer`] is called by `tracing` and writes into the calling thread's [`lane`], without a lock; the
+//! collector reads the lanes. [`live`] keeps the fields of spans for as long as they live. CUPTI's callbacks and
+//! frameworks write into the same lanes, so that the order of a thread's records says which span a kernel launch
+//! belongs to.
 
 mod call_attributor;
 mod callsite_cache;
@@ -139,8 +140,8 @@ impl Host {
         Sources { clock, live, collected, control: lanes.control_word(), callsite }
     }
 
-    /// A thread enters a call. Returns when, if that is to be recorded; then the thread has joined the window, to which the
-    /// call belongs even if it returns after the window has closed.
+    /// A thread enters a call. Returns when, if that is to be recorded; then the thread has joined the window, to which
+    /// the call belongs even if it returns after the window has closed.
     #[inline]
     pub(crate) fn enter_call(&self) -> Option<Ticks> {
         let mut control = self.control();

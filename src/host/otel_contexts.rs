@@ -1,13 +1,14 @@
 //! OpenTelemetry contexts: which span of OpenTelemetry's a layer of `tracing-opentelemetry` makes of a span.
 //!
-//! The layer keeps it with the span, behind locks. A span is looked up only where the calling thread has it open and holds
-//! none of these locks:
+//! The layer keeps it with the span, behind locks. A span is looked up only where the calling thread has it open and
+//! holds none of these locks:
 //!
-//! - when it is entered, and when it is exited if it was open before the window: there, that layer takes the same locks;
+//! - when it is entered, and when it is exited if it was open before the window: there, that layer takes the same
+//!   locks;
 //! - when the program opens a window, for all spans that are open on the thread.
 //!
-//! Not when a thread joins a window, which it may do while a layer formats fields with the lock of an open span held. And
-//! not from another thread: a span that closes meanwhile makes that layer panic, in builds with assertions.
+//! Not when a thread joins a window, which it may do while a layer formats fields with the lock of an open span held.
+//! And not from another thread: a span that closes meanwhile makes that layer panic, in builds with assertions.
 //!
 //! Without the feature `tracing-opentelemetry` nothing is ever found, and all of this is compiled away.
 
@@ -63,9 +64,9 @@ thread_local! {
 impl OtelContexts {
     /// The context of a span that is being entered, whose callsite may be at hand.
     ///
-    /// Most programs have no such layer, and there is no way to ask whether they have. So until a first context has been
-    /// found, a thread gives a callsite up for the window after a few misses: a filter that hides spans from that layer
-    /// mostly hides them by callsite.
+    /// Most programs have no such layer, and there is no way to ask whether they have. So until a first context has
+    /// been found, a thread gives a callsite up for the window after a few misses: a filter that hides spans from that
+    /// layer mostly hides them by callsite.
     #[inline]
     pub(super) fn at_enter(
         &self,
@@ -142,8 +143,8 @@ impl OtelContexts {
         }
     }
 
-    /// The context of a span that is open on this thread. No lane may be held: if that layer has not begun its span, it does
-    /// now, with the user's sampler.
+    /// The context of a span that is open on this thread. No lane may be held: if that layer has not begun its span, it
+    /// does now, with the user's sampler.
     fn look_up(&self, id: RegistryId, lookup: &SpanLookup) -> Option<TraceContext> {
         let dispatch = lookup.dispatch()?;
         if self.given_up.load(Ordering::Relaxed) {

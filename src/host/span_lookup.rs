@@ -10,8 +10,8 @@ use tracing_subscriber::Registry;
 #[derive(Debug, Default)]
 pub(super) struct SpanLookup {
     subscriber: OnceLock<Installed>,
-    /// Whether a span's callsite may be remembered by the span's id. `Registry` gives an id out again only on the thread that
-    /// made it first, so that thread sees its own knowledge go stale; another registry may do otherwise.
+    /// Whether a span's callsite may be remembered by the span's id. `Registry` gives an id out again only on the
+    /// thread that made it first, so that thread sees its own knowledge go stale; another registry may do otherwise.
     caches: AtomicBool,
 }
 

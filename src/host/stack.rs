@@ -1,7 +1,7 @@
 //! The stack of spans that are open on a thread, innermost last.
 //!
-//! The thread keeps it. The collector can read it, since a thread that is blocked in a span through a whole window writes
-//! nothing itself.
+//! The thread keeps it. The collector can read it, since a thread that is blocked in a span through a whole window
+//! writes nothing itself.
 
 use crate::{
     clock::Ticks,
@@ -29,7 +29,8 @@ pub(super) struct Stack {
 pub(super) struct SharedStack {
     ids: [AtomicU64; SharedStack::DEPTH],
     depth: AtomicUsize,
-    /// The origin that the thread has adopted: its thread, or 0 for none, with the batch in the upper half; and its moment.
+    /// The origin that the thread has adopted: its thread, or 0 for none, with the batch in the upper half; and its
+    /// moment.
     adopted: (AtomicU64, AtomicU64),
 }
 

@@ -12,20 +12,20 @@ use std::{
 
 /// Callbacks for a framework that queues work before it launches it, and so has to know at any time which span is open.
 ///
-/// Installed by [`HandOver::watch`](crate::framework::HandOver::watch). All methods are called on the user's threads: they have to
-/// be quick, and may not panic.
+/// Installed by [`HandOver::watch`](crate::framework::HandOver::watch). All methods are called on the user's threads:
+/// they have to be quick, and may not panic.
 pub trait Watcher: Send + Sync {
     /// Called for the first span of a thread since the watcher was installed.
     fn arrived(&self, origin: Origin) {
         let _ = origin;
     }
 
-    /// Called when the thread has entered or exited a span while a window is open: work that it asks for from now on comes from
-    /// `origin`.
+    /// Called when the thread has entered or exited a span while a window is open: work that it asks for from now on
+    /// comes from `origin`.
     fn changed(&self, origin: Origin);
 
-    /// Called when a window is about to open or to close. Work that the thread has asked for should be launched before this
-    /// returns, so that it is on its own side of the edge.
+    /// Called when a window is about to open or to close. Work that the thread has asked for should be launched before
+    /// this returns, so that it is on its own side of the edge.
     fn settle(&self) {}
 
     /// Called when a window has opened, at about `origin`. The spans open on other threads have not changed.
@@ -78,7 +78,8 @@ pub(super) struct Watchers {
     edge: Mutex<()>,
 }
 
-/// The watchers with their numbers. Callers clone it, as watchers may take their time, and others come and go meanwhile.
+/// The watchers with their numbers. Callers clone it, as watchers may take their time, and others come and go
+/// meanwhile.
 type All = Arc<[(u64, Arc<dyn Watcher>)]>;
 
 impl Watchers {

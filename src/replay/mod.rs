@@ -1,7 +1,8 @@
-//! What CUPTI wrote in a window, byte by byte, with the spans, operations and calls around it: in a file, and back.
+//! A window in a file, and back: the bytes that CUPTI recorded, with the spans, operations and calls around them.
 //!
-//! The file is a protobuf message, compressed where the feature `gzip` is on. It has what correlating and the report need and no more:
-//! no events or counters. A field of the message is never given another meaning, so that what was recorded once can always be read.
+//! The file is a protobuf message, compressed where the feature `gzip` is on. It has what correlating and the report
+//! need and no more: no events or counters. A field of the message is never given another meaning, so that what was
+//! recorded once can always be read.
 
 mod parts;
 mod window;
@@ -64,8 +65,8 @@ pub(crate) fn write(
     })
 }
 
-/// Makes a trace again of a window that [`raw_to_dir`](crate::ProfilerBuilder::raw_to_dir) wrote down: what CUPTI wrote is
-/// decoded and joined to the spans anew.
+/// Makes a trace again of a window that [`raw_to_dir`](crate::ProfilerBuilder::raw_to_dir) wrote down: what CUPTI wrote
+/// is decoded and joined to the spans anew.
 ///
 /// It needs no GPU, so it serves for tests and for reports of what went wrong. Events and counters are not in the file.
 ///

@@ -3,7 +3,8 @@
 pub(super) struct Buffer(Box<[u64]>);
 
 impl Buffer {
-    /// A thousand launches. CUPTI gives a buffer back only when all that was launched into it is done, so small ones come sooner.
+    /// A thousand launches. CUPTI gives a buffer back only when all that was launched into it is done, so small ones
+    /// come sooner.
     const WORDS: usize = (256 << 10) / 8;
 
     pub(super) fn new() -> Self {

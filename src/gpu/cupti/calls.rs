@@ -1,5 +1,5 @@
-//! Calls of the API, written into the lane of the thread that makes them, between the spans around them: so it is known exactly
-//! which span each belongs to.
+//! CUPTI's callbacks for calls of the API: each call is written into the lane of its thread, between the spans around
+//! it, so that it is known exactly which span it belongs to.
 
 use super::gate::Gate;
 use crate::{
@@ -20,21 +20,21 @@ use std::{
     },
 };
 
-/// Whom CUPTI's callbacks tell.
+/// The state that CUPTI's callbacks work on.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) host: Arc<Host>,
-    /// Whether what calls do to memory is asked for.
+    /// Whether allocations and frees are recorded.
     pub(super) memory: bool,
-    /// Whether all calls are asked for.
+    /// Whether all calls are recorded, not only launches and copies.
     pub(super) all: bool,
     /// Where threads wait while CUPTI is being switched.
     pub(super) gate: Gate,
     /// Whether CUPTI records. It changes while the gate is closed.
     is_on: AtomicBool,
-    /// Whether a graph was launched since this was last asked.
+    /// Whether a graph was launched since CUPTI was last switched off.
     pub(super) graphs: AtomicBool,
-    /// The highest correlation of a call that was recorded and was entered while no window was open.
+    /// The highest correlation id of a call that CUPTI recorded and that was entered while no window was open.
     before: AtomicU32,
 }
 
@@ -45,7 +45,7 @@ impl Watch {
         Self { host, memory, all, gate, is_on, graphs, before: AtomicU32::new(0) }
     }
 
-    /// Begins anew: CUPTI is about to be attached, and to count from the beginning.
+    /// Resets the state: CUPTI is about to be attached, and to count correlation ids from the beginning.
     pub(super) fn renew(&self) {
         self.gate.renew();
         self.before.store(0, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Watch {
         })
     }
 
-    /// A call that CUPTI may have recorded is of no window.
+    /// Notes a call that CUPTI may have recorded and that belongs to no window.
     #[inline]
     fn is_before(&self, correlation: u32) {
         if self.before.load(Ordering::Relaxed) < correlation {
@@ -72,7 +72,7 @@ impl Watch {
         }
     }
 
-    /// The highest correlation of a call that was entered before the window that is open.
+    /// The highest correlation id of a call that was entered before the window that is open.
     pub(super) fn last_before(&self) -> u32 {
         self.before.load(Ordering::Relaxed)
     }
@@ -81,7 +81,7 @@ impl Watch {
 /// Stands for the start of a call that was entered while no window was open.
 const OUTSIDE: Ticks = Ticks(1);
 
-/// The functions of the driver to be called back for.
+/// The functions of the driver that callbacks are enabled for.
 pub(super) fn functions(activities: Activities) -> impl Iterator<Item = u32> {
     cbid::ALL.iter().filter(move |(name, _)| is_wanted(name, activities)).map(|(_, function)| *function)
 }
@@ -90,7 +90,7 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
     let function = name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_");
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
     let launches = ["cuLaunch", "cuGraphLaunch", "cuStreamBeginCapture", "cuStreamEndCapture"];
-    // Rare, and what makes the first launch of a kernel slow.
+    // Rare, and the reason why the first launch of a kernel is slow.
     let loads = ["cuModuleLoad", "cuLibraryLoad"];
     let waits = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize", "cuStreamWaitEvent"];
     (activities.has(Activity::Kernels) && starts(&launches) | starts(&loads))
@@ -124,7 +124,7 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
         return;
     }
     if start <= OUTSIDE || !watch.gate.is_inside() {
-        // Entered before the window, or before anybody watched: what comes of it is not of the window.
+        // Entered before the window, or before callbacks began: its work does not belong to the window.
         if watch.is_on.load(Ordering::Relaxed) && !host.exit_call_of_before(about.correlation_id) {
             watch.is_before(about.correlation_id);
         }
@@ -152,7 +152,7 @@ pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u
     watch.gate.leave();
 }
 
-/// What a call does, which is looked up each time.
+/// Returns the kind of work that a call gave the GPU.
 ///
 /// # Safety
 ///
@@ -182,7 +182,7 @@ unsafe fn work(api: u32, function: u32, about: &CallbackData) -> DeviceWork {
     }
 }
 
-/// What a call did to memory, if that is what its function does.
+/// Returns the address and the change of memory that a call made, if its function allocates or frees.
 ///
 /// # Safety
 ///

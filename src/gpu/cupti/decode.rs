@@ -1,4 +1,4 @@
-//! A CUPTI record's bytes → [`GpuRecord`]. Safe code: any bytes give a record or an error.
+//! Decodes the bytes of a CUPTI record into a [`GpuRecord`]. Safe code: any bytes give a record or an error.
 
 use crate::{
     recording::{GpuRecord, OverheadRecord, WaitRecord, WorkRecord},
@@ -10,16 +10,17 @@ use cupti_sys::{
 };
 use std::sync::Arc;
 
-/// Finds a kernel's name, for people and raw, by the address of the raw one.
+/// Finds a kernel's demangled and raw name by the address of the raw one.
 pub(crate) trait KernelNames: FnMut(usize) -> (Arc<str>, Arc<str>) {}
 
 impl<F: FnMut(usize) -> (Arc<str>, Arc<str>)> KernelNames for F {}
 
-/// A record that makes no sense: too short, or over before it began, which is how the library says that it could not tell.
+/// An invalid record: too short, or with an end before its start, which is how CUPTI says that it does not know the
+/// times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 
-/// Reads a record; none if it is of a kind that is of no use.
+/// Decodes a record; `None` for kinds that are not used.
 #[inline]
 pub(crate) fn decode(record: &[u8], names: &mut impl KernelNames) -> Result<Option<GpuRecord>, Unreadable> {
     let kind = record.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(Unreadable)?;
@@ -47,7 +48,7 @@ fn graph(graph: u32, node: u64) -> Option<GraphNode> {
     (graph != 0 || node != 0).then_some(GraphNode { graph, node })
 }
 
-/// A record of work: what records of all kinds of it have in common lies under the same names.
+/// Makes a [`WorkRecord`] of any kind of CUPTI record, as their common fields have the same names.
 macro_rules! work {
     ($record:ident, $detail:expr) => {{
         let (start, end) = extent($record.start, $record.end)?;

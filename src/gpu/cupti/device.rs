@@ -2,7 +2,7 @@ use crate::trace::{Device, DeviceId};
 use cupti_sys::Driver;
 use std::fmt::Write;
 
-/// The devices that the driver sees. What it does not say is 0.
+/// Returns the devices that the driver sees. Attributes that it does not know are 0.
 pub(super) fn devices(driver: Driver) -> Vec<Device> {
     (0..driver.device_count()).filter_map(|ordinal| describe(driver, ordinal)).collect()
 }

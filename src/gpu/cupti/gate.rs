@@ -1,9 +1,9 @@
 //! Keeps threads out of the driver's functions for the moment in which CUPTI's state changes.
 //!
-//! CUPTI calls back when a thread enters and leaves a function that gives the GPU work. Between the two the thread is *inside*, and
-//! CUPTI must not begin or end recording: it follows each operation through several places in the driver, and expects the same
-//! answer at all of them. So whoever switches closes the gate: threads wait where they enter, those inside go on until they leave,
-//! and when nobody is inside, CUPTI can be switched.
+//! CUPTI calls back when a thread enters and leaves a function that gives the GPU work. Between the two the thread is
+//! *inside*, and CUPTI must not begin or end recording: it follows each operation through several places in the driver,
+//! and expects the same answer at all of them. So whoever switches closes the gate: threads wait where they enter,
+//! those inside go on until they leave, and when nobody is inside, CUPTI can be switched.
 
 use std::{
     cell::Cell,
@@ -14,15 +14,15 @@ use std::{
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     is_closed: AtomicBool,
-    /// Threads that came while the gate was closed and are still in that callback.
+    /// How many threads came while the gate was closed and are still in that callback.
     waiting: AtomicU32,
     epoch: AtomicU32,
-    /// By thread, so that threads need not wait for each other's cache lines.
+    /// Threads are spread over slots, so that they need not wait for each other's cache lines.
     slots: [Slot; 16],
 }
 
-/// Counts threads inside: the epoch in the upper half, how many in the lower. Who entered in an epoch that is over is not called
-/// back for leaving, and does not count any more.
+/// Counts threads inside: the epoch in the upper half, the count in the lower. A thread that entered in an epoch that
+/// is over gets no callback for leaving, and does not count any more.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Slot(AtomicU64);
@@ -40,7 +40,7 @@ impl Slot {
     }
 }
 
-/// How deep a thread is inside: functions of the driver are called by those of the runtime.
+/// How many nested calls a thread is in: the runtime's functions call the driver's.
 #[derive(Clone, Copy)]
 struct Depth {
     epoch: u32,
@@ -55,12 +55,12 @@ thread_local! {
 impl Gate {
     /// How long a thread waits at a closed gate: whoever closed it may be suspended. In tests, for as long as it takes.
     const PATIENCE_OUTSIDE: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 2 });
-    /// How long whoever has opened the gate waits for those who waited for that.
+    /// How long the opener of the gate waits until waiting threads have gone inside.
     const PATIENCE_OPEN: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 100 });
-    /// How long whoever closes the gate waits for those inside.
+    /// How long the closer of the gate waits for the threads inside.
     pub(super) const PATIENCE_INSIDE: Duration = Duration::from_millis(if cfg!(miri) { 1000 } else { 1 });
 
-    /// Begins an epoch. To be called before callbacks begin.
+    /// Begins an epoch, in which nobody is inside. To be called before callbacks begin.
     pub(super) fn renew(&self) {
         // One counter for all gates of the process, as threads remember the epoch.
         static EPOCHS: AtomicU32 = AtomicU32::new(0);
@@ -69,7 +69,7 @@ impl Gate {
         self.epoch.store(epoch, Ordering::SeqCst);
     }
 
-    /// A thread enters a function, and waits if the gate is closed. The guard is dropped when its callback returns.
+    /// Goes inside, and waits if the gate is closed. The guard is to be dropped when the callback returns.
     #[inline]
     pub(super) fn enter(&self) -> Entered<'_> {
         let (mut depth, epoch) = (DEPTH.get(), self.epoch.load(Ordering::SeqCst));
@@ -84,7 +84,7 @@ impl Gate {
         entered
     }
 
-    /// Goes inside from outside. False if the epoch is over.
+    /// Counts the thread as inside. Returns false if the epoch is over.
     #[inline]
     fn pass<'a>(&'a self, epoch: u32, entered: &mut Entered<'a>) -> bool {
         let slot = self.slot();
@@ -111,7 +111,8 @@ impl Gate {
         counted
     }
 
-    /// Waits until those who came to the closed gate have gone inside. False if somebody is suspended for long.
+    /// Waits until the threads that waited at the gate have gone inside. Returns false if one of them is suspended for
+    /// long.
     pub(super) fn has_nobody_waiting(&self) -> bool {
         let until = Instant::now() + Self::PATIENCE_OPEN;
         while self.waiting.load(Ordering::SeqCst) > 0 {
@@ -123,7 +124,7 @@ impl Gate {
         true
     }
 
-    /// A thread leaves a function that it [entered](Self::enter), once all has been written about that.
+    /// Leaves a function that the thread [entered](Self::enter), once all has been written about it.
     #[inline]
     pub(super) fn leave(&self) {
         let mut depth = DEPTH.get();
@@ -153,8 +154,8 @@ impl Gate {
         &self.slots[slot % self.slots.len()]
     }
 
-    /// Closes the gate and waits until nobody is inside. None, with the gate open, if somebody stays there: a launch waits while the
-    /// GPU's queue is full.
+    /// Closes the gate and waits until nobody is inside. Returns `None`, with the gate open, if a thread stays inside:
+    /// a launch waits while the GPU's queue is full.
     pub(super) fn close(&self) -> Option<Closed<'_>> {
         self.is_closed.store(true, Ordering::SeqCst);
         let closed = Closed(self);

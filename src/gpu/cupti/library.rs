@@ -1,4 +1,4 @@
-//! CUPTI, found and tried out once in a process.
+//! The driver and CUPTI, loaded once in a process.
 
 use super::device;
 use crate::trace::{Device, GpuLibrary, GpuProblem};
@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-/// What is needed of NVIDIA.
+/// NVIDIA's libraries, and the devices that they see.
 #[derive(Debug)]
 pub(super) struct Library {
     pub(super) driver: Driver,
@@ -19,7 +19,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Loaded at the first call. What failed once is not tried again: with CUPTI every failure takes its time.
+    /// Returns the libraries, loaded at the first call. A failure is not tried again, as with CUPTI it takes a while.
     pub(super) fn of_this_process() -> Result<&'static Self, &'static GpuProblem> {
         static LIBRARY: OnceLock<Result<Library, GpuProblem>> = OnceLock::new();
         LIBRARY.get_or_init(Self::load).as_ref()
@@ -43,13 +43,13 @@ impl Library {
     }
 }
 
-/// What is known to be amiss with a release.
+/// Returns a warning for releases of CUPTI that are known to be faulty.
 fn warning(version: u32) -> Option<String> {
     let of_13_2 = (130_200..130_300).contains(&version);
     of_13_2.then(|| "CUPTI of CUDA 13.2 is known to be faulty; use another".to_owned())
 }
 
-/// CUPTI's clock must be the one that we put spans on.
+/// Checks that CUPTI's clock is the wall clock, which spans are put on.
 fn check_clock(cupti: &Cupti) -> Result<(), GpuProblem> {
     /// A thread may be suspended between two readings.
     const TOLERANCE: u64 = 50_000_000;
@@ -74,15 +74,14 @@ fn load_problem(error: LoadError) -> GpuProblem {
     }
 }
 
-/// A place, with what the loader said of it. A bare name is looked up by the loader, and mostly not there; that a file cannot be
-/// loaded is news.
+/// Describes a path that was tried, with the loader's error. Bare names are mostly not found, so they have none.
 fn looked_for(place: &Path, reason: &str) -> String {
     let place = place.display().to_string();
     let reason = reason.strip_prefix(&place).map_or(reason, |rest| rest.trim_start_matches(": "));
     if place.contains('/') { format!("{place} ({reason})") } else { place }
 }
 
-/// What it means that a call failed.
+/// Translates the error of a call.
 pub(super) fn problem(error: &cupti_sys::Error) -> GpuProblem {
     match error {
         cupti_sys::Error::Failed { code: result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, .. } => {

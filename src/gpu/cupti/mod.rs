@@ -1,8 +1,8 @@
 //! NVIDIA GPUs, through CUPTI.
 //!
 //! Three things run beside the program: [`calls`] on the threads that call the driver, the [`sink`] of full buffers on
-//! whichever threads CUPTI hands them over, and the [`reader`], a thread of our own. The [`source`] decides when CUPTI is
-//! attached, on, off and detached; [`switch`] does it, and says which thread may call what.
+//! whichever threads CUPTI hands them over, and the [`reader`], a thread of our own. The [`source`] decides when CUPTI
+//! is attached, on, off and detached; [`switch`] does it, and says which thread may call what.
 
 #![allow(unsafe_code, reason = "CUPTI is a C library")]
 

@@ -1,4 +1,4 @@
-//! Names of kernels and functions, each made once.
+//! Names of kernels and of API functions, demangled once and cached.
 
 use cupti_sys::Cupti;
 use rustc_hash::FxHashMap;
@@ -8,12 +8,12 @@ use std::{
     sync::Arc,
 };
 
-/// The names of kernels, by the addresses at which the library keeps them.
+/// A cache of kernels' names, by the addresses at which CUPTI keeps them.
 #[derive(Debug, Default)]
 pub(super) struct LiveNames(FxHashMap<usize, (Arc<str>, Arc<str>)>);
 
 impl LiveNames {
-    /// The name of a kernel whose record has just come, for people and raw.
+    /// Returns the demangled and the raw name of a kernel whose record has just come.
     pub(super) fn kernel(&mut self, address: usize) -> (Arc<str>, Arc<str>) {
         let pointer = std::ptr::with_exposed_provenance::<c_char>(address);
         if pointer.is_null() {
@@ -34,13 +34,13 @@ impl LiveNames {
     }
 }
 
-/// The name of a function, for people.
+/// Returns the name of an API function, without its version.
 pub(super) fn function(cupti: &Cupti, domain: u32, cbid: u32) -> Arc<str> {
     let name = cupti.callback_name(domain, cbid).unwrap_or_default();
     if name.is_empty() { Arc::from(format!("function {cbid}")) } else { Arc::from(without_version(&name)) }
 }
 
-/// A C++ name for people; any other as it is.
+/// Demangles a C++ name; returns any other name as it is.
 pub(crate) fn demangle(raw: &str) -> String {
     let mut name = Bounded(String::new());
     let demangled = raw.starts_with("_Z").then(|| {
@@ -50,8 +50,8 @@ pub(crate) fn demangle(raw: &str) -> String {
     if demangled.flatten().is_some() { name.0 } else { raw.to_owned() }
 }
 
-/// A name that is not too long. Types of templates are written once in a raw name and each time they come in the other: that
-/// of 300 bytes may come to gigabytes.
+/// A text of bounded length. A raw name has each type of a template once, the demangled one at each use: 300 bytes may
+/// become gigabytes.
 struct Bounded(String);
 
 impl Bounded {
@@ -68,8 +68,8 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// `cuMemAlloc_v2`, `cuLaunchKernel_ptsz` and `cudaLaunchKernel_v7000` are `cuMemAlloc`, `cuLaunchKernel` and
-/// `cudaLaunchKernel` to people.
+/// Strips versions: `cuMemAlloc_v2`, `cuLaunchKernel_ptsz` and `cudaLaunchKernel_v7000` become `cuMemAlloc`,
+/// `cuLaunchKernel` and `cudaLaunchKernel`.
 fn without_version(name: &str) -> &str {
     let name = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")).unwrap_or(name);
     match name.rsplit_once("_v") {

@@ -1,4 +1,4 @@
-//! The thread that reads what CUPTI wrote, and waits for what was launched in a window to come back.
+//! The thread that reads CUPTI's buffers, and waits until all work that was launched in a window has been recorded.
 
 use super::{
     buffer::Buffer,
@@ -32,14 +32,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The state when a window opened.
+/// The state of the GPUs when a window opened.
 #[derive(Debug, Default)]
 struct Opening {
     pools: HashMap<u32, Pool>,
-    /// The highest correlation of a call that was entered before.
+    /// The highest correlation id of a call that was entered before.
     last_before: u32,
 }
 
+/// The reader's state.
 pub(super) struct Reader {
     source: Arc<Source>,
     sink: &'static Sink,
@@ -53,40 +54,40 @@ pub(super) struct Reader {
     open: VecDeque<Opening>,
     closed: VecDeque<Closed>,
     budget: Arc<Budget>,
-    /// Chunks of the budget that are taken for what is gathered.
+    /// Chunks of the budget that the gathered records take.
     charged: usize,
     losses: Losses,
     finishing: bool,
-    /// Whether a kernel was given up, which may run for ever.
+    /// Whether a kernel was given up: it may run for ever.
     stuck: bool,
-    /// When some work came back last.
+    /// When a record of work came last.
     arrived: Instant,
-    /// Records as they were, if they are to be kept.
+    /// The bytes of the records, if they are to be kept.
     raw: Option<RawRecords>,
-    /// How long the wait is that has begun.
+    /// The length of the wait that has begun.
     wait: WaitLength,
-    /// When to detach CUPTI, if no window opens before.
+    /// When to detach CUPTI, unless a window opens before.
     detach_at: Option<Instant>,
-    /// Until CUPTI has been detached.
+    /// Held until CUPTI has been detached.
     claim: Option<Claim>,
 }
 
-/// A window that has closed, until everything launched in it has come back.
+/// A window that has closed and waits for records of its launches.
 struct Closed {
     recording: Box<Recording>,
     calls: Calls,
     missing: Option<Missing>,
     since: Instant,
-    /// When something of it came back last, or else when it was collected.
+    /// When a record of it came last, or else when it was collected.
     moved: Instant,
     polls: u32,
 }
 
 impl Reader {
-    /// How long nothing may come back before launches are given up: while the program goes on, and when somebody waits for the end.
+    /// How long to wait for the next record before launches are given up: while the program goes on, and at its end.
     const PATIENCE: Duration = Duration::from_secs(60);
     const PATIENCE_AT_END: Duration = Duration::from_secs(5);
-    /// The same for copies, of which not all come back: one of no bytes does not.
+    /// The same where only copies are missing: a copy of no bytes has no record.
     const PATIENCE_WITH_COPIES: Duration = Duration::from_millis(500);
     /// How long to wait for the next step before CUPTI is detached in the middle of one.
     const UNTIL_NEXT_STEP: Duration = Duration::from_secs(1);
@@ -125,7 +126,7 @@ impl Reader {
         }
     }
 
-    /// Runs until told to finish; returns the losses that no window could show.
+    /// Runs until the last window is complete; returns the losses that belong to no window.
     pub(super) fn run(mut self) -> Losses {
         let done = catch_unwind(AssertUnwindSafe(|| self.read_on()));
         if let Err(panic) = done {
@@ -153,7 +154,7 @@ impl Reader {
         }
     }
 
-    /// Hands windows on as they come, without what the GPUs did.
+    /// Hands windows on as they come, without GPU records.
     fn pass_on(&mut self) {
         for closed in std::mem::take(&mut self.closed) {
             (self.hand_on)(*closed.recording);
@@ -242,7 +243,7 @@ impl Reader {
         self.charged = self.charged.max(chunks);
     }
 
-    /// Begins to wait for what was launched in a window.
+    /// Begins to wait for the records of a window.
     fn close(&mut self, recording: Box<Recording>) {
         let (mut calls, now) = (self.calls(&recording), Instant::now());
         calls.last_before = self.open.get(self.closed.len()).map_or(0, |opening| opening.last_before);
@@ -254,7 +255,7 @@ impl Reader {
         self.closed.push_back(Closed { recording, calls, missing: None, since: now, moved: now, polls: 0 });
     }
 
-    /// What the threads called in a window.
+    /// Returns the calls that the threads made in a window.
     fn calls(&mut self, recording: &Recording) -> Calls {
         let window = &recording.window;
         let close = window.close.ticks;
@@ -283,7 +284,7 @@ impl Reader {
         Calls::new(window.open.unix..window.close.unix, threads)
     }
 
-    /// Hands on the windows of which everything has come back.
+    /// Hands on the windows that are complete.
     fn complete(&mut self) {
         while let Some(mut closed) = self.closed.pop_front() {
             self.flush(0);
@@ -326,7 +327,8 @@ impl Reader {
         }
     }
 
-    /// At the end, takes what there is beside kernels that do not end: before, that would cut off what is still to come.
+    /// Gives a kernel up. At the end of the run, takes all records that there are: before, that would cut off those
+    /// still to come.
     fn give_up(&mut self) {
         self.stuck = true;
         if !self.finishing {
@@ -334,7 +336,7 @@ impl Reader {
         }
         let before = self.losses.gpu_unreadable;
         self.flush(flush::FORCED);
-        // What has no end is counted as unfinished.
+        // Records without an end are counted as unfinished.
         self.losses.gpu_unreadable = before;
     }
 
@@ -374,13 +376,13 @@ impl Reader {
         (self.hand_on)(*recording);
     }
 
-    /// Plans when to detach CUPTI, after steps that took and launched so much.
+    /// Plans when to detach CUPTI, by how long a step took and how much it launched.
     fn plan_detach(&mut self, step: Duration, launches_per_step: u64) {
         let after = self.source.detach_policy().after(self.wait, step, launches_per_step);
         self.detach_at = Instant::now().checked_add(after);
     }
 
-    /// Whether the program steps, as far as is known: where the schedule says how long the wait is, it counts steps.
+    /// Whether the program is expected to step: it is if the schedule says how long the wait is.
     fn expects_step(&self) -> bool {
         self.wait != WaitLength::Unknown
     }
@@ -389,7 +391,7 @@ impl Reader {
     fn detach_if_due(&mut self) {
         let is_time = self.detach_at.is_some_and(|at| at <= Instant::now());
         if is_time && self.open.is_empty() && self.closed.is_empty() {
-            // To let go is to wait for what runs, which may be for ever.
+            // To detach is to wait for running kernels, which may be for ever.
             let done = self.stuck || self.source.detach(self.expects_step());
             self.detach_at = (!done).then(|| Instant::now() + Self::UNTIL_NEXT_STEP);
             // Nobody steps.

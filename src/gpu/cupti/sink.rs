@@ -21,7 +21,8 @@ impl Sink {
     /// Buffers that are kept for the next time, and as many are made before anybody asks.
     const KEPT: usize = 16;
 
-    /// Makes this the sink. It is never freed, as a callback may be using it: some hundred bytes a profiler once it is closed.
+    /// Makes this the sink. It is never freed, as a callback may be using it: some hundred bytes a profiler once it is
+    /// closed.
     pub(super) fn install(filled: Sender<Message>) -> &'static Self {
         let free = (0..Self::KEPT).map(|_| Buffer::new()).collect();
         let sink = Box::leak(Box::new(Self { filled, free: Mutex::new(Some(free)) }));

@@ -32,13 +32,13 @@ pub(super) struct Source {
     settings: GpuSettings,
     watch: &'static Watch,
     messages: Sender<Message>,
-    /// Whether there is something to do for the thread that steps, and how many steps from now.
+    /// Whether CUPTI is to be switched off or detached between steps, and in how many steps from now.
     due: AtomicBool,
     due_in: AtomicU32,
-    /// Not under the lock of the rest: CUPTI may be waited for there.
+    /// Has a lock of its own, as CUPTI may be waited for under the other.
     gpu: Mutex<Gpu>,
     state: Mutex<State>,
-    /// A fork has a copy of us, but may not call CUPTI.
+    /// The id of the process: a fork has a copy of this, but may not call CUPTI.
     process: u32,
 }
 
@@ -60,9 +60,9 @@ struct State {
 }
 
 impl Source {
-    /// How long somebody who waits for the end waits for the GPU.
+    /// How long the end of the run waits for the GPU.
     const PATIENCE: Duration = Duration::from_secs(2);
-    /// The most tries to switch off that are counted: 62 steps from one to the next.
+    /// Pauses between tries to switch off double up to this many times: to 62 steps.
     const TRIES: u32 = 6;
     /// How long a launch may take.
     const SETTLING: Duration = Duration::from_millis(2);
@@ -119,7 +119,7 @@ impl Source {
         self.settings.detach
     }
 
-    /// Attaches CUPTI and has it record, so that the next window finds everything ready. Returns whether it was attached just now.
+    /// Attaches CUPTI and switches it on, unless that has been done. Returns whether it was attached just now.
     fn attach(&self) -> bool {
         if self.is_forked() {
             return false;
@@ -152,7 +152,7 @@ impl Source {
         devices.filter_map(pool).collect()
     }
 
-    /// Switches CUPTI off and, if it is time, lets it go; unless a window is open or about to be.
+    /// Switches CUPTI off and, if it is time, detaches it; unless a window is open or about to be.
     fn catch_up(&self) {
         let mut state = self.lock();
         self.due.store(false, Ordering::Relaxed);
@@ -174,18 +174,19 @@ impl Source {
         state.detached += u32::from(detaches);
     }
 
-    /// Whether, of all threads, only the one that steps launched anything in the last window.
+    /// Says whether only the thread that steps launched anything in the last window.
     pub(super) fn set_alone(&self, alone: bool) {
         self.lock().alone = alone;
     }
 
-    /// A window is complete.
+    /// Says that a window is complete.
     pub(super) fn finish_window(&self) {
         let mut state = self.lock();
         state.windows = state.windows.saturating_sub(1);
     }
 
-    /// Nothing more is to be recorded for windows that have closed: CUPTI is switched off at the next step, if one is to be expected.
+    /// Says that nothing more is to be recorded for windows that have closed: CUPTI is switched off at the next step,
+    /// or at once if none is expected.
     pub(super) fn finish_recording(&self, expects_step: bool) {
         let state = self.lock();
         if !state.wanted && state.switch.is_on() {
@@ -197,7 +198,7 @@ impl Source {
         }
     }
 
-    /// Detaches CUPTI, at the next step if one is to be expected, or else at once. Returns whether that is done.
+    /// Detaches CUPTI at the next step, or at once if none is expected. Returns whether that is done.
     pub(super) fn detach(&self, expects_step: bool) -> bool {
         let mut state = self.lock();
         if state.wanted || state.windows > 0 || state.switch.is_detached() {
@@ -220,14 +221,16 @@ impl Source {
         self.lock().switch.dropped_records()
     }
 
-    /// Detaches CUPTI when all is done. That waits for whatever runs on the GPU, so nobody waits for it long; and if something is
-    /// known to hang, CUPTI stays where it is, and only calls nobody back. Until it is done there can be no other source.
+    /// Detaches CUPTI at the end of the run. That waits for all work on the GPU, so it has a thread of its own, which
+    /// is not waited for long. If a kernel is known to hang, CUPTI stays attached, without callbacks. Until this is
+    /// done there can be no other source.
     pub(super) fn detach_for_good(self: &Arc<Self>, stuck: bool, claim: Option<Claim>) {
         let (done, is_done) = mpsc::channel();
         let source = Arc::clone(self);
         let thread = thread::spawn("kernspan-detach", move || {
             let end = if stuck { Switch::unsubscribe } else { Switch::detach };
-            // A thread may stay inside a call for as long as a kernel takes. Others are kept out of theirs while this is tried.
+            // A thread may stay inside a call for as long as a kernel takes. Others are kept out of theirs while this
+            // is tried.
             let mut pause = Self::SETTLING;
             while !end(&mut source.lock().switch) {
                 std::thread::sleep(pause);
@@ -244,7 +247,7 @@ impl Source {
 
 impl GpuSource for Source {
     fn gpu(&self) -> Gpu {
-        // In a fork, the lock may be somebody's who is not there.
+        // In a fork, the lock may be held by a thread that does not exist there.
         if self.is_forked() { Gpu::Available(self.library.about.clone()) } else { self.lock_gpu().clone() }
     }
 
@@ -257,7 +260,8 @@ impl GpuSource for Source {
             return;
         }
         if self.attach() {
-            // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them pass.
+            // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them
+            // pass.
             std::thread::sleep(Self::SETTLING);
         }
         self.lock().windows += 1;
@@ -275,8 +279,9 @@ impl GpuSource for Source {
             return;
         }
         self.lock().wanted = false;
-        // A graph that is launched while CUPTI records nothing spoils the times of its last launch, if those have not been read. So
-        // CUPTI is then switched off when they have been. Nor is it worth it if the next window is about to be made ready.
+        // A graph that is launched while CUPTI records nothing spoils the times of its last launch, if those have not
+        // been read. So CUPTI is then switched off when they have been. Nor is it worth it if the next window is about
+        // to be made ready.
         if !self.watch.graphs.load(Ordering::Relaxed) && wait != WaitLength::Steps(0) {
             self.catch_up();
         }

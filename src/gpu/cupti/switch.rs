@@ -8,25 +8,28 @@
 //!
 //! # Who may call what
 //!
-//! Every function of CUPTI that changes its state is called here, through `&mut self`, and the [`Switch`] lives behind the lock of
-//! [`Source`](super::source::Source): so no two of them run at once, whichever threads ask for them. The reader flushes. The thread that
-//! steps switches on and off and lets go, between two steps, when it is in no call of the driver itself; the [`Gate`] keeps all
-//! others out of the functions that matter. CUPTI's callbacks come on any thread at any time: they take no lock that is held while
-//! CUPTI is called, and call nothing of CUPTI.
+//! Every function of CUPTI that changes its state is called here, through `&mut self`, and the [`Switch`] lives behind
+//! the lock of [`Source`](super::source::Source): so no two of them run at once, whichever threads ask for them. The
+//! reader flushes. The thread that steps switches on and off and detaches it, between two steps, when it is in no call
+//! of the driver itself; the [`Gate`] keeps all others out of the functions that matter. CUPTI's callbacks come on any
+//! thread at any time: they take no lock that is held while CUPTI is called, and call nothing of CUPTI.
 //!
-//! # What went wrong without
+//! # Faults of CUPTI that this avoids
 //!
-//! Seen with CUPTI 13.0.1 on an H200, beside threads that launch without pause, each of which is nearly always inside a call:
+//! Seen with CUPTI 13.0.1 on an H200, beside threads that launch without pause, each of which is nearly always inside a
+//! call:
 //!
-//! - CUPTI puts each call that it calls back for on a stack of the thread, and takes it off when the call returns, if the callback is
-//!   then still enabled. If `cuptiEnableCallback` disables it in between, the call stays there for ever, and all later launches of
-//!   that thread get its correlation id. `cuptiUnsubscribe` has no such effect: so callbacks end only with that.
-//! - CUPTI keeps its subscribers in a list, and walks it for each callback without a lock. `cuptiUnsubscribe` frees an element of the
-//!   list even if a thread is in its callback. If there is a subscriber again when that thread returns, as on a busy machine where
-//!   it was suspended meanwhile, it goes on from the freed element, and crashes. So CUPTI calls back for as long as it is attached,
-//!   and after that there is no subscriber until threads have had the time to return.
-//! - If kinds of activity are disabled in the middle of an operation, CUPTI crashes in a later `cuLaunchKernelEx` of the same thread,
-//!   writing through a pointer that an earlier part of the operation would have set.
+//! - CUPTI puts each call that it calls back for on a stack of the thread, and takes it off when the call returns, if
+//!   the callback is then still enabled. If `cuptiEnableCallback` disables it in between, the call stays there for
+//!   ever, and all later launches of that thread get its correlation id. `cuptiUnsubscribe` has no such effect: so
+//!   callbacks end only with that.
+//! - CUPTI keeps its subscribers in a list, and walks it for each callback without a lock. `cuptiUnsubscribe` frees an
+//!   element of the list even if a thread is in its callback. If there is a subscriber again when that thread returns,
+//!   as on a busy machine where it was suspended meanwhile, it goes on from the freed element, and crashes. So CUPTI
+//!   calls back for as long as it is attached, and after that there is no subscriber until threads have had the time to
+//!   return.
+//! - If kinds of activity are disabled in the middle of an operation, CUPTI crashes in a later `cuLaunchKernelEx` of
+//!   the same thread, writing through a pointer that an earlier part of the operation would have set.
 //! - `cuptiFinalize` while subscribed leaves calls on that stack, too. After `cuptiUnsubscribe` it does not.
 //!
 //! `benches/gpu/src/bin/switching.rs` shows the first and the last with CUPTI alone.
@@ -66,9 +69,11 @@ enum State {
 }
 
 impl Switch {
-    /// How long a call of another thread may take that was made before callbacks began, and which the gate does not know of.
+    /// How long a call of another thread may take that was made before callbacks began, and which the gate does not
+    /// know of.
     const SETTLING: Duration = Duration::from_millis(2);
-    /// How often the gate is tried before CUPTI is switched on all the same: a copy to the host keeps a thread inside until it is done.
+    /// How often the gate is tried before CUPTI is switched on all the same: a copy to the host keeps a thread inside
+    /// until it is done.
     const TRIES: u32 = 4;
 
     pub(super) fn new(cupti: &'static Cupti, watch: &'static Watch, activities: Activities) -> Self {
@@ -139,7 +144,7 @@ impl Switch {
         enabled.inspect_err(|_| self.disable(subscriber))
     }
 
-    /// Records no more. False if it cannot be done now, as some thread stays inside a call.
+    /// Stops recording. Returns false if it cannot be done now, as a thread stays inside a call.
     pub(super) fn turn_off(&mut self) -> bool {
         let State::On(subscriber) = self.state else { return true };
         let Some(_closed) = self.gate().close() else { return false };
@@ -155,7 +160,7 @@ impl Switch {
         self.state = State::Off(subscriber);
     }
 
-    /// Ends recording and callbacks. False if it cannot be done now.
+    /// Ends recording and callbacks. Returns false if it cannot be done now.
     pub(super) fn unsubscribe(&mut self) -> bool {
         let (State::Off(subscriber) | State::On(subscriber)) = self.state else { return true };
         let Some(_closed) = self.gate().close() else { return false };
@@ -168,7 +173,7 @@ impl Switch {
         true
     }
 
-    /// Detaches CUPTI from the process. False if it cannot be done now.
+    /// Detaches CUPTI from the process. Returns false if it cannot be done now.
     pub(super) fn detach(&mut self) -> bool {
         if self.is_detached() {
             return true;
@@ -178,14 +183,14 @@ impl Switch {
         }
         // Otherwise it stays until the next time, and only calls nobody back.
         if self.gate().has_nobody_waiting() {
-            // SAFETY: every call of CUPTI that changes its state is made through `&mut self`, and buffers are read by the reader,
-            // which has nothing to read for: no window is open, and all that were closed are complete.
+            // SAFETY: every call of CUPTI that changes its state is made through `&mut self`, and buffers are read by
+            // the reader, which has nothing to read for: no window is open, and all that were closed are complete.
             let _ = unsafe { self.cupti.finalize() };
         }
         true
     }
 
-    /// Has CUPTI give buffers back. What does not come back is missed.
+    /// Has CUPTI give its buffers back.
     pub(super) fn flush(&mut self, flags: u32) {
         if !self.is_detached() {
             let _ = self.cupti.activity_flush_all(flags);

@@ -77,7 +77,8 @@ impl Lane {
         self.write_or_count(record);
     }
 
-    /// Begins a call in the window that is open, which is joined if that has not been done. Returns whether it could be.
+    /// Begins a call in the window that is open, which is joined if that has not been done. Returns whether it could
+    /// be.
     #[inline]
     pub(in super::super) fn enter_call(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
         let joined = self.follow(control, sources);

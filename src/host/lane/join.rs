@@ -16,8 +16,9 @@ impl Lane {
 
     #[cold]
     fn notice(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
-        // The spans that are open now were open through all windows in which this thread did nothing. Once the thread goes on,
-        // the collector cannot see that any more: so it is written for each window that the collector has not come to yet.
+        // The spans that are open now were open through all windows in which this thread did nothing. Once the thread
+        // goes on, the collector cannot see that any more: so it is written for each window that the collector has not
+        // come to yet.
         let missed = self.window.map_or(0, |window| window + 1).max(self.shared.first_window);
         let mut told = false;
         for window in missed.max(sources.collected.load(Ordering::Relaxed))..control.window() {
@@ -39,8 +40,8 @@ impl Lane {
         joined
     }
 
-    /// Joins a window: writes the spans that were open already, and the origin that the thread has adopted. Returns false if
-    /// there is no room.
+    /// Joins a window: writes the spans that were open already, and the origin that the thread has adopted. Returns
+    /// false if there is no room.
     fn join(&mut self, window: u32, sources: &Sources<'_, impl Resolve>) -> bool {
         if !self.ring_has_room(3) {
             return false;

@@ -49,8 +49,8 @@ impl LaneReader {
         self.shared.dropped.swap(0, Ordering::Relaxed)
     }
 
-    /// Returns the spans that are open on the thread now, as records. The stack is read twice: spans that both readings show were
-    /// open in between, and so alive, so that their ids were not used for others.
+    /// Returns the spans that are open on the thread now, as records. The stack is read twice: spans that both readings
+    /// show were open in between, and so alive, so that their ids were not used for others.
     pub(in crate::host) fn open_spans(
         &self,
         callsite: impl Fn(RegistryId) -> Option<Callsite>,

@@ -9,7 +9,8 @@ use crate::{
 use prost::{Message, bytes::Bytes};
 use std::{collections::HashMap, sync::Arc};
 
-/// A recorded window, with operations told of in it: a batch of two for three launches, and a batch of one that launches nothing.
+/// A recorded window, with operations told of in it: a batch of two for three launches, and a batch of one that
+/// launches nothing.
 fn told() -> Trace {
     let mut trace = replay(&*message()).unwrap();
     assert_eq!(trace.operations().len(), 0, "it is from before there were any");
