@@ -1,13 +1,13 @@
-//! kernspan shows where a Rust training loop spends its time, and what the GPU did in each span.
+//! A profiler for Rust training loops: shows where the time goes, and what the GPU did in each span.
 //!
-//! Add its layer to a `tracing` subscriber, put `#[instrument]` on what matters, and call [`step`](Profiler::step) once a
-//! turn. A [`Schedule`] like PyTorch's says which steps are recorded; while it waits, a span costs nanoseconds and a kernel launch
-//! nothing. Each recorded window becomes a [`Trace`], which [`Exporter`]s take to Perfetto, to TensorBoard, to OpenTelemetry, to flame graphs or to your own
-//! code, and the end is a table of where the time went.
+//! Add the [layer](ProfilerLayer) to a `tracing` subscriber, put `#[instrument]` on functions that matter, and call
+//! [`step`](Profiler::step) once a turn. A [`Schedule`] like PyTorch's says which steps are recorded. Each recorded
+//! window becomes a [`Trace`]; [exporters](export) take it to Perfetto, TensorBoard, flame graphs, OpenTelemetry or
+//! your own code, and [`finish`](Profiler::finish) returns a [`Report`], whose `Display` is a table.
 //!
 //! ```
-//! use kernspan::{Chrome, Perfetto, Profiler, Schedule, TensorBoard};
-//! use tracing_subscriber::prelude::*;
+//! use kernspan::{Chrome, Perfetto, Profiler, Schedule};
+//! use tracing_subscriber::{EnvFilter, fmt, prelude::*};
 //!
 //! # let runs = tempfile::tempdir().unwrap();
 //! # let runs = runs.path();
@@ -15,9 +15,10 @@
 //!     .schedule(Schedule::new().wait(5).warmup(1).active(3).repeat(2))
 //!     .export(Chrome::to_dir(runs))
 //!     .export(Perfetto::to_dir(runs))
-//!     .export(TensorBoard::to_dir(runs))
 //!     .build()?;
-//! tracing_subscriber::registry().with(layer).init(); // beside fmt, EnvFilter, any other layer
+//! // A filter for all layers would hide spans from the profiler, too: give it to the layer that prints.
+//! let print = fmt::layer().with_filter(EnvFilter::from_default_env());
+//! tracing_subscriber::registry().with(layer).with(print).init();
 //!
 //! for batch in 0..20 {
 //!     train_step(batch);
@@ -28,96 +29,72 @@
 //! #[tracing::instrument(skip_all)]
 //! fn train_step(batch: u32) {
 //!     tracing::info_span!("forward").in_scope(|| ());
-//!     tracing::info_span!("backward").in_scope(|| ());
 //!     tracing::info!(counter.loss = 1.0 / f64::from(batch + 1));
 //! }
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
-//! # One hallway
+//! # One way through
 //!
-//! capture → session → correlate → **trace** → export and report.
+//! 1. Capture: the layer, and callbacks of the GPU's library, write records into the calling thread's bounded lane.
+//! 2. Session: the [`Profiler`] follows the schedule, and opens and closes windows.
+//! 3. Correlate: on a background thread, the records of a window become one immutable [`trace`].
+//! 4. [`analysis`] answers questions about a trace: how busy was each GPU in each step, and what did the step wait
+//!    for?
+//! 5. [`report`] adds the traces of a run up: averages, kernels, operations, steps, peaks of memory.
+//! 6. [`export`] writes and sends them; [`framework`] is for integrations that launch on threads of their own.
 //!
-//! - *Capture*: [`ProfilerLayer`] writes what a thread does into that thread's own bounded lane: no lock, no allocation, no
-//!   formatting for a span without fields. Calls that launch GPU work go there, too, between the spans around them; what came
-//!   of them, the GPU's own profiling library says.
-//! - *Session*: the [`Profiler`] follows the schedule; each run of recorded steps is a window.
-//! - *Correlate*: on a background thread, the records of a window become one immutable [`Trace`].
-//! - *Export*: [`Chrome`], [`Perfetto`], [`TensorBoard`], `Otlp`, [`Stacks`], [`Collected`], your own; and the [`Report`], with the GPUs' part in
-//!   [`Kernels`], [`Operations`], [`MemoryPeaks`] and [`GpuSteps`].
+//! # Spans
 //!
-//! # What is a span here
-//!
-//! One enter and exit on one thread: a span made once and entered for ever has an instance for each time, and so has an
-//! async span for each poll. What a span is nested in is what was open on the thread when it was entered. A span that lies
-//! across a window's edge is cut there, and says so.
+//! A span is one enter and exit on one thread. A span that is made once and entered for ever has an instance for each
+//! time, and an async span has one for each poll. Its parent is the span that was open on the thread when it was
+//! entered. A span that lies across a window's edge is cut there, and [says so](trace::Cut).
 //!
 //! # The GPU
 //!
-//! On a machine with an NVIDIA GPU there is nothing to set up: the driver and CUPTI are looked for when the program runs. Each
-//! kernel, copy and fill ([`Work`]) belongs to the call ([`ApiCall`]) that caused it, and so to the innermost span open on that thread
-//! during the call: exactly, not by comparing clocks. How that is known is said with it ([`Attribution`]). Where a framework launches
-//! on threads of its own, whoever passes the work on hands the attribution over: see [`HandOver`]. The nodes of a CUDA graph belong
-//! to the span that launched the graph.
-//!
-//! Where a framework puts off what it is asked for and does several things in one kernel, it tells of each [`Operation`] and of the batch
-//! that it is done in: then [`Work::operations`] is what a kernel did, [`Work::spans`] who asked for it, and [`Operations`] a table of it.
-//!
-//! What is recorded is [`ProfilerBuilder::activities`]' business. Without a GPU the same program runs, and [`Profiler::gpu`], the
-//! table and every export say why there is nothing of it. CUPTI is looked for in the process, in the loader's places, in
-//! `$CUDA_HOME` and `/usr/local/cuda`, and in Python packages such as PyTorch's; `KERNSPAN_CUPTI` may name the file.
-//!
-//! A piece of work is in a window if the call that caused it is, and is waited for when the window closes, in the background. CUPTI
-//! is attached when the schedule warms up, as the first time takes some 15 ms and more where many modules are loaded. It is switched
-//! off when the window closes, and let go if the wait is long enough to pay for that: see [`ProfilerBuilder::detach_after`]. Both happen
-//! inside `step()`, `start()` and `stop()`, between two steps: other threads that launch just then wait for some microseconds, or
-//! for some milliseconds if one of them stays inside a call, as while it copies to the host.
+//! NVIDIA GPUs are recorded on Linux, with nothing to set up: the driver and CUPTI are looked for when the program
+//! runs (`KERNSPAN_CUPTI` may name the file). Each kernel, copy and fill ([`trace::Work`]) belongs to the call that
+//! caused it ([`trace::ApiCall`]), and that to the innermost span open on its thread; no clocks are compared.
+//! [`trace::Attribution`] says how it is known. For work that is passed on between threads, see
+//! [`framework::HandOver`]. [`ProfilerBuilder::activities`] says what is recorded. Without a GPU the same program
+//! runs, and [`Profiler::gpu`], the table and every export say why there is nothing of it. CUPTI is attached in
+//! warm-up steps, since that takes some milliseconds, and detached in waits that are long enough: see
+//! [`ProfilerBuilder::detach_after`]. Both happen inside `step()`; other threads that launch just then wait for some
+//! microseconds, or milliseconds if one stays inside a call.
 //!
 //! # Fields with a meaning
 //!
-//! `counter.NAME` on an event is a sample of a counter; `op.name` on a span is what it is called; `op.module`, `op.shape.ARG`,
-//! `op.dtype.ARG`, `op.flops`, `op.bytes` and `op.gemm`, on spans and operations, say what was done: see [`convention`]. From these the report has
-//! FLOP/s and [MFU](Average::gpu_mfu).
+//! `counter.NAME` on an event is a sample of a counter. On spans and operations, `op.name`, `op.module`,
+//! `op.shape.ARG`, `op.dtype.ARG`, `op.flops`, `op.bytes` and `op.gemm` say what was done: see [`trace::convention`].
+//! The report has FLOP/s and [MFU](report::Average::gpu_mfu) from these. How long each step took, and its counters,
+//! can be had of all steps, recorded or not: see [`export::StepExporter`].
 //!
-//! # Every step
+//! # Cost
 //!
-//! How long each step took, and the counters in it, can be had of all steps, whatever the schedule says: [`TensorBoard`] draws them, with what
-//! recorded steps know besides, and a [`StepExporter`] of your own takes them elsewhere. It costs some fifty nanoseconds a step and twenty a counter,
-//! and nothing if nobody asks.
+//! While the schedule waits, a span costs what any layer costs, and a kernel launch nothing once CUPTI is detached.
+//! While it records, a span costs two readings of the clock and two records. Fields cost more, in every phase: they
+//! are kept as long as the span lives, and `?value` and `%value` are formatted. So write `#[instrument(skip_all)]`,
+//! and name the fields you want. Figures are in `benches/README.md`.
 //!
-//! # OpenTelemetry
+//! # Losses
 //!
-//! With the feature `otlp`, `Otlp::from_env()` sends every recorded step as a trace, and metrics of all steps, to any collector: a training appears in Jaeger and Grafana
-//! beside a company's services, with all its ranks. It never blocks the training; what does not get through is counted, and the report says why.
+//! Memory is bounded. What does not fit is counted by cause in [`trace::Losses`], which every export and the report
+//! show.
 //!
-//! # Frameworks
+//! # Frameworks and collectors
 //!
-//! For Candle there is the crate `kernspan-candle`: its modules, backward passes, optimizers and data as spans that say all that.
-//!
-//! # What it costs
-//!
-//! While the schedule waits, a span costs what it costs to have a layer at all, and while it records, little more than two
-//! readings of the clock. Fields cost more, in every phase: a span may be made long before the window it is entered in, so its
-//! fields are kept as long as it lives, and what is given as `?value` or `%value` is formatted (up to [`Value::MAX_TEXT`]). So
-//! write `#[instrument(skip_all)]`, and name the fields you want.
-//!
-//! A kernel launch costs nothing while CUPTI is not attached. While kernels are recorded it costs 0.8 to 1.5 µs more on an H200,
-//! nearly all of it CUPTI's own; `benches/README.md` has the figures.
-//!
-//! # Nothing lost silently
-//!
-//! Memory is bounded. What does not fit is counted in [`Losses`], which every export and the report show.
+//! - `kernspan-candle`: Candle's modules, backward passes, optimizers and data loading as spans, with shapes and
+//!   FLOPs.
+//! - `kernspan-burn`: Burn's kernels in the spans that asked for them, through its fusion and device threads.
+//! - `kernspan-otlp`: traces and metrics for Jaeger, Grafana and other collectors of OpenTelemetry.
 //!
 //! # Features
 //!
-//! - `cuda` (default): what NVIDIA GPUs do, on Linux. It needs no CUDA to be built.
+//! - `cuda` (default): records NVIDIA GPUs, on Linux. Nothing of CUDA is needed to build it.
 //! - `gzip` (default): compressed Chrome traces.
-//! - `otlp`: `Otlp`, which sends steps as traces and the run's vital signs as metrics to a collector of OpenTelemetry's, over HTTP.
-//! - `otlp-grpc`: the same over gRPC, too.
-//! - `tracing-opentelemetry`: where a layer of that crate is in the same subscriber, what GPUs did hangs under its spans.
 //! - `serde`: the report can be serialized.
-//! - `tracing-opentelemetry`: spans that a layer of the crate of that name makes spans of OpenTelemetry's of are known by their ids there
-//!   ([`Span::context`]). It is asked when a span is entered, and so begins the span, as it does itself by default: a parent is to be set before.
+//! - `tracing-opentelemetry`: spans know the ids that a layer of that crate gives them ([`trace::Span::context`]).
+//!   That layer is asked when a span is entered, which begins the span there: set a parent before.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(
@@ -169,3 +146,8 @@ pub use self::{
     schedule::{Phase, Schedule, ScheduleError},
     trace::Trace,
 };
+
+/// The examples of the README, which must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -64,7 +64,7 @@ pub use self::{
 #[cfg(feature = "optim")]
 pub use self::{optimizer::backward, profiled::Profiled};
 
-/// The README of the whole, which has Candle and Burn in it.
+/// The examples of the guide, which must compile: it has Candle and Burn in it.
 #[cfg(all(doctest, feature = "train"))]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/guide.md")]
 struct Readme;
