@@ -5,8 +5,9 @@ use crate::{
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// How each GPU spent each recorded step. Steps cut by a window's edge are not among them, nor are GPUs that did nothing in a
-/// whole window.
+/// The usage of each GPU in each recorded step: how long it was busy, and what it waited for.
+///
+/// Steps that are cut by the edge of a window are left out, and so are GPUs that did nothing in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct GpuSteps {
@@ -15,23 +16,24 @@ pub struct GpuSteps {
     no_mfu: BTreeMap<DeviceId, String>,
 }
 
-/// How a GPU spent all recorded steps together.
+/// The usage of a GPU over all recorded steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DeviceUsage {
     /// The GPU.
     pub device: DeviceId,
-    /// How many steps there were.
+    /// The number of steps.
     pub steps: u64,
-    /// How the GPU spent them.
+    /// The sum of the usage in these steps.
     pub usage: GpuUsage,
 }
 
 impl GpuSteps {
-    /// Steps that are kept one by one, times devices. Those that come later are only added up.
+    /// The number of steps, each counted once for each GPU, that are kept one by one. Later ones are only added up.
     pub const STEPS: usize = 100_000;
 
+    /// Adds the steps of a window.
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
         each_step(trace, flops, |step, no_mfu| {
             if let Some(why) = no_mfu {
@@ -54,31 +56,32 @@ impl GpuSteps {
         }
     }
 
-    /// Each step, in order, GPU by GPU; [`Self::STEPS`] of them at the most.
+    /// Returns the usage in each step, in the order of the steps and then of the GPUs; at most [`Self::STEPS`] of them.
     pub fn steps(&self) -> &[StepGpu] {
         &self.steps
     }
 
-    /// Each GPU, in the order of their numbers, over all steps.
+    /// Returns the usage of each GPU over all steps, in the order of their numbers.
     pub fn devices(&self) -> &[DeviceUsage] {
         &self.devices
     }
 
-    /// Why there is no [MFU](GpuUsage::mfu) of a GPU though there are floating-point operations, as `peak of NVIDIA H200 for u32
-    /// not known`.
+    /// Returns the reason why a GPU has no [MFU](GpuUsage::mfu), such as `peak of NVIDIA H200 for u32 not known`; `None`
+    /// if it has one, or if no floating-point operations are known.
     pub fn no_mfu(&self, device: DeviceId) -> Option<&str> {
         self.no_mfu.get(&device).map(String::as_str)
     }
 
-    /// Whether there is no whole step in a window in which a GPU did anything.
+    /// Returns whether no GPU did anything in a window with a whole step.
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
 }
 
 impl fmt::Display for DeviceUsage {
-    /// `GPU 0 busy 63.2 % of the steps (idle 1.103ms a step in 14.0 gaps, 800.000µs of it waiting for the host), copies 2.1 %,
-    /// launch delay 8.100µs: host-bound; 1.23 TFLOP/s, MFU 1.84 % of the steps, 6.10 % while busy`.
+    /// Writes a line such as `GPU 0 busy 63.2 % of the steps (idle 1.103ms a step in 14.0 gaps, 800.000µs of it waiting
+    /// for the host), copies 2.1 %, launch delay 8.100µs: host-bound; 1.23 TFLOP/s, MFU 1.84 % of the steps, 6.10 %
+    /// while busy`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usage = &self.usage;
         let steps = self.steps.max(1) as f64;
@@ -104,7 +107,7 @@ impl fmt::Display for DeviceUsage {
 }
 
 impl fmt::Display for GpuSteps {
-    /// A line for each GPU, or nothing.
+    /// Writes a line for each GPU.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.devices.iter().try_for_each(|device| {
             write!(f, "{device}")?;

@@ -1,13 +1,14 @@
-use super::{gpu_steps::GpuSteps, kernel_times::KernelTimes, memory::HighestPeaks};
+use super::{gpu_steps::GpuSteps, highest_peaks::HighestPeaks, kernel_times::KernelTimes};
 use crate::{
     analysis::SpanFlops,
     trace::{Attributions, Device, Gpu, Trace},
 };
 use std::fmt;
 
-/// What the report says of GPUs beside what it says of spans.
+/// The GPU part of a report, over all windows.
 #[derive(Debug, Default)]
-pub(super) struct Gpus {
+pub(super) struct GpuSummary {
+    /// Whether GPUs were recorded, in the last window that says so.
     pub(super) state: Gpu,
     pub(super) devices: Vec<Device>,
     pub(super) kernels: KernelTimes,
@@ -16,7 +17,8 @@ pub(super) struct Gpus {
     pub(super) memory: HighestPeaks,
 }
 
-impl Gpus {
+impl GpuSummary {
+    /// Adds a window.
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
         if *trace.gpu() != Gpu::NotAsked {
             self.state = trace.gpu().clone();
@@ -31,8 +33,8 @@ impl Gpus {
     }
 }
 
-impl fmt::Display for Gpus {
-    /// A line for each fact that is known.
+impl fmt::Display for GpuSummary {
+    /// Writes a line for each fact that is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.fmt(f)?;
         let Attributions { direct, handed_off, before, unattributed } = self.attributions;
