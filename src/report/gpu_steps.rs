@@ -45,7 +45,7 @@ impl GpuSteps {
 
     fn add_step(&mut self, step: StepGpu) {
         let place = self.devices.binary_search_by_key(&step.device, |device| device.device).unwrap_or_else(|place| {
-            let usage = GpuUsage::nothing();
+            let usage = GpuUsage::zero();
             self.devices.insert(place, DeviceUsage { device: step.device, steps: 0, usage });
             place
         });
