@@ -19,33 +19,32 @@ use std::collections::BTreeMap;
 /// ```
 #[must_use]
 pub fn gpu_steps(trace: &Trace) -> Vec<StepGpu> {
-    let mut steps = Vec::new();
-    each_step(trace, &SpanFlops::of(trace), |step, _| steps.push(step));
-    steps
+    gpu_steps_with_reasons(trace, &SpanFlops::of(trace)).into_iter().map(|(step, _)| step).collect()
 }
 
-/// Calls `found` for each whole step of a trace and each GPU that did anything in the window.
+/// Returns what [`gpu_steps`] returns, each with the reason why the MFU of the step is not known.
 ///
-/// The second argument is the reason why the step's MFU is not known, if it has floating-point operations.
-pub(crate) fn each_step(trace: &Trace, flops: &SpanFlops, mut found: impl FnMut(StepGpu, Option<&str>)) {
+/// There is no reason if the MFU is known, or if the step has no floating-point operations.
+pub(crate) fn gpu_steps_with_reasons<'a>(trace: &Trace, flops: &'a SpanFlops) -> Vec<(StepGpu, Option<&'a str>)> {
     if trace.steps().iter().all(|step| step.cut().any()) {
-        return;
+        return Vec::new();
     }
     let devices = DeviceTimeline::of_devices(trace);
     let loading = loading(trace);
+    let mut steps = Vec::new();
     for (index, step) in trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any()) {
         let id = StepId::new(index);
         // If several GPUs worked, nothing says which of them did which operations.
         let of_step = (devices.len() == 1).then(|| flops.of_step(id));
-        let no_mfu = match of_step {
+        let reason = match of_step {
             Some(of_step) if of_step.ideal().is_none() => flops.why_peak_unknown(),
             None if flops.of_step(id).count > 0 => Some("several GPUs worked"),
             _ => None,
         };
-        for device in &devices {
-            found(device.step(id, step, loading.get(&step.track_id()), of_step), no_mfu);
-        }
+        let loading = loading.get(&step.track_id());
+        steps.extend(devices.iter().map(|device| (device.step(id, step, loading, of_step), reason)));
     }
+    steps
 }
 
 /// Returns when each thread was in a span of the input pipeline.

@@ -1,10 +1,10 @@
 use std::{fmt, time::Duration};
 
-/// How a GPU spent the time of one step, or of many.
+/// The usage of a GPU in one step or in many: how long it was busy, and what it waited for.
 ///
-/// Time counts for the step in which it passes, and a launch for the step in which it is made: a kernel that is launched
-/// at the end of a step and runs in the next one is busy time of the next. Work that was launched before the window is
-/// not recorded, so the first step of a window may seem more idle than it was.
+/// Time counts for the step in which it passes, and a launch for the step in which it is made: a kernel that is
+/// launched at the end of a step and runs in the next one is busy time of the next. Work that was launched before the
+/// window is not recorded, so the first step of a window may seem more idle than it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -19,8 +19,8 @@ pub struct GpuUsage {
     pub gaps: u64,
     /// The duration of the longest gap.
     pub longest_gap: Duration,
-    /// The part of `idle` in which the GPU waited for the host: gaps that had begun before the host made the API call for
-    /// the work after the gap. A gap that no work of the window follows is one of them, too.
+    /// The part of `idle` in which the GPU waited for the host: gaps that had begun before the host made the API call
+    /// for the work after the gap. A gap that no work of the window follows is one of them, too.
     pub waiting: Duration,
     /// The part of `waiting` in which the thread of the step was in a span of the
     /// [input pipeline](crate::trace::InputStage), such as one called `data`.
@@ -39,16 +39,17 @@ pub struct GpuUsage {
     /// The longest time from an API call to the start of its work.
     pub longest_delay: Duration,
     /// Floating-point operations of the step on all threads: those of each span that began in the step and states them,
-    /// unless a span around it states them. `None` if several GPUs worked in the window, as it is not known which of them
-    /// did the operations.
+    /// unless a span around it states them. `None` if several GPUs worked in the window, as it is not known which of
+    /// them did the operations.
     pub flops: Option<u64>,
-    /// The time that the GPU takes for `flops` at its [peak](crate::trace::Device::peak_flops), if that is known for all.
+    /// The time that the GPU takes for `flops` at its [peak](crate::trace::Device::peak_flops), if that is known for
+    /// all.
     pub ideal: Option<Duration>,
-    /// What limited the step.
+    /// The bottleneck of the step.
     pub verdict: Verdict,
 }
 
-/// What limited a step: the input, the host, the GPU, or none of them.
+/// The bottleneck of a step: the input, the host, the GPU, or none of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -56,13 +57,13 @@ pub enum Verdict {
     /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for data. Load data
     /// in advance, with more threads, or with less work.
     InputBound,
-    /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for the host. Launch
-    /// less often (larger batches, fused kernels, CUDA graphs), or have the host do less between launches.
+    /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for the host.
+    /// Launch less often (larger batches, fused kernels, CUDA graphs), or have the host do less between launches.
     HostBound,
     /// The GPU was busy for nine tenths of the time or more. Only faster kernels make the step faster.
     GpuBound,
-    /// None of the others: the GPU was idle although the host had asked for work, such as between short kernels or while
-    /// it waited for an event of another stream.
+    /// None of the others: the GPU was idle although the host had asked for work, such as between short kernels or
+    /// while it waited for an event of another stream.
     #[default]
     Balanced,
 }
@@ -94,8 +95,8 @@ impl GpuUsage {
         Some(flops as f64 / self.duration.as_secs_f64())
     }
 
-    /// Returns the model FLOPs utilisation (MFU): `ideal` in percent of `duration`. It is `None` if there are no operations
-    /// or if the peak is not known.
+    /// Returns the model FLOPs utilisation (MFU): `ideal` in percent of `duration`. It is `None` if there are no
+    /// operations or if the peak is not known.
     pub fn mfu(&self) -> Option<f64> {
         self.ideal_percent_of(self.duration)
     }

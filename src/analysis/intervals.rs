@@ -112,7 +112,8 @@ mod tests {
         ) {
             let covered = |moment| pieces.iter().any(|&(start, length)| start <= moment && moment < start + length);
             let seen = (start..start + length).filter(|&moment| covered(moment)).count() as u64;
-            let busy = Intervals::new(pieces.iter().map(|&(start, length)| interval(start, start + length, None)).collect());
+            let pieces = pieces.iter().map(|&(start, length)| interval(start, start + length, None));
+            let busy = Intervals::new(pieces.collect());
             let [from, to] = [start, start + length].map(Timestamp::from_unix_nanos);
             let idle: Duration = busy.gaps(from, to).map(|gap| gap.duration).sum();
             prop_assert_eq!(busy.covered(from, to), Duration::from_nanos(seen));

@@ -1,10 +1,10 @@
 //! Figures computed from one recorded window: pure functions of a [`Trace`](crate::Trace).
 //!
-//! Use these in an exporter or in [`on_trace`](crate::ProfilerBuilder::on_trace), where each window is at hand as soon as
-//! it is recorded. For tables over all windows of a run, see [`report`](crate::report).
+//! Use these in an exporter or in [`on_trace`](crate::ProfilerBuilder::on_trace), where each window is at hand as soon
+//! as it is recorded. For tables over all windows of a run, see [`report`](crate::report).
 //!
-//! [`gpu_steps`] returns how each GPU spent each step ([`StepGpu`]): how long it was busy or idle, how much it copied and
-//! computed ([`GpuUsage`]), and whether the step was limited by the input, the host or the GPU ([`Verdict`]).
+//! [`gpu_steps`] returns how each GPU spent each step ([`StepGpu`]): how long it was busy or idle, how much it copied
+//! and computed ([`GpuUsage`]), and whether the input, the host or the GPU was the bottleneck ([`Verdict`]).
 //!
 //! ```
 //! use kernspan::{Profiler, analysis::{Verdict, gpu_steps}};
@@ -32,7 +32,7 @@ mod span_devices;
 mod span_flops;
 mod step_gpu;
 
-pub(crate) use self::{flops::Flops, gpu_steps::each_step, gpu_usage::percent_of, span_flops::SpanFlops};
+pub(crate) use self::{flops::Flops, gpu_steps::gpu_steps_with_reasons, gpu_usage::percent_of, span_flops::SpanFlops};
 pub use self::{
     gpu_steps::gpu_steps,
     gpu_usage::{GpuUsage, Verdict},

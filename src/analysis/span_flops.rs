@@ -3,8 +3,8 @@ use crate::trace::{DeviceId, OpFacts, OperationCall, Span, SpanId, StepId, Trace
 
 /// The floating-point operations of each span and each step of a trace.
 ///
-/// If a span states its number of operations, that number counts. Otherwise, it is the sum over everything nested in the
-/// span: other spans, and calls of operations that frameworks were asked for in it.
+/// If a span states its number of operations, that number counts. Otherwise, it is the sum over everything nested in
+/// the span: other spans, and calls of operations that frameworks were asked for in it.
 #[derive(Debug, Default)]
 pub(crate) struct SpanFlops {
     /// The operations of each span; empty if nothing in the trace states any.

@@ -11,7 +11,7 @@ pub struct StepGpu {
     pub step: u64,
     /// The GPU.
     pub device: DeviceId,
-    /// How the GPU spent the step.
+    /// The usage of the GPU in the step.
     pub usage: GpuUsage,
     /// The median time from an API call to the start of its work, by the nearest-rank method.
     pub median_delay: Option<Duration>,

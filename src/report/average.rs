@@ -70,7 +70,8 @@ pub struct Average {
     /// If a span states its operations, that number counts. Otherwise, it is the sum over the spans nested in it on its
     /// thread and over the [operations](crate::trace::Operation) that frameworks were asked for in it.
     pub total_flops: u64,
-    /// `total_flops` per second of `total_gpu`, or of `total_cpu` if there was no GPU work; `None` if `total_flops` is 0.
+    /// `total_flops` per second of `total_gpu`, or of `total_cpu` if there was no GPU work; `None` if `total_flops` is
+    /// 0.
     pub flops_per_second: Option<f64>,
     /// Utilisation of the GPUs in percent: the time that `total_flops` take at the GPUs'
     /// [peak](crate::trace::Device::peak_flops), divided by `total_gpu`.

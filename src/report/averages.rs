@@ -10,8 +10,8 @@ use std::{collections::HashMap, fmt, time::Duration};
 
 /// A table of time by span over the whole run, like PyTorch's `key_averages()`.
 ///
-/// Refine it with its methods, then print it or take its [`rows`](Self::rows). GPU work that belongs to no known span is
-/// a row of its own, [`Average::UNATTRIBUTED`].
+/// Refine it with its methods, then print it or take its [`rows`](Self::rows). GPU work that belongs to no known span
+/// is a row of its own, [`Average::UNATTRIBUTED`].
 ///
 /// ```
 /// use kernspan::{Profiler, report::SortBy};
@@ -101,8 +101,8 @@ impl<'a> Averages<'a> {
         self
     }
 
-    /// Sets how many surrounding spans are looked at: spans of one name are different rows if the names of these
-    /// differ. By default, 0.
+    /// Sets by how many of the surrounding spans the rows of a name are split: those with different names around them
+    /// are different rows. By default, 0: all spans of a name are one row.
     pub fn group_by_stack(mut self, depth: usize) -> Self {
         self.stack_depth = depth;
         self
@@ -118,9 +118,7 @@ impl<'a> Averages<'a> {
     /// Returns the rows, sorted and limited.
     #[must_use]
     pub fn rows(&self) -> Vec<Average> {
-        let mut rows = self.all_rows();
-        rows.truncate(self.view.limit);
-        rows
+        self.view.limited(self.all_rows())
     }
 
     fn all_rows(&self) -> Vec<Average> {
@@ -141,20 +139,20 @@ impl<'a> Averages<'a> {
     /// Adds up the nodes of each row.
     fn totals(&self) -> Vec<RowTotals> {
         let tree = self.tree;
-        let mut index: HashMap<RowKey<'_>, usize> = HashMap::new();
+        let mut row_index: HashMap<RowKey<'_>, usize> = HashMap::new();
         let mut rows: Vec<RowTotals> = Vec::new();
         // The row of each node. A node comes after its ancestors.
         let mut row_of: Vec<usize> = Vec::with_capacity(tree.nodes().len());
-        for (place, node) in tree.nodes().iter().enumerate() {
-            let stack = tree.ancestors(place).take(self.stack_depth).map(|node| tree.nodes()[node].name).collect();
+        for (index, node) in tree.nodes().iter().enumerate() {
+            let stack = tree.ancestors(index).take(self.stack_depth).map(|node| tree.nodes()[node].name).collect();
             let shapes = node.shapes.as_deref().filter(|_| self.by_shape);
             let module = node.module.as_deref().filter(|_| self.by_module);
-            let row = *index.entry(RowKey { name: node.name, module, shapes, stack }).or_insert_with_key(|key| {
-                rows.push(RowTotals::new(place, key.stack.clone()));
+            let row = *row_index.entry(RowKey { name: node.name, module, shapes, stack }).or_insert_with_key(|key| {
+                rows.push(RowTotals::new(index, key.stack.clone()));
                 rows.len() - 1
             });
             rows[row].all.add(&node.totals);
-            if !tree.ancestors(place).any(|outer| row_of[outer] == row) {
+            if !tree.ancestors(index).any(|outer| row_of[outer] == row) {
                 rows[row].outermost_time += node.totals.total_time;
                 rows[row].outermost_gpu.add(&node.totals.total_gpu);
                 rows[row].outermost_flops.add(&node.totals.total_flops);

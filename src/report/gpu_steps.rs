@@ -1,6 +1,6 @@
 use super::units;
 use crate::{
-    analysis::{GpuUsage, SpanFlops, StepGpu, each_step},
+    analysis::{GpuUsage, SpanFlops, StepGpu, gpu_steps_with_reasons},
     trace::{DeviceId, Trace},
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -35,22 +35,22 @@ impl GpuSteps {
 
     /// Adds the steps of a window.
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
-        each_step(trace, flops, |step, no_mfu| {
-            if let Some(why) = no_mfu {
-                self.no_mfu.entry(step.device).or_insert_with(|| why.to_owned());
+        for (step, no_mfu) in gpu_steps_with_reasons(trace, flops) {
+            if let Some(reason) = no_mfu {
+                self.no_mfu.entry(step.device).or_insert_with(|| reason.to_owned());
             }
             self.add_step(step);
-        });
+        }
     }
 
     fn add_step(&mut self, step: StepGpu) {
-        let place = self.devices.binary_search_by_key(&step.device, |device| device.device).unwrap_or_else(|place| {
+        let index = self.devices.binary_search_by_key(&step.device, |device| device.device).unwrap_or_else(|index| {
             let usage = GpuUsage::zero();
-            self.devices.insert(place, DeviceUsage { device: step.device, steps: 0, usage });
-            place
+            self.devices.insert(index, DeviceUsage { device: step.device, steps: 0, usage });
+            index
         });
-        self.devices[place].steps += 1;
-        self.devices[place].usage.add(&step.usage);
+        self.devices[index].steps += 1;
+        self.devices[index].usage.add(&step.usage);
         if self.steps.len() < Self::STEPS {
             self.steps.push(step);
         }
@@ -66,8 +66,8 @@ impl GpuSteps {
         &self.devices
     }
 
-    /// Returns the reason why a GPU has no [MFU](GpuUsage::mfu), such as `peak of NVIDIA H200 for u32 not known`; `None`
-    /// if it has one, or if no floating-point operations are known.
+    /// Returns the reason why a GPU has no [MFU](GpuUsage::mfu), such as `peak of NVIDIA H200 for u32 not known`;
+    /// `None` if it has one, or if no floating-point operations are known.
     pub fn no_mfu(&self, device: DeviceId) -> Option<&str> {
         self.no_mfu.get(&device).map(String::as_str)
     }
@@ -169,8 +169,8 @@ mod tests {
         assert_eq!((usage.gaps, usage.longest_gap, usage.kernels), (4, Duration::from_micros(20), 3));
         assert_eq!(usage.verdict, Verdict::HostBound);
 
-        // And 195–205, by a kernel of nobody, of which the last half is in no step, and of which it is not known whether the host
-        // was late.
+        // And 195–205, by a kernel of nobody, of which the last half is in no step, and of which it is not known
+        // whether the host was late.
         let usage = second.usage;
         let times = [usage.duration, usage.busy, usage.idle, usage.waiting, usage.copying];
         assert_eq!(micros(times), [100, 59, 41, 26, 4]);
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!((first.flops, first.ideal), (Some(335_000_000), Some(Duration::from_micros(5))));
         assert_eq!((second.flops, second.ideal), (Some(9_895_000_000), Some(Duration::from_micros(10))));
         let percent = |mfu: Option<f64>| format!("{:.3}", mfu.unwrap());
-        // Of 100 µs, in which it was busy for 54 and 59.
+        // Each step takes 100 µs, in which the GPU was busy for 54 and 59.
         assert_eq!([first, second].map(|usage| percent(usage.mfu())), ["5.000", "10.000"]);
         assert_eq!([first, second].map(|usage| percent(usage.busy_mfu())), ["9.259", "16.949"]);
         let all = steps.devices()[0].usage;
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!((usage.input.as_micros(), usage.verdict), (40, Verdict::InputBound));
         let line = steps_of(&trace).to_string();
         assert!(line.contains(" waiting for the host, 20.000µs of that for data)"), "{line}");
-        // What another thread loads is loaded in advance.
+        // Data that another thread loads is loaded in advance.
         trace.spans.iter_mut().for_each(|span| span.track = TrackId::new(1));
         assert!(steps_of(&trace).steps()[0].usage.input.is_zero());
     }

@@ -107,9 +107,7 @@ impl<'a> Kernels<'a> {
     /// Returns the rows, longest first, limited.
     #[must_use]
     pub fn rows(&self) -> Vec<KernelAverage> {
-        let mut rows = self.all_rows();
-        rows.truncate(self.view.limit);
-        rows
+        self.view.limited(self.all_rows())
     }
 
     fn all_rows(&self) -> Vec<KernelAverage> {

@@ -18,7 +18,8 @@ pub enum SortOperationsBy {
     Name,
 }
 
-/// A row of [`Operations`](super::Operations): the operations of one name, or of one name and shape if grouped by shape.
+/// A row of [`Operations`](super::Operations): the operations of one name, or of one name and shape if grouped by
+/// shape.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -14,8 +14,8 @@ use std::fmt;
 /// # How time is counted
 ///
 /// A framework may do several operations in one kernel, and one operation in several kernels. The trace knows the
-/// operations that a kernel was launched for: those of its [batch](crate::framework::Origin::in_batch). So the time of a
-/// kernel is counted in one of two ways:
+/// operations that a kernel was launched for: those of its [batch](crate::framework::Origin::in_batch). So the time of
+/// a kernel is counted in one of two ways:
 ///
 /// - *Alone*, if all operations of the batch have the same name. Alone times of different names add up.
 /// - *Shared*, if the batch has operations of several names. The time counts for each of these names in full, because
@@ -24,11 +24,11 @@ use std::fmt;
 /// If grouped by shape, a name with one shape and the same name with another shape are two names.
 ///
 /// Copies and fills of memory that were launched for a batch count as kernels do, but are not in
-/// [`kernels`](OperationAverage::kernels). The table does not have the time of work that was launched in no batch, or in
-/// a batch without operations.
+/// [`kernels`](OperationAverage::kernels). The table does not have the time of work that was launched in no batch, or
+/// in a batch without operations.
 ///
-/// At most [`Operations::NAMES`] names have rows of their own, and the rest is one row, [`Operations::OTHERS`]. After as
-/// many rows, further shapes of a name are one row.
+/// At most [`Operations::NAMES`] names have rows of their own, and the rest is one row, [`Operations::OTHERS`]. After
+/// as many rows, further shapes of a name are one row.
 ///
 /// ```
 /// # fn show(report: &kernspan::Report) {
@@ -90,9 +90,7 @@ impl<'a> Operations<'a> {
     /// Returns the rows, sorted and limited.
     #[must_use]
     pub fn rows(&self) -> Vec<OperationAverage> {
-        let mut rows = self.all_rows();
-        rows.truncate(self.view.limit);
-        rows
+        self.view.limited(self.all_rows())
     }
 
     fn all_rows(&self) -> Vec<OperationAverage> {

@@ -21,24 +21,19 @@ pub(super) struct Column {
 
 impl Table {
     /// Adds a column of text. A cell without a value is empty.
-    // The cell is a function pointer, not a generic closure, so that this is compiled once for each type of row.
-    pub(super) fn text<R, C: Into<Option<String>>>(
-        &mut self,
-        title: &'static str,
-        rows: &[R],
-        cell: fn(&R) -> C,
-    ) -> &mut Column {
-        self.push(title, rows.iter().map(|row| cell(row).into()).collect(), true)
+    pub(super) fn text<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
+    where
+        C: Into<Option<String>>,
+    {
+        self.push(title, cells(rows, cell), true)
     }
 
     /// Adds a column of numbers. A cell without a value is `--`.
-    pub(super) fn number<R, C: Into<Option<String>>>(
-        &mut self,
-        title: &'static str,
-        rows: &[R],
-        cell: fn(&R) -> C,
-    ) -> &mut Column {
-        self.push(title, rows.iter().map(|row| cell(row).into()).collect(), false)
+    pub(super) fn number<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
+    where
+        C: Into<Option<String>>,
+    {
+        self.push(title, cells(rows, cell), false)
     }
 
     fn push(&mut self, title: &'static str, cells: Vec<Option<String>>, is_text: bool) -> &mut Column {
@@ -77,9 +72,9 @@ impl Table {
 }
 
 impl Column {
-    /// The width below which text is never cut.
+    /// The width that text is cut to at the least.
     const MIN_TEXT: usize = 16;
-    /// The width below which text is cut only once every droppable column is gone.
+    /// The width that text keeps until all droppable columns are gone.
     const LEGIBLE_TEXT: usize = 22;
 
     /// Lets the column be dropped where there is no room. The column with the lowest `order` is dropped first.
@@ -94,6 +89,11 @@ impl Column {
     fn legible_width(&self) -> usize {
         if self.is_text { self.width().min(Self::LEGIBLE_TEXT) } else { self.width() }
     }
+}
+
+/// Formats a cell of each row. `cell` is a function pointer, since a closure would be compiled anew for each column.
+fn cells<R, C: Into<Option<String>>>(rows: &[R], cell: fn(&R) -> C) -> Vec<Option<String>> {
+    rows.iter().map(|row| cell(row).into()).collect()
 }
 
 /// Drops columns until the others have room. Returns the titles of the dropped columns, in the order they were dropped.
@@ -125,6 +125,7 @@ fn widths(columns: &[Column], available: usize) -> Vec<usize> {
     widths
 }
 
+/// Writes one line. `cell` returns the text in a column.
 fn write_row<'a>(
     f: &mut fmt::Formatter<'_>,
     columns: &'a [Column],
@@ -132,11 +133,11 @@ fn write_row<'a>(
     cell: impl Fn(&'a Column) -> &'a str,
 ) -> fmt::Result {
     let mut line = String::new();
-    for (place, (column, &width)) in columns.iter().zip(widths).enumerate() {
+    for (index, (column, &width)) in columns.iter().zip(widths).enumerate() {
         let cell = shorten(cell(column), width);
         let padding = " ".repeat(width.saturating_sub(cell.width()));
         let (before, after) = if column.is_text { ("", padding.as_str()) } else { (padding.as_str(), "") };
-        write!(line, "{}{before}{cell}{after}", if place == 0 { "" } else { "  " })?;
+        write!(line, "{}{before}{cell}{after}", if index == 0 { "" } else { "  " })?;
     }
     writeln!(f, "{}", line.trim_end())
 }

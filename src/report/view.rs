@@ -1,7 +1,7 @@
 use super::table::Table;
 use std::fmt;
 
-/// The size of a printed table: at most so many rows, and so many columns of the terminal.
+/// The size limits of a printed table: the number of rows, and the width in columns of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) limit: usize,
@@ -21,6 +21,12 @@ impl View {
         #[cfg(not(unix))]
         let columns = None;
         Self { limit, width: columns.filter(|&columns| columns > 0).unwrap_or(Self::WIDTH) }
+    }
+
+    /// Drops the rows past the limit.
+    pub(super) fn limited<R>(self, mut rows: Vec<R>) -> Vec<R> {
+        rows.truncate(self.limit);
+        rows
     }
 
     /// Returns the rows up to the limit.
@@ -58,6 +64,7 @@ mod tests {
         let text = |limit| Letters(View { limit, width: 80 }, vec!["a", "b", "c"]).to_string();
         assert_eq!(text(1), "------\nLetter\n------\na\n------\n2 more rows\n");
         assert_eq!(text(3), "------\nLetter\n------\na\nb\nc\n------\n");
-        assert_eq!(View { limit: 2, width: 80 }.shown(&[1, 2, 3]), [1, 2]);
+        let view = View { limit: 2, width: 80 };
+        assert_eq!((view.shown(&[1, 2, 3]), view.limited(vec![1, 2, 3])), (&[1, 2][..], vec![1, 2]));
     }
 }

@@ -89,7 +89,8 @@ fn the_table_shows_shapes_and_groups() {
     sample::say(&mut trace, 1, &[("op.shape.input", "[8, 4]"), ("op.gemm", "8x2x4")]);
     let mut times = KernelTimes::default();
     times.add(&trace);
-    // Of 158 µs: the second step's 60 and the stray 10, the first `backward`'s 40, and the first `forward`'s 20.
+    // All of it took 158 µs: the second step's 60 and the stray 10, the first `backward`'s 40, and the first
+    // `forward`'s 20.
     let kernels = Kernels::new(&times).group_by(kind).group_by_shape(true);
     assert_eq!(
         format!("\n{}", kernels.limit(3).width(100)),

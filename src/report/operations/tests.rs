@@ -33,9 +33,9 @@ fn shapes_make_operations_different() {
     let matmul = |shape: &str| Arc::new(Operation::new("matmul").with("op.shape.lhs", shape));
     let gemm = Operation::clone(&matmul("[2]")).with("op.gemm", "1x2x3").with("op.shape.output", "[9]");
     let (one, two, gemm) = (matmul("[1]"), matmul("[2]"), Arc::new(gemm));
-    // Said by another, but the same.
+    // Another value, but the same operation.
     let again = matmul("[1]");
-    // Of the kernels, the first did one shape, twice, and the second two; the graph's kernel and fill did another.
+    // The first kernel did one shape, twice, and the second two; the graph's kernel and fill did another.
     let calls = [(&one, None, 1), (&again, None, 1), (&one, None, 2), (&two, None, 2), (&gemm, None, 3)];
     tell(&mut trace, &calls, &[(2, 1), (3, 2), (4, 3)]);
     let report = Report::of([&trace]);

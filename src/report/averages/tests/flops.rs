@@ -103,7 +103,7 @@ fn there_is_no_utilisation_where_a_peak_is_not_known() {
     assert!(rows(&trace).iter().all(|row| row.flops_per_second.is_some()));
     trace.devices[0].name = "NVIDIA Foo".to_owned();
     assert_eq!(mfu(&trace), some(["--", "--", "--"]));
-    // What does not count need not be known.
+    // A peak need not be known for operations that do not count.
     let mut trace = self::trace();
     [1, 4].into_iter().for_each(|span| say_flops(&mut trace, span, 1, "u32"));
     [0, 3].into_iter().for_each(|span| say_flops(&mut trace, span, 495_800_000, "f32"));
@@ -162,7 +162,7 @@ fn operations_count_for_their_span_as_nested_spans_do() {
     assert_eq!(rows(&trace).map(|row| row.flops), [0; 3], "they are not the spans' own");
     let steps = |trace: &Trace| [0, 1].map(|step| SpanFlops::of(trace).of_step(StepId::new(step)).count);
     assert_eq!(steps(&trace), [1_005_000_016; 2]);
-    // What says so itself is believed: of the first step, all but `forward`.
+    // The first `backward` states its own number, so that the operations in it do not count.
     say_flops(&mut trace, 2, 7, "f32");
     assert_eq!(total_flops(&trace)[0], 7 + 670_000_008);
     assert_eq!(steps(&trace), [335_000_000 + 7 + 8, 1_005_000_016]);
