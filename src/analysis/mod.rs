@@ -1,19 +1,40 @@
-//! Pure functions of a [`Trace`]: what the report, exporters and your own code ask it.
+//! Figures computed from one recorded window: pure functions of a [`Trace`](crate::Trace).
 //!
-//! [`gpu_steps`] says how each GPU spent each step of a window, and what the time of the step depended on.
+//! Use these in an exporter or in [`on_trace`](crate::ProfilerBuilder::on_trace), where each window is at hand as soon
+//! as it is recorded. For tables over all windows of a run, see [`report`](crate::report).
+//!
+//! [`gpu_steps`] returns how each GPU spent each step ([`StepGpu`]): how long it was busy or idle, how much it copied
+//! and computed ([`GpuUsage`]), and whether the input, the host or the GPU was the bottleneck ([`Verdict`]).
+//!
+//! ```
+//! use kernspan::{Profiler, analysis::{Verdict, gpu_steps}};
+//!
+//! let (layer, profiler) = Profiler::builder()
+//!     .on_trace(|window| {
+//!         for step in gpu_steps(window) {
+//!             if step.usage.verdict == Verdict::InputBound {
+//!                 eprintln!("step {}: the GPU waited {:?} for data", step.step, step.usage.input);
+//!             }
+//!         }
+//!     })
+//!     .build()?;
+//! # drop(layer);
+//! # profiler.finish()?;
+//! # Ok::<(), kernspan::Error>(())
+//! ```
 
-mod busy;
+mod device_timeline;
 mod flops;
+mod gpu_steps;
+mod gpu_usage;
+mod intervals;
+mod span_devices;
+mod span_flops;
 mod step_gpu;
-mod usage;
-mod workers;
 
-pub(crate) use self::{
-    flops::{Flops, SpanFlops},
-    step_gpu::each_step,
-    usage::percent_of,
-};
+pub(crate) use self::{flops::Flops, gpu_steps::gpu_steps_with_reasons, gpu_usage::percent_of, span_flops::SpanFlops};
 pub use self::{
-    step_gpu::{StepGpu, gpu_steps},
-    usage::{GpuUsage, Verdict},
+    gpu_steps::gpu_steps,
+    gpu_usage::{GpuUsage, Verdict},
+    step_gpu::StepGpu,
 };

@@ -1,8 +1,8 @@
-use super::{measured::GpuMeasured, table::Table, units};
+use super::{table::Table, totals::GpuTotals, units};
 use crate::analysis::percent_of;
-use std::time::Duration;
+use std::{cmp::Ordering, time::Duration};
 
-/// What the rows are sorted by, the largest first.
+/// The column by which the rows of [`Averages`](super::Averages) are sorted, largest value first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SortBy {
@@ -11,7 +11,7 @@ pub enum SortBy {
     TotalCpu,
     /// Time without nested spans.
     SelfCpu,
-    /// Time with nested spans, by call.
+    /// Mean time of a call, with nested spans.
     AverageCpu,
     /// Number of calls.
     Calls,
@@ -21,90 +21,102 @@ pub enum SortBy {
     SelfGpu,
     /// GPU time with nested spans.
     TotalGpu,
-    /// GPU memory, with nested spans.
+    /// GPU memory allocated less GPU memory freed, with nested spans.
     GpuMemory,
-    /// The name, the first in the alphabet first.
+    /// The name, in alphabetical order.
     Name,
 }
 
-/// One row: the spans of one name, and of one shape and stack if it was asked for.
+/// A row of [`Averages`](super::Averages): the spans of one name, or of one name, module, shape and stack if the rows
+/// are grouped so.
+///
+/// In a total "with nested spans", a span that is nested in another span of the same row is counted once.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Average {
-    /// The name.
+    /// The name of the spans.
     pub name: String,
-    /// The target, by default the module path.
+    /// The target of the spans; by default, that is the module path.
     pub target: String,
-    /// `file:line`, if known.
+    /// The place in the source as `file:line`, if known.
     pub location: Option<String>,
-    /// The path of the module in its model, when grouped by module: see [`convention::MODULE`](crate::trace::convention::MODULE).
+    /// The path of the module in its model, if grouped by module: see
+    /// [`convention::MODULE`](crate::trace::convention::MODULE).
     pub module: Option<String>,
-    /// Shapes of the arguments, when grouped by shape.
+    /// The shapes of the arguments, if grouped by shape.
     pub shapes: Option<String>,
-    /// The names of the spans around it, from the inside out, when grouped by stack.
+    /// The names of the surrounding spans, from the inside out, if grouped by stack.
     pub stack: Vec<String>,
-    /// How many instances there were.
+    /// The number of span instances.
     pub calls: u64,
     /// Time without nested spans.
     pub self_cpu: Duration,
-    /// Time with nested spans. A span nested in one of the same row is not counted twice.
+    /// Time with nested spans.
     pub total_cpu: Duration,
-    /// Time with nested spans of one instance, on average.
+    /// Mean time of an instance, with nested spans.
     pub average_cpu: Duration,
-    /// The longest instance.
+    /// Time of the longest instance, with nested spans.
     pub longest_cpu: Duration,
-    /// `self_cpu` in percent of all recorded time of all threads.
+    /// `self_cpu` in percent of the recorded time of all threads.
     pub self_percent: f64,
-    /// `total_cpu` in percent of all recorded time of all threads.
+    /// `total_cpu` in percent of the recorded time of all threads.
     pub total_percent: f64,
-    /// Floating-point operations, as far as spans say: see [`convention::FLOPS`](crate::trace::convention::FLOPS).
+    /// Floating-point operations that the spans state themselves: see
+    /// [`convention::FLOPS`](crate::trace::convention::FLOPS).
     pub flops: u64,
-    /// The same, with nested spans: a span comes to what it says itself, and if it says nothing, to what the spans nested in it on
-    /// its thread come to, and the [operations](crate::trace::Operation) that frameworks were asked for in it. A span nested in one of the same
-    /// row is not counted twice.
+    /// Floating-point operations with nested spans.
+    ///
+    /// If a span states its operations, that number counts. Otherwise, it is the sum over the spans nested in it on its
+    /// thread and over the [operations](crate::trace::Operation) that frameworks were asked for in it.
     pub total_flops: u64,
-    /// `total_flops` a second of `total_gpu`, or of `total_cpu` where GPUs did nothing; none if there are no operations.
+    /// `total_flops` per second of `total_gpu`, or of `total_cpu` if there was no GPU work; `None` if `total_flops` is
+    /// 0.
     pub flops_per_second: Option<f64>,
-    /// How much of the GPUs' [peak](crate::trace::Device::peak_flops) that is, in percent: the time that `total_flops` would take at the
-    /// peak for their element types, by `total_gpu`. The type is that of the first argument of floating-point
-    /// numbers, or else of the result: see [`convention::DTYPE`](crate::trace::convention::DTYPE). By GPU time: what is usually called
-    /// MFU, by the time of whole steps, is [`GpuUsage::mfu`](crate::analysis::GpuUsage::mfu). None where GPUs did nothing, or where a peak is not known, or
-    /// which of several GPUs did the operations.
+    /// Utilisation of the GPUs in percent: the time that `total_flops` take at the GPUs'
+    /// [peak](crate::trace::Device::peak_flops), divided by `total_gpu`.
+    ///
+    /// The peak is that for the element type of the first floating-point argument, or else of the result: see
+    /// [`convention::DTYPE`](crate::trace::convention::DTYPE). It is `None` if there was no GPU work, if a peak is not
+    /// known, or if it is not known which of several GPUs did the operations.
+    ///
+    /// This is utilisation of GPU time. For utilisation of the whole step, which is usually called MFU, see
+    /// [`GpuUsage::mfu`](crate::analysis::GpuUsage::mfu).
     pub gpu_mfu: Option<f64>,
-    /// Bytes moved, as far as spans say: see [`convention::BYTES`](crate::trace::convention::BYTES).
+    /// Bytes that the spans state they moved: see [`convention::BYTES`](crate::trace::convention::BYTES).
     pub bytes: u64,
-    /// Time of the GPU work that the spans themselves caused, each piece by itself even where some ran at the same time.
+    /// Time of the GPU work that the spans caused themselves. Work that ran at the same time is counted in full.
     pub self_gpu: Duration,
-    /// The same, with nested spans. A span nested in one of the same row is not counted twice.
+    /// Time of the GPU work with nested spans.
     pub total_gpu: Duration,
-    /// GPU time with nested spans of one instance, on average.
+    /// Mean GPU time of an instance, with nested spans.
     pub average_gpu: Duration,
     /// `self_gpu` in percent of the time of all GPU work.
     pub self_gpu_percent: f64,
-    /// Bytes of GPU memory that the spans themselves allocated, less those they freed.
+    /// Bytes of GPU memory that the spans allocated themselves, less those they freed.
     pub self_gpu_memory: i64,
-    /// The same, with nested spans. A span nested in one of the same row is not counted twice.
+    /// Bytes of GPU memory allocated, less those freed, with nested spans.
     pub total_gpu_memory: i64,
-    /// The most bytes of a GPU's memory that were in use, by whomever, after an allocation made by the spans or by nested ones; none
-    /// where they allocated nothing. See [`Allocation::in_use`](crate::trace::Allocation::in_use).
+    /// The most bytes of a GPU's memory in use, by anybody, after an allocation made in the spans or in nested ones;
+    /// `None` if they allocated nothing. See [`Allocation::in_use`](crate::trace::Allocation::in_use).
     pub peak_gpu_memory: Option<u64>,
-    /// Kernels launched, with nested spans. A span nested in one of the same row is not counted twice.
+    /// Kernels launched, with nested spans.
     pub kernels: u64,
-    /// The estimated [`Occupancy`](crate::trace::Occupancy) of these kernels in percent, a long one counting for more, if it is known.
+    /// The mean estimated [`Occupancy`](crate::trace::Occupancy) of these kernels in percent, weighted by their
+    /// duration, if known.
     pub occupancy: Option<f64>,
 }
 
 impl Average {
-    /// The name of the row of what GPUs did for no known span. It is there if there is any such work.
+    /// The name of the row for GPU work that belongs to no known span. There is such a row only if there is such work.
     pub const UNATTRIBUTED: &'static str = "[unattributed]";
 
-    /// What GPUs did for the spans of a row, where all of it took `all`.
-    pub(super) fn of_gpu(own: &GpuMeasured, total: &GpuMeasured, all: Duration) -> Self {
+    /// Returns a row with the GPU columns only. `all_gpu` is the time of all GPU work.
+    pub(super) fn of_gpu(own: &GpuTotals, total: &GpuTotals, all_gpu: Duration) -> Self {
         Self {
             self_gpu: own.time,
             total_gpu: total.time,
-            self_gpu_percent: percent_of(own.time, all),
+            self_gpu_percent: percent_of(own.time, all_gpu),
             self_gpu_memory: own.memory,
             total_gpu_memory: total.memory,
             peak_gpu_memory: total.peak_memory,
@@ -114,70 +126,57 @@ impl Average {
         }
     }
 
-    /// The table, with PyTorch's titles. Columns in which no row has anything are left out.
-    pub(super) fn table(rows: &[Self]) -> Table<'_, Self> {
-        let mut table = Table::new(rows);
-        table.text("Name", |row| row.label(rows));
-        table.number("Self CPU %", |row| units::percent(row.self_percent)).spare(3);
-        table.number("Self CPU", |row| units::time(row.self_cpu));
-        table.number("CPU total %", |row| units::percent(row.total_percent)).spare(2);
-        table.number("CPU total", |row| units::time(row.total_cpu));
-        table.number("CPU time avg", |row| units::time(row.average_cpu)).spare(6);
+    /// Returns the table of the rows, with the titles that PyTorch has.
+    pub(super) fn table(rows: &[Self]) -> Table {
+        let mut table = Table::default();
+        let labels: Vec<_> = rows.iter().map(|row| row.label(rows)).collect();
+        table.text("Name", &labels, String::clone);
+        table.number("Self CPU %", rows, |row| units::percent(row.self_percent)).droppable(3);
+        table.number("Self CPU", rows, |row| units::time(row.self_cpu));
+        table.number("CPU total %", rows, |row| units::percent(row.total_percent)).droppable(2);
+        table.number("CPU total", rows, |row| units::time(row.total_cpu));
+        table.number("CPU time avg", rows, |row| units::time(row.average_cpu)).droppable(6);
         if rows.iter().any(|row| !row.total_gpu.is_zero()) {
-            table.number("Self CUDA", |row| units::time(row.self_gpu));
-            table.number("Self CUDA %", |row| units::percent(row.self_gpu_percent)).spare(8);
-            table.number("CUDA total", |row| units::time(row.total_gpu));
-            table.number("CUDA time avg", |row| units::time(row.average_gpu)).spare(5);
+            table.number("Self CUDA", rows, |row| units::time(row.self_gpu));
+            table.number("Self CUDA %", rows, |row| units::percent(row.self_gpu_percent)).droppable(8);
+            table.number("CUDA total", rows, |row| units::time(row.total_gpu));
+            table.number("CUDA time avg", rows, |row| units::time(row.average_gpu)).droppable(5);
         }
         if rows.iter().any(|row| row.self_gpu_memory != 0 || row.total_gpu_memory != 0) {
-            table.number("CUDA Mem", |row| units::memory(row.total_gpu_memory));
-            table.number("Self CUDA Mem", |row| units::memory(row.self_gpu_memory)).spare(7);
+            table.number("CUDA Mem", rows, |row| units::memory(row.total_gpu_memory));
+            table.number("Self CUDA Mem", rows, |row| units::memory(row.self_gpu_memory)).droppable(7);
         }
-        if rows.iter().any(|row| row.peak_gpu_memory.is_some()) {
-            // After the CPU's average, which is to its left and has the same turn.
-            table.number("CUDA Peak", |row| units::or_none(row.peak_gpu_memory.map(units::bytes))).spare(6);
-        }
-        if rows.iter().any(|row| row.occupancy.is_some()) {
-            table.number("Occupancy", |row| units::or_none(row.occupancy.map(units::percent)));
-        }
-        table.number("# of Calls", |row| row.calls.to_string());
-        if rows.iter().any(|row| row.shapes.is_some()) {
-            table.text("Input Shapes", |row| row.shapes.clone().unwrap_or_default());
-        }
-        if rows.iter().any(|row| !row.stack.is_empty()) {
-            table.text("Inside", |row| row.stack.join(" < "));
-        }
-        if rows.iter().any(|row| row.total_flops > 0) {
-            table.number("Total FLOPs", |row| units::count(row.total_flops)).spare(4);
-        }
-        if rows.iter().any(|row| row.flops_per_second.is_some()) {
-            table.number("FLOP/s", |row| units::or_none(row.flops_per_second.map(units::rate))).spare(9);
-        }
-        if rows.iter().any(|row| row.gpu_mfu.is_some()) {
-            table.number("GPU MFU", |row| units::or_none(row.gpu_mfu.map(|mfu| units::digits(mfu) + "%")));
-        }
-        if rows.iter().any(|row| row.bytes > 0) {
-            table.number("Total Bytes", |row| units::count(row.bytes)).spare(1);
-        }
+        // Dropped after "CPU time avg", which has the same order and is to its left.
+        table.number("CUDA Peak", rows, |row| row.peak_gpu_memory.map(units::bytes)).droppable(6);
+        table.number("Occupancy", rows, |row| row.occupancy.map(units::percent));
+        table.number("# of Calls", rows, |row| row.calls.to_string());
+        table.text("Input Shapes", rows, |row| row.shapes.clone());
+        table.text("Inside", rows, |row| (!row.stack.is_empty()).then(|| row.stack.join(" < ")));
+        table.number("Total FLOPs", rows, |row| units::count(row.total_flops)).droppable(4);
+        table.number("FLOP/s", rows, |row| row.flops_per_second.map(units::rate)).droppable(9);
+        table.number("GPU MFU", rows, |row| row.gpu_mfu.map(|mfu| units::digits(mfu) + "%"));
+        table.number("Total Bytes", rows, |row| units::count(row.bytes)).droppable(1);
         table
     }
 
-    /// The name, with the target before it where another row has the same name; or the module, when grouped so.
+    /// Returns the module if the rows are grouped by module, or else the name. Where that is the same for another row,
+    /// it is told apart by the name or the target.
     fn label(&self, rows: &[Self]) -> String {
         if let Some(module) = &self.module {
             let same = rows.iter().any(|other| other.module.as_ref() == Some(module) && other.name != self.name);
             return if same { format!("{module} ({})", self.name) } else { module.clone() };
         }
-        let same = |other: &&Self| other.name == self.name && other.target != self.target;
-        match rows.iter().find(same) {
-            Some(_) => format!("{}::{}", self.target, self.name),
-            None => self.name.clone(),
+        if rows.iter().any(|other| other.name == self.name && other.target != self.target) {
+            format!("{}::{}", self.target, self.name)
+        } else {
+            self.name.clone()
         }
     }
 }
 
 impl SortBy {
-    pub(super) fn order(self, a: &Average, b: &Average) -> std::cmp::Ordering {
+    /// Compares two rows.
+    pub(super) fn order(self, a: &Average, b: &Average) -> Ordering {
         match self {
             Self::TotalCpu => b.total_cpu.cmp(&a.total_cpu),
             Self::SelfCpu => b.self_cpu.cmp(&a.self_cpu),

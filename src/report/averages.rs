@@ -1,15 +1,17 @@
 use super::{
     average::{Average, SortBy},
-    measured::{GpuMeasured, Measured},
-    table,
-    tree::Tree,
+    call_tree::CallTree,
+    limits,
+    totals::{GpuTotals, SpanTotals},
+    view::View,
 };
 use crate::analysis::{Flops, percent_of};
 use std::{collections::HashMap, fmt, time::Duration};
 
-/// Time by span over the whole run, to be refined and printed.
+/// A table of time by span over the whole run, like PyTorch's `key_averages()`.
 ///
-/// What GPUs did for no known span is a row of its own, [`Average::UNATTRIBUTED`].
+/// Refine it with its methods, then print it or take its [`rows`](Self::rows). GPU work that belongs to no known span
+/// is a row of its own, [`Average::UNATTRIBUTED`].
 ///
 /// ```
 /// use kernspan::{Profiler, report::SortBy};
@@ -28,172 +30,104 @@ use std::{collections::HashMap, fmt, time::Duration};
 /// println!("{}", report.averages().sort_by(SortBy::Calls).limit(10));
 /// # Ok::<(), kernspan::Error>(())
 /// ```
+#[must_use = "a table does nothing unless it is printed or its rows are taken"]
 #[derive(Clone, Copy, Debug)]
 pub struct Averages<'a> {
-    tree: &'a Tree,
+    tree: &'a CallTree,
     sort_by: SortBy,
-    limit: usize,
     by_module: bool,
     by_shape: bool,
-    stack: usize,
-    width: Option<usize>,
+    stack_depth: usize,
+    view: View,
 }
 
-/// What the spans of a row have in common.
+/// The identity of a row: nodes of the call tree with the same key are in the same row.
 #[derive(PartialEq, Eq, Hash)]
-struct Group<'a> {
-    /// Its place among the tree's names.
+struct RowKey<'a> {
+    /// The index of the name in the tree.
     name: usize,
     module: Option<&'a str>,
     shapes: Option<&'a str>,
+    /// The indices of the names of the surrounding nodes, from the inside out.
     stack: Vec<usize>,
 }
 
-/// A row in the making.
-struct Row {
-    /// One of the nodes in it.
+/// The totals of a row.
+struct RowTotals {
+    /// The index of the first node in the row.
     node: usize,
     stack: Vec<usize>,
-    measured: Measured,
-    /// The total of those nodes that are not nested in another of the row.
-    outermost: Duration,
-    outermost_gpu: GpuMeasured,
+    /// All nodes.
+    all: SpanTotals,
+    /// Time of the outermost nodes: those that are not nested in another node of the row.
+    outermost_time: Duration,
+    outermost_gpu: GpuTotals,
     outermost_flops: Flops,
 }
 
 impl<'a> Averages<'a> {
-    /// Rows that are shown by default.
+    /// The number of rows that are shown by default.
     pub const LIMIT: usize = 100;
-    /// The name of the row of spans that came after 10,000 names.
-    pub const OTHERS: &'static str = "[others]";
+    /// The name of the row for all spans past the first 10,000 names.
+    pub const OTHERS: &'static str = limits::OTHERS;
 
-    pub(super) fn new(tree: &'a Tree) -> Self {
-        Self {
-            tree,
-            sort_by: SortBy::default(),
-            limit: Self::LIMIT,
-            by_module: false,
-            by_shape: false,
-            stack: 0,
-            width: None,
-        }
+    pub(super) fn new(tree: &'a CallTree) -> Self {
+        let view = View::fit_terminal(Self::LIMIT);
+        Self { tree, sort_by: SortBy::default(), by_module: false, by_shape: false, stack_depth: 0, view }
     }
 
-    /// What to sort by. By default, [`SortBy::TotalCpu`].
-    #[must_use]
+    /// Sorts the rows by a column. By default, [`SortBy::TotalCpu`].
     pub fn sort_by(mut self, sort_by: SortBy) -> Self {
         self.sort_by = sort_by;
         self
     }
 
-    /// How many rows to show at the most. By default, [`Self::LIMIT`].
-    #[must_use]
+    /// Limits the number of rows. By default, [`Self::LIMIT`].
     pub fn limit(mut self, rows: usize) -> Self {
-        self.limit = rows;
+        self.view.limit = rows;
         self
     }
 
-    /// Whether spans of different modules of a model are different rows, shown by their paths: see
-    /// [`convention::MODULE`](crate::trace::convention::MODULE). By default, they are not: all spans of a name are one row.
-    #[must_use]
+    /// Sets whether each module of a model has a row of its own, shown by its path: see
+    /// [`convention::MODULE`](crate::trace::convention::MODULE). By default, all spans of a name are one row.
     pub fn group_by_module(mut self, group: bool) -> Self {
         self.by_module = group;
         self
     }
 
-    /// Whether spans with different shapes of their arguments are different rows. By default, they are not.
-    #[must_use]
+    /// Sets whether spans of one name with different argument shapes are different rows. By default, they are not.
     pub fn group_by_shape(mut self, group: bool) -> Self {
         self.by_shape = group;
         self
     }
 
-    /// How many of the spans around it make spans of one name different rows. By default, 0.
-    #[must_use]
+    /// Sets by how many of the surrounding spans the rows of a name are split: those with different names around them
+    /// are different rows. By default, 0: all spans of a name are one row.
     pub fn group_by_stack(mut self, depth: usize) -> Self {
-        self.stack = depth;
+        self.stack_depth = depth;
         self
     }
 
-    /// How many columns the table may take. By default, the width of the terminal, or 120 where there is none.
-    #[must_use]
+    /// Sets how many columns of text the printed table may take. By default, the width of the terminal when this value
+    /// was made, or 120 if standard output is no terminal.
     pub fn width(mut self, columns: usize) -> Self {
-        self.width = Some(columns);
+        self.view.width = columns;
         self
     }
 
-    /// The rows, sorted and limited.
+    /// Returns the rows, sorted and limited.
+    #[must_use]
     pub fn rows(&self) -> Vec<Average> {
-        let mut rows = self.all_rows();
-        rows.truncate(self.limit);
-        rows
+        self.view.limited(self.all_rows())
     }
 
     fn all_rows(&self) -> Vec<Average> {
-        let tree = self.tree;
-        let mut groups: HashMap<Group<'_>, usize> = HashMap::new();
-        let mut rows: Vec<Row> = Vec::new();
-        // Which row each node is in; a node comes after those it is nested in.
-        let mut row_of: Vec<usize> = Vec::with_capacity(tree.nodes().len());
-        for (place, node) in tree.nodes().iter().enumerate() {
-            let stack: Vec<_> = tree.ancestors(place).take(self.stack).map(|node| tree.nodes()[node].name).collect();
-            let shapes = node.shapes.as_deref().filter(|_| self.by_shape);
-            let module = node.module.as_deref().filter(|_| self.by_module);
-            let row = *groups.entry(Group { name: node.name, module, shapes, stack }).or_insert_with_key(|group| {
-                rows.push(Row {
-                    node: place,
-                    stack: group.stack.clone(),
-                    measured: Measured::default(),
-                    outermost: Duration::ZERO,
-                    outermost_gpu: GpuMeasured::default(),
-                    outermost_flops: Flops::default(),
-                });
-                rows.len() - 1
-            });
-            rows[row].measured.add(&node.measured);
-            if !tree.ancestors(place).any(|outer| row_of[outer] == row) {
-                rows[row].outermost += node.measured.total;
-                rows[row].outermost_gpu.add(&node.measured.total_gpu);
-                rows[row].outermost_flops.add(&node.measured.total_flops);
-            }
-            row_of.push(row);
-        }
-
-        let all: Duration = tree.nodes().iter().map(|node| node.measured.own).sum();
-        let all_gpu = tree.nodes().iter().map(|node| node.measured.own_gpu.time).sum::<Duration>();
-        let all_gpu = all_gpu + tree.unattributed().time;
-        let mut rows: Vec<_> = rows
-            .into_iter()
-            .map(|Row { node, stack, measured, outermost, outermost_gpu, outermost_flops }| {
-                let name = tree.name(node);
-                let calls = measured.calls.max(1) as f64;
-                let worked = if outermost_gpu.time.is_zero() { outermost } else { outermost_gpu.time };
-                Average {
-                    name: name.name.clone(),
-                    target: name.target.clone(),
-                    location: name.location.clone(),
-                    module: tree.nodes()[node].module.clone().filter(|_| self.by_module),
-                    shapes: tree.nodes()[node].shapes.clone().filter(|_| self.by_shape),
-                    stack: stack.into_iter().map(|name| tree.name_at(name).name.clone()).collect(),
-                    calls: measured.calls,
-                    self_cpu: measured.own,
-                    total_cpu: outermost,
-                    average_cpu: measured.total.div_f64(calls),
-                    longest_cpu: measured.longest,
-                    self_percent: percent_of(measured.own, all),
-                    total_percent: percent_of(outermost, all),
-                    flops: measured.flops,
-                    total_flops: outermost_flops.count,
-                    flops_per_second: outermost_flops.per_second(worked),
-                    gpu_mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
-                    bytes: measured.bytes,
-                    average_gpu: measured.total_gpu.time.div_f64(calls),
-                    ..Average::of_gpu(&measured.own_gpu, &outermost_gpu, all_gpu)
-                }
-            })
-            .collect();
-        let unattributed = tree.unattributed();
-        if *unattributed != GpuMeasured::default() {
+        let nodes = self.tree.nodes();
+        let unattributed = self.tree.unattributed();
+        let all_cpu: Duration = nodes.iter().map(|node| node.totals.self_time).sum();
+        let all_gpu = nodes.iter().map(|node| node.totals.self_gpu.time).sum::<Duration>() + unattributed.time;
+        let mut rows: Vec<_> = self.totals().into_iter().map(|totals| self.average(totals, all_cpu, all_gpu)).collect();
+        if *unattributed != GpuTotals::default() {
             let name = Average::UNATTRIBUTED.to_owned();
             rows.push(Average { name, ..Average::of_gpu(unattributed, unattributed, all_gpu) });
         }
@@ -201,17 +135,85 @@ impl<'a> Averages<'a> {
         rows.sort_by(|a, b| self.sort_by.order(a, b).then_with(|| a.name.cmp(&b.name)));
         rows
     }
+
+    /// Adds up the nodes of each row.
+    fn totals(&self) -> Vec<RowTotals> {
+        let tree = self.tree;
+        let mut row_index: HashMap<RowKey<'_>, usize> = HashMap::new();
+        let mut rows: Vec<RowTotals> = Vec::new();
+        // The row of each node. A node comes after its ancestors.
+        let mut row_of: Vec<usize> = Vec::with_capacity(tree.nodes().len());
+        for (index, node) in tree.nodes().iter().enumerate() {
+            let stack = tree.ancestors(index).take(self.stack_depth).map(|node| tree.nodes()[node].name).collect();
+            let shapes = node.shapes.as_deref().filter(|_| self.by_shape);
+            let module = node.module.as_deref().filter(|_| self.by_module);
+            let row = *row_index.entry(RowKey { name: node.name, module, shapes, stack }).or_insert_with_key(|key| {
+                rows.push(RowTotals::new(index, key.stack.clone()));
+                rows.len() - 1
+            });
+            rows[row].all.add(&node.totals);
+            if !tree.ancestors(index).any(|outer| row_of[outer] == row) {
+                rows[row].outermost_time += node.totals.total_time;
+                rows[row].outermost_gpu.add(&node.totals.total_gpu);
+                rows[row].outermost_flops.add(&node.totals.total_flops);
+            }
+            row_of.push(row);
+        }
+        rows
+    }
+
+    /// Makes a row of its totals. `all_cpu` and `all_gpu` are the times of all rows.
+    fn average(&self, row: RowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
+        let RowTotals { node, stack, all, outermost_time, outermost_gpu, outermost_flops } = row;
+        let node = &self.tree.nodes()[node];
+        let name = self.tree.name(node.name);
+        let calls = all.calls.max(1) as f64;
+        let flops_time = if outermost_gpu.time.is_zero() { outermost_time } else { outermost_gpu.time };
+        Average {
+            name: name.name.clone(),
+            target: name.target.clone(),
+            location: name.location.clone(),
+            module: node.module.clone().filter(|_| self.by_module),
+            shapes: node.shapes.clone().filter(|_| self.by_shape),
+            stack: stack.into_iter().map(|name| self.tree.name(name).name.clone()).collect(),
+            calls: all.calls,
+            self_cpu: all.self_time,
+            total_cpu: outermost_time,
+            average_cpu: all.total_time.div_f64(calls),
+            longest_cpu: all.longest,
+            self_percent: percent_of(all.self_time, all_cpu),
+            total_percent: percent_of(outermost_time, all_cpu),
+            flops: all.flops,
+            total_flops: outermost_flops.count,
+            flops_per_second: outermost_flops.per_second(flops_time),
+            gpu_mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
+            bytes: all.bytes,
+            average_gpu: all.total_gpu.time.div_f64(calls),
+            ..Average::of_gpu(&all.self_gpu, &outermost_gpu, all_gpu)
+        }
+    }
+}
+
+impl RowTotals {
+    fn new(node: usize, stack: Vec<usize>) -> Self {
+        Self {
+            node,
+            stack,
+            all: SpanTotals::default(),
+            outermost_time: Duration::ZERO,
+            outermost_gpu: GpuTotals::default(),
+            outermost_flops: Flops::default(),
+        }
+    }
 }
 
 impl fmt::Display for Averages<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rows = self.all_rows();
-        let left_out = rows.len().saturating_sub(self.limit);
-        rows.truncate(self.limit);
-        if rows.is_empty() {
+        let rows = self.all_rows();
+        if self.view.shown(&rows).is_empty() {
             return writeln!(f, "no spans were recorded");
         }
-        Average::table(&rows).write(f, left_out, self.width.unwrap_or_else(table::terminal_width))
+        self.view.write(f, &rows, Average::table)
     }
 }
 

@@ -1,12 +1,13 @@
 use super::units;
 use crate::{
-    analysis::{GpuUsage, SpanFlops, StepGpu, each_step},
+    analysis::{GpuUsage, SpanFlops, StepGpu, gpu_steps_with_reasons},
     trace::{DeviceId, Trace},
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// How each GPU spent each recorded step. Steps cut by a window's edge are not among them, nor are GPUs that did nothing in a
-/// whole window.
+/// The usage of each GPU in each recorded step: how long it was busy, and what it waited for.
+///
+/// Steps that are cut by the edge of a window are left out, and so are GPUs that did nothing in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct GpuSteps {
@@ -15,70 +16,72 @@ pub struct GpuSteps {
     no_mfu: BTreeMap<DeviceId, String>,
 }
 
-/// How a GPU spent all recorded steps together.
+/// The usage of a GPU over all recorded steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DeviceUsage {
     /// The GPU.
     pub device: DeviceId,
-    /// How many steps there were.
+    /// The number of steps.
     pub steps: u64,
-    /// How the GPU spent them.
+    /// The sum of the usage in these steps.
     pub usage: GpuUsage,
 }
 
 impl GpuSteps {
-    /// Steps that are kept one by one, times devices. Those that come later are only added up.
+    /// The number of steps, each counted once for each GPU, that are kept one by one. Later ones are only added up.
     pub const STEPS: usize = 100_000;
 
+    /// Adds the steps of a window.
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
-        each_step(trace, flops, |step, no_mfu| {
-            if let Some(why) = no_mfu {
-                self.no_mfu.entry(step.device).or_insert_with(|| why.to_owned());
+        for (step, no_mfu) in gpu_steps_with_reasons(trace, flops) {
+            if let Some(reason) = no_mfu {
+                self.no_mfu.entry(step.device).or_insert_with(|| reason.to_owned());
             }
             self.add_step(step);
-        });
+        }
     }
 
     fn add_step(&mut self, step: StepGpu) {
-        let place = self.devices.binary_search_by_key(&step.device, |device| device.device).unwrap_or_else(|place| {
-            let usage = GpuUsage::nothing();
-            self.devices.insert(place, DeviceUsage { device: step.device, steps: 0, usage });
-            place
+        let index = self.devices.binary_search_by_key(&step.device, |device| device.device).unwrap_or_else(|index| {
+            let usage = GpuUsage::zero();
+            self.devices.insert(index, DeviceUsage { device: step.device, steps: 0, usage });
+            index
         });
-        self.devices[place].steps += 1;
-        self.devices[place].usage.add(&step.usage);
+        self.devices[index].steps += 1;
+        self.devices[index].usage.add(&step.usage);
         if self.steps.len() < Self::STEPS {
             self.steps.push(step);
         }
     }
 
-    /// Each step, in order, GPU by GPU; [`Self::STEPS`] of them at the most.
+    /// Returns the usage in each step, in the order of the steps and then of the GPUs; at most [`Self::STEPS`] of them.
     pub fn steps(&self) -> &[StepGpu] {
         &self.steps
     }
 
-    /// Each GPU, in the order of their numbers, over all steps.
+    /// Returns the usage of each GPU over all steps, in the order of their numbers.
     pub fn devices(&self) -> &[DeviceUsage] {
         &self.devices
     }
 
-    /// Why there is no [MFU](GpuUsage::mfu) of a GPU though there are floating-point operations, as `peak of NVIDIA H200 for u32
-    /// not known`.
+    /// Returns the reason why a GPU has no [MFU](GpuUsage::mfu), such as `peak of NVIDIA H200 for u32 not known`;
+    /// `None` if it has one, or if no floating-point operations are known.
     pub fn no_mfu(&self, device: DeviceId) -> Option<&str> {
         self.no_mfu.get(&device).map(String::as_str)
     }
 
-    /// Whether there is no whole step in a window in which a GPU did anything.
+    /// Returns whether no GPU did anything in a window with a whole step.
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
 }
 
 impl fmt::Display for DeviceUsage {
-    /// `GPU 0 busy 63.2 % of the steps (idle 1.103ms a step in 14.0 gaps, 800.000µs of it waiting for the host), copies 2.1 %,
-    /// launch delay 8.100µs: host-bound; 1.23 TFLOP/s, MFU 1.84 % of the steps, 6.10 % while busy`.
+    /// Writes a line such as `GPU 0 busy 63.2 % of the steps (idle 1.103ms a step in 14.0 gaps, 800.000µs of it waiting
+    /// for the host), copies 2.1 %, launch delay 8.100µs: host-bound; 1.23 TFLOP/s, MFU 1.84 % of the steps, 6.10 %
+    /// while busy`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usage = &self.usage;
         let steps = self.steps.max(1) as f64;
@@ -104,7 +107,7 @@ impl fmt::Display for DeviceUsage {
 }
 
 impl fmt::Display for GpuSteps {
-    /// A line for each GPU, or nothing.
+    /// Writes a line for each GPU.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.devices.iter().try_for_each(|device| {
             write!(f, "{device}")?;
@@ -166,8 +169,8 @@ mod tests {
         assert_eq!((usage.gaps, usage.longest_gap, usage.kernels), (4, Duration::from_micros(20), 3));
         assert_eq!(usage.verdict, Verdict::HostBound);
 
-        // And 195–205, by a kernel of nobody, of which the last half is in no step, and of which it is not known whether the host
-        // was late.
+        // And 195–205, by a kernel of nobody, of which the last half is in no step, and of which it is not known
+        // whether the host was late.
         let usage = second.usage;
         let times = [usage.duration, usage.busy, usage.idle, usage.waiting, usage.copying];
         assert_eq!(micros(times), [100, 59, 41, 26, 4]);
@@ -218,7 +221,7 @@ mod tests {
         assert_eq!((first.flops, first.ideal), (Some(335_000_000), Some(Duration::from_micros(5))));
         assert_eq!((second.flops, second.ideal), (Some(9_895_000_000), Some(Duration::from_micros(10))));
         let percent = |mfu: Option<f64>| format!("{:.3}", mfu.unwrap());
-        // Of 100 µs, in which it was busy for 54 and 59.
+        // Each step takes 100 µs, in which the GPU was busy for 54 and 59.
         assert_eq!([first, second].map(|usage| percent(usage.mfu())), ["5.000", "10.000"]);
         assert_eq!([first, second].map(|usage| percent(usage.busy_mfu())), ["9.259", "16.949"]);
         let all = steps.devices()[0].usage;
@@ -277,7 +280,7 @@ mod tests {
         assert_eq!((usage.input.as_micros(), usage.verdict), (40, Verdict::InputBound));
         let line = steps_of(&trace).to_string();
         assert!(line.contains(" waiting for the host, 20.000µs of that for data)"), "{line}");
-        // What another thread loads is loaded in advance.
+        // Data that another thread loads is loaded in advance.
         trace.spans.iter_mut().for_each(|span| span.track = TrackId::new(1));
         assert!(steps_of(&trace).steps()[0].usage.input.is_zero());
     }

@@ -1,4 +1,4 @@
-use super::{average::Average, table::Table, units};
+use super::{average::Average, limits, table::Table, units, view::View};
 use crate::trace::{Allocation, DeviceId, MemoryChange, Span, Trace};
 use rustc_hash::FxHashMap;
 use std::{
@@ -7,25 +7,27 @@ use std::{
     time::Duration,
 };
 
-/// The moment at which the most memory of a GPU was in use, and who had allocated it.
+/// The moment at which the most memory of a GPU was in use, and the spans that had allocated it.
 ///
-/// `in_use` is the sum of `before` and the bytes of all `owners`. Its `Display` is a line.
+/// `in_use` is the sum of `before` and the bytes of all `owners`. `Display` writes one line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MemoryPeak {
     /// The GPU.
     pub device: DeviceId,
-    /// In which window it was, counted from 0.
+    /// The number of the window that the peak was in, counted from 0.
     pub window: u32,
-    /// How long after the window had opened.
+    /// The time from the opening of the window to the peak.
     pub after: Duration,
     /// Bytes in use: see [`Allocation::in_use`](crate::trace::Allocation::in_use).
     pub in_use: u64,
-    /// Those that were not allocated in the window, such as weights and the optimizer's state. What is freed without its size being
-    /// known still counts, and so does what was allocated in the window at an address that was given out again, its free not seen.
+    /// Bytes that were not allocated in the window, such as weights and the state of the optimizer.
+    ///
+    /// This includes memory that was freed without its size being known. It also includes memory of the window whose
+    /// free was not seen, after its address was allocated again.
     pub before: u64,
-    /// Who allocated the others, the largest first.
+    /// The spans that allocated the rest, largest first.
     pub owners: Vec<MemoryOwner>,
 }
 
@@ -34,27 +36,33 @@ pub struct MemoryPeak {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MemoryOwner {
-    /// The name of the spans, [`Average::UNATTRIBUTED`] if none is known, or [`MemoryOwner::OTHERS`].
+    /// The name of the spans, [`Average::UNATTRIBUTED`] if no span is known, or [`MemoryOwner::OTHERS`].
     pub name: String,
-    /// The names of the spans around them, from the inside out.
+    /// The names of the surrounding spans, from the inside out.
     pub stack: Vec<String>,
-    /// Bytes that they had allocated and nobody had freed.
+    /// Bytes that the spans had allocated and nobody had freed.
     pub bytes: u64,
-    /// In how many allocations.
+    /// The number of allocations of these bytes.
     pub allocations: u64,
 }
 
+/// A row of the table: an owner, and its share of the memory in use.
+struct Row<'a> {
+    owner: &'a MemoryOwner,
+    percent: f64,
+}
+
 impl MemoryPeak {
-    /// Owners that are told apart. The smallest ones past that are one, [`MemoryOwner::OTHERS`].
+    /// The number of owners that are kept apart. Smaller ones are summed up in [`MemoryOwner::OTHERS`].
     pub const OWNERS: usize = 1_000;
-    /// The name of the row of [`before`](Self::before).
+    /// The name of the row for [`before`](Self::before).
     pub const BEFORE: &'static str = "[allocated before the window]";
 
-    /// What there was after `moment`, which has this place among the allocations.
-    pub(super) fn at(trace: &Trace, place: usize, moment: Allocation<'_>) -> Self {
+    /// Returns the memory in use after an allocation, which has this index in the trace.
+    pub(super) fn after(trace: &Trace, index: usize, peak: Allocation<'_>) -> Self {
         let mut live: FxHashMap<u64, Allocation<'_>> = FxHashMap::default();
-        let until = trace.allocations().take(place + 1);
-        for allocation in until.filter(|allocation| allocation.device() == moment.device()) {
+        let until = trace.allocations().take(index + 1);
+        for allocation in until.filter(|allocation| allocation.device() == peak.device()) {
             match allocation.change() {
                 // If the address was in use already, its free was not seen.
                 MemoryChange::Allocate => live.insert(allocation.address(), allocation),
@@ -62,71 +70,82 @@ impl MemoryPeak {
             };
         }
         let mut owners = MemoryOwner::of(live.values());
-        // Nobody owns more than there is, whatever the records say.
-        let mut before = moment.in_use();
+        // The owners together have no more than there is, whatever the records say.
+        let mut before = peak.in_use();
         for owner in &mut owners {
             owner.bytes = owner.bytes.min(before);
             before -= owner.bytes;
         }
         Self {
-            device: moment.device(),
+            device: peak.device(),
             window: trace.window(),
-            after: moment.at().since(trace.start()),
-            in_use: moment.in_use(),
+            after: peak.at().since(trace.start()),
+            in_use: peak.in_use(),
             before,
             owners,
         }
     }
 
-    /// The name whose spans own the most, wherever they are nested, and how much that is.
-    fn most(&self) -> Option<(&str, u64)> {
+    /// Returns the span name that owns the most, wherever its spans are nested, and its bytes.
+    fn largest_name(&self) -> Option<(&str, u64)> {
         let mut names: BTreeMap<&str, u64> = BTreeMap::new();
         for owner in &self.owners {
             *names.entry(&owner.name).or_default() += owner.bytes;
         }
-        // Of equals the first in the alphabet.
+        // Reversed, so that the first in the alphabet wins a tie.
         names.into_iter().rev().max_by_key(|&(_, bytes)| bytes).filter(|&(_, bytes)| bytes > 0)
     }
 
-    pub(super) fn write_table(&self, f: &mut fmt::Formatter<'_>, limit: usize, width: usize) -> fmt::Result {
+    /// Writes the line and the table of the owners.
+    pub(super) fn write_table(&self, f: &mut fmt::Formatter<'_>, mut view: View) -> fmt::Result {
         writeln!(f, "{self}")?;
-        // Not among the owners by its size, so that it is never left out.
         let before = MemoryOwner { name: Self::BEFORE.to_owned(), bytes: self.before, ..MemoryOwner::default() };
-        let owners = self.owners.iter().take(limit).cloned();
-        let rows: Vec<_> = Some(before).filter(|before| before.bytes > 0).into_iter().chain(owners).collect();
-        let mut table = Table::new(&rows);
-        table.text("Allocated by", |row| row.name.clone());
-        if rows.iter().any(|row| !row.stack.is_empty()) {
-            table.text("Inside", |row| row.stack.join(" < "));
-        }
-        table.number("CUDA Mem", |row| units::bytes(row.bytes));
+        let before = Some(&before).filter(|before| before.bytes > 0);
+        // This row is first, whatever its size, and does not count for the limit: so it is never left out.
+        view.limit = view.limit.saturating_add(usize::from(before.is_some()));
         let all = self.in_use.max(1) as f64;
-        table.number("CUDA Mem %", |row| units::percent(100.0 * row.bytes as f64 / all)).spare(1);
-        let count = |row: &MemoryOwner| (row.allocations > 0).then(|| row.allocations.to_string());
-        table.number("# of Allocations", |row| units::or_none(count(row))).spare(2);
-        table.write(f, self.owners.len().saturating_sub(limit), width)
+        let row = |owner| Row { owner, percent: 100.0 * owner.bytes as f64 / all };
+        let rows: Vec<_> = before.into_iter().chain(&self.owners).map(row).collect();
+        view.write(f, &rows, Row::table)
     }
 }
 
 impl fmt::Display for MemoryPeak {
-    /// `GPU 0 memory at its peak: 1.20 GB, 819.20 MB of it from before the window; most: linear 204.80 MB`.
+    /// Writes a line such as `GPU 0 memory at its peak: 1.20 GB, 819.20 MB of it from before the window; most: linear
+    /// 204.80 MB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GPU {} memory at its peak: {}", self.device, units::bytes(self.in_use))?;
         if self.before > 0 {
             write!(f, ", {} of it from before the window", units::bytes(self.before))?;
         }
-        match self.most() {
+        match self.largest_name() {
             Some((name, bytes)) => write!(f, "; most: {name} {}", units::bytes(bytes)),
             None => Ok(()),
         }
     }
 }
 
-impl MemoryOwner {
-    /// The name of those who are not told apart.
-    pub const OTHERS: &'static str = "[others]";
+impl Row<'_> {
+    fn table(rows: &[Self]) -> Table {
+        let mut table = Table::default();
+        table.text("Allocated by", rows, |row| row.owner.name.clone());
+        if rows.iter().any(|row| !row.owner.stack.is_empty()) {
+            table.text("Inside", rows, |row| row.owner.stack.join(" < "));
+        }
+        table.number("CUDA Mem", rows, |row| units::bytes(row.owner.bytes));
+        table.number("CUDA Mem %", rows, |row| units::percent(row.percent)).droppable(1);
+        let allocations =
+            |row: &Self| units::or_none((row.owner.allocations > 0).then(|| row.owner.allocations.to_string()));
+        table.number("# of Allocations", rows, allocations).droppable(2);
+        table
+    }
+}
 
-    /// Who made these allocations, the largest owner first.
+impl MemoryOwner {
+    /// The name of the row that sums up the smallest owners.
+    pub const OTHERS: &'static str = limits::OTHERS;
+
+    /// Returns the owners of these allocations, largest first.
     fn of<'a>(live: impl Iterator<Item = &'a Allocation<'a>>) -> Vec<Self> {
         let mut paths: HashMap<Vec<&str>, (u64, u64)> = HashMap::new();
         for allocation in live {
@@ -138,137 +157,20 @@ impl MemoryOwner {
         let mut paths: Vec<_> = paths.into_iter().collect();
         // Ties by name, so that the same run prints the same table.
         paths.sort_by(|(a, (a_bytes, _)), (b, (b_bytes, _))| b_bytes.cmp(a_bytes).then_with(|| a.cmp(b)));
-        let others = paths.split_off(paths.len().min(MemoryPeak::OWNERS));
+        let smallest = paths.split_off(paths.len().min(MemoryPeak::OWNERS));
         let owner = |(path, (bytes, allocations)): (Vec<&str>, (u64, u64))| {
             let mut names = path.into_iter().map(str::to_owned);
             Self { name: names.next().unwrap_or_default(), stack: names.collect(), bytes, allocations }
         };
         let mut owners: Vec<_> = paths.into_iter().map(owner).collect();
-        if !others.is_empty() {
-            let mut all = Self { name: Self::OTHERS.to_owned(), ..Self::default() };
-            for (_, (bytes, allocations)) in others {
-                all.bytes = all.bytes.saturating_add(bytes);
-                all.allocations += allocations;
+        if !smallest.is_empty() {
+            let mut others = Self { name: Self::OTHERS.to_owned(), ..Self::default() };
+            for (_, (bytes, allocations)) in smallest {
+                others.bytes = others.bytes.saturating_add(bytes);
+                others.allocations += allocations;
             }
-            owners.push(all);
+            owners.push(others);
         }
         owners
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{MemoryOwner, MemoryPeak};
-    use crate::{
-        report::memory::HighestPeaks,
-        trace::{CallsiteData, CallsiteId, DeviceId, MemoryChange, SpanData, Trace, sample::memory_trace},
-    };
-    use std::{slice, time::Duration};
-
-    const TRAIN_STEP: Option<usize> = Some(0);
-    const FORWARD: Option<usize> = Some(1);
-    const BACKWARD: Option<usize> = Some(2);
-    const MB: u64 = 1 << 20;
-
-    fn only(trace: Trace) -> MemoryPeak {
-        let mut peaks = HighestPeaks::default();
-        peaks.add(&trace);
-        peaks.get(DeviceId::new(0)).unwrap().clone()
-    }
-
-    fn owners(peak: &MemoryPeak) -> Vec<(String, u64, u64)> {
-        let sum: u64 = peak.owners.iter().map(|owner| owner.bytes).sum();
-        assert_eq!(peak.before + sum, peak.in_use, "the parts are the whole");
-        let path = |owner: &MemoryOwner| [slice::from_ref(&owner.name), &owner.stack].concat().join(" < ");
-        peak.owners.iter().map(|owner| (path(owner), owner.bytes, owner.allocations)).collect()
-    }
-
-    fn owner(path: &str, bytes: u64, allocations: u64) -> (String, u64, u64) {
-        (path.to_owned(), bytes, allocations)
-    }
-
-    /// 100 MB from before; at the peak `forward` has 2 × 20 MB, `backward` 30 MB, nobody 5 MB.
-    fn step() -> Trace {
-        memory_trace(&[
-            (1, Some(20 * MB), 120 * MB, FORWARD),
-            (2, Some(20 * MB), 140 * MB, FORWARD),
-            (3, Some(10 * MB), 150 * MB, TRAIN_STEP),
-            (3, None, 140 * MB, TRAIN_STEP),
-            (4, Some(5 * MB), 145 * MB, None),
-            (5, Some(30 * MB), 175 * MB, BACKWARD),
-            (1, None, 155 * MB, BACKWARD),
-            (6, Some(20 * MB), 175 * MB, TRAIN_STEP),
-        ])
-    }
-
-    #[test]
-    fn the_peak_is_of_those_who_have_not_freed_theirs() {
-        let peak = only(step());
-        assert_eq!((peak.in_use, peak.before, peak.after), (175 * MB, 100 * MB, Duration::from_micros(5)));
-        assert_eq!(
-            owners(&peak),
-            [
-                owner("forward < train_step", 40 * MB, 2),
-                owner("backward < train_step", 30 * MB, 1),
-                owner("[unattributed]", 5 * MB, 1),
-            ]
-        );
-    }
-
-    #[test]
-    fn instances_of_spans_are_one_owner() {
-        // Span 4 is the second `forward`.
-        let peak = only(memory_trace(&[(1, Some(7), 7, FORWARD), (2, Some(8), 15, Some(4))]));
-        assert_eq!((peak.before, owners(&peak)), (0, vec![owner("forward < train_step", 15, 2)]));
-    }
-
-    #[test]
-    fn memory_freed_without_its_size_being_known_is_from_before_the_window() {
-        // Whatever was at 9 still counts.
-        let peak = only(memory_trace(&[(9, None, 100, BACKWARD), (1, Some(10), 110, FORWARD)]));
-        assert_eq!((peak.before, owners(&peak)), (100, vec![owner("forward < train_step", 10, 1)]));
-        let peak = only(memory_trace(&[(9, None, 100, BACKWARD)]));
-        assert_eq!((peak.before, owners(&peak)), (100, vec![]));
-    }
-
-    #[test]
-    fn an_address_that_is_given_out_again_has_its_last_owner() {
-        // The 10 bytes of `forward` are still counted as in use, though they cannot be.
-        let peak = only(memory_trace(&[(1, Some(10), 110, FORWARD), (1, Some(30), 140, BACKWARD)]));
-        assert_eq!((peak.before, owners(&peak)), (110, vec![owner("backward < train_step", 30, 1)]));
-    }
-
-    #[test]
-    fn nobody_owns_more_than_there_is() {
-        let peak = only(memory_trace(&[(1, Some(u64::MAX), 5, FORWARD), (2, Some(u64::MAX), 9, FORWARD)]));
-        assert_eq!((peak.before, owners(&peak)), (0, vec![owner("forward < train_step", 9, 2)]));
-    }
-
-    #[test]
-    fn the_smallest_owners_are_not_told_apart() {
-        let mut trace = memory_trace(&[]);
-        let (callsite, span) = (trace.callsites[1].clone(), trace.spans[1].clone());
-        let mut records = Vec::new();
-        for bytes in 0..MemoryPeak::OWNERS as u64 + 5 {
-            trace.callsites.push(CallsiteData { name: format!("layer {bytes}").into(), ..callsite.clone() });
-            let callsite = CallsiteId::new(trace.callsites.len() - 1);
-            trace.spans.push(SpanData { callsite, ..span.clone() });
-            records.push((bytes, Some(bytes), bytes * (bytes + 1) / 2, Some(trace.spans.len() - 1)));
-        }
-        trace.allocations = memory_trace(&records).allocations;
-        let owners = owners(&only(trace));
-        assert_eq!(owners.len(), MemoryPeak::OWNERS + 1);
-        assert_eq!(owners[0], owner("layer 1004 < train_step", 1004, 1));
-        assert_eq!(owners[MemoryPeak::OWNERS], owner(MemoryOwner::OTHERS, 1 + 2 + 3 + 4, 5));
-    }
-
-    #[test]
-    fn a_line_says_whose_spans_have_the_most_wherever_they_are() {
-        // `forward` twice, once outside of any step.
-        let mut trace = memory_trace(&[(1, Some(3), 3, FORWARD), (2, Some(3), 6, Some(4)), (3, Some(4), 10, BACKWARD)]);
-        trace.spans[4].parent = None;
-        assert_eq!(only(trace.clone()).to_string(), "GPU 0 memory at its peak: 10 B; most: forward 6 B");
-        trace.allocations.iter_mut().for_each(|allocation| allocation.change = MemoryChange::Free);
-        assert_eq!(only(trace).to_string(), "GPU 0 memory at its peak: 10 B, 10 B of it from before the window");
     }
 }

@@ -1,59 +1,68 @@
-//! A table, made to be read in a terminal: numbers to the right, names cut in the middle when there is no room.
-
 use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// Rows of any kind, and what is shown of each.
-pub(super) struct Table<'a, R> {
-    rows: &'a [R],
+/// A text table for a terminal: numbers to the right, texts to the left and cut in the middle where there is no room.
+///
+/// A column without a value in any row is left out.
+#[derive(Default)]
+pub(super) struct Table {
     columns: Vec<Column>,
 }
 
-/// What is shown of each row under one title.
+/// A title, and a cell for each row.
 pub(super) struct Column {
     title: &'static str,
     cells: Vec<String>,
-    /// Text is to the left and may be cut; numbers are to the right and may not.
-    text: bool,
-    spare: Option<u8>,
+    /// Whether the column is to the left and may be cut.
+    is_text: bool,
+    has_values: bool,
+    drop_order: Option<u8>,
 }
 
-impl<'a, R> Table<'a, R> {
-    pub(super) fn new(rows: &'a [R]) -> Self {
-        Self { rows, columns: Vec::new() }
+impl Table {
+    /// Adds a column of text. A cell without a value is empty.
+    pub(super) fn text<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
+    where
+        C: Into<Option<String>>,
+    {
+        self.push(title, cells(rows, cell), true)
     }
 
-    /// Adds a column of text.
-    pub(super) fn text(&mut self, title: &'static str, cell: impl Fn(&R) -> String) -> &mut Column {
-        let column = self.number(title, cell);
-        column.text = true;
-        column
+    /// Adds a column of numbers. A cell without a value is `--`.
+    pub(super) fn number<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
+    where
+        C: Into<Option<String>>,
+    {
+        self.push(title, cells(rows, cell), false)
     }
 
-    /// Adds a column of numbers.
-    pub(super) fn number(&mut self, title: &'static str, cell: impl Fn(&R) -> String) -> &mut Column {
+    fn push(&mut self, title: &'static str, cells: Vec<Option<String>>, is_text: bool) -> &mut Column {
+        let has_values = cells.is_empty() || cells.iter().any(Option::is_some);
+        let missing = if is_text { "" } else { "--" };
+        let text = |cell: Option<String>| cell.unwrap_or_else(|| missing.to_owned());
         // No name, shape or stack may break a line.
         let clean = |cell: String| cell.replace(|c: char| c.is_control(), " ");
-        let cells = self.rows.iter().map(cell).map(clean).collect();
-        let place = self.columns.len();
-        self.columns.push(Column { title, cells, text: false, spare: None });
-        &mut self.columns[place]
+        let cells = cells.into_iter().map(text).map(clean).collect();
+        let index = self.columns.len();
+        self.columns.push(Column { title, cells, is_text, has_values, drop_order: None });
+        &mut self.columns[index]
     }
 
-    /// Writes the table in so many columns of the terminal, and that `left_out` rows are not in it.
+    /// Writes the table in at most `width` columns of the terminal, then how many rows were `left_out` of it.
     pub(super) fn write(mut self, f: &mut fmt::Formatter<'_>, left_out: usize, width: usize) -> fmt::Result {
-        let given_up = give_up(&mut self.columns, width);
+        self.columns.retain(|column| column.has_values);
+        let dropped = drop_columns(&mut self.columns, width);
         let widths = widths(&self.columns, width);
         let line: String = widths.iter().map(|&width| "-".repeat(width)).collect::<Vec<_>>().join("  ");
         writeln!(f, "{line}")?;
         write_row(f, &self.columns, &widths, |column| column.title)?;
         writeln!(f, "{line}")?;
-        for row in 0..self.rows.len() {
+        for row in 0..self.columns.first().map_or(0, |column| column.cells.len()) {
             write_row(f, &self.columns, &widths, |column| &column.cells[row])?;
         }
         writeln!(f, "{line}")?;
-        if !given_up.is_empty() {
-            writeln!(f, "no room for {}", given_up.join(", "))?;
+        if !dropped.is_empty() {
+            writeln!(f, "no room for {}", dropped.join(", "))?;
         }
         if left_out > 0 {
             writeln!(f, "{left_out} more rows")?;
@@ -63,14 +72,14 @@ impl<'a, R> Table<'a, R> {
 }
 
 impl Column {
-    /// Text is cut to no less.
-    const LEAST: usize = 16;
-    /// Columns that can be spared go before text is cut to less than this.
-    const LEGIBLE: usize = 22;
+    /// The width that text is cut to at the least.
+    const MIN_TEXT: usize = 16;
+    /// The width that text keeps until all droppable columns are gone.
+    const LEGIBLE_TEXT: usize = 22;
 
-    /// The column can be spared where there is no room: the one that is to go first is 1.
-    pub(super) fn spare(&mut self, turn: u8) {
-        self.spare = Some(turn);
+    /// Lets the column be dropped where there is no room. The column with the lowest `order` is dropped first.
+    pub(super) fn droppable(&mut self, order: u8) {
+        self.drop_order = Some(order);
     }
 
     fn width(&self) -> usize {
@@ -78,30 +87,35 @@ impl Column {
     }
 
     fn legible_width(&self) -> usize {
-        if self.text { self.width().min(Self::LEGIBLE) } else { self.width() }
+        if self.is_text { self.width().min(Self::LEGIBLE_TEXT) } else { self.width() }
     }
 }
 
-/// Takes out columns that can be spared until the others have room. Returns their titles, the first to go first.
-fn give_up(columns: &mut Vec<Column>, available: usize) -> Vec<&'static str> {
-    let mut given_up = Vec::new();
-    while columns.iter().map(|column| column.legible_width() + 2).sum::<usize>() > available + 2 {
-        let spare = columns.iter().enumerate().filter_map(|(place, column)| Some((column.spare?, place))).min();
-        let Some((_, place)) = spare else { break };
-        given_up.push(columns.remove(place).title);
-    }
-    given_up
+/// Formats a cell of each row. `cell` is a function pointer, since a closure would be compiled anew for each column.
+fn cells<R, C: Into<Option<String>>>(rows: &[R], cell: fn(&R) -> C) -> Vec<Option<String>> {
+    rows.iter().map(|row| cell(row).into()).collect()
 }
 
-/// How wide each column is: as wide as it wants, but for text that must give way.
+/// Drops columns until the others have room. Returns the titles of the dropped columns, in the order they were dropped.
+fn drop_columns(columns: &mut Vec<Column>, available: usize) -> Vec<&'static str> {
+    let mut dropped = Vec::new();
+    while columns.iter().map(|column| column.legible_width() + 2).sum::<usize>() > available.saturating_add(2) {
+        let orders = columns.iter().enumerate().filter_map(|(index, column)| Some((column.drop_order?, index)));
+        let Some((_, index)) = orders.min() else { break };
+        dropped.push(columns.remove(index).title);
+    }
+    dropped
+}
+
+/// Returns the width of each column: that of its widest cell, less what text is cut by.
 fn widths(columns: &[Column], available: usize) -> Vec<usize> {
     let mut widths: Vec<_> = columns.iter().map(Column::width).collect();
-    let gaps = 2 * (columns.len() - 1);
+    let gaps = 2 * columns.len().saturating_sub(1);
     let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(available);
     while excess > 0 {
-        let widest = (0..columns.len()).filter(|&column| columns[column].text).max_by_key(|&column| widths[column]);
+        let widest = (0..columns.len()).filter(|&column| columns[column].is_text).max_by_key(|&column| widths[column]);
         match widest {
-            Some(column) if widths[column] > Column::LEAST => {
+            Some(column) if widths[column] > Column::MIN_TEXT => {
                 widths[column] -= 1;
                 excess -= 1;
             }
@@ -111,6 +125,7 @@ fn widths(columns: &[Column], available: usize) -> Vec<usize> {
     widths
 }
 
+/// Writes one line. `cell` returns the text in a column.
 fn write_row<'a>(
     f: &mut fmt::Formatter<'_>,
     columns: &'a [Column],
@@ -118,21 +133,21 @@ fn write_row<'a>(
     cell: impl Fn(&'a Column) -> &'a str,
 ) -> fmt::Result {
     let mut line = String::new();
-    for (place, (column, &width)) in columns.iter().zip(widths).enumerate() {
+    for (index, (column, &width)) in columns.iter().zip(widths).enumerate() {
         let cell = shorten(cell(column), width);
         let padding = " ".repeat(width.saturating_sub(cell.width()));
-        let (before, after) = if column.text { ("", padding.as_str()) } else { (padding.as_str(), "") };
-        write!(line, "{}{before}{cell}{after}", if place == 0 { "" } else { "  " })?;
+        let (before, after) = if column.is_text { ("", padding.as_str()) } else { (padding.as_str(), "") };
+        write!(line, "{}{before}{cell}{after}", if index == 0 { "" } else { "  " })?;
     }
     writeln!(f, "{}", line.trim_end())
 }
 
-/// Cuts out the middle: both ends of a path tell more.
+/// Returns the text in at most `width` columns. The middle is cut out, as both ends of a path tell more.
 fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    // A text can be wider than its characters one by one, so it is the text that is measured.
+    // A text can be wider than the sum of its characters, so the whole text is measured.
     let characters: Vec<_> = text.chars().collect();
     let middle = |cut: usize| {
         let kept = characters.len() - cut;
@@ -141,16 +156,6 @@ fn shorten(text: &str, width: usize) -> String {
     };
     let least = characters.len().saturating_sub(width);
     (least..=characters.len()).map(middle).find(|text| text.width() <= width).unwrap_or_default()
-}
-
-/// The width of the terminal that standard output is, or 120.
-pub(super) fn terminal_width() -> usize {
-    const DEFAULT: usize = 120;
-    #[cfg(unix)]
-    let width = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    #[cfg(not(unix))]
-    let width = None;
-    width.filter(|&width| width > 0).unwrap_or(DEFAULT)
 }
 
 #[cfg(test)]
@@ -163,19 +168,20 @@ mod tests {
 
     impl fmt::Display for Sizes {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            let mut table = Table::new(&self.0);
-            table.text("Name", |row| row.0.to_owned());
-            table.number("Size", |row| row.1.to_string());
-            table.number("Twice the size", |row| (2 * row.1).to_string()).spare(2);
-            table.number("Half the size", |row| (row.1 / 2).to_string()).spare(1);
+            let mut table = Table::default();
+            table.text("Name", &self.0, |row| row.0.to_owned());
+            table.number("Size", &self.0, |row| row.1.to_string());
+            table.number("Twice the size", &self.0, |row| (2 * row.1).to_string()).droppable(2);
+            table.number("Half the size", &self.0, |row| (row.1 / 2).to_string()).droppable(1);
             table.write(f, 1, self.1)
         }
     }
 
     #[test]
-    fn columns_that_can_be_spared_go_before_names_are_illegible() {
+    fn droppable_columns_go_before_names_are_illegible() {
         let rows = vec![("a name of thirty-two characters.", 8), ("b\n", 10)];
         let first = |width| Sizes(rows.clone(), width).to_string().lines().nth(3).unwrap_or_default().to_owned();
+        assert_eq!(first(usize::MAX), first(80));
         assert_eq!(first(80), "a name of thirty-two characters.     8              16              4");
         assert_eq!(first(60), "a name of t…characters.     8              16              4");
         assert_eq!(first(56), "a name of thirty-two characters.     8              16");
@@ -194,6 +200,26 @@ no room for Half the size, Twice the size
 1 more rows
 "
         );
+    }
+
+    #[test]
+    fn columns_without_values_are_left_out() {
+        struct Known(Vec<Option<u32>>);
+        impl fmt::Display for Known {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut table = Table::default();
+                table.number("Number", &self.0, |_| "1".to_owned());
+                table.number("Known", &self.0, |row| row.map(|known| known.to_string()));
+                table.write(f, 0, 80)
+            }
+        }
+        let rows = |rows: Vec<Option<u32>>| {
+            let lines = Known(rows).to_string();
+            lines.lines().filter(|line| !line.starts_with('-')).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(vec![None, Some(7)]), ["Number  Known", "     1     --", "     1      7"]);
+        assert_eq!(rows(vec![None, None]), ["Number", "     1", "     1"]);
+        assert_eq!(rows(vec![]), ["Number  Known"]);
     }
 
     #[test]

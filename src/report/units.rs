@@ -1,6 +1,8 @@
+//! Numbers as text, in the units that PyTorch's tables have.
+
 use std::time::Duration;
 
-/// A time as PyTorch prints it: three decimals in the largest unit that is not below one.
+/// Formats a time with three decimals, in the largest unit of which it is at least one: `1.500ms`.
 pub(super) fn time(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
     match nanos {
@@ -10,17 +12,17 @@ pub(super) fn time(time: Duration) -> String {
     }
 }
 
-/// A part of a whole, in percent.
-pub(super) fn percent(part: f64) -> String {
-    format!("{part:.2}%")
+/// Formats a percentage: `12.50%`.
+pub(super) fn percent(percent: f64) -> String {
+    format!("{percent:.2}%")
 }
 
-/// What is known, or `--`, as PyTorch has it.
+/// Returns the text, or `--` if there is none.
 pub(super) fn or_none(text: Option<String>) -> String {
     text.unwrap_or_else(|| "--".to_owned())
 }
 
-/// Memory as PyTorch prints it: two decimals, `KB` of 1024 bytes.
+/// Formats a change of memory with two decimals: `-8.00 KB`, of 1024 bytes each.
 pub(super) fn memory(bytes: i64) -> String {
     let (scaled, unit) = match bytes.unsigned_abs() {
         0x4000_0000.. => (bytes as f64 / 1_073_741_824.0, "GB"),
@@ -31,27 +33,27 @@ pub(super) fn memory(bytes: i64) -> String {
     format!("{scaled:.2} {unit}")
 }
 
-/// Memory that is not less than nothing, printed the same.
+/// Formats an amount of memory as [`memory`] does: `4.98 KB`.
 pub(super) fn bytes(bytes: u64) -> String {
     memory(i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
-/// A count of floating-point operations or bytes, with a decimal prefix; `--` for none, as PyTorch has it.
-pub(super) fn count(count: u64) -> String {
+/// Formats a count of floating-point operations or bytes with a decimal prefix: `33.554M`. Returns `None` for 0.
+pub(super) fn count(count: u64) -> Option<String> {
     match scaled(count as f64) {
-        (0.0, _) => "--".to_owned(),
-        (count, "") => format!("{count}"),
-        (count, prefix) => format!("{count:.3}{prefix}"),
+        (0.0, _) => None,
+        (count, "") => Some(format!("{count}")),
+        (count, prefix) => Some(format!("{count:.3}{prefix}")),
     }
 }
 
-/// What is done in a second, with a decimal prefix.
+/// Formats a number per second with three digits and a decimal prefix: `61.2G`.
 pub(super) fn rate(rate: f64) -> String {
     let (rate, prefix) = scaled(rate);
     digits(rate) + prefix
 }
 
-/// A number and the decimal prefix that fits.
+/// Splits a number into a smaller one and the decimal prefix for it: 61.2e9 is 61.2 and `G`.
 pub(super) fn scaled(number: f64) -> (f64, &'static str) {
     match number {
         _ if number >= 1e15 => (number / 1e15, "P"),
@@ -63,7 +65,7 @@ pub(super) fn scaled(number: f64) -> (f64, &'static str) {
     }
 }
 
-/// A number with three digits, however small it is: `123`, `1.23`, `0.0123`.
+/// Formats a number with three significant digits: `123`, `1.23`, `0.0123`.
 pub(super) fn digits(number: f64) -> String {
     let decimals = if number > 0.0 { (2.0 - number.log10().floor()).clamp(0.0, 9.0) } else { 0.0 };
     format!("{number:.0$}", decimals as usize)
@@ -78,7 +80,8 @@ mod tests {
     fn numbers_have_the_unit_that_fits() {
         let times = [7, 1_500, 2_000_000, 61_000_000_000].map(|nanos| time(Duration::from_nanos(nanos)));
         assert_eq!(times, ["0.007µs", "1.500µs", "2.000ms", "61.000s"]);
-        assert_eq!([0, 999, 33_554_432].map(count), ["--", "999", "33.554M"]);
+        let counts = [0, 999, 33_554_432].map(count);
+        assert_eq!(counts.each_ref().map(Option::as_deref), [None, Some("999"), Some("33.554M")]);
         assert_eq!(
             [0.0, 0.5, 12.34, 61_230.0, 1.5e12, 989.5e12].map(rate),
             ["0", "0.500", "12.3", "61.2k", "1.50T", "990T"]

@@ -1,3 +1,5 @@
+mod flops;
+
 use super::{Average, SortBy};
 use crate::{
     report::Report,

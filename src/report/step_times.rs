@@ -2,7 +2,7 @@ use super::units;
 use crate::trace::Step;
 use std::{fmt, time::Duration};
 
-/// How long the recorded steps took. Steps cut by a window's edge are not among them.
+/// The durations of the recorded steps, without steps that are cut by the edge of a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StepTimes {
@@ -10,27 +10,30 @@ pub struct StepTimes {
 }
 
 impl StepTimes {
+    /// Adds the steps of a window.
     pub(super) fn add(&mut self, steps: &[Step]) {
         self.times.extend(steps.iter().filter(|step| !step.cut().any()).map(Step::duration));
     }
 
-    /// Each step's time, in order.
+    /// Returns the duration of each step, in the order of the steps.
     pub fn times(&self) -> &[Duration] {
         &self.times
     }
 
-    /// Whether no whole step was recorded.
+    /// Returns whether no whole step was recorded.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
 
-    /// The mean.
+    /// Returns the mean duration, or `None` if there are no steps.
     pub fn mean(&self) -> Option<Duration> {
         let steps = u32::try_from(self.times.len()).ok().filter(|&steps| steps > 0)?;
         Some(self.times.iter().sum::<Duration>() / steps)
     }
 
-    /// The time that `percent` of the steps took at most, by the nearest rank.
+    /// Returns a percentile of the durations by the nearest-rank method, or `None` if there are no steps.
+    ///
+    /// This is a duration that a step really had, and `percent` of the steps took no longer.
     ///
     /// # Panics
     ///
@@ -45,7 +48,7 @@ impl StepTimes {
 }
 
 impl fmt::Display for StepTimes {
-    /// `6 steps of 3.120ms (median 3.002ms, 99 % within 3.871ms)`, or nothing.
+    /// Writes `6 steps of 3.120ms (median 3.002ms, 99 % within 3.871ms)`, or nothing if there are no steps.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(mean), Some(median), Some(most)) = (self.mean(), self.percentile(50.0), self.percentile(99.0)) else {
             return Ok(());

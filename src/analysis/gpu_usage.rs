@@ -1,102 +1,107 @@
 use std::{fmt, time::Duration};
 
-/// How a GPU spent the time of a step, or of many.
+/// The usage of a GPU in one step or in many: how long it was busy, and what it waited for.
 ///
-/// Time is counted where it passed, launches where they were made: a kernel launched at a step's end that runs in the next one
-/// is busy time of the next. Work launched before the window opened is not seen, so that its first step may look idler than
-/// it was.
+/// Time counts for the step in which it passes, and a launch for the step in which it is made: a kernel that is
+/// launched at the end of a step and runs in the next one is busy time of the next. Work that was launched before the
+/// window is not recorded, so the first step of a window may seem more idle than it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct GpuUsage {
-    /// The time from the step's beginning to its end on the host.
+    /// The duration of the step on the host.
     pub duration: Duration,
-    /// The part of it in which the GPU did anything. Work at the same time is counted once.
+    /// The part of `duration` in which the GPU did anything. Work that ran at the same time is counted once.
     pub busy: Duration,
-    /// The rest of it.
+    /// The rest of `duration`.
     pub idle: Duration,
-    /// In how many gaps the GPU was idle.
+    /// The number of gaps in which the GPU was idle.
     pub gaps: u64,
-    /// The longest of the gaps.
+    /// The duration of the longest gap.
     pub longest_gap: Duration,
-    /// The part of the idle time in which the GPU waited for the host: gaps that ended with work whose call of the API began
-    /// after the gap had begun. A gap that no work of the window ended is one of them, as nothing had been asked for.
+    /// The part of `idle` in which the GPU waited for the host: gaps that had begun before the host made the API call
+    /// for the work after the gap. A gap that no work of the window follows is one of them, too.
     pub waiting: Duration,
-    /// The part of this waiting in which the thread that steps was in a span of the [input pipeline](crate::trace::InputStage), as one called `data`.
+    /// The part of `waiting` in which the thread of the step was in a span of the
+    /// [input pipeline](crate::trace::InputStage), such as one called `data`.
     pub input: Duration,
-    /// The part of the time in which memory was being copied, whatever else was done beside it.
+    /// The part of `duration` in which memory was copied, whether or not kernels ran at the same time.
     pub copying: Duration,
-    /// Bytes of the copies that the step's calls asked for.
+    /// Bytes copied by API calls of the step.
     pub copied: u64,
-    /// Kernels launched in the step.
+    /// The number of kernels launched in the step.
     pub kernels: u64,
-    /// Kernels, copies and fills that the step caused and whose call of the API was seen.
+    /// The number of kernels, copies and fills launched in the step whose API calls were recorded.
     pub launches: u64,
-    /// The time from the call to the beginning of the work, of all these launches together. It is long where the host runs
-    /// ahead and work queues up.
+    /// The time from the API call to the start of its work, added up over `launches`. It is long if the host runs ahead
+    /// and work queues up.
     pub delay: Duration,
-    /// The longest of these times.
+    /// The longest time from an API call to the start of its work.
     pub longest_delay: Duration,
-    /// Floating-point operations of the step, on all threads: of each span that began in it and says how many, unless one around
-    /// it does. None where several GPUs worked in the window, as it is not known which of them did what.
+    /// Floating-point operations of the step on all threads: those of each span that began in the step and states them,
+    /// unless a span around it states them. `None` if several GPUs worked in the window, as it is not known which of
+    /// them did the operations.
     pub flops: Option<u64>,
-    /// How long the GPU would take for these at its [peak](crate::trace::Device::peak_flops), if that is known for all of them.
+    /// The time that the GPU takes for `flops` at its [peak](crate::trace::Device::peak_flops), if that is known for
+    /// all.
     pub ideal: Option<Duration>,
-    /// What the step's time hung on.
+    /// The bottleneck of the step.
     pub verdict: Verdict,
 }
 
-/// What the time of a step hung on.
+/// The bottleneck of a step: the input, the host, the GPU, or none of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for data: load it in advance, with more threads,
-    /// or have less to do for it.
+    /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for data. Load data
+    /// in advance, with more threads, or with less work.
     InputBound,
-    /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for the host: launch less
-    /// often (larger batches, fused kernels, CUDA graphs), or have the host do less between launches.
+    /// The GPU was idle for more than a tenth of the time, and for more than half of that it waited for the host.
+    /// Launch less often (larger batches, fused kernels, CUDA graphs), or have the host do less between launches.
     HostBound,
-    /// The GPU was busy for nine tenths of the time or more: only faster kernels make the step faster.
+    /// The GPU was busy for nine tenths of the time or more. Only faster kernels make the step faster.
     GpuBound,
-    /// Neither: the GPU was idle though work had been asked for, as between short kernels, or behind an event of another stream.
+    /// None of the others: the GPU was idle although the host had asked for work, such as between short kernels or
+    /// while it waited for an event of another stream.
     #[default]
     Balanced,
 }
 
-/// How many percent of `all` the part is; none of nothing.
+/// Returns `part` in percent of `all`, or 0 if `all` is zero.
 pub(crate) fn percent_of(part: Duration, all: Duration) -> f64 {
     if all.is_zero() { 0.0 } else { 100.0 * part.as_secs_f64() / all.as_secs_f64() }
 }
 
 impl GpuUsage {
-    /// `busy` in percent of `duration`.
+    /// Returns `busy` in percent of `duration`.
     pub fn busy_percent(&self) -> f64 {
         percent_of(self.busy, self.duration)
     }
 
-    /// `copying` in percent of `duration`.
+    /// Returns `copying` in percent of `duration`.
     pub fn copying_percent(&self) -> f64 {
         percent_of(self.copying, self.duration)
     }
 
-    /// The mean time from a call to the beginning of its work.
+    /// Returns the mean time from an API call to the start of its work, or `None` if there are no launches.
     pub fn mean_delay(&self) -> Option<Duration> {
         (self.launches > 0).then(|| self.delay.div_f64(self.launches as f64))
     }
 
-    /// Floating-point operations a second of `duration`, if there are any.
+    /// Returns `flops` per second of `duration`, or `None` if there are none.
     pub fn flops_per_second(&self) -> Option<f64> {
         let flops = self.flops.filter(|&flops| flops > 0 && !self.duration.is_zero())?;
         Some(flops as f64 / self.duration.as_secs_f64())
     }
 
-    /// Model FLOPs utilisation: `ideal` in percent of `duration`, if there are any operations and the peak is known.
+    /// Returns the model FLOPs utilisation (MFU): `ideal` in percent of `duration`. It is `None` if there are no
+    /// operations or if the peak is not known.
     pub fn mfu(&self) -> Option<f64> {
         self.ideal_percent_of(self.duration)
     }
 
-    /// The same while the GPU was busy: `ideal` in percent of `busy`.
+    /// Returns the MFU while the GPU was busy: `ideal` in percent of `busy`.
     pub fn busy_mfu(&self) -> Option<f64> {
         self.ideal_percent_of(self.busy)
     }
@@ -106,11 +111,12 @@ impl GpuUsage {
         Some(percent_of(ideal, time))
     }
 
-    /// Of no step at all, to add others to.
-    pub(crate) fn nothing() -> Self {
+    /// Returns the usage in no step, to which others are added.
+    pub(crate) fn zero() -> Self {
         Self { flops: Some(0), ideal: Some(Duration::ZERO), ..Self::default() }
     }
 
+    /// Adds the usage in other steps.
     pub(crate) fn add(&mut self, other: &Self) {
         self.duration += other.duration;
         self.busy += other.busy;
@@ -130,7 +136,8 @@ impl GpuUsage {
         self.judge();
     }
 
-    pub(crate) fn judge(&mut self) {
+    /// Sets the verdict by the other fields.
+    pub(super) fn judge(&mut self) {
         self.verdict = if self.busy >= self.duration * 9 / 10 {
             Verdict::GpuBound
         } else if self.input > self.idle / 2 {
@@ -144,7 +151,7 @@ impl GpuUsage {
 }
 
 impl Verdict {
-    /// `input-bound`, `host-bound`, `GPU-bound` or `balanced`.
+    /// Returns `input-bound`, `host-bound`, `GPU-bound` or `balanced`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InputBound => "input-bound",

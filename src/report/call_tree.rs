@@ -1,0 +1,151 @@
+use super::{
+    limits,
+    shapes::argument_shapes,
+    totals::{GpuTotals, SpanTotals},
+};
+use crate::{
+    analysis::SpanFlops,
+    trace::{Callsite, SpanId, Trace},
+};
+use std::{collections::HashMap, sync::Arc};
+
+/// The call tree of all windows: one node for each distinct path of nested spans, with its totals.
+#[derive(Debug, Default)]
+pub(super) struct CallTree {
+    nodes: Vec<Node>,
+    node_index: HashMap<NodeKey, usize>,
+    names: Vec<Arc<SpanName>>,
+    name_index: HashMap<Arc<SpanName>, usize>,
+    unattributed: GpuTotals,
+}
+
+/// The identity of a span, wherever it is nested.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SpanName {
+    pub(super) name: String,
+    pub(super) target: String,
+    /// `file:line`, if known.
+    pub(super) location: Option<String>,
+}
+
+/// The identity of a node: spans with the same key are added to the same node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NodeKey {
+    parent: Option<usize>,
+    name: usize,
+    module: Option<String>,
+    shapes: Option<String>,
+}
+
+/// The spans of one name on one path.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// The index of the node around it.
+    pub(super) parent: Option<usize>,
+    /// The index of its name: see [`CallTree::name`].
+    pub(super) name: usize,
+    /// The path of the module, if the span states it.
+    pub(super) module: Option<String>,
+    /// The shapes of the arguments, if the span states them.
+    pub(super) shapes: Option<String>,
+    pub(super) totals: SpanTotals,
+}
+
+impl CallTree {
+    /// The number of paths that have nodes of their own. Later ones are counted by name, without their parents.
+    const NODES: usize = 100_000;
+
+    /// Adds the spans of a window.
+    pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
+        let names: Vec<_> = trace.callsites().iter().map(|callsite| self.intern_name(callsite)).collect();
+        // A parent comes before its children.
+        let mut nodes: Vec<usize> = Vec::with_capacity(trace.spans().len());
+        for span in trace.spans() {
+            let parent = span.parent().map(|parent| nodes[parent.id().index()]);
+            let module = span.fields().op().module().map(str::to_owned);
+            let name = names[span.callsite_id().index()];
+            let node = self.node(NodeKey { parent, name, module, shapes: argument_shapes(span.fields()) });
+            self.nodes[node].totals.add(&SpanTotals::of(span, flops));
+            nodes.push(node);
+        }
+        self.add_gpu(trace, &nodes);
+    }
+
+    /// Adds the GPU work and allocations of a window. `nodes` is the node of each span.
+    fn add_gpu(&mut self, trace: &Trace, nodes: &[usize]) {
+        if trace.work().len() == 0 && trace.allocations().len() == 0 {
+            return;
+        }
+        let mut of_spans = vec![GpuTotals::default(); nodes.len()];
+        for work in trace.work() {
+            let span = work.span().map(|span| &mut of_spans[span.id().index()]);
+            span.unwrap_or(&mut self.unattributed).add_work(trace, work);
+        }
+        for allocation in trace.allocations() {
+            let span = allocation.span().map(|span| &mut of_spans[span.id().index()]);
+            span.unwrap_or(&mut self.unattributed).add_allocation(allocation);
+        }
+        for (span, &node) in of_spans.iter().zip(nodes) {
+            self.nodes[node].totals.self_gpu.add(span);
+        }
+        // From the inside out: once a span is reached, everything nested in it has been added to it.
+        for span in (0..nodes.len()).rev() {
+            let total = of_spans[span];
+            self.nodes[nodes[span]].totals.total_gpu.add(&total);
+            if let Some(parent) = trace.span(SpanId::new(span)).parent() {
+                of_spans[parent.id().index()].add(&total);
+            }
+        }
+    }
+
+    /// Returns the index of a callsite's name, which is [`limits::OTHERS`] if there are too many names already.
+    fn intern_name(&mut self, callsite: &Callsite) -> usize {
+        let mut name = Arc::new(SpanName {
+            name: callsite.name().to_owned(),
+            target: callsite.target().to_owned(),
+            location: callsite.location(),
+        });
+        if self.names.len() >= limits::NAMES && !self.name_index.contains_key(&name) {
+            name = Arc::new(SpanName { name: limits::OTHERS.to_owned(), target: String::new(), location: None });
+        }
+        *self.name_index.entry(Arc::clone(&name)).or_insert_with(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        })
+    }
+
+    /// Returns the index of the node with this key, which is added if it is new.
+    fn node(&mut self, mut key: NodeKey) -> usize {
+        if let Some(&node) = self.node_index.get(&key) {
+            return node;
+        }
+        if self.nodes.len() >= Self::NODES {
+            key = NodeKey { parent: None, name: key.name, module: None, shapes: None };
+        }
+        *self.node_index.entry(key).or_insert_with_key(|key| {
+            let NodeKey { parent, name, module, shapes } = key.clone();
+            self.nodes.push(Node { parent, name, module, shapes, totals: SpanTotals::default() });
+            self.nodes.len() - 1
+        })
+    }
+
+    /// Returns all nodes. A node comes after its parent.
+    pub(super) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Returns the GPU work that belongs to no known span.
+    pub(super) fn unattributed(&self) -> &GpuTotals {
+        &self.unattributed
+    }
+
+    /// Returns the name with this index: see [`Node::name`].
+    pub(super) fn name(&self, index: usize) -> &SpanName {
+        &self.names[index]
+    }
+
+    /// Returns the nodes around a node, from the inside out.
+    pub(super) fn ancestors(&self, node: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(self.nodes[node].parent, |&node| self.nodes[node].parent)
+    }
+}

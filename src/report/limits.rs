@@ -1,0 +1,7 @@
+//! Limits on how many rows a report keeps apart, and the name of the row for the rest.
+
+/// The number of distinct names, and of distinct pairs of a name and a shape, that have rows of their own.
+pub(super) const NAMES: usize = 10_000;
+
+/// The name of the row that sums up everything past a limit.
+pub(super) const OTHERS: &str = "[others]";

@@ -1,0 +1,254 @@
+use super::{
+    averages::Averages, call_tree::CallTree, gpu_steps::GpuSteps, gpu_summary::GpuSummary, kernels::Kernels,
+    memory_peaks::MemoryPeaks, operation_times::OperationTimes, operations::Operations, step_times::StepTimes, units,
+};
+use crate::{
+    analysis::SpanFlops,
+    delivery::Delivery,
+    trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace},
+};
+use std::{fmt, path::PathBuf, time::Duration};
+
+/// The report of a run: where the time went, over all its windows. [`finish`](crate::Profiler::finish) returns it.
+///
+/// `Display` writes the table of spans as PyTorch prints it, then the kernels, the operations and the GPUs if there are
+/// any, the losses, and the files that were written. For other tables, see the [module](crate::report). With the feature
+/// `serde`, a report can be serialized.
+#[derive(Default)]
+pub struct Report {
+    windows: u32,
+    recorded: Duration,
+    spans: u64,
+    tree: CallTree,
+    steps: StepTimes,
+    gpus: GpuSummary,
+    operations: OperationTimes,
+    losses: Losses,
+    /// Each window that lacks launches, and the number of these launches.
+    incomplete: Vec<(u32, u64)>,
+    filtered: Option<Level>,
+    files: Vec<PathBuf>,
+    deliveries: Vec<Delivery>,
+}
+
+impl Report {
+    /// The number of rows in the printed table of kernels, and in that of operations.
+    const TABLE_ROWS: usize = 10;
+    /// The number of incomplete windows for which a line is printed.
+    const INCOMPLETE_WINDOWS: usize = 5;
+
+    /// Returns the report of these windows, for traces that were kept or replayed.
+    ///
+    /// ```
+    /// # fn show(trace: &kernspan::Trace) {
+    /// println!("{}", kernspan::Report::of([trace]));
+    /// # }
+    /// ```
+    pub fn of<'a>(windows: impl IntoIterator<Item = &'a Trace>) -> Self {
+        let mut report = Self::default();
+        windows.into_iter().for_each(|window| report.add_trace(window));
+        report
+    }
+
+    /// Adds a window.
+    pub(crate) fn add_trace(&mut self, trace: &Trace) {
+        self.windows += 1;
+        self.recorded += trace.duration();
+        self.spans += trace.spans().len() as u64;
+        let flops = SpanFlops::of(trace);
+        self.tree.add(trace, &flops);
+        self.steps.add(trace.steps());
+        self.gpus.add(trace, &flops);
+        self.operations.add(trace);
+        self.losses += *trace.losses();
+        let unfinished = trace.losses().gpu_unfinished;
+        self.incomplete.extend((unfinished > 0).then_some((trace.window(), unfinished)));
+        self.filtered = trace.filtered().or(self.filtered);
+    }
+
+    /// Sets the state of the GPUs, if no window has set it.
+    pub(crate) fn settle_gpu(&mut self, gpu: Gpu) {
+        if self.gpus.state == Gpu::NotAsked {
+            self.gpus.state = gpu;
+        }
+    }
+
+    /// Adds losses that belong to no window.
+    pub(crate) fn add_losses(&mut self, losses: Losses) {
+        self.losses += losses;
+    }
+
+    /// Adds files that were written.
+    pub(crate) fn add_files(&mut self, files: Vec<PathBuf>) {
+        self.files.extend(files);
+    }
+
+    /// Adds the results of exporters that send elsewhere.
+    pub(crate) fn add_deliveries(&mut self, deliveries: Vec<Delivery>) {
+        self.deliveries.extend(deliveries);
+    }
+
+    /// Returns the number of recorded windows.
+    pub fn windows(&self) -> u32 {
+        self.windows
+    }
+
+    /// Returns how long the windows were open, added up.
+    pub fn recorded(&self) -> Duration {
+        self.recorded
+    }
+
+    /// Returns the number of recorded span instances.
+    pub fn spans(&self) -> u64 {
+        self.spans
+    }
+
+    /// Returns the durations of the recorded steps.
+    pub fn steps(&self) -> &StepTimes {
+        &self.steps
+    }
+
+    /// Returns what could not be recorded, over the whole run.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// Returns the most verbose level of spans that could be recorded, or `None` if all levels could.
+    ///
+    /// There is such a level if the subscriber has a filter for all its layers, or if a feature of `tracing` turns more
+    /// verbose levels off. The spans of candle-transformers have [`Level::Trace`].
+    pub fn filtered(&self) -> Option<Level> {
+        self.filtered
+    }
+
+    /// Returns the files that the exporters wrote.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Returns the table of time by span, like PyTorch's `key_averages()`.
+    pub fn averages(&self) -> Averages<'_> {
+        Averages::new(&self.tree)
+    }
+
+    /// Returns whether GPUs were recorded, and if not, why not. It is that of the last window that was to record them.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpus.state
+    }
+
+    /// Returns the GPUs that the process sees.
+    pub fn devices(&self) -> &[Device] {
+        &self.gpus.devices
+    }
+
+    /// Returns the number of recorded kernels, copies and fills.
+    pub fn gpu_work(&self) -> u64 {
+        self.gpus.attributions.total()
+    }
+
+    /// Returns how many kernels, copies and fills were attributed to a span, by the kind of attribution.
+    pub fn attributions(&self) -> Attributions {
+        self.gpus.attributions
+    }
+
+    /// Returns the table of GPU time by kernel.
+    pub fn kernels(&self) -> Kernels<'_> {
+        Kernels::new(&self.gpus.kernels)
+    }
+
+    /// Returns the table of the operations that frameworks were asked for, with their GPU time.
+    pub fn operations(&self) -> Operations<'_> {
+        Operations::new(&self.operations)
+    }
+
+    /// Returns the usage of each GPU in each recorded step.
+    pub fn gpu_steps(&self) -> &GpuSteps {
+        &self.gpus.steps
+    }
+
+    /// Returns what exporters have sent elsewhere, such as to an OpenTelemetry collector, and what was lost on the way.
+    pub fn deliveries(&self) -> &[Delivery] {
+        &self.deliveries
+    }
+
+    /// Returns the most bytes of a GPU's memory that were in use after an allocation, if allocations were recorded.
+    pub fn peak_memory(&self, device: DeviceId) -> Option<u64> {
+        self.gpus.memory.get(device).map(|peak| peak.in_use)
+    }
+
+    /// Returns the memory peak of each GPU, with the spans that had allocated the memory.
+    pub fn memory(&self) -> MemoryPeaks<'_> {
+        MemoryPeaks::new(&self.gpus.memory)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.averages().fmt(f)?;
+        if !self.gpus.kernels.is_empty() {
+            write!(f, "\n{}\n", self.kernels().limit(Self::TABLE_ROWS))?;
+        }
+        if !self.operations.is_empty() {
+            write!(f, "\n{}\n", self.operations().limit(Self::TABLE_ROWS))?;
+        }
+        let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        write!(f, "{} in {}", count(self.spans, "span"), count(self.windows.into(), "window"))?;
+        write!(f, " of {} together", units::time(self.recorded))?;
+        writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
+        self.gpus.fmt(f)?;
+        writeln!(f, "{}", self.losses)?;
+        for (window, launches) in self.incomplete.iter().take(Self::INCOMPLETE_WINDOWS) {
+            writeln!(f, "{}", incomplete(*window, *launches))?;
+        }
+        if let more @ 1.. = self.incomplete.len().saturating_sub(Self::INCOMPLETE_WINDOWS) {
+            writeln!(f, "and so {} {more} more", if more == 1 { "is" } else { "are" })?;
+        }
+        if let Some(level) = self.filtered {
+            writeln!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
+        }
+        self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))?;
+        self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))
+    }
+}
+
+/// Returns the message that some launches of a window never came back.
+pub(crate) fn incomplete(window: u32, launches: u64) -> String {
+    let kernels = if launches == 1 { "kernel" } else { "kernels" };
+    format!("window {window} is incomplete: {launches} {kernels} never came back")
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut report = f.debug_struct("Report");
+        report.field("windows", &self.windows).field("spans", &self.spans).field("losses", &self.losses);
+        report.finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Report {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut report = serializer.serialize_struct("Report", 16)?;
+        report.serialize_field("windows", &self.windows)?;
+        report.serialize_field("recorded", &self.recorded)?;
+        report.serialize_field("spans", &self.spans)?;
+        report.serialize_field("steps", &self.steps)?;
+        report.serialize_field("averages", &self.averages().limit(usize::MAX).rows())?;
+        report.serialize_field("gpu", &self.gpus.state.to_string())?;
+        report.serialize_field("devices", &self.gpus.devices)?;
+        report.serialize_field("kernels", &self.kernels().limit(usize::MAX).rows())?;
+        report.serialize_field("operations", &self.operations().limit(usize::MAX).rows())?;
+        report.serialize_field("gpu_steps", &self.gpus.steps)?;
+        report.serialize_field("attributions", &self.gpus.attributions)?;
+        report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
+        report.serialize_field("losses", &self.losses)?;
+        report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;
+        report.serialize_field("files", &self.files)?;
+        report.serialize_field("deliveries", &self.deliveries)?;
+        report.end()
+    }
+}
+
+#[cfg(test)]
+mod tests;
