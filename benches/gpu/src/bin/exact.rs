@@ -6,7 +6,7 @@
 //! windows, CUPTI is let go in each, while those threads launch.
 
 use gpu_bench::{Gpu, NAMES, named_span};
-use kernspan::{Collected, Profiler, ProfilerBuilder, Schedule, trace::Value};
+use kernspan::{Collected, Profiler, ProfilerBuilder, Schedule, trace::{ApiCall, Value}};
 use std::{
     sync::{
         Arc, Barrier,
@@ -106,7 +106,7 @@ fn main() {
             early += usize::from(work.call().is_some_and(|call| work.start() < call.start()));
             let Some(span) = work.span() else {
                 unattributed += 1;
-                let numbers = || trace.api_calls().map(|call| call.correlation());
+                let numbers = || trace.api_calls().map(ApiCall::correlation);
                 println!(
                     "unattributed: thread {}, window {}, correlation {} among {:?} to {:?}, {} µs after its start",
                     kernel.block[0],
