@@ -1,24 +1,25 @@
-//! One clock: the processor's cycle counter on the hot path, put on the wall clock afterwards.
+//! The clock: the processor's cycle counter, whose readings are converted to the wall clock afterwards.
 //!
-//! Reading the counter takes half as long as `clock_gettime`, and two reads are most of what recording a span costs. The
-//! counter's true rate is not known beforehand to better than some hundred parts in a million, and the wall clock's is corrected
-//! all the time, so each window has anchors, at both ends and in between, where both clocks were read at once; what lies between
-//! two of them is interpolated.
+//! The hot path reads the counter, since that takes half as long as `clock_gettime`, and two readings are most of the
+//! cost of recording a span. The rate of the counter is known beforehand only to some hundred parts in a million, and
+//! the rate of the wall clock is corrected all the time. So each window has anchors, at both ends and in between, at
+//! which both clocks were read together, and moments between two anchors are interpolated.
 
 use crate::trace::Timestamp;
 use std::time::{Duration, SystemTime};
 
-/// A reading of the counter.
+/// A reading of the cycle counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticks(pub(crate) u64);
 
-/// Both clocks at one moment.
+/// A reading of both clocks at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Anchor {
     pub(crate) ticks: Ticks,
     pub(crate) unix: Timestamp,
 }
 
+/// The cycle counter and the wall clock of this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock(quanta::Clock);
 
@@ -27,18 +28,19 @@ impl Clock {
         Self(quanta::Clock::new())
     }
 
-    /// A clock that stands still.
+    /// Makes a clock that stands still.
     #[cfg(test)]
     pub(crate) fn mock() -> Self {
         Self(quanta::Clock::mock().0)
     }
 
+    /// Reads the cycle counter.
     #[inline]
     pub(crate) fn now(&self) -> Ticks {
         Ticks(self.0.raw())
     }
 
-    /// Reads both clocks a few times and keeps the reading that was disturbed least.
+    /// Reads both clocks together. It does so a few times, and returns the reading that took the shortest time.
     pub(crate) fn anchor(&self) -> Anchor {
         let read = || {
             let before = self.now().0;
@@ -50,25 +52,25 @@ impl Clock {
         (0..5).map(|_| read()).min_by_key(|&(width, _)| width).map(|(_, anchor)| anchor).unwrap_or_default()
     }
 
-    /// Nanoseconds a tick takes, as far as known without anchors.
+    /// The length of a tick in nanoseconds, as far as it is known without anchors.
     fn nanos_per_tick(&self) -> f64 {
         const MANY: u64 = 1 << 40;
         self.0.delta_as_nanos(0, MANY) as f64 / MANY as f64
     }
 
-    /// Puts what happened from the first of these anchors to the last on the wall clock.
+    /// Makes the map from ticks to the wall clock for the time between the first and the last of these anchors.
     pub(crate) fn timeline(&self, anchors: &[Anchor]) -> Timeline {
         Timeline::new(anchors, self.nanos_per_tick())
     }
 }
 
-/// Maps the ticks of one window to the wall clock, which may run a little faster or slower from anchor to anchor.
+/// A map from the ticks of one window to the wall clock, which may run a little faster or slower from anchor to anchor.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
     pieces: Vec<Piece>,
 }
 
-/// From an anchor on.
+/// The part of a [`Timeline`] from one anchor to the next.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     ticks: Ticks,
@@ -77,8 +79,8 @@ struct Piece {
 }
 
 impl Timeline {
-    /// How far the time between two anchors may be from the expected one: a part of it, and what reading the clocks may take.
-    /// Beyond that, somebody set the wall clock.
+    /// The allowed error of the time between two anchors: a fraction of it, and nanoseconds for reading the clocks. If
+    /// the error is larger, somebody has set the wall clock.
     const TOLERANCE: (f64, f64) = (0.005, 5_000.0);
 
     fn new(anchors: &[Anchor], expected: f64) -> Self {
@@ -86,13 +88,13 @@ impl Timeline {
         for pair in anchors.windows(2) {
             let (from, to) = (pair[0], pair[1]);
             let ticks = to.ticks.0.saturating_sub(from.ticks.0);
-            // Subtracted as integers: as floats, moments of today are 256 ns apart.
+            // Subtracted as integers, since an `f64` has today's timestamps in steps of 256 ns.
             let nanos = to.unix.as_unix_nanos().wrapping_sub(from.unix.as_unix_nanos()).cast_signed() as f64;
             let expected_nanos = ticks as f64 * expected;
-            let (part, reading) = Self::TOLERANCE;
-            let trusted = nanos >= 0.0 && (nanos - expected_nanos).abs() < expected_nanos * part + reading;
+            let (fraction, reading) = Self::TOLERANCE;
+            let trusted = nanos >= 0.0 && (nanos - expected_nanos).abs() < expected_nanos * fraction + reading;
             let nanos_per_tick = if trusted { nanos / ticks.max(1) as f64 } else { expected };
-            // Where the clock was set, time goes on as if it had not been.
+            // If the wall clock was set, time goes on as if it had not been.
             let unix = pieces.last().map_or(from.unix, |piece| piece.at(from.ticks));
             pieces.push(Piece { ticks: from.ticks, unix, nanos_per_tick });
         }
@@ -103,25 +105,27 @@ impl Timeline {
         Self { pieces }
     }
 
-    /// The moment of `ticks`; the window's opening for anything earlier.
+    /// Returns the moment of `ticks`. Anything before the window counts as its opening.
     pub(crate) fn at(&self, ticks: Ticks) -> Timestamp {
         let after = self.pieces.partition_point(|piece| piece.ticks <= ticks);
         self.pieces[after.saturating_sub(1)].at(ticks)
     }
 
-    /// The same, but what came before the window has the moment at which it would have been by the rate that its first anchors tell.
+    /// Returns the moment of `ticks`. Moments before the window are extrapolated from the rate between its first two
+    /// anchors.
     pub(crate) fn at_any(&self, ticks: Ticks) -> Timestamp {
         let start = self.pieces[0].unix.as_unix_nanos();
         Timestamp::from_unix_nanos(start.saturating_add_signed(self.since_start(ticks)))
     }
 
-    /// How long it was from one moment to another, which both may be before the window, whatever the wall clock was set to in between.
+    /// Returns the time between two moments, which may both be before the window. It does not depend on whether the
+    /// wall clock was set in between.
     pub(crate) fn between(&self, from: Ticks, to: Ticks) -> Duration {
         let nanos = self.since_start(to).saturating_sub(self.since_start(from));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
 
-    /// Nanoseconds since the window's opening.
+    /// Nanoseconds since the opening of the window, negative before it.
     fn since_start(&self, ticks: Ticks) -> i64 {
         let first = self.pieces[0];
         if ticks < first.ticks {

@@ -1,34 +1,37 @@
 use std::cmp::Ordering;
 
-/// Looks something up in what is sorted, from where the last search ended: what comes in about the same order is found within a
-/// few steps.
+/// Galloping search that starts where the last one ended.
+///
+/// It looks things up in a sorted slice. Lookups in about the same order as the slice take a few comparisons each.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct GallopSearch(usize);
+pub(crate) struct GallopSearch {
+    last: usize,
+}
 
 impl GallopSearch {
-    /// How many of the first are before what is looked for.
+    /// Returns how many items at the start of the slice are before the one that is looked for.
     pub(crate) fn count_before<T>(&mut self, sorted: &[T], is_before: impl Fn(&T) -> bool) -> usize {
-        let near = self.0.min(sorted.len());
+        let start = self.last.min(sorted.len());
         let mut step = 1;
-        let range = if sorted.get(near).is_some_and(&is_before) {
-            while sorted.get(near + step).is_some_and(&is_before) {
+        let range = if sorted.get(start).is_some_and(&is_before) {
+            while sorted.get(start + step).is_some_and(&is_before) {
                 step *= 2;
             }
-            near + step / 2..sorted.len().min(near + step)
+            start + step / 2..sorted.len().min(start + step)
         } else {
-            while near >= step && !is_before(&sorted[near - step]) {
+            while start >= step && !is_before(&sorted[start - step]) {
                 step *= 2;
             }
-            near.saturating_sub(step)..near
+            start.saturating_sub(step)..start
         };
-        self.0 = range.start + sorted[range].partition_point(is_before);
-        self.0
+        self.last = range.start + sorted[range].partition_point(is_before);
+        self.last
     }
 
-    /// The place of what `compare` says is equal.
+    /// Returns the index of the first item that `compare` says is equal.
     pub(crate) fn find<T>(&mut self, sorted: &[T], compare: impl Fn(&T) -> Ordering) -> Option<usize> {
-        let place = self.count_before(sorted, |one| compare(one).is_lt());
-        sorted.get(place).is_some_and(|one| compare(one).is_eq()).then_some(place)
+        let index = self.count_before(sorted, |item| compare(item).is_lt());
+        sorted.get(index).is_some_and(|item| compare(item).is_eq()).then_some(index)
     }
 }
 
@@ -39,14 +42,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_finger_finds_what_a_search_finds(mut sorted in prop::collection::vec(0_u32..60, 0..50), wanted in prop::collection::vec(0_u32..64, 0..50)) {
+        fn it_finds_the_same_as_a_binary_search(
+            mut sorted in prop::collection::vec(0_u32..60, 0..50),
+            wanted in prop::collection::vec(0_u32..64, 0..50),
+        ) {
             sorted.sort_unstable();
-            let mut finger = GallopSearch::default();
+            let mut search = GallopSearch::default();
             for wanted in wanted {
-                let place = sorted.partition_point(|one| *one < wanted);
-                prop_assert_eq!(finger.count_before(&sorted, |one| *one < wanted), place);
-                let found = sorted.get(place).is_some_and(|one| *one == wanted).then_some(place);
-                prop_assert_eq!(finger.find(&sorted, |one| one.cmp(&wanted)), found);
+                let index = sorted.partition_point(|item| *item < wanted);
+                prop_assert_eq!(search.count_before(&sorted, |item| *item < wanted), index);
+                let found = sorted.get(index).is_some_and(|item| *item == wanted).then_some(index);
+                prop_assert_eq!(search.find(&sorted, |item| item.cmp(&wanted)), found);
             }
         }
     }

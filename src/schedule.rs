@@ -1,20 +1,20 @@
-//! When to record: PyTorch's schedule, a range of steps, or any function of the step's number.
+//! Schedules, which say when to record: PyTorch's schedule, a range of steps, or any function of the step's number.
 
 use std::{
     fmt,
     ops::{Bound, RangeBounds},
 };
 
-/// What the profiler does during a step.
+/// The phase of a schedule: what the profiler does during a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Nothing: PyTorch's `NONE`.
+    /// The profiler does nothing: PyTorch's `NONE`.
     Wait,
-    /// Gets ready and records nothing: PyTorch's `WARMUP`.
+    /// The profiler gets ready and records nothing: PyTorch's `WARMUP`.
     Warmup,
-    /// Records: PyTorch's `RECORD`.
+    /// The profiler records: PyTorch's `RECORD`.
     Record,
-    /// Records, and closes the window when the step ends: PyTorch's `RECORD_AND_SAVE`.
+    /// The profiler records, and closes the window when the step ends: PyTorch's `RECORD_AND_SAVE`.
     RecordAndSave,
 }
 
@@ -25,14 +25,14 @@ impl Phase {
     }
 }
 
-/// Says for each step what to do in it.
+/// A schedule, which says for each step of a run whether it is recorded.
 ///
 /// # PyTorch's schedule
 ///
-/// The steps of a run are split like this, each number in steps:
+/// [`Schedule::new`] divides the steps of a run like this, each number in steps:
 ///
 /// ```text
-/// skip_first │ wait │ warmup │ active │ wait │ warmup │ active │ …     repeat times, 0 for ever
+/// skip_first │ wait │ warmup │ active │ wait │ warmup │ active │ …     repeat times, without end if 0
 /// ```
 ///
 /// Every `active` stretch is one window and gives one [`Trace`](crate::Trace).
@@ -45,17 +45,17 @@ impl Phase {
 /// assert_eq!(phases, [Phase::Wait, Phase::Warmup, Phase::Record, Phase::RecordAndSave, Phase::Wait]);
 /// ```
 ///
-/// # What else can be said
+/// # Other schedules
 ///
-/// [`Schedule::steps`] records a range, [`Schedule::from_fn`] asks a function, [`Schedule::manual`] leaves it to
-/// [`start`](crate::Profiler::start) and [`stop`](crate::Profiler::stop). A profiler built with no schedule records from the
-/// start to the end.
+/// [`Schedule::steps`] records a range of steps, [`Schedule::from_fn`] asks a function, and [`Schedule::manual`] leaves
+/// it to [`start`](crate::Profiler::start) and [`stop`](crate::Profiler::stop). A profiler that is built without a
+/// schedule records from the start to the end.
 ///
 /// # Where a window ends
 ///
-/// After a step of [`Phase::RecordAndSave`], or when a recorded step is followed by one that is not, or at the end of the
-/// run. In the second case PyTorch discards the window with a warning; kernspan saves it, so that a function need not know
-/// beforehand which step is the last.
+/// A window ends after a step of [`Phase::RecordAndSave`], before a step that is not recorded, or at the end of the
+/// run. In the second case PyTorch discards the window with a warning. kernspan saves it, so that a function need not
+/// know beforehand which step is the last.
 pub struct Schedule(Kind);
 
 enum Kind {
@@ -67,10 +67,11 @@ enum Kind {
         last: u64,
     },
     Function(Box<dyn FnMut(u64) -> Phase + Send>),
-    /// A number of [`Cycle`] was set on something else.
+    /// A number of [`Cycle`] was set on another kind of schedule.
     Misused,
 }
 
+/// The numbers of PyTorch's schedule.
 #[derive(Clone, Copy, Debug)]
 struct Cycle {
     skip_first: u64,
@@ -82,7 +83,7 @@ struct Cycle {
 }
 
 impl Schedule {
-    /// PyTorch's schedule, to be filled in: by default one `active` step after another, for ever.
+    /// Makes PyTorch's schedule, to be filled in. By default, every step is `active` and a window of its own.
     pub fn new() -> Self {
         Self(Kind::Cycle(Cycle { skip_first: 0, skip_first_wait: false, wait: 0, warmup: 0, active: 1, repeat: 0 }))
     }
@@ -107,13 +108,16 @@ impl Schedule {
             Bound::Excluded(&after) => after.checked_sub(1),
             Bound::Unbounded => Some(u64::MAX),
         };
-        // A range that cannot be written as first..=last is empty, and so is 1..=0: `check` refuses it.
+        // A range that cannot be written as first..=last is empty. It becomes 1..=0, which is empty too, and which
+        // `check` refuses.
         let (first, last) = first.zip(last).unwrap_or((1, 0));
         Self(Kind::Range { first, last })
     }
 
-    /// Asks a function at every step. It is called once a step, on the thread that steps, and must not call the profiler.
-    /// If it panics, the profiler waits from then on and says so at the end.
+    /// Asks a function for the phase of each step.
+    ///
+    /// The function is called once for each step, on the thread that steps, and must not call the profiler. If it
+    /// panics, the profiler waits from then on and reports the panic at the end.
     pub fn from_fn(function: impl FnMut(u64) -> Phase + Send + 'static) -> Self {
         Self(Kind::Function(Box::new(function)))
     }
@@ -128,6 +132,7 @@ impl Schedule {
         Self(Kind::Always)
     }
 
+    /// Sets a number of PyTorch's schedule.
     fn cycle(mut self, set: impl FnOnce(&mut Cycle)) -> Self {
         match &mut self.0 {
             Kind::Cycle(cycle) => set(cycle),
@@ -136,45 +141,46 @@ impl Schedule {
         self
     }
 
-    /// Steps at the very beginning that are left out. By default, 0.
+    /// Sets the number of steps at the beginning of the run that are left out. By default, 0.
     ///
-    /// This and the other numbers belong to the schedule of [`Schedule::new`]; on another they are an error.
+    /// This and the other numbers belong to the schedule of [`Schedule::new`]. Setting one on another schedule is an
+    /// error, which [`build`](crate::ProfilerBuilder::build) returns.
     #[must_use]
     pub fn skip_first(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.skip_first = steps)
     }
 
-    /// Whether the first cycle goes without its wait. By default, it does not.
+    /// Sets whether the first cycle leaves its wait out. By default, it does not.
     #[must_use]
     pub fn skip_first_wait(self, skip: bool) -> Self {
         self.cycle(|cycle| cycle.skip_first_wait = skip)
     }
 
-    /// Steps at the start of each cycle in which nothing happens. By default, 0.
+    /// Sets the number of steps at the start of each cycle in which nothing happens. By default, 0.
     #[must_use]
     pub fn wait(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.wait = steps)
     }
 
-    /// Steps after the wait in which the profiler gets ready. By default, 0.
+    /// Sets the number of steps after the wait in which the profiler gets ready. By default, 0.
     #[must_use]
     pub fn warmup(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.warmup = steps)
     }
 
-    /// Steps after the warm-up that are recorded. By default, 1; not 0.
+    /// Sets the number of steps after the warm-up that are recorded. By default, 1. It must not be 0.
     #[must_use]
     pub fn active(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.active = steps)
     }
 
-    /// How many cycles there are. By default, 0: no end.
+    /// Sets the number of cycles. By default, 0, which means without end.
     #[must_use]
     pub fn repeat(self, cycles: u64) -> Self {
         self.cycle(|cycle| cycle.repeat = cycles)
     }
 
-    /// What to do in the step with this number, counted from 0.
+    /// Returns the phase of the step with this number, counted from 0.
     pub fn phase(&mut self, step: u64) -> Phase {
         match &mut self.0 {
             Kind::Always => Phase::Record,
@@ -187,7 +193,7 @@ impl Schedule {
         }
     }
 
-    /// How many steps from this one on, which is not recorded, nothing happens in.
+    /// Returns how long the schedule waits from a step on that is not recorded.
     pub(crate) fn wait_from(&self, step: u64) -> WaitLength {
         match &self.0 {
             Kind::Cycle(cycle) => cycle.wait_from(step),
@@ -196,7 +202,7 @@ impl Schedule {
         }
     }
 
-    /// Refuses what makes no sense.
+    /// Returns an error if the schedule makes no sense.
     pub(crate) fn check(&self) -> Result<(), ScheduleError> {
         match &self.0 {
             Kind::Cycle(cycle) => cycle.check(),
@@ -206,7 +212,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the run is in steps even if none is ever taken.
+    /// Whether the run is divided into steps, even if [`step`](crate::Profiler::step) is never called.
     pub(crate) fn counts_steps(&self) -> bool {
         !matches!(self.0, Kind::Always | Kind::Manual)
     }
@@ -237,15 +243,13 @@ impl Cycle {
             return Phase::Wait;
         }
         match step % length {
-            place if place < self.wait => Phase::Wait,
-            place if place < self.wait + self.warmup => Phase::Warmup,
-            place if place + 1 < length => Phase::Record,
+            position if position < self.wait => Phase::Wait,
+            position if position < self.wait + self.warmup => Phase::Warmup,
+            position if position + 1 < length => Phase::Record,
             _ => Phase::RecordAndSave,
         }
     }
-}
 
-impl Cycle {
     fn wait_from(&self, step: u64) -> WaitLength {
         let until_first = self.skip_first.saturating_sub(step);
         let first = step.max(self.skip_first);
@@ -258,12 +262,12 @@ impl Cycle {
     }
 }
 
-/// How long nothing is going to happen.
+/// The length of a wait, in which nothing is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitLength {
     Steps(u64),
     Forever,
-    /// A function or the program decides.
+    /// It is not known, since a function or the program decides.
     Unknown,
 }
 
@@ -286,7 +290,7 @@ impl fmt::Debug for Schedule {
     }
 }
 
-/// Why a [`Schedule`] makes no sense.
+/// The reason why a [`Schedule`] makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -294,7 +298,7 @@ pub enum ScheduleError {
     NothingActive,
     /// A range of steps is empty.
     EmptyRange,
-    /// The numbers do not fit.
+    /// The sum of all steps does not fit into a `u64`.
     Overflow,
     /// One of the numbers of [`Schedule::new`] was set on a schedule of another kind.
     NotACycle,

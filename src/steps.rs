@@ -1,6 +1,7 @@
-//! What is known of every step, on its way from the thread that ends it to those who want it.
+//! Summaries of all steps, on their way from the thread that ends a step to the step exporters.
 //!
-//! The thread writes a few words into a ring; another one reads them, several times a second. If nobody wants to know, there is neither.
+//! The thread that ends a step writes a few words into a ring, and a background thread reads them several times a
+//! second. If no exporter wants summaries, there is neither a ring nor a thread.
 
 use crate::{
     clock::{Anchor, Ticks, Timeline},
@@ -25,49 +26,49 @@ use std::{
     time::Duration,
 };
 
-/// What the ring holds: the counters of a step, and then the step.
+/// An entry of the ring. The counters of a step come before the step.
 #[derive(Clone, Copy, Debug)]
-enum Sign {
+enum Entry {
     Counter(&'static str, f64),
-    Step(Ended),
+    Step(EndedStep),
 }
 
-/// A step that is over.
+/// A step that has ended.
 #[derive(Clone, Copy, Debug)]
-struct Ended {
+struct EndedStep {
     number: u64,
     phase: Phase,
     start: Ticks,
     end: Ticks,
-    /// Or else the run has ended in the middle of it.
+    /// Whether [`step`](crate::Profiler::step) ended it. If not, the run ended in the middle of it.
     by_step: bool,
 }
 
-/// The end of the ring that steps go into.
+/// The writing end of the ring.
 #[derive(Debug)]
 pub(crate) struct StepSender {
-    ring: Producer<Sign>,
+    ring: Producer<Entry>,
     /// When the current step began.
     start: Ticks,
 }
 
 impl StepSender {
-    /// Words that the reader may be behind: a hundred thousand steps a second, with a counter each.
+    /// The number of entries in the ring: room for a hundred thousand steps a second, with a counter each.
     const CAPACITY: usize = 1 << 15;
 
-    /// Ends a step. A step that does not fit is counted, with its counters.
+    /// Writes the step that has ended. A step that does not fit is counted as lost, together with its counters.
     pub(crate) fn send(&mut self, host: &Host, number: u64, phase: Phase, end: Ticks, by_step: bool) {
-        let step = Ended { number, phase, start: self.start, end, by_step };
+        let step = EndedStep { number, phase, start: self.start, end, by_step };
         self.start = end;
         let Some(counters) = host.counters() else { return };
         counters.with(|latest| {
             let values = latest.values();
             if by_step || !values.is_empty() {
                 if self.ring.slots() > values.len() {
-                    let signs = values.iter().map(|&(name, value)| Sign::Counter(name, value));
-                    for sign in signs.chain([Sign::Step(step)]) {
+                    let entries = values.iter().map(|&(name, value)| Entry::Counter(name, value));
+                    for entry in entries.chain([Entry::Step(step)]) {
                         // There is room for all of them.
-                        let _ = self.ring.push(sign);
+                        let _ = self.ring.push(entry);
                     }
                 } else {
                     counters.lose(1);
@@ -81,25 +82,25 @@ impl StepSender {
     }
 }
 
-/// Who wants to know of every step, and what to call them when they fail.
+/// A step exporter, and the name that its failures are reported under.
 pub(crate) struct NamedSteps {
     pub(crate) name: String,
     pub(crate) exporter: Box<dyn StepExporter>,
 }
 
-/// The thread that tells of every step.
+/// The background thread that hands summaries of all steps to the step exporters.
 #[derive(Debug)]
 pub(crate) struct StepThread {
     thread: JoinHandle<StepOutcome>,
-    /// Dropped to end it.
+    /// Ends the thread when it is dropped.
     ending: Sender<Panicked>,
 }
 
-/// Said before the end if the run ends in a panic.
+/// A message that is sent before the end if the run ends in a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Panicked;
 
-/// What came of it.
+/// The results of the step exporters.
 #[derive(Debug, Default)]
 pub(crate) struct StepOutcome {
     pub(crate) files: Vec<PathBuf>,
@@ -108,29 +109,29 @@ pub(crate) struct StepOutcome {
 }
 
 impl StepThread {
-    /// Starts it for `exporters`. Step 0 begins now.
+    /// Starts the thread for `exporters`. Step 0 begins now.
     pub(crate) fn start(host: Arc<Host>, exporters: Vec<NamedSteps>) -> io::Result<(StepSender, Self)> {
         let (producer, ring) = RingBuffer::new(StepSender::CAPACITY);
         let anchor = host.clock().anchor();
         let sender = StepSender { ring: producer, start: anchor.ticks };
-        let (ending, ended) = mpsc::channel();
+        let (ending, receiver) = mpsc::channel();
         let reader = StepReader {
             host,
             ring,
             anchors: vec![anchor],
-            last: LastEnd { ticks: anchor.ticks, moment: anchor.unix },
+            previous_end: PreviousEnd { ticks: anchor.ticks, reported: anchor.unix },
             counters: Vec::new(),
             exporters,
             outcome: StepOutcome::default(),
         };
-        let thread = spawn("kernspan-steps", move || reader.run(&ended))?;
+        let thread = spawn("kernspan-steps", move || reader.run(&receiver))?;
         Ok((sender, Self { thread, ending }))
     }
 
-    /// Waits until all steps have been told of, and those who want them have finished.
+    /// Waits until all steps have been handed to the exporters, and the exporters have finished.
     pub(crate) fn join(self) -> StepOutcome {
         if std::thread::panicking() {
-            // If nobody hears it, the thread has panicked itself, which is told of below.
+            // If nobody receives it, the thread has panicked itself, which is reported below.
             let _ = self.ending.send(Panicked);
         }
         drop(self.ending);
@@ -141,31 +142,33 @@ impl StepThread {
     }
 }
 
-/// The end of the ring that steps come out of.
+/// The reading end of the ring, and the exporters that get its steps.
 struct StepReader {
     host: Arc<Host>,
-    ring: Consumer<Sign>,
+    ring: Consumer<Entry>,
     /// The last few readings of both clocks.
     anchors: Vec<Anchor>,
-    last: LastEnd,
-    /// The counters of the step that comes next.
+    previous_end: PreviousEnd,
+    /// The counters that were read of the step that comes next.
     counters: Vec<(&'static str, f64)>,
     exporters: Vec<NamedSteps>,
     outcome: StepOutcome,
 }
 
 impl StepReader {
-    /// How often steps are told of, and so how much of them is lost if the process is killed.
+    /// The time between two readings of the ring. If the process is killed, the steps of this time are lost.
     const EVERY: Duration = Duration::from_millis(200);
-    /// How far readings of the clocks are apart at the least: the further, the better is the rate between them known.
+    /// The minimum time between two readings of the clocks. A longer time gives a more exact rate.
     const ANCHORS_APART: Duration = Duration::from_millis(50);
-    /// How many are kept. The step may have ended before the last one, if its thread was held up just then.
+    /// The number of readings that are kept. A step may have ended before the last one, if its thread was held up just
+    /// then.
     const ANCHORS: usize = 3;
 
-    fn run(mut self, ended: &Receiver<Panicked>) -> StepOutcome {
+    /// Hands steps to the exporters until the run is over.
+    fn run(mut self, ending: &Receiver<Panicked>) -> StepOutcome {
         loop {
-            let heard = ended.recv_timeout(Self::EVERY);
-            let (over, panicked) = (heard != Err(RecvTimeoutError::Timeout), heard.is_ok());
+            let received = ending.recv_timeout(Self::EVERY);
+            let (over, panicked) = (received != Err(RecvTimeoutError::Timeout), received.is_ok());
             self.add_anchor(self.host.clock().anchor());
             let steps = self.read();
             for named in &mut self.exporters {
@@ -193,25 +196,25 @@ impl StepReader {
         }
     }
 
-    /// All steps that have ended.
+    /// Reads the summaries of all steps that have ended.
     fn read(&mut self) -> Vec<StepSummary> {
         let timeline = self.host.clock().timeline(&self.anchors);
         let mut steps = Vec::new();
-        // Not those that end meanwhile, which may be without end.
+        // Steps that end meanwhile are left for the next time, or this might never end.
         for _ in 0..self.ring.slots() {
             match self.ring.pop() {
-                Ok(Sign::Counter(name, value)) => self.counters.push((name, value)),
-                Ok(Sign::Step(step)) => {
-                    let signs = StepSummary {
+                Ok(Entry::Counter(name, value)) => self.counters.push((name, value)),
+                Ok(Entry::Step(step)) => {
+                    let summary = StepSummary {
                         number: step.number,
                         phase: step.phase,
-                        start: self.last.start_of(step.start, &timeline),
+                        start: self.previous_end.start_of_next(step.start, &timeline),
                         duration: timeline.between(step.start, step.end),
                         ended: step.by_step,
                         counters: std::mem::take(&mut self.counters),
                     };
-                    self.last = LastEnd { ticks: step.end, moment: signs.end() };
-                    steps.push(signs);
+                    self.previous_end = PreviousEnd { ticks: step.end, reported: summary.end() };
+                    steps.push(summary);
                 }
                 Err(_) => break,
             }
@@ -219,6 +222,7 @@ impl StepReader {
         steps
     }
 
+    /// Adds a reading of the clocks, unless the last one is too recent.
     fn add_anchor(&mut self, now: Anchor) {
         let apart = |last: &Anchor| now.unix.since(last.unix) >= Self::ANCHORS_APART || now.unix < last.unix;
         if self.anchors.last().is_none_or(apart) {
@@ -230,26 +234,30 @@ impl StepReader {
     }
 }
 
-/// When the last step ended.
+/// The end of the previous step.
 #[derive(Clone, Copy, Debug)]
-struct LastEnd {
+struct PreviousEnd {
     ticks: Ticks,
-    moment: Timestamp,
+    /// The moment that the exporters were given.
+    reported: Timestamp,
 }
 
-impl LastEnd {
-    /// How far what is told of steps may be from the wall clock. More than that, and somebody has set the clock, or errors of the rate have added up.
-    const OFF: Duration = Duration::from_millis(5);
+impl PreviousEnd {
+    /// The allowed difference between reported moments and the wall clock. If it is larger, somebody has set the wall
+    /// clock, or errors of the rate have added up.
+    const TOLERANCE: Duration = Duration::from_millis(5);
 
-    /// When a step began: when the last one ended, as it was told, so that there is no gap between them; unless the wall clock knows better.
-    fn start_of(&self, ticks: Ticks, timeline: &Timeline) -> Timestamp {
+    /// Returns the start of the next step: the end of the previous one as it was reported, so that there is no gap
+    /// between them, unless the wall clock differs too much.
+    fn start_of_next(&self, ticks: Ticks, timeline: &Timeline) -> Timestamp {
         let wall = timeline.at_any(ticks);
-        let off = wall.since(self.moment).max(self.moment.since(wall));
-        if ticks == self.ticks && off < Self::OFF { self.moment } else { wall }
+        let difference = wall.since(self.reported).max(self.reported.since(wall));
+        if ticks == self.ticks && difference < Self::TOLERANCE { self.reported } else { wall }
     }
 }
 
 impl NamedSteps {
+    /// Calls the exporter, and turns an error or a panic into a failure.
     fn run(&mut self, f: impl FnOnce(&mut dyn StepExporter) -> ExportResult) -> Result<Vec<PathBuf>, Failure> {
         match catch_unwind(AssertUnwindSafe(|| f(&mut *self.exporter))) {
             Ok(Ok(files)) => Ok(files),
@@ -260,16 +268,18 @@ impl NamedSteps {
 }
 
 impl StepOutcome {
-    /// Failures that are kept. What fails five times a second, for days, does so for few reasons.
-    const FAILURES: usize = 16;
+    /// The number of failures that are kept. An exporter that fails five times a second, for days, does so for few
+    /// reasons.
+    const MAX_FAILURES: usize = 16;
 
+    /// Adds the files of an exporter, or its failure if that is a new one.
     fn add(&mut self, done: Result<Vec<PathBuf>, Failure>) {
         match done {
             Ok(files) => self.files.extend(files),
             Err(failure) => {
                 let text = failure.to_string();
                 let known = self.failures.iter().any(|known| known.to_string() == text);
-                if !known && self.failures.len() < Self::FAILURES {
+                if !known && self.failures.len() < Self::MAX_FAILURES {
                     tracing::error!(%failure, "kernspan: export of steps failed");
                     self.failures.push(failure);
                 }
@@ -288,7 +298,7 @@ const _: () = assert!(Counters::MOST < StepSender::CAPACITY, "a step with all it
 
 #[cfg(test)]
 mod tests {
-    use super::{Ended, LastEnd, Sign, StepOutcome, StepReader};
+    use super::{EndedStep, Entry, PreviousEnd, StepOutcome, StepReader};
     use crate::{
         clock::{Anchor, Clock, Ticks},
         export::StepSummary,
@@ -302,8 +312,9 @@ mod tests {
     const MILLI: u64 = 1_000_000;
     const HOUR: u64 = 3_600_000 * MILLI;
 
-    /// What is told of steps of 100 ms while the wall clock is set by `jump` nanoseconds after a second, two seconds long. A tick is a nanosecond.
-    fn told_while_the_clock_is_set(jump: i64) -> Vec<StepSummary> {
+    /// Returns the summaries of twenty steps of 100 ms. After a second, the wall clock is set by `jump` nanoseconds. A
+    /// tick is a nanosecond.
+    fn summaries_while_the_clock_is_set(jump: i64) -> Vec<StepSummary> {
         let host = Arc::new(Host::new(Clock::mock(), 64, 64, true));
         let wall = |ticks: u64| {
             let unix = 10 * HOUR + ticks;
@@ -315,37 +326,38 @@ mod tests {
             host,
             ring,
             anchors: vec![anchor(0)],
-            last: LastEnd { ticks: Ticks(0), moment: wall(0) },
+            previous_end: PreviousEnd { ticks: Ticks(0), reported: wall(0) },
             counters: Vec::new(),
             exporters: Vec::new(),
             outcome: StepOutcome::default(),
         };
-        let mut told = Vec::new();
+        let mut summaries = Vec::new();
         for number in 0..20 {
             let (start, end) = (Ticks(number * 100 * MILLI), Ticks((number + 1) * 100 * MILLI));
-            steps.push(Sign::Step(Ended { number, phase: Phase::Wait, start, end, by_step: true })).unwrap();
-            // Looked at after every other step.
+            steps.push(Entry::Step(EndedStep { number, phase: Phase::Wait, start, end, by_step: true })).unwrap();
+            // The reader reads after every other step.
             if number % 2 == 1 {
                 reader.add_anchor(anchor(end.0 + MILLI));
-                told.extend(reader.read());
+                summaries.extend(reader.read());
             }
         }
-        told
+        summaries
     }
 
     #[test]
     fn steps_take_as_long_as_they_do_when_the_wall_clock_is_set() {
         for jump in [0, HOUR.cast_signed(), -HOUR.cast_signed(), 40 * MILLI.cast_signed()] {
-            let told = told_while_the_clock_is_set(jump);
-            assert_eq!(told.len(), 20);
-            for step in &told {
+            let summaries = summaries_while_the_clock_is_set(jump);
+            assert_eq!(summaries.len(), 20);
+            for step in &summaries {
                 let error = step.duration.abs_diff(Duration::from_millis(100));
                 assert!(error < Duration::from_micros(1), "{jump}: {step:?}");
             }
-            // It is followed, if not at once; where it was not set, there is no gap.
-            let off = told[19].end().as_unix_nanos().cast_signed() - (10 * HOUR + 2000 * MILLI).cast_signed() - jump;
+            // The wall clock is followed, if not at once. If it was not set, there is no gap.
+            let off =
+                summaries[19].end().as_unix_nanos().cast_signed() - (10 * HOUR + 2000 * MILLI).cast_signed() - jump;
             assert!(off.unsigned_abs() < MILLI, "{jump}: off by {off} ns");
-            let gaps = told.windows(2).filter(|pair| pair[0].end() != pair[1].start).count();
+            let gaps = summaries.windows(2).filter(|pair| pair[0].end() != pair[1].start).count();
             assert_eq!(gaps, usize::from(jump != 0), "{jump}");
         }
     }

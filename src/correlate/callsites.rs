@@ -4,21 +4,23 @@ use crate::{
 };
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-/// The callsites of a trace, each once.
+/// The table of a trace's callsites, each of which is in it once.
 #[derive(Debug, Default)]
 pub(super) struct Callsites {
     by_address: HashMap<usize, CallsiteId>,
-    /// Loops come back to few places.
+    /// The callsite that was last asked for, since loops come back to the same few.
     latest: Option<(usize, CallsiteId)>,
     table: Vec<CallsiteData>,
-    /// Those that are called otherwise, by what they are called.
+    /// The copies of each callsite under other names, by name.
     renamed: HashMap<CallsiteId, HashMap<Arc<str>, CallsiteId>>,
 }
 
 impl Callsites {
-    /// Names of spans that are told apart in a trace. Past that they are called as in the source: whoever has so many counts with them.
-    const NAMES: usize = 10_000;
+    /// The size of the table up to which spans get names of their own. Past that they have the name in the source: a
+    /// program with so many names puts a counter into them.
+    const MAX_RENAMED: usize = 10_000;
 
+    /// Returns the id of a callsite, and adds it if it is new.
     pub(super) fn id(&mut self, callsite: Callsite) -> CallsiteId {
         let address = std::ptr::from_ref(callsite).addr();
         if let Some((latest, id)) = self.latest
@@ -34,19 +36,19 @@ impl Callsites {
         id
     }
 
-    /// Which of a callsite's fields says what its spans are called.
+    /// Returns the index of the field that names the callsite's spans: see [`convention::NAME`].
     pub(super) fn name_field(&self, id: CallsiteId) -> Option<u32> {
-        let place = self.table[id.index()].fields.iter().position(|field| field == convention::NAME)?;
-        u32::try_from(place).ok()
+        let index = self.table[id.index()].fields.iter().position(|field| field == convention::NAME)?;
+        u32::try_from(index).ok()
     }
 
-    /// The callsite by another name.
+    /// Returns the id of the callsite under another name, and adds that if it is new.
     pub(super) fn renamed(&mut self, id: CallsiteId, name: &Arc<str>) -> CallsiteId {
         let names = self.renamed.entry(id).or_default();
         if let Some(&renamed) = names.get(name) {
             return renamed;
         }
-        if self.table.len() >= Self::NAMES {
+        if self.table.len() >= Self::MAX_RENAMED {
             return id;
         }
         self.table.push(CallsiteData { name: Cow::Owned(name.to_string()), ..self.table[id.index()].clone() });
@@ -64,7 +66,7 @@ impl Callsites {
     }
 }
 
-/// The trace knows nothing of `tracing`, so it has levels of its own.
+/// Converts a level of `tracing` to one of a trace, which knows nothing of `tracing`.
 pub(super) fn level_of(level: tracing::Level) -> Level {
     match level {
         tracing::Level::TRACE => Level::Trace,

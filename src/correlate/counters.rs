@@ -1,7 +1,7 @@
 use crate::trace::{Counter, EventData, Trace, convention};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Takes the counters' samples out of the events. An event that was nothing else is gone then.
+/// Moves the samples of counters out of the events. An event that has no other fields is removed.
 pub(super) fn extract(events: Vec<EventData>, trace: &Trace) -> (Vec<EventData>, Vec<Counter>) {
     let mut samples: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     let events = events

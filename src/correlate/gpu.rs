@@ -1,4 +1,4 @@
-//! Joins what GPUs did to the calls that caused it, and so to the spans around them.
+//! Joins GPU records to the API calls that caused them, and so to the spans around the calls.
 
 use super::{
     innermost::{Query, innermost},
@@ -16,52 +16,53 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 
-/// On whose behalf a call was made, if not on its thread's own.
+/// The origins of what threads did on behalf of others; `None` for what a thread did on its own behalf.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
-    /// For each of the trace's calls.
+    /// The origin of each of the trace's API calls.
     pub(super) calls: Vec<Option<Origin>>,
-    /// For each of the trace's allocations.
+    /// The origin of each of the trace's allocations.
     pub(super) allocations: Vec<Option<Origin>>,
-    /// For each of the operations told of.
+    /// The origin of each of the trace's operations.
     pub(super) operations: Vec<Option<Origin>>,
 }
 
-/// Adds to a trace that has spans, steps, calls and allocations what came of the calls. `asked` is the moment that each call was
-/// asked for.
-pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, asked: Vec<Timestamp>) {
+/// Adds the GPU's records to a trace that already has spans, steps, API calls and allocations.
+///
+/// `requested` has the moment at which each API call was asked for, as [`hand_over`] returns it.
+pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, requested: Vec<Timestamp>) {
     let GpuRecording { gpu, devices, work, waits, overheads, pools, contexts, losses, .. } = recording;
     trace.gpu = gpu;
     trace.devices = devices.to_vec();
     trace.losses += losses;
     let by_correlation = by_correlation(trace);
-    let mut near = GallopSearch::default();
+    let mut search = GallopSearch::default();
     let mut call_of = |correlation: u32| {
-        near.find(&by_correlation, |(known, _)| known.cmp(&correlation)).map(|place| by_correlation[place].1)
+        search.find(&by_correlation, |(known, _)| known.cmp(&correlation)).map(|index| by_correlation[index].1)
     };
-    add_work(trace, work, &mut call_of, &asked);
+    add_work(trace, work, &mut call_of, &requested);
     trace.waits = waits.into_iter().map(|wait| wait_data(trace, wait, &contexts, &mut call_of)).collect();
     trace.waits.sort_by_key(|wait| wait.start);
     trace.overheads = overheads.into_iter().map(overhead).collect();
     count_memory(trace, &contexts, pools);
 }
 
-/// Gives calls that were made on behalf of others to the others' spans, and operations to their steps, too. Returns the moment each
-/// call was asked for.
+/// Gives what was done on behalf of others to their spans, and each operation to its step. Returns the moment at which
+/// each API call was asked for: that of its origin if it has one, otherwise its start.
 pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timeline, open: Ticks) -> Vec<Timestamp> {
-    let mut asked: Vec<_> = trace.api_calls.iter().map(|call| call.start).collect();
-    let handed = |origins: &[Option<Origin>]| -> Vec<(usize, Query)> {
-        let handed = origins.iter().enumerate().filter_map(|(place, origin)| Some((place, (*origin)?)));
-        // What was open before the window is not known.
+    let mut requested: Vec<_> = trace.api_calls.iter().map(|call| call.start).collect();
+    let queries_of = |origins: &[Option<Origin>]| -> Vec<(usize, Query)> {
+        let handed_over = origins.iter().enumerate().filter_map(|(index, origin)| Some((index, (*origin)?)));
+        // It is not known which spans were open before the window. No span is open at the moment 0, which marks that.
         let moment = |at: Ticks| if at < open { Timestamp::default() } else { timeline.at(at) };
         let query = |origin: Origin| Query { thread: origin.thread(), at: moment(origin.at), answer: None };
-        handed.map(|(place, origin)| (place, query(origin))).collect()
+        handed_over.map(|(index, origin)| (index, query(origin))).collect()
     };
-    let (call_places, mut queries): (Vec<_>, Vec<_>) = handed(&origins.calls).into_iter().unzip();
-    let (memory_places, memory): (Vec<_>, Vec<_>) = handed(&origins.allocations).into_iter().unzip();
-    let (operation_places, operations): (Vec<_>, Vec<_>) = handed(&origins.operations).into_iter().unzip();
-    queries.extend(memory);
-    queries.extend(operations);
+    let (calls, mut queries): (Vec<_>, Vec<_>) = queries_of(&origins.calls).into_iter().unzip();
+    let (allocations, allocation_queries): (Vec<_>, Vec<_>) = queries_of(&origins.allocations).into_iter().unzip();
+    let (operations, operation_queries): (Vec<_>, Vec<_>) = queries_of(&origins.operations).into_iter().unzip();
+    queries.extend(allocation_queries);
+    queries.extend(operation_queries);
     innermost(trace, &mut queries);
     let mut answers = queries.into_iter();
     let attribution = |query: &Query| match query.answer {
@@ -69,49 +70,51 @@ pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timelin
         None if query.at == Timestamp::default() => Attribution::Before,
         None => Attribution::Unattributed,
     };
-    for (place, query) in call_places.into_iter().zip(answers.by_ref()) {
-        let call = &mut trace.api_calls[place];
+    for (index, query) in calls.into_iter().zip(answers.by_ref()) {
+        let call = &mut trace.api_calls[index];
         (call.span, call.attribution) = (query.answer, attribution(&query));
-        asked[place] = query.at;
+        requested[index] = query.at;
     }
-    for (place, query) in memory_places.into_iter().zip(answers.by_ref()) {
-        let allocation = &mut trace.allocations[place];
+    for (index, query) in allocations.into_iter().zip(answers.by_ref()) {
+        let allocation = &mut trace.allocations[index];
         (allocation.span, allocation.attribution) = (query.answer, attribution(&query));
     }
-    let mut near = GallopSearch::default();
+    let mut search = GallopSearch::default();
     for operation in &mut trace.operation_calls {
-        operation.step = step_at(&trace.steps, &mut near, operation.at);
+        operation.step = step_at(&trace.steps, &mut search, operation.at);
     }
-    for (place, query) in operation_places.into_iter().zip(answers) {
-        let operation = &mut trace.operation_calls[place];
+    for (index, query) in operations.into_iter().zip(answers) {
+        let operation = &mut trace.operation_calls[index];
         (operation.span, operation.attribution) = (query.answer, attribution(&query));
-        operation.step = step_at(&trace.steps, &mut near, query.at);
+        operation.step = step_at(&trace.steps, &mut search, query.at);
     }
-    asked
+    requested
 }
 
+/// Returns the API calls in the order of their correlation ids.
 fn by_correlation(trace: &Trace) -> Vec<(u32, ApiCallId)> {
     let calls = trace.api_calls.iter().enumerate().map(|(index, call)| (call.correlation, ApiCallId::new(index)));
     let mut calls: Vec<_> = calls.collect();
-    // Nearly sorted already, thread by thread, which a stable sort makes use of.
+    // The calls of each thread are nearly in this order already, which makes a stable sort quick.
     calls.sort_by_key(|&(correlation, _)| correlation);
     calls
 }
 
+/// Adds GPU work to a trace, with the rows that it is on.
 fn add_work(
     trace: &mut Trace,
     records: Vec<WorkRecord>,
     mut call_of: impl FnMut(u32) -> Option<ApiCallId>,
-    asked: &[Timestamp],
+    requested: &[Timestamp],
 ) {
     let Rows { streams, work } = rows(&records);
     trace.streams = streams;
-    let mut near = GallopSearch::default();
-    // Each is taken once; in place, as there may be a million.
+    let mut search = GallopSearch::default();
+    // Each record is moved out of its slot once. There may be a million, so they are not sorted or copied first.
     let mut records: Vec<_> = records.into_iter().map(Some).collect();
     let mut data = Vec::with_capacity(records.len());
-    for (stream, place) in work {
-        let Some(record) = records[place as usize].take() else { continue };
+    for (stream, index) in work {
+        let Some(record) = records[index as usize].take() else { continue };
         let WorkRecord { detail, start, end, correlation, graph, .. } = record;
         let call = call_of(correlation);
         let owner = call.map(|id| &trace.api_calls[id.index()]);
@@ -125,14 +128,15 @@ fn add_work(
             call,
             attribution: owner.map_or(Attribution::Unattributed, |call| call.attribution),
             span: owner.and_then(|call| call.span),
-            step: step_at(&trace.steps, &mut near, call.map_or(start, |id| asked[id.index()])),
+            step: step_at(&trace.steps, &mut search, call.map_or(start, |id| requested[id.index()])),
         });
     }
     trace.work = data;
 }
 
-fn step_at(steps: &[Step], near: &mut GallopSearch, at: Timestamp) -> Option<StepId> {
-    let after = near.count_before(steps, |step| step.start <= at);
+/// Returns the step in which a moment lies.
+fn step_at(steps: &[Step], search: &mut GallopSearch, at: Timestamp) -> Option<StepId> {
+    let after = search.count_before(steps, |step| step.start <= at);
     after.checked_sub(1).filter(|&step| at < steps[step].end).map(StepId::new)
 }
 
@@ -165,7 +169,7 @@ fn overhead(record: OverheadRecord) -> Overhead {
     Overhead { name, thread: thread.map(|thread| ThreadId::new(thread.into())), start, end }
 }
 
-/// Works out how much memory was freed and how much was in use.
+/// Fills in the device of each allocation, the size of each free, and how much memory was in use after it.
 fn count_memory(trace: &mut Trace, contexts: &FxHashMap<u32, u32>, mut pools: HashMap<u32, Pool>) {
     trace.allocations.sort_by_key(|allocation| allocation.at);
     let mut sizes: FxHashMap<(u32, u64), u64> = FxHashMap::default();

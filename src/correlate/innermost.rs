@@ -1,18 +1,19 @@
 use crate::trace::{SpanId, ThreadId, Timestamp, Trace};
 use std::collections::HashMap;
 
-/// A moment on a thread, and a place for the answer.
+/// A question to [`innermost`]: a moment on a thread, and room for the span that was innermost then.
 pub(super) struct Query {
     pub(super) thread: ThreadId,
     pub(super) at: Timestamp,
     pub(super) answer: Option<SpanId>,
 }
 
-/// Finds, for each moment, the span that was entered last of those open on the thread then.
+/// Answers each query with the span that was entered last among those open on the thread at that moment.
 pub(super) fn innermost(trace: &Trace, queries: &mut [Query]) {
     let mut order: Vec<usize> = (0..queries.len()).collect();
     order.sort_by_key(|&query| (queries[query].thread, queries[query].at));
-    // A thread may have several tracks, and its id may have been another's before.
+    // By thread, not by track: a thread may have several tracks, and several threads may have had its id, one after the
+    // other.
     let mut spans: HashMap<ThreadId, Vec<SpanId>> = queries.iter().map(|query| (query.thread, Vec::new())).collect();
     for (index, span) in trace.spans.iter().enumerate() {
         if let Some(spans) = spans.get_mut(&trace.tracks[span.track.index()].thread) {
@@ -21,11 +22,11 @@ pub(super) fn innermost(trace: &Trace, queries: &mut [Query]) {
     }
     let data = |id: SpanId| &trace.spans[id.index()];
     spans.values_mut().for_each(|spans| spans.sort_by_key(|&id| data(id).start));
-    let mut now: Option<ThreadId> = None;
+    let mut current: Option<ThreadId> = None;
     let (mut open, mut entered): (Vec<SpanId>, &[SpanId]) = (Vec::new(), &[]);
     for query in order {
         let Query { thread, at, answer } = &mut queries[query];
-        if now.replace(*thread) != Some(*thread) {
+        if current.replace(*thread) != Some(*thread) {
             open.clear();
             entered = spans.get(thread).map_or(&[], Vec::as_slice);
         }
@@ -33,7 +34,8 @@ pub(super) fn innermost(trace: &Trace, queries: &mut [Query]) {
             open.push(next);
             entered = rest;
         }
-        // A span exited out of order is passed over once what was entered after it is gone.
+        // A span that was exited out of order stays below the spans entered after it, and is dropped once they are
+        // gone.
         while open.pop_if(|&mut id| data(id).end < *at).is_some() {}
         *answer = open.last().copied();
     }

@@ -1,9 +1,11 @@
-//! Recording → [`Trace`]: pure functions that work out what the records mean.
+//! Makes a [`Trace`] of a [`Recording`], by pure functions.
 //!
-//! [`threads`] turns each thread's records into spans, events, calls and operations, [`nest`] gives spans that cross tracks of their own and
-//! works out self times, [`gpu`] joins what GPUs did to the calls, [`streams`] finds rows for it, and this file puts the whole
-//! together.
+//! - [`threads`] turns each thread's records into spans, events, API calls and operations;
+//! - [`nest`] puts spans that overlap without nesting on tracks of their own, and computes self times;
+//! - [`gpu`] joins GPU work to the API calls that caused it, and [`streams`] assigns the rows that it is drawn on;
+//! - [`correlate`] puts the whole together.
 
+mod backtrace;
 mod callsites;
 mod counters;
 mod gpu;
@@ -27,7 +29,8 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     let Recording { window, timeline, mut threads, mut losses, gpu: gpu_recording } = recording;
     losses.over_memory += window.lost_steps;
     let (start, end) = (window.open.unix, timeline.at(window.close.ticks));
-    // The main thread's id is the lowest; a thread that took over the id of one that is gone comes after it.
+    // The main thread comes first, since its id is the lowest. The sort is stable: a thread that has the id of an
+    // earlier thread comes after that.
     threads.sort_by_key(|thread| thread.thread.id);
 
     let filtered = window.levels.into_level().map(callsites::level_of).filter(|level| *level > Level::Trace);
@@ -53,8 +56,8 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
         let after = trace.steps.partition_point(|step| step.start <= span.start);
         span.step = after.checked_sub(1).filter(|&step| span.start < trace.steps[step].end).map(StepId::new);
     }
-    // What comes between the last step's end and the window's is a step only if a span began in it, or a call was made, or an
-    // operation told of.
+    // The time between the last call of `step` and the end of the window is a step only if a span began in it, an API
+    // call was made or an operation was reported.
     let last = trace.steps.len().wrapping_sub(1);
     let started = trace.steps.last().map_or(trace.end, |step| step.start);
     if trace.steps.last().is_some_and(|step| step.cut.end)
@@ -64,8 +67,8 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     {
         trace.steps.pop();
     }
-    let asked = gpu::hand_over(&mut trace, &origins, &timeline, window.open.ticks);
-    operations.settle(&mut trace);
-    join_gpu(&mut trace, gpu_recording, asked);
+    let requested = gpu::hand_over(&mut trace, &origins, &timeline, window.open.ticks);
+    operations.add_to(&mut trace);
+    join_gpu(&mut trace, gpu_recording, requested);
     trace
 }

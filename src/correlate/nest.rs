@@ -1,11 +1,12 @@
-//! Well-formed tracks out of any order of enters and exits.
+//! Tracks on which spans nest, out of any order of enters and exits.
 
 use crate::trace::{SpanData, Timestamp};
 
-/// The track of each span of one thread, as a number from 0: on each, spans nest.
+/// Assigns each span of one thread to a track, counted from 0, so that the spans of a track nest.
 ///
-/// `spans` are in the order they were entered, `first` is the id of the first. A span stays with its parent where it nests
-/// there; one that is exited after what it was entered in goes to another track, and takes what is nested in it along.
+/// `spans` are in the order they were entered, and `first` is the index of the first in the trace. A span is on its
+/// parent's track if it nests there. A span that is exited after its parent goes to another track, and takes the spans
+/// nested in it along.
 pub(super) fn overlaps(spans: &[SpanData], first: usize) -> Vec<u32> {
     let mut tracks: Vec<Vec<Timestamp>> = vec![Vec::new()];
     let mut chosen: Vec<u32> = Vec::with_capacity(spans.len());
@@ -28,13 +29,13 @@ pub(super) fn overlaps(spans: &[SpanData], first: usize) -> Vec<u32> {
     chosen
 }
 
-/// Works out self times: each moment of a thread belongs to the innermost span open then.
+/// Computes self times: each moment of a thread belongs to the innermost span that is open then.
 pub(super) fn self_times(spans: &mut [SpanData], first: usize) {
-    for place in 0..spans.len() {
-        let SpanData { parent, mut start, end, .. } = spans[place];
-        spans[place].self_nanos = nanos(start, end);
+    for index in 0..spans.len() {
+        let SpanData { parent, mut start, end, .. } = spans[index];
+        spans[index].self_nanos = nanos(start, end);
         let mut outer = parent;
-        // What sticks out of the parent is taken from what the parent is nested in.
+        // The part that sticks out of the parent is taken from the self time of the parent's own parent, and so on.
         while let Some(id) = outer.filter(|_| start < end) {
             let span = &mut spans[id.index() - first];
             let until = span.end.min(end);
@@ -89,7 +90,8 @@ mod tests {
         assert_eq!(spans.map(|span| span.self_nanos), [4, 2, 4]);
     }
 
-    /// Any interleaving: each number says which of the open spans to exit, or to enter another.
+    /// Any interleaving of enters and exits: `Some` exits one of the open spans, if there are any; `None` enters
+    /// another.
     fn interleaving() -> impl Strategy<Value = Vec<Option<prop::sample::Index>>> {
         prop::collection::vec(prop::option::weighted(0.45, any::<prop::sample::Index>()), 0..200)
     }

@@ -5,16 +5,17 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The operations of a trace, each once however often it was told of, and the batches.
+/// The table of a trace's operations, each of which is in it once, and the ids of its batches.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
     table: Vec<Arc<Operation>>,
-    /// By where they are in memory: there they stay while they are in the table.
+    /// Operations by address, which stays the same as long as the table holds them.
     by_address: FxHashMap<usize, OperationId>,
     batches: BatchIds,
 }
 
 impl Operations {
+    /// Returns the id of an operation, and adds it if it is new.
     pub(super) fn id(&mut self, operation: Arc<Operation>) -> OperationId {
         let address = Arc::as_ptr(&operation).addr();
         *self.by_address.entry(address).or_insert_with(|| {
@@ -23,13 +24,13 @@ impl Operations {
         })
     }
 
-    /// The batch that a thread works on, given what it has adopted.
+    /// Returns the batch that a thread works on, by the origin that it has adopted.
     pub(super) fn batch(&mut self, adopted: Option<Origin>) -> Option<BatchId> {
         self.batches.id(adopted?.batch())
     }
 
-    /// Gives them to a trace that has the calls.
-    pub(super) fn settle(self, trace: &mut Trace) {
+    /// Adds the operations and batches to a trace that already has the operation calls.
+    pub(super) fn add_to(self, trace: &mut Trace) {
         trace.operations = self.table;
         trace.batches = Batches::new(&self.batches, &trace.operation_calls, trace.spans.len());
     }

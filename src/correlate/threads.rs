@@ -1,6 +1,6 @@
-//! What each thread's records say: spans with parents, ends and fields, and events.
+//! Turns each thread's records into spans with parents, ends and fields, into events, API calls and operations.
 
-use super::{Callsites, gpu::Origins, nest, operations::Operations};
+use super::{Callsites, backtrace::frames, gpu::Origins, nest, operations::Operations};
 use crate::{
     clock::{Ticks, Timeline},
     recording::{Callsite, DeviceCall, Function, MemoryCall, MemoryFacts, Origin, Record, RegistryId, ThreadRecords},
@@ -10,13 +10,12 @@ use crate::{
     },
 };
 use std::{
-    backtrace::Backtrace,
     collections::{HashMap, HashSet},
     ops::RangeInclusive,
     sync::Arc,
 };
 
-/// Adds threads to a trace.
+/// Adds the records of threads to a trace.
 pub(super) struct Threads<'a> {
     trace: &'a mut Trace,
     callsites: &'a mut Callsites,
@@ -25,29 +24,31 @@ pub(super) struct Threads<'a> {
     functions: &'a HashMap<Function, Arc<str>>,
     operations: &'a mut Operations,
     origins: Origins,
-    /// Instances of spans on which fields were recorded later, with the moment they were entered.
+    /// The instances of each span on which fields were recorded after it was entered, with the moments they were
+    /// entered.
     updated: HashMap<RegistryId, Vec<(Ticks, SpanId)>>,
     updates: Vec<Update>,
-    /// Fields that instances have in common, by where they are in memory: there they stay while they are here.
+    /// The fields that instances of a span share, by address, which stays the same as long as this map holds them.
     shared: HashMap<*const FieldData, (Arc<[FieldData]>, FieldRange)>,
 }
 
+/// Fields that were recorded on a span after it was entered.
 struct Update {
     at: Ticks,
     id: RegistryId,
-    /// The instance that was open on the thread.
+    /// The instance that was open on the recording thread, if there was one.
     instance: Option<SpanId>,
     fields: Vec<FieldData>,
 }
 
-/// What the fields that come next belong to.
+/// The owner of the fields, contexts and backtraces that come next in a thread's records.
 enum Owner {
     Span(SpanId),
-    /// All that is open of one span; of these there are no more fields.
+    /// All open instances of a span. Only a context comes next, and no fields.
     Instances(Vec<SpanId>),
     Event,
     Update,
-    /// Something after the window's end.
+    /// A span or event after the end of the window, which is left out.
     Nobody,
 }
 
@@ -64,7 +65,8 @@ impl<'a> Threads<'a> {
         Self { trace, callsites, timeline, window, functions, operations, origins, updated, updates, shared }
     }
 
-    /// Returns on whose behalf calls were made and operations told of.
+    /// Adds the threads. Returns the origins of the calls, allocations and operations that were made on behalf of
+    /// others.
     pub(super) fn add(mut self, threads: Vec<ThreadRecords>) -> Origins {
         let records = threads.iter().flat_map(|thread| thread.chunks.iter().flatten());
         let updated = records.filter_map(|record| match record {
@@ -99,11 +101,11 @@ impl<'a> Threads<'a> {
                     owner = self.enter(&mut open, id, callsite, Some(at));
                 }
                 Record::Exit { at, id } => {
-                    if let Some(place) = open.iter().rposition(|(open, _)| *open == id) {
-                        let (_, span) = open.remove(place);
+                    if let Some(index) = open.iter().rposition(|(open, _)| *open == id) {
+                        let (_, span) = open.remove(index);
                         if at <= *self.window.end() {
                             let span = &mut self.trace.spans[span.index()];
-                            // On some machines the counters of two cores differ a little.
+                            // On some machines, the cycle counters of two cores differ a little.
                             span.end = self.timeline.at(at).max(span.start);
                             span.cut.end = false;
                         }
@@ -149,12 +151,12 @@ impl<'a> Threads<'a> {
                     });
                     self.origins.operations.push(adopted);
                 }
-                // Of before the window, or after it.
+                // These were made before the window or after it.
                 Record::Call(_) | Record::Memory(_) | Record::Operation { .. } => {}
                 Record::Field(field) => self.add_field(&owner, field),
                 Record::Fields(fields) => self.share_fields(&owner, fields),
                 Record::Of { id } => {
-                    // A span may be open twice.
+                    // A thread may have entered a span twice.
                     let instances: Vec<_> =
                         open.iter().filter(|(open, _)| *open == id).map(|&(_, span)| span).collect();
                     self.trace.contexts.extend(instances.iter().map(|&span| (span, None)));
@@ -170,17 +172,17 @@ impl<'a> Threads<'a> {
             }
         }
 
-        let quiet = calls.is_empty()
+        let no_calls = calls.is_empty()
             && self.trace.allocations.len() == first_allocation
             && self.trace.operation_calls.len() == first_operation;
-        // A call that another is made in returns first.
+        // A call inside another one returns first, and so is written first.
         calls.sort_by_key(|(call, _)| call.start);
         for (call, origin) in calls {
             self.trace.api_calls.push(call);
             self.origins.calls.push(origin);
         }
         let spans = &mut self.trace.spans[first_span..];
-        if spans.is_empty() && self.trace.events.len() == first_event && quiet {
+        if spans.is_empty() && self.trace.events.len() == first_event && no_calls {
             return;
         }
         nest::self_times(spans, first_span);
@@ -193,7 +195,7 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// Begins an instance; one with no time began before the window.
+    /// Begins an instance of a span. `at` is `None` if it was entered before the window.
     fn enter(
         &mut self,
         open: &mut Vec<(RegistryId, SpanId)>,
@@ -223,15 +225,16 @@ impl<'a> Threads<'a> {
         Owner::Span(span)
     }
 
-    /// Whether a call is of the window. One that was entered while the window was being opened is, as of its opening.
+    /// Whether a call was made in the window. A call that was made while the window opened counts as made at its
+    /// opening; only 0 stands for a call before the window.
     fn is_inside(&self, start: Ticks) -> bool {
         start != Ticks(0) && start <= *self.window.end()
     }
 
-    fn api_call(&self, call: DeviceCall, track: TrackId, inside: Option<&(RegistryId, SpanId)>) -> ApiCallData {
+    fn api_call(&self, call: DeviceCall, track: TrackId, innermost: Option<&(RegistryId, SpanId)>) -> ApiCallData {
         let (function, start) = (u32::from(call.function), self.timeline.at(call.start));
         let name = self.functions.get(&(call.api, function)).map(Arc::clone);
-        let span = inside.map(|&(_, span)| span);
+        let span = innermost.map(|&(_, span)| span);
         ApiCallData {
             api: if call.api == Api::CUDA_RUNTIME { Api::CudaRuntime } else { Api::CudaDriver },
             function,
@@ -247,13 +250,13 @@ impl<'a> Threads<'a> {
         }
     }
 
-    fn allocation(&self, call: MemoryCall, track: TrackId, inside: Option<&(RegistryId, SpanId)>) -> AllocationData {
+    fn allocation(&self, call: MemoryCall, track: TrackId, innermost: Option<&(RegistryId, SpanId)>) -> AllocationData {
         let MemoryFacts { bytes, context, change, pooled } = call.facts();
-        let span = inside.map(|&(_, span)| span);
+        let span = innermost.map(|&(_, span)| span);
         AllocationData {
             at: self.timeline.at(call.at),
             context: context.into(),
-            // Until it is known which one the context is of.
+            // Filled in when the GPU's records say which device the context belongs to.
             device: DeviceId::default(),
             address: call.address,
             bytes: (change == MemoryChange::Allocate).then_some(bytes),
@@ -267,11 +270,12 @@ impl<'a> Threads<'a> {
         }
     }
 
+    /// Returns an empty range at the end of the trace's fields, to which fields can be added.
     fn no_fields(&self) -> FieldRange {
         FieldRange { start: u32::try_from(self.trace.fields.len()).unwrap_or(u32::MAX), len: 0 }
     }
 
-    /// Fields follow their owner at once, so they lie next to each other.
+    /// Adds a field to its owner. The fields of an owner follow it at once, so they lie next to each other.
     fn add_field(&mut self, owner: &Owner, field: FieldData) {
         let range = match owner {
             Owner::Span(span) => &mut self.trace.spans[span.index()].fields,
@@ -291,6 +295,7 @@ impl<'a> Threads<'a> {
         self.trace.fields.push(field);
     }
 
+    /// Sets the OpenTelemetry context of the owner.
     fn add_context(&mut self, owner: &Owner, [high, low]: [u64; 2], span_id: u64, sampled: bool) {
         let spans = match owner {
             Owner::Span(span) => std::slice::from_ref(span),
@@ -302,7 +307,7 @@ impl<'a> Threads<'a> {
         self.trace.contexts.extend(spans.iter().map(|&span| (span, Some(context))));
     }
 
-    /// Gives an instance the fields that the span has had each time.
+    /// Gives an instance the fields that all instances of its span share.
     fn share_fields(&mut self, owner: &Owner, fields: Arc<[FieldData]>) {
         let Owner::Span(span) = owner else { return };
         let mut range = self.no_fields();
@@ -314,8 +319,8 @@ impl<'a> Threads<'a> {
         self.trace.spans[span.index()].fields = *range;
     }
 
-    /// Gives fields recorded later to the instance that was open on the thread, or else to the span's latest at that moment, on
-    /// whichever thread.
+    /// Adds the fields of updates to their instances: to the one that was open on the recording thread, or else to the
+    /// one that was entered last at that moment, on any thread.
     fn apply_updates(&mut self) {
         self.updates.sort_by_key(|update| update.at);
         self.updated.values_mut().for_each(|instances| instances.sort_by_key(|(entered, _)| *entered));
@@ -332,15 +337,15 @@ impl<'a> Threads<'a> {
             };
             for field in fields {
                 let range = &mut self.trace.spans[span.index()].fields;
-                // A span's fields lie next to each other: with one more, they move to the end unless they are there. So do those that
-                // others have, too.
+                // The fields of a span lie next to each other. So they are copied to the end if one is added and they
+                // are not there already, or if one is changed and other instances share them.
                 let known = self.trace.fields[range.as_range()].iter().any(|old| old.index == field.index);
-                let stay = if known {
+                let in_place = if known {
                     !shared.contains(&range.start)
                 } else {
                     range.as_range().end == self.trace.fields.len()
                 };
-                if !stay {
+                if !in_place {
                     let start = self.trace.fields.len();
                     self.trace.fields.extend_from_within(range.as_range());
                     range.start = u32::try_from(start).unwrap_or(u32::MAX);
@@ -356,10 +361,10 @@ impl<'a> Threads<'a> {
         }
     }
 
-    /// Gives spans the names they say they have.
+    /// Gives spans the names that their field `op.name` has: see [`convention::NAME`](crate::trace::convention::NAME).
     fn apply_names(&mut self) {
         let name_fields: Vec<_> =
-            (0..self.callsites.len()).map(|place| self.callsites.name_field(CallsiteId::new(place))).collect();
+            (0..self.callsites.len()).map(|index| self.callsites.name_field(CallsiteId::new(index))).collect();
         for span in &mut self.trace.spans {
             let Some(index) = name_fields[span.callsite.index()] else { continue };
             let name = self.trace.fields[span.fields.as_range()].iter().find(|field| field.index == index);
@@ -370,30 +375,7 @@ impl<'a> Threads<'a> {
     }
 }
 
+/// Returns the attribution of a call on its own thread.
 fn attribution(span: Option<SpanId>) -> Attribution {
     if span.is_some() { Attribution::Direct } else { Attribution::Unattributed }
-}
-
-/// The functions on a call stack, innermost first, without the machinery that took it.
-fn frames(backtrace: &Backtrace) -> Vec<String> {
-    let text = backtrace.to_string();
-    let frames = text.lines().filter_map(|line| {
-        let (number, function) = line.trim_start().split_once(": ")?;
-        number.parse::<u32>().ok().map(|_| function.to_owned())
-    });
-    let machinery = |frame: &String| {
-        const CRATES: [&str; 6] =
-            ["std::", "core::", "tracing::", "tracing_core::", "tracing_subscriber::", "kernspan::"];
-        // Functions of `tracing` that were inlined, of which a program with line tables only does not know the path.
-        const INLINED: [&str; 5] = ["{closure#0}", "do_enter", "enter", "entered", "in_scope"];
-        let function = frame.trim_start_matches('<');
-        let name = function.split_once('<').map_or(function, |(name, _)| name);
-        CRATES.iter().any(|path| function.starts_with(path)) || INLINED.contains(&name)
-    };
-    let mut frames: Vec<_> = frames.skip_while(machinery).collect();
-    // What called `main`.
-    if let Some(main) = frames.iter().position(|frame| frame.starts_with("std::sys::backtrace::__rust_begin_short")) {
-        frames.truncate(main);
-    }
-    frames
 }

@@ -1,13 +1,14 @@
-//! Calls of a device's API, packed so that a [`Record`](super::Record) of one is no larger than others.
+//! Records of API calls, packed so that they fit into a [`Record`](super::Record).
 
 use crate::{clock::Ticks, trace::MemoryChange};
 
-/// A call that has returned.
+/// A call of a device's API that has returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceCall {
     pub(crate) start: Ticks,
+    /// The time that the call took, in multiples of [`UNIT`](Self::UNIT).
     length: u32,
-    /// What the device's records of what came of it have, too.
+    /// The correlation id, which the records of the work that the call caused have, too.
     pub(crate) correlation: u32,
     pub(crate) function: u16,
     pub(crate) result: u16,
@@ -15,10 +16,10 @@ pub(crate) struct DeviceCall {
 }
 
 impl DeviceCall {
-    /// Ticks that its length is counted in: some nanoseconds, so that a call may take twenty seconds.
+    /// The number of ticks in one unit of the length: some nanoseconds, so that a call may take twenty seconds.
     const UNIT: u64 = 16;
 
-    /// A call that returns at `end`.
+    /// Makes the record of a call that returns at `end`.
     pub(crate) fn new(start: Ticks, end: Ticks, correlation: u32, api: u8, function: u32, result: u32) -> Self {
         let units = end.0.saturating_sub(start.0) / Self::UNIT;
         Self {
@@ -31,33 +32,35 @@ impl DeviceCall {
         }
     }
 
-    /// A call that was entered before the window, or before anybody watched: it starts at 0.
+    /// Makes the record of a call that was made before the window, or before calls were watched. It starts at 0.
     pub(crate) fn of_before(correlation: u32) -> Self {
         Self { start: Ticks(0), length: 0, correlation, function: 0, result: 0, api: 0 }
     }
 
+    /// Whether the call was made before the window.
     pub(crate) fn is_of_before(&self) -> bool {
         self.start == Ticks(0)
     }
 
+    /// When the call returned.
     pub(crate) fn end(&self) -> Ticks {
         Ticks(self.start.0.saturating_add(u64::from(self.length) * Self::UNIT))
     }
 }
 
-/// What a call did to a device's memory.
+/// A change of a device's memory by a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryCall {
     pub(crate) at: Ticks,
     pub(crate) address: u64,
-    /// The bytes, and above them the context and the flags.
+    /// The [`MemoryFacts`]: the bytes in the low bits, above them the context, then the flags.
     packed: u64,
 }
 
-/// What [`MemoryCall`] packs into one word.
+/// The facts that [`MemoryCall`] packs into one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryFacts {
-    /// 0 for memory that was freed.
+    /// The number of bytes allocated; 0 for a free.
     pub(crate) bytes: u64,
     pub(crate) context: u16,
     pub(crate) change: MemoryChange,

@@ -1,11 +1,11 @@
-//! Records of what GPUs did, owned and free of any vendor's types.
+//! Records of GPU activity, owned and free of any vendor's types.
 
 use super::RawRecords;
 use crate::trace::{Detail, Device, Gpu, GraphNode, Losses, Timestamp, WaitKind};
 use rustc_hash::FxHashMap;
 use std::{collections::HashMap, sync::Arc};
 
-/// A piece of work.
+/// A piece of GPU work.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkRecord {
     pub(crate) detail: Detail,
@@ -18,7 +18,7 @@ pub(crate) struct WorkRecord {
     pub(crate) graph: Option<GraphNode>,
 }
 
-/// A wait.
+/// A synchronisation: the host or a stream waits for a GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitRecord {
     pub(crate) kind: WaitKind,
@@ -30,7 +30,7 @@ pub(crate) struct WaitRecord {
     pub(crate) event: Option<u32>,
 }
 
-/// Time that the library took.
+/// A stretch of time that the profiling library itself took.
 #[derive(Clone, Debug)]
 pub(crate) struct OverheadRecord {
     pub(crate) name: &'static str,
@@ -39,7 +39,7 @@ pub(crate) struct OverheadRecord {
     pub(crate) end: Timestamp,
 }
 
-/// One of them.
+/// A record of any kind.
 #[derive(Clone, Debug)]
 pub(crate) enum GpuRecord {
     Work(WorkRecord),
@@ -47,19 +47,19 @@ pub(crate) enum GpuRecord {
     Overhead(OverheadRecord),
 }
 
-/// A function of an API: which API, and its number there.
+/// A function of an API: CUPTI's number of the API, and of the function in it.
 pub(crate) type Function = (u8, u32);
 
-/// A pool of a device's memory.
+/// The state of a device's memory pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pool {
-    /// Bytes that the driver has taken from the device.
+    /// Bytes that the pool has reserved on the device.
     pub(crate) reserved: u64,
-    /// Bytes of those that are in use.
+    /// Bytes that are in use.
     pub(crate) used: u64,
 }
 
-/// What the GPUs did in one window.
+/// The GPU activity of one window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuRecording {
     pub(crate) gpu: Gpu,
@@ -67,15 +67,15 @@ pub(crate) struct GpuRecording {
     pub(crate) work: Vec<WorkRecord>,
     pub(crate) waits: Vec<WaitRecord>,
     pub(crate) overheads: Vec<OverheadRecord>,
-    /// The names of the functions that were called.
+    /// The names of the API functions that were called.
     pub(crate) functions: HashMap<Function, Arc<str>>,
-    /// Each device's pool when the window opened.
+    /// The memory pool of each device, by its number, when the window opened.
     pub(crate) pools: HashMap<u32, Pool>,
-    /// The devices of the contexts that were seen.
+    /// The device of each context that was seen, by their numbers.
     pub(crate) contexts: FxHashMap<u32, u32>,
     pub(crate) losses: Losses,
-    /// What the records were charged with, in chunks of the budget.
+    /// The memory that the records are charged with, in chunks of the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
-    /// The records as they were, if they are to be kept.
+    /// The records as CUPTI wrote them, if they are to be kept.
     pub(crate) raw: Option<RawRecords>,
 }

@@ -1,6 +1,6 @@
-//! The plain records of one closed window: capture writes them, correlate makes a [`Trace`](crate::Trace) of them.
+//! The plain records of one closed window. Capture writes them, and correlate makes a [`Trace`](crate::Trace) of them.
 //!
-//! [`record`] and [`device_call`] are what a thread writes into its lane, [`gpu`] what was read of the GPUs.
+//! Threads write [`record`]s and [`device_call`]s into their lanes; [`gpu`] has the records of GPU activity.
 
 mod device_call;
 mod gpu;
@@ -24,10 +24,10 @@ use crate::{
 use std::{sync::Arc, time::Instant};
 use tracing::level_filters::LevelFilter;
 
-/// Takes a recording on, to whoever is next.
+/// A callback that passes a recording on to the next stage.
 pub(crate) type HandOn = Box<dyn FnMut(Recording) + Send>;
 
-/// The facts of one window, as they were written down.
+/// All records of one closed window.
 #[derive(Debug)]
 pub(crate) struct Recording {
     pub(crate) window: ClosedWindow,
@@ -38,32 +38,33 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// What the records were charged with, in chunks.
+    /// The memory that the records are charged with, in chunks of the [`Budget`](crate::budget::Budget).
     pub(crate) fn charged(&self) -> usize {
         self.threads.iter().map(|thread| thread.charged).sum::<usize>() + self.gpu.charged
     }
 }
 
-/// What the session knows of a window.
+/// The session's own record of a window that has closed.
 #[derive(Debug)]
 pub(crate) struct ClosedWindow {
     pub(crate) index: u32,
     pub(crate) open: Anchor,
     pub(crate) close: Anchor,
-    /// The most verbose spans that anybody could see.
+    /// The most verbose level of spans that could be recorded.
     pub(crate) levels: LevelFilter,
-    /// When the session let it go, for who waits for late records.
+    /// When the window closed, from which the wait for late records is measured.
     pub(crate) closed: Instant,
     pub(crate) steps: Vec<StepMark>,
-    /// Steps past the limit.
+    /// The number of steps past the limit, which were not kept.
     pub(crate) lost_steps: u64,
-    /// Whether the next window opened when this one closed.
+    /// Whether the next window opened at the moment this one closed.
     pub(crate) followed: bool,
-    /// Opened by the last step and closed by the end of the run: not worth a trace if nothing happened in it.
+    /// Whether the window was opened by the last step and closed by the end of the run. It gives no trace if nothing
+    /// happened in it.
     pub(crate) leftover: bool,
 }
 
-/// A step, as the session saw it.
+/// A step, as the session records it.
 #[derive(Debug)]
 pub(crate) struct StepMark {
     pub(crate) number: u64,
@@ -73,10 +74,11 @@ pub(crate) struct StepMark {
     pub(crate) thread: Arc<ThreadInfo>,
 }
 
-/// What one thread wrote, in order.
+/// The records of one thread, in the order it wrote them.
 #[derive(Debug)]
 pub(crate) struct ThreadRecords {
     pub(crate) thread: ThreadInfo,
     pub(crate) chunks: Vec<Vec<Record>>,
+    /// The memory that the records are charged with, in chunks of the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
 }

@@ -1,14 +1,15 @@
 use crate::{clock::Ticks, trace::ThreadId};
 use std::num::NonZeroU32;
 
-/// Where work comes from: a moment on a thread, and so the innermost span that was open there then.
+/// The origin of work: a moment on a thread, which stands for the innermost span that was open on the thread at that
+/// moment.
 ///
-/// Made by [`HandOver::origin`].
+/// [`HandOver::origin`](crate::framework::HandOver::origin) makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub(crate) at: Ticks,
     thread: NonZeroU32,
-    /// 0 for none.
+    /// The number of the batch, 0 for none.
     batch: u32,
 }
 
@@ -18,26 +19,30 @@ impl Origin {
         Self { at, thread: NonZeroU32::new(thread).unwrap_or(NonZeroU32::MAX), batch: 0 }
     }
 
-    /// The same origin, as part of a batch: what a thread tells of and launches once it has adopted it belongs to the batch, too.
+    /// Returns the same origin as part of a batch. The operations that a thread reports and the work that it launches
+    /// after it adopted this origin belong to the batch.
     ///
-    /// A framework that fuses operations adopts the origin of each in the batch that it is run in, tells of it (see
-    /// [`HandOver::operation`]), and launches in that batch, on whichever thread: then [`Work::operations`](crate::trace::Work::operations)
-    /// are those of the batch, and [`Work::spans`](crate::trace::Work::spans) all that asked for them.
+    /// A framework that fuses operations puts those that it runs together into one batch. For each operation it adopts
+    /// the operation's origin in that batch and reports it, by
+    /// [`HandOver::operation`](crate::framework::HandOver::operation). Then it launches kernels in that batch, on any
+    /// thread. The [`operations`](crate::trace::Work::operations) of these kernels are those of the batch, and their
+    /// [`spans`](crate::trace::Work::spans) are all that asked for one of the operations.
     ///
-    /// Batches that are told of in one window must have different numbers: a counter will do, also one that begins anew after four
-    /// billion. 0 is no batch.
+    /// Different batches of one window must have different numbers. A counter will do, even one that wraps around after
+    /// four billion; 0 means no batch.
     #[must_use]
     pub fn in_batch(self, batch: u32) -> Self {
         Self { batch, ..self }
     }
 
-    /// The same thread at the moment of another origin, and so the innermost span that was open there then.
+    /// Returns the origin with the thread of this one and the moment of `other`: the innermost span that was open on
+    /// this origin's thread at that moment.
     #[must_use]
     pub fn at_moment_of(self, other: Self) -> Self {
         Self { at: other.at, ..self }
     }
 
-    /// Whether it is an earlier moment, on whichever thread.
+    /// Whether the moment of this origin is earlier than that of `other`, on any thread.
     pub fn is_before(self, other: Self) -> bool {
         self.at < other.at
     }

@@ -1,5 +1,6 @@
 use super::{Attribution, DeviceId, Span, SpanId, Timestamp, Trace, Track, TrackId};
 
+/// The stored data of an [`Allocation`].
 #[derive(Clone, Debug)]
 pub(crate) struct AllocationData {
     pub(crate) at: Timestamp,
@@ -9,25 +10,25 @@ pub(crate) struct AllocationData {
     pub(crate) bytes: Option<u64>,
     pub(crate) change: MemoryChange,
     pub(crate) pooled: bool,
-    /// Bytes in use on the device afterwards.
+    /// Bytes in use on the device after the change.
     pub(crate) in_use: u64,
-    /// Bytes reserved on the device, as far as known.
+    /// Bytes that the device's pool has reserved, as far as known.
     pub(crate) reserved: u64,
     pub(crate) track: TrackId,
     pub(crate) attribution: Attribution,
     pub(crate) span: Option<SpanId>,
 }
 
-/// Whether memory was taken or given back.
+/// Whether memory was allocated or freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryChange {
-    /// It was allocated.
+    /// Memory was allocated.
     Allocate,
-    /// It was freed.
+    /// Memory was freed.
     Free,
 }
 
-/// Memory of a device that was allocated or freed.
+/// A change of a device's memory: an allocation or a free.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation<'a> {
     trace: &'a Trace,
@@ -39,22 +40,22 @@ impl<'a> Allocation<'a> {
         Self { trace, data }
     }
 
-    /// When.
+    /// When it happened.
     pub fn at(self) -> Timestamp {
         self.data.at
     }
 
-    /// On which device: the one on which work of the same context was seen, or the first if none was.
+    /// The device: the one that ran work of the same context, or the first device if no such work was recorded.
     pub fn device(self) -> DeviceId {
         self.data.device
     }
 
-    /// The address.
+    /// The address of the memory.
     pub fn address(self) -> u64 {
         self.data.address
     }
 
-    /// How many bytes. Not known where memory is freed that was allocated before the window.
+    /// The number of bytes; `None` if memory is freed that was allocated before the window.
     pub fn bytes(self) -> Option<u64> {
         self.data.bytes
     }
@@ -64,25 +65,29 @@ impl<'a> Allocation<'a> {
         self.data.change
     }
 
-    /// How many bytes more, or less, are in use now. 0 where that is not known.
+    /// The change of the bytes in use, negative for a free; 0 if the size is not known.
     pub fn delta(self) -> i64 {
         let bytes = i64::try_from(self.data.bytes.unwrap_or(0)).unwrap_or(i64::MAX);
         if self.data.change == MemoryChange::Free { -bytes } else { bytes }
     }
 
-    /// Whether it is in the order of a stream, from a pool of the driver's: `cuMemAllocAsync` and `cuMemFreeAsync`.
+    /// Whether the memory comes from one of the driver's stream-ordered pools, by `cuMemAllocAsync` and
+    /// `cuMemFreeAsync`.
     pub fn pooled(self) -> bool {
         self.data.pooled
     }
 
-    /// Bytes in use on the device afterwards: what the device's pool had in use when the window opened, and what was allocated
-    /// since. Memory that is freed without its size being known is still counted, and what was allocated before the window
-    /// without a pool never was.
+    /// Bytes in use on the device after the change.
+    ///
+    /// The count begins with the bytes that the device's pool had in use when the window opened. So memory that was
+    /// allocated before the window without a pool is never counted, and memory that is freed without its size being
+    /// known still is.
     pub fn in_use(self) -> u64 {
         self.data.in_use
     }
 
-    /// Bytes that the device's pool has taken from the device: as many as when the window opened, or as are in use if that is more.
+    /// Bytes that the device's pool has reserved: as many as when the window opened, or [`in_use`](Self::in_use) if
+    /// that is more.
     pub fn reserved(self) -> u64 {
         self.data.reserved
     }
@@ -97,7 +102,7 @@ impl<'a> Allocation<'a> {
         self.data.attribution
     }
 
-    /// The span that made it.
+    /// The span that allocated or freed the memory.
     pub fn span(self) -> Option<Span<'a>> {
         self.data.span.map(|id| self.trace.span(id))
     }

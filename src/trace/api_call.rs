@@ -1,36 +1,30 @@
-use super::{Attribution, BatchId, Span, SpanId, ThreadId, Timestamp, Trace, Track, TrackId};
+use super::{Attribution, BatchId, Span, SpanId, ThreadId, Timestamp, Trace, Track, TrackId, id::define_id};
 use std::{sync::Arc, time::Duration};
 
-/// Names an [`ApiCall`] of one trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ApiCallId(u32);
-
-impl ApiCallId {
-    pub(crate) fn new(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
+define_id! {
+    /// Names an [`ApiCall`] of one trace.
+    pub struct ApiCallId;
 
     /// The place of the call in [`Trace::api_calls`](crate::Trace::api_calls).
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+    pub fn index;
 }
 
-/// Which API a function belongs to.
+/// The API that a function belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Api {
-    /// CUDA's driver API: `cuLaunchKernel`.
+    /// CUDA's driver API, with functions such as `cuLaunchKernel`.
     CudaDriver,
-    /// CUDA's runtime API: `cudaLaunchKernel`.
+    /// CUDA's runtime API, with functions such as `cudaLaunchKernel`.
     CudaRuntime,
 }
 
 impl Api {
-    /// CUPTI's number of the runtime API.
+    /// The number that CUPTI has for the runtime API.
     pub(crate) const CUDA_RUNTIME: u8 = 2;
 }
 
+/// The stored data of an [`ApiCall`].
 #[derive(Clone, Debug)]
 pub(crate) struct ApiCallData {
     pub(crate) api: Api,
@@ -46,9 +40,9 @@ pub(crate) struct ApiCallData {
     pub(crate) batch: Option<BatchId>,
 }
 
-/// A call of the GPU's API on the host: a launch, a copy, an allocation, a synchronisation.
+/// A call of the GPU's API on the host: a launch, a copy, an allocation or a synchronisation.
 ///
-/// It lies inside the innermost span of its thread.
+/// In time, it lies inside the innermost span that is open on the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiCall<'a> {
     trace: &'a Trace,
@@ -69,12 +63,12 @@ impl<'a> ApiCall<'a> {
         ApiCallId::new(self.index)
     }
 
-    /// Which API.
+    /// The API that the function belongs to.
     pub fn api(self) -> Api {
         self.data().api
     }
 
-    /// The function's name, as `cuLaunchKernel`, without the version that the driver's own names end in.
+    /// The name of the function, such as `cuLaunchKernel`, without the version suffix that the driver's own names have.
     pub fn name(self) -> &'a str {
         &self.data().name
     }
@@ -109,17 +103,17 @@ impl<'a> ApiCall<'a> {
         self.data().end
     }
 
-    /// From start to end.
+    /// The time from start to end.
     pub fn duration(self) -> Duration {
         self.end().since(self.start())
     }
 
-    /// The number that the driver gave the call and everything that came of it.
+    /// The correlation id: the number that the driver gave the call and all work that the call caused.
     pub fn correlation(self) -> u32 {
         self.data().correlation
     }
 
-    /// What it returned, 0 for success.
+    /// The result code that it returned, 0 for success.
     pub fn result(self) -> u32 {
         self.data().result
     }
@@ -133,7 +127,7 @@ impl<'a> ApiCall<'a> {
         self.data().batch
     }
 
-    /// The span it belongs to. One that was handed over is on another thread.
+    /// The span it belongs to. If the call was handed over, the span may be on another thread.
     pub fn span(self) -> Option<Span<'a>> {
         self.data().span.map(|id| self.trace.span(id))
     }

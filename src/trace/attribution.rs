@@ -1,22 +1,23 @@
 use std::ops::AddAssign;
 
-/// How it is known which span a thing of the GPU belongs to.
+/// How it is known which span GPU work, an API call or an operation belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Attribution {
-    /// By the thread that called the GPU's API: the span is the innermost one open there during the call.
+    /// The span is the innermost one that was open on the calling thread during the call.
     Direct,
-    /// The call was made on another thread, on behalf of the span: see [`Origin`](crate::framework::Origin).
+    /// The call was made on behalf of a span that may be on another thread: see [`Origin`](crate::framework::Origin).
     HandedOff,
-    /// The call was made in the window for something that was asked for before it, so its span is not in the window.
+    /// The call was made in the window, for something that was asked for before the window opened. The span that asked
+    /// is not known.
     Before,
-    /// It is not known: there was no span, or the call that caused it was not seen.
+    /// The span is not known: none was open, or the call that caused the work was not recorded.
     #[default]
     Unattributed,
 }
 
 impl Attribution {
-    /// `direct`, `handed off`, `before` or `unattributed`.
+    /// The name: `direct`, `handed off`, `before` or `unattributed`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -27,23 +28,23 @@ impl Attribution {
     }
 }
 
-/// How many things of the GPU were attributed in which way.
+/// The number of pieces of GPU work with each kind of [`Attribution`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Attributions {
-    /// See [`Attribution::Direct`].
+    /// Work with [`Attribution::Direct`].
     pub direct: u64,
-    /// See [`Attribution::HandedOff`].
+    /// Work with [`Attribution::HandedOff`].
     pub handed_off: u64,
-    /// See [`Attribution::Before`].
+    /// Work with [`Attribution::Before`].
     pub before: u64,
-    /// See [`Attribution::Unattributed`].
+    /// Work with [`Attribution::Unattributed`].
     pub unattributed: u64,
 }
 
 impl Attributions {
-    /// All of them.
+    /// The sum of all four.
     pub fn total(&self) -> u64 {
         self.direct + self.handed_off + self.before + self.unattributed
     }

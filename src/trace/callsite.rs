@@ -1,4 +1,13 @@
+use super::id::define_id;
 use std::{borrow::Cow, fmt};
+
+define_id! {
+    /// Names a callsite of one trace.
+    pub(crate) struct CallsiteId;
+
+    /// The place of the callsite in [`Trace::callsites`](crate::Trace::callsites).
+    pub(crate) fn index;
+}
 
 /// The place in the source where a span or event is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,17 +21,17 @@ pub struct Callsite {
 }
 
 impl Callsite {
-    /// The name of the span; for an event, what `tracing` calls it (`event src/main.rs:7`).
+    /// The name of the span. An event has the name that `tracing` gives it, such as `event src/main.rs:7`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The target, by default the module path.
+    /// The target, which is the module path by default.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The level.
+    /// How verbose it is.
     pub fn level(&self) -> Level {
         self.level
     }
@@ -42,7 +51,7 @@ impl Callsite {
         self.fields.iter().map(AsRef::as_ref)
     }
 
-    /// `file:line`, if known.
+    /// The source file and line as `file:line`, if known.
     pub fn location(&self) -> Option<String> {
         Some(format!("{}:{}", self.file.as_deref()?, self.line?))
     }
@@ -55,7 +64,7 @@ pub enum Level {
     Trace,
     /// Verbose.
     Debug,
-    /// The usual.
+    /// Neither verbose nor a warning.
     Info,
     /// A warning.
     Warn,

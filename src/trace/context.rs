@@ -1,11 +1,11 @@
-/// Which span of OpenTelemetry's a span is, where another layer of the subscriber makes one of it.
+/// The ids that OpenTelemetry has for a span, if another layer of the subscriber sends the span there.
 ///
-/// The numbers are those of W3C's Trace Context.
+/// They are the ids of W3C's Trace Context.
 ///
 /// ```
 /// use kernspan::trace::{Span, TraceContext};
 ///
-/// /// What a request that is made on behalf of a span has in its header.
+/// /// The `traceparent` header of a request that is made inside a span.
 /// fn traceparent(span: Span<'_>) -> Option<String> {
 ///     let TraceContext { trace_id, span_id, sampled, .. } = span.context()?;
 ///     Some(format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", u8::from(sampled)))
@@ -14,16 +14,16 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TraceContext {
-    /// The trace that the span is in.
+    /// The id of the trace that the span is in.
     pub trace_id: u128,
-    /// The span, in whichever trace.
+    /// The id of the span.
     pub span_id: u64,
-    /// Whether it is sent to anybody.
+    /// Whether the span is sampled, which means that it is exported.
     pub sampled: bool,
 }
 
 impl TraceContext {
-    /// None if a number is 0, which is no id.
+    /// Returns `None` if one of the ids is 0, which is not a valid id.
     #[cfg_attr(not(feature = "tracing-opentelemetry"), allow(dead_code, reason = "there is no such layer"))]
     pub(crate) fn new(trace_id: u128, span_id: u64, sampled: bool) -> Option<Self> {
         (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, sampled })

@@ -1,7 +1,7 @@
 use super::Timestamp;
 use std::sync::Arc;
 
-/// A number that changes over time: see [`convention::COUNTER`](super::convention::COUNTER).
+/// A named number that changes over time, such as a loss: see [`convention::COUNTER`](super::convention::COUNTER).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
     pub(crate) name: Arc<str>,
@@ -9,12 +9,12 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// The name, without the prefix of the convention.
+    /// The name, without the prefix `counter.`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The samples, in order of time. A value may not be finite: a diverged loss is worth seeing.
+    /// The samples, in order of time. A value may be infinite or not a number, since a diverged loss is worth seeing.
     pub fn samples(&self) -> &[(Timestamp, f64)] {
         &self.samples
     }

@@ -1,5 +1,6 @@
 use super::{Callsite, CallsiteId, FieldRange, Fields, SpanId, Timestamp, Trace, Track, TrackId, Value};
 
+/// The stored data of an [`Event`].
 #[derive(Clone, Debug)]
 pub(crate) struct EventData {
     pub(crate) callsite: CallsiteId,
@@ -9,7 +10,7 @@ pub(crate) struct EventData {
     pub(crate) fields: FieldRange,
 }
 
-/// Something that happened at one moment: `tracing::info!` and its kin.
+/// An event of `tracing`: something that happened at one moment, as written by `tracing::info!`.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     trace: &'a Trace,
@@ -21,17 +22,17 @@ impl<'a> Event<'a> {
         Self { trace, data }
     }
 
-    /// The message, or the name of the callsite where there is none.
+    /// The message, or the name of the callsite if there is no message.
     pub fn message(self) -> &'a str {
         self.fields().get("message").and_then(Value::as_str).unwrap_or_else(|| self.callsite().name())
     }
 
-    /// Where it is written.
+    /// The place in the source where the event is written.
     pub fn callsite(self) -> &'a Callsite {
         &self.trace.callsites[self.data.callsite.index()]
     }
 
-    /// The thread it happened on.
+    /// The track of the thread it happened on.
     pub fn track(self) -> &'a Track {
         self.trace.track(self.data.track)
     }
@@ -40,7 +41,7 @@ impl<'a> Event<'a> {
         self.data.track
     }
 
-    /// The innermost span open on that thread then.
+    /// The innermost span that was open on the thread at that moment.
     pub fn span(self) -> Option<super::Span<'a>> {
         self.data.span.map(|id| self.trace.span(id))
     }
@@ -50,7 +51,7 @@ impl<'a> Event<'a> {
         self.data.at
     }
 
-    /// Its fields, the message among them.
+    /// The fields, with the message among them.
     pub fn fields(self) -> Fields<'a> {
         self.trace.fields(self.data.callsite, self.data.fields)
     }

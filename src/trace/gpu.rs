@@ -1,76 +1,76 @@
 use std::fmt;
 
-/// Whether what GPUs do is recorded, and if not, why not.
+/// Whether GPU activity is recorded, and if not, why not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gpu {
-    /// It is.
+    /// It is recorded, by this library.
     Available(GpuLibrary),
-    /// It cannot be.
+    /// It cannot be recorded, for this reason.
     Unavailable(GpuProblem),
-    /// Nobody asked for it: see [`activities`](crate::ProfilerBuilder::activities).
+    /// The program did not ask for it: see [`activities`](crate::ProfilerBuilder::activities).
     #[default]
     NotAsked,
 }
 
-/// What is used to see what GPUs do.
+/// The library that records GPU activity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GpuLibrary {
-    /// Where CUPTI was found.
+    /// The path of CUPTI.
     pub path: String,
-    /// CUPTI's version as it gives it, as `130001`.
+    /// The version of CUPTI, as CUPTI itself numbers it, such as `130001`.
     pub cupti_version: u32,
-    /// The newest CUDA that the driver knows, as `13000`.
+    /// The newest version of CUDA that the driver supports, such as `13000`.
     pub driver_version: u32,
-    /// What is known to be amiss with this version.
+    /// A known problem of this version, if there is one.
     pub warning: Option<String>,
 }
 
-/// Why GPUs cannot be recorded.
+/// The reason why GPUs cannot be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GpuProblem {
-    /// This build of kernspan cannot: no feature `cuda`, or a system without CUPTI.
+    /// This build of kernspan has no GPU support: it lacks the feature `cuda`, or the system is not Linux.
     NotBuiltIn,
     /// There is no NVIDIA driver.
     NoDriver {
-        /// What the loader said.
+        /// The message of the dynamic loader.
         message: String,
     },
     /// The driver sees no GPU.
     NoDevice,
-    /// CUPTI is not there.
+    /// CUPTI was not found.
     NoLibrary {
-        /// Where it was looked for, with what the loader said of files.
+        /// The places that were searched, with the loader's message for each file that it could not load.
         looked: Vec<String>,
     },
     /// CUPTI is older than CUDA 12.
     TooOld {
-        /// Its version as it gives it.
+        /// The version, as CUPTI itself numbers it.
         version: u32,
     },
-    /// Another profiler or debugger uses CUPTI in this process, and CUPTI takes only one.
+    /// Another profiler or debugger uses CUPTI in this process, and CUPTI admits only one.
     AnotherProfiler,
-    /// Another profiler of this crate records GPUs in this process.
+    /// Another [`Profiler`](crate::Profiler) records GPUs in this process.
     AnotherKernspan,
-    /// CUPTI's clock is not the system's, so that nothing of it can be put beside the spans.
+    /// CUPTI's clock differs from the system's, so its records cannot be related to spans.
     Clock {
-        /// How far they are apart, in nanoseconds.
+        /// The difference between the clocks, in nanoseconds.
         nanos: u64,
     },
-    /// The driver or CUPTI lacks a function that every release has.
+    /// The driver or CUPTI lacks a function that every release should have.
     Missing {
-        /// The function.
+        /// The name of the function.
         function: &'static str,
     },
-    /// A call failed.
+    /// A call of the driver or of CUPTI failed.
     Failed {
-        /// The function.
+        /// The name of the function.
         call: &'static str,
-        /// What it returned.
+        /// The error code that it returned.
         code: u32,
-        /// What that means.
+        /// The meaning of the code.
         message: String,
     },
 }
@@ -81,7 +81,7 @@ impl Gpu {
         matches!(self, Self::Available(_))
     }
 
-    /// Why they are not, if they should be.
+    /// The reason why GPUs cannot be recorded; `None` if they are, or if the program did not ask for it.
     pub fn problem(&self) -> Option<&GpuProblem> {
         match self {
             Self::Unavailable(problem) => Some(problem),

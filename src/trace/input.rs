@@ -1,6 +1,6 @@
 use super::{Span, Value, convention};
 
-/// What part of the input pipeline a span is: see [`convention::INPUT`].
+/// A stage of the input pipeline, such as reading or preprocessing: see [`convention::INPUT`].
 ///
 /// ```
 /// use kernspan::{Collected, Profiler, trace::InputStage};
@@ -19,21 +19,21 @@ use super::{Span, Value, convention};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum InputStage {
-    /// All of it: the next batch is waited for, however it is made.
+    /// The whole pipeline: the program waits for the next batch, however that is made.
     Load,
-    /// Files or a network are read.
+    /// Reads files or from the network.
     Read,
-    /// What was read is made into what the model takes.
+    /// Turns the data that was read into input of the model.
     Preprocess,
-    /// A batch is put where the device takes it from.
+    /// Puts a batch where the device takes it from.
     Enqueue,
 }
 
 impl InputStage {
-    /// The name of spans that are [`Load`](Self::Load) without saying so. The integrations call theirs so.
+    /// The name of spans that are [`Load`](Self::Load) without the field `op.input`, as the integrations name theirs.
     pub const DATA: &'static str = "data";
 
-    /// `load`, `read`, `preprocess` or `enqueue`.
+    /// The value of the field `op.input`: `load`, `read`, `preprocess` or `enqueue`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Load => "load",

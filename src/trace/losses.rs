@@ -1,43 +1,50 @@
 use std::{fmt, ops::AddAssign};
 
-/// What was seen but could not be kept, by cause.
+/// The number of records that could not be kept, by cause.
 ///
-/// Memory is bounded, so something may not fit; then it is counted here, and every export and the report show it. A span
-/// that is lost is lost whole: its enter, its exit and its fields.
+/// Memory is bounded, so some records may not fit. They are counted here, and every export and the report show the
+/// counts. A span that is lost is lost whole, with its enter, its exit and its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Losses {
-    /// Spans, events, operations and GPU calls that found their thread's lane full: raise
+    /// Spans, events, operations and GPU calls that found their thread's lane, a bounded queue, full: raise
     /// [`lane_capacity`](crate::ProfilerBuilder::lane_capacity).
     pub lane_full: u64,
-    /// Spans, events, operations, GPU calls and steps past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
-    /// steps.
+    /// Spans, events, operations, GPU calls and steps past the memory limit: raise
+    /// [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer steps.
     pub over_memory: u64,
-    /// Spans whose fields were not kept, though the spans themselves are there: too many spans with fields were alive at once
-    /// (raise [`live_spans`](crate::ProfilerBuilder::live_spans)), or they came too late.
+    /// Spans that were kept without their fields, since too many spans with fields were alive at once (raise
+    /// [`live_spans`](crate::ProfilerBuilder::live_spans)), or since the fields came too late.
     pub fields: u64,
-    /// Spans, events, operations and GPU calls that a thread wrote down only after their window had been collected, two milliseconds after its end.
+    /// Spans, events, operations and GPU calls that a thread wrote only after their window had been collected, which
+    /// happens two milliseconds after its end.
     pub late: u64,
-    /// Spans, events, operations and GPU calls where the thread had no lane: while it was being torn down, or from inside this profiler.
+    /// Spans, events, operations and GPU calls of a thread that has no lane: it is being torn down, or runs code of
+    /// this profiler.
     pub unreachable: u64,
-    /// GPU activity past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer steps.
+    /// GPU activity past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
+    /// steps.
     pub gpu_over_memory: u64,
-    /// GPU activity that the driver's own library says it dropped.
+    /// GPU activity that CUPTI says it dropped.
     pub gpu_dropped: u64,
-    /// GPU activity that made no sense: of no known shape, or over before it began.
+    /// GPU activity that makes no sense: records of an unknown format, or with an end before the start.
     pub gpu_unreadable: u64,
-    /// Launches of which nothing came back for a minute, or for five seconds at the end, as of a kernel that hangs; and those to which
-    /// CUPTI gave the same number, so that their work cannot be told apart.
+    /// Launches that had no record of their work after a minute, or after five seconds at the end of the run, which
+    /// happens if a kernel hangs. Launches that share a correlation id are counted here, too, since their work cannot
+    /// be told apart.
     pub gpu_unfinished: u64,
-    /// What no [`StepExporter`](crate::export::StepExporter) was told of. It is the sum of two: steps that ended while the exporters were too far behind (tens of thousands of
-    /// steps, fewer with counters), each as one, with all of its counters; and values of counters whose names came after 256 others in their step,
-    /// each value as one, also if the name is the same. Traces may have both all the same.
+    /// Steps and counter values that no [`StepExporter`](crate::export::StepExporter) received. Traces may have them
+    /// all the same.
+    ///
+    /// A step counts as one, together with its counters, if it ended while the exporters were too far behind: by tens
+    /// of thousands of steps, by fewer if they have counters. A value of a counter counts as one if its step had values
+    /// of 256 other counters already.
     pub steps: u64,
 }
 
 impl Losses {
-    /// All losses together.
+    /// The sum over all causes.
     pub fn total(&self) -> u64 {
         self.causes().map(|(_, count)| count).sum()
     }
@@ -47,7 +54,7 @@ impl Losses {
         self.total() == 0
     }
 
-    /// Every cause, by name, with its count.
+    /// Every cause, by the name of its field, with its count.
     pub fn causes(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("lane_full", self.lane_full),
@@ -81,7 +88,7 @@ impl AddAssign for Losses {
 }
 
 impl fmt::Display for Losses {
-    /// `nothing lost`, or `lost 12: 10 lane_full, 2 late`.
+    /// Writes `nothing lost`, or for example `lost 12: 10 lane_full, 2 late`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("nothing lost");

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-/// Where a trace comes from.
+/// The process that a trace comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metadata {
@@ -10,17 +10,17 @@ pub struct Metadata {
     pub pid: u32,
     /// The name of the program.
     pub process: String,
-    /// This process's place among its peers, `0` in a run of one: see [`rank`](crate::ProfilerBuilder::rank).
+    /// The rank of this process in a distributed run, `0` without one: see [`rank`](crate::ProfilerBuilder::rank).
     pub rank: u32,
-    /// How many peers there are, `1` in a run of one.
+    /// The number of processes in the run, `1` if it is not distributed.
     pub world_size: u32,
     /// The user's own entries: see [`metadata`](crate::ProfilerBuilder::metadata).
     pub user: BTreeMap<String, String>,
 }
 
 impl Metadata {
-    /// The environment variables in which launchers say a process's rank, in the order they are asked, each with the one
-    /// for the world size: torchrun and most others, Open MPI, MPICH, Slurm.
+    /// The environment variables for the rank and for the world size, in the order they are looked up: those of
+    /// torchrun and most other launchers, of Open MPI, of MPICH and of Slurm.
     pub const RANK_VARIABLES: &'static [(&'static str, &'static str)] = &[
         ("RANK", "WORLD_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -28,7 +28,7 @@ impl Metadata {
         ("SLURM_PROCID", "SLURM_NTASKS"),
     ];
 
-    /// What this process and its environment say.
+    /// Returns the metadata of this process, with the rank that the environment gives it.
     pub(crate) fn of_this_process() -> Self {
         let (rank, world_size) = Self::rank_from(|name| std::env::var(name).ok()).unwrap_or((0, 1));
         Self {

@@ -1,7 +1,35 @@
-//! The model: what one recorded window holds, on one clock, immutable, free of `tracing` and of any GPU library.
+//! The recorded data: a [`Trace`] has everything that was recorded in one window, on one clock.
 //!
-//! Exporters and reports see only this. Everything is stored flat, in the order of its id; [`Span`], [`Event`], [`Work`] and
-//! their like are views that resolve names, parents and fields.
+//! A trace is immutable and plain: it knows neither `tracing` nor any GPU library. Exporters and reports read traces; a
+//! program of your own gets them from an [`Exporter`](crate::Exporter), or from [`Collected`](crate::Collected).
+//!
+//! Methods of [`Trace`] list what it holds, and methods of each item lead to others:
+//!
+//! - On the host, each thread has a [`Track`]. A [`Span`] is one enter and exit on a track; it has a
+//!   [`parent`](Span::parent), a [`step`](Span::step), [`Fields`] and a [`Callsite`], its place in the source. An
+//!   [`Event`] happened inside a [`span`](Event::span). A [`Counter`] has the samples that events gave it.
+//! - On a [`Device`], each [`Stream`] runs [`Work`]: kernels, copies and fills. Work was caused by an [`ApiCall`]
+//!   ([`call`](Work::call)) and belongs to the [`span`](Work::span) from which that was made. The [`Attribution`] says
+//!   how the span is known. [`Wait`]s and [`Allocation`]s belong to spans in the same way.
+//! - A framework that fuses or defers work reports each [`OperationCall`]; [`Work::operations`] are the ones that a
+//!   kernel did.
+//! - A [`Step`] is one iteration of the training loop. [`Losses`] counts the records that could not be kept, [`Gpu`]
+//!   says whether GPUs were recorded, and [`Metadata`] names the process.
+//!
+//! Views such as [`Span`] and [`Work`] borrow the trace and are [`Copy`]. Their ids are indices, valid in one trace.
+//!
+//! ```
+//! use kernspan::trace::{Span, Trace};
+//!
+//! /// Prints each piece of GPU work, and the spans it was launched from.
+//! fn print_work(trace: &Trace) {
+//!     for work in trace.work() {
+//!         let stack: Vec<_> = work.span().into_iter().flat_map(Span::stack).map(Span::name).collect();
+//!         println!("{} took {:?}, launched from {}", work.name(), work.duration(), stack.join(" in "));
+//!     }
+//! }
+//! # print_work(&Trace::default());
+//! ```
 
 mod allocation;
 mod api_call;
@@ -9,15 +37,20 @@ mod attribution;
 mod batch;
 mod callsite;
 mod context;
+pub mod convention;
 mod counter;
+mod detail;
 mod device;
 mod event;
 mod fields;
 mod gpu;
+mod id;
 mod input;
 mod losses;
 mod metadata;
+mod occupancy;
 mod operation;
+mod overhead;
 mod peak;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -30,41 +63,53 @@ mod value;
 mod wait;
 mod work;
 
-pub(crate) use self::{
-    allocation::AllocationData,
-    api_call::ApiCallData,
-    batch::{BatchId, BatchIds, Batches},
-    callsite::Callsite as CallsiteData,
-    event::EventData,
-    fields::{FieldData, FieldRange},
-    operation::{OperationCallData, OperationId},
-    span::{CallsiteId, SpanData},
-    wait::WaitData,
-    work::WorkData,
+// The host: threads, spans, events and the fields on them.
+pub use self::{
+    callsite::{Callsite, Level},
+    context::TraceContext,
+    counter::Counter,
+    event::Event,
+    fields::{Fields, OpFacts},
+    input::InputStage,
+    span::{Cut, Span, SpanId},
+    step::{Step, StepId},
+    time::Timestamp,
+    track::{ThreadId, Track, TrackId},
+    value::Value,
 };
+// GPUs: devices, the work on their streams, and the calls that caused it.
 pub use self::{
     allocation::{Allocation, MemoryChange},
     api_call::{Api, ApiCall, ApiCallId},
     attribution::{Attribution, Attributions},
-    callsite::{Callsite, Level},
-    context::TraceContext,
-    counter::Counter,
-    device::{Device, DeviceId, Occupancy},
-    event::Event,
-    fields::{Fields, OpFacts, convention},
+    detail::{Detail, Direction, Kernel, MemoryCopy, MemoryFill, MemoryKind},
+    device::{Device, DeviceId},
+    occupancy::Occupancy,
+    overhead::Overhead,
+    stream::{Stream, StreamId},
+    wait::{Wait, WaitKind},
+    work::{GraphNode, Work, WorkId, WorkName},
+};
+// Frameworks: the operations that they report.
+pub use self::operation::{Operation, OperationCall, OperationCallId};
+// The window as a whole.
+pub use self::{
     gpu::{Gpu, GpuLibrary, GpuProblem},
-    input::InputStage,
     losses::Losses,
     metadata::Metadata,
-    operation::{Operation, OperationCall, OperationCallId},
-    span::{Cut, Span, SpanId},
-    step::{Step, StepId},
-    stream::{Stream, StreamId},
-    time::Timestamp,
-    track::{ThreadId, Track, TrackId},
-    value::Value,
-    wait::{Overhead, Wait, WaitKind},
-    work::{Detail, Direction, GraphNode, Kernel, MemoryCopy, MemoryFill, MemoryKind, Work, WorkId, WorkName},
+};
+// The records behind the views, and the ids of private tables.
+pub(crate) use self::{
+    allocation::AllocationData,
+    api_call::ApiCallData,
+    batch::{BatchId, BatchIds, Batches},
+    callsite::{Callsite as CallsiteData, CallsiteId},
+    event::EventData,
+    fields::{FieldData, FieldRange},
+    operation::{OperationCallData, OperationId},
+    span::SpanData,
+    wait::WaitData,
+    work::WorkData,
 };
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
@@ -106,7 +151,7 @@ pub struct Trace {
     pub(crate) fields: Vec<FieldData>,
     pub(crate) counters: Vec<Counter>,
     pub(crate) backtraces: BTreeMap<SpanId, Vec<String>>,
-    /// Of spans that another layer has made one of OpenTelemetry's of; and none, of those begun before the window that it is known to have not.
+    /// OpenTelemetry context by span; `None` if the span is known to have none.
     pub(crate) contexts: BTreeMap<SpanId, Option<TraceContext>>,
     pub(crate) gpu: Gpu,
     pub(crate) devices: Vec<Device>,
@@ -122,7 +167,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Which window of the run this is, counted from 0.
+    /// The number of the window in the run, counted from 0.
     pub fn window(&self) -> u32 {
         self.window
     }
@@ -137,7 +182,8 @@ impl Trace {
         self.end
     }
 
-    /// The most verbose level of spans that anybody could see, if that is not all: see [`Report::filtered`](crate::Report::filtered).
+    /// The most verbose level of spans that could be recorded, if not all levels could: see
+    /// [`Report::filtered`](crate::Report::filtered).
     pub fn filtered(&self) -> Option<Level> {
         self.filtered
     }
@@ -147,12 +193,12 @@ impl Trace {
         self.end.since(self.start)
     }
 
-    /// Where the trace comes from.
+    /// The process that the trace comes from.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// What could not be kept.
+    /// The number of records that could not be kept, by cause.
     pub fn losses(&self) -> &Losses {
         &self.losses
     }
@@ -162,17 +208,17 @@ impl Trace {
         &self.steps
     }
 
-    /// The tracks: one a thread, and further ones where spans of a thread overlap without nesting.
+    /// The tracks: one for each thread, and further ones where spans of a thread overlap without nesting.
     pub fn tracks(&self) -> &[Track] {
         &self.tracks
     }
 
-    /// The places in the source that spans and events of this trace come from.
+    /// The places in the source where the spans and events of this trace are written.
     pub fn callsites(&self) -> &[Callsite] {
         &self.callsites
     }
 
-    /// Every span instance, thread by thread, in the order they were entered: a parent comes before its children.
+    /// All span instances, thread by thread, in the order they were entered: a parent comes before its children.
     pub fn spans(&self) -> impl ExactSizeIterator<Item = Span<'_>> {
         (0..self.spans.len()).map(|index| Span::new(self, index))
     }
@@ -181,13 +227,13 @@ impl Trace {
     ///
     /// # Panics
     ///
-    /// If the id is of another trace and too large for this one.
+    /// If the id comes from another trace and is too large for this one.
     pub fn span(&self, id: SpanId) -> Span<'_> {
         assert!(id.index() < self.spans.len(), "{id:?} is not of this trace");
         Span::new(self, id.index())
     }
 
-    /// The events (`tracing::info!` and its kin), thread by thread, in order of time.
+    /// The events, as written by `tracing::info!`, thread by thread, in order of time.
     pub fn events(&self) -> impl ExactSizeIterator<Item = Event<'_>> {
         self.events.iter().map(|data| Event::new(self, data))
     }
@@ -197,7 +243,7 @@ impl Trace {
         &self.counters
     }
 
-    /// The counters that have a value in a step, with the last of them.
+    /// The counters with a sample in a step, each with the value of the last one.
     pub(crate) fn counters_in(&self, step: &Step) -> impl Iterator<Item = (&str, f64)> {
         let (start, end) = (step.start(), step.end());
         self.counters.iter().filter_map(move |counter| {
@@ -222,50 +268,51 @@ impl Trace {
         self.devices.iter().find(|device| device.id == id)
     }
 
-    /// The rows of GPU work: one a stream, and further ones where work of a stream overlaps.
+    /// The rows of GPU work: one for each stream, and further ones where work of a stream overlaps.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
 
-    /// What the GPUs did, stream by stream, in order of time.
+    /// The work of the GPUs, stream by stream, in order of time.
     pub fn work(&self) -> impl ExactSizeIterator<Item = Work<'_>> {
         (0..self.work.len()).map(|index| Work::new(self, index))
     }
 
-    /// A part of it, by their places. Unlike `work().skip(…)`, it takes no time to get there.
-    pub(crate) fn work_at(&self, places: Range<usize>) -> impl Iterator<Item = Work<'_>> {
-        places.map(|index| Work::new(self, index))
+    /// The work with these indices. Unlike `work().skip(…)`, this takes no time to reach the first.
+    pub(crate) fn work_at(&self, range: Range<usize>) -> impl Iterator<Item = Work<'_>> {
+        range.map(|index| Work::new(self, index))
     }
 
-    /// The calls of the GPUs' API that were recorded, thread by thread, in order of time. By default, those that launch kernels
-    /// and copy memory.
+    /// The calls of the GPUs' API that were recorded, thread by thread, in order of time.
+    ///
+    /// By default, calls that launch kernels and copy memory are recorded.
     pub fn api_calls(&self) -> impl ExactSizeIterator<Item = ApiCall<'_>> {
         (0..self.api_calls.len()).map(|index| ApiCall::new(self, index))
     }
 
-    /// A part of them, by their places.
-    pub(crate) fn api_calls_at(&self, places: Range<usize>) -> impl Iterator<Item = ApiCall<'_>> {
-        places.map(|index| ApiCall::new(self, index))
+    /// The API calls with these indices.
+    pub(crate) fn api_calls_at(&self, range: Range<usize>) -> impl Iterator<Item = ApiCall<'_>> {
+        range.map(|index| ApiCall::new(self, index))
     }
 
-    /// A part of the spans, by their places.
-    pub(crate) fn spans_at(&self, places: Range<usize>) -> impl Iterator<Item = Span<'_>> {
-        places.map(|index| Span::new(self, index))
+    /// The spans with these indices.
+    pub(crate) fn spans_at(&self, range: Range<usize>) -> impl Iterator<Item = Span<'_>> {
+        range.map(|index| Span::new(self, index))
     }
 
-    /// A part of the events, by their places.
-    pub(crate) fn events_at(&self, places: Range<usize>) -> impl Iterator<Item = Event<'_>> {
-        self.events[places].iter().map(|data| Event::new(self, data))
+    /// The events with these indices.
+    pub(crate) fn events_at(&self, range: Range<usize>) -> impl Iterator<Item = Event<'_>> {
+        self.events[range].iter().map(|data| Event::new(self, data))
     }
 
-    /// The operations that frameworks told of, thread by thread, in order of time: see [`Operation`].
+    /// The operations that frameworks reported, thread by thread, in order of time: see [`Operation`].
     pub fn operations(&self) -> impl ExactSizeIterator<Item = OperationCall<'_>> {
         (0..self.operation_calls.len()).map(|index| OperationCall::new(self, index))
     }
 
-    /// A part of them, by their places.
-    pub(crate) fn operations_at(&self, places: Range<usize>) -> impl Iterator<Item = OperationCall<'_>> {
-        places.map(|index| OperationCall::new(self, index))
+    /// The operations with these indices.
+    pub(crate) fn operations_at(&self, range: Range<usize>) -> impl Iterator<Item = OperationCall<'_>> {
+        range.map(|index| OperationCall::new(self, index))
     }
 
     /// Waits for GPUs, in order of time.
@@ -278,12 +325,12 @@ impl Trace {
         self.allocations.iter().map(|data| Allocation::new(self, data))
     }
 
-    /// Time that the GPU's profiling library took.
+    /// The stretches of time that the GPU's profiling library itself took.
     pub fn overheads(&self) -> &[Overhead] {
         &self.overheads
     }
 
-    /// How it is known which spans the work belongs to.
+    /// The number of pieces of GPU work with each kind of [`Attribution`].
     pub fn attributions(&self) -> Attributions {
         let mut counts = Attributions::default();
         self.work.iter().for_each(|work| counts.count(work.attribution));
@@ -295,7 +342,7 @@ impl Trace {
         &self.tracks[id.index()]
     }
 
-    /// The fields in `range`, which belong to something written at `callsite`.
+    /// The fields in `range`, of a span or event written at `callsite`.
     pub(crate) fn fields(&self, callsite: CallsiteId, range: FieldRange) -> Fields<'_> {
         Fields::new(&self.callsites[callsite.index()].fields, &self.fields[range.as_range()])
     }

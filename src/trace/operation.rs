@@ -1,13 +1,15 @@
 use super::{
     Attribution, BatchId, FieldData, Fields, Span, SpanId, Step, StepId, ThreadId, Timestamp, Trace, Track, TrackId,
-    Value,
+    Value, id::define_id,
 };
 use std::{borrow::Cow, sync::Arc};
 
-/// What a framework is asked to do: a name, and fields by [`convention`](crate::trace::convention).
+/// An operation that a program asks a framework for, such as a matrix product: a name, and fields by
+/// [`convention`](super::convention).
 ///
-/// Made once, and told of each time it is asked for: see [`HandOver::operation`](crate::framework::HandOver::operation). Frameworks that put
-/// operations aside and run several in one kernel so say what the kernel did, and for which spans.
+/// It is made once and reported each time the program asks for it, by
+/// [`HandOver::operation`](crate::framework::HandOver::operation). A framework that defers operations and runs several
+/// in one kernel thereby says what the kernel did, and for which spans.
 ///
 /// ```
 /// use kernspan::{Collected, Profiler, trace::Operation};
@@ -46,24 +48,24 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// An operation of this name that says no more.
+    /// Makes an operation that has a name and no fields.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), field_names: Vec::new(), fields: Vec::new() }
     }
 
-    /// One that was written down: the fields' places are those of their names.
+    /// Makes an operation of a recording, in which the index of a field is that of its name in `field_names`.
     pub(crate) fn of(name: String, field_names: Vec<String>, fields: Vec<FieldData>) -> Self {
         let field_names = field_names.into_iter().map(Cow::Owned).collect();
         Self { name: name.into(), field_names, fields }
     }
 
-    /// Says one thing more, or another instead of what was said before: see [`convention`](crate::trace::convention). Text is cut after
-    /// [`Value::MAX_TEXT`] bytes.
+    /// Adds a field, or replaces the value of a field of the same name: see [`convention`](super::convention). Text is
+    /// cut after [`Value::MAX_TEXT`] bytes.
     #[must_use]
     pub fn with(mut self, field: impl Into<Cow<'static, str>>, value: impl Into<Value>) -> Self {
         let (field, value) = (field.into(), value.into().cut());
         match self.field_names.iter().position(|known| *known == field) {
-            Some(place) => self.fields[place].value = value,
+            Some(index) => self.fields[index].value = value,
             None => {
                 let index = u32::try_from(self.fields.len()).unwrap_or(u32::MAX);
                 self.field_names.push(field);
@@ -78,12 +80,12 @@ impl Operation {
         &self.name
     }
 
-    /// What else it says.
+    /// The fields.
     pub fn fields(&self) -> Fields<'_> {
         Fields::new(&self.field_names, &self.fields)
     }
 
-    /// About what it takes in memory.
+    /// The approximate size in memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let text = |value: &Value| value.as_str().map_or(0, str::len);
         let fields = self.field_names.iter().zip(&self.fields);
@@ -93,36 +95,23 @@ impl Operation {
     }
 }
 
-/// Names what an operation says, which many of a trace may have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct OperationId(u32);
+define_id! {
+    /// Names an [`Operation`] of one trace, which many of its [`OperationCall`]s may share.
+    pub(crate) struct OperationId;
 
-impl OperationId {
-    pub(crate) fn new(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
-
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
+    /// The place of the operation in the trace's table of operations.
+    pub(crate) fn index;
 }
 
-/// Names an [`OperationCall`] of one trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OperationCallId(u32);
-
-impl OperationCallId {
-    pub(crate) fn new(index: usize) -> Self {
-        // The memory limit keeps a window far below this many.
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
+define_id! {
+    /// Names an [`OperationCall`] of one trace.
+    pub struct OperationCallId;
 
     /// The place of the operation in [`Trace::operations`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+    pub fn index;
 }
 
+/// The stored data of an [`OperationCall`].
 #[derive(Clone, Debug)]
 pub(crate) struct OperationCallData {
     pub(crate) operation: OperationId,
@@ -134,7 +123,7 @@ pub(crate) struct OperationCallData {
     pub(crate) batch: Option<BatchId>,
 }
 
-/// An [`Operation`] that a framework was asked for once.
+/// One use of an [`Operation`]: a framework was asked for it once.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationCall<'a> {
     trace: &'a Trace,
@@ -155,7 +144,7 @@ impl<'a> OperationCall<'a> {
         OperationCallId::new(self.index)
     }
 
-    /// What was asked for.
+    /// The operation that was asked for.
     pub fn operation(self) -> &'a Operation {
         &self.trace.operations[self.operation_id().index()]
     }
@@ -164,32 +153,32 @@ impl<'a> OperationCall<'a> {
         self.data().operation
     }
 
-    /// The name of what was asked for.
+    /// The name of the operation.
     pub fn name(self) -> &'a str {
         self.operation().name()
     }
 
-    /// What else it says.
+    /// The fields of the operation.
     pub fn fields(self) -> Fields<'a> {
         self.operation().fields()
     }
 
-    /// When the framework told of it. That may be long after it was asked for.
+    /// When the framework reported it, which may be long after the program asked for it.
     pub fn at(self) -> Timestamp {
         self.data().at
     }
 
-    /// The thread that told of it.
+    /// The thread that reported it.
     pub fn thread(self) -> ThreadId {
         self.track().thread()
     }
 
-    /// The track of the thread that told of it.
+    /// The track of the thread that reported it.
     pub fn track(self) -> &'a Track {
         self.trace.track(self.data().track)
     }
 
-    /// The id of the track of the thread that told of it.
+    /// The id of the track of the thread that reported it.
     pub fn track_id(self) -> TrackId {
         self.data().track
     }
@@ -199,12 +188,12 @@ impl<'a> OperationCall<'a> {
         self.data().attribution
     }
 
-    /// The span it belongs to: the innermost one open where and when it was asked for.
+    /// The span it belongs to: the innermost one that was open where and when the program asked for it.
     pub fn span(self) -> Option<Span<'a>> {
         self.data().span.map(|id| self.trace.span(id))
     }
 
-    /// The step it was asked for in.
+    /// The step in which the program asked for it.
     pub fn step(self) -> Option<&'a Step> {
         self.step_id().map(|id| &self.trace.steps[id.index()])
     }

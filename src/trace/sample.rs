@@ -1,4 +1,4 @@
-//! A small trace with everything a GPU can put into one, for the tests of exporters and reports.
+//! Small traces with every kind of GPU activity, for the tests of exporters and reports.
 
 use super::{
     AllocationData, Api, ApiCallData, ApiCallId, Attribution, BatchIds, Batches, CallsiteData, CallsiteId, Cut, Detail,
@@ -11,18 +11,19 @@ use std::{borrow::Cow, sync::Arc};
 
 const MICRO: u64 = 1_000;
 
-/// A moment, in microseconds after the window opened.
+/// Returns a moment, given in microseconds after the window opened.
 pub(crate) fn at(micros: u64) -> Timestamp {
     Timestamp::from_unix_nanos(1_800_000_000_000_000_000 + micros * MICRO)
 }
 
-/// Two steps of 100 µs on one thread: `train_step` (0–90, 100–190) around `forward` (10–40, 110–140) and `backward` (40–80,
-/// 140–180), and a thread that launches for others, whose name is `device`.
+/// Returns the sample trace: two steps of 100 µs on the thread `main`, and a second thread, `device`, which launches
+/// for others.
 ///
-/// In each step there are, on stream 7: a copy of 4000 bytes in 4 µs from `train_step`, a kernel `gemm` of 20 µs from
-/// `forward`, a kernel `gemm` of 30 µs from `backward`, and on stream 8, handed off by `backward`, a node of a graph of 10 µs
-/// that overlaps another node of the same stream. The second step has a kernel of nobody (`stray`) at its end, which ends after
-/// the window.
+/// The spans are `train_step` (0–90, 100–190), and in it `forward` (10–40, 110–140) and `backward` (40–80, 140–180).
+///
+/// In each step, stream 7 has a copy of 4000 bytes in 4 µs from `train_step`, a kernel `gemm` of 20 µs from `forward`
+/// and a kernel `gemm` of 30 µs from `backward`. Stream 8 has two graph nodes of 10 µs that overlap, handed off by
+/// `backward`. At the end of the second step there is a kernel of no span, `stray`, which ends after the window.
 pub(crate) fn gpu_trace() -> Trace {
     let mut trace = Trace {
         window: 0,
@@ -65,7 +66,7 @@ pub(crate) fn gpu_trace() -> Trace {
         let correlation = 100 * step as u32;
         let mut work = |(detail, start, end): (Detail, u64, u64), stream, owner: usize, n: u32, name: &str, thread| {
             let attribution = if thread == 0 { Attribution::Direct } else { Attribution::HandedOff };
-            // The nodes of a graph come of one call.
+            // All nodes of a graph are launched by one call.
             if trace.api_calls.last().is_none_or(|call| call.correlation != correlation + n) {
                 trace.api_calls.push(ApiCallData {
                     api: Api::CudaDriver,
@@ -137,7 +138,7 @@ pub(crate) fn gpu_trace() -> Trace {
             });
         }
     }
-    // A call that was not seen, on no span's behalf.
+    // Work of a call that was not recorded, on behalf of no span.
     trace.work.push(WorkData {
         detail: kernel("stray"),
         stream: StreamId::new(0),
@@ -154,7 +155,7 @@ pub(crate) fn gpu_trace() -> Trace {
     trace
 }
 
-/// Stream by stream and thread by thread, as correlating leaves it.
+/// Sorts work by stream and calls by thread, in the order that correlating leaves them in.
 pub(crate) fn put_in_order(trace: &mut Trace) {
     trace.work.sort_by_key(|work| (work.stream, work.start));
     let mut order: Vec<usize> = (0..trace.api_calls.len()).collect();
@@ -169,9 +170,11 @@ pub(crate) fn put_in_order(trace: &mut Trace) {
     }
 }
 
-/// The sample, in which the thread `device` tells of two batches in each step: of one `matmul` for `forward`, which the first `gemm` does,
-/// and of a `matmul` and an `add` for `backward` and another `add` for `train_step`, which the second does. It also tells of a `sync`, for
-/// nobody.
+/// Returns the sample trace with operations, which the thread `device` reports in two batches in each step.
+///
+/// The first batch has a `matmul` for `forward`; the first `gemm` does it. The second batch has a `matmul` and an `add`
+/// for `backward` and an `add` for `train_step`; the second `gemm` does them. There is also a `sync`, in no batch and
+/// for no span.
 pub(crate) fn operations_trace() -> Trace {
     let mut trace = gpu_trace();
     let matmul = |shape: &str, flops: u64| {
@@ -181,10 +184,10 @@ pub(crate) fn operations_trace() -> Trace {
     let (forward, backward) = (matmul("[8, 4]", 335_000_000), matmul("[4, 8]", 670_000_000));
     let add = Arc::new(Operation::new("add").with("op.shape.lhs", "[8]").with("op.flops", 8_u64));
     let sync = Arc::new(Operation::new("sync"));
-    let (mut told, mut launched) = (Vec::new(), Vec::new());
+    let (mut operations, mut launched) = (Vec::new(), Vec::new());
     for step in [0, 1_u32] {
         let (first, batch) = (3 * step as usize, 10 * step + 1);
-        told.extend([
+        operations.extend([
             (&forward, Some(first + 1), batch),
             (&backward, Some(first + 2), batch + 1),
             (&add, Some(first + 2), batch + 1),
@@ -193,14 +196,17 @@ pub(crate) fn operations_trace() -> Trace {
         ]);
         launched.extend([(100 * step + 2, batch), (100 * step + 3, batch + 1)]);
     }
-    tell(&mut trace, &told, &launched);
+    tell(&mut trace, &operations, &launched);
     trace
 }
 
-/// Has the last thread tell of operations, each with a span and a batch, and calls be made in batches, by their correlations.
-pub(crate) fn tell(trace: &mut Trace, told: &[(&Arc<Operation>, Option<usize>, u32)], launched: &[(u32, u32)]) {
+/// Adds operations, which the last thread reports, and puts calls into batches.
+///
+/// Each operation comes with the index of its span and the number of its batch. `launched` has the correlation id and
+/// the batch of each call.
+pub(crate) fn tell(trace: &mut Trace, operations: &[(&Arc<Operation>, Option<usize>, u32)], launched: &[(u32, u32)]) {
     let mut ids = BatchIds::default();
-    for (place, &(operation, span, batch)) in told.iter().enumerate() {
+    for (index, &(operation, span, batch)) in operations.iter().enumerate() {
         let known = trace.operations.iter().position(|known| Arc::ptr_eq(known, operation));
         if known.is_none() {
             trace.operations.push(Arc::clone(operation));
@@ -208,7 +214,7 @@ pub(crate) fn tell(trace: &mut Trace, told: &[(&Arc<Operation>, Option<usize>, u
         trace.operation_calls.push(OperationCallData {
             operation: OperationId::new(known.unwrap_or(trace.operations.len() - 1)),
             track: TrackId::new(trace.tracks.len() - 1),
-            at: Timestamp::from_unix_nanos(trace.start.as_unix_nanos() + (15 + place as u64) * MICRO),
+            at: Timestamp::from_unix_nanos(trace.start.as_unix_nanos() + (15 + index as u64) * MICRO),
             attribution: if span.is_some() { Attribution::HandedOff } else { Attribution::Unattributed },
             span: span.map(SpanId::new),
             step: span.and_then(|span| trace.spans[span].step),
@@ -222,7 +228,7 @@ pub(crate) fn tell(trace: &mut Trace, told: &[(&Arc<Operation>, Option<usize>, u
     trace.batches = Batches::new(&ids, &trace.operation_calls, trace.spans.len());
 }
 
-/// Has a span say something, by its place.
+/// Gives the span with this index these fields.
 pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
     let span = &mut trace.spans[span];
     let names = &mut trace.callsites[span.callsite.index()].fields;
@@ -236,13 +242,14 @@ pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl 
     }
 }
 
-/// Has a span say how many floating-point operations it did, with what elements.
+/// Gives the span with this index a number of floating-point operations and the element type of its input.
 pub(crate) fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
     let dtype = Value::Str(Arc::from(dtype));
     say(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
 }
 
-/// Spans of one thread: the name of each, the place of the span it is in, and when it began and ended, in microseconds.
+/// Returns a trace of spans on one thread: the name of each, the index of its parent, and its start and end in
+/// microseconds.
 pub(crate) fn spans_trace(spans: &[(&'static str, Option<usize>, u64, u64)]) -> Trace {
     let mut trace = Trace { start: at(0), tracks: vec![track(1000, "main")], ..Trace::default() };
     for &(name, parent, start, end) in spans {
@@ -262,11 +269,12 @@ pub(crate) fn spans_trace(spans: &[(&'static str, Option<usize>, u64, u64)]) -> 
     trace
 }
 
-/// The sample with these allocations, one a microsecond: address, bytes (none for a free), in use afterwards, span.
+/// Returns the sample trace with other allocations, one each microsecond: the address, the bytes (`None` for a free),
+/// the bytes in use afterwards and the index of the span.
 pub(crate) fn memory_trace(records: &[(u64, Option<u64>, u64, Option<usize>)]) -> Trace {
     let mut trace = gpu_trace();
-    let data = records.iter().enumerate().map(|(place, &(address, bytes, in_use, span))| AllocationData {
-        at: at(place as u64),
+    let data = records.iter().enumerate().map(|(index, &(address, bytes, in_use, span))| AllocationData {
+        at: at(index as u64),
         context: 1,
         device: DeviceId::new(0),
         address,
@@ -283,7 +291,7 @@ pub(crate) fn memory_trace(records: &[(u64, Option<u64>, u64, Option<usize>)]) -
     trace
 }
 
-/// The device of the sample.
+/// Returns the device of the sample trace.
 pub(crate) fn h200() -> Device {
     Device {
         id: DeviceId::new(0),
@@ -308,7 +316,7 @@ pub(crate) fn h200() -> Device {
     }
 }
 
-/// A kernel of the sample.
+/// Returns a kernel of the sample trace.
 pub(crate) fn kernel(name: &str) -> Detail {
     Detail::Kernel(Kernel {
         name: Arc::from(name),

@@ -1,55 +1,35 @@
 use super::{
-    Callsite, FieldRange, Fields, InputStage, Step, StepId, Timestamp, Trace, TraceContext, Track, TrackId, Value,
+    Callsite, CallsiteId, FieldRange, Fields, InputStage, Step, StepId, Timestamp, Trace, TraceContext, Track, TrackId,
+    Value, id::define_id,
 };
 use std::time::Duration;
 
-/// Names a span instance of one trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SpanId(u32);
-
-impl SpanId {
-    pub(crate) fn new(index: usize) -> Self {
-        // The memory limit keeps a window far below this many spans.
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
+define_id! {
+    /// Names a span instance of one trace.
+    pub struct SpanId;
 
     /// The place of the span in [`Trace::spans`].
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+    pub fn index;
 }
 
-/// Names a callsite of one trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct CallsiteId(u32);
-
-impl CallsiteId {
-    pub(crate) fn new(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
-
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// Which ends of a span or step lie outside the window, so that its true extent is not known.
+/// The ends of a span or step that lie outside the window, so that its true extent is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cut {
-    /// It was already going on when the window opened.
+    /// It began before the window opened.
     pub start: bool,
-    /// It was still going on when the window closed.
+    /// It had not ended when the window closed.
     pub end: bool,
 }
 
 impl Cut {
-    /// Whether an end was cut.
+    /// Whether at least one end was cut.
     pub fn any(self) -> bool {
         self.start || self.end
     }
 }
 
+/// The stored data of a [`Span`].
 #[derive(Clone, Debug)]
 pub(crate) struct SpanData {
     pub(crate) callsite: CallsiteId,
@@ -65,8 +45,8 @@ pub(crate) struct SpanData {
 
 /// A span instance: one enter and exit on one thread.
 ///
-/// A span that is entered again, on the same thread or on another, has an instance for each time. What it is nested in is
-/// what was open on the thread when it was entered.
+/// A span that is entered several times, on the same thread or on others, has an instance for each time. The parent of
+/// an instance is the innermost span that was open on the thread when it was entered.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     trace: &'a Trace,
@@ -87,12 +67,12 @@ impl<'a> Span<'a> {
         SpanId::new(self.index)
     }
 
-    /// The name.
+    /// The name: the value of the field `op.name` if there is one, otherwise the name in the source.
     pub fn name(self) -> &'a str {
         self.callsite().name()
     }
 
-    /// Where it is written.
+    /// The place in the source where the span is written.
     pub fn callsite(self) -> &'a Callsite {
         &self.trace.callsites[self.data().callsite.index()]
     }
@@ -140,7 +120,7 @@ impl<'a> Span<'a> {
         self.data().end
     }
 
-    /// From start to end.
+    /// The time from start to end.
     pub fn duration(self) -> Duration {
         self.end().since(self.start())
     }
@@ -150,7 +130,7 @@ impl<'a> Span<'a> {
         Duration::from_nanos(self.data().self_nanos)
     }
 
-    /// Which ends lie outside the window.
+    /// The ends that lie outside the window.
     pub fn cut(self) -> Cut {
         self.data().cut
     }
@@ -165,15 +145,18 @@ impl<'a> Span<'a> {
         self.fields().get(name)
     }
 
-    /// Which span of OpenTelemetry's it is, if the subscriber has a layer of `tracing-opentelemetry`'s that makes one of it. All instances of a span are
-    /// the same one. It needs the feature `tracing-opentelemetry`.
+    /// The OpenTelemetry span that a `tracing-opentelemetry` layer in the same subscriber made of this span, if there
+    /// is one.
     ///
-    /// It is not known of a span that was entered before the window opened, by another thread than that which opened it, and not exited before it closed.
+    /// All instances of a span have the same context. It needs the feature `tracing-opentelemetry`.
+    ///
+    /// The context is not known if the span was entered before the window opened, by another thread than the one that
+    /// opened the window, and was still open when the window closed.
     pub fn context(self) -> Option<TraceContext> {
         self.trace.contexts.get(&self.id()).copied().flatten()
     }
 
-    /// What part of the input pipeline it is, if it is one.
+    /// The stage of the input pipeline that the span is, if it is one.
     pub fn input_stage(self) -> Option<InputStage> {
         InputStage::of(self)
     }

@@ -1,22 +1,15 @@
-use super::{Cut, Timestamp, TrackId};
+use super::{Cut, Timestamp, TrackId, id::define_id};
 use std::time::Duration;
 
-/// Names a [`Step`] of one trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StepId(u32);
-
-impl StepId {
-    pub(crate) fn new(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
+define_id! {
+    /// Names a [`Step`] of one trace.
+    pub struct StepId;
 
     /// The place of the step in [`Trace::steps`](crate::Trace::steps).
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+    pub fn index;
 }
 
-/// One turn of the loop: what lies between two calls of [`step`](crate::Profiler::step).
+/// One iteration of the training loop: the time between two calls of [`step`](crate::Profiler::step).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     pub(crate) number: u64,
@@ -52,7 +45,7 @@ impl Step {
         self.end.since(self.start)
     }
 
-    /// Whether the step began before the window or was not over when it closed.
+    /// The ends that lie outside the window.
     pub fn cut(&self) -> Cut {
         self.cut
     }

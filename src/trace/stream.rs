@@ -1,21 +1,19 @@
-use super::DeviceId;
+use super::{DeviceId, id::define_id};
 
-/// Names a [`Stream`] of one trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(u32);
-
-impl StreamId {
-    pub(crate) fn new(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
+define_id! {
+    /// Names a [`Stream`] of one trace.
+    #[derive(Default)]
+    pub struct StreamId;
 
     /// The place of the stream in [`Trace::streams`](crate::Trace::streams).
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+    pub fn index;
 }
 
-/// A row of work that does not overlap: a stream of a device, or what of a stream ran beside other work of it.
+/// A row of GPU work that does not overlap: a stream of a device, or a further row for work that ran at the same time
+/// on that stream.
+///
+/// Kernels of one stream may overlap, by programmatic dependent launch or as branches of a graph, and no viewer can
+/// draw them on one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream {
     pub(crate) device: DeviceId,
@@ -40,13 +38,12 @@ impl Stream {
         self.number
     }
 
-    /// 0 for the stream's own row. Kernels of one stream may overlap (programmatic dependent launch, branches of a graph), and
-    /// no viewer draws ranges that cross; those that do are on the rows 1, 2, … of their stream.
+    /// The number of the row among those of its stream: 0 for the main one; 1, 2, … for the rows of work that overlaps.
     pub fn overlap(&self) -> u32 {
         self.overlap
     }
 
-    /// A name for people: `stream 7`, with the overlap if there is one.
+    /// A name for people: `stream 7`, with the number of the row if that is not 0.
     pub fn label(&self) -> String {
         match self.overlap {
             0 => format!("stream {}", self.number),

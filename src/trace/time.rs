@@ -22,7 +22,7 @@ impl Timestamp {
         Self(nanos)
     }
 
-    /// What the wall clock says.
+    /// The current time of the wall clock.
     #[cfg(feature = "otlp")]
     pub(crate) fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -43,7 +43,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// The moment so much later.
+    /// The moment `time` later.
     fn add(self, time: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -1,36 +1,27 @@
-/// The operating system's id of a thread, as debuggers, CUPTI and `top -H` show it.
-///
-/// Where the system has none that can be read, a number unique in this process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ThreadId(u64);
+use super::id::define_id;
 
-impl ThreadId {
-    pub(crate) const fn new(id: u64) -> Self {
-        Self(id)
-    }
+define_id! {
+    /// The operating system's id of a thread, as debuggers, CUPTI and `top -H` show it.
+    ///
+    /// Where the system has none that can be read, a number unique in this process.
+    pub struct ThreadId(u64);
 
     /// The id as a number.
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
+    pub const fn as_u64;
 }
 
-/// Names a [`Track`] of one trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TrackId(u32);
-
-impl TrackId {
-    pub(crate) fn new(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
+define_id! {
+    /// Names a [`Track`] of one trace.
+    pub struct TrackId;
 
     /// The place of the track in [`Trace::tracks`](crate::Trace::tracks).
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+    pub fn index;
 }
 
-/// A row of spans that nest: a thread, or what of a thread would not nest.
+/// A row of properly nested spans of one thread.
+///
+/// Most threads have one track. A thread whose spans are exited out of order has more, since spans that overlap without
+/// nesting cannot share a track, and no viewer can draw them on one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Track {
     pub(crate) thread: ThreadId,
@@ -49,13 +40,13 @@ impl Track {
         &self.name
     }
 
-    /// 0 for the thread's own track. Spans exited out of order cannot all nest on one track, and no viewer draws spans that
-    /// cross; those that do are on the tracks 1, 2, … of their thread.
+    /// The number of the track among those of its thread: 0 for the main one; 1, 2, … for the tracks of spans that
+    /// overlap without nesting.
     pub fn overlap(&self) -> u32 {
         self.overlap
     }
 
-    /// A name for people: the thread's, with the overlap if there is one.
+    /// A name for people: the thread's name, with the number of the track if that is not 0.
     pub fn label(&self) -> String {
         match self.overlap {
             0 => self.name.clone(),

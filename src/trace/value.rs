@@ -20,7 +20,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The longest text kept, in bytes: what a `Debug` of a large tensor prints is not worth its time.
+    /// The length, in bytes, after which text is cut: the `Debug` output of a large tensor is not worth keeping.
     pub const MAX_TEXT: usize = 1024;
 
     /// The value as a floating-point number, if it is a number.
@@ -33,7 +33,8 @@ impl Value {
         }
     }
 
-    /// The value as an unsigned integer, if it is one that is not negative.
+    /// The value as an unsigned integer, if it is a number in its range. The fraction of a floating-point number is cut
+    /// off.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::I64(value) => value.try_into().ok(),
@@ -44,7 +45,7 @@ impl Value {
         }
     }
 
-    /// The value, no longer than [`Self::MAX_TEXT`].
+    /// Returns the value, with text cut after [`Self::MAX_TEXT`] bytes.
     pub(crate) fn cut(self) -> Self {
         match self {
             Self::Str(text) if text.len() > Self::MAX_TEXT => {

@@ -1,6 +1,7 @@
-use super::{ApiCall, ApiCallId, Attribution, DeviceId, Span, SpanId, ThreadId, Timestamp, Trace};
+use super::{ApiCall, ApiCallId, Attribution, DeviceId, Span, SpanId, Timestamp, Trace};
 use std::time::Duration;
 
+/// The stored data of a [`Wait`].
 #[derive(Clone, Debug)]
 pub(crate) struct WaitData {
     pub(crate) kind: WaitKind,
@@ -16,7 +17,7 @@ pub(crate) struct WaitData {
     pub(crate) span: Option<SpanId>,
 }
 
-/// Who waits for what.
+/// The kind of a [`Wait`]: who waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum WaitKind {
@@ -31,7 +32,7 @@ pub enum WaitKind {
 }
 
 impl WaitKind {
-    /// As PyTorch has it: `Event Sync`, `Stream Wait Event`, `Stream Sync`, `Context Sync`.
+    /// The name that PyTorch gives it: `Event Sync`, `Stream Wait Event`, `Stream Sync`, `Context Sync`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Event => "Event Sync",
@@ -64,12 +65,12 @@ impl<'a> Wait<'a> {
         self.data.start
     }
 
-    /// When it was over.
+    /// When the waiting ended.
     pub fn end(self) -> Timestamp {
         self.data.end
     }
 
-    /// From start to end.
+    /// The time from start to end.
     pub fn duration(self) -> Duration {
         self.end().since(self.start())
     }
@@ -84,7 +85,8 @@ impl<'a> Wait<'a> {
         self.data.context
     }
 
-    /// The driver's number of the stream that is waited for, or that waits.
+    /// The driver's number of the stream that is waited for; of the one that waits, if the kind is
+    /// [`StreamForEvent`](WaitKind::StreamForEvent).
     pub fn stream(self) -> Option<u32> {
         self.data.stream
     }
@@ -94,12 +96,12 @@ impl<'a> Wait<'a> {
         self.data.event
     }
 
-    /// The number that the driver gave the call.
+    /// The correlation id: the number that the driver gave the call.
     pub fn correlation(self) -> u32 {
         self.data.correlation
     }
 
-    /// The call, if it was seen.
+    /// The API call that waited, if that was recorded.
     pub fn call(self) -> Option<ApiCall<'a>> {
         self.data.call.map(|id| ApiCall::new(self.trace, id.index()))
     }
@@ -112,41 +114,5 @@ impl<'a> Wait<'a> {
     /// The span that waited.
     pub fn span(self) -> Option<Span<'a>> {
         self.data.span.map(|id| self.trace.span(id))
-    }
-}
-
-/// Time that the GPU's profiling library itself took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overhead {
-    pub(crate) name: &'static str,
-    pub(crate) thread: Option<ThreadId>,
-    pub(crate) start: Timestamp,
-    pub(crate) end: Timestamp,
-}
-
-impl Overhead {
-    /// What it was: `Buffer Flush`, `Instrumentation`, ….
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The thread that had to wait for it, if it was one.
-    pub fn thread(&self) -> Option<ThreadId> {
-        self.thread
-    }
-
-    /// When it began.
-    pub fn start(&self) -> Timestamp {
-        self.start
-    }
-
-    /// When it ended.
-    pub fn end(&self) -> Timestamp {
-        self.end
-    }
-
-    /// From start to end.
-    pub fn duration(&self) -> Duration {
-        self.end.since(self.start)
     }
 }

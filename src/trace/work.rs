@@ -1,24 +1,18 @@
 use super::{
-    ApiCall, ApiCallId, Attribution, BatchId, OperationCall, Span, SpanId, Step, StepId, Stream, StreamId, Timestamp,
-    Trace,
+    ApiCall, ApiCallId, Attribution, BatchId, Detail, Kernel, MemoryCopy, OperationCall, Span, SpanId, Step, StepId,
+    Stream, StreamId, Timestamp, Trace, id::define_id,
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
-/// Names a piece of [`Work`] of one trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkId(u32);
-
-impl WorkId {
-    pub(crate) fn new(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
+define_id! {
+    /// Names a piece of [`Work`] of one trace.
+    pub struct WorkId;
 
     /// The place of the work in [`Trace::work`](crate::Trace::work).
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
+    pub fn index;
 }
 
+/// The stored data of a [`Work`].
 #[derive(Clone, Debug)]
 pub(crate) struct WorkData {
     pub(crate) detail: Detail,
@@ -33,139 +27,7 @@ pub(crate) struct WorkData {
     pub(crate) step: Option<StepId>,
 }
 
-/// What a piece of work is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Detail {
-    /// A kernel.
-    Kernel(Kernel),
-    /// A copy of memory.
-    Copy(MemoryCopy),
-    /// Memory set to a value.
-    Fill(MemoryFill),
-}
-
-/// What is known of a kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Kernel {
-    /// The name for people: demangled.
-    pub name: Arc<str>,
-    /// The name as the compiler gave it.
-    pub raw_name: Arc<str>,
-    /// Blocks in each dimension.
-    pub grid: [u32; 3],
-    /// Threads of a block in each dimension.
-    pub block: [u32; 3],
-    /// Registers of a thread.
-    pub registers: u16,
-    /// Shared memory of a block known when it was compiled, in bytes.
-    pub static_shared_memory: u32,
-    /// Shared memory of a block asked for at launch, in bytes.
-    pub dynamic_shared_memory: u32,
-    /// When the host queued it, where the driver says so.
-    pub queued: Option<Timestamp>,
-}
-
-/// What is known of a copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoryCopy {
-    /// From where to where.
-    pub direction: Direction,
-    /// What memory was read.
-    pub from: MemoryKind,
-    /// What memory was written.
-    pub to: MemoryKind,
-    /// How many bytes.
-    pub bytes: u64,
-}
-
-/// What is known of memory being set to a value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoryFill {
-    /// The value, of one byte, two or four.
-    pub value: u32,
-    /// What memory was written.
-    pub memory: MemoryKind,
-    /// How many bytes.
-    pub bytes: u64,
-}
-
-/// From where to where a copy went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Direction {
-    /// From the host to a device.
-    HostToDevice,
-    /// From a device to the host.
-    DeviceToHost,
-    /// From a device to itself.
-    DeviceToDevice,
-    /// From the host to itself.
-    HostToHost,
-    /// From a device to another.
-    PeerToPeer,
-    /// To, from or between arrays.
-    Array,
-    /// Another, or not known.
-    #[default]
-    Unknown,
-}
-
-impl Direction {
-    /// As PyTorch has it: `HtoD`, `DtoH`, ….
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::HostToDevice => "HtoD",
-            Self::DeviceToHost => "DtoH",
-            Self::DeviceToDevice => "DtoD",
-            Self::HostToHost => "HtoH",
-            Self::PeerToPeer => "PtoP",
-            Self::Array => "Array",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
-/// What memory something is in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum MemoryKind {
-    /// Of the host, as any.
-    Pageable,
-    /// Of the host, page-locked.
-    Pinned,
-    /// Of a device.
-    Device,
-    /// An array of a device.
-    Array,
-    /// Managed: wherever it is used.
-    Managed,
-    /// A static variable of a device.
-    Static,
-    /// Not known.
-    #[default]
-    Unknown,
-}
-
-impl MemoryKind {
-    /// As PyTorch has it: `Pageable`, `Pinned`, `Device`, ….
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pageable => "Pageable",
-            Self::Pinned => "Pinned",
-            Self::Device => "Device",
-            Self::Array => "Array",
-            Self::Managed => "Managed",
-            Self::Static => "Device Static",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
-/// Which node of which CUDA graph a piece of work is.
+/// A node of a CUDA graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct GraphNode {
@@ -175,9 +37,10 @@ pub struct GraphNode {
     pub node: u64,
 }
 
-/// A piece of work of a GPU: a kernel, a copy, memory set to a value.
+/// A piece of GPU work: a kernel, a copy of memory, or memory set to a value.
 ///
-/// It is there if the call that caused it was made while the window was open, and may end after the window has closed.
+/// Work is in the trace if the call that caused it was made while the window was open. It may end after the window
+/// closed.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
     trace: &'a Trace,
@@ -198,7 +61,7 @@ impl<'a> Work<'a> {
         WorkId::new(self.index)
     }
 
-    /// What it is.
+    /// The kind of work, and the facts that only this kind has.
     pub fn detail(self) -> &'a Detail {
         &self.data().detail
     }
@@ -211,7 +74,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// A name for people: the kernel's, or as `Memcpy HtoD (Pageable -> Device)`.
+    /// A name for people: the kernel's, or one such as `Memcpy HtoD (Pageable -> Device)`.
     pub fn name(self) -> WorkName<'a> {
         WorkName(self.detail())
     }
@@ -225,7 +88,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Bytes copied or set in a second, if it took any time.
+    /// Bytes copied or set per second; `None` for a kernel, or if the work took no time.
     pub fn bytes_per_second(self) -> Option<f64> {
         let seconds = self.duration().as_secs_f64();
         (self.bytes() > 0 && seconds > 0.0).then(|| self.bytes() as f64 / seconds)
@@ -251,27 +114,27 @@ impl<'a> Work<'a> {
         self.data().end
     }
 
-    /// From start to end.
+    /// The time from start to end.
     pub fn duration(self) -> Duration {
         self.end().since(self.start())
     }
 
-    /// The number that the driver gave the call and everything that came of it.
+    /// The correlation id: the number that the driver gave the call and all work that the call caused.
     pub fn correlation(self) -> u32 {
         self.data().correlation
     }
 
-    /// Its place in a CUDA graph, if it was launched as part of one.
+    /// The graph node that it ran as, if it was launched as part of a CUDA graph.
     pub fn graph(self) -> Option<GraphNode> {
         self.data().graph
     }
 
-    /// The call of the API that caused it, if it was seen.
+    /// The API call that caused it, if that was recorded.
     pub fn call(self) -> Option<ApiCall<'a>> {
         self.data().call.map(|id| ApiCall::new(self.trace, id.index()))
     }
 
-    /// How long it took from the beginning of the call to the beginning of the work.
+    /// The time from the beginning of the API call to the beginning of the work.
     pub fn delay(self) -> Option<Duration> {
         self.call().map(|call| self.start().since(call.start()))
     }
@@ -281,7 +144,8 @@ impl<'a> Work<'a> {
         self.data().attribution
     }
 
-    /// The span it belongs to: the innermost one open where and when it was caused.
+    /// The span it belongs to: the innermost one that was open on the calling thread during the call, or, if the work
+    /// was handed over, at its [`Origin`](crate::framework::Origin).
     pub fn span(self) -> Option<Span<'a>> {
         self.data().span.map(|id| self.trace.span(id))
     }
@@ -294,8 +158,10 @@ impl<'a> Work<'a> {
         own.into_iter().chain(others).map(|id| self.trace.span(id))
     }
 
-    /// The operations that it was launched for, if a framework told of them: all those of its batch, of which other work may have
-    /// done a part. See [`Origin::in_batch`](crate::framework::Origin::in_batch).
+    /// The operations that it was launched for, if a framework reported them.
+    ///
+    /// They are all operations of its batch; other work may have done some of them. See
+    /// [`Origin::in_batch`](crate::framework::Origin::in_batch).
     pub fn operations(self) -> impl ExactSizeIterator<Item = OperationCall<'a>> {
         let batch = self.batch_id().map_or(&[][..], |batch| self.trace.batches.operations(batch));
         batch.iter().map(|id| OperationCall::new(self.trace, id.index()))
@@ -305,7 +171,7 @@ impl<'a> Work<'a> {
         self.call().and_then(ApiCall::batch_id)
     }
 
-    /// The step it was caused in.
+    /// The step in which it was asked for.
     pub fn step(self) -> Option<&'a Step> {
         self.data().step.map(|id| &self.trace.steps[id.index()])
     }
@@ -315,7 +181,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The name of a piece of work: a kernel's own, or what a copy does in words.
+/// The name of a piece of work: a kernel's own name, or a description of a copy or fill.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkName<'a>(&'a Detail);
 

@@ -1,0 +1,53 @@
+//! Names of fields that have a meaning, shared by hand-written spans and integrations.
+//!
+//! | field | on | meaning |
+//! |---|---|---|
+//! | `counter.NAME` | events | a sample of the counter `NAME`; any number |
+//! | `op.name` | spans | the name of the span, in place of the one in the source, which must be a constant |
+//! | `op.module` | spans | the path of the module in its model, such as `layers.0.attention` |
+//! | `op.shape.ARG` | spans, operations | the shape of argument `ARG`, such as `[64, 512]`; `output` is the result |
+//! | `op.dtype.ARG` | spans, operations | the element type of the argument, such as `f32` |
+//! | `op.compute` | spans, operations | the type used for computing, if it is not the element type, such as `tf32` |
+//! | `op.device` | spans, operations | the device it ran on, such as `cuda:0` |
+//! | `op.parameters`, `op.parameter_bytes` | spans | the number of parameters of the module, and their size in bytes |
+//! | `op.flops` | spans, operations | floating-point operations done |
+//! | `op.bytes` | spans, operations | bytes moved |
+//! | `op.input` | spans | the stage of the input pipeline: `read`, `preprocess`, `enqueue`, or `load` for all of it |
+//! | `op.gemm` | spans, operations | the size of the matrix product, m×n×k, such as `64x512x512` |
+//!
+//! A span with the name `data` is a `load`, even without `op.input`. Operations are [`Operation`](super::Operation)s,
+//! which frameworks report.
+//!
+//! ```
+//! # let (batch, input, output) = (64_u64, 512_u64, 512_u64);
+//! let span = tracing::trace_span!(
+//!     "linear",
+//!     op.shape.input = ?[batch, input],
+//!     op.dtype.input = "f32",
+//!     op.flops = 2 * batch * input * output,
+//! );
+//! tracing::info!(counter.loss = 0.25);
+//! ```
+
+/// The prefix of fields that are samples of counters.
+pub const COUNTER: &str = "counter.";
+/// The name of a span.
+pub const NAME: &str = "op.name";
+/// The path of a module in its model.
+pub const MODULE: &str = "op.module";
+/// The prefix of the shapes of arguments.
+pub const SHAPE: &str = "op.shape.";
+/// The prefix of the element types of arguments.
+pub const DTYPE: &str = "op.dtype.";
+/// The type that an operation is computed with.
+pub const COMPUTE: &str = "op.compute";
+/// The name that the result has among the arguments.
+pub const OUTPUT: &str = "output";
+/// The number of floating-point operations done.
+pub const FLOPS: &str = "op.flops";
+/// The number of bytes moved.
+pub const BYTES: &str = "op.bytes";
+/// The stage of the input pipeline that a span is.
+pub const INPUT: &str = "op.input";
+/// The size of a matrix product.
+pub const GEMM: &str = "op.gemm";

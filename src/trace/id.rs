@@ -1,0 +1,80 @@
+//! The macro that defines the ids of a trace.
+
+/// Defines an id: a number with a type of its own, so that ids of different things cannot be mixed up.
+///
+/// There are two kinds. An *index* id says where a thing is in its list of the trace. It is written as a unit struct,
+/// and holds a `u32`, since the memory limit keeps a window far below 2³² of anything:
+///
+/// ```text
+/// define_id! {
+///     /// Names a [`Step`] of one trace.
+///     pub struct StepId;
+///
+///     /// The place of the step in [`Trace::steps`](crate::Trace::steps).
+///     pub fn index;
+/// }
+/// ```
+///
+/// A *number* id is a number that the driver or the operating system chose. It is written with the
+/// type of the number:
+///
+/// ```text
+/// define_id! {
+///     /// The number of a GPU, as the driver counts them.
+///     pub struct DeviceId(u32);
+///
+///     /// The number.
+///     pub const fn as_u32;
+/// }
+/// ```
+///
+/// Both have `new`, for this crate only, and the method that is named, which returns the number. Both are `Copy`,
+/// ordered and hashable. Further attributes, such as another `derive`, are put beside the documentation.
+macro_rules! define_id {
+    (
+        $(#[$struct_attribute:meta])*
+        $struct_visibility:vis struct $Id:ident;
+
+        $(#[$method_attribute:meta])*
+        $method_visibility:vis fn $method:ident;
+    ) => {
+        $(#[$struct_attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $struct_visibility struct $Id(u32);
+
+        impl $Id {
+            pub(crate) fn new(index: usize) -> Self {
+                Self(u32::try_from(index).unwrap_or(u32::MAX))
+            }
+
+            $(#[$method_attribute])*
+            $method_visibility fn $method(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+    (
+        $(#[$struct_attribute:meta])*
+        $struct_visibility:vis struct $Id:ident($Number:ty);
+
+        $(#[$method_attribute:meta])*
+        $method_visibility:vis const fn $method:ident;
+    ) => {
+        $(#[$struct_attribute])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $struct_visibility struct $Id($Number);
+
+        impl $Id {
+            pub(crate) const fn new(number: $Number) -> Self {
+                Self(number)
+            }
+
+            $(#[$method_attribute])*
+            $method_visibility const fn $method(self) -> $Number {
+                self.0
+            }
+        }
+    };
+}
+
+pub(super) use define_id;
