@@ -1,7 +1,8 @@
-//! A training with many recorded windows close together, and a check of each window against a count that is not kernspan's.
+//! A training with many recorded windows close together, and a check of each window against an independent count.
 //!
-//! The programs `soak` of `benches/gpu`, `benches/candle` and `benches/burn` each bring a [`Training`]; `benches/soak.sh` runs them
-//! with many plans. Nothing sleeps and nothing waits for the GPU: launches go on while recording is switched on and off.
+//! The programs `soak` of `benches/gpu`, `benches/candle` and `benches/burn` each bring a [`Training`];
+//! `benches/soak.sh` runs them with many plans. The training neither sleeps nor waits for the GPU, so launches continue
+//! while recording is switched on and off.
 
 mod count;
 mod plan;
@@ -21,9 +22,9 @@ use std::{
 use table::{Phases, Row};
 use tracing_subscriber::prelude::*;
 
-/// A training on the thread that made it.
+/// A training that runs on the thread that made it.
 pub trait Training {
-    /// Launches one step, always with the same number of kernels, copies and fills.
+    /// Runs one step, always with the same number of kernels, copies and fills.
     fn step(&mut self);
 
     /// Waits until the GPU is done.
@@ -35,22 +36,23 @@ pub trait Training {
         Box::new(())
     }
 
-    /// Bytes of the GPU's memory that are free, if that can be known.
+    /// Returns the free bytes of the GPU's memory, if known.
     fn free_memory(&self) -> Option<usize> {
         None
     }
 
-    /// Whether all that a step launches is launched before the step returns. Where it is not, only the sums of windows are checked.
+    /// Returns whether all launches of a step are made before the step returns. If not, only the totals of windows are
+    /// checked.
     fn is_eager(&self) -> bool {
         true
     }
 }
 
-/// Trains by the plan, prints a row of the table, and returns what was wrong.
+/// Trains by a plan and prints a row of the table.
 ///
 /// # Errors
 ///
-/// If a window does not hold exactly what was launched in it, or something was lost or is of no span.
+/// If a window does not contain exactly the work that was launched in it, or work was lost or is unattributed.
 ///
 /// # Panics
 ///
@@ -68,7 +70,7 @@ pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) ->
         let wrong = if threads == 1 { wrong_total(trace, per_window) } else { None };
         let wrong = wrong.or_else(|| if eager { wrong_step(trace, active, per_step) } else { None });
         let unattributed = trace.work().filter(|work| work.span().is_none()).count();
-        let wrong = wrong.or_else(|| (unattributed > 0).then(|| format!("{unattributed} of no span")));
+        let wrong = wrong.or_else(|| (unattributed > 0).then(|| format!("{unattributed} unattributed")));
         let mut seen = seen.lock().expect("no panic");
         seen.work += trace.work().len();
         seen.windows += 1;
@@ -87,7 +89,7 @@ pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) ->
 
     let mut phases = Phases::new(plan);
     let (mut memory, over) = (Vec::new(), AtomicBool::new(false));
-    // Threads allocate before their first step, which is of no span.
+    // Threads allocate before their first step, outside of any span, so the first window must wait for them.
     let ready = Barrier::new(plan.threads as usize);
     std::thread::scope(|scope| {
         for _ in 1..plan.threads {
@@ -128,7 +130,7 @@ pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) ->
     let losses = report.losses();
     let expected = if plan.busy { losses.late } else { 0 };
     if unattributed > 0 || losses.total() != expected {
-        wrong.push(format!("{unattributed} of no span; {losses}"));
+        wrong.push(format!("{unattributed} unattributed; {losses}"));
     }
     wrong.iter().take(5).for_each(|what| println!("  WRONG {what}"));
     if wrong.is_empty() { Ok(()) } else { Err(format!("{} of {} windows are wrong", wrong.len(), plan.windows)) }
@@ -142,30 +144,31 @@ struct Checked {
     wrong: Vec<String>,
 }
 
+/// Describes a window whose total is wrong.
 fn wrong_total(trace: &Trace, expected: u64) -> Option<String> {
     let work = trace.work().len() as u64;
     (work != expected).then(|| format!("{work} kernels, copies and fills, not {expected}"))
 }
 
-/// Looks for a step that does not hold exactly what was launched in it, on any thread.
+/// Describes a step, on any thread, that does not contain exactly the work that was launched in it.
 fn wrong_step(trace: &Trace, active: u64, per_step: u64) -> Option<String> {
     let steps = trace.spans().filter(|span| span.name() == "soak_step");
-    let mut held: HashMap<_, u64> = steps.filter(|span| !span.cut().any()).map(|span| (span.id(), 0)).collect();
-    if (held.len() as u64) < active {
-        return Some(format!("{} whole steps, not {active}", held.len()));
+    let mut work_of: HashMap<_, u64> = steps.filter(|span| !span.cut().any()).map(|span| (span.id(), 0)).collect();
+    if (work_of.len() as u64) < active {
+        return Some(format!("{} complete steps, not {active}", work_of.len()));
     }
     for work in trace.work() {
         for span in work.span().into_iter().flat_map(kernspan::trace::Span::stack) {
-            if let Some(count) = held.get_mut(&span.id()) {
+            if let Some(count) = work_of.get_mut(&span.id()) {
                 *count += 1;
             }
         }
     }
-    let wrong = held.values().find(|count| **count != per_step)?;
+    let wrong = work_of.values().find(|count| **count != per_step)?;
     Some(format!("a step of {wrong} kernels, copies and fills, not {per_step}"))
 }
 
-/// The resident memory of this process, in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident_memory() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096

@@ -1,6 +1,6 @@
 //! A log of the cost of forward passes, from which the cost of a backward pass is estimated.
 //!
-//! Candle does not tell which operations a backward pass consists of. But its gradient of a matrix product is two
+//! Candle does not report the operations of a backward pass. But its gradient of a matrix product is two
 //! products of the same size, one for each factor, even if only one of them is needed, and the same holds for
 //! convolutions: twice the FLOPs of the forward pass. So each thread logs the cost of its ops by the tensors that they
 //! made, and a backward pass sums up the ops that its loss was computed from.

@@ -179,8 +179,8 @@ impl Op {
     /// The span has no parent. It is kept, so a parent would be kept open, too, and `step_on` waits for the close of
     /// such a span. The profiler takes the nesting of each run from the spans that are open at that time.
     fn span(&self, inputs: &[&Tensor]) -> Span {
-        let shape = |place: usize| inputs.get(place).map(|input| field::debug(input.dims()));
-        let dtype = |place: usize| inputs.get(place).map(|input| input.dtype().as_str());
+        let shape = |index: usize| inputs.get(index).map(|input| field::debug(input.dims()));
+        let dtype = |index: usize| inputs.get(index).map(|input| input.dtype().as_str());
         tracing::info_span!(
             parent: None,
             "op",

@@ -7,7 +7,7 @@ use tracing::field;
 /// A wrapper that runs an optimizer's backward pass and step in spans, [`Profiled::BACKWARD`] and
 /// [`Profiled::OPTIMIZER`].
 ///
-/// Only `step` of the wrapped optimizer is called, even if it implements `backward_step`, which would run both in one.
+/// Only `step` of the wrapped optimizer is called, even if it implements `backward_step`, which runs both in one call.
 ///
 /// The span of the backward pass has the FLOPs of the ops that were [`Traced`](crate::Traced) in the forward pass on
 /// the same thread: see [`flops`](crate::flops). To end the profiler's step with the optimizer's step, build the

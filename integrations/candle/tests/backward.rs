@@ -131,7 +131,7 @@ fn weights_that_are_shared_are_counted_once() {
     assert_eq!(tied.unwrap().parameters(), Some(Parameters { count: 40, bytes: 160 }));
 }
 
-/// The documentation of `Profiled` says so: an own `backward_step` would run both passes in one span.
+/// `Profiled` cannot call the optimizer's own `backward_step`, which runs both passes in one call.
 #[test]
 fn only_the_step_of_the_optimizer_inside_is_called() {
     struct Clipping(AdamW, u32);

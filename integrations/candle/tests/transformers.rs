@@ -35,9 +35,9 @@ fn generate(profiler: &Profiler) -> Result<()> {
     let config = config();
     let model = Llama::load(VarBuilder::zeros(DType::F32, &Device::Cpu), &config)?;
     let mut cache = Cache::new(true, DType::F32, &config, &Device::Cpu)?;
-    for place in 0..8 {
+    for position in 0..8 {
         let token = Tensor::new(&[[1_u32]], &Device::Cpu)?;
-        tracing::info_span!("decode").in_scope(|| model.forward(&token, place, &mut cache))?;
+        tracing::info_span!("decode").in_scope(|| model.forward(&token, position, &mut cache))?;
         profiler.step();
     }
     Ok(())
