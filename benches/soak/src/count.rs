@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "CUPTI is a C library")]
 
-use crate::Training;
+use crate::training::Training;
 use cupti_sys::{Cupti, Driver, flush, kind};
 use std::{
     ffi::c_void,

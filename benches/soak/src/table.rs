@@ -1,6 +1,6 @@
 //! The printed row of the table: step times by phase, and the results of the checks.
 
-use crate::{Checked, Plan};
+use crate::{check::Checked, plan::Plan};
 use kernspan::Activity;
 use std::time::Duration;
 

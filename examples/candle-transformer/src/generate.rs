@@ -2,6 +2,7 @@ use crate::{
     arguments::Arguments,
     latencies::{Kind, Latencies},
     llama::Model,
+    profiling::{print, profiler},
     random::Random,
 };
 use candle_core::Device;
@@ -31,7 +32,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
     }
 
     let schedule = Schedule::new().wait(WAIT as u64).warmup(WARMUP as u64).active(active as u64).repeat(1);
-    let (layer, profiler) = crate::profiler().schedule(schedule).build()?;
+    let (layer, profiler) = profiler().schedule(schedule).build()?;
     tracing_subscriber::registry().with(layer).init();
 
     // The model's spans are created with it, so the subscriber has to be set before.
@@ -56,6 +57,6 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         }
     }
     println!("{prompts} prompts of {prompt_tokens} tokens, {tokens} generated for each\n\n{latencies}\n");
-    crate::print(&profiler.finish()?);
+    print(&profiler.finish()?);
     Ok(())
 }

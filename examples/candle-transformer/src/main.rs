@@ -21,16 +21,13 @@ mod generate;
 mod gpt;
 mod latencies;
 mod llama;
+mod profiling;
 mod random;
 mod text;
 mod train;
 
 use arguments::Arguments;
-use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Report, Stacks, TensorBoard};
-use kernspan_candle::kernel_op;
 use std::{error::Error, process::ExitCode};
-
-const RUNS: &str = "runs/candle-transformer";
 
 fn main() -> ExitCode {
     match run() {
@@ -49,22 +46,4 @@ fn run() -> Result<(), Box<dyn Error>> {
         "train" => train::run(arguments),
         other => Err(format!("no command `{other}`: there are `generate` and `train`").into()),
     }
-}
-
-/// Prints the report, and on a GPU the table of kernels by operation.
-fn print(report: &Report) {
-    println!("{report}");
-    if report.gpu().is_available() {
-        println!("{}", report.kernels().group_by(kernel_op).limit(10));
-    }
-}
-
-/// Returns a builder with activities and exporters; each command adds its schedule.
-fn profiler() -> ProfilerBuilder {
-    Profiler::builder()
-        .activities([Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory])
-        .export(Chrome::to_dir(RUNS))
-        .export(Perfetto::to_dir(RUNS))
-        .export(Stacks::to_dir(RUNS))
-        .export(TensorBoard::to_dir(RUNS))
 }

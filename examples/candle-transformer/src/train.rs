@@ -1,6 +1,7 @@
 use crate::{
     arguments::Arguments,
     gpt::{Gpt, Size},
+    profiling::{print, profiler},
     text::Text,
 };
 use candle_core::{DType, Device, Tensor, Var};
@@ -31,7 +32,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         return Err(format!("--steps has to be more than {}, or nothing is recorded", WAIT + WARMUP).into());
     }
 
-    let (layer, profiler) = crate::profiler()
+    let (layer, profiler) = profiler()
         .schedule(Schedule::new().wait(WAIT as u64).warmup(WARMUP as u64).active(active as u64).repeat(1))
         .step_on("train_step")
         .build()?;
@@ -55,7 +56,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         }
     }
     println!("completion: {}\n", model.complete("611 612 613 ", 12, &device)?);
-    crate::print(&profiler.finish()?);
+    print(&profiler.finish()?);
 
     let (first, last) = (losses.first().copied().unwrap_or(f32::NAN), losses.last().copied().unwrap_or(f32::NAN));
     // Written so that NaN is an error, too.

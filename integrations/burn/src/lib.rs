@@ -28,8 +28,7 @@
 //!
 //! # Contents
 //!
-//! - [`attach`] attributes a device's work to spans. [`Attached::coverage`] tells which activity of the device is
-//!   recorded.
+//! - [`attach`] attributes a device's work to spans. [`Attached::coverage`] is the activity that is recorded.
 //! - `Profiled`, `backward` (feature `optim`) and [`data`] make spans of the parts of your own training loop.
 //! - `training` and `validation` (feature `train`) make spans of the iterations of a `DataLoader`, also in burn-train's
 //!   loop.
