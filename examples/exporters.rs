@@ -1,4 +1,4 @@
-//! Where traces can go: files for viewers, a function, an exporter of your own. `cargo run --example exporters`
+//! Exports traces to files for viewers, to a function, and with an exporter of its own. `cargo run --example exporters`
 
 use kernspan::{
     Chrome, Exporter, Perfetto, Profiler, Stacks, TensorBoard, Trace, export::ExportResult, report::SortBy,
@@ -7,7 +7,7 @@ use std::{fmt::Write, fs, path::PathBuf};
 use tracing::instrument;
 use tracing_subscriber::{filter::LevelFilter, prelude::*};
 
-/// Writes a line for each span: the whole of an exporter.
+/// An exporter that writes a line for each span.
 struct Csv(PathBuf);
 
 impl Exporter for Csv {
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .on_trace(|trace| println!("{} spans, {}\n", trace.spans().len(), trace.losses()))
         .metadata("model", "fibonacci")
         .build()?;
-    // What is printed has a filter of its own; what is recorded does not.
+    // The filter applies only to the layer that prints, so all spans are recorded.
     let print = tracing_subscriber::fmt::layer().with_filter(LevelFilter::WARN);
     tracing_subscriber::registry().with(layer).with(print).init();
 

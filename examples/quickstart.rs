@@ -1,6 +1,6 @@
-//! A real training loop in plain Rust, profiled: an MLP learns to tell two spirals apart.
+//! A profiled training loop in plain Rust: an MLP learns to distinguish two spirals.
 //!
-//! `cargo run --release --example quickstart` prints where the time went and leaves traces in `runs/quickstart`.
+//! `cargo run --release --example quickstart` prints a table of times and writes traces to `runs/quickstart`.
 
 use kernspan::{Chrome, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
 use std::sync::mpsc;
@@ -47,7 +47,7 @@ struct Batch {
     labels: Vec<usize>,
 }
 
-/// Time spent here is time that the loop waits for data.
+/// Waits for the next batch; the span shows how long the loop waits for data.
 #[instrument(skip_all)]
 fn next_batch(batches: &mpsc::Receiver<Batch>) -> Option<Batch> {
     batches.recv().ok()
@@ -60,7 +60,7 @@ fn load_in_background(count: u64) -> mpsc::Receiver<Batch> {
     batches
 }
 
-/// Points of two spirals that wind around each other, with a little noise.
+/// Returns points of two intertwined spirals, with a little noise.
 #[instrument]
 fn spirals(seed: u64) -> Batch {
     let mut random = Random(seed);
@@ -73,12 +73,12 @@ fn spirals(seed: u64) -> Batch {
     Batch { points: labels.iter().flat_map(point).collect(), labels }
 }
 
-/// Fully connected layers with ReLU between them.
+/// A model of fully connected layers with ReLU between them.
 struct Mlp {
     layers: Vec<Linear>,
 }
 
-/// Weights by row, one for each input and one for the bias.
+/// A fully connected layer. Its weights have a row for each input and one for the bias.
 struct Linear {
     weights: Vec<f32>,
     inputs: usize,
@@ -99,9 +99,9 @@ impl Mlp {
     #[instrument(skip_all)]
     fn forward(&self, points: &[f32]) -> Vec<Vec<f32>> {
         let mut activations = vec![points.to_vec()];
-        for (place, layer) in self.layers.iter().enumerate() {
-            let mut output = layer.forward(&activations[place]);
-            if place + 1 < self.layers.len() {
+        for (index, layer) in self.layers.iter().enumerate() {
+            let mut output = layer.forward(&activations[index]);
+            if index + 1 < self.layers.len() {
                 info_span!("relu").in_scope(|| output.iter_mut().for_each(|x| *x = x.max(0.0)));
             }
             activations.push(output);
@@ -134,7 +134,10 @@ impl Mlp {
 
 impl Linear {
     #[instrument(name = "linear", skip_all, fields(
-        op.shape.input = ?[BATCH, self.inputs], op.dtype.input = "f32", op.flops = 2 * BATCH * self.inputs * self.outputs))]
+        op.shape.input = ?[BATCH, self.inputs],
+        op.dtype.input = "f32",
+        op.flops = 2 * BATCH * self.inputs * self.outputs,
+    ))]
     fn forward(&self, input: &[f32]) -> Vec<f32> {
         let bias = &self.weights[self.inputs * self.outputs..];
         let mut output = bias.repeat(BATCH);
@@ -146,16 +149,19 @@ impl Linear {
         output
     }
 
-    /// Gradients of the weights and of the input.
+    /// Returns the gradients of the weights and of the input.
     #[instrument(name = "linear_backward", skip_all, fields(
-        op.shape.input = ?[BATCH, self.inputs], op.dtype.input = "f32", op.flops = 4 * BATCH * self.inputs * self.outputs))]
+        op.shape.input = ?[BATCH, self.inputs],
+        op.dtype.input = "f32",
+        op.flops = 4 * BATCH * self.inputs * self.outputs,
+    ))]
     fn backward(&self, input: &[f32], gradient: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let mut weights = vec![0.0; self.weights.len()];
         let mut inputs = vec![0.0; input.len()];
         let rows = input.chunks(self.inputs).zip(gradient.chunks(self.outputs)).zip(inputs.chunks_mut(self.inputs));
         for ((input, gradient), inputs) in rows {
-            for (place, (x, dx)) in input.iter().chain(&[1.0]).zip(inputs.iter_mut().chain(&mut [0.0])).enumerate() {
-                let range = place * self.outputs..(place + 1) * self.outputs;
+            for (index, (x, dx)) in input.iter().chain(&[1.0]).zip(inputs.iter_mut().chain(&mut [0.0])).enumerate() {
+                let range = index * self.outputs..(index + 1) * self.outputs;
                 weights[range.clone()].iter_mut().zip(gradient).for_each(|(dw, dy)| *dw += x * dy);
                 *dx = self.weights[range].iter().zip(gradient).map(|(w, dy)| w * dy).sum();
             }
@@ -164,7 +170,7 @@ impl Linear {
     }
 }
 
-/// Loss, accuracy, and the gradient of the loss.
+/// Returns the loss, the accuracy, and the gradient of the loss.
 #[instrument(skip_all)]
 fn cross_entropy(logits: &[f32], labels: &[usize]) -> (f32, f32, Vec<f32>) {
     let (mut loss, mut right, mut gradient) = (0.0, 0.0, Vec::with_capacity(logits.len()));
@@ -178,7 +184,7 @@ fn cross_entropy(logits: &[f32], labels: &[usize]) -> (f32, f32, Vec<f32>) {
     (loss, right, gradient)
 }
 
-/// Numbers between 0 and 1 that look random: splitmix64.
+/// A generator of pseudo-random numbers between 0 and 1 (splitmix64).
 struct Random(u64);
 
 impl Random {

@@ -1,18 +1,18 @@
-//! Ways to say what is recorded. `cargo run --example schedule`
+//! Four ways to choose the recorded steps. `cargo run --example schedule`
 
-use kernspan::{Phase, Profiler, Schedule};
+use kernspan::{Phase, Profiler, Schedule, trace::Step};
 use tracing::instrument;
 use tracing_subscriber::prelude::*;
 
 fn main() -> Result<(), kernspan::Error> {
-    // PyTorch's schedule: skip, then wait, warm up and record, some times over.
+    // PyTorch's schedule: skip some steps, then repeat a cycle of waiting, warming up and recording.
     run("cycles", Schedule::new().skip_first(2).wait(3).warmup(1).active(2).repeat(2))?;
-    // TensorFlow's profile_batch: a range.
+    // A range of steps, like TensorFlow's `profile_batch`.
     run("range", Schedule::steps(10..=12))?;
-    // Any function: here, every step whose number is a power of two.
+    // A function of the step number: here, every power of two.
     let powers = |step: u64| if step.is_power_of_two() { Phase::RecordAndSave } else { Phase::Wait };
     run("powers of two", Schedule::from_fn(powers))?;
-    // The profiler can also be steered by hand.
+    // Windows that the program opens and closes itself.
     run("by hand", Schedule::manual())
 }
 
@@ -22,7 +22,7 @@ fn run(name: &str, schedule: Schedule) -> Result<(), kernspan::Error> {
         .schedule(schedule)
         .step_on("inference")
         .on_trace(|trace| {
-            let steps: Vec<_> = trace.steps().iter().map(kernspan::trace::Step::number).collect();
+            let steps: Vec<_> = trace.steps().iter().map(Step::number).collect();
             println!("  window {}: steps {steps:?}, {} spans", trace.window(), trace.spans().len());
         })
         .build()?;
@@ -35,7 +35,7 @@ fn run(name: &str, schedule: Schedule) -> Result<(), kernspan::Error> {
     profiler.finish().map(drop)
 }
 
-/// Its close is the step.
+/// A request. The end of its span is the end of the step.
 #[instrument]
 fn inference(request: u64) {
     tracing::info_span!("prefill").in_scope(|| std::hint::black_box(request));

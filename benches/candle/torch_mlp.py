@@ -1,4 +1,6 @@
-"""What PyTorch's profiler adds to its own version of the loop: microseconds a step, all ways taking turns in one process.
+"""Measures the cost that PyTorch's profiler adds to a training step, in microseconds per step.
+
+The loop is the same as in `src/lib.rs`. All variants take turns in one process.
 
     torch_mlp.py [ROUNDS] [STEPS]
 """
@@ -51,7 +53,7 @@ def waiting():
         return measure(profiler.step)
 
 
-ways = {
+variants = {
     "nothing": measure,
     "waiting": waiting,
     "CUDA": lambda: recording([CUDA]),
@@ -59,14 +61,15 @@ ways = {
     "and shapes and memory": lambda: recording([CPU, CUDA], record_shapes=True, profile_memory=True),
 }
 measure()
-# Once it has profiled, PyTorch stays slower: this is what it was before.
+# After the first profiling PyTorch stays slower, so this is measured before it.
 alone = statistics.median(measure() for _ in range(ROUNDS))
-times = {name: [] for name in ways}
+times = {name: [] for name in variants}
 for turn in range(ROUNDS):
-    names = list(ways)
+    names = list(variants)
     for name in names[turn % len(names) :] + names[: turn % len(names)]:
-        times[name].append(ways[name]())
+        times[name].append(variants[name]())
 print(f"PyTorch {torch.__version__}, {ROUNDS} rounds of {STEPS} steps; before any profiling {alone:.0f} µs a step")
 for name, own in times.items():
     ratio = statistics.median(a / b for a, b in zip(own, times["nothing"]))
-    print(f"{name:24} {statistics.median(own):7.0f} µs a step, {ratio:.3f} × nothing, {statistics.median(own) / alone:.3f} × before")
+    median = statistics.median(own)
+    print(f"{name:24} {median:7.0f} µs a step, {ratio:.3f} × nothing, {median / alone:.3f} × before")

@@ -1,8 +1,9 @@
-"""What PyTorch's profiler adds to a kernel launch: nanoseconds on the launching thread, all ways taking turns in one process.
+"""Measures the cost that PyTorch's profiler adds to a kernel launch, in nanoseconds on the launching thread.
 
     torch_profiler.py [ROUNDS]
 
-The same empty work as `cost`: small kernels, 500 to a batch; the median over the rounds, and of the differences within each.
+Like `cost` it launches small kernels, 500 to a batch, and all variants take turns in one process. The output is the
+median over the rounds, and the median of the differences within each round.
 """
 
 import statistics
@@ -36,13 +37,13 @@ def recording(activities, **options):
 
 
 def waiting():
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], schedule=schedule(wait=10**6, warmup=1, active=1)) as profiler:
+    with profile(activities=[CPU, CUDA], schedule=schedule(wait=10**6, warmup=1, active=1)) as profiler:
         profiler.step()
         return measure()
 
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
-ways = {
+variants = {
     "nothing": measure,
     "waiting": waiting,
     "CUDA": lambda: recording([CUDA]),
@@ -51,12 +52,14 @@ ways = {
 }
 measure()
 alone = statistics.median(measure() for _ in range(ROUNDS))
-times = {name: [] for name in ways}
+times = {name: [] for name in variants}
 for turn in range(ROUNDS):
-    names = list(ways)
+    names = list(variants)
     for name in names[turn % len(names) :] + names[: turn % len(names)]:
-        times[name].append(ways[name]())
-print(f"PyTorch {torch.__version__}, {ROUNDS} rounds of {BATCHES} x {BATCH}; before any profiling {alone:.0f} ns a kernel")
+        times[name].append(variants[name]())
+rounds = f"{ROUNDS} rounds of {BATCHES} x {BATCH}"
+print(f"PyTorch {torch.__version__}, {rounds}; before any profiling {alone:.0f} ns a kernel")
 for name, own in times.items():
     added = statistics.median(a - b for a, b in zip(own, times["nothing"]))
-    print(f"{name:24} {statistics.median(own):7.0f} ns a kernel, {added:+7.0f} to nothing, {statistics.median(own) / alone:.2f} times before")
+    median = statistics.median(own)
+    print(f"{name:24} {median:7.0f} ns a kernel, {added:+7.0f} to nothing, {median / alone:.2f} times before")

@@ -1,4 +1,4 @@
-//! An allocator that counts.
+//! A global allocator that counts bytes.
 
 #![allow(dead_code, unreachable_pub, reason = "each bench uses its own part")]
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
@@ -8,8 +8,8 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Knows how much is allocated, and how much was at most.
-struct Counting;
+/// An allocator that counts the allocated bytes and their maximum.
+struct CountingAllocator;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -18,44 +18,44 @@ fn add(bytes: usize) {
     PEAK.fetch_max(NOW.fetch_add(bytes, Relaxed) + bytes, Relaxed);
 }
 
-// SAFETY: everything is left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call is passed on to the system's allocator.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // The system moves pages instead of copying them, so there is no moment at which both are there.
+        // The system moves pages instead of copying them, so old and new memory do not exist at the same time.
         NOW.fetch_sub(layout.size(), Relaxed);
         add(size);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Bytes that are allocated.
+/// Returns the bytes that are allocated now.
 pub fn now() -> usize {
     NOW.load(Relaxed)
 }
 
-/// Runs it, and returns by how many bytes memory grew while it ran, at most.
+/// Runs a function, and returns its result and the maximum growth of memory during the run, in bytes.
 pub fn peak<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = now();
     PEAK.store(before, Relaxed);

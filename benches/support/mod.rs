@@ -1,12 +1,12 @@
-//! Contenders that take turns. Machines are noisy, so what is to be compared runs interleaved, and the least of many rounds
-//! counts.
+//! Interleaved measurement of several subscribers. Machines are noisy, so the subscribers take turns, and the least
+//! time of many rounds counts.
 
 #![allow(dead_code, unreachable_pub, reason = "each bench uses its own part")]
 
 use std::{hint::black_box, time::Instant};
 use tracing::Dispatch;
 
-/// A subscriber under test.
+/// A subscriber that is measured.
 pub struct Contender {
     pub name: &'static str,
     pub dispatch: Dispatch,
@@ -18,7 +18,7 @@ impl Contender {
     }
 }
 
-/// A loop around spans: how many it makes, and how.
+/// A function that makes a number of spans.
 pub struct Workload {
     pub name: &'static str,
     pub spans: u32,
@@ -83,12 +83,12 @@ fn threads(spans: u32) {
     });
 }
 
-/// So many rounds, or only to see that it runs: `-- --quick`.
+/// Returns the number of rounds, or 2 with `-- --quick`, which only checks that the program runs.
 pub fn rounds(rounds: u32) -> u32 {
     if std::env::args().any(|argument| argument == "--quick") { 2 } else { rounds }
 }
 
-/// The least time of each contender, in nanoseconds a span.
+/// Returns the least time of each contender, in nanoseconds per span.
 pub fn race(contenders: &[Contender], workload: &Workload, rounds: u32) -> Vec<f64> {
     let mut least = vec![f64::INFINITY; contenders.len()];
     for _ in 0..rounds {
@@ -104,7 +104,7 @@ pub fn race(contenders: &[Contender], workload: &Workload, rounds: u32) -> Vec<f
     least
 }
 
-/// A layer that does nothing. A registry alone never frees its spans, so this is what it costs to have a layer at all.
+/// A layer that does nothing. It is a second baseline, because the registry alone never frees its spans.
 pub struct Nothing;
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Nothing {}

@@ -1,10 +1,11 @@
-//! A window that is made up, as [`kernspan::replay`] reads it: on one thread a launch every 2 µs, a span around every 8 of them, a step of 1000; on two
-//! streams 64 kernels in turn, a quarter of which have names of 300 bytes.
+//! A synthetic window in the format that [`kernspan::replay`] reads. One thread makes a launch every 2 µs, with a span
+//! around 8 of them and a step of 1000. On two streams 64 different kernels alternate, a quarter of which have names of
+//! 300 bytes.
 
 use prost::Message;
 use std::collections::BTreeMap;
 
-/// The parts that are needed of the message that `replay` reads.
+/// The fields of the message of `replay` that are used here.
 #[derive(Clone, Message)]
 pub(super) struct Window {
     #[prost(uint64, tag = "2")]
@@ -33,7 +34,7 @@ pub(super) struct Window {
     names: BTreeMap<u64, String>,
     #[prost(bytes = "vec", tag = "17")]
     records: Vec<u8>,
-    /// The records where nobody looks for them, for what it takes to read the rest.
+    /// The records under a tag that `replay` ignores, to measure the time of reading the rest.
     #[prost(bytes = "vec", tag = "99")]
     unread: Vec<u8>,
 }
@@ -114,7 +115,7 @@ struct Owner {
     span: Option<u32>,
 }
 
-/// Nanoseconds from a launch to the next.
+/// Nanoseconds from one launch to the next.
 const PERIOD: u64 = 2_000;
 const IN_SPAN: u32 = 8;
 const IN_STEP: u32 = 1_000;
@@ -122,12 +123,13 @@ const NAMES: u32 = 64;
 const SPANS: [&str; 4] = ["train_step", "attention", "mlp", "optimizer"];
 
 impl Window {
-    /// The same, with records that nobody has looked at.
-    #[allow(dead_code, reason = "only one of those who use this file needs it")]
+    /// Returns the same window with records that `replay` ignores.
+    #[allow(dead_code, reason = "only one of the programs that use this file needs it")]
     pub(super) fn unread(self) -> Self {
         Self { unread: self.records, records: Vec::new(), ..self }
     }
 
+    /// Makes a window with this many kernels.
     pub(super) fn of(kernels: u32) -> Self {
         let start = 1_790_000_000_123_456_789;
         let mut window = Self {
@@ -182,7 +184,7 @@ fn address(name: u32) -> u64 {
     0x7f00_0000_0000 + u64::from(name) * 512
 }
 
-/// One in four is as templates make them.
+/// Returns the name of a kernel; one in four is a long template name.
 fn name_of(name: u32) -> String {
     match name % 4 {
         0 => format!("_Z14gemm_kernel_{name:02}I{}EvPKfPf", "Li128E".repeat(45)),
@@ -192,7 +194,7 @@ fn name_of(name: u32) -> String {
 
 const RECORD: usize = 160;
 
-/// A kernel's record, as `CUpti_ActivityKernel` begins.
+/// Returns a kernel's record, with the leading fields of `CUpti_ActivityKernel`.
 fn record(kernel: u32, launched: u64) -> [u8; RECORD] {
     let mut record = [0; RECORD];
     let mut put = |offset: usize, bytes: &[u8]| record[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -202,10 +204,10 @@ fn record(kernel: u32, launched: u64) -> [u8; RECORD] {
     put(6, &74_u16.to_ne_bytes());
     put(16, &start.to_ne_bytes());
     put(24, &end.to_ne_bytes());
-    for (place, number) in
+    for (index, number) in
         [0, 1, 7 + kernel % 2 * 6, 8 + kernel % NAMES % 3, 1, 6, 128, 1, 1, 0, 20_480].into_iter().enumerate()
     {
-        put(40 + 4 * place, &number.to_ne_bytes());
+        put(40 + 4 * index, &number.to_ne_bytes());
     }
     put(92, &(1_000 + kernel).to_ne_bytes());
     put(104, &address(kernel % NAMES).to_ne_bytes());

@@ -1,4 +1,5 @@
-//! The loop that the programs of this package measure: an MLP with GELU and AdamW, as Candle's and PyTorch's in `benches/candle`.
+//! The training loop that the programs of this package measure: an MLP with GELU and AdamW, the same as in
+//! `benches/candle`.
 
 use burn::{
     module::Module,
@@ -7,7 +8,7 @@ use burn::{
     tensor::{Device, Distribution, Int, Tensor, activation::gelu},
 };
 
-/// The GPU, where there is one.
+/// Returns the GPU.
 ///
 /// # Errors
 ///
@@ -19,23 +20,23 @@ pub fn gpu() -> Result<Device, Box<dyn std::error::Error>> {
     Err("there is no GPU without the feature `cuda`".into())
 }
 
-/// How large the model is.
+/// The size of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Numbers that go in and out of a layer.
+    /// The number of inputs and of outputs of a layer.
     pub width: usize,
-    /// Layers.
+    /// The number of layers.
     pub layers: usize,
-    /// Rows of a batch.
+    /// The number of rows of a batch.
     pub batch: usize,
 }
 
 impl Size {
-    /// The one that is measured.
+    /// The size that is measured.
     pub const FULL: Self = Self { width: 512, layers: 8, batch: 64 };
 }
 
-/// Layers with GELU after each.
+/// A model of linear layers with GELU after each.
 #[derive(Module, Debug)]
 pub struct Mlp {
     layers: Vec<Linear>,
@@ -51,7 +52,7 @@ impl Mlp {
         self.layers.iter().fold(x, |x, layer| gelu(layer.forward(x)))
     }
 
-    /// The same, with a span around each layer.
+    /// Runs the model, with a span around each layer.
     fn forward_in_spans(&self, x: Tensor<2>) -> Tensor<2> {
         self.layers.iter().fold(x, |x, layer| tracing::info_span!("layer").in_scope(|| gelu(layer.forward(x))))
     }
@@ -66,7 +67,7 @@ pub struct Training {
     y: Tensor<1, Int>,
 }
 
-/// A new one.
+/// Makes a new training.
 pub fn training(size: Size, device: &Device) -> Training {
     let device = device.clone().autodiff();
     Training {
@@ -78,7 +79,7 @@ pub fn training(size: Size, device: &Device) -> Training {
 }
 
 impl Training {
-    /// One step.
+    /// Runs one step.
     pub fn step(&mut self) {
         let model = self.model.take().expect("a model");
         let logits = model.forward(self.x.clone());
@@ -87,7 +88,7 @@ impl Training {
         self.model = Some(self.optimizer.step(1e-3, model, gradients));
     }
 
-    /// The same, with the spans that a user puts around it.
+    /// Runs one step, with the spans that a user would add.
     #[tracing::instrument(name = "train_step", skip_all)]
     pub fn step_in_spans(&mut self) {
         let model = self.model.take().expect("a model");
@@ -101,17 +102,17 @@ impl Training {
     }
 }
 
-/// The middle one.
+/// Returns the median.
 ///
 /// # Panics
 ///
-/// If there is none.
+/// Without numbers.
 pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]
 }
 
-/// The least one.
+/// Returns the least number.
 pub fn least(numbers: &[f64]) -> f64 {
     numbers.iter().copied().fold(f64::INFINITY, f64::min)
 }

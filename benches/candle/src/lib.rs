@@ -1,4 +1,5 @@
-//! The loop that the programs of this package measure: an MLP with GELU and AdamW, as PyTorch's in `torch_mlp.py`.
+//! The training loop that the programs of this package measure: an MLP with GELU and AdamW, the same as in
+//! `torch_mlp.py`.
 
 #[path = "../../gpu/src/raw.rs"]
 pub mod raw;
@@ -7,23 +8,23 @@ use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Activation, AdamW, Module, Optimizer, Sequential, VarBuilder, VarMap, loss};
 use kernspan_candle::{Profiled, nn};
 
-/// How large the model is.
+/// The size of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Numbers that go in and out of a layer.
+    /// The number of inputs and of outputs of a layer.
     pub width: usize,
-    /// Layers.
+    /// The number of layers.
     pub layers: usize,
-    /// Rows of a batch.
+    /// The number of rows of a batch.
     pub batch: usize,
 }
 
 impl Size {
-    /// The one that is measured.
+    /// The size that is measured.
     pub const FULL: Self = Self { width: 512, layers: 8, batch: 64 };
 }
 
-/// A model with its optimizer and a batch, either of Candle's plain parts or of those of `kernspan-candle`.
+/// A model with its optimizer and a batch, made of Candle's own parts or of those of `kernspan-candle`.
 #[allow(missing_debug_implementations, reason = "Candle's `Sequential` has none")]
 pub struct Training<O> {
     model: Sequential,
@@ -33,11 +34,11 @@ pub struct Training<O> {
 }
 
 impl Training<AdamW> {
-    /// As without a profiler.
+    /// Makes a training of Candle's own parts.
     ///
     /// # Errors
     ///
-    /// If Candle does.
+    /// If Candle fails.
     pub fn plain(size: Size, device: &Device) -> Result<Self> {
         let variables = VarMap::new();
         let vb = VarBuilder::from_varmap(&variables, DType::F32, device);
@@ -48,11 +49,11 @@ impl Training<AdamW> {
 }
 
 impl Training<Profiled<AdamW>> {
-    /// As a user of `kernspan-candle` writes it.
+    /// Makes a training of the parts of `kernspan-candle`.
     ///
     /// # Errors
     ///
-    /// If Candle does.
+    /// If Candle fails.
     pub fn traced(size: Size, device: &Device) -> Result<Self> {
         let variables = VarMap::new();
         let vb = VarBuilder::from_varmap(&variables, DType::F32, device);
@@ -69,21 +70,21 @@ impl<O: Optimizer> Training<O> {
         Ok(Self { model, optimizer, x, y })
     }
 
-    /// One step.
+    /// Runs one step.
     ///
     /// # Errors
     ///
-    /// If Candle does.
+    /// If Candle fails.
     pub fn step(&mut self) -> Result<()> {
         let logits = self.model.forward(&self.x)?;
         self.learn(&logits)
     }
 
-    /// The same, with the spans that a user puts around it.
+    /// Runs one step, with the spans that a user would add.
     ///
     /// # Errors
     ///
-    /// If Candle does.
+    /// If Candle fails.
     #[tracing::instrument(name = "train_step", skip_all)]
     pub fn step_in_spans(&mut self) -> Result<()> {
         let logits = tracing::info_span!("forward").in_scope(|| self.model.forward(&self.x))?;
@@ -99,17 +100,17 @@ fn model<M: Module + 'static>(size: Size, layer: impl Fn(usize) -> Result<M>) ->
     (0..size.layers).try_fold(candle_nn::seq(), |model, number| Ok(model.add(layer(number)?).add(Activation::Gelu)))
 }
 
-/// The middle one.
+/// Returns the median.
 ///
 /// # Panics
 ///
-/// If there is none.
+/// Without numbers.
 pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]
 }
 
-/// The least one.
+/// Returns the least number.
 pub fn least(numbers: &[f64]) -> f64 {
     numbers.iter().copied().fold(f64::INFINITY, f64::min)
 }

@@ -1,4 +1,4 @@
-//! What a span costs in kernspan and in its peers, in one run. `cargo run --release -p compare`
+//! Compares the cost of a span in kernspan and in other layers, in one run. `cargo run --release -p compare`
 
 #[path = "../../support/mod.rs"]
 mod support;
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (waiting, _wait) = Profiler::builder().schedule(Schedule::manual()).build()?;
     let (recording, record) = Profiler::builder().build()?;
 
-    // Each peer does what it does by default, and throws away what it wrote.
+    // Each layer has its default settings, and its output is discarded.
     let (chrome, _chrome) =
         tracing_chrome::ChromeLayerBuilder::new().writer(std::io::sink()).include_args(true).build();
     let otel = SdkTracerProvider::builder().with_batch_exporter(InMemorySpanExporter::default()).build();

@@ -1,4 +1,5 @@
-//! What the programs of this package share: a GPU with kernels whose names and sizes carry the truth.
+//! A GPU with kernels whose names and sizes identify the span that launches them, shared by the programs of this
+//! package.
 
 pub mod raw;
 
@@ -11,10 +12,10 @@ use std::{
     sync::Arc,
 };
 
-/// Spans and the kernels launched in them have these names.
+/// Names of the spans and of the kernels that are launched in them.
 pub const NAMES: [&str; 8] = ["embed", "attention", "mlp", "rmsnorm", "loss", "backward", "optimizer", "data"];
 
-/// Runs for so many cycles, and says when it began and ended by the GPU's own clock.
+/// A kernel that runs for a number of cycles, and writes its start and end by the GPU's own clock.
 const SPIN: &str = r#"
 __device__ long long now() { long long t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
 extern "C" __global__ void spin(long long cycles, long long* times) {
@@ -25,7 +26,7 @@ extern "C" __global__ void spin(long long cycles, long long* times) {
 }
 "#;
 
-/// A context with a kernel for each name, and one that takes its time.
+/// A CUDA context with an empty kernel for each name, and one that spins.
 #[derive(Debug)]
 pub struct Gpu {
     /// The context of device 0.
@@ -34,7 +35,7 @@ pub struct Gpu {
     spin: sys::CUfunction,
 }
 
-// SAFETY: handles of the driver may be used on any thread in which the context is current.
+// SAFETY: handles of the driver may be used on any thread on which the context is current.
 #[allow(unsafe_code, reason = "handles of a C library")]
 unsafe impl Send for Gpu {}
 // SAFETY: as above.
@@ -50,8 +51,8 @@ impl Gpu {
     #[allow(unsafe_code, reason = "the driver is a C library")]
     pub fn new() -> Self {
         let context = CudaContext::new(0).expect("a CUDA device");
-        // No events for every buffer: what is measured is what the driver and the profiler do.
-        // SAFETY: this program orders its streams itself.
+        // cudarc's events for each buffer would be part of the measured time.
+        // SAFETY: the programs order their streams themselves.
         unsafe { context.disable_event_tracking() };
         let mut source: String = NAMES
             .iter()
@@ -70,7 +71,7 @@ impl Gpu {
         Self { context, kernels, spin }
     }
 
-    /// Makes the context current on this thread, with a stream of its own.
+    /// Makes the context current on this thread, and returns a new stream.
     ///
     /// # Panics
     ///
@@ -80,17 +81,17 @@ impl Gpu {
         self.context.new_stream().expect("a stream")
     }
 
-    /// Launches the kernel with this name on `grid` blocks of `block` threads, as directly as can be.
+    /// Launches the kernel with this name on `grid` blocks of `block` threads, by a direct call of the driver.
     ///
     /// # Errors
     ///
-    /// If the driver does.
+    /// If the driver fails.
     #[allow(unsafe_code, reason = "the driver is a C library")]
     #[inline]
     pub fn launch(&self, name: usize, grid: u32, block: u32, stream: &CudaStream) -> Result<(), DriverError> {
         let mut pointer: u64 = 0;
         let mut arguments = [std::ptr::from_mut(&mut pointer).cast::<c_void>()];
-        // SAFETY: the kernel takes one pointer, which may be null.
+        // SAFETY: the kernel has one parameter, a pointer that may be null.
         unsafe {
             sys::cuLaunchKernel(
                 self.kernels[name],
@@ -109,25 +110,26 @@ impl Gpu {
         .result()
     }
 
-    /// Launches a kernel that runs for so many cycles.
+    /// Launches a kernel that runs for a number of cycles.
     ///
     /// # Errors
     ///
-    /// If the driver does.
+    /// If the driver fails.
     pub fn spin(&self, cycles: i64, stream: &CudaStream) -> Result<(), DriverError> {
-        self.spin_and_tell(cycles, 0, stream)
+        self.spin_with_times(cycles, 0, stream)
     }
 
-    /// The same, with an address where it writes when it began and ended by the GPU's own clock, in nanoseconds.
+    /// Launches a kernel that runs for a number of cycles, and writes its start and end by the GPU's clock to an
+    /// address, in nanoseconds.
     ///
     /// # Errors
     ///
-    /// If the driver does.
+    /// If the driver fails.
     #[allow(unsafe_code, reason = "the driver is a C library")]
-    pub fn spin_and_tell(&self, cycles: i64, times: u64, stream: &CudaStream) -> Result<(), DriverError> {
+    pub fn spin_with_times(&self, cycles: i64, times: u64, stream: &CudaStream) -> Result<(), DriverError> {
         let (mut cycles, mut times) = (cycles, times);
         let mut arguments = [std::ptr::from_mut(&mut cycles).cast::<c_void>(), std::ptr::from_mut(&mut times).cast()];
-        // SAFETY: the kernel takes a number and a pointer, which may be null.
+        // SAFETY: the kernel's parameters are a number and a pointer that may be null.
         unsafe {
             sys::cuLaunchKernel(
                 self.spin,
@@ -146,7 +148,7 @@ impl Gpu {
         .result()
     }
 
-    /// Bytes of the GPU's memory that are free.
+    /// Returns the free bytes of the GPU's memory.
     ///
     /// # Panics
     ///
@@ -162,13 +164,13 @@ impl Default for Gpu {
     }
 }
 
-/// The resident memory of this process, in bytes.
+/// Returns the resident memory of this process in bytes.
 pub fn resident_memory() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
 }
 
-/// A span of one of the [`NAMES`], with a number.
+/// Makes a span with one of the [`NAMES`] and a number.
 #[macro_export]
 macro_rules! named_span {
     ($name:expr, $n:expr) => {

@@ -1,8 +1,8 @@
-//! The kernels, copies and fills of steps as CUPTI alone counts them: nothing of kernspan is in it.
+//! A count of kernels, copies and fills with CUPTI alone, independent of kernspan.
 
 #![allow(unsafe_code, reason = "CUPTI is a C library")]
 
-use crate::Training;
+use crate::training::Training;
 use cupti_sys::{Cupti, Driver, flush, kind};
 use std::{
     ffi::c_void,
@@ -17,13 +17,14 @@ static RECORDS: AtomicU64 = AtomicU64::new(0);
 const KINDS: [u32; 3] = [kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET];
 const WORDS: usize = 1 << 17;
 
-/// Counts what so many steps launch from one wait for the GPU to the next, as a window does.
+/// Counts the kernels, copies and fills of this many steps between two waits for the GPU, as in a window.
 ///
-/// It is no multiple of what one step launches where operations are fused: waiting splits what would be fused across steps.
+/// The count is not a multiple of one step's count if operations are fused, because waiting splits fusions across
+/// steps.
 ///
 /// # Panics
 ///
-/// Without CUPTI, or if it is not the same each time.
+/// Without CUPTI, or if two counts differ.
 pub(crate) fn steps(training: &mut impl Training, steps: u64) -> u64 {
     let cupti = CUPTI.get_or_init(|| Cupti::find(Driver::load().expect("a driver")).expect("CUPTI"));
     let [first, second] = [(); 2].map(|()| count(cupti, training, steps));
@@ -31,34 +32,34 @@ pub(crate) fn steps(training: &mut impl Training, steps: u64) -> u64 {
     first
 }
 
-/// Records so many steps and lets go of CUPTI.
+/// Records this many steps, detaches CUPTI, and returns the number of records.
 fn count(cupti: &Cupti, training: &mut impl Training, steps: u64) -> u64 {
     training.synchronize();
-    // SAFETY: both do as they should.
+    // SAFETY: both callbacks do not unwind, and buffers stay valid until they are given back.
     unsafe { cupti.activity_register_callbacks(requested, completed) }.expect("CUPTI");
     KINDS.iter().for_each(|kind| cupti.activity_enable(*kind).expect("CUPTI"));
     (0..steps).for_each(|_| training.step());
     training.synchronize();
     cupti.activity_flush_all(flush::FORCED).expect("CUPTI");
     KINDS.iter().for_each(|kind| cupti.activity_disable(*kind).expect("CUPTI"));
-    // SAFETY: nothing else uses CUPTI now, and all is flushed.
+    // SAFETY: nothing else uses CUPTI now, and all buffers are flushed.
     unsafe { cupti.finalize() }.expect("CUPTI");
     RECORDS.swap(0, Ordering::Relaxed)
 }
 
-unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
+unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, max_records: *mut usize) {
     let memory = Box::leak(vec![0_u64; WORDS].into_boxed_slice());
-    // SAFETY: CUPTI gives places to write to.
+    // SAFETY: CUPTI passes valid pointers.
     unsafe {
         *buffer = memory.as_mut_ptr().cast();
         *size = WORDS * 8;
-        *most = 0;
+        *max_records = 0;
     }
 }
 
 unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, size: usize, valid: usize) {
     if let Some(cupti) = CUPTI.get().filter(|_| !buffer.is_null()) {
-        // SAFETY: it is what `requested` gave, with so many bytes of records.
+        // SAFETY: it is a buffer from `requested`, with `valid` bytes of records.
         let mut records = unsafe { cupti.records(std::slice::from_raw_parts(buffer, valid)) };
         let kind = |record: &[u8]| record.first_chunk().map_or(0, |kind| u32::from_ne_bytes(*kind));
         let counted = (&mut records).filter(|record| KINDS.contains(&kind(record))).count();

@@ -1,39 +1,40 @@
-//! How to train, from the command line.
+//! The plan of a training, from the command line.
 
 use kernspan::Activity;
 use std::time::Duration;
 
-/// How many steps and windows, on how many threads, and what to record: `wait=15 windows=40 threads=4 memory sync calls`.
+/// The numbers of steps, windows and threads of a training, and the recorded activities:
+/// `wait=15 windows=40 threads=4 memory sync calls`.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Steps before the first wait.
     pub before: u64,
-    /// Steps between two windows in which nothing is recorded.
+    /// Steps between two windows, in which nothing is recorded.
     pub wait: u64,
-    /// Steps before a window in which recording is made ready.
+    /// Steps before a window, in which recording is prepared.
     pub warmup: u64,
-    /// Steps of a window.
+    /// Steps in a window.
     pub active: u64,
-    /// Windows.
+    /// The number of windows.
     pub windows: u64,
     /// Steps after the last window.
     pub after: u64,
-    /// Threads that train. The first one's steps are those of the schedule.
+    /// The number of training threads. The schedule counts the steps of the first one.
     pub threads: u64,
     /// Activities to record.
     pub activities: Vec<Activity>,
-    /// A fixed time after which CUPTI is let go.
+    /// A fixed time after which CUPTI is detached.
     pub detach_after: Option<Duration>,
-    /// Whether threads are expected to be suspended for so long that some of their records come too late, which is counted.
+    /// Whether threads may be suspended for so long that some of their records are late.
     pub busy: bool,
 }
 
 impl Plan {
-    /// The plan in the program's arguments.
+    /// Parses the program's arguments.
     ///
     /// # Errors
     ///
-    /// If an argument is none of the plan's.
+    /// If an argument is unknown or not a number.
     pub fn from_args() -> Result<Self, String> {
         let mut plan = Self {
             before: 150,
@@ -69,12 +70,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Steps in all.
+    /// Returns the total number of steps.
     pub(crate) fn steps(&self) -> u64 {
         self.before + self.windows * self.cycle() + self.after
     }
 
-    /// Steps from one window to the next.
+    /// Returns the number of steps from one window to the next.
     pub(crate) fn cycle(&self) -> u64 {
         self.wait + self.warmup + self.active
     }

@@ -1,10 +1,10 @@
-//! The row that is printed: step times by phase, and what was found in the windows.
+//! The printed row of the table: step times by phase, and the results of the checks.
 
-use crate::{Checked, Plan};
+use crate::{check::Checked, plan::Plan};
 use kernspan::Activity;
 use std::time::Duration;
 
-/// Microseconds of each step, by the phase it was in.
+/// Step times in microseconds, by phase.
 pub(crate) struct Phases {
     plan: Plan,
     before: Vec<f64>,
@@ -20,24 +20,25 @@ impl Phases {
         Self { plan, before: none(), wait: none(), warmup: none(), active: none(), after: none() }
     }
 
-    /// A step and how long it took, with the call that ended it.
+    /// Adds the time of a step, including `Profiler::step`.
     pub(crate) fn add(&mut self, number: u64, time: Duration) {
         let (plan, micros) = (&self.plan, time.as_secs_f64() * 1e6);
         let in_cycles = number.saturating_sub(plan.before);
-        let place = in_cycles % plan.cycle();
+        let in_cycle = in_cycles % plan.cycle();
         let times = match number {
-            // The first steps are slower, and the first wait is one before CUPTI was attached.
+            // The first steps are slower. The first wait counts as before, because CUPTI has not been attached yet.
             _ if number < plan.before / 3 => return,
             _ if number < plan.before + plan.wait => &mut self.before,
             _ if in_cycles >= plan.windows * plan.cycle() => &mut self.after,
-            _ if place < plan.wait => &mut self.wait,
-            _ if place < plan.wait + plan.warmup => &mut self.warmup,
+            _ if in_cycle < plan.wait => &mut self.wait,
+            _ if in_cycle < plan.wait + plan.warmup => &mut self.warmup,
             _ => &mut self.active,
         };
         times.push(micros);
     }
 }
 
+/// A row of the table.
 pub(crate) struct Row<'a> {
     pub(crate) name: &'a str,
     pub(crate) plan: &'a Plan,
@@ -45,12 +46,12 @@ pub(crate) struct Row<'a> {
     pub(crate) checked: &'a Checked,
     pub(crate) unattributed: u64,
     pub(crate) lost: u64,
-    /// RAM that is used and the GPU's memory that is free, at each quarter of the steps.
+    /// Used RAM and free GPU memory after each quarter of the steps.
     pub(crate) memory: Vec<(usize, Option<usize>)>,
 }
 
 impl Row<'_> {
-    /// A row of a Markdown table whose head is in `benches/soak.sh`.
+    /// Formats a row of the Markdown table whose head is in `benches/soak.sh`.
     pub(crate) fn format(&self, phases: &Phases) -> String {
         let Self { name, plan, per_step, checked, unattributed, lost, .. } = self;
         let before = median(&phases.before);
@@ -65,22 +66,27 @@ impl Row<'_> {
             _ => None,
         });
         let grew = |first: usize, last: usize| format!("{:+.1}", (last as f64 - first as f64) / 1e6);
-        // From the second quarter on, as first windows allocate.
+        // Growth counts from the second quarter on, because the first windows allocate.
         let second_and_last = self.memory.get(1).zip(self.memory.last());
         let ram = second_and_last.map_or_else(String::new, |(second, last)| grew(second.0, last.0));
         let gpu = second_and_last.and_then(|(second, last)| Some(grew(last.1?, second.1?))).unwrap_or_default();
-        format!(
-            "| {name}{} | {} | {} | {}, {per_step} a step | {} | {unattributed} | {lost} | {before:.0} | {} | {} | {} | {} | {ram} | {gpu} |",
-            records.collect::<String>(),
-            plan.threads,
-            plan.wait,
-            checked.windows,
-            checked.wrong.len(),
+        let cells = [
+            format!("{name}{}", records.collect::<String>()),
+            plan.threads.to_string(),
+            plan.wait.to_string(),
+            format!("{}, {per_step} a step", checked.windows),
+            checked.wrong.len().to_string(),
+            unattributed.to_string(),
+            lost.to_string(),
+            format!("{before:.0}"),
             times(&phases.wait),
             times(&phases.warmup),
             times(&phases.active),
             times(&phases.after),
-        )
+            ram,
+            gpu,
+        ];
+        format!("| {} |", cells.join(" | "))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Images of the digits 0 to 9, 28 × 28 as MNIST's are: the strokes of a pocket calculator, shifted, slanted, more or less thick, under noise.
+//! Images of the digits 0 to 9 with MNIST's size of 28 × 28. They have the strokes of a pocket calculator, with random
+//! position, slant and thickness, and with noise.
 
 use burn::{
     data::{
@@ -10,7 +11,7 @@ use burn::{
 
 const SIZE: usize = 28;
 
-/// The strokes of a digit, as (x, y) of their ends: top, upper left, upper right, middle, lower left, lower right, bottom.
+/// The ends (x, y) of the strokes: top, upper left, upper right, middle, lower left, lower right, bottom.
 const STROKES: [[(f32, f32); 2]; 7] = [
     [(0.0, 0.0), (1.0, 0.0)],
     [(0.0, 0.0), (0.0, 1.0)],
@@ -21,24 +22,24 @@ const STROKES: [[(f32, f32); 2]; 7] = [
     [(0.0, 2.0), (1.0, 2.0)],
 ];
 
-/// Which strokes each digit has.
+/// The strokes of each digit, one bit for each.
 const DIGITS: [u8; 10] =
     [0b1110111, 0b0100100, 0b1011101, 0b1101101, 0b0101110, 0b1101011, 0b1111011, 0b0100101, 0b1111111, 0b1101111];
 
-/// So many digits, drawn when they are asked for, the same ones for the same seed.
+/// A dataset of digits that are drawn on request, the same ones for the same seed.
 pub(crate) struct Digits {
     pub(crate) seed: u64,
     pub(crate) count: usize,
 }
 
-/// An image, and what it is of.
+/// An image and its label.
 #[derive(Clone, Debug)]
 pub(crate) struct Digit {
     pixels: Vec<f32>,
     label: i64,
 }
 
-/// Images and what they are of, on a device.
+/// A batch of images and their labels on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     pub(crate) images: Tensor<4>,
@@ -57,7 +58,7 @@ impl Dataset<Digit> for Digits {
     }
 }
 
-/// Puts digits together.
+/// A batcher that stacks digits.
 pub(crate) struct Stack;
 
 impl Batcher<Digit, Batch> for Stack {
@@ -75,9 +76,9 @@ fn draw(digit: usize, random: &mut Random) -> Vec<f32> {
     let (left, top) = (7.0 + 6.0 * random.next(), 3.0 + 5.0 * random.next());
     let (wide, high) = (6.0 + 3.0 * random.next(), 7.0 + 2.0 * random.next());
     let (slant, thick) = (0.3 * (random.next() - 0.5), 1.0 + random.next());
-    let place = |(x, y): (f32, f32)| (left + wide * x - slant * high * y, top + high * y);
+    let position = |(x, y): (f32, f32)| (left + wide * x - slant * high * y, top + high * y);
     let strokes = STROKES.iter().enumerate().filter(|(stroke, _)| DIGITS[digit] >> stroke & 1 == 1);
-    let strokes: Vec<_> = strokes.map(|(_, ends)| ends.map(place)).collect();
+    let strokes: Vec<_> = strokes.map(|(_, ends)| ends.map(position)).collect();
     let mut image = Vec::with_capacity(SIZE * SIZE);
     for y in 0..SIZE {
         for x in 0..SIZE {
@@ -89,14 +90,14 @@ fn draw(digit: usize, random: &mut Random) -> Vec<f32> {
     image
 }
 
-/// From a point to a stroke.
+/// Returns the distance from a point to a stroke.
 fn distance((x, y): (f32, f32), [(x1, y1), (x2, y2)]: [(f32, f32); 2]) -> f32 {
     let (dx, dy) = (x2 - x1, y2 - y1);
     let along = (((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy)).clamp(0.0, 1.0);
     (x - x1 - along * dx).hypot(y - y1 - along * dy)
 }
 
-/// Numbers from 0 to 1, by splitmix: seeds that are neighbours give numbers that are not.
+/// A generator of numbers from 0 to 1 (splitmix64, so that consecutive seeds give unrelated numbers).
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Trains a convolutional network with Burn on images like MNIST's, and shows where the time went.
+//! Profiles a convolutional network that Burn trains on images like MNIST's.
 //!
 //! ```sh
 //! cargo run --release -p burn-mnist                     # on the CPU, with a loop of its own
@@ -6,7 +6,8 @@
 //! cargo run --release -p burn-mnist --features cuda     # on an NVIDIA GPU
 //! ```
 //!
-//! What a profiler needs are the lines with `profiler`, `Profiled`, `training`, `validation` and `backward`, and `#[instrument]`.
+//! The lines for the profiler are those with `profiler`, `Profiled`, `training`, `validation`, `backward` and
+//! `#[instrument]`.
 
 mod digits;
 mod model;
@@ -30,9 +31,9 @@ use std::{error::Error, sync::Arc};
 use tracing_subscriber::prelude::*;
 
 const BATCH: usize = 64;
-/// Training digits, which make 150 steps.
+/// The number of training digits, which make 150 steps.
 const DIGITS: usize = 150 * BATCH;
-/// With burn-train, so that there is validation in the steps that are recorded.
+/// Epochs of burn-train's loop, short enough that validation is among the recorded steps.
 const EPOCHS: usize = 5;
 const UNSEEN: usize = 1000;
 const RATE: f64 = 1e-3;
@@ -52,14 +53,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let device = device();
     let attached = kernspan_burn::attach(&profiler, &device)?;
-    println!("{}", attached.sight());
+    println!("{}", attached.coverage());
 
     let model = Model::new(&device);
     println!("{}", modules(&model));
     let model = match std::env::args().nth(1).as_deref() {
         None => by_hand(model, &device)?,
         Some("supervised") => supervised(model, &device)?,
-        Some(other) => return Err(format!("{other} is not `supervised`, which is all there is").into()),
+        Some(other) => return Err(format!("unknown argument `{other}`: expected `supervised` or none").into()),
     };
     let right = recognised(&model.valid(), &device)?;
     println!("{right} of {UNSEEN} digits recognised\n");
@@ -72,12 +73,12 @@ fn device() -> Device {
     let device = Device::cuda(0);
     #[cfg(not(feature = "cuda"))]
     let device = Device::flex();
-    // Weights and dropout are random, but the same each time.
+    // With a fixed seed, random weights and dropout are the same in every run.
     device.seed(1);
     device.autodiff()
 }
 
-/// Digits in batches; with another seed, others.
+/// Returns a loader of digits in batches.
 fn loader(seed: u64, count: usize, device: &Device) -> Arc<dyn DataLoader<Batch>> {
     DataLoaderBuilder::new(Stack).batch_size(BATCH).set_device(device.clone()).build(Digits { seed, count })
 }
@@ -88,7 +89,7 @@ fn by_hand(mut model: Model, device: &Device) -> Result<Model, Box<dyn Error>> {
         let output = model.classify(batch?);
         let gradients = GradientsParams::from_grads(backward(&output.loss), &model);
         model = optimizer.step(RATE, model, gradients);
-        // Asking for the loss waits for the device, so not in every step.
+        // Reading the loss waits for the device, so it is not done in every step.
         if step % 25 == 0 {
             let loss = output.loss.into_scalar::<f32>();
             tracing::info!(counter.loss = loss);
@@ -102,7 +103,7 @@ fn supervised(model: Model, device: &Device) -> Result<Model, Box<dyn Error>> {
     let loaders = (training(loader(1, DIGITS / EPOCHS, device)), validation(loader(3, UNSEEN, device)));
     let result = SupervisedTraining::new(RUNS, loaders.0, loaders.1)
         .metrics((LossMetric::new(), AccuracyMetric::new()))
-        // Or it would try to be the subscriber.
+        // Burn's logger would try to install its own subscriber.
         .with_application_logger(None)
         .num_epochs(EPOCHS)
         .summary()
@@ -113,7 +114,7 @@ fn supervised(model: Model, device: &Device) -> Result<Model, Box<dyn Error>> {
     }
 }
 
-/// How many digits that it has not seen the model knows.
+/// Returns the number of unseen digits that the model recognises.
 fn recognised(model: &Model, device: &Device) -> Result<usize, Box<dyn Error>> {
     let mut right = 0;
     for batch in loader(2, UNSEEN, &device.clone().inner()).iter() {

@@ -12,7 +12,7 @@ use burn::{
 use kernspan_burn::backward;
 use tracing::instrument;
 
-/// Two convolutions and two linear layers.
+/// A model of two convolutions and two linear layers.
 #[derive(Module, Debug)]
 pub(crate) struct Model {
     conv1: Convolution,
@@ -20,13 +20,14 @@ pub(crate) struct Model {
     classifier: Classifier,
 }
 
-/// Halves the image.
+/// A convolution that halves the size of the image, with a norm.
 #[derive(Module, Debug)]
 struct Convolution {
     conv: Conv2d,
     norm: BatchNorm,
 }
 
+/// Two linear layers that map the image to the scores of the digits.
 #[derive(Module, Debug)]
 struct Classifier {
     fc1: Linear,
@@ -47,13 +48,13 @@ impl Model {
         }
     }
 
-    // Burn's modules are no spans by themselves; those that you write are, with `#[instrument]`, and may say where in the model they are.
+    // Burn's modules are no spans by themselves. `#[instrument]` makes yours spans, and `op.module` names their path.
     #[instrument(skip_all)]
     pub(crate) fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         self.classifier.forward(self.conv2.forward(self.conv1.forward(images, "conv1"), "conv2"))
     }
 
-    /// The loss, too.
+    /// Returns the scores of a batch and the loss.
     pub(crate) fn classify(&self, batch: Batch) -> ClassificationOutput {
         let logits = self.forward(batch.images);
         let loss = CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), batch.labels.clone());

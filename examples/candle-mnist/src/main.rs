@@ -1,11 +1,12 @@
-//! Trains a convolutional network with Candle on images like MNIST's, and shows where the time went.
+//! Profiles a convolutional network that Candle trains on images like MNIST's.
 //!
 //! ```sh
 //! cargo run --release -p candle-mnist                    # on the CPU
-//! cargo run --release -p candle-mnist --features cuda    # on an NVIDIA GPU, with nvcc to build Candle's kernels
+//! cargo run --release -p candle-mnist --features cuda    # on an NVIDIA GPU; needs nvcc to build Candle's kernels
 //! ```
 //!
-//! What a profiler needs are the lines with `profiler`, `Profiled` and `data`, `#[instrument]`, and the one `use` in `model.rs`.
+//! The lines for the profiler are those with `profiler`, `Profiled`, `data` and `#[instrument]`, and one `use` in
+//! `model.rs`.
 
 mod digits;
 mod model;
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     for (step, batch) in data(Digits::new(1).batches(BATCH, &device)).take(STEPS).enumerate() {
         let loss = train_step(&model, &mut optimizer, batch?)?;
-        // Asking for the loss waits for the GPU, so not in every step.
+        // Reading the loss waits for the GPU, so it is not done in every step.
         if step % 25 == 0 || step + 1 == STEPS {
             let loss = loss.to_scalar::<f32>()?;
             tracing::info!(counter.loss = loss);
@@ -71,6 +72,6 @@ fn train_step(
     let logits = model.forward_t(&images, true)?;
     let loss = loss::cross_entropy(&logits, &labels)?;
     optimizer.backward_step(&loss)?;
-    // Without what it was computed from, so that the memory is free at the end of the step.
+    // Detached from its graph, so that the graph's memory is freed at the end of the step.
     Ok(loss.detach())
 }

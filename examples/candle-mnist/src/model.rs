@@ -1,12 +1,13 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Dropout, ModuleT, VarBuilder};
-// Were `candle_nn`'s: that is all there is to do for layers that have weights. Others can be wrapped.
+// These were `candle_nn`'s. Layers with weights need no other change; other modules can be wrapped, as the dropout
+// below.
 use kernspan_candle::{
     TracedT,
     nn::{BatchNorm, BatchNormConfig, Conv2d, Conv2dConfig, Linear, batch_norm, conv2d, linear},
 };
 
-/// Two convolutions and two linear layers.
+/// A model of two convolutions and two linear layers.
 pub(crate) struct Model {
     conv1: Conv2d,
     norm1: BatchNorm,

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-/// A command, and numbers by name: `train --steps 120`.
+/// The command line: a command and numbers by name, as in `train --steps 120`.
 #[derive(Debug)]
 pub(crate) struct Arguments {
     command: Option<String>,
@@ -29,7 +29,7 @@ impl Arguments {
         self.command.as_deref()
     }
 
-    /// Takes a number that has to be 1 or more.
+    /// Takes a number, which has to be 1 or more, or returns the default.
     pub(crate) fn take(&mut self, name: &str, default: usize) -> Result<usize, String> {
         match self.numbers.remove(name) {
             Some(0) => Err(format!("{name} has to be 1 or more")),
@@ -37,7 +37,7 @@ impl Arguments {
         }
     }
 
-    /// An error if there are some that nobody took.
+    /// Returns an error if a number was given that no `take` asked for.
     pub(crate) fn finish(self) -> Result<(), String> {
         match self.numbers.keys().next() {
             Some(name) => Err(format!("no option `{name}` here")),

@@ -12,7 +12,7 @@ pub(crate) struct Attention {
     out: Linear,
     heads: usize,
     mask: Tensor,
-    /// Three tensors go in, so it is not a `Module`: but it is most of the work where texts are long.
+    /// The part with three inputs, which is not a `Module`. It is most of the work for long texts.
     op: Op,
 }
 
@@ -31,7 +31,7 @@ impl Attention {
         let (length, size) = (queries.dim(D::Minus2)?, queries.dim(D::Minus1)?);
         let scores = (queries.matmul(&keys.t()?)? / (size as f64).sqrt())?;
         let mask = self.mask.narrow(0, 0, length)?.narrow(1, 0, length)?;
-        // Not `softmax_last_dim`, which is one kernel, but has no gradient.
+        // `softmax_last_dim` would be a single kernel, but has no gradient.
         ops::softmax(&scores.broadcast_add(&mask)?, D::Minus1)?.matmul(values)
     }
 }
@@ -47,7 +47,7 @@ impl Module for Attention {
     }
 }
 
-/// Nothing where a byte may look, minus infinity where it would see what comes after it.
+/// Returns the causal mask: 0 for earlier positions, minus infinity for later ones.
 fn mask(context: usize, device: &Device) -> Result<Tensor> {
     let after = |row: usize, column: usize| if column > row { f32::NEG_INFINITY } else { 0.0 };
     let mask = (0..context).flat_map(|row| (0..context).map(move |column| after(row, column)));

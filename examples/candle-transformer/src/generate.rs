@@ -2,6 +2,7 @@ use crate::{
     arguments::Arguments,
     latencies::{Kind, Latencies},
     llama::Model,
+    profiling::{print, profiler},
     random::Random,
 };
 use candle_core::Device;
@@ -12,13 +13,13 @@ use tracing_subscriber::prelude::*;
 const WAIT: usize = 2;
 const WARMUP: usize = 2;
 
-/// Prompts one after the other, each followed by the tokens that the model thinks of. A forward pass is a step.
+/// Generates tokens for several prompts, one after the other. Each forward pass is a step.
 pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let device = Device::cuda_if_available(0)?;
     let prompts = arguments.take("--prompts", 8)?;
     let prompt_tokens = arguments.take("--prompt-tokens", if device.is_cpu() { 64 } else { 512 })?;
     let tokens = arguments.take("--tokens", 64)?;
-    // As many as a prompt has, so that one prefill is among them.
+    // As many steps as a prompt has, so that one of them is a prefill.
     let active = arguments.take("--active", tokens)?;
     arguments.finish()?;
     if prompts.saturating_mul(tokens) <= WAIT + WARMUP {
@@ -26,27 +27,27 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
             format!("--prompts times --tokens has to be more than {}, or nothing is recorded", WAIT + WARMUP).into()
         );
     }
-    if prompt_tokens.saturating_add(tokens) > Model::MOST_TOKENS {
-        return Err(format!("--prompt-tokens and --tokens may be {} together", Model::MOST_TOKENS).into());
+    if prompt_tokens.saturating_add(tokens) > Model::MAX_TOKENS {
+        return Err(format!("--prompt-tokens and --tokens may be {} together", Model::MAX_TOKENS).into());
     }
 
     let schedule = Schedule::new().wait(WAIT as u64).warmup(WARMUP as u64).active(active as u64).repeat(1);
-    let (layer, profiler) = crate::profiler().schedule(schedule).build()?;
+    let (layer, profiler) = profiler().schedule(schedule).build()?;
     tracing_subscriber::registry().with(layer).init();
 
-    // After the subscriber is set: the model's spans are made with it.
+    // The model's spans are created with it, so the subscriber has to be set before.
     let model = Model::new(&device)?;
     let mut random = Random::new(1);
-    let mut write = || (0..prompt_tokens).map(|_| random.below(model.vocabulary())).collect::<Vec<_>>();
+    let mut new_prompt = || (0..prompt_tokens).map(|_| random.below(model.vocabulary())).collect::<Vec<_>>();
 
-    // On a GPU, kernels are loaded when they are first used, which is nobody's latency.
+    // On a GPU, kernels are loaded at their first launch, which must not be part of a latency.
     let mut prompt = model.prompt();
-    let token = model.next(&write(), &mut prompt)?;
+    let token = model.next(&new_prompt(), &mut prompt)?;
     model.next(&[token], &mut prompt)?;
 
     let mut latencies = Latencies::default();
     for _ in 0..prompts {
-        let (mut prompt, mut input, mut kind) = (model.prompt(), write(), Kind::Prefill);
+        let (mut prompt, mut input, mut kind) = (model.prompt(), new_prompt(), Kind::Prefill);
         for _ in 0..tokens {
             let (phase, start) = (profiler.phase(), Instant::now());
             let token = model.next(&input, &mut prompt)?;
@@ -56,6 +57,6 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         }
     }
     println!("{prompts} prompts of {prompt_tokens} tokens, {tokens} generated for each\n\n{latencies}\n");
-    crate::print(&profiler.finish()?);
+    print(&profiler.finish()?);
     Ok(())
 }

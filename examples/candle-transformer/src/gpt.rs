@@ -1,29 +1,30 @@
 use crate::attention::Attention;
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::{Activation, LayerNorm, Module, VarBuilder};
-// Were `candle_nn`'s.
+// These were `candle_nn`'s.
 use kernspan_candle::{
     Traced,
     nn::{Embedding, Linear, embedding, linear, linear_no_bias},
 };
 
-/// Tokens are bytes.
+/// The number of tokens, which are bytes.
 const VOCABULARY: usize = 256;
 
-/// How large a [`Gpt`] is.
+/// The size of a [`Gpt`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) width: usize,
     pub(crate) heads: usize,
     pub(crate) blocks: usize,
-    /// The most bytes that it looks at.
+    /// The longest input in bytes.
     pub(crate) context: usize,
 }
 
 /// A transformer that predicts the next byte.
 ///
-/// Made of parts that have gradients. Many of Candle's do not: `RmsNorm`, `LayerNorm` with a bias, `rope` and `softmax_last_dim` are
-/// kernels without a backward pass, behind which weights silently stay as they are. So the Llama of candle-transformers cannot be trained.
+/// All its parts have gradients. Many of Candle's do not: `RmsNorm`, `LayerNorm` with a bias, `rope` and
+/// `softmax_last_dim` are kernels without a backward pass, and weights before them silently stay unchanged. So the
+/// Llama of candle-transformers cannot be trained.
 #[derive(Debug)]
 pub(crate) struct Gpt {
     tokens: Embedding,
@@ -34,7 +35,7 @@ pub(crate) struct Gpt {
     context: usize,
 }
 
-/// Attention and an MLP, each after a norm and beside a way around it.
+/// Attention and an MLP, each after a norm and with a residual connection.
 #[derive(Debug)]
 struct Block {
     norm1: Traced<LayerNorm>,
@@ -63,8 +64,8 @@ impl Gpt {
         })
     }
 
-    /// Lets it go on with a text, by the byte that is most likely each time.
-    pub(crate) fn go_on(&self, text: &str, bytes: usize, device: &Device) -> Result<String> {
+    /// Continues a text with the most likely bytes.
+    pub(crate) fn complete(&self, text: &str, bytes: usize, device: &Device) -> Result<String> {
         let mut text = text.as_bytes().to_vec();
         for _ in 0..bytes.min(self.context.saturating_sub(text.len())) {
             let tokens = Tensor::from_slice(&text, (1, text.len()), device)?.to_dtype(DType::U32)?;
@@ -76,7 +77,7 @@ impl Gpt {
 }
 
 impl Module for Gpt {
-    /// From tokens, as (batch, length), to logits, as (batch, length, vocabulary).
+    /// Maps tokens (batch, length) to logits (batch, length, vocabulary).
     #[tracing::instrument(name = "forward", skip_all)]
     fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
         let positions = Tensor::arange(0, tokens.dim(1)? as u32, tokens.device())?;
@@ -117,7 +118,7 @@ impl Module for Mlp {
     }
 }
 
-/// An `RmsNorm` without its kernel, as its `forward_diff` is: what is inside it computes the same, and has a gradient.
+/// Returns an `RmsNorm` without its fused kernel: the inner `LayerNorm` computes the same, and has a gradient.
 fn norm(width: usize, vb: VarBuilder<'_>) -> Result<Traced<LayerNorm>> {
     Traced::at(vb, |vb| Ok(candle_nn::rms_norm(width, 1e-5, vb)?.into_inner()))
 }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_what_comes_after() -> Result<()> {
+    fn the_mask_hides_later_bytes() -> Result<()> {
         let gpt = gpt(&VarMap::new())?;
         let logits =
             |tokens: &[u32; 3]| gpt.forward(&Tensor::new(&[*tokens], &Device::Cpu)?)?.i((0, ..2))?.to_vec2::<f32>();

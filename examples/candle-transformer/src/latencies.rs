@@ -1,17 +1,18 @@
 use kernspan::Phase;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// How long things took, by what they were and by what the profiler did meanwhile.
+/// Latencies by kind of forward pass and by the profiler's phase, displayed as a table.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies(BTreeMap<(Kind, During), Row>);
 
+/// The kind of a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Prefill,
     Decode,
 }
 
-/// Phases that are expected to cost the same.
+/// Groups of phases that are expected to cost the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum During {
     NotRecorded,
@@ -66,7 +67,7 @@ impl fmt::Display for Latencies {
     }
 }
 
-/// The least of the times, which are sorted, that is not exceeded by that many percent of them.
+/// Returns the least of the sorted times that this percentage of them does not exceed.
 fn percentile(times: &[Duration], percent: usize) -> Duration {
     let rank = (times.len() * percent).div_ceil(100).max(1);
     times.get(rank - 1).copied().unwrap_or_default()

@@ -4,26 +4,27 @@ use candle_transformers::models::llama::{Cache, Config, Llama};
 use kernspan_candle::flops;
 use tracing::info_span;
 
-/// A Llama with random weights. Spans of its parts are candle-transformers' own, and in the trace without anything done for it.
+/// A Llama with random weights. Its parts have spans of candle-transformers, which are in the trace without further
+/// code.
 pub(crate) struct Model {
     llama: Llama,
     config: Config,
     dtype: DType,
     device: Device,
-    /// Without tokens: each prompt starts with a copy.
+    /// An empty cache; each prompt starts with a copy.
     cache: Cache,
 }
 
-/// A prompt and what followed, as far as the model has seen it.
+/// The state of a prompt and its completion.
 pub(crate) struct Prompt {
     cache: Cache,
-    /// Tokens in the cache.
+    /// The number of tokens in the cache.
     length: usize,
 }
 
 impl Model {
-    /// How many tokens a prompt and what follows may have.
-    pub(crate) const MOST_TOKENS: usize = 2048;
+    /// The most tokens of a prompt and its completion together.
+    pub(crate) const MAX_TOKENS: usize = 2048;
 
     pub(crate) fn new(device: &Device) -> Result<Self> {
         let (config, dtype) = if device.is_cpu() { (small(), DType::F32) } else { (tiny_llama(), DType::BF16) };
@@ -32,7 +33,7 @@ impl Model {
         Ok(Self { llama: Llama::load(vb, &config)?, config, dtype, device: device.clone(), cache })
     }
 
-    /// Tokens that it knows.
+    /// Returns the number of different tokens.
     pub(crate) fn vocabulary(&self) -> u32 {
         self.config.vocab_size as u32
     }
@@ -41,11 +42,11 @@ impl Model {
         Prompt { cache: self.cache.clone(), length: 0 }
     }
 
-    /// The token that is most likely to follow these, which follow those of the prompt.
+    /// Appends tokens to a prompt and returns the most likely next token.
     ///
-    /// The model is not a `Module`, as it takes a cache; so there is no `Traced` around it but a span, with the fields that tables
-    /// know. The token is read back here, as whoever waits for it would do. That waits for the GPU: the span is as long as the
-    /// token took, and `sample` inside it as long as the host had to wait.
+    /// The model takes a cache and so is not a `Module`; instead of a `Traced` it has a span with the fields that the
+    /// report's tables use. Reading the token back waits for the GPU, so the span covers the whole latency of the
+    /// token, and `sample` in it the wait of the host.
     pub(crate) fn next(&self, tokens: &[u32], prompt: &mut Prompt) -> Result<u32> {
         let (flops, dtype) = (self.flops(tokens.len(), prompt.length), self.dtype.as_str());
         let span = if prompt.length == 0 {
@@ -60,15 +61,15 @@ impl Model {
         info_span!("sample").in_scope(|| logits.squeeze(0)?.argmax(0)?.to_scalar())
     }
 
-    /// Floating-point operations to take in `tokens` after `before` others, counted as `kernspan_candle::flops` does:
+    /// Returns the FLOPs of a pass over `tokens` tokens after `before` others, counted as in `kernspan_candle::flops`:
     ///
-    /// - 2 · tokens · weights, of the matrices in the layers: queries and output are h × h, keys and values h × h · kv heads ÷ heads, and
-    ///   the three of the MLP h × i;
-    /// - 2 · h · vocabulary once, as logits are only made for the last token; the embedding copies rows;
-    /// - for each layer and head, tokens · (before + tokens) scores, each 2 · head size for q · kᵀ, as many for its part of the
-    ///   product with v, and 6 for scale and softmax. Both halves of the causal mask are computed.
+    /// - 2 · tokens · weights for the matrices of the layers. Those of queries and output are h × h, of keys and values
+    ///   h × h · kv heads ÷ heads, and the three of the MLP h × i.
+    /// - 2 · h · vocabulary once, because only the last token has logits. The embedding copies rows.
+    /// - For each layer and head, tokens · (before + tokens) scores: 2 · head size for q · kᵀ, the same for the product
+    ///   with v, and 6 for scale and softmax. Both halves of the causal mask are computed.
     ///
-    /// Norms, rotations and activations are left out: less than a percent.
+    /// Norms, rotations and activations are less than a percent, and are left out.
     fn flops(&self, tokens: usize, before: usize) -> u64 {
         let Config { hidden_size, intermediate_size, num_hidden_layers, vocab_size, .. } = self.config;
         let (heads, kv_heads) = (self.config.num_attention_heads, self.config.num_key_value_heads);
@@ -80,7 +81,7 @@ impl Model {
     }
 }
 
-/// The size of TinyLlama 1.1B.
+/// Returns the size of TinyLlama 1.1B.
 fn tiny_llama() -> Config {
     Config {
         hidden_size: 2048,
@@ -95,12 +96,12 @@ fn tiny_llama() -> Config {
         bos_token_id: None,
         eos_token_id: None,
         rope_scaling: None,
-        max_position_embeddings: Model::MOST_TOKENS,
+        max_position_embeddings: Model::MAX_TOKENS,
         tie_word_embeddings: false,
     }
 }
 
-/// One for two cores.
+/// Returns a size that two CPU cores can run.
 fn small() -> Config {
     Config {
         hidden_size: 256,
@@ -113,9 +114,10 @@ fn small() -> Config {
     }
 }
 
-/// Weights as they are before training.
+/// A source of random weights, as they are before training.
 ///
-/// Not a `VarMap`: its variables make Candle keep what gradients would need, and so every step that the cached values came from.
+/// It is not a `VarMap`, because with variables Candle keeps the graph for gradients, and the cache would keep all
+/// earlier steps.
 struct RandomWeights;
 
 impl SimpleBackend for RandomWeights {
@@ -159,7 +161,7 @@ mod tests {
         Ok(())
     }
 
-    /// Why there is a model of our own to train. Should this fail, there is no need for it any more.
+    /// The reason for a separate model in `gpt.rs`. If this test fails, that model is not needed any more.
     #[test]
     fn it_cannot_be_trained() -> Result<()> {
         let config = Config { num_hidden_layers: 1, ..small() };
@@ -169,7 +171,7 @@ mod tests {
         let logits = llama.forward(&tokens, 0, &mut Cache::new(false, DType::F32, &config, &Device::Cpu)?)?;
         let gradients = logits.sqr()?.sum_all()?.backward()?;
         let learning = variables.all_vars().iter().filter(|variable| gradients.get(variable).is_some()).count();
-        // The last matrix, behind the last norm.
+        // Only the last matrix, which is after the last norm, has a gradient.
         assert_eq!(learning, 1);
         Ok(())
     }

@@ -1,4 +1,4 @@
-/// Numbers by xorshift, the same ones for the same seed.
+/// A generator of pseudo-random numbers (xorshift).
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -7,7 +7,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// One that is less than `end`.
+    /// Returns a number less than `end`.
     pub(crate) fn below(&mut self, end: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

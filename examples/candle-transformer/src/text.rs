@@ -1,7 +1,7 @@
 use crate::random::Random;
 use candle_core::{Device, Result, Tensor};
 
-/// Somebody who counts aloud, from a number that is not known before: `417 418 419 `, and so on.
+/// A source of texts that count up from a random number: `417 418 419 `, and so on.
 #[derive(Debug)]
 pub(crate) struct Text(Random);
 
@@ -10,7 +10,7 @@ impl Text {
         Self(Random::new(seed))
     }
 
-    /// Batches without end: bytes, and the ones that follow them.
+    /// Returns an endless iterator over batches of bytes and the bytes that follow them.
     pub(crate) fn batches(
         mut self,
         size: usize,
@@ -25,7 +25,7 @@ impl Text {
         })
     }
 
-    /// So many bytes of it.
+    /// Returns a text of this many bytes.
     fn line(&mut self, length: usize) -> Vec<u8> {
         let start = 100 + self.0.below(800);
         let mut line: Vec<u8> = (start..)

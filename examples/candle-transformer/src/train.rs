@@ -1,6 +1,7 @@
 use crate::{
     arguments::Arguments,
     gpt::{Gpt, Size},
+    profiling::{print, profiler},
     text::Text,
 };
 use candle_core::{DType, Device, Tensor, Var};
@@ -14,11 +15,12 @@ use tracing_subscriber::prelude::*;
 const WAIT: usize = 20;
 const WARMUP: usize = 2;
 
-/// A model that learns to count, byte by byte.
+/// Trains a model that learns to count, byte by byte.
 pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let device = Device::cuda_if_available(0)?;
     let (size, batch) = if device.is_cpu() {
-        // No tensor has 65,536 numbers: from there on Candle's threads share the work, and spin where they wait for one another.
+        // No tensor has 65,536 elements. From that size on, Candle distributes work to threads, which spin while they
+        // wait.
         (Size { width: 64, heads: 4, blocks: 2, context: 28 }, 8)
     } else {
         (Size { width: 512, heads: 8, blocks: 8, context: 256 }, 32)
@@ -30,7 +32,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         return Err(format!("--steps has to be more than {}, or nothing is recorded", WAIT + WARMUP).into());
     }
 
-    let (layer, profiler) = crate::profiler()
+    let (layer, profiler) = profiler()
         .schedule(Schedule::new().wait(WAIT as u64).warmup(WARMUP as u64).active(active as u64).repeat(1))
         .step_on("train_step")
         .build()?;
@@ -45,7 +47,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let mut losses = Vec::new();
     for (step, batch) in data(Text::new(1).batches(batch, size.context, &device)).take(steps).enumerate() {
         let loss = train_step(&model, &mut optimizer, batch?)?;
-        // Asking for the loss waits for the GPU, so not in every step.
+        // Reading the loss waits for the GPU, so it is not done in every step.
         if step % 20 == 0 || step + 1 == steps {
             let loss = loss.to_scalar::<f32>()?;
             tracing::info!(counter.loss = loss);
@@ -53,11 +55,11 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
             losses.push(loss);
         }
     }
-    println!("goes on: {}\n", model.go_on("611 612 613 ", 12, &device)?);
-    crate::print(&profiler.finish()?);
+    println!("completion: {}\n", model.complete("611 612 613 ", 12, &device)?);
+    print(&profiler.finish()?);
 
     let (first, last) = (losses.first().copied().unwrap_or(f32::NAN), losses.last().copied().unwrap_or(f32::NAN));
-    // So that it is one for NaN, too.
+    // Written so that NaN is an error, too.
     if last < first { Ok(()) } else { Err(format!("the loss did not fall: {first} at first, {last} at last").into()) }
 }
 
@@ -70,6 +72,6 @@ fn train_step(
     let logits = model.forward(&bytes)?;
     let loss = loss::cross_entropy(&logits.flatten_to(1)?, &next.flatten_all()?)?;
     optimizer.backward_step(&loss)?;
-    // Without what it was computed from, so that the memory is free at the end of the step.
+    // Detached from its graph, so that the graph's memory is freed at the end of the step.
     Ok(loss.detach())
 }

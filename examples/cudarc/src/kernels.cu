@@ -12,7 +12,7 @@ extern "C" __global__ void relu(float* y, int n) {
     if (at < n) y[at] = fmaxf(y[at], 0.0f);
 }
 
-// Turns scores into the gradient of the cross entropy, and adds up the loss.
+// Replaces the scores by the gradient of the cross entropy, and adds up the loss.
 extern "C" __global__ void cross_entropy(float* scores, const int* labels, float* loss, int n, int classes) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= n) return;
@@ -24,8 +24,9 @@ extern "C" __global__ void cross_entropy(float* scores, const int* labels, float
     for (int c = 0; c < classes; c++) score[c] = (expf(score[c] - most) / sum - (c == labels[row])) / n;
 }
 
-// dx[n, i] = dy[n, o] · wᵀ, where x came out of a relu
-extern "C" __global__ void linear_backward_x(float* dx, const float* dy, const float* w, const float* x, int n, int i, int o) {
+// dx[n, i] = dy[n, o] · wᵀ, where x is the output of a ReLU
+extern "C" __global__ void linear_backward_x(
+    float* dx, const float* dy, const float* w, const float* x, int n, int i, int o) {
     int at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= n * i) return;
     float sum = 0.0f;

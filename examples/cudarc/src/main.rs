@@ -1,6 +1,6 @@
-//! Trains a small classifier on a GPU with kernels of its own: `cargo run --release -p cudarc-example`.
+//! Profiles a small classifier that trains on a GPU with its own CUDA kernels: `cargo run --release -p cudarc-example`.
 //!
-//! Nothing here is for the profiler but `main`, the spans and `step()`.
+//! Only `main`, the spans and `step()` are for the profiler.
 
 use cudarc::{
     driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg},
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Launches a kernel on as many threads as there are elements.
+/// Launches a kernel with one thread for each element.
 macro_rules! launch {
     ($model:expr, $kernel:literal, $elements:expr, $($argument:expr),+) => {
         launch!($model.stream, $model.kernels[$kernel]; $elements, $($argument),+)
@@ -52,8 +52,8 @@ macro_rules! launch {
     ($stream:expr, $kernel:expr; $elements:expr, $($argument:expr),+) => {{
         let mut launch = $stream.launch_builder(&$kernel);
         $(launch.arg($argument);)+
-        // SAFETY: the arguments are those of the kernel, which stays inside of them.
-        #[allow(unsafe_code, reason = "what a kernel does is out of the compiler's sight")]
+        // SAFETY: the arguments have the types of the kernel's parameters, and it stays inside their bounds.
+        #[allow(unsafe_code, reason = "the compiler cannot check a kernel")]
         unsafe { launch.launch(LaunchConfig::for_num_elems($elements as u32)) }?;
     }};
 }
@@ -96,7 +96,7 @@ impl Model {
         })
     }
 
-    /// Points around one centre for each class.
+    /// Returns random points around a centre for each class, and the classes.
     #[instrument(skip_all)]
     fn load(&self, step: usize) -> Result<(CudaSlice<f32>, CudaSlice<i32>), DriverError> {
         let mut random = Random(step as u64 + 1);
@@ -178,7 +178,7 @@ impl Linear {
     }
 }
 
-/// Numbers between -1 and 1, the same in every run.
+/// A generator of pseudo-random numbers between -1 and 1, the same in every run.
 struct Random(u64);
 
 impl Random {

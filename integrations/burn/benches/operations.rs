@@ -1,4 +1,4 @@
-//! What it costs to be told of an operation that is known. `cargo bench -p kernspan-burn --bench operations`
+//! The cost of looking up and recording an operation that is cached. `cargo bench -p kernspan-burn --bench operations`
 
 use burn::{
     backend::ir::{
@@ -7,10 +7,10 @@ use burn::{
     },
     tensor::{DType, Shape},
 };
-use kernspan_burn::{Description, Descriptions, LiveMemory};
+use kernspan_burn::{Description, DescriptionCache, LiveMemory};
 use std::{hint::black_box, sync::Arc, time::Instant};
 
-/// As many layers as a model may have, each of its own size.
+/// The number of layers, each of a different size.
 const LAYERS: usize = 100;
 const ROUNDS: usize = 2000;
 
@@ -26,26 +26,27 @@ fn main() {
         ("add, 4 dims", add4),
     ];
     println!("ns an operation, least of {ROUNDS} rounds of {LAYERS} operations\n");
-    println!("{:16}{:>10}{:>14}{:>12}{:>14}", "", "tensors", "Descriptions", "LiveMemory", "Description");
+    println!("{:16}{:>10}{:>18}{:>12}{:>14}", "", "tensors", "DescriptionCache", "LiveMemory", "Description");
     for (name, make) in kinds {
         let operations: Vec<_> = (0..LAYERS).map(make).collect();
-        // There are those of other kinds, too.
-        let mut descriptions = Descriptions::new();
+        // The cache also contains operations of the other kinds.
+        let mut cache = DescriptionCache::new();
         for (_, make) in kinds {
-            (0..LAYERS).for_each(|layer| drop(descriptions.get(&make(layer), |description| description)));
+            (0..LAYERS).for_each(|layer| drop(cache.get(&make(layer), |description| description)));
         }
         let tensors = operations[0].inputs().chain(operations[0].outputs()).count();
         let lookup = least(&operations, |operation| {
-            let found: Arc<Description> = descriptions.get(operation, |_| unreachable!("all are known"));
+            let found: Arc<Description> = cache.get(operation, |_| unreachable!("all are cached"));
             drop(black_box(found));
         });
         let mut memory = LiveMemory::new();
-        let told = least(&operations, |operation| memory.registered(black_box(operation)));
-        let made = least(&operations, |operation| drop(black_box(Description::of(operation))));
-        println!("{name:16}{tensors:>10}{lookup:>14.1}{told:>12.1}{made:>14.1}");
+        let record = least(&operations, |operation| memory.record(black_box(operation)));
+        let describe = least(&operations, |operation| drop(black_box(Description::of(operation))));
+        println!("{name:16}{tensors:>10}{lookup:>18.1}{record:>12.1}{describe:>14.1}");
     }
 }
 
+/// Returns the least time per operation, in nanoseconds.
 fn least(operations: &[OperationIr], mut one: impl FnMut(&OperationIr)) -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..ROUNDS {
@@ -73,7 +74,7 @@ fn bias(layer: usize, dims: &[usize]) -> TensorIr {
     tensor(4 * layer + 2, dims, TensorStatus::ReadOnly)
 }
 
-/// The next layer's input.
+/// Returns an output, which is the input of the next layer.
 fn output(layer: usize, dims: &[usize]) -> TensorIr {
     tensor(4 * layer + 4, dims, TensorStatus::NotInit)
 }

@@ -1,142 +1,88 @@
-//! A profiler and a device.
-
 #[cfg(feature = "cubecl")]
-use crate::follower::Follower;
+use crate::origin_forwarder::OriginForwarder;
+use crate::{coverage::Coverage, error::AttachError};
 use burn::tensor::Device;
 use kernspan::Profiler;
 #[cfg(feature = "cubecl")]
 use kernspan::framework::Watch;
-use std::fmt;
 
-/// Attributes what a device does for as long as it lives: made by [`attach`].
+/// A guard that attributes a device's work to spans until it is dropped; made by [`attach`].
 ///
 /// ```
 /// use burn::tensor::Device;
 /// # let (layer, profiler) = kernspan::Profiler::builder().build()?;
 /// # drop(layer);
 /// let attached = kernspan_burn::attach(&profiler, &Device::flex())?;
-/// assert!(!attached.sight().kernels);
-/// println!("{}", attached.sight());
+/// assert!(!attached.coverage().kernels);
+/// println!("{}", attached.coverage());
 /// # drop(attached);
 /// # profiler.finish()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "work is attributed only while it lives"]
+#[must_use = "work is attributed to spans only until this is dropped"]
 #[derive(Debug)]
 pub struct Attached {
-    sight: Sight,
-    /// Before what it tells.
+    coverage: Coverage,
+    /// Dropped before the forwarder that it reports to ends.
     #[cfg(feature = "cubecl")]
     watch: Option<Watch>,
     #[cfg(feature = "cubecl")]
-    follower: Option<std::sync::Arc<Follower>>,
+    forwarder: Option<std::sync::Arc<OriginForwarder>>,
 }
 
 impl Attached {
-    /// What can be seen of the device besides the spans around what it is asked for.
-    pub fn sight(&self) -> Sight {
-        self.sight
+    /// Returns which activity of the device can be recorded in addition to spans.
+    pub fn coverage(&self) -> Coverage {
+        self.coverage
     }
 }
 
-/// What can be seen of a device besides the spans around what it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Sight {
-    /// Operations, with shapes and FLOPs: fusion tells of them.
-    pub operations: bool,
-    /// Kernels, copies and memory: CUPTI tells of them.
-    pub kernels: bool,
-}
-
-impl fmt::Display for Sight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.operations, self.kernels) {
-            (true, true) => "spans, operations and GPU activity are recorded",
-            (true, false) => "spans and operations are recorded; GPU activity is only seen on CUDA devices",
-            (false, true) => {
-                "spans and GPU activity are recorded; operations are only seen with Burn's feature `fusion`"
-            }
-            (false, false) => {
-                "spans are recorded; operations are only seen on devices with fusion, GPU activity on CUDA devices"
-            }
-        })
-    }
-}
-
-/// Why a device cannot be attached to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AttachError {
-    /// Somebody else observes Burn's launches, and there is room for one observer.
-    Observed,
-    /// The device is attached to already.
-    Attached,
-    /// All threads share one stream, by Burn's `StreamPolicy::Single`, so that it cannot be told whose work is whose.
-    OneStream,
-    /// For this device, a feature of this crate is needed that is off.
-    Feature(&'static str),
-    /// The device does not work.
-    Device(String),
-}
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Observed => f.write_str("somebody else observes Burn's launches, and there is room for one observer"),
-            Self::Attached => f.write_str("the device is attached to already"),
-            Self::OneStream => {
-                f.write_str("all threads share one of Burn's streams: it cannot be told whose work is whose")
-            }
-            Self::Feature(feature) => write!(f, "for this device, turn on the feature `{feature}` of kernspan-burn"),
-            Self::Device(why) => write!(f, "the device does not work: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for AttachError {}
-
-/// From now on, what Burn does on threads of its own for this device belongs to the spans that asked for it, while the returned value
-/// lives. Attach before other threads use the device.
+/// Attaches a profiler to a device: until the returned guard is dropped, the work that Burn does for this device on its
+/// own threads belongs to the spans that requested it. Call it before other threads use the device.
 ///
-/// Nothing waits for the device, but at a window's edges: there the thread that ends the step waits until the device has done what that thread
-/// asked for, so that it is on its own side of the edge. Work of other threads that is on its way when a window opens is
-/// [`Attribution::Before`](kernspan::trace::Attribution::Before), and what is on its way when one closes is not in it.
+/// Training does not wait for the device, except at the beginning and the end of a window. There the thread that ends
+/// the step waits until the device has done that thread's work, so that the work is in the right window. Work that
+/// other threads have requested before a window opens is [`Attribution::Before`](kernspan::trace::Attribution::Before),
+/// and work that is still queued when the window closes is not in it.
 ///
-/// A kernel that operations of several spans were fused into belongs to the span of the first of them;
-/// [`Work::spans`](kernspan::trace::Work::spans) has them all. Launches that Burn makes to find out which kernel is quickest are in spans `autotune` of the
-/// device's thread, and belong to nobody else. What a thread does on another stream than its own (`Stream::enter`) is in the span that was entered
-/// there, not in one that was entered before.
+/// If operations of several spans are fused into one kernel, the kernel belongs to the span of the first operation;
+/// [`Work::spans`](kernspan::trace::Work::spans) returns all of them. Launches of Burn's autotuning are in spans
+/// `autotune` on the device's thread, and belong to no other span. Work on another stream than the thread's own
+/// (`Stream::enter`) belongs to the span that was entered on that stream last.
 ///
-/// A copy of at most 1024 bytes to the device may be taken for what a kernel needs to know, and be in that kernel's span, if a thread asks for it in the
-/// very moment in which a kernel of an earlier span of that thread is launched.
+/// A copy of at most 1024 bytes to the device can be attributed to the wrong span of the same thread: if it is
+/// requested at the very moment at which a kernel of an earlier span is launched, it is taken for an argument of that
+/// kernel.
 ///
-/// Burn has room for one observer of launches. While a window is open it is this crate's; who takes the place meanwhile leaves kernels unattributed.
+/// Burn has room for one observer of launches, which is this crate's while a window is open. If another library takes
+/// its place in the meantime, kernels are unattributed.
 ///
-/// On devices that have no threads of their own, as the CPU's are, there is nothing to do: [`Attached::sight`] says what is seen.
+/// Devices without threads of their own, such as the CPU, need no attribution; [`Attached::coverage`] returns what is
+/// recorded.
 ///
 /// # Errors
 ///
-/// If somebody else observes Burn's launches, the device is attached to already or does not work, or it cannot be known whose work is whose.
+/// If another library observes Burn's launches, a profiler is attached to the device already, the device does not work,
+/// or its work cannot be attributed: see [`AttachError`].
 pub fn attach(profiler: &Profiler, device: &Device) -> Result<Attached, AttachError> {
     let device = device.clone().without_autodiff();
     #[cfg(feature = "cubecl")]
-    if let Some(device) = Follower::of(profiler, &device)? {
-        let follower = std::sync::Arc::new(device);
-        let watch = profiler.hand_over().watch(std::sync::Arc::clone(&follower) as _);
-        return Ok(Attached { sight: follower.sight(), watch: Some(watch), follower: Some(follower) });
+    if let Some(forwarder) = OriginForwarder::new(profiler, &device)? {
+        let forwarder = std::sync::Arc::new(forwarder);
+        let watch = profiler.hand_over().watch(std::sync::Arc::clone(&forwarder) as _);
+        return Ok(Attached { coverage: forwarder.coverage(), watch: Some(watch), forwarder: Some(forwarder) });
     }
     #[cfg(not(feature = "cubecl"))]
     if format!("{:?}", device.as_dispatch()).starts_with("Cube") {
         let _ = profiler;
-        return Err(AttachError::Feature("cubecl"));
+        return Err(AttachError::MissingFeature("cubecl"));
     }
     Ok(Attached {
-        sight: Sight { operations: false, kernels: false },
+        coverage: Coverage { operations: false, kernels: false },
         #[cfg(feature = "cubecl")]
         watch: None,
         #[cfg(feature = "cubecl")]
-        follower: None,
+        forwarder: None,
     })
 }
 
@@ -144,8 +90,8 @@ pub fn attach(profiler: &Profiler, device: &Device) -> Result<Attached, AttachEr
 impl Drop for Attached {
     fn drop(&mut self) {
         self.watch = None;
-        if let Some(follower) = &self.follower {
-            follower.end();
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.end();
         }
     }
 }

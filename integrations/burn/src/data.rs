@@ -1,6 +1,6 @@
 use std::iter::FusedIterator;
 
-/// An iterator whose every `next` is a span, [`Data::NAME`]: made by [`data`].
+/// An iterator that runs each `next` in a span named [`Data::NAME`]; made by [`data`].
 #[derive(Clone, Debug)]
 pub struct Data<I>(I);
 
@@ -9,10 +9,13 @@ impl Data<()> {
     pub const NAME: &'static str = "data";
 }
 
-/// Makes the time that a loop waits for its data a span: `for batch in kernspan_burn::data(loader.iter())`.
+/// Wraps an iterator over batches so that the time a loop waits for data is a span: `for batch in data(loader.iter())`.
 ///
-/// What is waited for is what counts: with a loader on threads of its own, the spans of its work are on their tracks. The last span is of
-/// finding that there is no more. With the feature `train` there is `training`, which does this for a `DataLoader`, and counts the steps.
+/// If batches are loaded ahead on other threads, the span covers only the remaining wait, and spans of the loading are
+/// on the tracks of those threads. There is one more span than batches: the last one finds that there are no more.
+///
+/// With the feature `train`, the function `training` does the same for a `DataLoader`, and makes each iteration a span,
+/// too.
 ///
 /// ```
 /// let batches = vec![[1, 2], [3, 4]];
@@ -24,8 +27,8 @@ pub fn data<I: IntoIterator>(batches: I) -> Data<I::IntoIter> {
     Data(batches.into_iter())
 }
 
-/// Runs what gets a batch in a span.
-pub(crate) fn waiting<T>(next: impl FnOnce() -> T) -> T {
+/// Runs a function that gets a batch in a span.
+pub(crate) fn in_data_span<T>(next: impl FnOnce() -> T) -> T {
     tracing::info_span!(Data::NAME).in_scope(next)
 }
 
@@ -33,7 +36,7 @@ impl<I: Iterator> Iterator for Data<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
-        waiting(|| self.0.next())
+        in_data_span(|| self.0.next())
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -1,6 +1,4 @@
-//! The thread that launches a device's kernels, and on whose behalf it does.
-
-use crate::streams::{Streams, Threads};
+use crate::stream_origins::{StreamOrigins, ThreadOrigins};
 use burn_std::stream::StreamId;
 use kernspan::framework::{DeviceWork, HandOver, Origin};
 use rustc_hash::FxHashMap;
@@ -13,183 +11,186 @@ use std::{
 use tracing::span::EnteredSpan;
 
 thread_local! {
-    static HERE: RefCell<Option<DeviceThread>> = const { RefCell::new(None) };
+    static STATE: RefCell<Option<DeviceThread>> = const { RefCell::new(None) };
 }
 
-/// What the thread knows.
+/// The state of the thread that launches a device's kernels. It decides which span each of the thread's calls belongs
+/// to.
 #[derive(Debug)]
 pub(crate) struct DeviceThread {
     hand_over: HandOver,
-    streams: Streams,
-    /// The launch that comes next on a stream.
-    next: FxHashMap<StreamId, Next>,
-    /// Whether the thread that fuses is in the window, too, and tells of each of its launches from here on.
+    streams: StreamOrigins,
+    /// The announced next launch of each stream.
+    pending: FxHashMap<StreamId, PendingLaunch>,
+    /// Whether the fusion thread is in the window, too, and announces each of its launches from now on.
     #[cfg(feature = "fusion")]
-    told: bool,
-    /// Open from the first launch of a measurement until the next piece of work.
-    tuning: Option<Tuning>,
-    /// Kernels compiled that have not been told of.
+    fusion_announces: bool,
+    /// Open from the first launch of an autotuning until the next other work.
+    autotune: Option<Autotune>,
+    /// Compiled kernels, with their compile times, that no event has reported yet.
     compiled: Vec<(&'static str, Duration)>,
 }
 
-/// A launch that is about to be made.
+/// An announced launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Next {
-    pub(crate) kernel: &'static str,
-    pub(crate) owner: Owner,
+struct PendingLaunch {
+    kernel: &'static str,
+    owner: Owner,
     /// Whether code was loaded for it.
     loaded: bool,
     since: Instant,
 }
 
-/// Whose a launch is.
+/// The owner of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// Who asked for the operations that were fused into it, if that is known.
+enum Owner {
+    /// The origin of the first operation that was fused into the kernel, if it is known.
     #[cfg_attr(not(feature = "fusion"), expect(dead_code, reason = "only fusion knows better than the stream"))]
-    Asked(Option<Origin>),
-    /// Nobody's but the device's: it measures which kernel is quickest.
-    Tuning,
+    Origin(Option<Origin>),
+    /// The device thread itself, which measures which kernel is fastest.
+    Autotune,
 }
 
+/// An autotuning in progress.
 #[derive(Debug)]
-struct Tuning {
+struct Autotune {
     span: EnteredSpan,
     launches: u64,
     since: Instant,
-    /// When the last launch was made: the span ends only when the thread next hears from another.
-    last: Instant,
+    /// The time of the latest launch. The span itself ends later, with the next work from another thread.
+    latest: Instant,
 }
 
 impl DeviceThread {
-    /// Makes the calling thread, which is a device's, known as such; false if it was already.
-    pub(crate) fn begin(hand_over: HandOver, threads: Threads) -> bool {
+    /// Starts attribution on the calling thread, which launches a device's kernels; returns false if it was started
+    /// already.
+    pub(crate) fn begin(hand_over: HandOver, threads: ThreadOrigins) -> bool {
         if Self::is_here() {
             return false;
         }
-        hand_over.adopt_each(|work| with_here(|here| here.whose(work)).flatten());
-        let streams = Streams::new(threads);
-        let (next, compiled) = (FxHashMap::default(), Vec::new());
-        let here = Self {
+        hand_over.adopt_each(|work| with_state(|state| state.attribute(work)).flatten());
+        let new = Self {
             hand_over,
-            streams,
-            next,
+            streams: StreamOrigins::new(threads),
+            pending: FxHashMap::default(),
             #[cfg(feature = "fusion")]
-            told: false,
-            tuning: None,
-            compiled,
+            fusion_announces: false,
+            autotune: None,
+            compiled: Vec::new(),
         };
-        HERE.with_borrow_mut(|place| *place = Some(here));
+        STATE.with_borrow_mut(|state| *state = Some(new));
         true
     }
 
+    /// Ends attribution on the calling thread.
     pub(crate) fn end() {
-        if let Some(here) = HERE.with_borrow_mut(Option::take) {
-            here.hand_over.release();
+        if let Some(state) = STATE.with_borrow_mut(Option::take) {
+            state.hand_over.release();
         }
     }
 
-    /// Whether the calling thread is one.
+    /// Returns whether the calling thread is a device thread.
     pub(crate) fn is_here() -> bool {
-        HERE.try_with(|here| here.try_borrow().map_or(true, |here| here.is_some())).unwrap_or(false)
+        STATE.try_with(|state| state.try_borrow().map_or(true, |state| state.is_some())).unwrap_or(false)
     }
 
-    /// The next launch is made to measure a kernel.
-    pub(crate) fn tunes(kernel: &'static str) {
+    /// Announces a launch of autotuning.
+    pub(crate) fn expect_autotune_launch(kernel: &'static str) {
         let now = Instant::now();
-        let launches = with_here(|here| {
-            here.next.insert(StreamId::current(), Next { kernel, owner: Owner::Tuning, loaded: false, since: now });
-            here.tuning.as_mut().map(|tuning| {
-                tuning.launches += 1;
-                tuning.last = now;
+        let open = with_state(|state| {
+            let launch = PendingLaunch { kernel, owner: Owner::Autotune, loaded: false, since: now };
+            state.pending.insert(StreamId::current(), launch);
+            state.autotune.as_mut().map(|autotune| {
+                autotune.launches += 1;
+                autotune.latest = now;
             })
         });
-        // Spans are not entered while the thread's own is borrowed.
-        if launches == Some(None) {
+        // A span is entered only while the state is not borrowed, because entering runs code of other layers.
+        if open == Some(None) {
             let (launches, milliseconds) = (tracing::field::Empty, tracing::field::Empty);
             let span = tracing::info_span!("autotune", kernel = short(kernel), launches, milliseconds).entered();
-            with_here(|here| here.tuning = Some(Tuning { span, launches: 1, since: now, last: now }));
+            with_state(|state| state.autotune = Some(Autotune { span, launches: 1, since: now, latest: now }));
         }
     }
 
-    /// The next launch on this stream is made on behalf of `owner`.
+    /// Announces the next launch of this stream, on behalf of `origin`.
     #[cfg(feature = "fusion")]
-    pub(crate) fn launches(kernel: &'static str, owner: Option<Origin>) {
-        Self::goes_on();
-        with_here(|here| {
-            let next = Next { kernel, owner: Owner::Asked(owner), loaded: false, since: Instant::now() };
-            here.next.insert(StreamId::current(), next);
+    pub(crate) fn expect_launch(kernel: &'static str, origin: Option<Origin>) {
+        Self::finish_autotune();
+        with_state(|state| {
+            let launch = PendingLaunch { kernel, owner: Owner::Origin(origin), loaded: false, since: Instant::now() };
+            state.pending.insert(StreamId::current(), launch);
         });
     }
 
-    /// What comes on this stream from now on comes from `origin`.
-    pub(crate) fn changes(origin: Origin) {
-        Self::goes_on();
-        with_here(|here| here.streams.change(StreamId::current(), origin));
+    /// Announces a launch from a user's thread, which no operation was fused into.
+    #[cfg(feature = "fusion")]
+    pub(crate) fn expect_direct_launch() {
+        DIRECT_LAUNCHES.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn opens(opened: Origin) {
-        with_here(|here| {
-            here.next.clear();
-            here.streams.open(opened);
+    /// Sets the origin of work that arrives on this stream from now on.
+    pub(crate) fn set_origin(origin: Origin) {
+        Self::finish_autotune();
+        with_state(|state| state.streams.set(StreamId::current(), origin));
+    }
+
+    pub(crate) fn open_window(opened: Origin) {
+        with_state(|state| {
+            state.pending.clear();
+            state.streams.open(opened);
             #[cfg(feature = "fusion")]
             {
-                here.told = false;
+                state.fusion_announces = false;
             }
         });
     }
 
-    /// The thread that fuses tells of each of its launches from here on.
+    /// Notes that the fusion thread announces each of its launches from now on.
     #[cfg(feature = "fusion")]
-    pub(crate) fn is_told() {
-        with_here(|here| here.told = true);
+    pub(crate) fn fusion_is_open() {
+        with_state(|state| state.fusion_announces = true);
     }
 
-    /// A launch comes that no operation was fused into, from a user's thread.
-    #[cfg(feature = "fusion")]
-    pub(crate) fn launches_directly() {
-        DIRECT.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn close_window() {
+        Self::finish_autotune();
+        with_state(|state| state.streams.close());
     }
 
-    pub(crate) fn closes() {
-        Self::goes_on();
-        with_here(|here| here.streams.close());
-    }
-
-    /// Whatever was measured or compiled is done.
-    fn goes_on() {
-        let done = with_here(|here| {
-            let tuning = here.tuning.take();
-            // A kernel that could not be compiled was never launched.
-            if tuning.is_some() {
-                here.next.retain(|_, next| next.owner != Owner::Tuning);
+    /// Ends an autotuning in progress, and reports compiled kernels.
+    fn finish_autotune() {
+        let finished = with_state(|state| {
+            let autotune = state.autotune.take();
+            // A kernel that could not be compiled was announced but never launched.
+            if autotune.is_some() {
+                state.pending.retain(|_, launch| launch.owner != Owner::Autotune);
             }
-            (tuning, std::mem::take(&mut here.compiled))
+            (autotune, std::mem::take(&mut state.compiled))
         });
-        let Some((tuning, compiled)) = done else { return };
-        for (kernel, took) in compiled {
-            let milliseconds = took.as_secs_f64() * 1e3;
+        let Some((autotune, compiled)) = finished else { return };
+        for (kernel, time) in compiled {
+            let milliseconds = time.as_secs_f64() * 1e3;
             tracing::debug!(kernel = short(kernel), milliseconds, "compiled");
         }
-        if let Some(Tuning { span, launches, since, last }) = tuning {
+        if let Some(Autotune { span, launches, since, latest }) = autotune {
             span.record("launches", launches);
-            span.record("milliseconds", last.duration_since(since).as_secs_f64() * 1e3);
+            span.record("milliseconds", latest.duration_since(since).as_secs_f64() * 1e3);
         }
     }
 
-    /// On whose behalf the call is made that the thread has just made.
-    fn whose(&mut self, work: DeviceWork) -> Option<Origin> {
+    /// Returns the origin of a call that the thread has just made; `None` if it is the thread's own or unknown.
+    fn attribute(&mut self, work: DeviceWork) -> Option<Origin> {
         let stream = StreamId::current();
-        let next = match work {
-            DeviceWork::Launch => self.next.remove(&stream),
-            _ => self.next.get(&stream).copied(),
+        let pending = match work {
+            DeviceWork::Launch => self.pending.remove(&stream),
+            _ => self.pending.get(&stream).copied(),
         };
         if work == DeviceWork::Load
-            && let Some(next) = self.next.get_mut(&stream)
+            && let Some(pending) = self.pending.get_mut(&stream)
         {
-            next.loaded = true;
+            pending.loaded = true;
         }
-        if let Some(Next { kernel, loaded: true, since, .. }) = next
+        if let Some(PendingLaunch { kernel, loaded: true, since, .. }) = pending
             && work == DeviceWork::Launch
         {
             self.compiled.push((kernel, since.elapsed()));
@@ -197,43 +198,46 @@ impl DeviceThread {
         if !self.streams.is_open() {
             return Some(self.hand_over.before());
         }
-        match next {
-            // What a launch needs to know comes with it; other copies are made by a user's thread, in between.
-            Some(_) if matches!(work, DeviceWork::Copy { bytes, .. } if bytes.is_none_or(|bytes| bytes > MAX_ARGUMENTS)) => {
-                self.streams.origin(stream)
-            }
-            None if work == DeviceWork::Memory && self.tuning.is_some() => None,
-            Some(Next { owner: Owner::Tuning, .. }) => None,
-            Some(Next { owner: Owner::Asked(owner), .. }) => owner,
+        match pending {
+            // A small copy before a launch is the kernel's arguments; a large one is from a user's thread, in between.
+            Some(_) if is_large_copy(work) => self.streams.get(stream),
+            None if work == DeviceWork::Memory && self.autotune.is_some() => None,
+            Some(PendingLaunch { owner: Owner::Autotune, .. }) => None,
+            Some(PendingLaunch { owner: Owner::Origin(origin), .. }) => origin,
             #[cfg(feature = "fusion")]
-            None if work == DeviceWork::Launch && !self.told => Some(self.hand_over.before()),
-            // If nobody told of it, somebody else observes launches now.
+            None if work == DeviceWork::Launch && !self.fusion_announces => Some(self.hand_over.before()),
+            // A launch that was not announced means that another library observes launches now.
             #[cfg(feature = "fusion")]
-            None if work == DeviceWork::Launch && !is_direct() => None,
-            None => self.streams.origin(stream),
+            None if work == DeviceWork::Launch && !take_direct_launch() => None,
+            None => self.streams.get(stream),
         }
     }
 }
 
-/// The most bytes of shapes and strides that are copied for a launch. Some dozens are usual.
-const MAX_ARGUMENTS: u64 = 1024;
-
-/// Launches made by users' threads that have not come by yet. With fusion there are few, for reading what is not contiguous, say. It is not
-/// known which device they are for.
-#[cfg(feature = "fusion")]
-static DIRECT: AtomicU64 = AtomicU64::new(0);
-
-/// Whether a launch that nobody told of is one of those.
-#[cfg(feature = "fusion")]
-fn is_direct() -> bool {
-    DIRECT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |launches| launches.checked_sub(1)).is_ok()
+/// Returns whether the work is a copy that is too large to be a kernel's shapes and strides, which are usually some
+/// dozen bytes.
+fn is_large_copy(work: DeviceWork) -> bool {
+    const MAX_ARGUMENTS: u64 = 1024;
+    matches!(work, DeviceWork::Copy { bytes, .. } if bytes.is_none_or(|bytes| bytes > MAX_ARGUMENTS))
 }
 
-fn with_here<T>(f: impl FnOnce(&mut DeviceThread) -> T) -> Option<T> {
-    HERE.try_with(|here| here.try_borrow_mut().ok()?.as_mut().map(f)).ok().flatten()
+/// The number of announced launches from users' threads that have not been made yet. With fusion there are few, for
+/// example to read a tensor that is not contiguous. Their device is not known.
+#[cfg(feature = "fusion")]
+static DIRECT_LAUNCHES: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a launch as one of the announced direct launches; returns false if there is none left.
+#[cfg(feature = "fusion")]
+fn take_direct_launch() -> bool {
+    DIRECT_LAUNCHES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |launches| launches.checked_sub(1)).is_ok()
 }
 
-/// A type's name, without its path and what it is generic over.
+/// Runs a function on the calling thread's state; `None` if it is not a device thread or the state is borrowed.
+fn with_state<T>(f: impl FnOnce(&mut DeviceThread) -> T) -> Option<T> {
+    STATE.try_with(|state| state.try_borrow_mut().ok()?.as_mut().map(f)).ok().flatten()
+}
+
+/// Returns a type's name without its path and its generic parameters.
 fn short(name: &str) -> &str {
     let name = name.split('<').next().unwrap_or(name);
     name.rsplit("::").next().unwrap_or(name)

@@ -1,7 +1,7 @@
-//! kernspan for [Burn](https://burn.dev): see which span, operation and module each GPU kernel belongs to, although Burn fuses operations
-//! lazily and launches every kernel on threads of its own.
+//! kernspan for [Burn](https://burn.dev): each GPU kernel in the span that requested it, with the operations that were
+//! fused into it, although Burn fuses operations lazily and launches every kernel on threads of its own.
 //!
-//! Install the layer as ever, and [`attach`] it to the device:
+//! Install the layer as usual, and [`attach`] the profiler to the device:
 //!
 //! ```no_run
 //! use burn::tensor::Device;
@@ -25,46 +25,65 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Contents
+//!
+//! - [`attach`] attributes a device's work to spans. [`Attached::coverage`] is the activity that is recorded.
+//! - `Profiled`, `backward` (feature `optim`) and [`data`] make spans of the parts of your own training loop.
+//! - `training` and `validation` (feature `train`) make spans of the iterations of a `DataLoader`, also in burn-train's
+//!   loop.
+//! - [`modules`] lists the modules of a model with their parameters.
+//! - [`Description`], [`DescriptionCache`], [`flops()`] and [`LiveMemory`] describe Burn's operations, for tools of
+//!   your own.
 
 mod attach;
+mod coverage;
 mod data;
 #[cfg(feature = "cubecl")]
 mod device_thread;
-#[cfg(feature = "cubecl")]
-mod follower;
+mod error;
 #[cfg(all(feature = "cubecl", feature = "fusion"))]
-mod fusion;
+mod fusion_thread;
 #[cfg(feature = "cubecl")]
-mod launches;
+mod launch_reporter;
 mod memory;
 mod modules;
 #[cfg(feature = "cubecl")]
-mod observed;
+mod observation;
 mod operation;
 #[cfg(feature = "optim")]
 mod optimizer;
+#[cfg(feature = "cubecl")]
+mod origin_forwarder;
 #[cfg(feature = "optim")]
 mod profiled;
 #[cfg(feature = "cubecl")]
 mod queue;
 #[cfg(feature = "cubecl")]
-mod streams;
+mod stream_origins;
 #[cfg(feature = "train")]
 mod train;
 
 #[cfg(feature = "train")]
 pub use self::train::{training, validation};
 pub use self::{
-    attach::{AttachError, Attached, Sight, attach},
+    attach::{Attached, attach},
+    coverage::Coverage,
     data::{Data, data},
+    error::AttachError,
     memory::LiveMemory,
     modules::{ModuleSummary, Modules, modules},
-    operation::{Description, Descriptions, flops},
+    operation::{Description, DescriptionCache, flops},
 };
 #[cfg(feature = "optim")]
 pub use self::{optimizer::backward, profiled::Profiled};
 
-/// The examples of the guide, which must compile: it has Candle and Burn in it.
+/// Compiles the example of this crate's README as a doctest.
+#[cfg(all(doctest, feature = "train"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// Compiles the examples of the guide as doctests. They are here because they use Candle and Burn.
 #[cfg(all(doctest, feature = "train"))]
 #[doc = include_str!("../../../docs/guide.md")]
-struct Readme;
+struct Guide;

@@ -1,25 +1,29 @@
-use crate::operation::{Known, Storage, bytes};
+use crate::operation::{OperationKind, Storage, bytes};
 use burn::backend::ir::{BaseOperationIr, OperationIr, SliceOpIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 use std::fmt;
 
-/// How many bytes the tensors take that are alive, by the operations that make them and the ones that use them last.
+/// The memory of a program's live tensors in bytes, computed from the operations that create and use them.
 ///
-/// It is told of each operation, in the order the program asks for them, and counts what each makes until it is dropped, or used by an
-/// operation for the last time. This is what the program holds, not what the device does:
+/// It [records](Self::record) each operation, in the order in which the program requests them. A tensor counts from the
+/// operation that creates it until it is dropped, or until an operation uses it for the last time. The result is the
+/// memory of the program's tensors, which differs from the memory that the device allocates:
 ///
-/// - Kernels that Burn fuses need no memory for what only passes between them; the allocator rounds up, pads rows, and keeps what it
-///   has for later. What kernels need beside their tensors is not known here, nor are the scales of quantized tensors.
-/// - `reshape`, `swap_dims`, `permute`, `expand` and `unfold` share the memory of what they are of, which is freed with the last of
-///   them. A reshape of what is not contiguous copies: such a copy is not counted. A `slice` shares, too, if it has no steps, and starts
-///   and ends at multiples of 512 bytes, which is what CUDA wants; elsewhere it is a copy. A `cast` to the same type shares.
-/// - Operations on each number, and those that replace some, write over an input that nobody needs any more, if it has the size of what
-///   comes out and its memory is not shared. All else has its inputs and outputs at the same time.
+/// - A fused kernel needs no memory for tensors that only pass between its operations. The allocator rounds sizes up,
+///   pads rows and keeps freed memory. The scratch memory of kernels and the scales of quantized tensors are not known
+///   here.
+/// - `reshape`, `swap_dims`, `permute`, `expand` and `unfold` are views: they share memory with their input, which is
+///   freed with the last of them. The copy that a reshape makes of a tensor that is not contiguous is not counted. A
+///   `slice` is a view if it has no steps and starts and ends at multiples of 512 bytes, as CUDA requires, and else a
+///   copy. A `cast` to the same type is a view.
+/// - Elementwise operations, and those that update some elements, write their output over an input that is not needed
+///   any more, if it has the same size and its memory is not shared. For all other operations, inputs and outputs exist
+///   at the same time.
 ///
-/// Tensors from before it was told of any are not counted, nor what is a view of them. There are ends that Burn tells nobody of: the
-/// data of a tensor that is taken with it, and one that is dropped by another thread than the one that made it. These would stay for
-/// ever, so at most [`MAX_TENSORS`](Self::MAX_TENSORS) are kept. When there are more, those that were not used for longest are
-/// [forgotten](Self::forgotten), half of all.
+/// Tensors that are older than the first recorded operation are not counted, nor are views of them. Burn reports no end
+/// of a tensor whose data is read out, or that is dropped by another thread than the one that created it. These would
+/// be counted for ever, so at most [`MAX_TENSORS`](Self::MAX_TENSORS) are kept. When there are more, the least recently
+/// used half is [evicted](Self::evicted).
 ///
 /// ```
 /// use burn::{
@@ -30,64 +34,64 @@ use std::fmt;
 ///
 /// let mut memory = LiveMemory::new();
 /// let out = TensorIr::uninit(TensorId::new(0), Shape::new([8, 16]), DType::F32);
-/// memory.registered(&OperationIr::BaseFloat(BaseOperationIr::Zeros(CreationOpIr { out: out.clone() })));
+/// memory.record(&OperationIr::BaseFloat(BaseOperationIr::Zeros(CreationOpIr { out: out.clone() })));
 /// assert_eq!(memory.bytes(), 8 * 16 * 4);
-/// memory.registered(&OperationIr::Drop(TensorIr { status: TensorStatus::ReadWrite, ..out }));
+/// memory.record(&OperationIr::Drop(TensorIr { status: TensorStatus::ReadWrite, ..out }));
 /// assert_eq!((memory.bytes(), memory.peak()), (0, 8 * 16 * 4));
 /// ```
 #[derive(Default)]
 pub struct LiveMemory {
-    tensors: FxHashMap<TensorId, StorageId>,
-    storages: Vec<Memory>,
-    unused: Vec<StorageId>,
+    tensors: FxHashMap<TensorId, AllocationId>,
+    allocations: Vec<Allocation>,
+    unused: Vec<AllocationId>,
     bytes: u64,
     peak: u64,
-    /// Operations so far.
+    /// The number of operations so far, which serves as the time.
     now: u64,
-    forgotten: u64,
+    evicted: u64,
 }
 
-/// A place in [`LiveMemory::storages`].
+/// An index of [`LiveMemory::allocations`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StorageId(u32);
+struct AllocationId(u32);
 
-/// What one tensor has, or several share.
+/// The memory of one tensor, or of several that share it.
 #[derive(Clone, Copy, Debug)]
-struct Memory {
+struct Allocation {
     bytes: u64,
     tensors: u32,
-    /// When it was used last.
+    /// The time of the latest use.
     used: u64,
 }
 
 impl LiveMemory {
-    /// How many tensors are kept.
+    /// The most tensors that are kept.
     pub const MAX_TENSORS: usize = 100_000;
-    /// What a slice's ends are multiples of where it is no copy, in bytes.
+    /// The start and the end of a slice that is a view are multiples of this, in bytes.
     const ALIGNMENT: u64 = 512;
 
-    /// None yet.
+    /// Makes a counter without tensors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The program asked for an operation.
-    pub fn registered(&mut self, operation: &OperationIr) {
+    /// Records an operation that the program requests.
+    pub fn record(&mut self, operation: &OperationIr) {
         self.now += 1;
         if let OperationIr::Drop(tensor) = operation {
             self.release(tensor.id);
             return;
         }
-        let (known, arguments) = Known::of(operation);
+        let (kind, arguments) = OperationKind::of(operation);
         for input in arguments.inputs() {
             self.touch(input.id);
         }
         let mut outputs = arguments.outputs();
         if let Some(output) = outputs.next() {
-            match known.storage {
+            match kind.storage {
                 Storage::View => self.share(arguments.inputs().next(), output),
                 Storage::MaybeView if is_view(operation) => self.share(arguments.inputs().next(), output),
-                Storage::InPlace => match arguments.inputs().find(|input| self.can_be_written(input, output)) {
+                Storage::InPlace => match arguments.inputs().find(|input| self.can_be_reused(input, output)) {
                     Some(input) => self.share(Some(input), output),
                     None => self.allocate(output),
                 },
@@ -99,96 +103,97 @@ impl LiveMemory {
             self.release(input.id);
         }
         if self.tensors.len() > Self::MAX_TENSORS {
-            self.forget();
+            self.evict();
         }
     }
 
-    /// What the tensors that are alive take.
+    /// Returns the bytes of the live tensors.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The most that it was.
+    /// Returns the most bytes of live tensors so far.
     pub fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// How many tensors are no longer counted though nobody said that they were dropped.
-    pub fn forgotten(&self) -> u64 {
-        self.forgotten
+    /// Returns the number of tensors that are no longer counted, although Burn reported no end of them.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     fn touch(&mut self, tensor: TensorId) {
         let now = self.now;
-        if let Some(memory) = self.memory_mut(tensor) {
-            memory.used = now;
+        if let Some(allocation) = self.allocation_mut(tensor) {
+            allocation.used = now;
         }
     }
 
     fn allocate(&mut self, tensor: &TensorIr) {
         self.release(tensor.id);
-        let memory = Memory { bytes: bytes(tensor), tensors: 1, used: self.now };
-        let storage = match self.unused.pop() {
-            Some(storage) => {
-                self.storages[storage.place()] = memory;
-                storage
+        let allocation = Allocation { bytes: bytes(tensor), tensors: 1, used: self.now };
+        let id = match self.unused.pop() {
+            Some(id) => {
+                self.allocations[id.index()] = allocation;
+                id
             }
             None => {
-                let storage = StorageId(u32::try_from(self.storages.len()).unwrap_or(u32::MAX));
-                self.storages.push(memory);
-                storage
+                let id = AllocationId(u32::try_from(self.allocations.len()).unwrap_or(u32::MAX));
+                self.allocations.push(allocation);
+                id
             }
         };
-        self.tensors.insert(tensor.id, storage);
-        self.bytes = self.bytes.saturating_add(memory.bytes);
+        self.tensors.insert(tensor.id, id);
+        self.bytes = self.bytes.saturating_add(allocation.bytes);
         self.peak = self.peak.max(self.bytes);
     }
 
-    /// What is a view of something unknown is unknown.
-    fn share(&mut self, of: Option<&TensorIr>, tensor: &TensorIr) {
-        let Some(&storage) = of.and_then(|of| self.tensors.get(&of.id)) else { return };
-        self.storages[storage.place()].tensors += 1;
+    /// Makes a tensor share the memory of another. A view of a tensor that is not counted is not counted either.
+    fn share(&mut self, with: Option<&TensorIr>, tensor: &TensorIr) {
+        let Some(&id) = with.and_then(|with| self.tensors.get(&with.id)) else { return };
+        self.allocations[id.index()].tensors += 1;
         self.release(tensor.id);
-        self.tensors.insert(tensor.id, storage);
+        self.tensors.insert(tensor.id, id);
     }
 
     fn release(&mut self, tensor: TensorId) {
-        let Some(storage) = self.tensors.remove(&tensor) else { return };
-        let memory = &mut self.storages[storage.place()];
-        memory.tensors -= 1;
-        if memory.tensors == 0 {
-            self.bytes = self.bytes.saturating_sub(memory.bytes);
-            self.unused.push(storage);
+        let Some(id) = self.tensors.remove(&tensor) else { return };
+        let allocation = &mut self.allocations[id.index()];
+        allocation.tensors -= 1;
+        if allocation.tensors == 0 {
+            self.bytes = self.bytes.saturating_sub(allocation.bytes);
+            self.unused.push(id);
         }
     }
 
-    fn can_be_written(&self, input: &TensorIr, output: &TensorIr) -> bool {
-        let alone = |memory: &Memory| memory.tensors == 1 && memory.bytes == bytes(output);
-        is_last_use(input) && self.memory(input.id).is_some_and(alone)
+    /// Returns whether the output can be written over the input.
+    fn can_be_reused(&self, input: &TensorIr, output: &TensorIr) -> bool {
+        let fits = |allocation: &Allocation| allocation.tensors == 1 && allocation.bytes == bytes(output);
+        is_last_use(input) && self.allocation(input.id).is_some_and(fits)
     }
 
-    fn memory(&self, tensor: TensorId) -> Option<&Memory> {
-        self.storages.get(self.tensors.get(&tensor)?.place())
+    fn allocation(&self, tensor: TensorId) -> Option<&Allocation> {
+        self.allocations.get(self.tensors.get(&tensor)?.index())
     }
 
-    fn memory_mut(&mut self, tensor: TensorId) -> Option<&mut Memory> {
-        self.storages.get_mut(self.tensors.get(&tensor)?.place())
+    fn allocation_mut(&mut self, tensor: TensorId) -> Option<&mut Allocation> {
+        self.allocations.get_mut(self.tensors.get(&tensor)?.index())
     }
 
-    /// Leaves the half that was used last.
-    fn forget(&mut self) {
-        let mut times: Vec<_> = self.tensors.values().map(|storage| self.storages[storage.place()].used).collect();
+    /// Evicts the least recently used half of the tensors.
+    fn evict(&mut self) {
+        let mut times: Vec<_> = self.tensors.values().map(|id| self.allocations[id.index()].used).collect();
         let middle = times.len() / 2;
         let (_, &mut middle, _) = times.select_nth_unstable(middle);
-        let old = |storage: &StorageId| self.storages[storage.place()].used <= middle;
-        let old: Vec<_> = self.tensors.iter().filter(|(_, storage)| old(storage)).map(|(&tensor, _)| tensor).collect();
-        self.forgotten += old.len() as u64;
+        let is_old = |id: &AllocationId| self.allocations[id.index()].used <= middle;
+        let old: Vec<_> = self.tensors.iter().filter(|(_, id)| is_old(id)).map(|(&tensor, _)| tensor).collect();
+        self.evicted += old.len() as u64;
         old.into_iter().for_each(|tensor| self.release(tensor));
     }
 }
 
-impl StorageId {
-    fn place(self) -> usize {
+impl AllocationId {
+    fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -199,7 +204,7 @@ impl fmt::Debug for LiveMemory {
             .field("bytes", &self.bytes)
             .field("peak", &self.peak)
             .field("tensors", &self.tensors.len())
-            .field("forgotten", &self.forgotten)
+            .field("evicted", &self.evicted)
             .finish_non_exhaustive()
     }
 }
@@ -208,7 +213,7 @@ fn is_last_use(input: &TensorIr) -> bool {
     input.status == TensorStatus::ReadWrite
 }
 
-/// Whether what is sometimes a view is one now.
+/// Returns whether an operation of [`Storage::MaybeView`] is a view.
 fn is_view(operation: &OperationIr) -> bool {
     match operation {
         OperationIr::BaseFloat(base) | OperationIr::BaseInt(base) | OperationIr::BaseBool(base) => match base {
@@ -220,7 +225,7 @@ fn is_view(operation: &OperationIr) -> bool {
     }
 }
 
-/// Whether a slice of something contiguous starts and ends where memory can be taken as it is.
+/// Returns whether a slice of a contiguous tensor starts and ends at the alignment that a view needs.
 fn is_aligned(slice: &SliceOpIr) -> bool {
     let shape = &slice.tensor.shape;
     let mut stride = slice.tensor.dtype.size() as u64;

@@ -7,7 +7,7 @@ use std::{
     fmt,
 };
 
-/// What a model is made of: each module with its path, type, parameters and bytes.
+/// Returns the modules of a model, each with its path, type, parameters and bytes.
 ///
 /// ```
 /// use burn::{module::Module, nn::{Linear, LinearConfig}, tensor::Device};
@@ -34,73 +34,73 @@ use std::{
 /// ");
 /// ```
 pub fn modules<M: Module>(model: &M) -> Modules {
-    let mut tree = Tree::new();
-    model.visit(&mut tree);
-    tree.finish()
+    let mut collector = ModuleCollector::new();
+    model.visit(&mut collector);
+    collector.finish()
 }
 
-/// The modules of a model, as [`modules`] finds them. Displayed, it is a table.
+/// The modules of a model, displayed as a table; made by [`modules`].
 ///
-/// A module's parameters are those of the modules in it, too. What Burn visits as a parameter counts as one, so the running mean of a
-/// `BatchNorm` does. A parameter that is in a module twice, as shared weights are, counts once. Modules without parameters and flags have
-/// nothing that could be visited, and are not here.
+/// A module's parameters include those of the modules inside it. Everything that Burn visits as a parameter counts as
+/// one, such as the running mean of a `BatchNorm`. A shared parameter counts once. Modules without fields that Burn
+/// visits are not listed.
 #[derive(Clone, Debug, Default)]
 pub struct Modules {
     rows: Vec<ModuleSummary>,
-    parameters: HashMap<ParamId, Parameters>,
-    again: u64,
+    parameters: HashMap<ParamId, ParameterSummary>,
+    shared: u64,
 }
 
 /// A module of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModuleSummary {
-    /// Where it is in the model, as `blocks.0.norm`; empty for the model itself.
+    /// The path in the model, such as `blocks.0.norm`; empty for the model itself.
     pub path: String,
-    /// The name of its type, or `Vec`, `Array`, `Tuple`.
+    /// The name of the module's type, or `Vec`, `Array`, `Tuple`.
     pub kind: String,
-    /// How many numbers its parameters have, with those of the modules in it.
+    /// The number of elements of its parameters, including those of the modules inside it.
     pub parameters: u64,
-    /// The bytes of these. Of a parameter that is not initialized yet, it is what the device's settings say; of one that is quantized, it is
-    /// the values, without their scales.
+    /// The bytes of the parameters. For a parameter that is not initialized yet, they follow from the device's default
+    /// element type; for a quantized one, they are those of the values without the scales.
     pub bytes: u64,
 }
 
 impl Modules {
-    /// The modules, each before those in it, in the order of their fields. The first is the model.
+    /// Returns the modules, each before those inside it, in the order of their fields. The first is the model.
     pub fn rows(&self) -> &[ModuleSummary] {
         &self.rows
     }
 
-    /// The module at a path.
+    /// Returns the module at a path.
     pub fn get(&self, path: &str) -> Option<&ModuleSummary> {
         self.rows.iter().find(|row| row.path == path)
     }
 
-    /// The path of the module that a parameter belongs to: the first, if there are several.
+    /// Returns the path of the module that a parameter belongs to; the first, if several share it.
     pub fn path_of(&self, parameter: ParamId) -> Option<&str> {
         self.parameters.get(&parameter).map(|parameter| parameter.module.as_str())
     }
 }
 
-/// A parameter: how many numbers, in how many bytes, where.
+/// The elements, the bytes and the module of a parameter.
 #[derive(Clone, Debug)]
-struct Parameters {
+struct ParameterSummary {
     count: u64,
     bytes: u64,
     module: String,
 }
 
-/// What is found while a model is visited.
-struct Tree {
+/// A visitor that collects the modules of a model.
+struct ModuleCollector {
     nodes: Vec<Node>,
-    /// From the model to where the visit is.
+    /// The nodes from the model to the field that is being visited.
     open: Vec<usize>,
-    parameters: HashMap<ParamId, Parameters>,
-    again: u64,
+    parameters: HashMap<ParamId, ParameterSummary>,
+    shared: u64,
 }
 
-/// A field on the way: a module, if there is something in it; else a parameter, or nothing.
+/// A visited field. It is a module if something is inside it, and else a parameter.
 struct Node {
     path: String,
     kind: Option<String>,
@@ -113,9 +113,9 @@ impl Node {
     }
 }
 
-impl Tree {
+impl ModuleCollector {
     fn new() -> Self {
-        Self { nodes: vec![Node::new(String::new())], open: vec![0], parameters: HashMap::new(), again: 0 }
+        Self { nodes: vec![Node::new(String::new())], open: vec![0], parameters: HashMap::new(), shared: 0 }
     }
 
     fn parameter<T: Parameter>(
@@ -129,10 +129,11 @@ impl Tree {
         }
         let count = parameter.lazy_shape().num_elements() as u64;
         if self.parameters.contains_key(&parameter.id) {
-            self.again += count;
+            self.shared += count;
             return;
         }
-        // To ask for its value would initialize it: earlier than without a profiler, and so with other random numbers.
+        // Reading the value would initialize the parameter, earlier than without this call, and so with other random
+        // numbers.
         let dtype = match parameter.is_initialized() {
             true => dtype_of(&parameter.base()),
             false => dtype_on(&parameter.lazy_device()),
@@ -141,26 +142,26 @@ impl Tree {
             DType::QFloat(scheme) => (count * scheme.size_bits_value() as u64).div_ceil(8),
             dtype => count * dtype.size() as u64,
         };
-        // The last field is the parameter itself.
+        // The last open node is the parameter itself.
         let module = self.open.iter().rev().nth(1).or(self.open.last());
         let module = module.map(|&node| self.nodes[node].path.clone()).unwrap_or_default();
-        self.parameters.insert(parameter.id, Parameters { count, bytes, module });
+        self.parameters.insert(parameter.id, ParameterSummary { count, bytes, module });
     }
 
     fn finish(self) -> Modules {
-        let Self { nodes, parameters, again, .. } = self;
+        let Self { nodes, parameters, shared, .. } = self;
         let row = |Node { path, kind, parameters: ids }: Node| {
             let own = || ids.iter().filter_map(|id| parameters.get(id));
             let (count, bytes) = (own().map(|own| own.count).sum(), own().map(|own| own.bytes).sum());
             Some(ModuleSummary { path, kind: kind?, parameters: count, bytes })
         };
         let rows = nodes.into_iter().filter_map(row).collect();
-        Modules { rows, parameters, again }
+        Modules { rows, parameters, shared }
     }
 }
 
-impl ModuleVisitor for Tree {
-    /// Burn says the name of the field, and the type of what has the field.
+impl ModuleVisitor for ModuleCollector {
+    /// Burn passes the name of the field, and the type of the module that has the field.
     fn enter_module(&mut self, name: &str, container_type: &str) {
         let parent = &mut self.nodes[self.open.last().copied().unwrap_or_default()];
         let kind = || container_type.rsplit(':').next().unwrap_or(container_type).to_owned();
@@ -206,8 +207,8 @@ impl fmt::Display for Modules {
         writeln!(f, "{line}")?;
         cells.iter().try_for_each(|row| write_row(f, row))?;
         writeln!(f, "{line}")?;
-        if self.again > 0 {
-            writeln!(f, "{} parameters are shared, and counted once", thousands(self.again))?;
+        if self.shared > 0 {
+            writeln!(f, "{} parameters are shared, and counted once", thousands(self.shared))?;
         }
         Ok(())
     }
@@ -218,14 +219,14 @@ fn cells(row: &ModuleSummary) -> [String; 4] {
     [path, row.kind.clone(), thousands(row.parameters), memory(row.bytes)]
 }
 
-/// 1,234,567.
+/// Formats a number with commas: `1,234,567`.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
-    let comma = |place: usize| if place > 0 && (digits.len() - place).is_multiple_of(3) { "," } else { "" };
-    digits.chars().enumerate().map(|(place, digit)| format!("{}{digit}", comma(place))).collect()
+    let comma = |index: usize| if index > 0 && (digits.len() - index).is_multiple_of(3) { "," } else { "" };
+    digits.chars().enumerate().map(|(index, digit)| format!("{}{digit}", comma(index))).collect()
 }
 
-/// Two decimals, `KB` of 1024 bytes, as the report has it.
+/// Formats bytes as the report does: two decimals, `KB` of 1024 bytes.
 fn memory(bytes: u64) -> String {
     let (unit, name) = match bytes {
         0x4000_0000.. => (1_u64 << 30, "GB"),

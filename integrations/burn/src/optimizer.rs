@@ -1,4 +1,4 @@
-use crate::Profiled;
+use crate::profiled::Profiled;
 use burn::{
     lr_scheduler::module_lr_scheduler::ModuleLearningRate,
     module::Module,
@@ -6,12 +6,11 @@ use burn::{
     tensor::{Gradients, Tensor},
 };
 
-/// The gradients of a loss, in a span: `loss.backward()`, also inside of a `TrainStep`, where it tells the backward pass from the
-/// forward pass.
+/// Runs `loss.backward()` in a span. In a `TrainStep` it separates the backward pass from the forward pass.
 ///
 /// # Panics
 ///
-/// Where [`Tensor::backward`] does.
+/// If [`Tensor::backward`] panics.
 ///
 /// ```
 /// # use burn::tensor::{Device, Tensor};
@@ -24,28 +23,28 @@ pub fn backward<const D: usize>(loss: &Tensor<D>) -> Gradients {
 }
 
 /// Runs an optimizer's step in a span.
-pub(crate) fn optimizing<T>(step: impl FnOnce() -> T) -> T {
+pub(crate) fn in_optimizer_span<T>(step: impl FnOnce() -> T) -> T {
     tracing::info_span!(Profiled::OPTIMIZER).in_scope(step)
 }
 
 impl Profiled<ModuleOptimizer> {
-    /// [`ModuleOptimizer::step`], in a span.
+    /// Runs [`ModuleOptimizer::step`] in a span.
     pub fn step<M: Module>(
         &mut self,
         learning_rate: impl Into<ModuleLearningRate>,
         module: M,
         gradients: GradientsParams,
     ) -> M {
-        optimizing(|| self.0.step(learning_rate, module, gradients))
+        in_optimizer_span(|| self.0.step(learning_rate, module, gradients))
     }
 
-    /// [`ModuleOptimizer::step_multi`], in a span.
+    /// Runs [`ModuleOptimizer::step_multi`] in a span.
     pub fn step_multi<M: Module>(
         &mut self,
         learning_rate: impl Into<ModuleLearningRate>,
         module: M,
         gradients: MultiGradientsParams,
     ) -> M {
-        optimizing(|| self.0.step_multi(learning_rate, module, gradients))
+        in_optimizer_span(|| self.0.step_multi(learning_rate, module, gradients))
     }
 }

@@ -3,10 +3,10 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// An optimizer or a model whose work is spans.
+/// A wrapper that runs the steps of an optimizer or a model in spans.
 ///
-/// Around a [`ModuleOptimizer`](burn::optim::ModuleOptimizer), for training loops of your own, each step is a span,
-/// [`Profiled::OPTIMIZER`]; [`backward`](crate::backward) is the backward pass.
+/// Around a [`ModuleOptimizer`](burn::optim::ModuleOptimizer), for your own training loops, each step is a span
+/// [`Profiled::OPTIMIZER`]. The function [`backward`](crate::backward) does the same for the backward pass.
 ///
 /// ```
 /// use burn::{nn::LinearConfig, optim::{AdamConfig, GradientsParams}, tensor::{Device, Tensor}};
@@ -21,23 +21,24 @@ use std::{
 /// model = optimizer.step(1e-3, model, gradients);
 /// ```
 ///
-/// Around a model, with the feature `train`, it is a model for burn-train's `Learner`: its training steps, its inference steps and the
-/// optimizer's steps are spans. It has the paths, the parameters and the records of the model inside, so checkpoints are the same.
+/// Around a model, with the feature `train`, it is a model for burn-train's `Learner`, whose training steps, inference
+/// steps and optimizer steps are spans. It has the paths, parameters and records of the wrapped model, so checkpoints
+/// are the same.
 #[derive(Clone, Debug)]
 pub struct Profiled<T>(pub(crate) T);
 
 impl Profiled<()> {
-    /// The name of the spans of backward passes.
+    /// The span name of backward passes.
     pub const BACKWARD: &'static str = "backward";
-    /// The name of the spans of the optimizer's steps.
+    /// The span name of the optimizer's steps.
     pub const OPTIMIZER: &'static str = "optimizer";
-    /// The name of the spans of a model's training steps: its forward and backward pass.
+    /// The span name of a model's training steps, each a forward and a backward pass.
     pub const TRAIN_STEP: &'static str = "train_step";
-    /// The name of the spans of a model's inference steps.
+    /// The span name of a model's inference steps.
     pub const INFERENCE_STEP: &'static str = "inference_step";
-    /// The name of the spans of what a training loop does with a batch, for [`step_on`](kernspan::ProfilerBuilder::step_on).
+    /// The span name of a training loop's iterations, for [`step_on`](kernspan::ProfilerBuilder::step_on).
     pub const ITERATION: &'static str = "iteration";
-    /// The name of the spans of validation, all of an epoch's.
+    /// The span name of validation, one span for each epoch.
     pub const VALIDATION: &'static str = "validation";
 }
 
@@ -47,13 +48,13 @@ impl<T> Profiled<T> {
         Self(inner)
     }
 
-    /// The optimizer or the model.
+    /// Returns the optimizer or the model.
     pub fn into_inner(self) -> T {
         self.0
     }
 }
 
-/// The methods of what is inside, as a model's `forward`.
+/// Gives access to the methods of the wrapped value, such as a model's `forward`.
 impl<T> Deref for Profiled<T> {
     type Target = T;
 

@@ -1,9 +1,10 @@
-//! The queues of a device's threads: what is put there is run between the pieces of work that were put there before and after it.
+//! Services that give access to the queues of a device's threads. A task that is submitted to one runs between the work
+//! that was queued before it and the work that is queued after it.
 
 use burn_std::device::{DeviceId, DeviceService, DeviceServiceStage, ServerUtilitiesHandle};
 use std::sync::Arc;
 
-/// On the thread that fuses operations.
+/// A service on the fusion thread, which fuses operations.
 #[cfg(feature = "fusion")]
 #[derive(Debug)]
 pub(crate) struct Upstream;
@@ -23,7 +24,7 @@ impl DeviceService for Upstream {
     }
 }
 
-/// On the thread that launches.
+/// A service on the device thread, which launches kernels.
 #[derive(Debug)]
 pub(crate) struct Downstream;
 

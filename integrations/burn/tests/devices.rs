@@ -1,4 +1,4 @@
-//! Training on several devices, which are all the CPU here. `ddp` is not for the CPU.
+//! Training on several devices, which are all the CPU here. The strategy `ddp` is not available on the CPU.
 
 #![cfg(feature = "train")]
 
@@ -20,13 +20,13 @@ fn train(strategy: ExecutionStrategy) {
     assert!(result.error.is_none(), "{:?}", result.error);
 }
 
-/// On how many threads there are spans of this name.
+/// Returns the number of threads that have spans of this name.
 fn threads(trace: &Trace, name: &str) -> usize {
     trace.spans().filter(|span| span.name() == name).map(Span::track_id).collect::<HashSet<_>>().len()
 }
 
 #[test]
-fn there_is_one_iteration_a_turn_whatever_the_number_of_devices() {
+fn there_is_one_iteration_per_round_with_any_number_of_devices() {
     let collected = Collected::new();
     let builder = Profiler::builder().schedule(Schedule::manual()).step_on(Profiled::ITERATION);
     let (layer, profiler) = builder.export(collected.clone()).build().unwrap();

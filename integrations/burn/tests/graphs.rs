@@ -1,4 +1,5 @@
-//! What programs do, as Burn records it without doing it, against values worked out by hand.
+//! Names and FLOPs of the operations of whole programs, which Burn captures without running them, compared with values
+//! computed by hand.
 
 mod ir;
 
@@ -11,25 +12,25 @@ use burn::{
     nn::{BatchNormConfig, LinearConfig, conv::Conv2dConfig, pool::MaxPool2dConfig},
     tensor::{Device, Shape, Tensor, activation},
 };
-use ir::recorded;
+use ir::captured;
 use kernspan::trace::Value;
-use kernspan_burn::{Description, Descriptions, flops};
+use kernspan_burn::{Description, DescriptionCache, flops};
 
-/// Names, and FLOPs where there are any.
-fn said(operations: &[OperationIr]) -> Vec<(String, u64)> {
-    let known = |operation| (Description::of(operation).name.into_owned(), flops(operation).unwrap());
-    operations.iter().map(known).collect()
+/// Returns the name and the FLOPs of each operation.
+fn names_and_flops(operations: &[OperationIr]) -> Vec<(String, u64)> {
+    let name_and_flops = |operation| (Description::of(operation).name.into_owned(), flops(operation).unwrap());
+    operations.iter().map(name_and_flops).collect()
 }
 
 fn check(operations: &[OperationIr], expected: &[(&str, u64)]) {
-    let said = said(operations);
-    let said: Vec<_> = said.iter().map(|(name, flops)| (name.as_str(), *flops)).collect();
-    assert_eq!(said, expected);
+    let actual = names_and_flops(operations);
+    let actual: Vec<_> = actual.iter().map(|(name, flops)| (name.as_str(), *flops)).collect();
+    assert_eq!(actual, expected);
 }
 
 #[test]
 fn forward_through_a_perceptron() {
-    let (operations, _) = recorded(|device| {
+    let (operations, _) = captured(|device| {
         let first = LinearConfig::new(16, 32).init(device);
         let second = LinearConfig::new(32, 10).init(device);
         let input = Tensor::<2>::zeros([8, 16], device);
@@ -62,7 +63,7 @@ fn forward_through_a_perceptron() {
 
 #[test]
 fn forward_through_a_convolutional_network() {
-    let (operations, _) = recorded(|device| {
+    let (operations, _) = captured(|device| {
         let convolution = Conv2dConfig::new([3, 8], [3, 3]).init(device);
         let norm = BatchNormConfig::new(8).init(device);
         let pool = MaxPool2dConfig::new([2, 2]).init();
@@ -71,23 +72,23 @@ fn forward_through_a_convolutional_network() {
         let features = pool.forward(activation::gelu(norm.forward(convolution.forward(input))));
         linear.forward(features.flatten::<2>(1, 3))
     });
-    let mut said = said(&operations);
-    said.retain(|(_, flops)| *flops > 0);
-    let said: Vec<_> = said.iter().map(|(name, flops)| (name.as_str(), *flops)).collect();
-    // 8 × 8 and a kernel of 3 × 3: 6 × 6 places.
-    let numbers = 2 * 8 * 6 * 6;
+    let mut actual = names_and_flops(&operations);
+    actual.retain(|(_, flops)| *flops > 0);
+    let actual: Vec<_> = actual.iter().map(|(name, flops)| (name.as_str(), *flops)).collect();
+    // 8 × 8 inputs and a kernel of 3 × 3 have 6 × 6 outputs.
+    let elements = 2 * 8 * 6 * 6;
     let expected = [
-        ("conv2d", numbers * (2 * 3 * 9 + 1)),
-        ("batch_norm", 4 * numbers),
-        ("gelu", numbers),
+        ("conv2d", elements * (2 * 3 * 9 + 1)),
+        ("batch_norm", 4 * elements),
+        ("gelu", elements),
         ("max_pool2d", 2 * 8 * 3 * 3 * 4),
         ("matmul", 2 * 2 * 10 * 72),
         ("add", 2 * 10),
     ];
-    assert_eq!(said, expected);
+    assert_eq!(actual, expected);
 }
 
-/// Burn records no program that differentiates: so this is one step further down.
+/// Burn captures no autodiff programs, so these tests use the backends below its tensor API.
 type Differentiated = Autodiff<Capture>;
 type Float = <Differentiated as burn::backend::BackendTypes>::FloatTensorPrimitive;
 
@@ -101,7 +102,7 @@ fn parameter<const D: usize>(dims: [usize; D], device: &Device) -> Float {
 
 #[test]
 fn backward_through_a_perceptron() {
-    let (operations, _) = recorded(|device| {
+    let (operations, _) = captured(|device| {
         let (first, second) = (parameter([16, 32], device), parameter([32, 10], device));
         let (first_bias, second_bias) = (parameter([32], device), parameter([10], device));
         let hidden = Differentiated::linear(constant([8, 16], device), first, Some(first_bias));
@@ -116,7 +117,7 @@ fn backward_through_a_perceptron() {
     assert_eq!(flops_of("linear"), [first + 8 * 32, second + 8 * 10]);
     assert_eq!(flops_of("relu"), [8 * 32]);
     assert_eq!(flops_of("relu_backward"), [2 * 8 * 32]);
-    // Nobody needs the gradient of the first input.
+    // The gradient of the first input is not needed.
     assert_eq!(flops_of("linear_x_backward"), [second]);
     assert_eq!(flops_of("linear_weight_backward"), [second, first]);
     assert_eq!(flops_of("linear_bias_backward"), [8 * 10, 8 * 32]);
@@ -124,7 +125,7 @@ fn backward_through_a_perceptron() {
 
 #[test]
 fn backward_through_convolutions() {
-    let (operations, _) = recorded(|device| {
+    let (operations, _) = captured(|device| {
         let options = || ConvOptions::new([1, 1], [0, 0], [1, 1], 1);
         let (first, second) = (parameter([8, 3, 3, 3], device), parameter([4, 8, 3, 3], device));
         let hidden = Differentiated::conv2d(constant([2, 3, 10, 10], device), first, None, options());
@@ -146,16 +147,16 @@ fn backward_through_convolutions() {
 }
 
 #[test]
-fn the_same_again_is_known() {
-    let mut descriptions = Descriptions::new();
+fn a_repeated_step_makes_no_new_descriptions() {
+    let mut cache = DescriptionCache::new();
     let mut made = 0;
     let mut step = || {
-        let (operations, _) = recorded(|device| {
+        let (operations, _) = captured(|device| {
             let linear = LinearConfig::new(16, 32).init(device);
             let input = Tensor::<2>::zeros([8, 16], device);
             activation::relu(linear.forward(input))
         });
-        operations.iter().for_each(|operation| drop(descriptions.get(operation, |_| made += 1)));
+        operations.iter().for_each(|operation| drop(cache.get(operation, |_| made += 1)));
         (operations.len(), made)
     };
     let first = step();

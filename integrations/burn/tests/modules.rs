@@ -1,4 +1,4 @@
-//! What a model is made of.
+//! The modules of models, with their parameters.
 
 use burn::{
     module::{Lora, Module},
@@ -10,7 +10,7 @@ use burn::{
 };
 use kernspan_burn::{Modules, modules};
 
-/// Two layers, and one that is used again at the end.
+/// A model with two layers, one of which is used twice.
 #[derive(Module, Debug)]
 struct Mlp {
     fc1: Linear,
@@ -37,7 +37,7 @@ struct Block {
 #[derive(Module, Debug)]
 enum Head {
     Linear(Linear),
-    #[allow(dead_code, reason = "an enum has more than one")]
+    #[allow(dead_code, reason = "an enum of one variant would not be tested as one")]
     Other(Linear),
 }
 
@@ -77,7 +77,7 @@ fn shared_parameters_count_once() {
         ("again", "Linear", 72, 288),
         ("dropout", "Dropout", 0, 0),
     ];
-    assert_eq!(rows(&modules), expected, "a bias that is not there and an activation have nothing in them");
+    assert_eq!(rows(&modules), expected, "a missing bias and an activation are not modules");
     assert_eq!(model.num_params(), 32 + 2 * 72, "Burn counts them twice");
     assert_eq!(modules.path_of(model.again.weight.id), Some("middle"), "the first");
     assert!(modules.to_string().ends_with("\n72 parameters are shared, and counted once\n"), "{modules}");

@@ -1,5 +1,5 @@
-//! Windows of a training on an H200 (`benches/burn`, program `record`), decoded and correlated anew: what a GPU really wrote, what came through
-//! Burn's queues, and what its observers said.
+//! Windows of a training that were recorded on an H200 (`benches/burn`, program `record`), decoded and correlated
+//! again: CUPTI's records, the origins that came through Burn's queues, and the reports of Burn's observers.
 
 #![cfg(target_os = "linux")]
 
@@ -31,13 +31,13 @@ fn every_kernel_is_in_the_span_that_asked_for_it() {
         assert_eq!(work.attribution(), Attribution::HandedOff, "no kernel is launched by a user's thread");
         *owners.entry(work.span().unwrap().name()).or_default() += 1;
     }
-    assert_eq!(owners["layer"], 4, "of two layers a product, and what comes after it, fused");
-    assert_eq!(owners["optimizer"], 2, "two parameters' updates in one kernel each");
+    assert_eq!(owners["layer"], 4, "each of two layers has a product, and a kernel fused from the rest");
+    assert_eq!(owners["optimizer"], 2, "one kernel for each of two parameters");
     assert!(owners["backward"] > 10 && owners["forward"] > 3);
     assert_eq!(owners["data"], 1);
     // The loop itself sums up the batch, in no span.
-    let nobodys: Vec<_> = trace.work().filter(|work| work.span().is_none()).map(operations).collect();
-    assert_eq!(nobodys, [vec!["sum"], vec![]]);
+    let unattributed: Vec<_> = trace.work().filter(|work| work.span().is_none()).map(operations).collect();
+    assert_eq!(unattributed, [vec!["sum"], vec![]]);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn operations_have_shapes_and_flops() {
     assert_eq!(names(product.span().unwrap().stack()), ["layer", "forward", "train_step"]);
     let report = Report::of([&trace]);
     let forward = report.averages().rows().into_iter().find(|row| row.name == "layer").unwrap();
-    // Two layers: a product, the sum with the bias, and five operations of a GELU.
+    // Each of two layers has a product, the sum with the bias, and five operations of a GELU.
     assert_eq!(forward.total_flops, 2 * (2 * 16 * 64 * 64 + 6 * 16 * 64));
     let rows = report.operations().rows();
     let product = rows.iter().find(|row| row.name == "matmul").unwrap();
@@ -83,7 +83,8 @@ fn a_kernel_of_several_spans_names_them_all_and_belongs_to_the_first() {
         assert_eq!(kernel.span().map(Span::id), kernel.spans().next().map(Span::id));
         names(kernel.spans())
     };
-    // The last layer's GELU with the beginning of the loss, and the last gradient with the update of what it is of.
+    // The last layer's GELU is fused with the beginning of the loss, and the last gradient with the update of its
+    // parameter.
     assert_eq!(kernel("add"), ["layer", "forward"]);
     assert_eq!(kernel("matmul"), ["backward", "optimizer"]);
 }
@@ -99,13 +100,13 @@ fn what_burn_tunes_is_kept_apart() {
     let kernels = tuned.iter().filter(|work| work.kernel().is_some()).count() as u64;
     assert_eq!(launches, kernels);
     assert!(tuned.iter().all(|work| work.attribution() == Attribution::Direct && work.operations().len() == 0));
-    // The training's own are as many as they would be without.
+    // The training's own work is the same as without autotuning.
     assert_eq!((kernels, others.len()), (951, 45));
-    // Almost all of the step went into it, on the device's thread: the user's only waits.
+    // Autotuning takes almost all of the step, on the device's thread, while the user's thread waits.
     let waited: std::time::Duration = tuning.iter().map(|span| span.duration()).sum();
     let step = trace.spans().find(|span| span.name() == "train_step").unwrap();
     assert!(waited > step.duration() * 9 / 10);
     assert!(tuning.iter().all(|span| span.track().thread_name().starts_with("DSD")));
-    // Kernels are compiled when they are first launched.
+    // Kernels are compiled at their first launch.
     assert!(trace.api_calls().any(|call| call.name() == "cuModuleLoadData"));
 }

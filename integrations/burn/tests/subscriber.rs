@@ -1,4 +1,4 @@
-//! Whose subscriber it is: Burn installs one of its own when a training starts, if there is none.
+//! The layer next to Burn's logger, which installs a subscriber of its own when a training starts and there is none.
 
 #![cfg(feature = "train")]
 
@@ -27,7 +27,7 @@ fn burns_logger_does_not_take_the_place_of_the_layer() {
     };
     launch(None);
     assert!(!log.exists());
-    // What Burn does by default: it finds a subscriber, says so to `log`, and goes on without its own.
+    // By default Burn finds the subscriber, logs a message, and continues without its own.
     launch(Some(FileApplicationLoggerInstaller::new(&log)));
     tracing::info_span!("after").in_scope(|| ());
 

@@ -1,4 +1,4 @@
-//! Models trained on the CPU: what the trace says of it, and that Burn trains as it does without.
+//! Traces of models that are trained on the CPU, and a comparison with training without a profiler.
 
 #![cfg(feature = "train")]
 
@@ -88,10 +88,10 @@ fn an_iteration_ends_with_a_loop_that_is_left() {
     assert_eq!(report.steps().times().len(), 3);
 }
 
-/// Burn's training without a profiler, and ours of the same: what either leaves behind, and our trace.
+/// The outcomes of the same training without and with a profiler, and the trace.
 struct Both {
     plain: Outcome,
-    ours: Outcome,
+    profiled: Outcome,
     trace: Arc<Trace>,
 }
 
@@ -99,7 +99,7 @@ struct Outcome {
     files: BTreeMap<String, Vec<u8>>,
     weights: Vec<f32>,
     interrupted: Option<Interruption>,
-    /// The training batches and the validation batches that were made.
+    /// The number of training batches and of validation batches.
     batches: [usize; 2],
 }
 
@@ -108,7 +108,7 @@ impl Outcome {
         let mut files = files(directory);
         for (name, content) in &mut files {
             if name.starts_with("checkpoint/optim") {
-                *content = what_it_does(&directory.join(name), start);
+                *content = weights_after_a_step(&directory.join(name), start);
             }
         }
         let batches = made.map(|batches| batches.made.load(Ordering::Relaxed));
@@ -116,8 +116,9 @@ impl Outcome {
     }
 }
 
-/// The tensors are in no order in an optimizer's record, so it is what it makes of a model that can be compared.
-fn what_it_does(record: &Path, model: &Net) -> Vec<u8> {
+/// Returns the weights after a step with a recorded optimizer. The tensors of an optimizer's record have no fixed
+/// order, so records are compared by their effect.
+fn weights_after_a_step(record: &Path, model: &Net) -> Vec<u8> {
     let batch = loader(1, batches()).to_device(&device()).iter().next().unwrap().unwrap();
     let gradients = GradientsParams::from_grads(model.forward(batch).loss.backward(), model);
     let stepped = adam().load(record).unwrap().step(0.1, model.clone(), gradients);
@@ -125,23 +126,28 @@ fn what_it_does(record: &Path, model: &Net) -> Vec<u8> {
 }
 
 impl Both {
-    /// Says that nothing is different from what Burn does by itself.
+    /// Asserts that both outcomes are the same.
     fn assert_the_same(&self) {
-        let Self { plain, ours, .. } = self;
-        assert!(ours.files.keys().eq(plain.files.keys()), "{:?}, not {:?}", ours.files.keys(), plain.files.keys());
+        let Self { plain, profiled, .. } = self;
+        assert!(
+            profiled.files.keys().eq(plain.files.keys()),
+            "{:?}, not {:?}",
+            profiled.files.keys(),
+            plain.files.keys()
+        );
         for (name, content) in &plain.files {
-            assert!(ours.files[name] == *content, "{name} is not the same");
+            assert!(profiled.files[name] == *content, "{name} is not the same");
         }
-        assert_eq!(ours.weights, plain.weights);
-        assert_eq!(ours.interrupted, plain.interrupted);
-        assert_eq!(ours.batches, plain.batches);
+        assert_eq!(profiled.weights, plain.weights);
+        assert_eq!(profiled.interrupted, plain.interrupted);
+        assert_eq!(profiled.batches, plain.batches);
     }
 }
 
-/// How to set up a training, whatever the model is wrapped in.
+/// Runs the same training without and with a profiler.
 macro_rules! both {
     ($schedule:expr, $train:expr, $valid:expr, |$training:ident| $set_up:expr) => {{
-        // The parameters' ids are in the checkpoints, so it is one model.
+        // Both start from one model, because checkpoints contain the ids of the parameters.
         let model = Net::new(&device());
         let plain = plain(|| {
             let (directory, train, valid) = (tempfile::tempdir().unwrap(), $train, $valid);
@@ -151,7 +157,7 @@ macro_rules! both {
             let result = $set_up.launch(learner(model.clone()));
             Outcome::of(directory, &model, &result.model, result.interrupted, [&train, &valid])
         });
-        let (trace, _, ours) = profiled($schedule, || {
+        let (trace, _, profiled) = profiled($schedule, || {
             let (directory, train, valid) = (tempfile::tempdir().unwrap(), $train, $valid);
             let directory = directory.path();
             let loaders = (training(loader(6, train.clone())), validation(loader(2, valid.clone())));
@@ -159,7 +165,7 @@ macro_rules! both {
             let result = $set_up.launch(learner(Profiled::new(model.clone())));
             Outcome::of(directory, &model, &result.model, result.interrupted, [&train, &valid])
         });
-        Both { plain, ours, trace }
+        Both { plain, profiled, trace }
     }};
 }
 
@@ -237,7 +243,7 @@ fn training_goes_on_from_a_checkpoint_that_was_made_without() {
 
 #[test]
 fn training_stops_early_where_it_would() {
-    // What is learnt is wrong for the validation data, so their loss gets worse.
+    // The validation data contradict the training data, so the validation loss gets worse.
     let wrong = || Batches { scale: -1.0, ..batches() };
     let both = both!(Schedule::always(), batches(), wrong(), |training| training
         .num_epochs(9)
@@ -309,7 +315,7 @@ fn a_step_that_panics_panics_as_without_and_its_spans_end() {
     assert_eq!(plain, "a bad batch");
     assert_eq!(ours, plain);
     assert_eq!(outline(&trace, 2), ["data", "iteration", "  train_step"]);
-    assert_eq!(outline(&trace, 3), ["after"], "it is in nothing");
+    assert_eq!(outline(&trace, 3), ["after"], "it has no parent");
     assert_eq!(report.steps().times().len(), 3);
     assert!(trace.losses().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Burn's fusion, its threads and its observers, end to end, without a GPU: on Vulkan, which a CPU can do, too (lavapipe, of Mesa).
+//! Burn's fusion, threads and observers end to end, without a GPU: on Vulkan, which Mesa's lavapipe runs on a CPU.
 
 #![cfg(feature = "vulkan")]
 
@@ -21,7 +21,7 @@ use std::{
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
 
-/// Work on tensors whose size is the span's alone.
+/// Does work on tensors whose size identifies the span.
 fn work(size: u64, device: &Device) {
     info_span!("work", size).in_scope(|| {
         let a: Tensor<2> = Tensor::full([size as usize, 16], 0.5, device);
@@ -42,14 +42,14 @@ fn operations_are_in_the_spans_that_asked_for_them() {
         fn launched(&self, _: &'static str) {}
     }
     let other = LaunchObservation::new(Arc::new(Other));
-    assert_eq!(attach(&profiler, &device).unwrap_err(), AttachError::Observed);
+    assert_eq!(attach(&profiler, &device).unwrap_err(), AttachError::ObserverTaken);
     drop(other);
     let attached = attach(&profiler, &device).unwrap();
-    assert_eq!(attach(&profiler, &device).unwrap_err(), AttachError::Attached);
-    assert!(attached.sight().operations && !attached.sight().kernels);
+    assert_eq!(attach(&profiler, &device).unwrap_err(), AttachError::AlreadyAttached);
+    assert!(attached.coverage().operations && !attached.coverage().kernels);
 
-    // Another thread works all the time, also across the windows' edges, and with odd sizes. After each round the device
-    // has done it.
+    // Another thread works all the time, also across the edges of windows, with odd sizes. It waits for the device
+    // after each round.
     let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let other = thread::spawn({
         let (stop, rounds, device) = (Arc::clone(&stop), Arc::clone(&rounds), device.clone());
@@ -69,7 +69,7 @@ fn operations_are_in_the_spans_that_asked_for_them() {
     for window in 0..WINDOWS {
         profiler.start();
         let before = rounds.load(Ordering::Relaxed);
-        // A whole round is in the first window.
+        // The first window contains a whole round of the other thread.
         while window == 0 && rounds.load(Ordering::Relaxed) < before + 2 && !other.is_finished() {
             thread::yield_now();
         }
@@ -81,7 +81,7 @@ fn operations_are_in_the_spans_that_asked_for_them() {
     other.join().unwrap();
     drop(attached);
     let report = profiler.finish().unwrap();
-    // A thread may be suspended in the middle of writing for longer than the collector waits; then that is counted.
+    // A thread may be suspended while it writes for longer than the collector waits; such records are counted as late.
     let late = report.losses().late;
     assert_eq!(report.losses().total(), late, "{}", report.losses());
 
@@ -101,7 +101,7 @@ fn operations_are_in_the_spans_that_asked_for_them() {
             *(if size % 2 == 0 { &mut even } else { &mut odd }) += 1;
         }
     }
-    // full, mul, add, sqrt, mul, sum.
+    // Each span has six operations: full, mul, add, sqrt, mul, sum.
     let all = WINDOWS * SPANS * 6;
     assert!(even <= all && even + late >= all, "{even} of {all}, {late} late");
     assert!(odd > 0);

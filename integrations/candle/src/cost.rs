@@ -1,18 +1,18 @@
 use candle_core::Tensor;
 use std::{fmt, sync::Arc};
 
-/// What an op takes.
+/// The cost of one run of an op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) flops: u64,
-    /// Bytes read and written, each tensor once, if known.
+    /// Bytes read and written, each tensor counted once; `None` if unknown.
     pub(crate) bytes: Option<u64>,
     pub(crate) gemm: Option<Gemm>,
-    /// Whether it is products, which tensor cores can make.
-    pub(crate) products: bool,
+    /// Whether the FLOPs are those of matrix products, which tensor cores can compute.
+    pub(crate) is_products: bool,
 }
 
-/// A product of an m×k and a k×n matrix.
+/// The sizes of a product of an m×k and a k×n matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gemm {
     pub(crate) m: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Gemm {
     pub(crate) k: u64,
 }
 
-/// Works out what an op takes, from what goes in and what comes out.
+/// A function that computes the cost of an op from its inputs and its output.
 #[derive(Clone)]
 pub(crate) struct Formula(Arc<Apply>);
 

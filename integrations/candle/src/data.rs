@@ -1,6 +1,6 @@
 use std::iter::FusedIterator;
 
-/// An iterator whose every `next` is a span, [`Data::NAME`]: made by [`data`].
+/// An iterator that runs each `next` in a span named [`Data::NAME`]; made by [`data`].
 #[derive(Clone, Debug)]
 pub struct Data<I>(I);
 
@@ -9,10 +9,11 @@ impl Data<()> {
     pub const NAME: &'static str = "data";
 }
 
-/// Makes the time that a loop waits for its data a span: `for batch in kernspan_candle::data(loader)`.
+/// Wraps an iterator over batches so that the time a loop waits for data is a span: `for batch in data(loader)`.
 ///
-/// If the span is short in each step and the GPU is idle, look elsewhere; if it is long, load ahead, on other threads. What is waited for is
-/// what counts: with a loader on threads of its own, the spans of its work are on their tracks. The last span is of finding that there is no more.
+/// If the span is long, load batches ahead on other threads; the span then covers only the remaining wait, and spans of
+/// the loading are on the tracks of those threads. There is one more span than batches: the last one finds that there
+/// are no more.
 ///
 /// ```
 /// let batches = vec![[1, 2], [3, 4]];

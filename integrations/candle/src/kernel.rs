@@ -1,9 +1,9 @@
 use std::borrow::Cow;
 
-/// Which of Candle's operations a kernel belongs to, with the element type: `affine f32` for `affine_f32`, `matmul bf16` for whatever
-/// cuBLAS calls its kernel for that. A name that is not known is left as it is.
+/// Returns the Candle operation of a kernel with its element type: `affine f32` for `affine_f32`, `matmul bf16` for a
+/// kernel of cuBLAS. An unknown name is returned unchanged.
 ///
-/// Made for the table of kernels:
+/// It is meant for the report's table of kernels:
 ///
 /// ```
 /// use kernspan_candle::kernel_op;
@@ -18,13 +18,14 @@ use std::borrow::Cow;
 /// assert_eq!(kernel_op("my_kernel"), "my_kernel");
 /// ```
 pub fn kernel_op(kernel: &str) -> Cow<'_, str> {
-    // Candle's own are plain C names; those of libraries are C++, with a list of parameters, or have the words of a library in them.
+    // Candle's own kernels have plain C names. Those of libraries have C++ names with parameters, or contain known
+    // words.
     let own = kernel.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let op = library(kernel).or_else(|| own.then(|| quantized(kernel).or_else(|| candle(kernel))).flatten());
     op.map_or(Cow::Borrowed(kernel), Cow::Owned)
 }
 
-/// The longer first where one ends in another.
+/// Candle's element types. One that ends in another comes first.
 const DTYPES: [&str; 12] =
     ["bf16", "f16", "f32", "f64", "fp8_e4m3", "f8_e4m3", "f8e4m3", "i16", "i32", "i64", "u32", "u8"];
 
@@ -33,7 +34,7 @@ const UNARY: [&str; 24] = [
     "recip", "relu", "round", "sigmoid", "sign", "silu", "sin", "sqr", "sqrt", "tanh",
 ];
 
-/// A kernel of candle-kernels, named `{op}_{dtype}`, or with the type of an index in between.
+/// Returns the operation of a kernel of candle-kernels, which is named `{op}_{dtype}` or `{op}_{index dtype}_{dtype}`.
 fn candle(kernel: &str) -> Option<String> {
     let (stem, dtype) = split_dtype(kernel)?;
     let (before, between) = split_dtype(stem).unwrap_or((stem, ""));
@@ -58,7 +59,7 @@ fn split_dtype(name: &str) -> Option<(&str, &str)> {
     DTYPES.iter().find_map(|dtype| Some((name.strip_suffix(dtype)?.strip_suffix('_')?, *dtype)))
 }
 
-/// Kernels on quantized blocks, whose type is a word such as `q4_0`, `q6_K` or `q6k`.
+/// Returns the operation of a kernel on quantized blocks, whose type is a word such as `q4_0`, `q6_K` or `q6k`.
 fn quantized(kernel: &str) -> Option<String> {
     const OPS: [(&str, &str); 6] = [
         ("dequantize_block_", "dequantize"),
@@ -77,7 +78,7 @@ fn quantized(kernel: &str) -> Option<String> {
     Some(format!("{op} q{bits}_{}", kind.to_ascii_lowercase()))
 }
 
-/// A kernel of cuBLAS, cuDNN, cuRAND or flash attention.
+/// Returns the operation of a kernel of cuBLAS, cuDNN, cuRAND or flash attention.
 fn library(kernel: &str) -> Option<String> {
     let has = |words: &[&str]| words.iter().any(|word| kernel.contains(word));
     let op = if has(&["flash_fwd", "flash_bwd", "flash::"]) {
@@ -94,9 +95,9 @@ fn library(kernel: &str) -> Option<String> {
     Some(library_dtype(kernel).map_or_else(|| op.to_owned(), |dtype| format!("{op} {dtype}")))
 }
 
-/// The type of the factors, by the words that NVIDIA's libraries have for it.
+/// Returns the element type of the factors, by the words that NVIDIA's libraries use for it.
 fn library_dtype(kernel: &str) -> Option<&'static str> {
-    // As `nvjet_tst_…`, or with the architecture in between: of the factors, the sum and the result.
+    // `nvjet_tst_…` or `nvjet_sm90_tst_…`: the letters are the types of the factors, the sum and the result.
     if let Some(rest) = kernel.split("nvjet_").nth(1) {
         let types = rest.split('_').find(|word| !word.starts_with("sm"))?;
         return match types.as_bytes().first()? {
@@ -135,7 +136,7 @@ mod tests {
     use super::kernel_op;
     use std::collections::BTreeSet;
 
-    /// Every kernel that Candle ships.
+    /// The names of all kernels that Candle ships.
     const KERNELS: &str = include_str!("../tests/fixtures/kernels.txt");
 
     #[test]
@@ -154,10 +155,11 @@ mod tests {
                 op.to_owned()
             })
             .collect();
-        let expected = "abs add affine argmax argmin asort_asc asort_desc avg_pool2d cast ceil col2im1d const_set conv1d conv2d \
-            conv_transpose1d conv_transpose2d copy copy2d cos dequantize div elu eq erf exp fill floor gather ge gelu gelu_erf \
-            get_rows gt im2col im2col1d index_add index_select layernorm le log lt matmul max max_pool2d maximum min minimum moe \
-            mul ne neg normcdf powf quantize recip relu rmsnorm rope rope_i rope_thd round scatter scatter_add sigmoid sign silu \
+        let expected = "abs add affine argmax argmin asort_asc asort_desc avg_pool2d cast ceil col2im1d const_set \
+            conv1d conv2d conv_transpose1d conv_transpose2d copy copy2d cos dequantize div elu eq erf \
+            exp fill floor gather ge gelu gelu_erf get_rows gt im2col im2col1d index_add index_select \
+            layernorm le log lt matmul max max_pool2d maximum min minimum moe mul ne neg normcdf powf \
+            quantize recip relu rmsnorm rope rope_i rope_thd round scatter scatter_add sigmoid sign silu \
             sin softmax sqr sqrt sub sum tanh upsample_bilinear2d upsample_nearest2d where";
         assert_eq!(ops.iter().map(String::as_str).collect::<Vec<_>>(), expected.split_whitespace().collect::<Vec<_>>());
     }

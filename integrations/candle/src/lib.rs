@@ -1,5 +1,5 @@
-//! kernspan for [Candle](candle_core): forward, backward, optimizer and data loading as spans, for each module, with shapes, FLOPs,
-//! memory and every GPU kernel under the module that launched it.
+//! kernspan for [Candle](candle_core): a span for each module, backward pass, optimizer step and wait for data, with
+//! shapes, FLOPs and memory, and each GPU kernel in the span of the module that launched it.
 //!
 //! ```
 //! use candle_core::{DType, Device, Result, Tensor};
@@ -38,36 +38,42 @@
 //! # }
 //! ```
 //!
-//! # What is here
+//! # Contents
 //!
-//! - [`nn`]: candle-nn's constructors, traced. Change the `use`, and a whole model is.
-//! - [`Traced`] around any [`Module`](candle_nn::Module), [`TracedT`] around a `ModuleT`, [`Op`] around anything else: name, path in the
-//!   model, shapes, element types, device, parameters, and FLOPs as [`flops`] counts them.
-//! - [`Profiled`] around any optimizer: `backward` and `optimizer`; [`backward`] for loops that have their own way.
-//! - [`data`] around whatever gives batches.
-//! - [`kernel_op`] for a table of kernels by Candle's operations.
+//! - [`nn`]: candle-nn's layers and constructors, traced. Changing the `use` lines traces a whole model.
+//! - [`Traced`] wraps any [`Module`](candle_nn::Module), [`TracedT`] any `ModuleT`, [`Op`] any other code. Their spans
+//!   have the name, the path in the model, shapes, element types, device, parameters, and FLOPs as counted by
+//!   [`flops`].
+//! - [`Profiled`] wraps an optimizer and adds the spans `backward` and `optimizer`. [`backward`] is for loops that call
+//!   `Optimizer::step` themselves.
+//! - [`data`] wraps an iterator over batches.
+//! - [`kernel_op`] groups the table of kernels by Candle's operations.
 //!
 //! # Models of candle-transformers
 //!
-//! They have spans of their own, at level TRACE, made with the model and entered again for ever: so build the model after the subscriber
-//! is set, and they are in the trace, whatever the schedule does meanwhile. A global filter decides for all layers: under
-//! `EnvFilter::new("info")` there are no TRACE spans for anybody. Give the filter to the layer that prints instead,
-//! `fmt::layer().with_filter(EnvFilter::from_default_env())`, or let the filter through, with `candle_transformers=trace`. The spans of this
-//! crate are at level INFO.
+//! These have spans of their own at level TRACE, which are created with the model and entered again in every pass.
+//! Build the model after the subscriber is set, and the spans are in the trace, whatever the schedule did in between.
+//!
+//! A global filter applies to all layers: under `EnvFilter::new("info")` no layer sees TRACE spans. Give the filter to
+//! the layer that prints, `fmt::layer().with_filter(EnvFilter::from_default_env())`, or add `candle_transformers=trace`
+//! to it. The spans of this crate have level INFO.
 //!
 //! # Devices
 //!
-//! On CUDA, GPU activity is recorded as `kernspan` says; Candle needs its feature `cuda`, this crate has none. Candle launches kernels on
-//! the thread that calls it and allocates for each operation by itself, so kernels and memory are attributed to spans exactly. On the
-//! CPU and with Metal there are the spans with all they say; the report says that there was no NVIDIA GPU. Metal runs kernels later
-//! than the spans that asked for them, so there the time of a span is the time to ask. (With Metal it has not been tried.)
+//! On CUDA devices kernspan records GPU activity. That needs Candle's feature `cuda`; this crate has no features.
+//! Candle launches kernels on the calling thread and allocates memory for each operation, so kernels and memory are
+//! attributed to spans exactly.
+//!
+//! On the CPU and on Metal there are spans with all their fields, and the report says that there is no NVIDIA GPU.
+//! Metal runs kernels after the spans that requested them, so there the duration of a span is the time to submit the
+//! work. (Metal is untested.)
 
 mod cost;
 mod data;
 pub mod flops;
-mod graph;
+mod forward_log;
 mod kernel;
-mod known;
+mod layer_cost;
 pub mod nn;
 mod op;
 mod optimizer;
@@ -83,3 +89,8 @@ pub use self::{
     parameters::Parameters,
     traced::{Traced, TracedT},
 };
+
+/// Compiles the example of the README as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

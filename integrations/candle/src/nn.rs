@@ -1,5 +1,7 @@
-//! candle-nn's constructors, for a whole model at once: `use kernspan_candle::nn::{linear, Linear}` instead of
-//! `use candle_nn::{linear, Linear}`, and every layer is a [`Traced`] one, at the path of its `VarBuilder`.
+//! Traced versions of candle-nn's layers and constructors.
+//!
+//! Write `use kernspan_candle::nn::{linear, Linear}` instead of `use candle_nn::{linear, Linear}`, and every layer is a
+//! [`Traced`] one, at the path of its `VarBuilder`.
 //!
 //! ```
 //! use candle_core::{DType, Device, Result, Tensor};
@@ -22,32 +24,39 @@
 //!         self.fc2.forward(&self.fc1.forward(x)?.relu()?)
 //!     }
 //! }
-//! # Mlp::new(VarBuilder::zeros(DType::F32, &Device::Cpu))?.forward(&Tensor::zeros((2, 784), DType::F32, &Device::Cpu)?)?;
+//! # let x = Tensor::zeros((2, 784), DType::F32, &Device::Cpu)?;
+//! # Mlp::new(VarBuilder::zeros(DType::F32, &Device::Cpu))?.forward(&x)?;
 //! # Ok::<(), candle_core::Error>(())
 //! ```
 //!
-//! A layer that is made of tensors, as `candle_nn::Linear::new` does, is wrapped by [`Traced::new`].
+//! Wrap a layer that is made from tensors, as by `candle_nn::Linear::new`, with [`Traced::new`].
 //!
-//! They do what candle-nn's do: also cut gradients where those do. The fused kernels of `RmsNorm` and of `LayerNorm` with a bias have no
-//! backward pass in Candle 0.11, and say nothing of it: to train, wrap what is made of differentiable parts, as
-//! `Traced::at(vb, |vb| Ok(candle_nn::rms_norm(size, eps, vb)?.into_inner()))`.
+//! The layers compute the same as candle-nn's, including a limit: the fused kernels of `RmsNorm` and of `LayerNorm`
+//! with a bias have no backward pass in Candle 0.11, and drop gradients silently. To train, wrap a layer made of
+//! differentiable parts: `Traced::at(vb, |vb| Ok(candle_nn::rms_norm(size, eps, vb)?.into_inner()))`.
 
-use crate::{Traced, TracedT};
+use crate::traced::{Traced, TracedT};
 use candle_core::Result;
 use candle_nn::VarBuilder;
 pub use candle_nn::{
     BatchNormConfig, Conv1dConfig, Conv2dConfig, ConvTranspose1dConfig, ConvTranspose2dConfig, LayerNormConfig,
 };
 
-/// The traced types and constructors of one module of candle-nn.
+/// Defines the traced type and the traced constructors of each layer.
 macro_rules! layers {
-    ($($wrapper:ident<$type:ident>: $($function:ident $(<$generic:ident: $bound:path>)? ($($argument:ident: $argument_type:ty),*)),+;)*) => {
+    ($(
+        $wrapper:ident<$type:ident>:
+        $($function:ident $(<$generic:ident: $bound:path>)? ($($argument:ident: $argument_type:ty),*)),+;
+    )*) => {
         $(
             #[doc = concat!("[`candle_nn::", stringify!($type), "`], traced.")]
             pub type $type = $wrapper<candle_nn::$type>;
             $(
                 #[doc = concat!("[`candle_nn::", stringify!($function), "()`], traced at the builder's path.")]
-                pub fn $function$(<$generic: $bound>)?($($argument: $argument_type,)* vb: VarBuilder<'_>) -> Result<$type> {
+                pub fn $function$(<$generic: $bound>)?(
+                    $($argument: $argument_type,)*
+                    vb: VarBuilder<'_>,
+                ) -> Result<$type> {
                     $wrapper::at(vb, |vb| candle_nn::$function($($argument,)* vb))
                 }
             )+
@@ -68,10 +77,20 @@ layers! {
         conv2d_no_bias(in_channels: usize, out_channels: usize, kernel_size: usize, config: Conv2dConfig);
     Traced<ConvTranspose1d>:
         conv_transpose1d(in_channels: usize, out_channels: usize, kernel_size: usize, config: ConvTranspose1dConfig),
-        conv_transpose1d_no_bias(in_channels: usize, out_channels: usize, kernel_size: usize, config: ConvTranspose1dConfig);
+        conv_transpose1d_no_bias(
+            in_channels: usize,
+            out_channels: usize,
+            kernel_size: usize,
+            config: ConvTranspose1dConfig
+        );
     Traced<ConvTranspose2d>:
         conv_transpose2d(in_channels: usize, out_channels: usize, kernel_size: usize, config: ConvTranspose2dConfig),
-        conv_transpose2d_no_bias(in_channels: usize, out_channels: usize, kernel_size: usize, config: ConvTranspose2dConfig);
+        conv_transpose2d_no_bias(
+            in_channels: usize,
+            out_channels: usize,
+            kernel_size: usize,
+            config: ConvTranspose2dConfig
+        );
     Traced<Embedding>: embedding(in_size: usize, out_size: usize);
     Traced<LayerNorm>:
         layer_norm<C: Into<LayerNormConfig>>(size: usize, config: C),

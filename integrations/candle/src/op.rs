@@ -1,7 +1,7 @@
 use crate::{
-    Parameters,
     cost::{Cost, Formula},
-    graph::{self, Spent},
+    forward_log::{self, PassCost},
+    parameters::Parameters,
     signature::{Arguments, Signature},
 };
 use candle_core::{Result, Tensor};
@@ -9,27 +9,28 @@ use candle_nn::VarBuilder;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::{Span, field};
 
-/// A place in a model that is a span whenever it runs: what [`Traced`](crate::Traced) is around a module, for what is not a
-/// [`Module`](candle_nn::Module).
+/// A part of a model that runs in a span. It is for code that is not a [`Module`](candle_nn::Module); modules are
+/// wrapped by [`Traced`](crate::Traced), which contains an `Op`.
 ///
-/// The span has the name, the path, the shapes, element types and device of what goes in and comes out, and what is known of
-/// FLOPs, bytes and parameters, by the field names of `kernspan::trace::convention`. It is made when shapes are first seen, and entered
-/// again for as long as they stay the same, so that a module that is not recorded costs some hundred nanoseconds (`benches/README.md`).
+/// The span is created when the op first runs, and entered again while the shapes stay the same. So an op that is not
+/// recorded costs some hundred nanoseconds (`benches/README.md`).
 ///
-/// So it is one of those spans that live as long as the model, as candle-transformers' do: other layers of the subscriber see a span `op`
-/// without a parent, one that exports spans when they close never sees it closed, and a model that has run under one subscriber goes on
-/// telling that one. Where there was none yet, the next one is told.
+/// The span therefore lives as long as the model, like the spans of candle-transformers. Other layers of the subscriber
+/// see a span `op` without a parent, and a layer that exports spans on close never sees it close. A model that has run
+/// under one subscriber keeps reporting to that subscriber; a model that has run without any reports to the next one.
 ///
-/// | field | what it says |
+/// Its fields have the names of `kernspan::trace::convention`:
+///
+/// | field | value |
 /// |---|---|
 /// | `op.name`, `op.module` | the name, and the path in the model |
-/// | `op.device` | where the first input is, as `cuda:0` |
-/// | `op.shape.input`, `op.dtype.input`, then `input1` to `input3` | what went in |
-/// | `op.shape.output`, `op.dtype.output` | what came out |
-/// | `op.flops`, `op.bytes` | what it took, as far as is known; bytes are those of inputs, parameters and output, each once |
-/// | `op.gemm` | of a linear layer, m, n and k of the product |
-/// | `op.compute` | `tf32`, where Candle makes products of `f32` with it |
-/// | `op.parameters`, `op.parameter_bytes` | what it has |
+/// | `op.device` | the device of the first input, such as `cuda:0` |
+/// | `op.shape.input`, `op.dtype.input`, then `input1` to `input3` | shape and element type of the inputs |
+/// | `op.shape.output`, `op.dtype.output` | shape and element type of the output |
+/// | `op.flops`, `op.bytes` | FLOPs and bytes, if known; bytes are those of inputs, parameters and output, each once |
+/// | `op.gemm` | m, n and k of the product of a linear layer |
+/// | `op.compute` | `tf32`, if Candle computes products of `f32` with it |
+/// | `op.parameters`, `op.parameter_bytes` | the number of parameters, and their bytes |
 ///
 /// ```
 /// use candle_core::{Device, Result, Tensor};
@@ -62,54 +63,58 @@ pub struct Op {
     latest: Mutex<Option<Arc<Run>>>,
 }
 
-/// What the op was last called with, and what became of it.
+/// The inputs of the latest run, its span and its output.
 #[derive(Debug)]
 struct Run {
     inputs: Arguments,
     span: Span,
-    /// What came out last time.
+    /// The output of the latest run with these inputs.
     outcome: Mutex<Option<Arc<Outcome>>>,
 }
 
+/// The output of a run and its cost.
 #[derive(Debug)]
 struct Outcome {
     output: Signature,
-    spent: Option<Spent>,
+    cost: Option<PassCost>,
 }
 
 impl Op {
-    /// An op at this path of the model, as `layers.0.attention`. Its span is called by the end of the path, `attention`; if that is
-    /// a number, by more of it.
+    /// Makes an op at this path of the model, such as `layers.0.attention`. Its span is named by the end of the path,
+    /// `attention`; if the end is a number, the name includes the part before it.
     pub fn new(path: impl Into<String>) -> Self {
         let path = path.into();
         Self { name: name_of(&path), path, parameters: None, formula: None, latest: Mutex::default() }
     }
 
-    /// An op at the path of a builder.
+    /// Makes an op at the path of a builder.
     pub fn at(vb: &VarBuilder<'_>) -> Self {
         Self::new(vb.prefix())
     }
 
-    /// What its spans are called. By default, the end of the path: with `named("block")`, all blocks of a model are one row of the
-    /// table, and still a row each when it is grouped by module.
+    /// Sets the name of the spans. By default, the end of the path.
+    ///
+    /// With `named("block")` all blocks of a model are one row of the report's table, and still one row each in a table
+    /// that is grouped by module.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How many floating-point operations it takes, given what goes in and what comes out: one of [`flops`](crate::flops), or
-    /// your own. It is asked once for as long as shapes stay the same. By default, nothing is said of it.
+    /// Sets the function that returns the FLOPs of a run, given its inputs and its output: one of
+    /// [`flops`](crate::flops), or your own. It is called once while the shapes stay the same. By default, FLOPs are
+    /// not recorded.
     #[must_use]
     pub fn flops(self, flops: impl Fn(&[&Tensor], &Tensor) -> u64 + Send + Sync + 'static) -> Self {
-        let known = self.formula.clone();
+        let formula = self.formula.clone();
         self.formula(Formula::new(move |inputs, output| {
-            let known = known.as_ref().map(|known| known.apply(inputs, output)).unwrap_or_default();
-            Cost { flops: flops(inputs, output), products: true, ..known }
+            let cost = formula.as_ref().map(|formula| formula.apply(inputs, output)).unwrap_or_default();
+            Cost { flops: flops(inputs, output), is_products: true, ..cost }
         }))
     }
 
-    /// How many parameters it has. By default, nothing is said of it.
+    /// Sets the number of parameters. By default, it is not recorded.
     #[must_use]
     pub fn parameters(mut self, parameters: Parameters) -> Self {
         self.parameters = Some(parameters);
@@ -126,54 +131,56 @@ impl Op {
         self
     }
 
-    /// The name of its spans.
+    /// Returns the name of the spans.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The path in the model.
+    /// Returns the path in the model.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Runs `forward`, which makes one tensor of `inputs`, in a span. The shapes of up to four inputs are recorded.
+    /// Runs `forward`, which computes one tensor from `inputs`, in a span. The shapes of up to four inputs are
+    /// recorded.
     pub fn run(&self, inputs: &[&Tensor], forward: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
         let Some(run) = self.run_of(inputs) else { return forward() };
-        let known = run.outcome();
-        let nested = graph::mark();
-        // What came out is said while the span is open: on another thread the same one may be, too.
+        let latest = run.outcome();
+        let position = forward_log::position();
+        // The output is recorded before the span is exited, because another thread may be inside the same span.
         let _entered = run.span.enter();
         let output = forward()?;
-        let spent = match known {
-            Some(known) if known.output.is(&output) => known.spent,
-            _ => self.settle(&run, inputs, &output),
+        let cost = match latest {
+            Some(latest) if latest.output.matches(&output) => latest.cost,
+            _ => self.record_output(&run, inputs, &output),
         };
-        graph::remember(nested, &output, spent);
+        forward_log::add(position, &output, cost);
         Ok(output)
     }
 
-    /// The latest run, if it was of such inputs, or else a new one; none while nobody listens.
+    /// Returns the latest run if its inputs have the same signatures, or else a new one; `None` if the span is
+    /// disabled.
     fn run_of(&self, inputs: &[&Tensor]) -> Option<Arc<Run>> {
         let mut latest = lock(&self.latest);
         if let Some(run) = &*latest
-            && run.inputs.are(inputs)
+            && run.inputs.matches(inputs)
         {
             return Some(Arc::clone(run));
         }
         let span = self.span(inputs);
-        // Not remembered if there is nobody yet: there may be somebody next time.
+        // A disabled span is not kept, because a subscriber may be installed before the next run.
         let run = (!span.is_disabled()).then(|| Run { inputs: Arguments::of(inputs), span, outcome: Mutex::default() });
         *latest = run.map(Arc::new);
         latest.clone()
     }
 
-    /// A span with what is known before it runs.
+    /// Creates the span, with the fields that are known before the run.
     ///
-    /// It has no parent: it is kept, and would keep alive whatever it was first made in, which may be a step that somebody waits
-    /// to be closed. What it is nested in each time, the profiler knows from what is open then.
+    /// The span has no parent. It is kept, so a parent would be kept open, too, and `step_on` waits for the close of
+    /// such a span. The profiler takes the nesting of each run from the spans that are open at that time.
     fn span(&self, inputs: &[&Tensor]) -> Span {
-        let shape = |place: usize| inputs.get(place).map(|input| field::debug(input.dims()));
-        let dtype = |place: usize| inputs.get(place).map(|input| input.dtype().as_str());
+        let shape = |index: usize| inputs.get(index).map(|input| field::debug(input.dims()));
+        let dtype = |index: usize| inputs.get(index).map(|input| input.dtype().as_str());
         tracing::info_span!(
             parent: None,
             "op",
@@ -199,8 +206,8 @@ impl Op {
         )
     }
 
-    /// Says in the span what came out and what it took.
-    fn settle(&self, run: &Run, inputs: &[&Tensor], output: &Tensor) -> Option<Spent> {
+    /// Records the output and the cost in the span, and keeps them for the next run.
+    fn record_output(&self, run: &Run, inputs: &[&Tensor], output: &Tensor) -> Option<PassCost> {
         let cost = self.formula.as_ref().map(|formula| formula.apply(inputs, output));
         run.span.record("op.shape.output", field::debug(output.dims()));
         run.span.record("op.dtype.output", output.dtype().as_str());
@@ -213,15 +220,15 @@ impl Op {
                 run.span.record("op.bytes", bytes);
             }
         }
-        let spent = cost.map(|cost| {
-            let compute = if cost.products { run.inputs.compute() } else { None };
+        let cost = cost.map(|cost| {
+            let compute = if cost.is_products { run.inputs.compute() } else { None };
             if let Some(compute) = compute {
                 run.span.record("op.compute", compute);
             }
-            Spent { flops: cost.flops, compute: compute.unwrap_or(output.dtype().as_str()) }
+            PassCost { flops: cost.flops, compute: compute.unwrap_or(output.dtype().as_str()) }
         });
-        *lock(&run.outcome) = Some(Arc::new(Outcome { output: Signature::of(output), spent }));
-        spent
+        *lock(&run.outcome) = Some(Arc::new(Outcome { output: Signature::of(output), cost }));
+        cost
     }
 }
 
@@ -231,7 +238,7 @@ impl Run {
     }
 }
 
-/// Nothing is left half done where it is held, so a panic elsewhere does no harm.
+/// Locks a mutex and ignores poisoning: no value is left half written while a lock is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -249,7 +256,7 @@ impl Clone for Op {
     }
 }
 
-/// The end of a path: `fc1` of `layers.0.fc1`, `layers.0` of `model.layers.0`, `model` of nothing.
+/// Returns the end of a path: `fc1` for `layers.0.fc1`, `layers.0` for `model.layers.0`, `model` for the empty path.
 fn name_of(path: &str) -> String {
     let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let mut start = path.len();

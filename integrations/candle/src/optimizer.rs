@@ -1,16 +1,17 @@
-use crate::graph;
+use crate::forward_log;
 use candle_core::{Result, Tensor, Var, backprop::GradStore};
 use candle_nn::Optimizer;
 use std::ops::{Deref, DerefMut};
 use tracing::field;
 
-/// An optimizer whose backward pass and steps are spans: [`Profiled::BACKWARD`] and [`Profiled::OPTIMIZER`].
+/// A wrapper that runs an optimizer's backward pass and step in spans, [`Profiled::BACKWARD`] and
+/// [`Profiled::OPTIMIZER`].
 ///
-/// Of the optimizer inside only `step` is called, also where it has a `backward_step` of its own: that could not be told apart.
+/// Only `step` of the wrapped optimizer is called, even if it implements `backward_step`, which runs both in one call.
 ///
-/// The backward pass says how many FLOPs it took, as far as the forward pass was [`Traced`](crate::Traced) on the same thread: see
-/// [`flops`](crate::flops). To have the end of the optimizer's step end the profiler's step, build the profiler with
-/// `.step_on(Profiled::OPTIMIZER)`; it needs no `profiler.step()` then.
+/// The span of the backward pass has the FLOPs of the ops that were [`Traced`](crate::Traced) in the forward pass on
+/// the same thread: see [`flops`](crate::flops). To end the profiler's step with the optimizer's step, build the
+/// profiler with `.step_on(Profiled::OPTIMIZER)`; then `profiler.step()` is not needed.
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
@@ -30,9 +31,9 @@ use tracing::field;
 pub struct Profiled<O>(O);
 
 impl Profiled<()> {
-    /// The name of the spans of backward passes.
+    /// The span name of backward passes.
     pub const BACKWARD: &'static str = "backward";
-    /// The name of the spans of the optimizer's steps.
+    /// The span name of the optimizer's steps.
     pub const OPTIMIZER: &'static str = "optimizer";
 }
 
@@ -42,13 +43,13 @@ impl<O> Profiled<O> {
         Self(optimizer)
     }
 
-    /// The optimizer.
+    /// Returns the optimizer.
     pub fn into_inner(self) -> O {
         self.0
     }
 }
 
-/// The gradients of a loss, in a span: `loss.backward()` for loops that call [`Optimizer::step`] themselves.
+/// Runs `loss.backward()` in a span, for loops that call [`Optimizer::step`] themselves.
 ///
 /// ```
 /// # use candle_core::{DType, Device, Var};
@@ -59,7 +60,7 @@ impl<O> Profiled<O> {
 /// ```
 pub fn backward(loss: &Tensor) -> Result<GradStore> {
     let span = tracing::info_span!(Profiled::BACKWARD, op.flops = field::Empty, op.compute = field::Empty);
-    if let Some(backward) = graph::backward_of(loss).filter(|_| !span.is_disabled()) {
+    if let Some(backward) = forward_log::backward_cost(loss).filter(|_| !span.is_disabled()) {
         span.record("op.flops", backward.flops);
         span.record("op.compute", backward.compute);
     }
@@ -91,7 +92,7 @@ impl<O: Optimizer> Optimizer for Profiled<O> {
     }
 }
 
-/// The optimizer's own methods, as `AdamW::params`.
+/// Gives access to the optimizer's own methods, such as `AdamW::params`.
 impl<O> Deref for Profiled<O> {
     type Target = O;
 

@@ -5,64 +5,65 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// How many parameters there are, and how many bytes they take.
+/// The number of a module's parameters, and their bytes.
 ///
 /// ```
 /// use kernspan_candle::Parameters;
 /// # use candle_core::{DType, Device, Tensor};
-/// let (weight, bias) = (Tensor::zeros((8, 4), DType::F32, &Device::Cpu)?, Tensor::zeros(8, DType::BF16, &Device::Cpu)?);
+/// let weight = Tensor::zeros((8, 4), DType::F32, &Device::Cpu)?;
+/// let bias = Tensor::zeros(8, DType::BF16, &Device::Cpu)?;
 /// assert_eq!(Parameters::of([&weight, &bias]), Parameters { count: 40, bytes: 4 * 32 + 2 * 8 });
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// How many numbers.
+    /// The number of elements.
     pub count: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 impl Parameters {
-    /// Those of these tensors.
+    /// Sums up the elements and bytes of these tensors.
     pub fn of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Self {
-        tensors.into_iter().fold(Self::default(), |all, tensor| {
+        tensors.into_iter().fold(Self::default(), |total, tensor| {
             let count = tensor.elem_count() as u64;
             let bytes = count.saturating_mul(tensor.dtype().size_in_bytes() as u64);
-            Self { count: all.count.saturating_add(count), bytes: all.bytes.saturating_add(bytes) }
+            Self { count: total.count.saturating_add(count), bytes: total.bytes.saturating_add(bytes) }
         })
     }
 }
 
-/// Makes something with a builder, and counts the parameters that it asks for.
-pub(crate) fn counted<M>(
+/// Makes a module with a builder, and counts the parameters that it requests.
+pub(crate) fn make_counted<M>(
     vb: VarBuilder<'_>,
     make: impl FnOnce(VarBuilder<'_>) -> Result<M>,
 ) -> Result<(M, Parameters)> {
-    let asked = Arc::new(Mutex::new(HashMap::new()));
+    let requested = Arc::new(Mutex::new(HashMap::new()));
     let (prefix, dtype, device) = (vb.prefix(), vb.dtype(), vb.device().clone());
-    let counting = Counting { inner: vb.root(), asked: Arc::clone(&asked) };
+    let counting = CountingBackend { inner: vb.root(), requested: Arc::clone(&requested) };
     let counting = VarBuilder::from_backend(Box::new(counting), dtype, device);
-    // As the caller named it, for those who ask for their path.
+    // Modules may ask the builder for their path, so it keeps the caller's prefix.
     let made = make(if prefix.is_empty() { counting } else { counting.set_prefix(prefix) })?;
-    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok((made, Parameters::of(asked.values())))
+    let requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok((made, Parameters::of(requested.values())))
 }
 
-/// Gets tensors from another builder.
-struct Counting<'a> {
+/// A backend that gets tensors from another builder and remembers them.
+struct CountingBackend<'a> {
     inner: VarBuilder<'a>,
-    /// By name: what is shared is asked for more than once.
-    asked: Arc<Mutex<HashMap<String, Tensor>>>,
+    /// Tensors by name, because a shared tensor is requested more than once.
+    requested: Arc<Mutex<HashMap<String, Tensor>>>,
 }
 
-impl Counting<'_> {
+impl CountingBackend<'_> {
     fn count(&self, name: &str, tensor: Tensor) -> Tensor {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), tensor.clone());
+        self.requested.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), tensor.clone());
         tensor
     }
 }
 
-impl SimpleBackend for Counting<'_> {
+impl SimpleBackend for CountingBackend<'_> {
     fn get(&self, shape: Shape, name: &str, init: Init, dtype: DType, device: &Device) -> Result<Tensor> {
         let inner = self.inner.clone().set_device(device.clone());
         Ok(self.count(name, inner.get_with_hints_dtype(shape, name, init, dtype)?))

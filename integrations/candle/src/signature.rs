@@ -1,7 +1,7 @@
 use candle_core::{DType, DeviceLocation, Tensor};
 use std::fmt;
 
-/// What a tensor is, but for its values.
+/// The shape, element type and device of a tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct Signature {
     dims: Vec<usize>,
@@ -9,14 +9,14 @@ pub(crate) struct Signature {
     device: DeviceLocation,
 }
 
-/// The signatures of what an op was called with.
+/// The signatures of an op's inputs, and the element type of its products.
 #[derive(Debug)]
 pub(crate) struct Arguments {
     signatures: Vec<Signature>,
     compute: Option<&'static str>,
 }
 
-/// A device by name, as `cuda:0`.
+/// A device that is displayed by name, such as `cuda:0`.
 pub(crate) struct DeviceName(DeviceLocation);
 
 impl Signature {
@@ -24,7 +24,7 @@ impl Signature {
         Self { dims: tensor.dims().to_vec(), dtype: tensor.dtype(), device: tensor.device().location() }
     }
 
-    pub(crate) fn is(&self, tensor: &Tensor) -> bool {
+    pub(crate) fn matches(&self, tensor: &Tensor) -> bool {
         self.dims == tensor.dims() && self.dtype == tensor.dtype() && self.device == tensor.device().location()
     }
 
@@ -39,19 +39,19 @@ impl Arguments {
         Self { signatures, compute: compute_of(tensors) }
     }
 
-    pub(crate) fn are(&self, tensors: &[&Tensor]) -> bool {
+    pub(crate) fn matches(&self, tensors: &[&Tensor]) -> bool {
         self.signatures.len() == tensors.len()
-            && self.signatures.iter().zip(tensors).all(|(known, tensor)| known.is(tensor))
+            && self.signatures.iter().zip(tensors).all(|(signature, tensor)| signature.matches(tensor))
             && self.compute == compute_of(tensors)
     }
 
-    /// What products of these are computed with, if that is another type than theirs.
+    /// Returns the type that products of these inputs are computed with, if it is not their own.
     pub(crate) fn compute(&self) -> Option<&'static str> {
         self.compute
     }
 }
 
-/// On a GPU, Candle can be told to make products of `f32` with TF32.
+/// Returns `tf32` if Candle computes products of these tensors with it, which is a global option for `f32` on a GPU.
 fn compute_of(tensors: &[&Tensor]) -> Option<&'static str> {
     let on_gpu = |tensor: &&Tensor| tensor.dtype() == DType::F32 && tensor.device().is_cuda();
     let reduced = tensors.first().is_some_and(on_gpu) && candle_core::cuda::gemm_reduced_precision_f32();

@@ -1,12 +1,17 @@
-use crate::{Op, Parameters, known::Known, parameters};
+use crate::{
+    layer_cost::LayerCost,
+    op::Op,
+    parameters::{Parameters, make_counted},
+};
 use candle_core::{Result, Tensor};
 use candle_nn::{BatchNorm, Module, ModuleT, VarBuilder};
 use std::ops::Deref;
 
-/// A module that is a span whenever it runs: see [`Op`] for what the span says.
+/// A wrapper that runs a module in a span; [`Op`] lists the span's fields.
 ///
-/// FLOPs and parameters of candle-nn's modules are known by their type ([`flops`](crate::flops) says how they are counted). For your
-/// own, [`at`](Self::at) counts the parameters, and FLOPs are those of the modules inside it, or what [`flops`](Self::flops) says.
+/// FLOPs and parameters of candle-nn's modules are known by their type; [`flops`](crate::flops) has the formulas. For
+/// your own modules, [`at`](Self::at) counts the parameters, and the FLOPs are those of the modules inside, or the
+/// result of a function given to [`flops`](Self::flops).
 ///
 /// ```
 /// use candle_core::{DType, Device, Result, Tensor};
@@ -30,7 +35,8 @@ pub struct Traced<M> {
     op: Op,
 }
 
-/// [`Traced`] for modules that behave otherwise in training: candle-nn's `BatchNorm`, `Dropout`, and your own that are `ModuleT` only.
+/// A wrapper that runs a [`ModuleT`] in a span, as [`Traced`] does: for candle-nn's `BatchNorm` and `Dropout`, and for
+/// your own modules that behave differently in training.
 ///
 /// ```
 /// use candle_nn::{Dropout, ModuleT};
@@ -49,111 +55,113 @@ pub struct TracedT<M> {
 }
 
 impl<M: 'static> Traced<M> {
-    /// Wraps a module at this path of the model.
+    /// Wraps a module that is at this path of the model.
     pub fn new(path: impl Into<String>, module: M) -> Self {
-        let Known { formula, parameters, .. } = Known::of(&module);
+        let LayerCost { formula, parameters, .. } = LayerCost::of(&module);
         Self { module, op: Op::new(path).formula(formula).maybe_parameters(parameters) }
     }
 
-    /// Makes a module with a builder and wraps it, at the builder's path. The parameters are those that it asks the builder for.
+    /// Makes a module with a builder and wraps it, at the builder's path. Its parameters are the tensors that it
+    /// requests from the builder.
     pub fn at(vb: VarBuilder<'_>, make: impl FnOnce(VarBuilder<'_>) -> Result<M>) -> Result<Self> {
         let path = vb.prefix();
-        let (module, parameters) = parameters::counted(vb, make)?;
+        let (module, parameters) = make_counted(vb, make)?;
         let traced = Self::new(path, module);
         Ok(Self { op: traced.op.parameters(parameters), ..traced })
     }
 }
 
 impl<M> Traced<M> {
-    /// What its spans are called. By default, the end of the path.
+    /// Sets the name of the spans. By default, the end of the path.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { op: self.op.named(name), ..self }
     }
 
-    /// How many floating-point operations it takes: see [`Op::flops`]. By default, what is known of candle-nn's modules.
+    /// Sets the function that returns the FLOPs: see [`Op::flops`]. By default, the formulas of candle-nn's modules.
     #[must_use]
     pub fn flops(self, flops: impl Fn(&[&Tensor], &Tensor) -> u64 + Send + Sync + 'static) -> Self {
         Self { op: self.op.flops(flops), ..self }
     }
 
-    /// How many parameters there are, if it is known.
+    /// Returns the number of parameters, if it is known.
     pub fn parameters(&self) -> Option<Parameters> {
         self.op.parameters
     }
 
-    /// The module.
+    /// Returns the module.
     pub fn into_inner(self) -> M {
         self.module
     }
 
-    /// The path in the model.
+    /// Returns the path in the model.
     pub fn path(&self) -> &str {
         self.op.path()
     }
 }
 
 impl<M: 'static> TracedT<M> {
-    /// Wraps a module at this path of the model.
+    /// Wraps a module that is at this path of the model.
     pub fn new(path: impl Into<String>, module: M) -> Self {
-        let Known { formula, training, parameters } = Known::of(&module);
+        let LayerCost { formula, training, parameters } = LayerCost::of(&module);
         let op = Op::new(path).maybe_parameters(parameters);
         let training = training.or_else(|| formula.clone());
         Self { module, training: op.clone().formula(training), evaluation: op.formula(formula) }
     }
 
-    /// Makes a module with a builder and wraps it, at the builder's path. The parameters are those that it asks the builder for,
-    /// unless it is one of candle-nn's: not all that `BatchNorm` asks for are parameters.
+    /// Makes a module with a builder and wraps it, at the builder's path. Its parameters are the tensors that it
+    /// requests from the builder, except for candle-nn's own modules: some tensors of `BatchNorm` are not parameters.
     pub fn at(vb: VarBuilder<'_>, make: impl FnOnce(VarBuilder<'_>) -> Result<M>) -> Result<Self> {
         let path = vb.prefix();
-        let (module, asked) = parameters::counted(vb, make)?;
+        let (module, requested) = make_counted(vb, make)?;
         let traced = Self::new(path, module);
-        let parameters = traced.parameters().unwrap_or(asked);
+        let parameters = traced.parameters().unwrap_or(requested);
         let [evaluation, training] = [traced.evaluation, traced.training].map(|op| op.parameters(parameters));
         Ok(Self { evaluation, training, module: traced.module })
     }
 }
 
 impl TracedT<BatchNorm> {
-    /// [`BatchNorm::forward_train`], in a span.
+    /// Runs [`BatchNorm::forward_train`] in a span.
     pub fn forward_train(&self, xs: &Tensor) -> Result<Tensor> {
         self.forward(xs, true)
     }
 }
 
 impl<M> TracedT<M> {
-    /// What its spans are called. By default, the end of the path.
+    /// Sets the name of the spans. By default, the end of the path.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         let name = name.into();
         Self { training: self.training.named(&name), evaluation: self.evaluation.named(name), ..self }
     }
 
-    /// The path in the model.
+    /// Returns the path in the model.
     pub fn path(&self) -> &str {
         self.evaluation.path()
     }
 
-    /// How many parameters there are, if it is known.
+    /// Returns the number of parameters, if it is known.
     pub fn parameters(&self) -> Option<Parameters> {
         self.evaluation.parameters
     }
 
-    /// The module.
+    /// Returns the module.
     pub fn into_inner(self) -> M {
         self.module
     }
 }
 
 impl<M: Module> Traced<M> {
-    /// [`Module::forward`], in a span. It is here, too, so that a method of this name of the module itself does not go by unseen.
+    /// Runs [`Module::forward`] in a span. This method takes precedence over an own `forward` of the module, which
+    /// would bypass the span.
     pub fn forward(&self, xs: &Tensor) -> Result<Tensor> {
         self.op.run(&[xs], || self.module.forward(xs))
     }
 }
 
 impl<M: ModuleT> TracedT<M> {
-    /// [`ModuleT::forward_t`], in a span, by the name that it has in `Dropout` itself.
+    /// Runs [`ModuleT::forward_t`] in a span. `Dropout` calls its own method `forward`, so this one has that name, too.
     pub fn forward(&self, xs: &Tensor, train: bool) -> Result<Tensor> {
         let op = if train { &self.training } else { &self.evaluation };
         op.run(&[xs], || self.module.forward_t(xs, train))
@@ -172,7 +180,7 @@ impl<M: ModuleT> ModuleT for TracedT<M> {
     }
 }
 
-/// The module's own methods, as `Linear::weight`.
+/// Gives access to the module's own methods, such as `Linear::weight`.
 impl<M> Deref for Traced<M> {
     type Target = M;
 
@@ -181,7 +189,7 @@ impl<M> Deref for Traced<M> {
     }
 }
 
-/// The module's own methods, as `BatchNorm::running_mean`.
+/// Gives access to the module's own methods, such as `BatchNorm::running_mean`.
 impl<M> Deref for TracedT<M> {
     type Target = M;
 

@@ -1,4 +1,4 @@
-//! What a backward pass is said to take, whatever the loop looks like.
+//! FLOPs of backward passes in several kinds of training loops.
 
 use candle_core::{DType, Device, Result, Tensor, Var, backprop::GradStore};
 use candle_nn::{AdamW, Optimizer, VarBuilder, VarMap};
@@ -6,7 +6,7 @@ use kernspan::{Collected, Profiler, trace::Value};
 use kernspan_candle::{Op, Parameters, Profiled, Traced, backward, nn};
 use tracing_subscriber::prelude::*;
 
-/// Of a `layer` on a row.
+/// FLOPs of a `layer` on one row.
 const LAYER: u64 = 2 * 4 * 4;
 
 fn layer(path: &str, variables: &VarMap) -> nn::Linear {
@@ -17,8 +17,8 @@ fn row() -> Tensor {
     Tensor::ones((1, 4), DType::F32, &Device::Cpu).unwrap()
 }
 
-/// The FLOPs of the backward passes in a program, in order.
-fn backwards(program: impl FnOnce() -> Result<()>) -> Vec<Option<u64>> {
+/// Returns the FLOPs of a program's backward passes, in order.
+fn backward_flops(program: impl FnOnce() -> Result<()>) -> Vec<Option<u64>> {
     let collected = Collected::new();
     let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), program).unwrap();
@@ -33,7 +33,7 @@ fn it_is_of_what_the_loss_was_made_of() {
     let variables = VarMap::new();
     let (a, b) = (layer("a", &variables), layer("b", &variables));
     let unrelated = Var::ones(4, DType::F32, &Device::Cpu).unwrap();
-    let seen = backwards(|| {
+    let flops = backward_flops(|| {
         for which in 0..3 {
             let (a, b) = (a.forward(&row())?, b.forward(&row())?);
             let loss = match which {
@@ -45,21 +45,21 @@ fn it_is_of_what_the_loss_was_made_of() {
         }
         Ok(())
     });
-    assert_eq!(seen, [Some(2 * LAYER), Some(4 * LAYER), None]);
+    assert_eq!(flops, [Some(2 * LAYER), Some(4 * LAYER), None]);
 }
 
 #[test]
 fn a_graph_may_be_gone_back_through_again() {
     let variables = VarMap::new();
     let (trunk, head) = (layer("trunk", &variables), layer("head", &variables));
-    let seen = backwards(|| {
+    let flops = backward_flops(|| {
         let features = trunk.forward(&row())?;
         backward(&head.forward(&features.detach())?.sum_all()?)?;
         backward(&head.forward(&features)?.sum_all()?)?;
         backward(&features.sum_all()?)?;
         Ok(())
     });
-    assert_eq!(seen, [Some(2 * LAYER), Some(4 * LAYER), Some(2 * LAYER)]);
+    assert_eq!(flops, [Some(2 * LAYER), Some(4 * LAYER), Some(2 * LAYER)]);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn an_op_that_says_what_it_took_stands_for_those_in_it() {
     let inner = layer("inner", &variables);
     let outer = Op::new("outer").flops(|_, _| 1000);
     let silent = Op::new("silent");
-    let seen = backwards(|| {
+    let flops = backward_flops(|| {
         let x = row();
         backward(&outer.run(&[&x], || inner.forward(&x))?.sum_all()?)?;
         backward(&silent.run(&[&x], || inner.forward(&x))?.sum_all()?)?;
@@ -76,7 +76,7 @@ fn an_op_that_says_what_it_took_stands_for_those_in_it() {
         backward(&enormous.run(&[&x], || inner.forward(&x))?.sum_all()?)?;
         Ok(())
     });
-    assert_eq!(seen, [Some(2000), Some(2 * LAYER), Some(u64::MAX)]);
+    assert_eq!(flops, [Some(2000), Some(2 * LAYER), Some(u64::MAX)]);
 }
 
 #[test]
@@ -84,11 +84,11 @@ fn what_is_handed_through_unchanged_still_took_what_it_took() {
     let variables = VarMap::new();
     let layer = layer("a", &variables);
     let gate = Op::new("gate").flops(|_, _| 5);
-    let seen = backwards(|| {
+    let flops = backward_flops(|| {
         let y = layer.forward(&row())?;
         backward(&gate.run(&[&y], || Ok(y.clone()))?.sum_all()?).map(drop)
     });
-    assert_eq!(seen, [Some(2 * (LAYER + 5))]);
+    assert_eq!(flops, [Some(2 * (LAYER + 5))]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn weights_that_are_shared_are_counted_once() {
     assert_eq!(tied.unwrap().parameters(), Some(Parameters { count: 40, bytes: 160 }));
 }
 
-/// Says so in the documentation of `Profiled`: there is no other way to tell the two apart.
+/// `Profiled` cannot call the optimizer's own `backward_step`, which runs both passes in one call.
 #[test]
 fn only_the_step_of_the_optimizer_inside_is_called() {
     struct Clipping(AdamW, u32);

@@ -1,4 +1,5 @@
-//! A window of a training on an H200 (`benches/candle`, program `record`), decoded and correlated anew: what a GPU really wrote.
+//! A window of a training that was recorded on an H200 (`benches/candle`, program `record`), decoded and correlated
+//! again.
 
 #![cfg(target_os = "linux")]
 
@@ -10,13 +11,13 @@ use kernspan::{
 use kernspan_candle::kernel_op;
 use std::{collections::BTreeMap, time::Duration};
 
-/// Two steps of two layers of 64, on batches of 16.
+/// Returns the recorded window: two steps of a model with two layers of 64, on batches of 16.
 fn recorded() -> Trace {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/gpu/candle.kernspan");
     kernspan::replay(std::fs::File::open(file).unwrap()).unwrap()
 }
 
-/// The operations of the kernels that a span launched itself, in order.
+/// Returns the operations of the kernels that a span launched itself, in order.
 fn ops(trace: &Trace, span: Span<'_>) -> Vec<String> {
     let mut work: Vec<_> = trace.work().filter(|work| work.span().is_some_and(|its| its.id() == span.id())).collect();
     work.sort_by_key(|work| work.start());
@@ -48,7 +49,7 @@ fn every_kernel_is_in_the_module_that_launched_it() {
         assert_eq!(products, 4, "for each layer the gradients of both factors");
     }
     let outside: Vec<_> = trace.work().filter(|work| work.span().is_none()).collect();
-    assert!(outside.iter().all(|work| matches!(work.detail(), Detail::Copy(_))), "what the loop itself reads back");
+    assert!(outside.iter().all(|work| matches!(work.detail(), Detail::Copy(_))), "the loop itself reads results back");
 }
 
 #[test]
@@ -97,8 +98,8 @@ fn spans_say_what_they_took_and_the_report_how_much_of_the_peak_that_is() {
     let trace = recorded();
     let layer = spans(&trace, "layers.1")[0];
     let facts = ["op.module", "op.shape.input", "op.shape.output", "op.dtype.input", "op.device", "op.gemm"];
-    let said = facts.map(|fact| layer.field(fact).unwrap().to_string());
-    assert_eq!(said, ["layers.1", "[16, 64]", "[16, 64]", "f32", "cuda:0", "16x64x64"]);
+    let values = facts.map(|fact| layer.field(fact).unwrap().to_string());
+    assert_eq!(values, ["layers.1", "[16, 64]", "[16, 64]", "f32", "cuda:0", "16x64x64"]);
 
     let report = Report::of([&trace]);
     let rows = report.averages().rows();
@@ -111,7 +112,7 @@ fn spans_say_what_they_took_and_the_report_how_much_of_the_peak_that_is() {
         let row = row(name);
         let rate = row.total_flops as f64 / row.total_gpu.as_secs_f64();
         assert!((row.flops_per_second.unwrap() - rate).abs() < 1e-6 * rate, "{name}");
-        // An H200 does 67 · 10¹² a second with f32.
+        // The peak of an H200 with f32 is 67 · 10¹² FLOP/s.
         assert!((row.gpu_mfu.unwrap() - 100.0 * rate / 67e12).abs() < 1e-9, "{name}");
     }
     let usage = report.gpu_steps().devices()[0].usage;
@@ -125,7 +126,7 @@ fn kernels_are_told_apart_by_the_product_they_are_of() {
     let products: Vec<_> = rows.iter().filter(|row| row.name == "matmul f32").collect();
     let forward = products.iter().find(|row| row.gemm.as_deref() == Some("16x64x64")).unwrap();
     assert_eq!((forward.calls, forward.shapes.as_deref()), (4, Some("[16, 64]")));
-    // Those of the backward pass are of no module.
+    // Products of the backward pass belong to no module.
     let others: u64 = products.iter().filter(|row| row.gemm.is_none()).map(|row| row.calls).sum();
     assert_eq!(others, 8);
 }
@@ -136,7 +137,7 @@ fn memory_belongs_to_the_modules_that_allocated_it() {
     let report = Report::of([&trace]);
     let rows = report.averages().rows();
     let row = |name: &str| rows.iter().find(|row| row.name == name).unwrap();
-    // In each step two results of 16 × 64 numbers of 4 bytes: the product, and the sum with the bias.
+    // Each step has two results of 16 × 64 elements of 4 bytes: the product, and the sum with the bias.
     assert_eq!(row("layers.0").self_gpu_memory, 2 * 2 * 16 * 64 * 4);
     assert_eq!(row("train_step").total_gpu_memory, 0, "a step leaves nothing behind");
     let memory = report.memory();
@@ -144,5 +145,5 @@ fn memory_belongs_to_the_modules_that_allocated_it() {
     assert_eq!(peak.before + peak.owners.iter().map(|owner| owner.bytes).sum::<u64>(), peak.in_use);
     assert_eq!(Some(peak.in_use), rows.iter().filter_map(|row| row.peak_gpu_memory).max());
     let weights = 2 * (64 * 64 + 64) * 4;
-    assert!(peak.before >= 3 * weights, "weights and both moments were there before");
+    assert!(peak.before >= 3 * weights, "weights and both moments are older than the window");
 }

@@ -1,12 +1,13 @@
-//! Shapes that change from run to run: each span says its own.
+//! Ops whose shapes change from run to run: each span has its own.
 
 use candle_core::{DType, Device, Tensor};
 use kernspan::{Collected, Profiler, trace::Value};
 use kernspan_candle::Op;
 use tracing_subscriber::prelude::*;
 
-/// What the spans of an op say of what went in, what came out and what it took, where one number that comes out takes one operation.
-fn said(shapes: &[(&[usize], &[usize])]) -> Vec<(String, String, u64)> {
+/// Runs an op with these input and output shapes, and returns the input, the output and the FLOPs of each span. The op
+/// takes one FLOP per output element.
+fn recorded(shapes: &[(&[usize], &[usize])]) -> Vec<(String, String, u64)> {
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu).unwrap();
     let collected = Collected::new();
     let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
@@ -32,7 +33,7 @@ fn row(input: &str, output: &str, flops: u64) -> (String, String, u64) {
 
 #[test]
 fn inputs_that_change() {
-    let seen = said(&[(&[2, 4], &[2]), (&[2, 4], &[2]), (&[3, 4], &[3]), (&[2, 4], &[2])]);
+    let seen = recorded(&[(&[2, 4], &[2]), (&[2, 4], &[2]), (&[3, 4], &[3]), (&[2, 4], &[2])]);
     assert_eq!(
         seen,
         [row("[2, 4]", "[2]", 2), row("[2, 4]", "[2]", 2), row("[3, 4]", "[3]", 3), row("[2, 4]", "[2]", 2)]
@@ -41,6 +42,6 @@ fn inputs_that_change() {
 
 #[test]
 fn outputs_that_change_though_the_input_does_not() {
-    let seen = said(&[(&[8], &[2]), (&[8], &[5]), (&[8], &[5]), (&[8], &[2])]);
+    let seen = recorded(&[(&[8], &[2]), (&[8], &[5]), (&[8], &[5]), (&[8], &[2])]);
     assert_eq!(seen, [row("[8]", "[2]", 2), row("[8]", "[5]", 5), row("[8]", "[5]", 5), row("[8]", "[2]", 2)]);
 }

@@ -1,4 +1,4 @@
-//! A model trained on the CPU: what the trace says of it.
+//! The trace of a model that is trained on the CPU.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{AdamW, Conv2dConfig, Module, Optimizer, VarBuilder, VarMap, loss};
@@ -52,7 +52,8 @@ impl Module for Model {
     }
 }
 
-/// Trains for `steps` steps, of which some are recorded, looking at other data in between if asked to.
+/// Trains for `steps` steps, of which the schedule records some; with `evaluate`, runs another forward pass in each
+/// step.
 fn train(steps: usize, schedule: Schedule, evaluate: bool) -> (Arc<Trace>, Report) {
     let collected = Collected::new();
     let builder = Profiler::builder().schedule(schedule).step_on(Profiled::OPTIMIZER);
@@ -137,7 +138,7 @@ fn a_span_says_what_went_in_and_came_out_and_what_it_took() {
         assert_eq!(span.field("op.bytes"), Some(&Value::U64(4 * (parameters + 16 * 256 + 16 * 64))));
     }
     let block = trace.spans().find(|span| span.name() == "blocks.0").unwrap();
-    assert_eq!(block.field("op.flops"), None, "what is inside it says");
+    assert_eq!(block.field("op.flops"), None, "the modules inside have FLOPs");
     assert_eq!(block.field("op.parameters"), Some(&Value::U64(256 * 64 + 64 + 64 * 32 + 32)));
     let rows = report.averages().rows();
     let flops = |name: &str| rows.iter().find(|row| row.name == name).unwrap().flops;

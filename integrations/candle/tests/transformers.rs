@@ -1,4 +1,5 @@
-//! Models of candle-transformers: their own spans, which are made with the model, at level TRACE, and entered again for ever.
+//! Models of candle-transformers, whose own spans are created with the model, at level TRACE, and entered again in
+//! every pass.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -29,14 +30,14 @@ fn config() -> Config {
     }
 }
 
-/// Builds a model while the schedule waits, and has it go on token by token. Some of that is recorded.
+/// Builds a model while the schedule waits, and generates tokens, some of which are recorded.
 fn generate(profiler: &Profiler) -> Result<()> {
     let config = config();
     let model = Llama::load(VarBuilder::zeros(DType::F32, &Device::Cpu), &config)?;
     let mut cache = Cache::new(true, DType::F32, &config, &Device::Cpu)?;
-    for place in 0..8 {
+    for position in 0..8 {
         let token = Tensor::new(&[[1_u32]], &Device::Cpu)?;
-        tracing::info_span!("decode").in_scope(|| model.forward(&token, place, &mut cache))?;
+        tracing::info_span!("decode").in_scope(|| model.forward(&token, position, &mut cache))?;
         profiler.step();
     }
     Ok(())
@@ -59,8 +60,8 @@ fn count(trace: &Trace, name: &str) -> usize {
 fn their_spans_are_there_with_nothing_done_for_it() {
     let trace = recorded(|layer| tracing::Dispatch::new(tracing_subscriber::registry().with(layer)));
     let counts = ["decode", "block", "attn", "mlp", "attn-rot", "rms-norm", "linear"].map(|name| count(&trace, name));
-    // In each layer: rotations of queries and keys, two norms, four products of attention and three of the MLP; one norm and one
-    // product after them.
+    // Each layer has rotations of queries and keys, two norms, four products of attention and three of the MLP. After
+    // the layers there are one norm and one product.
     assert_eq!(
         counts,
         [1, LAYERS, LAYERS, LAYERS, 2 * LAYERS, 2 * LAYERS + 1, 7 * LAYERS + 1].map(|of_one| of_one * RECORDED)

@@ -1,12 +1,15 @@
-//! The numbers of CUPTI that are of use, as integers: a release may send others.
+//! CUPTI's enumerations as integers, because a release may send values that this crate does not know.
 
 macro_rules! constants {
-    ($($(#[$about:meta])* $module:ident { $($(#[$doc:meta])* $name:ident = $value:literal, $c_name:literal;)* })*) => {$(
+    ($(
+        $(#[$about:meta])*
+        $module:ident { $($(#[$doc:meta])* $name:ident = $value:literal, $c_name:literal;)* }
+    )*) => {$(
         $(#[$about])*
         pub mod $module {
             $($(#[$doc])* #[doc = concat!("`", $c_name, "`.")] #[doc(alias = $c_name)] pub const $name: u32 = $value;)*
 
-            /// All of them, by their C names.
+            /// All constants of this module, by their C names.
             pub const ALL: &[(&str, u32)] = &[$(($c_name, $value)),*];
         }
     )*};
@@ -30,7 +33,7 @@ constants! {
         GRAPH_TRACE = 51, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
     }
 
-    /// What functions return.
+    /// Result codes.
     result {
         SUCCESS = 0, "CUPTI_SUCCESS";
         MAX_LIMIT_REACHED = 12, "CUPTI_ERROR_MAX_LIMIT_REACHED";
@@ -49,24 +52,24 @@ constants! {
         RUNTIME_API = 2, "CUPTI_CB_DOMAIN_RUNTIME_API";
     }
 
-    /// Where a callback is called.
+    /// Sites of a callback: the beginning or the end of a call.
     site {
-        /// On entering the function.
+        /// At the beginning of the call.
         ENTER = 0, "CUPTI_API_ENTER";
-        /// On leaving it.
+        /// At the end of the call.
         EXIT = 1, "CUPTI_API_EXIT";
     }
 
-    /// How to flush.
+    /// Flags of [`Cupti::activity_flush_all`](crate::Cupti::activity_flush_all).
     flush {
-        /// Also buffers with records that are not complete: kernels that still run have no end.
+        /// Also gives back buffers with incomplete records; kernels that still run have no end time.
         FORCED = 1, "CUPTI_ACTIVITY_FLAG_FLUSH_FORCED";
     }
 
-    /// What `thread_id` in records is.
+    /// Meanings of `thread_id` in records.
     thread_id_type {
         DEFAULT = 0, "CUPTI_ACTIVITY_THREAD_ID_TYPE_DEFAULT";
-        /// What the operating system calls the thread, on Linux `gettid`.
+        /// The operating system's id of the thread; on Linux that of `gettid`.
         SYSTEM = 1, "CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM";
     }
 
@@ -76,7 +79,7 @@ constants! {
         DEVICE_BUFFER_POOL_LIMIT = 2, "CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT";
     }
 
-    /// From where to where a copy went.
+    /// Directions of copies: from and to the host (H), a device (D), an array (A) or a peer (P).
     copy_kind {
         HTOD = 1, "CUPTI_ACTIVITY_MEMCPY_KIND_HTOD";
         DTOH = 2, "CUPTI_ACTIVITY_MEMCPY_KIND_DTOH";
@@ -90,7 +93,7 @@ constants! {
         PTOP = 10, "CUPTI_ACTIVITY_MEMCPY_KIND_PTOP";
     }
 
-    /// What memory something is in.
+    /// Kinds of memory.
     memory_kind {
         PAGEABLE = 1, "CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE";
         PINNED = 2, "CUPTI_ACTIVITY_MEMORY_KIND_PINNED";
@@ -101,7 +104,7 @@ constants! {
         MANAGED_STATIC = 7, "CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC";
     }
 
-    /// Who waits for what.
+    /// Types of synchronisation.
     sync_type {
         EVENT_SYNCHRONIZE = 1, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE";
         STREAM_WAIT_EVENT = 2, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT";
@@ -109,7 +112,7 @@ constants! {
         CONTEXT_SYNCHRONIZE = 4, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE";
     }
 
-    /// What took time.
+    /// Kinds of overhead.
     overhead_kind {
         DRIVER_COMPILER = 1, "CUPTI_ACTIVITY_OVERHEAD_DRIVER_COMPILER";
         BUFFER_FLUSH = 0x10000, "CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH";
@@ -127,7 +130,7 @@ constants! {
         UVM_ACTIVITY_INIT = 0x80000, "CUPTI_ACTIVITY_OVERHEAD_UVM_ACTIVITY_INIT";
     }
 
-    /// What an id in an overhead record is of.
+    /// Kinds of objects that an overhead record can be attributed to.
     object_kind {
         PROCESS = 1, "CUPTI_ACTIVITY_OBJECT_PROCESS";
         THREAD = 2, "CUPTI_ACTIVITY_OBJECT_THREAD";
@@ -136,7 +139,8 @@ constants! {
         STREAM = 5, "CUPTI_ACTIVITY_OBJECT_STREAM";
     }
 
-    /// Functions of the driver API, as [`ActivityApi::cbid`](crate::ActivityApi::cbid) and callbacks name them.
+    /// Callback ids: functions of the driver API, as in [`ActivityApi::cbid`](crate::ActivityApi::cbid) and in
+    /// callbacks.
     cbid {
         CTX_SYNCHRONIZE = 17, "CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize";
         MODULE_LOAD = 18, "CUPTI_DRIVER_TRACE_CBID_cuModuleLoad";

@@ -1,121 +1,66 @@
-use crate::{Error, LoadError, Records, result};
+use crate::{
+    callback::{BufferCompleted, BufferRequested, Callback, Subscriber},
+    constants::result,
+    driver::Context,
+    error::{Error, LoadError},
+    functions::Functions,
+};
 use libloading::os::unix::Library;
 use std::{
-    ffi::{CStr, c_char, c_void},
+    ffi::{CStr, c_void},
     fmt,
     path::{Path, PathBuf},
     ptr,
 };
 
-/// Asks for a buffer: where it is, how long, and how many records it may hold at most (0: as many as fit).
-#[doc(alias = "CUpti_BuffersCallbackRequestFunc")]
-pub type BufferRequested = unsafe extern "C" fn(buffer: *mut *mut u8, size: *mut usize, most: *mut usize);
-
-/// Gives a buffer back, with how many of its bytes hold records.
-#[doc(alias = "CUpti_BuffersCallbackCompleteFunc")]
-pub type BufferCompleted =
-    unsafe extern "C" fn(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, valid: usize);
-
-/// Is called on entering and on leaving functions.
-#[doc(alias = "CUpti_CallbackFunc")]
-pub type Callback = unsafe extern "C" fn(data: *mut c_void, domain: u32, cbid: u32, about: *const c_void);
-
-/// Who is called back: made by [`Cupti::subscribe`].
-#[doc(alias = "CUpti_SubscriberHandle")]
-#[derive(Clone, Copy, Debug)]
-pub struct Subscriber(*mut c_void);
-
-// SAFETY: it is a handle, which CUPTI takes from any thread.
-unsafe impl Send for Subscriber {}
-// SAFETY: as above.
-unsafe impl Sync for Subscriber {}
-
-/// CUPTI, loaded and answering.
+/// NVIDIA's CUPTI library, loaded and checked to answer.
 ///
-/// It stays loaded until the process ends: the driver keeps pointers into it.
+/// It stays loaded until the process ends, because the driver keeps pointers into it.
 pub struct Cupti {
-    functions: Functions,
+    pub(crate) functions: Functions,
     path: PathBuf,
     version: u32,
 }
 
-macro_rules! functions {
-    ($($field:ident = $name:literal: ($($argument:ty),*);)*) => {
-        struct Functions { $($field: Option<unsafe extern "C" fn($($argument),*) -> u32>,)* }
-
-        impl Functions {
-            fn of(library: &Library) -> Self {
-                // SAFETY: the types are those of NVIDIA's header, and the same in all releases from 12.0 to 13.4.
-                Self { $($field: unsafe { library.get(concat!($name, "\0").as_bytes()) }.ok().map(|symbol| *symbol),)* }
-            }
-        }
-
-        impl Cupti {
-            /// The functions' C names and the types of what they take, for checks against real headers and libraries.
-            #[doc(hidden)]
-            pub const FUNCTIONS: &'static [(&'static str, &'static [&'static str])] =
-                &[$(($name, &[$(stringify!($argument)),*])),*];
-        }
-    };
-}
-
-functions! {
-    get_version = "cuptiGetVersion": (*mut u32);
-    get_timestamp = "cuptiGetTimestamp": (*mut u64);
-    get_result_string = "cuptiGetResultString": (u32, *mut *const c_char);
-    get_callback_name = "cuptiGetCallbackName": (u32, u32, *mut *const c_char);
-    get_device_id = "cuptiGetDeviceId": (*mut c_void, *mut u32);
-    set_thread_id_type = "cuptiSetThreadIdType": (u32);
-    subscribe = "cuptiSubscribe": (*mut *mut c_void, Callback, *mut c_void);
-    unsubscribe = "cuptiUnsubscribe": (*mut c_void);
-    enable_callback = "cuptiEnableCallback": (u32, *mut c_void, u32, u32);
-    enable_domain = "cuptiEnableDomain": (u32, *mut c_void, u32);
-    activity_register_callbacks = "cuptiActivityRegisterCallbacks": (BufferRequested, BufferCompleted);
-    activity_enable = "cuptiActivityEnable": (u32);
-    activity_disable = "cuptiActivityDisable": (u32);
-    activity_enable_driver_api = "cuptiActivityEnableDriverApi": (u32, u8);
-    activity_enable_runtime_api = "cuptiActivityEnableRuntimeApi": (u32, u8);
-    activity_enable_latency_timestamps = "cuptiActivityEnableLatencyTimestamps": (u8);
-    activity_set_attribute = "cuptiActivitySetAttribute": (u32, *mut usize, *mut c_void);
-    activity_flush_all = "cuptiActivityFlushAll": (u32);
-    activity_get_next_record = "cuptiActivityGetNextRecord": (*mut u8, usize, *mut *mut u8);
-    activity_get_num_dropped_records = "cuptiActivityGetNumDroppedRecords": (*mut c_void, u32, *mut usize);
-    finalize = "cuptiFinalize": ();
-}
-
 impl Cupti {
-    pub(crate) fn untried(library: Library, path: PathBuf) -> Self {
+    /// The functions' C names and parameter types, for checks against real headers and libraries.
+    #[doc(hidden)]
+    pub const FUNCTIONS: &'static [(&'static str, &'static [&'static str])] = Functions::SIGNATURES;
+
+    /// Wraps a library without calling any of its functions; the version is 0.
+    pub(crate) fn unchecked(library: Library, path: PathBuf) -> Self {
         let functions = Functions::of(&library);
         std::mem::forget(library);
         Self { functions, path, version: 0 }
     }
 
+    /// Wraps a library after asking for its version.
     pub(crate) fn new(library: Library, path: PathBuf) -> Result<Self, LoadError> {
-        let mut cupti = Self::untried(library, path);
+        let mut cupti = Self::unchecked(library, path);
         let mut version = 0;
-        // SAFETY: it writes one number; the driver is there, without which some releases recurse for ever here.
+        // SAFETY: it writes one number. The caller has a driver, without which some releases recurse for ever here.
         cupti.call("cuptiGetVersion", cupti.functions.get_version, |f| unsafe { f(&mut version) })?;
         cupti.version = version;
         const OF_CUDA_12_0: u32 = 18;
         if version < OF_CUDA_12_0 { Err(LoadError::TooOld { version }) } else { Ok(cupti) }
     }
 
-    /// Where it was found.
+    /// Returns the path that the library was loaded from.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The version as CUPTI gives it: 18 for CUDA 12.0, 26 for 12.8, 130001 for 13.0 update 1.
+    /// Returns the version as CUPTI counts it: 18 for CUDA 12.0, 26 for 12.8, 130001 for 13.0 update 1.
     #[doc(alias = "cuptiGetVersion")]
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The time by the clock of all records, in nanoseconds. On Linux that is `CLOCK_REALTIME`.
+    /// Returns the current time in nanoseconds, by the clock of all records. On Linux that is `CLOCK_REALTIME`.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiGetTimestamp")]
     pub fn timestamp(&self) -> Result<u64, Error> {
         let mut nanos = 0;
@@ -124,59 +69,59 @@ impl Cupti {
         Ok(nanos)
     }
 
-    /// The name of a function, as `cuMemAlloc_v2`.
+    /// Returns the name of a function, such as `cuMemAlloc_v2`.
     ///
     /// # Errors
     ///
-    /// If CUPTI does not know it.
+    /// If CUPTI does not know the function.
     #[doc(alias = "cuptiGetCallbackName")]
     pub fn callback_name(&self, domain: u32, cbid: u32) -> Result<String, Error> {
         let mut name = ptr::null();
         // SAFETY: it writes one pointer.
         self.call("cuptiGetCallbackName", self.functions.get_callback_name, |f| unsafe { f(domain, cbid, &mut name) })?;
-        // SAFETY: it is null or a text that stays.
+        // SAFETY: it is null or points to a static text.
         Ok(if name.is_null() { String::new() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned() })
     }
 
-    /// What `thread_id` in records is to be: see [`thread_id_type`](crate::thread_id_type).
+    /// Chooses the meaning of `thread_id` in records: see [`thread_id_type`](crate::thread_id_type).
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiSetThreadIdType")]
     pub fn set_thread_id_type(&self, kind: u32) -> Result<(), Error> {
         // SAFETY: it takes a number.
         self.call("cuptiSetThreadIdType", self.functions.set_thread_id_type, |f| unsafe { f(kind) })
     }
 
-    /// Begins to record a kind of activity: see [`kind`](crate::kind).
+    /// Starts recording a kind of activity: see [`kind`](crate::kind).
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiActivityEnable")]
     pub fn activity_enable(&self, kind: u32) -> Result<(), Error> {
         // SAFETY: it takes a number.
         self.call("cuptiActivityEnable", self.functions.activity_enable, |f| unsafe { f(kind) })
     }
 
-    /// Ends recording a kind of activity.
+    /// Stops recording a kind of activity.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiActivityDisable")]
     pub fn activity_disable(&self, kind: u32) -> Result<(), Error> {
         // SAFETY: it takes a number.
         self.call("cuptiActivityDisable", self.functions.activity_disable, |f| unsafe { f(kind) })
     }
 
-    /// Begins or ends recording the calls of one function of the driver: see [`cbid`](crate::cbid). Where the kind
-    /// [`DRIVER`](crate::kind::DRIVER) was ever on, this has no effect.
+    /// Starts or stops recording the calls of one function of the driver API: see [`cbid`](crate::cbid). It has no
+    /// effect once the kind [`DRIVER`](crate::kind::DRIVER) has been enabled.
     ///
     /// # Errors
     ///
-    /// If CUPTI does not know the function. Releases before 12.5 have no such choice: [`Error::Missing`].
+    /// If CUPTI does not know the function; [`Error::Missing`] in releases before 12.5, which lack this call.
     #[doc(alias = "cuptiActivityEnableDriverApi")]
     pub fn activity_enable_driver_api(&self, cbid: u32, enable: bool) -> Result<(), Error> {
         let function = self.functions.activity_enable_driver_api;
@@ -184,11 +129,11 @@ impl Cupti {
         self.call("cuptiActivityEnableDriverApi", function, |f| unsafe { f(cbid, u8::from(enable)) })
     }
 
-    /// Begins or ends recording the calls of one function of the runtime.
+    /// Starts or stops recording the calls of one function of the runtime API.
     ///
     /// # Errors
     ///
-    /// If CUPTI does not know the function. Releases before 12.5 have no such choice: [`Error::Missing`].
+    /// If CUPTI does not know the function; [`Error::Missing`] in releases before 12.5, which lack this call.
     #[doc(alias = "cuptiActivityEnableRuntimeApi")]
     pub fn activity_enable_runtime_api(&self, cbid: u32, enable: bool) -> Result<(), Error> {
         let function = self.functions.activity_enable_runtime_api;
@@ -196,11 +141,11 @@ impl Cupti {
         self.call("cuptiActivityEnableRuntimeApi", function, |f| unsafe { f(cbid, u8::from(enable)) })
     }
 
-    /// Whether kernels say when they were queued and submitted.
+    /// Turns the `queued` and `submitted` timestamps of kernel records on or off.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiActivityEnableLatencyTimestamps")]
     pub fn activity_enable_latency_timestamps(&self, enable: bool) -> Result<(), Error> {
         let function = self.functions.activity_enable_latency_timestamps;
@@ -208,74 +153,75 @@ impl Cupti {
         self.call("cuptiActivityEnableLatencyTimestamps", function, |f| unsafe { f(u8::from(enable)) })
     }
 
-    /// Sets one of the attributes that are sizes: see [`attribute`](crate::attribute). Before the first context, or it has no
-    /// effect there.
+    /// Sets an attribute that is a size: see [`attribute`](crate::attribute). It affects only contexts created
+    /// afterwards.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiActivitySetAttribute")]
     pub fn activity_set_size(&self, attribute: u32, mut size: usize) -> Result<(), Error> {
         let mut length = size_of::<usize>();
-        // SAFETY: it reads one number, of the length it is told.
+        // SAFETY: it reads one number of the given length.
         self.call("cuptiActivitySetAttribute", self.functions.activity_set_attribute, |f| unsafe {
             f(attribute, &mut length, ptr::from_mut(&mut size).cast())
         })
     }
 
-    /// Has buffers given back: those in which all records are complete, or all ([`flush::FORCED`](crate::flush::FORCED)).
+    /// Makes CUPTI give buffers back: those in which all records are complete, or with
+    /// [`flush::FORCED`](crate::flush::FORCED) all of them.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiActivityFlushAll")]
     pub fn activity_flush_all(&self, flags: u32) -> Result<(), Error> {
         // SAFETY: it takes a number.
         self.call("cuptiActivityFlushAll", self.functions.activity_flush_all, |f| unsafe { f(flags) })
     }
 
-    /// How many records were dropped since the last call, for want of a buffer.
+    /// Returns how many records were dropped for want of a buffer since the last call.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiActivityGetNumDroppedRecords")]
     pub fn activity_dropped_records(&self) -> Result<usize, Error> {
         let mut dropped = 0;
         let function = self.functions.activity_get_num_dropped_records;
-        // SAFETY: with no context it asks for the queue of all; it writes one number.
+        // SAFETY: a null context stands for the global queue; it writes one number.
         self.call("cuptiActivityGetNumDroppedRecords", function, |f| unsafe { f(ptr::null_mut(), 0, &mut dropped) })?;
         Ok(dropped)
     }
 
-    /// The device of a context.
+    /// Returns the device of a context.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     ///
     /// # Safety
     ///
-    /// The context is there.
+    /// The context exists.
     #[doc(alias = "cuptiGetDeviceId")]
-    pub unsafe fn device_of(&self, context: crate::Context) -> Result<u32, Error> {
+    pub unsafe fn device_of(&self, context: Context) -> Result<u32, Error> {
         let mut device = 0;
         // SAFETY: the caller answers for the context; it writes one number.
         self.call("cuptiGetDeviceId", self.functions.get_device_id, |f| unsafe { f(context, &mut device) })?;
         Ok(device)
     }
 
-    /// Says who gives and takes buffers.
+    /// Registers the callbacks that hand out buffers and take them back.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     ///
     /// # Safety
     ///
-    /// Both may be called from any thread, at any time until the process ends, and must not unwind. `requested` gives buffers
-    /// that are aligned to eight bytes and stay until `completed` is called with them; never null, on which releases before
-    /// 12.9 crash.
+    /// Both callbacks may be called from any thread, at any time until the process ends, and must not unwind.
+    /// `requested` hands out buffers that are aligned to eight bytes and stay valid until `completed` is called with
+    /// them. It never hands out null, on which releases before 12.9 crash.
     #[doc(alias = "cuptiActivityRegisterCallbacks")]
     pub unsafe fn activity_register_callbacks(
         &self,
@@ -287,17 +233,18 @@ impl Cupti {
         self.call("cuptiActivityRegisterCallbacks", function, |f| unsafe { f(requested, completed) })
     }
 
-    /// Says whom to call back. There can be one in a process:
-    /// [`MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`](result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) says there is another profiler.
+    /// Registers the callback for API calls. A process can have one subscriber.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails; with the code
+    /// [`MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`](result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) if another profiler is
+    /// subscribed.
     ///
     /// # Safety
     ///
-    /// `callback` may be called with `data` from any thread until [`unsubscribe`](Self::unsubscribe) has returned and every call
-    /// then under way has ended, and must not unwind.
+    /// `callback` may be called with `data` from any thread until [`unsubscribe`](Self::unsubscribe) has returned and
+    /// every call under way at that moment has ended. It must not unwind.
     #[doc(alias = "cuptiSubscribe")]
     pub unsafe fn subscribe(&self, callback: Callback, data: *mut c_void) -> Result<Subscriber, Error> {
         let mut subscriber = ptr::null_mut();
@@ -306,18 +253,18 @@ impl Cupti {
         Ok(Subscriber(subscriber))
     }
 
-    /// Ends what [`subscribe`](Self::subscribe) began.
+    /// Ends a subscription made by [`subscribe`](Self::subscribe).
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiUnsubscribe")]
     pub fn unsubscribe(&self, subscriber: Subscriber) -> Result<(), Error> {
         // SAFETY: CUPTI checks the handle.
         self.call("cuptiUnsubscribe", self.functions.unsubscribe, |f| unsafe { f(subscriber.0) })
     }
 
-    /// Begins or ends calling back for one function: see [`domain`](crate::domain) and [`cbid`](crate::cbid).
+    /// Turns callbacks for one function on or off: see [`domain`](crate::domain) and [`cbid`](crate::cbid).
     ///
     /// # Errors
     ///
@@ -330,11 +277,11 @@ impl Cupti {
         })
     }
 
-    /// Begins or ends calling back for all functions of a domain: see [`domain`](crate::domain).
+    /// Turns callbacks for all functions of a domain on or off: see [`domain`](crate::domain).
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     #[doc(alias = "cuptiEnableDomain")]
     pub fn enable_domain(&self, subscriber: Subscriber, domain: u32, enable: bool) -> Result<(), Error> {
         // SAFETY: CUPTI checks the handle; the rest are numbers.
@@ -343,40 +290,20 @@ impl Cupti {
         })
     }
 
-    /// The records in a buffer, each as the bytes up to the next.
-    ///
-    /// # Safety
-    ///
-    /// The bytes are the valid part of a buffer that CUPTI filled and gave back.
-    #[doc(alias = "cuptiActivityGetNextRecord")]
-    pub unsafe fn records<'a>(&'a self, buffer: &'a [u8]) -> Records<'a> {
-        Records::new(self, buffer)
-    }
-
-    /// Steps on to the next record; [`MAX_LIMIT_REACHED`](result::MAX_LIMIT_REACHED) at the end.
-    ///
-    /// # Safety
-    ///
-    /// As for [`records`](Self::records), and `record` is null or what this gave back.
-    pub(crate) unsafe fn next_record(&self, buffer: *mut u8, length: usize, record: &mut *mut u8) -> u32 {
-        // SAFETY: the caller answers for the buffer, which CUPTI only reads.
-        self.functions.activity_get_next_record.map_or(result::UNKNOWN, |f| unsafe { f(buffer, length, record) })
-    }
-
-    /// Detaches CUPTI from the process: what it costs to have it attached ends. It can be used again from the beginning
-    /// afterwards.
+    /// Detaches CUPTI from the process, and so ends its overhead. CUPTI can be set up again afterwards, from the
+    /// beginning.
     ///
     /// # Errors
     ///
-    /// If CUPTI does.
+    /// If the call fails.
     ///
     /// # Safety
     ///
-    /// No other function of CUPTI is being called, all buffers have been flushed, and nobody uses a pointer out of a record any
-    /// more.
+    /// No other function of CUPTI is being called, all buffers have been flushed, and no pointer taken from a record is
+    /// used afterwards.
     #[doc(alias = "cuptiFinalize")]
     pub unsafe fn finalize(&self) -> Result<(), Error> {
-        // SAFETY: the caller answers for it.
+        // SAFETY: the caller guarantees what `cuptiFinalize` requires.
         self.call("cuptiFinalize", self.functions.finalize, |f| unsafe { f() })
     }
 
@@ -393,7 +320,7 @@ impl Cupti {
             // SAFETY: it writes a pointer to a static text, or null.
             unsafe { get_result_string(code, &mut text) };
         }
-        // SAFETY: if it is not null it is a text that stays.
+        // SAFETY: if it is not null it points to a static text.
         let message = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
         message.unwrap_or_else(|| "unknown error".to_owned())
     }

@@ -1,33 +1,32 @@
-use crate::{Error, LoadError, error::reason};
+use crate::error::{Error, LoadError, reason};
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     path::Path,
     ptr,
 };
 
-/// NVIDIA's driver, loaded and initialised, with at least one device: what must be before CUPTI may be called.
+/// NVIDIA's driver, loaded and initialised, with at least one device. It is required before any call of CUPTI.
 ///
-/// It stays loaded until the process ends. These are the few of its functions that a profiler needs.
+/// It stays loaded until the process ends. Only the functions that a profiler needs are here.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
     functions: &'static Functions,
     devices: u32,
 }
 
-/// A context of the driver.
+/// A handle of a CUDA context.
 #[doc(alias = "CUcontext")]
 pub type Context = *mut c_void;
 
-/// A device of the driver.
+/// A handle of a CUDA device.
 #[doc(alias = "CUdevice")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device(c_int);
 
-type Result0 = unsafe extern "C" fn(u32) -> u32;
-
+/// Pointers to the driver's functions; `None` for one that it does not have.
 #[derive(Debug)]
 struct Functions {
-    init: Result0,
+    init: unsafe extern "C" fn(u32) -> u32,
     driver_get_version: Option<unsafe extern "C" fn(*mut c_int) -> u32>,
     get_error_string: Option<unsafe extern "C" fn(u32, *mut *const c_char) -> u32>,
     device_get_count: Option<unsafe extern "C" fn(*mut c_int) -> u32>,
@@ -49,10 +48,10 @@ impl Driver {
     /// If there is no driver, it cannot be initialised, or it sees no device.
     #[doc(alias = "cuInit")]
     pub fn load() -> Result<Self, LoadError> {
-        // SAFETY: what the library does when it is loaded is NVIDIA's business, and every CUDA program relies on it.
+        // SAFETY: loading runs NVIDIA's initialisers, on which every CUDA program relies.
         let library = unsafe { libloading::Library::new(Path::new("libcuda.so.1")) };
         let library = library.map_err(|error| LoadError::NoDriver { message: reason(&error) })?;
-        // A driver that threads of its own run in must not be unloaded.
+        // The driver runs threads of its own, so it must never be unloaded.
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         macro_rules! function {
             ($name:literal) => {
@@ -92,17 +91,17 @@ impl Driver {
         }
     }
 
-    /// How many devices it sees.
+    /// Returns the number of devices.
     #[doc(alias = "cuDeviceGetCount")]
     pub fn device_count(self) -> u32 {
         self.devices
     }
 
-    /// The newest CUDA that it knows, as `13000`.
+    /// Returns the newest version of CUDA that the driver supports: 13000 for 13.0.
     ///
     /// # Errors
     ///
-    /// If the driver does.
+    /// If the call fails.
     #[doc(alias = "cuDriverGetVersion")]
     pub fn version(self) -> Result<u32, Error> {
         let mut version = 0;
@@ -111,11 +110,11 @@ impl Driver {
         Ok(version.unsigned_abs())
     }
 
-    /// The device with this number.
+    /// Returns the device with this ordinal number.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If there is no such device.
     #[doc(alias = "cuDeviceGet")]
     pub fn device(self, ordinal: u32) -> Result<Device, Error> {
         let (mut device, ordinal) = (0, c_int::try_from(ordinal).unwrap_or(c_int::MAX));
@@ -124,15 +123,15 @@ impl Driver {
         Ok(Device(device))
     }
 
-    /// The device's name.
+    /// Returns the name of a device.
     ///
     /// # Errors
     ///
-    /// If the driver does.
+    /// If the call fails.
     #[doc(alias = "cuDeviceGetName")]
     pub fn device_name(self, device: Device) -> Result<String, Error> {
         let mut name = [0_u8; 256];
-        // SAFETY: it writes as many bytes as it is told there are, a zero among them.
+        // SAFETY: it writes at most the given number of bytes, with a zero at the end.
         self.call("cuDeviceGetName", self.functions.device_get_name, |f| unsafe {
             f(name.as_mut_ptr().cast(), name.len() as c_int, device.0)
         })?;
@@ -140,11 +139,11 @@ impl Driver {
         Ok(name.unwrap_or_default())
     }
 
-    /// The id of the very card.
+    /// Returns the UUID of a device.
     ///
     /// # Errors
     ///
-    /// If the driver does.
+    /// If the call fails.
     #[doc(alias = "cuDeviceGetUuid")]
     pub fn device_uuid(self, device: Device) -> Result<[u8; 16], Error> {
         let mut uuid = [0; 16];
@@ -153,11 +152,11 @@ impl Driver {
         Ok(uuid)
     }
 
-    /// The device's memory, in bytes.
+    /// Returns the memory of a device in bytes.
     ///
     /// # Errors
     ///
-    /// If the driver does.
+    /// If the call fails.
     #[doc(alias = "cuDeviceTotalMem")]
     pub fn device_memory(self, device: Device) -> Result<usize, Error> {
         let mut bytes = 0;
@@ -166,11 +165,11 @@ impl Driver {
         Ok(bytes)
     }
 
-    /// One of the device's attributes, by its number in `CUdevice_attribute`.
+    /// Returns an attribute of a device, by its number in `CUdevice_attribute`.
     ///
     /// # Errors
     ///
-    /// If the driver does not know it.
+    /// If the driver does not know the attribute.
     #[doc(alias = "cuDeviceGetAttribute")]
     pub fn device_attribute(self, device: Device, attribute: u32) -> Result<i32, Error> {
         let mut value = 0;
@@ -181,12 +180,12 @@ impl Driver {
         Ok(value)
     }
 
-    /// Bytes that the device's default memory pool has reserved and those in use. None while the device's primary context is
-    /// not there: to ask would make it.
+    /// Returns the bytes that the device's default memory pool has reserved, and the bytes in use. Returns `None` while
+    /// the device has no primary context, because the question would create it.
     ///
     /// # Errors
     ///
-    /// If the driver does.
+    /// If the call fails.
     #[doc(alias = "cuMemPoolGetAttribute")]
     pub fn memory_pool(self, device: Device) -> Result<Option<(u64, u64)>, Error> {
         const RESERVED_CURRENT: c_int = 5;
@@ -206,7 +205,7 @@ impl Driver {
         })?;
         let attribute = |attribute| {
             let mut bytes = 0_u64;
-            // SAFETY: the handle is the driver's, and these two attributes are of 64 bits.
+            // SAFETY: the handle comes from the driver, and both attributes have 64 bits.
             self.call("cuMemPoolGetAttribute", self.functions.mem_pool_get_attribute, |f| unsafe {
                 f(pool, attribute, ptr::from_mut(&mut bytes).cast())
             })?;
@@ -228,7 +227,7 @@ impl Driver {
             // SAFETY: it writes a pointer to a static text, or null.
             unsafe { get_error_string(code, &mut text) };
         }
-        // SAFETY: if it is not null it is a text that stays.
+        // SAFETY: if it is not null it points to a static text.
         let message = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
         Error::Failed { function, code, message: message.unwrap_or_else(|| "unknown error".to_owned()) }
     }

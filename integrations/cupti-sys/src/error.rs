@@ -1,34 +1,34 @@
 use std::{fmt, path::PathBuf};
 
-/// A call that failed.
+/// The failure of a call to CUPTI or the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The library has no such function: it is too old, or too new.
+    /// The library does not have the function: it is too old or too new.
     Missing {
-        /// The function.
+        /// The C name of the function.
         function: &'static str,
     },
     /// The function returned an error.
     Failed {
-        /// The function.
+        /// The C name of the function.
         function: &'static str,
-        /// What it returned: see [`result`](crate::result) for CUPTI's, and `CUresult` for the driver's.
+        /// The returned code: one of [`result`](crate::result) from CUPTI, a `CUresult` from the driver.
         code: u32,
-        /// What the library says that means.
+        /// The library's own description of the code.
         message: String,
     },
 }
 
 impl Error {
-    /// The function that failed.
+    /// Returns the C name of the function that failed.
     pub fn function(&self) -> &'static str {
         match self {
             Self::Missing { function } | Self::Failed { function, .. } => function,
         }
     }
 
-    /// What it returned, if it could be called.
+    /// Returns the code that the function returned; `None` if the library does not have the function.
     pub fn code(&self) -> Option<u32> {
         match self {
             Self::Missing { .. } => None,
@@ -48,28 +48,28 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Why a library cannot be used.
+/// The reason why the driver or CUPTI cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoadError {
     /// There is no NVIDIA driver.
     NoDriver {
-        /// What the loader said.
+        /// The loader's message.
         message: String,
     },
     /// The driver sees no device.
     NoDevice,
     /// The library was not found.
     NotFound {
-        /// Where it was looked for, with what the loader said.
+        /// The paths that were tried, each with the loader's message.
         looked: Vec<(PathBuf, String)>,
     },
-    /// It is older than CUDA 12.0.
+    /// The library is older than CUDA 12.0.
     TooOld {
-        /// Its version, as it gives it.
+        /// The version that it reports.
         version: u32,
     },
-    /// It does not work.
+    /// The library does not work.
     Broken(Error),
 }
 
@@ -83,12 +83,12 @@ impl fmt::Display for LoadError {
             }
             Self::NotFound { looked } => {
                 f.write_str("libcupti not found; looked for ")?;
-                looked.iter().enumerate().try_for_each(|(index, (place, reason))| {
+                looked.iter().enumerate().try_for_each(|(index, (path, reason))| {
                     let comma = if index == 0 { "" } else { ", " };
-                    // A bare name is looked up by the loader, and mostly not there. That a file cannot be loaded is news.
-                    match place.components().count() {
-                        ..=1 => write!(f, "{comma}{}", place.display()),
-                        _ => write!(f, "{comma}{} ({reason})", place.display()),
+                    // The reason is worth a word only for a file that exists: bare names are mostly not found.
+                    match path.components().count() {
+                        ..=1 => write!(f, "{comma}{}", path.display()),
+                        _ => write!(f, "{comma}{} ({reason})", path.display()),
                     }
                 })
             }
@@ -101,7 +101,7 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // Its text is this one's already.
+            // The text of this error contains the inner one's already.
             Self::Broken(error) => error.source(),
             _ => None,
         }
@@ -114,7 +114,7 @@ impl From<Error> for LoadError {
     }
 }
 
-/// What the loader said: the error's own text says no more than that loading failed.
+/// Returns the loader's message, which is the source of the error: the error itself only says that loading failed.
 pub(crate) fn reason(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -1,8 +1,11 @@
-//! Structs that C has, too.
+//! A macro for structs that have the layout of a C struct.
 
-/// Defines structs and asserts where each field lies.
+/// Defines `repr(C)` structs and asserts the offset of each field.
 macro_rules! structs {
-    ($($(#[$about:meta])* $name:ident, $c_name:literal { $($(#[$field_about:meta])* $offset:literal $field:ident: $type:ty,)* })*) => {$(
+    ($(
+        $(#[$about:meta])*
+        $name:ident, $c_name:literal { $($(#[$field_about:meta])* $offset:literal $field:ident: $type:ty,)* }
+    )*) => {$(
         $(#[$about])*
         #[doc = concat!("\n\nThe beginning of `", $c_name, "`.")]
         #[doc(alias = $c_name)]

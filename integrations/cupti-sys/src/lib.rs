@@ -1,7 +1,7 @@
-//! NVIDIA's CUPTI: what happens on a GPU and in the CUDA API, seen from inside the process that uses them.
+//! Bindings to NVIDIA's CUPTI that are loaded at run time: the activity API and the callback API of `libcupti`.
 //!
-//! These are bindings to the activity and the callback API of `libcupti`, **loaded at run time**: a program built with them needs
-//! no CUDA toolkit, header or linker flag, runs on machines without a GPU, and works with every CUPTI from CUDA 12.0 to 13.4.
+//! A program built with this crate needs no CUDA toolkit, header or linker flag, runs on machines without a GPU, and
+//! works with every CUPTI from CUDA 12.0 to 13.4.
 //!
 //! ```
 //! use cupti_sys::{Cupti, Driver, kind};
@@ -21,20 +21,20 @@
 //! # Ok::<(), cupti_sys::Error>(())
 //! ```
 //!
-//! # How it stays one binary
+//! # One binary for all releases
 //!
-//! - Functions are looked up by name. One that a release does not have is [`Error::Missing`] when it is called, not
-//!   before: 12.0 to 12.4 lack [`Cupti::activity_enable_driver_api`] and its sibling of the runtime.
-//! - Kinds, result codes and callback ids are `u32`, never Rust enums: a release may send values that nobody knew of.
-//! - Records are *prefix structs* ([`ActivityKernel`] and its kin): the fields that lie at the same place in all those releases,
-//!   and none after. NVIDIA only ever appends. Offsets are asserted at compile time and checked against NVIDIA's own headers by
-//!   this crate's tests. Step from record to record with [`Cupti::records`], never with `size_of`.
+//! - Functions are looked up by name. Calling one that a release does not have returns [`Error::Missing`]: 12.0 to 12.4
+//!   lack [`Cupti::activity_enable_driver_api`] and [`Cupti::activity_enable_runtime_api`].
+//! - Kinds, result codes and callback ids are `u32`, never Rust enums, because a release may send unknown values.
+//! - Records are *prefix structs* such as [`ActivityKernel`]: the leading fields that have the same offsets in all
+//!   these releases. NVIDIA only appends fields. The offsets are asserted at compile time and checked against NVIDIA's
+//!   headers by this crate's tests. Step from record to record with [`Cupti::records`], never with `size_of`.
 //!
-//! # Storeys
+//! # Safety
 //!
-//! [`Driver`] and [`Cupti`] are proofs that the libraries are there and answer; methods that can break nothing are safe, and
-//! return [`Error`] with the name of the function and its code. What takes a pointer or a callback is `unsafe` and says what it
-//! asks for. C names find their methods: each has its name as an alias.
+//! A [`Driver`] and a [`Cupti`] exist only if their libraries were loaded and answered. Methods that take numbers are
+//! safe, and return an [`Error`] with the name of the function and its code. Methods that take a pointer or a callback
+//! are `unsafe` and document their requirements. Each method has its C name as a search alias.
 
 #![cfg(unix)]
 
@@ -44,26 +44,32 @@ mod constants;
 mod cupti;
 mod driver;
 mod error;
+mod functions;
 mod layout;
 mod load;
-mod places;
+mod records;
+mod search_paths;
 
 pub use self::{
     activity::{
         ActivityApi, ActivityKernel, ActivityMemcpy, ActivityMemcpyPtoP, ActivityMemset, ActivityOverhead,
-        ActivitySynchronization, Prefix, Records, read,
+        ActivitySynchronization, Prefix, read,
     },
-    callback::{CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, MemcpyToDeviceParams},
+    callback::{
+        BufferCompleted, BufferRequested, Callback, CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams,
+        MemcpyToDeviceParams, Subscriber,
+    },
     constants::{
         attribute, cbid, copy_kind, domain, flush, kind, memory_kind, object_kind, overhead_kind, result, site,
         sync_type, thread_id_type,
     },
-    cupti::{BufferCompleted, BufferRequested, Callback, Cupti, Subscriber},
+    cupti::Cupti,
     driver::{Context, Device, Driver},
     error::{Error, LoadError},
+    records::Records,
 };
 
-/// The examples of the README, which must compile.
+/// Compiles the examples of the README as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

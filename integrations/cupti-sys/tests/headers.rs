@@ -1,4 +1,4 @@
-//! Structs, constants and functions against NVIDIA's own headers, of several releases.
+//! Checks of structs, constants and functions against NVIDIA's headers of several releases.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -27,7 +27,7 @@ const CONSTANTS: [&[(&str, u32)]; 13] = [
     cbid::ALL,
 ];
 
-/// C that compiles only if the fields are where we say, as long as we say, and of the class we say.
+/// Returns C source that compiles only if each field has our offset, size and class.
 fn same_layout(c_name: &str, layout: &Struct) -> String {
     let mut source = String::new();
     for (field, offset, rust_type) in layout.fields {
@@ -47,7 +47,7 @@ fn same_layout(c_name: &str, layout: &Struct) -> String {
     source
 }
 
-/// C that compiles only if the constant has the value.
+/// Returns C source that compiles only if the constant has this value.
 fn same_value(name: &str, value: u32) -> String {
     format!("_Static_assert({name} == {value}u, \"{name}\");\n")
 }
@@ -59,7 +59,7 @@ fn words(text: &str) -> HashSet<&str> {
 fn check(release: &Release, source: &str) {
     assert!(!source.is_empty());
     if let Err(errors) = release.compile(source, &["-fsyntax-only"]) {
-        panic!("not so in CUDA {}: {errors}", release.name);
+        panic!("different in CUDA {}: {errors}", release.name);
     }
 }
 
@@ -100,7 +100,7 @@ fn the_newest_version_of_a_struct_is_the_one_that_the_headers_speak_of() {
             let name = release.newest(record.layout.c_names[0]);
             let of = record.kinds[0];
             let (kind, _) = kind::ALL.iter().find(|(_, value)| *value == of).unwrap();
-            // The kind's comment says which struct its records are.
+            // The comment of a kind in the header names the struct of its records.
             let before = headers.split(&format!("\n  {kind} ")).next().unwrap();
             let comment = before.rsplit("/**").next().unwrap();
             assert!(words(comment).contains(name.as_str()), "{kind} of CUDA {}: {name}? {comment}", release.name);
@@ -108,13 +108,13 @@ fn the_newest_version_of_a_struct_is_the_one_that_the_headers_speak_of() {
     }
 }
 
-/// What a function takes, as the headers have it; none if they do not have it.
+/// Returns the parameter types of a function in the headers; `None` if they do not declare it.
 fn parameters(headers: &str, function: &str) -> Option<Vec<String>> {
-    let declared = format!("CUPTIAPI {function}(");
-    let (_, after) = headers.split_once(&declared)?;
+    let declaration = format!("CUPTIAPI {function}(");
+    let (_, after) = headers.split_once(&declaration)?;
     let parameters = after.split_once(");").unwrap().0;
     let types = parameters.split(',').map(|parameter| {
-        // `size_t *valueSize`: what is before the name.
+        // The type is the part before the name: `size_t *` of `size_t *valueSize`.
         parameter.trim().trim_end_matches(|c: char| c.is_alphanumeric() || c == '_').trim().to_owned()
     });
     Some(if parameters.trim() == "void" { Vec::new() } else { types.collect() })
@@ -139,9 +139,9 @@ fn every_function_takes_what_we_give_it() {
             for (ours, theirs) in ours.iter().zip(&theirs) {
                 let (bytes, class) = bytes_and_class(ours);
                 let is_class = class.holds_for(theirs);
-                source.push_str(&format!(
-                    "_Static_assert(sizeof({theirs}) == {bytes} && {is_class}, \"{function}: {theirs} is no {ours}\");\n"
-                ));
+                let message = format!("{function}: {theirs} is no {ours}");
+                source
+                    .push_str(&format!("_Static_assert(sizeof({theirs}) == {bytes} && {is_class}, \"{message}\");\n"));
             }
         }
         check(&release, &source);

@@ -1,8 +1,9 @@
-//! Is every kernel given to the span that asked for it, and none lost, though Burn launches them on a thread of its own, later, and
-//! several spans' at once? The size of a span's tensors is its own, so the grids of its kernels are, and the bytes of its copies.
+//! Checks that every kernel is attributed to the span that requested it and that none is lost, although Burn launches
+//! them later, on its own thread, and fused across spans. The tensors of each span have a size of their own, which the
+//! grids of its kernels and the bytes of its copies show.
 //!
-//! `exact [WINDOWS] [SPANS]`: that many windows, in which a thread runs that many spans; another runs its spans all the time, also between
-//! windows and across their edges.
+//! `exact [WINDOWS] [SPANS]` records a number of windows, in each of which a thread runs a number of spans. Another
+//! thread runs its spans all the time, also between windows and across their edges.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use burn_bench::gpu;
@@ -20,7 +21,7 @@ use std::{
 };
 use tracing_subscriber::prelude::*;
 
-/// How many sizes there are. Even ones are those of the one thread, odd ones those of the other.
+/// The number of sizes. Even sizes are used by one thread, odd ones by the other.
 const SIZES: u64 = 200;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +35,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::registry().with(layer).init();
     let _attached = kernspan_burn::attach(&profiler, &device)?;
 
-    // Kernels are compiled and tuned at first; then each span is run by itself, so that there is no doubt what it launches.
+    // The first pass compiles and tunes kernels. The second runs each span by itself, which shows the kernels of each
+    // size.
     for recorded in [false, true] {
         if recorded {
             profiler.start();
@@ -64,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             span((turn + window) * 2 % SIZES + 2, &device);
         }
         profiler.stop();
-        // What is done in between is in no window.
+        // These spans are between two windows.
         (0..10).for_each(|turn| span(turn * 2 + 2, &device));
     }
     stop.store(true, Ordering::Relaxed);
@@ -72,48 +74,48 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = profiler.finish()?;
 
     let traces = collected.traces();
-    let known = Known::of(&traces[0]);
+    let expected = Expected::of(&traces[0]);
     let mut counts = BTreeMap::<&str, u64>::new();
     let mut shown = 0;
     for trace in &traces[1..] {
         let mut kernels = HashMap::new();
-        for work in trace.work().filter(What::tells) {
-            let what = What::of(&work);
+        for work in trace.work().filter(WorkShape::has_size) {
+            let shape = WorkShape::of(&work);
             let size = work.span().map(|span| span.field("size").and_then(Value::as_u64));
             if let (Some(Some(size)), Some(_)) = (size, work.kernel()) {
                 *kernels.entry((work.span().map(Span::id), size)).or_insert(0_usize) += 1;
             }
-            let judged = match size {
+            let verdict = match size {
                 None if work.attribution() == Attribution::Before => "asked for before the window",
                 None => "unattributed",
                 Some(None) => "tuning",
-                Some(Some(size)) if known.sizes.get(&what).is_some_and(|sizes| sizes.contains(&size)) => {
-                    if known.sizes[&what].len() == 1 { "right" } else { "right, as far as can be told" }
+                Some(Some(size)) if expected.sizes.get(&shape).is_some_and(|sizes| sizes.contains(&size)) => {
+                    if expected.sizes[&shape].len() == 1 { "right" } else { "right, as far as can be told" }
                 }
                 Some(Some(size)) => {
                     shown += 1;
                     if shown < 20 {
-                        println!("wrong: {what:?} in a span of {size}, known of {:?}", known.sizes.get(&what));
+                        println!("wrong: {shape:?} in a span of {size}, expected in {:?}", expected.sizes.get(&shape));
                     }
                     "wrong"
                 }
             };
-            *counts.entry(judged).or_default() += 1;
+            *counts.entry(verdict).or_default() += 1;
         }
         for ((_, size), number) in kernels {
-            let whole = known.kernels.get(&size) == Some(&number);
-            *counts.entry(if whole { "spans with all their kernels" } else { "spans with some" }).or_default() += 1;
+            let complete = expected.kernels.get(&size) == Some(&number);
+            *counts.entry(if complete { "spans with all their kernels" } else { "spans with some" }).or_default() += 1;
         }
     }
     println!("{windows} windows of {spans} spans and another thread's: {counts:#?}");
     println!("{}", report.losses());
-    let of = |what: &str| counts.get(what).copied().unwrap_or(0);
-    assert_eq!((of("wrong"), of("unattributed")), (0, 0), "not exact");
+    let count = |verdict: &str| counts.get(verdict).copied().unwrap_or(0);
+    assert_eq!((count("wrong"), count("unattributed")), (0, 0), "not exact");
     assert!(report.losses().is_empty());
     Ok(())
 }
 
-/// Work whose every kernel and copy is of a size that only this span has.
+/// Runs a span whose kernels and copies have a size that no other span has.
 fn span(size: u64, device: &Device) {
     tracing::info_span!("work", size).in_scope(|| {
         let rows = size as usize;
@@ -127,17 +129,17 @@ fn span(size: u64, device: &Device) {
     });
 }
 
-/// What tells kernels and copies of different sizes apart.
+/// The properties of a kernel or copy that depend on the size of its span.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct What {
+struct WorkShape {
     name: String,
     grid: [u32; 3],
     bytes: u64,
 }
 
-impl What {
-    /// Kernels, and copies that are larger than what a launch needs to know: such come and go, and are of no span's size.
-    fn tells(work: &Work<'_>) -> bool {
+impl WorkShape {
+    /// Returns whether the work depends on the size: kernels do, and copies that are larger than a kernel's arguments.
+    fn has_size(work: &Work<'_>) -> bool {
         work.kernel().is_some() || work.bytes() > 1024
     }
 
@@ -150,24 +152,24 @@ impl What {
     }
 }
 
-/// What the spans launch.
-struct Known {
-    /// The sizes that have such a kernel or copy.
-    sizes: HashMap<What, HashSet<u64>>,
-    /// How many kernels each size has.
+/// The expected work of the spans.
+struct Expected {
+    /// The sizes whose spans have such a kernel or copy.
+    sizes: HashMap<WorkShape, HashSet<u64>>,
+    /// The number of kernels for each size.
     kernels: HashMap<u64, usize>,
 }
 
-impl Known {
+impl Expected {
     fn of(trace: &Trace) -> Self {
-        let mut known = Self { sizes: HashMap::new(), kernels: HashMap::new() };
-        for work in trace.work().filter(What::tells) {
+        let mut expected = Self { sizes: HashMap::new(), kernels: HashMap::new() };
+        for work in trace.work().filter(WorkShape::has_size) {
             let size = work.span().and_then(|span| span.field("size")?.as_u64());
             if let Some(size) = size {
-                known.sizes.entry(What::of(&work)).or_default().insert(size);
-                *known.kernels.entry(size).or_default() += usize::from(work.kernel().is_some());
+                expected.sizes.entry(WorkShape::of(&work)).or_default().insert(size);
+                *expected.kernels.entry(size).or_default() += usize::from(work.kernel().is_some());
             }
         }
-        known
+        expected
     }
 }

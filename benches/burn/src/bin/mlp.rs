@@ -1,8 +1,9 @@
-//! What recording adds to a Burn training step: microseconds a step.
+//! Measures the cost that recording adds to a Burn training step, in microseconds per step.
 //!
-//! `mlp [ROUNDS] [STEPS]`: all ways to run the loop take turns in one process, CUPTI being let go in between, as steps are slower or faster
-//! from second to second; what is printed is the median over the rounds, and the median of the ratios within each. How idle the GPU is
-//! without a profiler is taken from the time of a step without it and the time of the kernels with it.
+//! `mlp [ROUNDS] [STEPS]`: the time of a step varies from second to second, so all variants take turns in one process,
+//! and CUPTI is detached in between. The output is the median over the rounds, and the median of the ratios within each
+//! round. The GPU's idle time without a profiler is computed from the step time without it and the kernel times with
+//! it.
 
 use burn::tensor::Device;
 use burn_bench::{Size, gpu, least, median, training};
@@ -14,7 +15,7 @@ use std::{
 use tracing_subscriber::prelude::*;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let number = |place: usize, default: usize| match std::env::args().nth(place) {
+    let number = |index: usize, default: usize| match std::env::args().nth(index) {
         Some(text) => text.parse().map_err(|_| format!("not a number: {text}")),
         None => Ok(default),
     };
@@ -39,28 +40,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let time = own();
         profiler.stop();
         drop(attached);
-        // Until CUPTI is let go.
+        // Waits until CUPTI is detached.
         std::thread::sleep(Duration::from_millis(100));
         time
     };
-    let ways: [(&str, &dyn Fn() -> f64); 3] =
+    let variants: [(&str, &dyn Fn() -> f64); 3] =
         [("no profiler, no spans", &bare), ("kernspan, waiting", &waiting), ("kernspan, recording", &recording)];
-    // The first time, kernels are compiled and tuned.
-    for (_, way) in ways.iter().chain(&ways) {
-        way();
+    // In the first runs kernels are compiled and tuned; they are not measured.
+    for (_, variant) in variants.iter().chain(&variants) {
+        variant();
     }
-    let mut times = vec![Vec::new(); ways.len()];
+    let mut times = vec![Vec::new(); variants.len()];
     for round in 0..rounds {
-        for turn in 0..ways.len() {
-            let way = (round + turn) % ways.len();
-            times[way].push(ways[way].1());
+        for turn in 0..variants.len() {
+            let variant = (round + turn) % variants.len();
+            times[variant].push(variants[variant].1());
         }
     }
 
     println!("{rounds} rounds of {steps} steps");
-    let ratios = |way: usize, base: usize| times[way].iter().zip(&times[base]).map(|(own, base)| own / base).collect();
-    for (way, (name, _)) in ways.iter().enumerate() {
-        let (least, middle, ratio) = (least(&times[way]), median(times[way].clone()), median(ratios(way, 0)));
+    let ratios =
+        |variant: usize, base: usize| times[variant].iter().zip(&times[base]).map(|(own, base)| own / base).collect();
+    for (variant, (name, _)) in variants.iter().enumerate() {
+        let (least, middle, ratio) =
+            (least(&times[variant]), median(times[variant].clone()), median(ratios(variant, 0)));
         println!("{name:24} {middle:6.0} µs a step (least {least:6.0}), {ratio:.3} ×");
     }
     let report = profiler.finish()?;
@@ -68,12 +71,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let recorded = (rounds + 2) * steps;
     let busy: f64 =
         report.kernels().rows().iter().map(|row| row.total.as_secs_f64() * 1e6).sum::<f64>() / recorded as f64;
-    let idle = |way: usize| 100.0 * (1.0 - busy / median(times[way].clone()));
-    println!(
-        "kernels take {busy:.0} µs a step: the GPU is idle {:.1} % of the time without a profiler, {:.1} % while recording",
-        idle(0),
-        idle(2)
-    );
+    let idle = |variant: usize| 100.0 * (1.0 - busy / median(times[variant].clone()));
+    let (without, recording) = (idle(0), idle(2));
+    print!("kernels take {busy:.0} µs a step: ");
+    println!("the GPU is idle {without:.1} % of the time without a profiler, {recording:.1} % while recording");
     println!(
         "{} kernels and copies: {} handed off, {} from before, {} unattributed; {}",
         work.total(),
@@ -92,7 +93,7 @@ fn attach(profiler: &Profiler, device: &Device) -> impl Sized {
     kernspan_burn::attach(profiler, device).expect("a device to attach to")
 }
 
-/// Microseconds a step, until the GPU is done.
+/// Returns the microseconds per step, including the wait for the GPU at the end.
 fn measure(steps: usize, device: &Device, mut step: impl FnMut()) -> f64 {
     device.sync().expect("the device");
     let start = Instant::now();

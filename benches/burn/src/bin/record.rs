@@ -1,5 +1,6 @@
-//! Records the fixture that the tests of `kernspan-burn` replay: `record FILE` trains a small model on a GPU and leaves what CUPTI wrote, what
-//! came through Burn's queues and what its observers said in the file. The first step is in it, in which Burn compiles and tunes.
+//! Records the fixtures that the tests of `kernspan-burn` replay: `record FILE` trains a small model on a GPU and
+//! writes CUPTI's records, the origins from Burn's queues and the reports of Burn's observers to two files. The first
+//! has the first step, in which Burn compiles and tunes; the second has a later step.
 
 use burn::tensor::{Tensor, TensorData};
 use burn_bench::{Size, gpu, training};
@@ -19,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(profiler.gpu().is_available(), "{}", profiler.gpu());
     tracing_subscriber::registry().with(layer).init();
     let attached = kernspan_burn::attach(&profiler, &device)?;
-    println!("{}", attached.sight());
-    // How fast the device is, Burn measures once, and with tens of thousands of launches.
+    println!("{}", attached.coverage());
+    // Burn measures the speed of the device once, with tens of thousands of launches; these must not be in the fixture.
     let small: Tensor<2> = Tensor::ones([8, 8], &device);
     small.clone().matmul(small).into_data();
     let mut training = training(Size { width: 64, layers: 2, batch: 16 }, &device);
@@ -35,7 +36,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(attached);
     let report = profiler.finish()?;
     println!("{report}");
-    // The first has all that Burn compiles and tunes; the second is what a step looks like.
     for (recorded, name) in report.files().iter().zip(["first", "later"]) {
         std::fs::rename(recorded, Path::new(&format!("{file}-{name}.kernspan")))?;
     }

@@ -1,4 +1,4 @@
-//! Many windows close together in a Burn training: `soak [wait=15] [windows=12] …`, see [`soak::Plan`].
+//! Records many windows close together in a Burn training: `soak [wait=15] [windows=12] …`, see [`soak::Plan`].
 
 use burn::tensor::Device;
 use burn_bench::{Size, gpu, training};
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     };
     let make = || {
         let mut mlp = Mlp { training: training(Size::FULL, &device), device: device.clone() };
-        // Kernels are compiled and tuned.
+        // The first steps compile and tune kernels.
         (0..40).for_each(|_| mlp.step());
         mlp.synchronize();
         mlp
@@ -49,7 +49,7 @@ impl Training for Mlp {
         Box::new(kernspan_burn::attach(profiler, &self.device).expect("a device to attach to"))
     }
 
-    /// Operations are queued for a thread of Burn's, which launches them later.
+    /// Returns false, because operations are queued for a thread of Burn, which launches them later.
     fn is_eager(&self) -> bool {
         false
     }

@@ -1,8 +1,8 @@
-//! What recording adds to a Candle training step: microseconds a step.
+//! Measures the cost that recording adds to a Candle training step, in microseconds per step.
 //!
-//! `mlp [ROUNDS] [STEPS] [memory]`: with `memory`, allocations are recorded, too. All ways to run the loop take turns in one process,
-//! CUPTI being let go in between, as steps are slower or faster by a third from second to second; what is printed is the median over
-//! the rounds, and the median of the ratios within each.
+//! `mlp [ROUNDS] [STEPS] [memory]`: with `memory`, allocations are recorded, too. The time of a step varies by a third
+//! from second to second, so all variants take turns in one process, and CUPTI is detached in between. The output is
+//! the median over the rounds, and the median of the ratios within each round.
 
 use candle_bench::{Size, Training, least, median, raw};
 use candle_core::{Device, Result};
@@ -15,7 +15,7 @@ use std::{
 use tracing_subscriber::prelude::*;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let number = |place: usize, default: usize| match std::env::args().nth(place) {
+    let number = |index: usize, default: usize| match std::env::args().nth(index) {
         Some(text) => text.parse().map_err(|_| format!("not a number: {text}")),
         None => Ok(default),
     };
@@ -24,7 +24,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut plain = Training::plain(Size::FULL, &device)?;
     let cupti = Cupti::find(Driver::load()?)?;
     let (layer, profiler) = profiler(memory)?;
-    // For all, as a `Dispatch` that is only sometimes there confuses what tracing remembers of places it was not there for.
+    // One subscriber for all variants, because tracing caches for each callsite whether a subscriber wants it.
     tracing_subscriber::registry().with(layer).init();
     let mut traced = Training::traced(Size::FULL, &device)?;
 
@@ -42,33 +42,35 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         profiler.start();
         let time = own();
         profiler.stop();
-        // Until CUPTI is let go.
+        // Waits until CUPTI is detached.
         std::thread::sleep(Duration::from_millis(100));
         time
     };
-    let ways: [(&str, &dyn Fn() -> f64); 5] = [
+    let variants: [(&str, &dyn Fn() -> f64); 5] = [
         ("no profiler, no spans", &bare),
         ("kernspan, waiting", &own),
         ("CUPTI, with records of the launches", &|| alone(true)),
         ("CUPTI, with empty callbacks instead", &|| alone(false)),
         ("kernspan, recording", &recording),
     ];
-    // The first time takes longer.
-    for (_, way) in &ways {
-        way();
+    // The first run of each variant is slower, and not measured.
+    for (_, variant) in &variants {
+        variant();
     }
-    let mut times = vec![Vec::new(); ways.len()];
+    let mut times = vec![Vec::new(); variants.len()];
     for round in 0..rounds {
-        for turn in 0..ways.len() {
-            let way = (round + turn) % ways.len();
-            times[way].push(ways[way].1());
+        for turn in 0..variants.len() {
+            let variant = (round + turn) % variants.len();
+            times[variant].push(variants[variant].1());
         }
     }
 
     println!("{rounds} rounds of {steps} steps{}", if memory { ", with memory" } else { "" });
-    let ratios = |way: usize, base: usize| times[way].iter().zip(&times[base]).map(|(own, base)| own / base).collect();
-    for (way, (name, _)) in ways.iter().enumerate() {
-        let (least, middle, ratio) = (least(&times[way]), median(times[way].clone()), median(ratios(way, 0)));
+    let ratios =
+        |variant: usize, base: usize| times[variant].iter().zip(&times[base]).map(|(own, base)| own / base).collect();
+    for (variant, (name, _)) in variants.iter().enumerate() {
+        let (least, middle, ratio) =
+            (least(&times[variant]), median(times[variant].clone()), median(ratios(variant, 0)));
         println!("{name:36} {middle:6.0} µs a step (least {least:6.0}), {ratio:.3} ×");
     }
     let (records, callbacks) = (median(ratios(4, 2)), median(ratios(4, 3)));
@@ -89,7 +91,7 @@ fn profiler(memory: bool) -> std::result::Result<(ProfilerLayer, Profiler), kern
     Ok((layer, profiler))
 }
 
-/// Microseconds a step, until the GPU is done.
+/// Returns the microseconds per step, including the wait for the GPU at the end.
 fn measure(steps: usize, device: &Device, mut step: impl FnMut() -> Result<()>) -> Result<f64> {
     device.synchronize()?;
     let start = Instant::now();

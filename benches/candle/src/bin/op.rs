@@ -1,7 +1,7 @@
-//! What an `Op` costs by itself, without a GPU: nanoseconds a run.
+//! Measures the cost of an `Op`, without a GPU, in nanoseconds per run.
 //!
-//! `op [ROUNDS]`: a run that does nothing but copy a handle of a tensor, by itself, in an `Op` that nobody listens to, in one while the schedule
-//! waits, and in one that is recorded, one after the other; the least of the rounds.
+//! `op [ROUNDS]` runs a function that only clones a tensor's handle: alone, in an `Op` without a subscriber, in one
+//! while the schedule waits, and in one that is recorded. The output is the least time of the rounds.
 
 use candle_bench::least;
 use candle_core::{DType, Device, Result, Tensor};
@@ -16,15 +16,15 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let rounds = std::env::args().nth(1).map_or(Ok(2000), |text| text.parse::<usize>())?;
     let x = Tensor::zeros((64, 512), DType::F32, &Device::Cpu)?;
     let new_op = || Op::new("op").flops(|_, output| output.elem_count() as u64);
-    let unheard = new_op();
-    let unheard = measure(rounds, || unheard.run(&[&x], || Ok(x.clone())))?;
+    let disabled = new_op();
+    let disabled = measure(rounds, || disabled.run(&[&x], || Ok(x.clone())))?;
 
     let (layer, profiler) = Profiler::builder().schedule(Schedule::manual()).build()?;
     tracing_subscriber::registry().with(layer).init();
     let op = new_op();
     let bare = measure(rounds, || Ok(x.clone()))?;
     let waiting = measure(rounds, || op.run(&[&x], || Ok(x.clone())))?;
-    // A window at a time, so that the lane never fills: nobody runs so many ops that do nothing.
+    // Each round is a window of its own, so that the thread's queue never fills up.
     let windows = (0..rounds.min(200)).map(|_| {
         profiler.start();
         let time = measure(1, || op.run(&[&x], || Ok(x.clone())));
@@ -33,14 +33,14 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     });
     let recording = least(&windows.collect::<Result<Vec<_>>>()?);
     println!(
-        "ns a run: {bare:.0} by itself, {unheard:.0} with nobody listening, {waiting:.0} waiting, {recording:.0} recording"
+        "ns a run: {bare:.0} alone, {disabled:.0} without a subscriber, {waiting:.0} waiting, {recording:.0} recording"
     );
     let report = profiler.finish()?;
     assert!(report.losses().is_empty(), "{}", report.losses());
     Ok(())
 }
 
-/// Nanoseconds a run, of the quickest round.
+/// Returns the nanoseconds per run of the fastest round.
 fn measure(rounds: usize, mut run: impl FnMut() -> Result<Tensor>) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..rounds {

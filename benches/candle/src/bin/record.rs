@@ -1,5 +1,5 @@
-//! Records the fixture that the tests of `kernspan-candle` replay: `record FILE` trains a small model on a GPU and leaves what CUPTI
-//! wrote in the file.
+//! Records the fixture that the tests of `kernspan-candle` replay: `record FILE` trains a small model on a GPU and
+//! writes CUPTI's records to the file.
 
 use candle_bench::{Size, Training};
 use candle_core::{Device, Tensor};
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let load = || Tensor::from_vec(vec![step; 16], 16, &device);
         let batch = kernspan_candle::data(std::iter::once_with(load)).next().ok_or("no batch")?;
         training.step_in_spans()?;
-        // In no span: what is nobody's is in the fixture, too.
+        // This copy is in no span, so that the fixture has unattributed work, too.
         assert_eq!(batch?.to_vec1::<u32>()?, [step; 16]);
         profiler.step();
     }

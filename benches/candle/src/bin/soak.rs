@@ -1,4 +1,4 @@
-//! Many windows close together in a Candle training: `soak [wait=15] [windows=12] …`, see [`soak::Plan`].
+//! Records many windows close together in a Candle training: `soak [wait=15] [windows=12] …`, see [`soak::Plan`].
 
 use candle_bench::{Size, Training};
 use candle_core::Device;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// On a stream of its own.
+/// A training on its own stream.
 struct Mlp {
     device: Device,
     training: Training<Profiled<AdamW>>,

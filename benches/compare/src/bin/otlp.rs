@@ -1,6 +1,7 @@
-//! OpenTelemetry, beside its own SDK, to the same collector in one run. `cargo run --release -p compare --bin otlp`
+//! Compares kernspan's OTLP export with OpenTelemetry's SDK, to the same collector in one run.
+//! `cargo run --release -p compare --bin otlp`
 //!
-//! What it costs the thread that trains that its spans and steps are sent; and how long it takes to send 100,000 kernels.
+//! It measures the cost for the training thread when spans and steps are sent, and the time to send 100,000 kernels.
 
 #[path = "../../../support/mod.rs"]
 mod support;
@@ -41,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     kernels(&collector, if quick { 5_000 } else { 100_000 }, if quick { 2 } else { 7 })
 }
 
-/// Twenty spans, half of them with fields.
+/// Makes twenty spans, half of them with fields.
 fn spans() {
     let _step = tracing::info_span!("train_step", step = black_box(7)).entered();
     for layer in 0..9_u64 {
@@ -72,21 +73,22 @@ fn training(collector: &Collector, rounds: u32) -> Result<(), Box<dyn Error>> {
 
     let mut least = [f64::INFINITY; 5];
     for _ in 0..rounds {
-        for (place, dispatch) in [&alone, &empty, &waiting_layer, &recording_layer, &theirs].into_iter().enumerate() {
+        for (index, dispatch) in [&alone, &empty, &waiting_layer, &recording_layer, &theirs].into_iter().enumerate() {
             let elapsed = tracing::dispatcher::with_default(dispatch, || {
-                if place == 3 {
+                if index == 3 {
                     recording.start();
                 }
                 let start = Instant::now();
                 (0..STEPS).for_each(|_| spans());
                 let elapsed = start.elapsed();
-                if place == 3 {
+                if index == 3 {
                     recording.stop();
                 }
                 elapsed
             });
-            least[place] = least[place].min(elapsed.as_nanos() as f64 / f64::from(STEPS));
-            // Until it has been sent: its queue is of 2048 spans, and what does not fit is cheaper.
+            least[index] = least[index].min(elapsed.as_nanos() as f64 / f64::from(STEPS));
+            // Waits until all spans are sent: the SDK's queue holds 2048, and dropping a span is cheaper than queueing
+            // it.
             provider.force_flush()?;
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -147,7 +149,8 @@ fn kernels(collector: &Collector, kernels: u32, rounds: u32) -> Result<(), Box<d
         ours = ours.min(start.elapsed().as_secs_f64());
         assert_eq!(collector.take(), expected, "all have arrived, once");
 
-        // Its spans are ready made, with the attributes that ours have of a kernel: what is timed is only that they are sent.
+        // The SDK's spans are made before the measurement, with the attributes of our kernels, so only sending is
+        // timed.
         let batches: Vec<Vec<SpanData>> = (0..kernels)
             .map(|kernel| span(&trace, kernel as usize))
             .collect::<Vec<_>>()
@@ -217,7 +220,7 @@ impl IntoValue for opentelemetry::Array {
     }
 }
 
-/// Takes requests over HTTP, decodes them as a collector does, and counts their spans.
+/// A collector that receives requests over HTTP, decodes them, and counts their spans.
 struct Collector {
     address: String,
     spans: Arc<AtomicU64>,
@@ -238,7 +241,7 @@ impl Collector {
         Ok(Self { address, spans })
     }
 
-    /// How many spans have come since the last time.
+    /// Returns the number of spans since the last call.
     fn take(&self) -> u64 {
         self.spans.swap(0, Ordering::SeqCst)
     }

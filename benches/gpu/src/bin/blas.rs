@@ -1,6 +1,6 @@
-//! Kernels that a library launches through CUDA's runtime API, inside of calls of ours: are they given to the spans as well?
+//! Checks that kernels which a library launches through CUDA's runtime API are attributed to spans.
 //!
-//! `blas [calls]`: matrix products of cuBLAS in spans; with `calls`, all calls of both APIs are recorded.
+//! `blas [calls]` runs matrix products of cuBLAS in spans; with `calls`, all calls of both APIs are recorded.
 
 use cudarc::cublas::{CudaBlas, Gemm, GemmConfig, sys::cublasOperation_t::CUBLAS_OP_N};
 use gpu_bench::Gpu;
@@ -39,7 +39,7 @@ fn main() {
             beta: 0.0,
             ldc: size,
         };
-        // SAFETY: the sizes are those of the matrices.
+        // SAFETY: the configuration has the sizes of the matrices.
         #[allow(unsafe_code, reason = "cuBLAS is a C library")]
         unsafe { blas.gemm(config, &a, &b, &mut c) }.expect("a product");
     }
@@ -50,13 +50,12 @@ fn main() {
         *calls.entry((call.api(), call.name().to_owned())).or_insert(0) += 1;
     }
     println!("{}\n{} pieces of work: {:?}", report.losses(), trace.work().len(), trace.attributions());
-    let of: BTreeMap<_, _> =
-        trace.work().filter(|work| work.kernel().is_some()).fold(BTreeMap::new(), |mut of, work| {
-            let api = work.call().map(|call| (call.api(), call.name().to_owned()));
-            *of.entry(api).or_insert(0) += 1;
-            of
-        });
-    println!("kernels by the call that they are of: {of:?}");
+    let mut kernels = BTreeMap::new();
+    for work in trace.work().filter(|work| work.kernel().is_some()) {
+        let api = work.call().map(|call| (call.api(), call.name().to_owned()));
+        *kernels.entry(api).or_insert(0) += 1;
+    }
+    println!("kernels by the call that launched them: {kernels:?}");
     println!("{} kinds of calls, {} calls", calls.len(), calls.values().sum::<i32>());
     assert!(report.losses().is_empty());
     assert!(trace.work().all(|work| work.attribution() == Attribution::Direct));

@@ -1,9 +1,12 @@
-//! What recording adds to a kernel launch: nanoseconds on the launching thread.
+//! Measures the cost that recording adds to a kernel launch, in nanoseconds on the launching thread.
 //!
-//! `cost [ROUNDS] [SPAN_EVERY] [ALLOCATIONS] [memory]`: launches empty kernels, in a span every `SPAN_EVERY` launches where kernspan is measured
-//! and in none where it is not, with so many allocations and frees each, which are recorded if `memory` is asked for. Launching is faster or slower by a third from process to
-//! process and from second to second, so all ways to do it take turns in one process, CUPTI being let go in between; what is printed
-//! is the median over the rounds, and the median of the differences within each round.
+//! `cost [ROUNDS] [SPAN_EVERY] [ALLOCATIONS] [memory]` launches empty kernels, each with a number of allocations and
+//! frees, which are recorded with `memory`. Where kernspan is measured, there is a span around every `SPAN_EVERY`
+//! launches.
+//!
+//! The time of a launch varies by a third from process to process and from second to second. So all variants take turns
+//! in one process, and CUPTI is detached in between. The output is the median over the rounds, and the median of the
+//! differences within each round.
 
 use cudarc::driver::{CudaStream, sys};
 use cupti_sys::{Cupti, Driver};
@@ -16,7 +19,7 @@ const BATCH: usize = 500;
 const BATCHES: usize = 12;
 
 fn main() {
-    let number = |place: usize| std::env::args().nth(place).and_then(|text| text.parse::<usize>().ok());
+    let number = |index: usize| std::env::args().nth(index).and_then(|text| text.parse::<usize>().ok());
     let (rounds, every, allocations) = (number(1).unwrap_or(20), number(2).unwrap_or(8), number(3).unwrap_or(0));
     let gpu = Gpu::new();
     let stream = gpu.stream();
@@ -37,11 +40,11 @@ fn main() {
         profiler.start();
         let time = spans();
         profiler.stop();
-        // Until CUPTI is let go.
+        // Waits until CUPTI is detached.
         std::thread::sleep(Duration::from_millis(60));
         time
     };
-    let ways: [(&str, &dyn Fn() -> f64); 6] = [
+    let variants: [(&str, &dyn Fn() -> f64); 6] = [
         ("no profiler", &bare),
         ("kernspan, waiting", &spans),
         ("CUPTI: kernels and copies", &|| alone(false, false)),
@@ -49,19 +52,19 @@ fn main() {
         ("CUPTI: and empty callbacks instead", &|| alone(false, true)),
         ("kernspan, recording", &recording),
     ];
-    let mut times = vec![Vec::new(); ways.len()];
+    let mut times = vec![Vec::new(); variants.len()];
     for round in 0..rounds {
-        for turn in 0..ways.len() {
-            let way = (round + turn) % ways.len();
-            times[way].push(ways[way].1());
+        for turn in 0..variants.len() {
+            let variant = (round + turn) % variants.len();
+            times[variant].push(variants[variant].1());
         }
     }
     println!(
         "a span every {every} launches, {allocations} allocations a launch, {rounds} rounds of {BATCHES} x {BATCH}"
     );
-    let added = |way: usize| median(times[way].iter().zip(&times[0]).map(|(own, none)| own - none).collect());
-    for (way, (name, _)) in ways.iter().enumerate() {
-        println!("{name:36} {:6.0} ns a launch, {:+6.0}", median(times[way].clone()), added(way));
+    let added = |variant: usize| median(times[variant].iter().zip(&times[0]).map(|(own, none)| own - none).collect());
+    for (variant, (name, _)) in variants.iter().enumerate() {
+        println!("{name:36} {:6.0} ns a launch, {:+6.0}", median(times[variant].clone()), added(variant));
     }
     println!("kernspan adds {:.2} times what CUPTI adds with records of the launches", added(5) / added(3));
     let report = profiler.finish().expect("a report");
@@ -83,7 +86,7 @@ fn profiler(memory: bool) -> (kernspan::ProfilerLayer, Profiler) {
     (layer, profiler)
 }
 
-/// Nanoseconds a launch, of the median batch.
+/// Returns the nanoseconds per launch of the median batch.
 fn measure(gpu: &Gpu, stream: &CudaStream, every: usize, allocations: usize, spans: bool) -> f64 {
     let mut times = Vec::new();
     for _ in 0..BATCHES {
@@ -105,7 +108,7 @@ fn measure(gpu: &Gpu, stream: &CudaStream, every: usize, allocations: usize, spa
 #[allow(unsafe_code, reason = "the driver is a C library")]
 fn allocate(stream: &CudaStream) {
     let mut pointer = 0;
-    // SAFETY: what is allocated is freed, and nobody uses it.
+    // SAFETY: the memory is freed, and never used.
     unsafe {
         sys::cuMemAllocAsync(&mut pointer, 4096, stream.cu_stream()).result().expect("memory");
         sys::cuMemFreeAsync(pointer, stream.cu_stream()).result().expect("memory");

@@ -1,9 +1,9 @@
-//! Is every kernel given to the span that launched it, and none lost? The kernel's name is the span's, its grid is the span's
-//! number, and its block says the thread.
+//! Checks that every kernel is attributed to the span that launched it, and that none is lost. A kernel has the name of
+//! its span, its grid is the span's number, and its block identifies the thread.
 //!
-//! `exact [WINDOWS] [LAUNCHES] [REST_MS]`: that many windows of that many launches each, on four threads with a stream each, in spans
-//! some microseconds long; half of the threads launch all the time, also between windows and across their edges. With a rest between
-//! windows, CUPTI is let go in each, while those threads launch.
+//! `exact [WINDOWS] [LAUNCHES] [REST_MS]` records a number of windows with a number of launches each, on four threads
+//! with a stream each, in spans of some microseconds. Half of the threads launch all the time, also between windows and
+//! across their edges. With a rest between windows, CUPTI is detached in each rest, while those threads launch.
 
 use gpu_bench::{Gpu, NAMES, named_span};
 use kernspan::{Collected, Profiler, ProfilerBuilder, Schedule, trace::{ApiCall, Value}};
@@ -40,32 +40,32 @@ fn main() {
     let stop = Arc::new(AtomicBool::new(false));
     let turn = Arc::new(Barrier::new(THREADS as usize / 2 + 1));
     let mut threads = Vec::new();
-    for place in 0..THREADS {
+    for index in 0..THREADS {
         let (gpu, stop, turn) = (Arc::clone(&gpu), Arc::clone(&stop), Arc::clone(&turn));
         threads.push(thread::spawn(move || {
             let stream = gpu.stream();
             let count = AtomicU32::new(0);
             let work = || {
-                // One to three kernels in a span, and now and then one in the span around it.
+                // Each span has one to three kernels, and in every fifth one more follows after the inner span.
                 let n = count.fetch_add(1, Ordering::Relaxed) % 60_000 + 1;
-                let name = (n * 7 + place) as usize % NAMES.len();
+                let name = (n * 7 + index) as usize % NAMES.len();
                 named_span!(name, n).in_scope(|| {
-                    gpu.launch(name, n, place + 1, &stream).expect("a launch");
+                    gpu.launch(name, n, index + 1, &stream).expect("a launch");
                     let inner = (name + 1) % NAMES.len();
                     named_span!(inner, n).in_scope(|| {
                         for _ in 0..n % 3 {
-                            gpu.launch(inner, n, place + 1, &stream).expect("a launch");
+                            gpu.launch(inner, n, index + 1, &stream).expect("a launch");
                         }
                     });
                     if n.is_multiple_of(5) {
-                        gpu.launch(name, n, place + 1, &stream).expect("a launch");
+                        gpu.launch(name, n, index + 1, &stream).expect("a launch");
                     }
                 });
                 1 + n % 3 + u32::from(n.is_multiple_of(5))
             };
             let mut launched = 0_u64;
-            // Some go on whatever happens, the others launch a known number in each window.
-            if place % 2 == 0 {
+            // Half of the threads launch all the time, the others a known number in each window.
+            if index % 2 == 0 {
                 while !stop.load(Ordering::Relaxed) {
                     work();
                 }
@@ -129,7 +129,7 @@ fn main() {
         "{windows} windows: {kernels} kernels, {calls} calls: {right} right, {wrong} wrong, {unattributed} unattributed"
     );
     println!(
-        "{of_known} of {known} kernels of the threads that launch in windows only; {early} seem to start before their call"
+        "{of_known} of {known} kernels of threads that launch only in windows; {early} seem to start before their call"
     );
     println!("{}", report.losses());
     assert_eq!((wrong, unattributed, of_known), (0, 0, known), "not exact");

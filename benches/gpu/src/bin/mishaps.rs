@@ -1,8 +1,13 @@
-//! What befalls programs: `mishaps WHAT`. Each must end as it would without a profiler, and say what it says.
+//! Runs a program with one unusual event, `mishaps EVENT`. Each must end as it would without a profiler, with the
+//! printed result.
 //!
-//! `fork`: a child that ends by itself. `panic`: the user's code panics in a window, and goes on. `exit`: the process exits in a window
-//! without finishing. `drop`: the profiler is dropped in a window. `client`: another client has CUPTI already. `profilers`: two
-//! profilers at once, and ten after each other. `hang`: a kernel that still runs when all is finished.
+//! - `fork`: the process forks in a window, and the child ends by itself.
+//! - `panic`: the user's code panics in a window and continues.
+//! - `exit`: the process exits in a window without finishing.
+//! - `drop`: the profiler is dropped in a window.
+//! - `client`: another client uses CUPTI already.
+//! - `profilers`: there are two profilers at once, and ten one after the other.
+//! - `hang`: a kernel is still running when the profiler finishes.
 
 use cupti_sys::{Cupti, Driver};
 use gpu_bench::Gpu;
@@ -11,7 +16,7 @@ use std::time::Instant;
 use tracing_subscriber::prelude::*;
 
 fn main() {
-    let what = std::env::args().nth(1).unwrap_or_default();
+    let event = std::env::args().nth(1).unwrap_or_default();
     let gpu = Gpu::new();
     let stream = gpu.stream();
     let work = || {
@@ -24,7 +29,7 @@ fn main() {
             Profiler::builder().schedule(Schedule::manual()).export(collected.clone()).build().expect("a profiler");
         (layer, profiler, collected)
     };
-    match what.as_str() {
+    match event.as_str() {
         "fork" => fork(&work, &profiled()),
         "panic" => {
             let (layer, profiler, collected) = profiled();
@@ -62,7 +67,7 @@ fn main() {
         "profilers" => {
             let (first, _kept, _) = profiled();
             let (second, other, _) = profiled();
-            println!("beside another: {}", other.gpu());
+            println!("next to another: {}", other.gpu());
             drop((first, second, other, _kept));
             for _ in 0..10 {
                 let (layer, profiler, collected) = profiled();
@@ -81,7 +86,7 @@ fn main() {
             tracing_subscriber::registry().with(layer).init();
             profiler.start();
             work();
-            // Some fifteen seconds.
+            // The kernel runs for about fifteen seconds.
             gpu.spin(30_000_000_000, &stream).expect("a launch");
             let start = Instant::now();
             let report = profiler.finish().expect("a report");
@@ -92,7 +97,7 @@ fn main() {
                 report.losses()
             );
         }
-        _ => panic!("no mishap {what:?}"),
+        _ => panic!("unknown event {event:?}"),
     }
     println!("ended well");
 }
@@ -105,7 +110,7 @@ fn fork(work: &dyn Fn(), (_, profiler, collected): &(kernspan::ProfilerLayer, Pr
     }
     profiler.start();
     work();
-    // SAFETY: the child does what a child may.
+    // SAFETY: the child uses only the calling thread.
     match unsafe { fork() } {
         0 => {
             profiler.step();
@@ -115,7 +120,7 @@ fn fork(work: &dyn Fn(), (_, profiler, collected): &(kernspan::ProfilerLayer, Pr
         }
         child => {
             let mut status = -1;
-            // SAFETY: it writes one number.
+            // SAFETY: `waitpid` writes one number.
             unsafe { waitpid(child, &mut status, 0) };
             work();
             profiler.stop();
@@ -129,7 +134,7 @@ fn fork(work: &dyn Fn(), (_, profiler, collected): &(kernspan::ProfilerLayer, Pr
 fn client(work: &dyn Fn()) {
     unsafe extern "C" fn called(_: *mut std::ffi::c_void, _: u32, _: u32, _: *const std::ffi::c_void) {}
     let cupti = Cupti::find(Driver::load().expect("a driver")).expect("CUPTI");
-    // SAFETY: it does nothing.
+    // SAFETY: the callback does nothing.
     let subscriber = unsafe { cupti.subscribe(called, std::ptr::null_mut()) }.expect("CUPTI");
     let (layer, profiler) = Profiler::builder().build().expect("a profiler");
     tracing_subscriber::registry().with(layer).init();

@@ -1,6 +1,6 @@
-//! Records the fixtures that the tests replay: `record FILE WHAT` runs a small training-like program on a GPU and leaves what CUPTI
-//! wrote in the file. `WHAT` is `training` (kernels, copies, memory, waits, a graph, two threads, work handed over) or `calls`
-//! (kernels, copies, and all calls of the API).
+//! Records the fixtures that the tests replay. `record FILE training|calls` runs a small program like a training on a
+//! GPU and writes CUPTI's records to the file. `training` has kernels, copies, memory, waits, a graph, two threads and
+//! work that is handed over; `calls` has kernels, copies and all API calls.
 
 use cudarc::driver::{CudaGraph, CudaStream, sys};
 use gpu_bench::Gpu;
@@ -20,9 +20,9 @@ const STEPS: u32 = 6;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let [file, what] = arguments.as_slice() else { return Err("usage: record FILE training|calls".into()) };
+    let [file, fixture] = arguments.as_slice() else { return Err("usage: record FILE training|calls".into()) };
     let mut activities = vec![Activity::Host, Activity::Kernels, Activity::Copies];
-    match what.as_str() {
+    match fixture.as_str() {
         "training" => activities.extend([Activity::Memory, Activity::Sync]),
         _ => activities.push(Activity::ApiCalls),
     }
@@ -97,7 +97,7 @@ fn train_step(
     done.wait();
 }
 
-/// A graph of five kernels, two of which may run beside each other.
+/// Captures a graph of five kernels, two of which may run at the same time.
 fn capture(gpu: &Gpu, stream: &Arc<CudaStream>) -> CudaGraph {
     let side = gpu.context.new_stream().expect("a stream");
     stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).expect("a capture");
@@ -112,7 +112,7 @@ fn capture(gpu: &Gpu, stream: &Arc<CudaStream>) -> CudaGraph {
     stream.end_capture(flags).expect("a capture").expect("a graph")
 }
 
-/// Launches for others, as frameworks with threads of their own do.
+/// Starts a thread that launches on behalf of others, as frameworks with their own threads do.
 fn device_thread(
     gpu: &Arc<Gpu>,
     hand_over: HandOver,
@@ -134,7 +134,7 @@ fn device_thread(
     (thread::Builder::new().name("device".to_owned()).spawn(run).expect("a thread"), submit)
 }
 
-/// Prefetches on a stream of its own, in spans of its own.
+/// Starts a thread that prefetches on its own stream, in its own spans.
 fn loader_thread(gpu: &Arc<Gpu>, turn: &Arc<Barrier>) -> thread::JoinHandle<()> {
     let (gpu, turn) = (Arc::clone(gpu), Arc::clone(turn));
     let run = move || {

@@ -1,5 +1,5 @@
-//! Many windows close together in a loop of kernels, cuBLAS, copies, fills and allocations: `soak [wait=15] [windows=12] …`, see
-//! [`soak::Plan`].
+//! Records many windows close together in a loop of kernels, cuBLAS, copies, fills and allocations: `soak [wait=15]
+//! [windows=12] …`, see [`soak::Plan`].
 
 use cudarc::{
     cublas::{
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// About what a layer of a small model launches, 36 times a step.
+/// A loop that launches about the work of a small model's layer, 36 times per step.
 struct Loop<'a> {
     gpu: &'a Gpu,
     stream: Arc<CudaStream>,
@@ -57,7 +57,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// The product of a layer, and the two of its gradients.
+    /// Runs the product of a layer and the two products of its gradients.
     #[allow(unsafe_code, reason = "cuBLAS is a C library")]
     fn products(&mut self) {
         let (batch, width) = (Self::BATCH as i32, Self::WIDTH as i32);
@@ -76,7 +76,7 @@ impl<'a> Loop<'a> {
         let (plain, of_inputs) =
             (config(CUBLAS_OP_N, CUBLAS_OP_N, batch, width), config(CUBLAS_OP_T, CUBLAS_OP_N, batch, width));
         let of_weights = config(CUBLAS_OP_N, CUBLAS_OP_T, width, batch);
-        // SAFETY: the sizes are those of the matrices.
+        // SAFETY: the configurations have the sizes of the matrices.
         unsafe {
             self.blas.gemm(plain, &self.weights, &self.inputs, &mut self.outputs).expect("a product");
             self.blas.gemm(of_inputs, &self.weights, &self.outputs, &mut self.inputs).expect("a product");
@@ -87,7 +87,7 @@ impl<'a> Loop<'a> {
     #[allow(unsafe_code, reason = "the driver is a C library")]
     fn layer(&mut self, number: usize) {
         let stream = self.stream.cu_stream();
-        // SAFETY: the memory is as large as what is written to it, and freed after its last use on the same stream.
+        // SAFETY: every write fits into its memory, which is freed after its last use on the same stream.
         unsafe {
             for kernel in 0..12 {
                 let memory = result::malloc_async(stream, 4096).expect("memory");
@@ -107,7 +107,7 @@ impl Training for Loop<'_> {
     fn step(&mut self) {
         (0..36).for_each(|number| self.layer(number));
         self.steps += 1;
-        // As a training does that looks at its loss now and then.
+        // A training that reads its loss now and then waits, too.
         if self.steps.is_multiple_of(4) {
             self.synchronize();
         }

@@ -1,5 +1,6 @@
-//! Does the program wait while a window is written? Times of steps of 200 launches, before, while and after a window of a million
-//! kernels is decoded, correlated and exported in the background; and how long that takes.
+//! Measures whether the program is slower while a window is written. It prints the times of steps of 200 launches
+//! before, during and after a window of a million kernels is decoded, correlated and exported in the background, and
+//! the time of that.
 
 use gpu_bench::Gpu;
 use kernspan::{Chrome, Perfetto, Profiler, Schedule};
@@ -39,9 +40,9 @@ fn main() {
         stream.synchronize().expect("the stream");
         start.elapsed()
     };
-    let steps = |while_: &dyn Fn(usize) -> bool| {
+    let steps = |goes_on: &dyn Fn(usize) -> bool| {
         let mut times = Vec::new();
-        while while_(times.len()) {
+        while goes_on(times.len()) {
             times.push(step());
         }
         times
@@ -72,7 +73,7 @@ fn main() {
     std::fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// In kilobytes.
+/// Returns the peak of resident memory in kilobytes.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

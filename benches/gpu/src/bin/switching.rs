@@ -1,13 +1,13 @@
-//! CUPTI alone, without kernspan: what happens if it is switched on and off while threads launch?
+//! Switches CUPTI alone, without kernspan, on and off while threads launch.
 //!
-//! `switching WAY [WINDOWS] [THREADS]`: records windows of three steps with three steps between them, and ends each in one of these ways
-//! on another thread:
+//! `switching WAY [WINDOWS] [THREADS]` records windows of 10 ms with 10 ms between them, and ends each in one of these
+//! ways on another thread:
 //!
-//! - `callbacks`: `cuptiEnableCallback` disables the callbacks. Calls that threads were in stay on CUPTI's stack of the thread, and all
-//!   its later calls get their correlation ids.
+//! - `callbacks`: `cuptiEnableCallback` disables the callbacks. Calls that are in progress then stay on CUPTI's stack
+//!   of their thread, and all later calls of the thread get their correlation ids.
 //! - `unsubscribe`: `cuptiUnsubscribe` ends the callbacks.
 //! - `kinds`: the kinds of activity are disabled, the callbacks stay.
-//! - `finalize`: `cuptiFinalize` while subscribed: the same fault.
+//! - `finalize`: `cuptiFinalize` while subscribed, with the same fault.
 //! - `unsubscribe-finalize`: `cuptiFinalize` after `cuptiUnsubscribe`.
 //!
 //! Prints how many calls had the correlation id of the call before them on their thread, and fails if there were any.
@@ -39,7 +39,7 @@ static SUBSCRIBER: Mutex<Option<Subscriber>> = Mutex::new(None);
 thread_local!(static LAST: Cell<u32> = const { Cell::new(0) });
 
 unsafe extern "C" fn called(_: *mut c_void, _: u32, _: u32, about: *const c_void) {
-    // SAFETY: so CUPTI was told.
+    // SAFETY: in this domain CUPTI passes a `CallbackData`.
     let about = unsafe { &*about.cast::<CallbackData>() };
     if about.callback_site == site::ENTER {
         CALLS.fetch_add(1, Ordering::Relaxed);
@@ -48,20 +48,20 @@ unsafe extern "C" fn called(_: *mut c_void, _: u32, _: u32, about: *const c_void
     }
 }
 
-unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
+unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, max_records: *mut usize) {
     let memory = Box::leak(vec![0_u64; 1 << 15].into_boxed_slice());
-    // SAFETY: CUPTI gives places to write to.
-    unsafe { (*buffer, *size, *most) = (memory.as_mut_ptr().cast(), 1 << 18, 0) };
+    // SAFETY: CUPTI passes valid pointers.
+    unsafe { (*buffer, *size, *max_records) = (memory.as_mut_ptr().cast(), 1 << 18, 0) };
 }
 
 unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, size: usize, _: usize) {
     if !buffer.is_null() {
-        // SAFETY: it is what `requested` gave.
+        // SAFETY: it is a buffer from `requested`.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), size / 8)) });
     }
 }
 
-/// The functions that give the GPU work.
+/// Returns the driver functions that submit work to the GPU.
 fn functions() -> impl Iterator<Item = u32> {
     let starts = |name: &str| ["cuLaunch", "cuMemcpy", "cuMemset"].iter().any(|prefix| name.starts_with(prefix));
     cbid::ALL
@@ -73,9 +73,9 @@ fn functions() -> impl Iterator<Item = u32> {
 fn switch_on(cupti: &Cupti) {
     let mut subscriber = SUBSCRIBER.lock().expect("no panic");
     let subscriber = *subscriber.get_or_insert_with(|| {
-        // SAFETY: it takes no data and does not unwind.
+        // SAFETY: the callback takes no data and does not unwind.
         let subscriber = unsafe { cupti.subscribe(called, std::ptr::null_mut()) }.expect("CUPTI");
-        // SAFETY: buffers are as they should be, and stay until they are taken back.
+        // SAFETY: buffers are aligned, and stay valid until they are given back.
         unsafe { cupti.activity_register_callbacks(requested, completed) }.expect("CUPTI");
         subscriber
     });
@@ -96,10 +96,11 @@ fn switch_off(cupti: &Cupti, way: &str) {
         "unsubscribe-finalize" => unsubscribe(),
         "kinds" => {}
         "finalize" => *subscriber = None,
-        _ => panic!("no way to end recording: {way}"),
+        _ => panic!("unknown way to end recording: {way}"),
     }
     if way.ends_with("finalize") {
-        // SAFETY: no other thread calls CUPTI; that others launch is what is tried out.
+        // SAFETY: no other thread calls CUPTI. Launches of other threads at the same time are the subject of the
+        // experiment.
         unsafe { cupti.finalize() }.expect("CUPTI");
     }
 }
@@ -126,12 +127,12 @@ fn main() -> ExitCode {
     });
     let (calls, repeated) = (CALLS.load(Ordering::Relaxed), REPEATED.load(Ordering::Relaxed));
     println!(
-        "{way}: {windows} windows, {threads} threads, {calls} calls, {repeated} with the correlation id of the one before"
+        "{way}: {windows} windows, {threads} threads, {calls} calls, {repeated} with the correlation id of the last"
     );
     if repeated == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Kernels, products, fills and copies without pause.
+/// Launches kernels, products, fills and copies without pause.
 fn launch(gpu: &Gpu, over: &AtomicBool) {
     let stream = gpu.stream();
     let blas = CudaBlas::new(stream.clone()).expect("cuBLAS");

@@ -1,7 +1,7 @@
-//! Hundreds of windows in one process: does anything grow, and what do windows cost?
+//! Measures the growth of memory over hundreds of windows in one process, and the cost of a window.
 //!
-//! `windows [WINDOWS] [REST_MS] [DETACH_MS]`: windows of 500 launches with so long a rest between them; CUPTI is let go after
-//! `DETACH_MS`. Prints how RAM and GPU memory grew, and how long `start` and `stop` took.
+//! `windows [WINDOWS] [REST_MS] [DETACH_MS]` records windows of 500 launches with a rest between them; CUPTI is
+//! detached after `DETACH_MS`. Prints the growth of RAM and GPU memory, and the times of `start` and `stop`.
 
 use gpu_bench::{Gpu, resident_memory};
 use kernspan::{Profiler, Schedule};
@@ -58,17 +58,13 @@ fn main() {
     let report = profiler.finish().expect("a report");
     opening.sort_unstable();
     closing.sort_unstable();
-    println!(
-        "{windows} windows, {} kernels, {}; start median {:?} most {:?}, stop median {:?} most {:?}; grew by {:.1} MB of RAM and {:.1} MB of GPU memory since window 5",
-        kernels.load(Ordering::Relaxed),
-        report.losses(),
-        opening[opening.len() / 2],
-        opening[opening.len() - 1],
-        closing[closing.len() / 2],
-        closing[closing.len() - 1],
-        (after.0 as f64 - before.0 as f64) / 1e6,
-        (before.1 as f64 - after.1 as f64) / 1e6,
-    );
+    let median_and_most = |times: &[Duration]| (times[times.len() / 2], times[times.len() - 1]);
+    let ((start, most_start), (stop, most_stop)) = (median_and_most(&opening), median_and_most(&closing));
+    let ram = (after.0 as f64 - before.0 as f64) / 1e6;
+    let gpu_memory = (before.1 as f64 - after.1 as f64) / 1e6;
+    print!("{windows} windows, {} kernels, {}; ", kernels.load(Ordering::Relaxed), report.losses());
+    print!("start median {start:?} most {most_start:?}, stop median {stop:?} most {most_stop:?}; ");
+    println!("grew by {ram:.1} MB of RAM and {gpu_memory:.1} MB of GPU memory since window 5");
     assert_eq!(kernels.load(Ordering::Relaxed), windows * 500, "kernels were lost");
     assert!(report.losses().is_empty());
 }

@@ -1,17 +1,24 @@
-use super::{Known, arguments::Arguments};
+use super::{arguments::Arguments, kind::OperationKind};
 use burn::backend::ir::OperationIr;
 use kernspan::trace::{Value, convention};
 use std::borrow::Cow;
 
-/// What one of Burn's operations is, in the words of [`kernspan::trace::convention`].
+/// The name of one of Burn's operations, and its properties as fields of [`kernspan::trace::convention`].
 ///
-/// | field | what it says |
+/// | field | value |
 /// |---|---|
-/// | `op.shape.ARG`, `op.dtype.ARG` | the tensors that go in, by name: `lhs` and `rhs` of two alike, else `input`, `weight`, `bias`, `grad`, `indices` and so on; where there may be any number, as for `cat`, `input`, `input1` to `input7` |
-/// | `op.shape.output`, `op.dtype.output` | what comes out; then `indices`, or for custom operations `output1` to `output7` |
-/// | `op.flops` | as [`flops`](crate::flops()) counts them; not there if unknown |
-/// | `op.bytes` | what is read and written, each tensor once; of those that are only picked from or put into, the part that is; none where only the shape is another |
-/// | `op.gemm` | of products, m, n and k: of one in the batch, or of all as one, if the right side is the same for all |
+/// | `op.shape.ARG`, `op.dtype.ARG` | shape and element type of each input |
+/// | `op.shape.output`, `op.dtype.output` | the same of each output |
+/// | `op.flops` | FLOPs as counted by [`flops`](crate::flops()); missing if unknown |
+/// | `op.bytes` | bytes read and written, each tensor once; 0 if only the shape changes |
+/// | `op.gemm` | m, n and k of a matrix product |
+///
+/// `ARG` is `lhs` and `rhs` for two equal inputs, and else `input`, `weight`, `bias`, `grad`, `indices` and so on.
+/// Operations with any number of inputs, such as `cat`, have `input`, `input1` to `input7`. Further outputs are
+/// `indices`, and `output1` to `output7` for custom operations.
+///
+/// Operations that read or write a part of a tensor count the bytes of that part. The sizes of a batch of products are
+/// those of one product, or of a single larger product if the right-hand side is the same for all.
 ///
 /// ```
 /// use burn::{
@@ -31,30 +38,31 @@ use std::borrow::Cow;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Description {
-    /// As Burn's functions are called, or the id of a custom operation.
+    /// The name of Burn's function, or the id of a custom operation.
     pub name: Cow<'static, str>,
-    /// Names and values.
+    /// Names and values of the fields.
     pub fields: Vec<(&'static str, Value)>,
 }
 
 impl Description {
-    /// Of an operation. It allocates: for the same operations again and again there is [`Descriptions`](crate::Descriptions).
+    /// Describes an operation. This allocates; a [`DescriptionCache`](crate::DescriptionCache) keeps descriptions of
+    /// repeated operations.
     pub fn of(operation: &OperationIr) -> Self {
-        let (known, arguments) = Known::of(operation);
-        Self::new(known, &arguments)
+        let (kind, arguments) = OperationKind::of(operation);
+        Self::new(kind, &arguments)
     }
 
-    pub(super) fn new(known: &'static Known, arguments: &Arguments<'_>) -> Self {
-        let cost = known.cost(arguments);
+    pub(super) fn new(kind: &'static OperationKind, arguments: &Arguments<'_>) -> Self {
+        let cost = kind.cost(arguments);
         let mut fields = Vec::new();
-        for (name, tensor) in arguments.fields() {
-            fields.push((name.shape, Value::from(format!("{:?}", &tensor.shape[..]).as_str())));
-            fields.push((name.dtype, Value::from(tensor.dtype.name())));
+        for (names, tensor) in arguments.fields() {
+            fields.push((names.shape, Value::from(format!("{:?}", &tensor.shape[..]).as_str())));
+            fields.push((names.dtype, Value::from(tensor.dtype.name())));
         }
         fields.extend(cost.flops.map(|flops| (convention::FLOPS, Value::U64(flops))));
         fields.push((convention::BYTES, Value::U64(cost.bytes)));
         fields.extend(cost.gemm.map(|gemm| (convention::GEMM, Value::from(gemm.to_string().as_str()))));
-        let name = if arguments.id.is_empty() { known.name.into() } else { arguments.id.to_owned().into() };
+        let name = if arguments.id.is_empty() { kind.name.into() } else { arguments.id.to_owned().into() };
         Self { name, fields }
     }
 
@@ -62,7 +70,7 @@ impl Description {
         Self { name: name.into(), fields: Vec::new() }
     }
 
-    /// The value of the field `name`.
+    /// Returns the value of the field `name`.
     pub fn field(&self, name: &str) -> Option<&Value> {
         self.fields.iter().find_map(|(field, value)| (*field == name).then_some(value))
     }

@@ -1,40 +1,43 @@
-use super::arguments::{Arguments, Tensors, names};
+use super::arguments::{Arguments, Tensors, field_names};
 use burn::{backend::ir::*, tensor::IndexingUpdateOp};
 
-/// The tensors of one of Burn's kinds of operations. Burn's own [`inputs`](OperationIr::inputs) allocate.
+/// Access to the arguments of one of Burn's operation structs, without the allocation of [`OperationIr::inputs`].
 pub(super) trait Operands {
     fn arguments(&self) -> Arguments<'_>;
 }
 
-/// A tensor, or one that may be missing.
-trait Place {
+/// A field that is a tensor, or an optional one.
+trait TensorField {
     fn tensor(&self) -> Option<&TensorIr>;
 }
 
-impl Place for TensorIr {
+impl TensorField for TensorIr {
     fn tensor(&self) -> Option<&TensorIr> {
         Some(self)
     }
 }
 
-impl Place for Option<TensorIr> {
+impl TensorField for Option<TensorIr> {
     fn tensor(&self) -> Option<&TensorIr> {
         self.as_ref()
     }
 }
 
-/// One line for each of Burn's kinds: what goes in, what comes out, each as `our name: Burn's`, and what [`Arguments::times`] are.
+/// Implements [`Operands`]. Each line has one of Burn's structs, its inputs and outputs as `our name: Burn's name`, and
+/// if needed a function for [`Arguments::work_per_element`].
 macro_rules! operands {
     ($(
-        $kind:ident: [$($input:ident: $($from:ident).+),*] -> [$($output:ident: $to:ident),*] $(, |$ir:ident| $times:expr)?;
+        $kind:ident:
+            [$($input:ident: $($from:ident).+),*] -> [$($output:ident: $to:ident),*]
+            $(, |$ir:ident| $work_per_element:expr)?;
     )*) => {
         $(impl Operands for $kind {
             #[inline]
             fn arguments(&self) -> Arguments<'_> {
                 Arguments {
-                    inputs: Tensors::new(names!($($input)*), [$(self.$($from).+.tensor()),*]),
-                    outputs: Tensors::new(names!($($output)*), [$(self.$to.tensor()),*]),
-                    $(times: { let $ir = self; $times },)?
+                    inputs: Tensors::new(field_names!($($input)*), [$(self.$($from).+.tensor()),*]),
+                    outputs: Tensors::new(field_names!($($output)*), [$(self.$to.tensor()),*]),
+                    $(work_per_element: { let $ir = self; $work_per_element },)?
                     ..Arguments::NONE
                 }
             }
@@ -83,7 +86,8 @@ operands! {
     CreationOpIr: [] -> [output: out];
     CrossOpIr: [lhs: lhs, rhs: rhs] -> [output: out];
     CtcLossBackwardOpIr: [
-        input: log_probs, targets: targets, input_lengths: input_lengths, target_lengths: target_lengths, grad: grad_loss
+        input: log_probs, targets: targets, input_lengths: input_lengths, target_lengths: target_lengths,
+        grad: grad_loss
     ] -> [output: out];
     CtcLossOpIr: [
         input: log_probs, targets: targets, input_lengths: input_lengths, target_lengths: target_lengths
@@ -91,7 +95,8 @@ operands! {
     DeformConv2dBackwardOpIr: [
         input: x, weight: weight, bias: bias, grad: out_grad, offset: offset, mask: mask
     ] -> [
-        output: input_grad, weight_grad: weight_grad, bias_grad: bias_grad, offset_grad: offset_grad, mask_grad: mask_grad
+        output: input_grad, weight_grad: weight_grad, bias_grad: bias_grad, offset_grad: offset_grad,
+        mask_grad: mask_grad
     ];
     DeformConv2dOpIr: [input: x, weight: weight, bias: bias, offset: offset, mask: mask] -> [output: out];
     DequantizeOpIr: [input: input] -> [output: out];
@@ -131,9 +136,9 @@ operands! {
     ReduceOpIr: [input: input] -> [output: out];
     RepeatDimOpIr: [input: tensor] -> [output: out];
     ScalarOpIr: [input: lhs] -> [output: out];
-    ScatterNdOpIr: [input: data, indices: indices, value: values] -> [output: out], |ir| updates(&ir.reduction);
-    ScatterOpIr: [input: tensor, indices: indices, value: value] -> [output: out], |ir| updates(&ir.update);
-    SelectAssignOpIr: [input: tensor, indices: indices, value: value] -> [output: out], |ir| updates(&ir.update);
+    ScatterNdOpIr: [input: data, indices: indices, value: values] -> [output: out], |ir| ops_per_update(&ir.reduction);
+    ScatterOpIr: [input: tensor, indices: indices, value: value] -> [output: out], |ir| ops_per_update(&ir.update);
+    SelectAssignOpIr: [input: tensor, indices: indices, value: value] -> [output: out], |ir| ops_per_update(&ir.update);
     SelectOpIr: [input: tensor, indices: indices] -> [output: out];
     ShapeOpIr: [input: input] -> [output: out];
     SliceAssignOpIr: [input: tensor, value: value] -> [output: out], |_ir| 0;
@@ -149,22 +154,22 @@ operands! {
 
 impl Operands for CatOpIr {
     fn arguments(&self) -> Arguments<'_> {
-        let outputs = Tensors::new(names!(output), [Some(&self.out)]);
-        Arguments { inputs: Tensors::any(&self.tensors), outputs, ..Arguments::NONE }
+        let outputs = Tensors::new(field_names!(output), [Some(&self.out)]);
+        Arguments { inputs: Tensors::without_names(&self.tensors), outputs, ..Arguments::NONE }
     }
 }
 
 impl Operands for CustomOpIr {
     fn arguments(&self) -> Arguments<'_> {
-        let (inputs, outputs) = (Tensors::any(&self.inputs), Tensors::any(&self.outputs));
+        let (inputs, outputs) = (Tensors::without_names(&self.inputs), Tensors::without_names(&self.outputs));
         Arguments { inputs, outputs, id: &self.id, ..Arguments::NONE }
     }
 }
 
-/// A tensor that is dropped.
+/// The operation that drops this tensor.
 impl Operands for TensorIr {
     fn arguments(&self) -> Arguments<'_> {
-        Arguments { inputs: Tensors::new(names!(input), [Some(self)]), ..Arguments::NONE }
+        Arguments { inputs: Tensors::new(field_names!(input), [Some(self)]), ..Arguments::NONE }
     }
 }
 
@@ -172,7 +177,7 @@ fn product(sizes: &[usize]) -> u64 {
     sizes.iter().fold(1, |product: u64, &size| product.saturating_mul(size as u64))
 }
 
-/// How many numbers are weighed to make one between them; none where one is taken as it is.
+/// Returns the number of input elements that contribute to an output element; 0 if one is copied.
 fn neighbours(mode: &InterpolateModeIr) -> u64 {
     match mode {
         InterpolateModeIr::Nearest | InterpolateModeIr::NearestExact => 0,
@@ -182,8 +187,8 @@ fn neighbours(mode: &InterpolateModeIr) -> u64 {
     }
 }
 
-/// How many operations it takes to update a number.
-fn updates(update: &IndexingUpdateOp) -> u64 {
+/// Returns the number of operations per updated element.
+fn ops_per_update(update: &IndexingUpdateOp) -> u64 {
     match update {
         IndexingUpdateOp::Assign => 0,
         IndexingUpdateOp::Add | IndexingUpdateOp::Mul | IndexingUpdateOp::Min | IndexingUpdateOp::Max => 1,

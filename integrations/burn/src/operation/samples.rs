@@ -1,4 +1,4 @@
-//! One of each of Burn's operations. It does not compile when there is a new one.
+//! A sample of each of Burn's operations. This file does not compile when Burn adds one.
 
 use burn::{
     backend::{distributed::ReduceOperation, ir::*},
@@ -102,14 +102,18 @@ samples! {
     creation: CreationOpIr [out] {}
     cross: CrossOpIr [lhs, rhs, out] { dim: 1 }
     ctc_loss: CtcLossOpIr [log_probs, targets, input_lengths, target_lengths, out] { blank: 0 }
-    ctc_loss_backward: CtcLossBackwardOpIr [log_probs, targets, input_lengths, target_lengths, grad_loss, out] { blank: 0 }
+    ctc_loss_backward: CtcLossBackwardOpIr [log_probs, targets, input_lengths, target_lengths, grad_loss, out] {
+        blank: 0
+    }
     custom: CustomOpIr [] {
         id: "mine".to_owned(), inputs: vec![tensor(); 9], outputs: vec![tensor(), tensor()], scalars: Vec::new()
     }
     deform_conv2d: DeformConv2dOpIr [x, offset, weight, out] {
         mask: Some(tensor()), bias: None, options: deform_options()
     }
-    deform_conv2d_backward: DeformConv2dBackwardOpIr [x, offset, weight, out_grad, input_grad, offset_grad, weight_grad] {
+    deform_conv2d_backward: DeformConv2dBackwardOpIr [
+        x, offset, weight, out_grad, input_grad, offset_grad, weight_grad
+    ] {
         mask: Some(tensor()),
         bias: Some(tensor()),
         options: deform_options(),
@@ -231,8 +235,8 @@ every! { every_base: BaseOperationIr;
 every! { every_numeric: NumericOperationIr;
     binary { Add Sub Div Rem Mul Greater GreaterEqual Lower LowerEqual Powi }
     scalar {
-        AddScalar SubScalar DivScalar RemScalar MulScalar GreaterElem GreaterEqualElem LowerElem LowerEqualElem PowiScalar
-        ClampMin ClampMax
+        AddScalar SubScalar DivScalar RemScalar MulScalar GreaterElem GreaterEqualElem LowerElem LowerEqualElem
+        PowiScalar ClampMin ClampMax
     }
     unary { Abs Neg Sign } full { Full } clamp { Clamp } random { IntRandom } pad { Pad }
     reduce { Mean Sum Prod Max Min MaxAbs } reduce_dims { SumDims }
@@ -278,7 +282,8 @@ every! { every_module: ModuleOperationIr;
     avg_pool1d { AvgPool1d } avg_pool2d { AvgPool2d } avg_pool1d_backward { AvgPool1dBackward }
     avg_pool2d_backward { AvgPool2dBackward } adaptive_avg_pool1d { AdaptiveAvgPool1d }
     adaptive_avg_pool2d { AdaptiveAvgPool2d } adaptive_avg_pool3d { AdaptiveAvgPool3d }
-    adaptive_avg_pool1d_backward { AdaptiveAvgPool1dBackward } adaptive_avg_pool2d_backward { AdaptiveAvgPool2dBackward }
+    adaptive_avg_pool1d_backward { AdaptiveAvgPool1dBackward }
+    adaptive_avg_pool2d_backward { AdaptiveAvgPool2dBackward }
     adaptive_avg_pool3d_backward { AdaptiveAvgPool3dBackward } max_pool1d { MaxPool1d }
     max_pool1d_with_indices { MaxPool1dWithIndices } max_pool1d_with_indices_backward { MaxPool1dWithIndicesBackward }
     max_pool2d { MaxPool2d } max_pool2d_with_indices { MaxPool2dWithIndices }

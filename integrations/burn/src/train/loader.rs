@@ -1,4 +1,4 @@
-use crate::{Profiled, data::waiting};
+use crate::{data::in_data_span, profiled::Profiled};
 use burn::{
     data::{
         dataloader::{DataLoader, DataLoaderIterator, Progress},
@@ -9,14 +9,15 @@ use burn::{
 use std::sync::Arc;
 use tracing::span::EnteredSpan;
 
-/// A loader of training data that makes each turn of the loop two spans: `data`, the wait for the batch, and then
-/// [`Profiled::ITERATION`], all that is done with it.
+/// Wraps a loader of training data so that each iteration of the loop is two spans: `data`, the wait for the batch, and
+/// [`Profiled::ITERATION`], the work on it.
 ///
-/// An iteration ends when the next batch is asked for, or the iterator is dropped, and so does the profiler's step, if it is built with
-/// `.step_on(Profiled::ITERATION)`. Hence gradients may be accumulated over several steps. It does as well in a loop of your own:
+/// An iteration ends when the next batch is requested or the iterator is dropped. With `.step_on(Profiled::ITERATION)`
+/// the profiler's step ends with it, whether or not the optimizer was called. In your own loop:
 ///
 /// ```
-/// # use burn::{data::{dataloader::{DataLoader, DataLoaderBuilder, batcher::Batcher}, dataset::InMemDataset}, tensor::Device};
+/// # use burn::data::{dataloader::{DataLoader, DataLoaderBuilder, batcher::Batcher}, dataset::InMemDataset};
+/// # use burn::tensor::Device;
 /// use kernspan::{Profiler, Schedule};
 /// use kernspan_burn::{Profiled, training};
 /// use tracing_subscriber::prelude::*;
@@ -40,12 +41,13 @@ use tracing::span::EnteredSpan;
 /// # }
 /// ```
 ///
-/// With burn-train's `SupervisedTraining`, wrap both loaders and the model, and keep its logger from being the subscriber. Everything else
-/// is Burn's: metrics, checkpoints, early stopping, the schedule of the learning rate, interruption.
+/// With burn-train's `SupervisedTraining`, wrap both loaders and the model, and turn off its logger. Metrics,
+/// checkpoints, early stopping, the learning rate schedule and interruption work as before.
 ///
 /// ```
-/// # use burn::{data::{dataloader::{DataLoaderBuilder, batcher::Batcher}, dataset::InMemDataset}, lr_scheduler::constant::ConstantLr};
-/// # use burn::{module::Module, nn::{Linear, LinearConfig, loss::{MseLoss, Reduction}}, optim::SgdConfig, tensor::{Device, Tensor}};
+/// # use burn::data::{dataloader::{DataLoaderBuilder, batcher::Batcher}, dataset::InMemDataset};
+/// # use burn::{lr_scheduler::constant::ConstantLr, optim::SgdConfig, tensor::{Device, Tensor}};
+/// # use burn::{module::Module, nn::{Linear, LinearConfig, loss::{MseLoss, Reduction}}};
 /// use burn::train::{InferenceStep, Learner, RegressionOutput, SupervisedTraining, TrainOutput, TrainStep};
 /// # use burn::train::renderer::CliMetricsRenderer;
 /// use kernspan_burn::{Profiled, backward, training, validation};
@@ -55,7 +57,8 @@ use tracing::span::EnteredSpan;
 /// # impl Model {
 /// #     fn forward(&self, x: Tensor<2>) -> RegressionOutput {
 /// #         let (output, targets) = (self.linear.forward(x.clone()), x.sum_dim(1));
-/// #         RegressionOutput::new(MseLoss::new().forward(output.clone(), targets.clone(), Reduction::Mean), output, targets)
+/// #         let loss = MseLoss::new().forward(output.clone(), targets.clone(), Reduction::Mean);
+/// #         RegressionOutput::new(loss, output, targets)
 /// #     }
 /// # }
 /// impl TrainStep for Model {
@@ -94,34 +97,36 @@ use tracing::span::EnteredSpan;
 ///
 /// # Burn's logger
 ///
-/// When a training starts, Burn installs a subscriber of its own, which writes `experiment.log`, unless there is one. So install yours first,
-/// with `init()`: Burn then says to `log` that it could not, and goes on. `.with_application_logger(None)` spares it the attempt. Where
-/// Burn's is first, `init()` panics, as there is one already.
+/// When a training starts and there is no subscriber yet, Burn installs its own, which writes `experiment.log`. So
+/// install yours first, with `init()`. Burn then logs that it could not install its own, and continues;
+/// `.with_application_logger(None)` avoids the attempt. If Burn's subscriber is installed first, `init()` panics.
 ///
-/// What Burn would have written is in the trace, as events. For a file of it put a layer of `tracing_subscriber::fmt` beside kernspan's.
+/// The messages for Burn's log are in the trace, as events. To write them to a file, add a layer of
+/// `tracing_subscriber::fmt`.
 ///
 /// # Several devices
 ///
-/// Burn gives each device a share of the data, and each has its `data` spans. What the first share does are the iterations, so that there is
-/// one a turn: on the thread of the loop with `ExecutionStrategy::multi`, where training steps are on the threads of the devices, and on
-/// the first device's thread with `ExecutionStrategy::ddp` (which has not been tried). Shares that outlast the first are in no iteration.
+/// Burn gives each device a share of the data, and each share has `data` spans. The iterations are those of the first
+/// share, so there is one per round. With `ExecutionStrategy::multi` they are on the thread of the loop, and training
+/// steps on the threads of the devices; with `ExecutionStrategy::ddp` (untested) they are on the first device's thread.
+/// If another share is longer than the first, its last batches are in no iteration.
 pub fn training<B: 'static>(loader: Arc<dyn DataLoader<B>>) -> Arc<dyn DataLoader<B>> {
     Arc::new(Loader { loader, role: Role::Training })
 }
 
-/// A loader of validation data that makes all that is done with it a span, [`Profiled::VALIDATION`], and each wait for a batch a span in
-/// it, `data`.
+/// Wraps a loader of validation data so that each pass over it is a span [`Profiled::VALIDATION`], with a span `data`
+/// inside for each wait for a batch.
 ///
-/// Nothing of it ends a step, so it lengthens the step that it is in, which is the first of the next epoch. See [`training`] for how it is used.
+/// Validation does not end a step, so it is part of a step: the first of the next epoch. [`training`] has an example.
 pub fn validation<B: 'static>(loader: Arc<dyn DataLoader<B>>) -> Arc<dyn DataLoader<B>> {
     Arc::new(Loader { loader, role: Role::Validation })
 }
 
-/// What the batches are for.
+/// The purpose of a loader's batches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Training,
-    /// On another device than the first.
+    /// Training on another device than the first.
     Share,
     Validation,
 }
@@ -134,7 +139,7 @@ struct Loader<B> {
 struct Batches<'a, B> {
     batches: Box<dyn DataLoaderIterator<B> + 'a>,
     role: Role,
-    /// The iteration, or the validation.
+    /// The span of the iteration or of the validation.
     open: Option<EnteredSpan>,
 }
 
@@ -163,10 +168,10 @@ impl<B> Iterator for Batches<'_, B> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.role != Role::Training {
-            return waiting(|| self.batches.next());
+            return in_data_span(|| self.batches.next());
         }
         self.open = None;
-        let batch = waiting(|| self.batches.next());
+        let batch = in_data_span(|| self.batches.next());
         if let Some(Ok(_)) = batch {
             self.open = Some(tracing::info_span!(Profiled::ITERATION).entered());
         }

@@ -1,4 +1,5 @@
-//! burn-train's loop as spans. Burn's own strategies run it: they see a model and data loaders that are spans when they work.
+//! Wrappers that turn burn-train's loop into spans. Burn's own strategies run the loop, with a wrapped model and data
+//! loaders.
 
 mod loader;
 mod model;

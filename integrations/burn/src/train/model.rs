@@ -1,4 +1,4 @@
-use crate::{Profiled, optimizer::optimizing};
+use crate::{optimizer::in_optimizer_span, profiled::Profiled};
 use burn::{
     lr_scheduler::module_lr_scheduler::ModuleLearningRate,
     module::{Devices, Module, ModuleMapper, ModuleVisitor, ParamGroup},
@@ -17,7 +17,7 @@ impl<M: TrainStep + Module> TrainStep for Profiled<M> {
     }
 
     fn optimize(self, optimizer: &mut ModuleOptimizer, rate: ModuleLearningRate, gradients: GradientsParams) -> Self {
-        optimizing(|| Self(self.0.optimize(optimizer, rate, gradients)))
+        in_optimizer_span(|| Self(self.0.optimize(optimizer, rate, gradients)))
     }
 
     fn optimize_multi(
@@ -26,7 +26,7 @@ impl<M: TrainStep + Module> TrainStep for Profiled<M> {
         rate: ModuleLearningRate,
         gradients: MultiGradientsParams,
     ) -> Self {
-        optimizing(|| Self(self.0.optimize_multi(optimizer, rate, gradients)))
+        in_optimizer_span(|| Self(self.0.optimize_multi(optimizer, rate, gradients)))
     }
 }
 
@@ -39,7 +39,7 @@ impl<M: InferenceStep> InferenceStep for Profiled<M> {
     }
 }
 
-/// Not by derive, which would put a name in front of each path, so that records would not fit the model.
+/// Not derived, because a derived module puts a field name in front of each path, and records would not fit the model.
 impl<M: Module> Module for Profiled<M> {
     fn collect_devices(&self, devices: Devices) -> Devices {
         self.0.collect_devices(devices)

@@ -1,13 +1,18 @@
-//! Operations made by hand, and recorded from programs.
-#![allow(dead_code, reason = "each test uses a part")]
+//! Operations that are made by hand or captured from a program.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use burn::{
-    backend::ir::{BinaryOpIr, NumericOperationIr, OperationIr, ScalarIr, ScalarOpIr, TensorId, TensorIr, UnaryOpIr},
+    backend::ir::{
+        BinaryOpIr, ModuleOperationIr, NumericOperationIr, OperationIr, ScalarIr, ScalarOpIr, TensorId, TensorIr,
+        UnaryOpIr,
+    },
     tensor::{DType, Device, Shape},
 };
+use kernspan::trace::Value;
+use kernspan_burn::{Description, flops};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A tensor of `f32` that is not any other.
+/// Returns a new tensor of `f32`.
 pub(crate) fn tensor(dims: &[usize]) -> TensorIr {
     tensor_of(dims, DType::F32)
 }
@@ -34,9 +39,9 @@ pub(crate) fn scalar(dims: &[usize]) -> ScalarOpIr {
     ScalarOpIr { lhs: tensor(dims), rhs: ScalarIr::Float(2.0), out: tensor(dims) }
 }
 
-/// The operations of a program that runs on a device which only records them, and what the program still holds. It does not
-/// record what is dropped.
-pub(crate) fn recorded<T>(program: impl FnOnce(&Device) -> T) -> (Vec<OperationIr>, T) {
+/// Returns the operations of a program on a device that only captures them, and the tensors that the program still
+/// holds. Drops are not captured.
+pub(crate) fn captured<T>(program: impl FnOnce(&Device) -> T) -> (Vec<OperationIr>, T) {
     let device = Device::capture();
     let mut held = None;
     let captured = device.capture_scope(|scope| {
@@ -44,4 +49,19 @@ pub(crate) fn recorded<T>(program: impl FnOnce(&Device) -> T) -> (Vec<OperationI
         scope.complete([], [])
     });
     (captured.unwrap().graph.operations, held.unwrap())
+}
+
+/// Returns the FLOPs of an operation on modules.
+pub(crate) fn module_flops(operation: ModuleOperationIr) -> Option<u64> {
+    flops(&OperationIr::Module(operation))
+}
+
+/// Returns the field `op.gemm` of an operation.
+pub(crate) fn gemm(operation: &OperationIr) -> Option<String> {
+    Some(Description::of(operation).field("op.gemm")?.as_str()?.to_owned())
+}
+
+/// Returns the field `op.bytes` of an operation.
+pub(crate) fn bytes(operation: &OperationIr) -> u64 {
+    Description::of(operation).field("op.bytes").and_then(Value::as_u64).unwrap()
 }

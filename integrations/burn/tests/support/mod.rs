@@ -1,4 +1,4 @@
-//! A small model with Burn, the data for it, and what a trace says of its training.
+//! A small model, its data, and helpers that train it and read the trace.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
@@ -36,7 +36,7 @@ use std::{
 };
 use tracing_subscriber::prelude::*;
 
-/// Two linear layers, always with the same weights.
+/// A model of two linear layers, always with the same weights.
 #[derive(Module, Debug)]
 pub struct Net {
     pub fc1: Linear,
@@ -62,7 +62,7 @@ impl Net {
 }
 
 fn linear(inputs: usize, outputs: usize, device: &Device) -> Linear {
-    let weights = (0..inputs * outputs).map(|place| (place as f32 * 0.7).sin() * 0.5).collect();
+    let weights = (0..inputs * outputs).map(|index| (index as f32 * 0.7).sin() * 0.5).collect();
     let weight = Tensor::<2>::from_data(TensorData::new(weights, [inputs, outputs]), device);
     let bias = Tensor::<1>::zeros([outputs], device);
     Linear { weight: Param::from_tensor(weight), bias: Some(Param::from_tensor(bias)) }
@@ -96,15 +96,15 @@ impl InferenceStep for Net {
     }
 }
 
-/// Makes batches, and counts them.
+/// A batcher that counts the batches it makes.
 #[derive(Clone, Default)]
 pub struct Batches {
     pub made: Arc<AtomicUsize>,
-    /// What the targets are multiplied with.
+    /// A factor of the targets.
     pub scale: f32,
     /// The batch that makes training panic, counted from 1.
     pub bad: Option<usize>,
-    /// Is called when there are so many.
+    /// A function that is called when the batch of this number is made.
     pub at: Option<(usize, Arc<dyn Fn() + Send + Sync>)>,
 }
 
@@ -124,7 +124,7 @@ impl Batcher<f32, Batch> for Batches {
 
 pub type Loader = Arc<dyn DataLoader<Batch>>;
 
-/// A loader of so many batches of four, always in the same order.
+/// Returns a loader of this many batches of four items, always in the same order.
 pub fn loader(batches: usize, batcher: Batches) -> Loader {
     let items = (0..4 * batches).map(|item| item as f32 * 0.1).collect();
     DataLoaderBuilder::new(batcher).batch_size(4).shuffle(7).build(InMemDataset::new(items))
@@ -142,13 +142,13 @@ pub fn adam() -> ModuleOptimizer {
     AdamConfig::new().init()
 }
 
-/// A learning rate that becomes less, so that it matters how often it is stepped.
+/// Returns a learner whose learning rate decreases with each step, so that the number of steps affects the result.
 pub fn learner<M: LearnerModel>(model: M) -> Learner<M> {
     let rate = LinearLrSchedulerConfig::new(0.02, 0.001, 100).init().unwrap();
     Learner::new(model, adam(), rate)
 }
 
-/// Burn's training, with its metrics in files.
+/// Returns Burn's training, which writes its metrics to files.
 pub fn supervised<M>(directory: &Path, train: Loader, valid: Loader) -> SupervisedTraining<M>
 where
     M: LearnerModel
@@ -161,7 +161,7 @@ where
         .renderer(Box::new(CliMetricsRenderer::new()))
 }
 
-/// The files under a directory, with what is in them.
+/// Returns the files under a directory with their contents.
 pub fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -176,7 +176,7 @@ pub fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Runs something under a profiler whose steps are iterations. The first value is the only window.
+/// Runs a function under a profiler whose steps are iterations, and returns its only window.
 pub fn profiled<T>(schedule: Schedule, run: impl FnOnce() -> T) -> (Arc<Trace>, Report, T) {
     let collected = Collected::new();
     let builder = Profiler::builder().schedule(schedule).step_on(Profiled::ITERATION);
@@ -186,13 +186,13 @@ pub fn profiled<T>(schedule: Schedule, run: impl FnOnce() -> T) -> (Arc<Trace>, 
     (collected.only(), report, result)
 }
 
-/// Runs something without a profiler, but not without a subscriber: `tracing` may ask the thread that comes to a span first whether anybody
-/// wants it, and take that for the answer of all threads.
+/// Runs a function without a profiler, but with a subscriber: the first thread that reaches a span's callsite registers
+/// it for all threads, and without a subscriber it would be disabled for all.
 pub fn plain<T>(run: impl FnOnce() -> T) -> T {
     tracing::subscriber::with_default(tracing_subscriber::registry(), run)
 }
 
-/// The spans of a step, a level of nesting being two spaces.
+/// Returns the names of a step's spans, indented by two spaces per level.
 pub fn outline(trace: &Trace, step: u64) -> Vec<String> {
     let of_step = |span: &Span<'_>| span.step().is_some_and(|its| its.number() == step);
     let depth = |span: Span<'_>| std::iter::successors(span.parent(), |span| span.parent()).count();
@@ -203,7 +203,7 @@ pub fn count(trace: &Trace, name: &str) -> usize {
     trace.spans().filter(|span| span.name() == name).count()
 }
 
-/// The numbers of the steps that are whole.
+/// Returns the numbers of the complete steps.
 pub fn steps(trace: &Trace) -> Vec<u64> {
     trace.steps().iter().filter(|step| !step.cut().any()).map(Step::number).collect()
 }

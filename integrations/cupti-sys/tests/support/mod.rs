@@ -1,9 +1,9 @@
-//! Real releases of CUPTI, out of Python wheels, and what C makes of their headers.
+//! Real releases of CUPTI from Python wheels, and C compilation with their headers.
 //!
-//! They are where `downloads.rs` puts them. Without Python or a C compiler they say so and pass, but not where
-//! `CI=true`.
+//! The wheels are kept where `downloads.rs` puts them. Without Python or a C compiler the tests say so and pass, but
+//! with `CI=true` they fail.
 
-#![allow(dead_code, reason = "no test needs all of it")]
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 #[path = "../../../../tests/support/downloads.rs"]
 #[allow(unreachable_pub, reason = "shared with the tests of kernspan")]
@@ -21,11 +21,11 @@ use std::{
     sync::OnceLock,
 };
 
-// Before 13.0, `crt/host_defines.h` is only in the compiler's wheel, which is big. It has macros for function attributes,
-// and no structs, so that of 13.0 does.
+// Before 13.0, `crt/host_defines.h` is only in the compiler's wheel, which is big. The header has only macros for
+// function attributes, so the one of 13.0 serves older releases, too.
 const HOST_DEFINES: &str = "nvidia-cuda-crt==13.0.88";
 
-/// Releases of CUDA and their wheels, the oldest first.
+/// Releases of CUDA with their wheels, the oldest first.
 const RELEASES: [(&str, [&str; 3]); 5] = [
     ("12.0", ["nvidia-cuda-cupti-cu12==12.0.146", "nvidia-cuda-runtime-cu12==12.0.146", HOST_DEFINES]),
     ("12.4", ["nvidia-cuda-cupti-cu12==12.4.127", "nvidia-cuda-runtime-cu12==12.4.127", HOST_DEFINES]),
@@ -34,7 +34,7 @@ const RELEASES: [(&str, [&str; 3]); 5] = [
     ("13.4", ["nvidia-cuda-cupti==13.4.92", "nvidia-cuda-runtime==13.4.92", "nvidia-cuda-crt==13.4.92"]),
 ];
 
-/// The releases, the oldest first; none at all if there is no Python or no C compiler.
+/// Returns the releases, the oldest first; nothing if there is no Python or no C compiler.
 pub(crate) fn releases() -> impl DoubleEndedIterator<Item = Release> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -50,7 +50,7 @@ pub(crate) fn releases() -> impl DoubleEndedIterator<Item = Release> {
     releases.into_iter().flatten()
 }
 
-/// Puts the releases where they are not, and returns the folder.
+/// Downloads and unpacks the releases if they are not there yet, and returns their folder.
 fn unpack() -> Option<PathBuf> {
     downloads::folder("cupti-headers", format!("{RELEASES:#?}").as_bytes(), |releases| {
         let work = tempfile::tempdir().unwrap();
@@ -74,8 +74,8 @@ fn unpack() -> Option<PathBuf> {
 
 fn run(command: &mut Command) -> Result<Output, String> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    let said = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    if output.status.success() { Ok(output) } else { Err(said()) }
+    let error = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    if output.status.success() { Ok(output) } else { Err(error()) }
 }
 
 fn files_under(folder: &Path, ending: &str) -> Vec<PathBuf> {
@@ -99,21 +99,21 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// The library.
+    /// Returns the path of the library.
     pub(crate) fn library(&self) -> PathBuf {
         let ending = format!("libcupti.so.{}", &self.name[..2]);
         let [library] = files_under(&self.root, &ending).try_into().unwrap();
         library
     }
 
-    /// All that CUPTI's headers say.
+    /// Returns the text of all of CUPTI's headers.
     pub(crate) fn headers(&self) -> String {
         let headers = files_under(&self.root, ".h");
         let named = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("cupti_");
         headers.into_iter().filter(named).map(|path| fs::read_to_string(path).unwrap()).collect()
     }
 
-    /// Has C compile this with the release's headers before it.
+    /// Compiles C source that includes the release's headers.
     pub(crate) fn compile(&self, source: &str, arguments: &[&str]) -> Result<(), String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("check.c");
@@ -127,7 +127,8 @@ impl Release {
         run(cc.args(arguments).arg(&file)).map(drop)
     }
 
-    /// The newest version of a struct in the headers: `CUpti_ActivityKernel` is `CUpti_ActivityKernel13` in 13.4.
+    /// Returns the newest version of a struct in the headers: `CUpti_ActivityKernel` is `CUpti_ActivityKernel13` in
+    /// 13.4.
     pub(crate) fn newest(&self, name: &str) -> String {
         let headers = self.headers();
         let versions = headers.lines().filter_map(|line| {
@@ -142,10 +143,10 @@ impl Release {
     }
 }
 
-/// A struct of ours and what it is in C.
+/// One of our structs and its counterparts in C.
 pub(crate) struct Struct {
     pub(crate) name: &'static str,
-    /// Structs of C that begin like it; of those that are records, only the newest does.
+    /// C structs with the same leading fields; of a record's versions, the newest one.
     pub(crate) c_names: &'static [&'static str],
     pub(crate) fields: &'static [(&'static str, usize, &'static str)],
 }
@@ -181,7 +182,7 @@ pub(crate) const CALLBACK_STRUCTS: [Struct; 5] = [
     },
 ];
 
-/// A prefix struct: which records it is of, and what it reads in one.
+/// A prefix struct, with the kinds of records that it is for and a function that reads one and prints it.
 pub(crate) struct Record {
     pub(crate) kinds: &'static [u32],
     pub(crate) layout: Struct,
@@ -208,7 +209,7 @@ pub(crate) const RECORDS: &[Record] = records! {
     ActivityOverhead = "CUpti_ActivityOverhead": OVERHEAD;
 };
 
-/// What a field is called in C. In a union it has several names.
+/// Returns the names of a field in C; a field of a union has several.
 pub(crate) fn c_fields(of: &str, field: &str) -> Vec<String> {
     let exceptions: &[_] = match (of, field) {
         ("ActivityKernel", "cache_config") => &["cacheConfig.both"],
@@ -234,7 +235,7 @@ pub(crate) fn c_fields(of: &str, field: &str) -> Vec<String> {
     vec![name]
 }
 
-/// Bytes of a type of ours, and what C says of one that is its like.
+/// Returns the size of one of our types in bytes, and the class of C types that it stands for.
 pub(crate) fn bytes_and_class(rust_type: &str) -> (usize, Class) {
     match rust_type {
         "u8" => (1, Class::Unsigned),
@@ -245,7 +246,7 @@ pub(crate) fn bytes_and_class(rust_type: &str) -> (usize, Class) {
         "i64" => (8, Class::Signed),
         "BufferRequested" | "BufferCompleted" | "Callback" => (8, Class::Pointer),
         pointer if pointer.starts_with('*') => (8, Class::Pointer),
-        other => panic!("what is {other} in C?"),
+        other => panic!("no C type is known for {other}"),
     }
 }
 
@@ -257,7 +258,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// An expression of C that is true if the type is of this class.
+    /// Returns a C expression that is true if the type belongs to this class.
     pub(crate) fn holds_for(self, c_type: &str) -> String {
         // 5 is `pointer_type_class` in GCC's typeclass.h, and in clang.
         let is_pointer = format!("__builtin_classify_type(({c_type})0) == 5");

@@ -1,4 +1,4 @@
-//! Where libcupti may be.
+//! The files in which libcupti is looked for.
 
 use std::{
     ffi::OsString,
@@ -6,58 +6,61 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Places to look for CUPTI, the likeliest first; `major` is the driver's, whose CUPTI is the one to prefer.
-pub(crate) fn places(major: u32, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
-    // A variable that is set to nothing is as good as none.
+/// Returns the paths to try, the most likely first. `major` is the major CUDA version of the driver, whose CUPTI is
+/// preferred.
+pub(crate) fn search_paths(major: u32, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    // An empty variable counts as unset.
     let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let names: Vec<_> = names(major).iter().map(PathBuf::from).collect();
+    let names: Vec<_> = library_names(major).iter().map(PathBuf::from).collect();
     let folders = toolkits(folder).into_iter().chain(wheels(folder));
     let files = folders.flat_map(|folder| names.iter().map(move |name| folder.join(name)).collect::<Vec<_>>());
     let files = files.filter(|path| path.exists());
-    let mut places = Vec::new();
-    for place in names.iter().cloned().chain(files) {
-        if !places.contains(&place) {
-            places.push(place);
+    let mut paths = Vec::new();
+    for path in names.iter().cloned().chain(files) {
+        if !paths.contains(&path) {
+            paths.push(path);
         }
     }
     // Wheels and toolkits of the other major release come last.
-    places.sort_by_key(|place| place.extension() != names[0].extension());
-    places
+    paths.sort_by_key(|path| path.extension() != names[0].extension());
+    paths
 }
 
-/// The library's names. The plain one is only in toolkits, where it is what was installed.
+/// Returns the file names of the library, the preferred one first. `libcupti.so` is in toolkits only, and names the
+/// installed release.
 ///
-/// A driver serves older releases, not newer ones: beside a driver that lacks what 13.2 wants of it, that one recurses for ever.
-pub(crate) fn names(major: u32) -> &'static [&'static str] {
+/// A driver works with older releases of CUPTI but not with newer ones: CUPTI 13.2 recurses for ever with a driver
+/// that is too old for it.
+pub(crate) fn library_names(major: u32) -> &'static [&'static str] {
     match major {
         ..=12 => &["libcupti.so.12", "libcupti.so"],
         _ => &["libcupti.so.13", "libcupti.so.12", "libcupti.so"],
     }
 }
 
-/// Folders of toolkits, and of the packages that conda makes of them.
+/// Returns the library folders of CUDA toolkits and of conda's packages of them.
 fn toolkits(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
     let variables = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CONDA_PREFIX"].into_iter().filter_map(variable);
     let homes = variables.chain(["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from));
     homes.flat_map(|home| ["extras/CUPTI/lib64", "lib64", "lib"].map(|folder| home.join(folder))).collect()
 }
 
-/// Folders of Python packages, such as the ones PyTorch brings.
+/// Returns the library folders of Python packages, such as the ones that PyTorch depends on.
 fn wheels(variable: impl Fn(&str) -> Option<PathBuf>) -> Vec<PathBuf> {
     let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
     let roots = environments.chain(["/usr", "/usr/local"].map(PathBuf::from)).map(|root| root.join("lib"));
-    let pythons = roots.flat_map(|root| folders(&root).into_iter().filter(|path| named(path, "python3")));
+    let pythons = roots.flat_map(|root| entries(&root).into_iter().filter(|path| has_prefix(path, "python3")));
     let packages = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name)));
     packages.flat_map(|packages| ["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"].map(|lib| packages.join(lib))).collect()
 }
 
-fn folders(root: &Path) -> Vec<PathBuf> {
-    let mut folders: Vec<_> = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    folders.sort();
-    folders
+fn entries(root: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<_> = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    entries.sort();
+    entries
 }
 
-fn named(path: &Path, prefix: &str) -> bool {
+fn has_prefix(path: &Path, prefix: &str) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
 }
 
@@ -69,7 +72,7 @@ mod tests {
     const CU12: &str = "lib/python3.11/site-packages/nvidia/cuda_cupti/lib/libcupti.so.12";
     const CU13: &str = "lib/python3.12/site-packages/nvidia/cu13/lib/libcupti.so.13";
 
-    /// A folder with these files.
+    /// Returns a folder with these files.
     fn folder_with(files: &[&str]) -> TempDir {
         let folder = tempfile::tempdir().unwrap();
         for file in files {
@@ -80,22 +83,22 @@ mod tests {
         folder
     }
 
-    /// The places in `folder`, and the loader's own, if these variables name the folder. What the machine has of its own is
-    /// left out.
+    /// Returns the search paths inside `folder` and the bare names, if these variables name the folder. Paths of the
+    /// machine that runs the test are left out.
     fn found(major: u32, folder: &TempDir, variables: &[&str]) -> Vec<String> {
-        let places = places(major, |name| variables.contains(&name).then(|| folder.path().into()));
-        let ours = places.iter().filter_map(|place| match place.strip_prefix(folder.path()) {
+        let paths = search_paths(major, |name| variables.contains(&name).then(|| folder.path().into()));
+        let ours = paths.iter().filter_map(|path| match path.strip_prefix(folder.path()) {
             Ok(inside) => Some(inside),
-            Err(_) => (place.components().count() == 1).then_some(place.as_path()),
+            Err(_) => (path.components().count() == 1).then_some(path.as_path()),
         });
-        ours.map(|place| place.to_str().unwrap().to_owned()).collect()
+        ours.map(|path| path.to_str().unwrap().to_owned()).collect()
     }
 
     #[test]
     fn the_loader_is_asked_first_for_the_release_of_the_driver() {
         let empty = folder_with(&[]);
         assert_eq!(found(13, &empty, &[]), ["libcupti.so.13", "libcupti.so.12", "libcupti.so"]);
-        assert_eq!(found(12, &empty, &[]), ["libcupti.so.12", "libcupti.so"], "a driver serves no newer release");
+        assert_eq!(found(12, &empty, &[]), ["libcupti.so.12", "libcupti.so"], "a driver works with no newer release");
         assert_eq!(found(14, &empty, &[])[0], "libcupti.so.13");
         assert_eq!(found(11, &empty, &[])[0], "libcupti.so.12");
     }
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_named_twice_is_looked_at_once() {
+    fn a_path_that_is_named_twice_is_tried_once() {
         let toolkit = folder_with(&["lib64/libcupti.so.13", "lib64/libcupti.so.12", "lib64/libcupti.so"]);
         let twice = found(13, &toolkit, &["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"]);
         assert_eq!(twice, found(13, &toolkit, &["CUDA_HOME"]));
@@ -137,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_empty_names_no_place() {
-        assert_eq!(places(13, |_| Some(OsString::new())), places(13, |_| None));
+    fn an_empty_variable_adds_no_path() {
+        assert_eq!(search_paths(13, |_| Some(OsString::new())), search_paths(13, |_| None));
     }
 
     #[test]
-    fn a_folder_that_is_not_there_or_has_nothing_is_no_place() {
+    fn a_folder_without_the_library_adds_no_path() {
         let empty =
             folder_with(&["lib/python3.11/site-packages/nvidia/cuda_cupti/lib/libnvperf_host.so", "lib/ruby/a"]);
         assert_eq!(found(12, &empty, &["VIRTUAL_ENV", "CUDA_HOME", "CONDA_PREFIX"]).len(), 2);

@@ -1,4 +1,4 @@
-//! Peers in the same subscriber see what they saw before.
+//! Other layers in the same subscriber see the same with kernspan as without it.
 
 use kernspan::{Collected, Profiler, ProfilerLayer};
 use opentelemetry::trace::TracerProvider;
@@ -19,7 +19,7 @@ fn program() {
     }
 }
 
-/// What `see` sees without kernspan and with it, and the names of the spans that kernspan saw.
+/// Returns the results of `see` without and with kernspan's layer, and the names of the spans that kernspan recorded.
 fn with_and_without<R>(see: impl Fn(Option<ProfilerLayer>) -> R) -> (R, R, Vec<String>) {
     let collected = Collected::new();
     let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
@@ -35,7 +35,7 @@ fn tracing_opentelemetry() {
     let (without, with, ours) = with_and_without(|layer| {
         let exporter = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
-        let opentelemetry = tracing_opentelemetry::layer().with_tracer(provider.tracer("beside"));
+        let opentelemetry = tracing_opentelemetry::layer().with_tracer(provider.tracer("other_layers"));
         tracing::subscriber::with_default(registry().with(layer).with(opentelemetry), program);
         let spans = exporter.get_finished_spans().unwrap();
         let seen = spans.iter().map(|span| {
@@ -68,7 +68,7 @@ fn tracing_chrome() {
         tracing::subscriber::with_default(registry().with(layer).with(chrome), program);
         drop(guard);
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
-        // Begins, ends, instants and a field: times and thread numbers differ from run to run.
+        // Begins, ends, instants and a field are compared; times and thread numbers differ from run to run.
         ["\"ph\":\"B\"", "\"ph\":\"E\"", "\"ph\":\"i\"", "\"answer\":\"42\""].map(|part| text.matches(part).count())
     });
     assert_eq!(with, without);

@@ -1,4 +1,4 @@
-use super::{Description, Known, arguments::Arguments};
+use super::{arguments::Arguments, description::Description, kind::OperationKind};
 use burn::{
     backend::ir::{OperationIr, TensorIr},
     tensor::DType,
@@ -6,96 +6,97 @@ use burn::{
 use rustc_hash::FxHashMap;
 use std::{fmt, ptr, sync::Arc};
 
-/// What was made of the [`Description`]s of operations, each once.
+/// A bounded cache of values that are made from [`Description`]s, one for each different operation.
 ///
-/// Operations are the same if all is that a description says: what they are, their tensors' shapes and element types, and the sizes of
-/// windows. Which tensors they are, what numbers they hold, and scalars do not matter. To find one that is known takes no allocation, so
-/// this may be asked for each operation that Burn registers (`cargo bench -p kernspan-burn --bench operations`).
+/// Two operations are equal if their descriptions are: the same kind, shapes, element types and window sizes. The
+/// identity of the tensors, their elements and scalars do not matter. A lookup that finds a value does not allocate, so
+/// it can be done for every operation that Burn registers (`cargo bench -p kernspan-burn --bench operations`).
 ///
-/// There are at most as many as it is told to keep. Operations that come after that have a description that only has the name, one for
-/// each name, and are counted in [`unkept`](Self::unkept).
+/// When the cache is full, a new operation gets a value made from a description that has only the name, one for each
+/// name, and is counted by [`uncached`](Self::uncached).
 ///
 /// ```
 /// use burn::{
 ///     backend::ir::{BaseOperationIr, CreationOpIr, OperationIr, TensorId, TensorIr},
 ///     tensor::{DType, Shape},
 /// };
-/// use kernspan_burn::Descriptions;
+/// use kernspan_burn::DescriptionCache;
 ///
 /// let zeros = |id, dims: [usize; 2]| {
 ///     let out = TensorIr::uninit(TensorId::new(id), Shape::new(dims), DType::F32);
 ///     OperationIr::BaseFloat(BaseOperationIr::Zeros(CreationOpIr { out }))
 /// };
-/// let mut labels = Descriptions::new();
-/// let mut label = |operation| labels.get(&operation, |description| format!("{} {:?}", description.name, description.fields));
+/// let mut labels = DescriptionCache::new();
+/// let mut label = |operation| labels.get(&operation, |about| format!("{} {:?}", about.name, about.fields));
 /// let first = label(zeros(0, [8, 16]));
 /// assert!(std::sync::Arc::ptr_eq(&first, &label(zeros(1, [8, 16]))));
 /// assert_ne!(first, label(zeros(2, [16, 8])));
 /// ```
-pub struct Descriptions<D> {
-    made: FxHashMap<Box<[usize]>, Arc<D>>,
-    names: FxHashMap<&'static str, Arc<D>>,
+pub struct DescriptionCache<D> {
+    values: FxHashMap<Box<[usize]>, Arc<D>>,
+    by_name: FxHashMap<&'static str, Arc<D>>,
     limit: usize,
-    unkept: u64,
+    uncached: u64,
     key: Key,
 }
 
-/// All that a description says, as numbers, in memory that is used again.
+/// The content of a description as a sequence of numbers, in a buffer that is reused.
 #[derive(Debug, Default)]
 struct Key {
     words: Vec<usize>,
-    /// Element types that there were: a type's number is its place.
+    /// The element types so far; the number of a type is its index.
     dtypes: Vec<DType>,
 }
 
-impl<D> Descriptions<D> {
-    /// How many are kept by default.
+impl<D> DescriptionCache<D> {
+    /// The default limit of a cache.
     pub const DEFAULT_LIMIT: usize = 10_000;
 
-    /// None yet.
+    /// Makes an empty cache of at most [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT) values.
     pub fn new() -> Self {
         Self::with_limit(Self::DEFAULT_LIMIT)
     }
 
-    /// None yet, and never more than `limit`, but for those that only have a name.
+    /// Makes an empty cache of at most `limit` values, not counting those that are made from a name alone.
     pub fn with_limit(limit: usize) -> Self {
-        Self { made: FxHashMap::default(), names: FxHashMap::default(), limit, unkept: 0, key: Key::default() }
+        Self { values: FxHashMap::default(), by_name: FxHashMap::default(), limit, uncached: 0, key: Key::default() }
     }
 
-    /// What was made of the description of such an operation, or what `make` makes of it now.
+    /// Returns the value of an equal operation, or makes one from the description of this operation.
     pub fn get(&mut self, operation: &OperationIr, make: impl FnOnce(Description) -> D) -> Arc<D> {
-        let (known, arguments) = Known::of(operation);
-        let key = self.key.of(known, &arguments);
-        if let Some(made) = self.made.get(key) {
-            return Arc::clone(made);
+        let (kind, arguments) = OperationKind::of(operation);
+        let key = self.key.of(kind, &arguments);
+        if let Some(value) = self.values.get(key) {
+            return Arc::clone(value);
         }
-        if self.made.len() >= self.limit {
-            self.unkept += 1;
-            let named = self.names.entry(known.name).or_insert_with(|| Arc::new(make(Description::named(known.name))));
+        if self.values.len() >= self.limit {
+            self.uncached += 1;
+            let named = self.by_name.entry(kind.name).or_insert_with(|| Arc::new(make(Description::named(kind.name))));
             return Arc::clone(named);
         }
-        let made = Arc::new(make(Description::new(known, &arguments)));
-        self.made.insert(key.into(), Arc::clone(&made));
-        made
+        let value = Arc::new(make(Description::new(kind, &arguments)));
+        self.values.insert(key.into(), Arc::clone(&value));
+        value
     }
 
-    /// How many operations only had their name, because there were too many others.
-    pub fn unkept(&self) -> u64 {
-        self.unkept
+    /// Returns the number of operations that got a value made from their name alone, because the cache was full.
+    pub fn uncached(&self) -> u64 {
+        self.uncached
     }
 }
 
 impl Key {
-    /// Of two operations it is the same only if they are: what comes next is always said by what was before.
-    fn of(&mut self, known: &'static Known, arguments: &Arguments<'_>) -> &[usize] {
+    /// Returns the key of an operation. Two keys are equal only if the operations are, because each variable part is
+    /// preceded by its length.
+    fn of(&mut self, kind: &'static OperationKind, arguments: &Arguments<'_>) -> &[usize] {
         self.words.clear();
-        let times = usize::try_from(arguments.times).unwrap_or(usize::MAX);
-        self.words.extend([ptr::from_ref(known).addr(), times, arguments.id.len()]);
+        let work_per_element = usize::try_from(arguments.work_per_element).unwrap_or(usize::MAX);
+        self.words.extend([ptr::from_ref(kind).addr(), work_per_element, arguments.id.len()]);
         self.words.extend(arguments.id.bytes().map(usize::from));
-        for (named, others) in arguments.places() {
-            self.words.push(others.len());
+        for (named, unnamed) in arguments.named_and_unnamed() {
+            self.words.push(unnamed.len());
             named.iter().for_each(|&tensor| self.push(tensor));
-            others.iter().for_each(|tensor| self.push(Some(tensor)));
+            unnamed.iter().for_each(|tensor| self.push(Some(tensor)));
         }
         &self.words
     }
@@ -103,7 +104,7 @@ impl Key {
     fn push(&mut self, tensor: Option<&TensorIr>) {
         let Some(tensor) = tensor else { return self.words.push(usize::MAX) };
         let dtype = match self.dtypes.iter().position(|dtype| *dtype == tensor.dtype) {
-            Some(place) => place,
+            Some(index) => index,
             None => {
                 self.dtypes.push(tensor.dtype);
                 self.dtypes.len() - 1
@@ -114,25 +115,25 @@ impl Key {
     }
 }
 
-impl<D> Default for Descriptions<D> {
+impl<D> Default for DescriptionCache<D> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<D> fmt::Debug for Descriptions<D> {
+impl<D> fmt::Debug for DescriptionCache<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Descriptions")
-            .field("kept", &self.made.len())
+        f.debug_struct("DescriptionCache")
+            .field("values", &self.values.len())
             .field("limit", &self.limit)
-            .field("unkept", &self.unkept)
+            .field("uncached", &self.uncached)
             .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Descriptions;
+    use super::DescriptionCache;
     use burn::{
         backend::ir::{
             AvgPool1dOpIr, BaseOperationIr, CatOpIr, CustomOpIr, InitOperationIr, LinearOpIr, ModuleOperationIr,
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_a_description_says_tells_operations_apart() {
+    fn operations_with_different_descriptions_are_different() {
         let half = TensorIr { dtype: DType::F16, ..tensor(&[2, 3]) };
         let different = [
             init(&[2, 3]),
@@ -190,22 +191,22 @@ mod tests {
             custom("a"),
             custom("b"),
         ];
-        let mut descriptions = Descriptions::new();
+        let mut cache = DescriptionCache::new();
         let mut made = 0;
         for operation in different.iter().chain(&different) {
-            descriptions.get(operation, |_| made += 1);
+            cache.get(operation, |_| made += 1);
         }
         assert_eq!(made, different.len());
     }
 
     #[test]
-    fn there_are_no_more_than_the_limit_and_then_only_names() {
-        let mut descriptions = Descriptions::with_limit(2);
-        let mut said = |dims: &[usize]| descriptions.get(&init(dims), |description| description.fields.len());
-        let full = said(&[1]);
+    fn a_full_cache_makes_values_from_names_alone() {
+        let mut cache = DescriptionCache::with_limit(2);
+        let mut fields = |dims: &[usize]| cache.get(&init(dims), |description| description.fields.len());
+        let full = fields(&[1]);
         assert!(*full > 0);
-        said(&[2]);
-        assert_eq!([said(&[3]), said(&[4]), said(&[1])].map(|fields| *fields), [0, 0, *full]);
-        assert_eq!(descriptions.unkept(), 2);
+        fields(&[2]);
+        assert_eq!([fields(&[3]), fields(&[4]), fields(&[1])].map(|fields| *fields), [0, 0, *full]);
+        assert_eq!(cache.uncached(), 2);
     }
 }

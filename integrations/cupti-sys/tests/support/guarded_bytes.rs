@@ -1,10 +1,10 @@
-//! Memory that ends at a wall: to read a byte beyond it ends the process.
+//! Bytes in front of a guard page, so that reading beyond their end stops the process.
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use std::{ffi::c_void, ops::Deref, ptr, slice};
 
-/// Bytes right before memory that must not be touched.
-pub(crate) struct Walled {
+/// Bytes that end right before a page that may not be accessed.
+pub(crate) struct GuardedBytes {
     mapping: *mut c_void,
     pages: usize,
     length: usize,
@@ -12,11 +12,11 @@ pub(crate) struct Walled {
 
 const PAGE: usize = 4096;
 
-impl Walled {
+impl GuardedBytes {
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let pages = bytes.len().div_ceil(PAGE) + 1;
         let length = pages * PAGE;
-        // SAFETY: the mapping is new, so nobody has it; the bytes go before the last page, which nobody may touch afterwards.
+        // SAFETY: the mapping is new and ours alone; the bytes go before its last page, which is never accessed again.
         unsafe {
             let mapping =
                 mmap_anonymous(ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).unwrap();
@@ -28,20 +28,20 @@ impl Walled {
     }
 }
 
-impl Deref for Walled {
+impl Deref for GuardedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: these are the bytes that were put there.
+        // SAFETY: these are the bytes that `new` copied there.
         unsafe {
             slice::from_raw_parts(self.mapping.cast::<u8>().add((self.pages - 1) * PAGE - self.length), self.length)
         }
     }
 }
 
-impl Drop for Walled {
+impl Drop for GuardedBytes {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody has a reference to it any more.
+        // SAFETY: the mapping is ours, and no reference to it is left.
         unsafe { munmap(self.mapping, self.pages * PAGE) }.unwrap();
     }
 }

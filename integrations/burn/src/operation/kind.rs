@@ -4,36 +4,39 @@ use burn::backend::ir::{
     ModuleOperationIr, NumericOperationIr, OperationIr,
 };
 
-macro_rules! known {
+/// Makes a static [`OperationKind`] and returns a reference to it.
+macro_rules! kind {
     ($name:literal, $formula:path, $storage:ident) => {{
-        static KNOWN: Known = Known { name: $name, formula: $formula, storage: Storage::$storage };
-        &KNOWN
+        static KIND: OperationKind = OperationKind { name: $name, formula: $formula, storage: Storage::$storage };
+        &KIND
     }};
 }
 
-/// What is known of one of Burn's operations, whatever its arguments. There is one of each, so they are the same if their addresses
-/// are.
+/// The properties of one of Burn's operations that do not depend on its arguments. There is one value for each
+/// operation, so kinds are compared by address.
 #[derive(Debug)]
-pub(crate) struct Known {
-    /// As Burn's functions are called.
+pub(crate) struct OperationKind {
+    /// The name of Burn's function.
     pub(crate) name: &'static str,
     formula: Formula,
     pub(crate) storage: Storage,
 }
 
-/// Where an operation puts what comes out.
+/// The memory that an operation's output uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storage {
+    /// New memory.
     New,
-    /// In the place of an input that nobody else needs, if it fits.
+    /// The memory of an input that is not needed any more, if it fits; else new memory.
     InPlace,
-    /// In the place of the first input, which it shares.
+    /// The memory of the first input, which the output shares.
     View,
-    /// There, if nothing has to be moved for it: part of a tensor, or one of the same type.
+    /// The memory of the first input if no element has to be moved, as for some slices and casts; else new memory.
     MaybeView,
 }
 
-impl Known {
+impl OperationKind {
+    /// Returns the kind and the arguments of an operation.
     pub(crate) fn of(operation: &OperationIr) -> (&'static Self, Arguments<'_>) {
         match operation {
             OperationIr::BaseFloat(base) | OperationIr::BaseInt(base) | OperationIr::BaseBool(base) => of_base(base),
@@ -43,14 +46,14 @@ impl Known {
             OperationIr::Float(_, float) => of_float(float),
             OperationIr::Module(module) => of_module(module),
             OperationIr::Activation(activation) => of_activation(activation),
-            OperationIr::Init(init) => (known!("from_data", moves, New), init.arguments()),
-            OperationIr::Custom(custom) => (known!("custom", unknown, New), custom.arguments()),
-            OperationIr::Drop(tensor) => (known!("drop", nothing, New), tensor.arguments()),
+            OperationIr::Init(init) => (kind!("from_data", data_movement, New), init.arguments()),
+            OperationIr::Custom(custom) => (kind!("custom", unknown, New), custom.arguments()),
+            OperationIr::Drop(tensor) => (kind!("drop", no_cost, New), tensor.arguments()),
             OperationIr::Distributed(DistributedOperationIr::AllReduce(all_reduce)) => {
-                (known!("all_reduce", unknown, InPlace), all_reduce.arguments())
+                (kind!("all_reduce", unknown, InPlace), all_reduce.arguments())
             }
             OperationIr::Distributed(DistributedOperationIr::SyncCollective) => {
-                (known!("sync_collective", nothing, New), Arguments::NONE)
+                (kind!("sync_collective", no_cost, New), Arguments::NONE)
             }
         }
     }
@@ -60,62 +63,62 @@ impl Known {
     }
 }
 
-/// All variants of one of Burn's enums, by formula and storage.
+/// Defines a function that maps all variants of one of Burn's enums to their kinds, listed by formula and storage.
 macro_rules! variants {
     ($of:ident: $kind:ident; $($formula:path, $storage:ident { $($variant:ident $name:literal)* })*) => {
-        fn $of(operation: &$kind) -> (&'static Known, Arguments<'_>) {
+        fn $of(operation: &$kind) -> (&'static OperationKind, Arguments<'_>) {
             match operation {
-                $($($kind::$variant(ir) => (known!($name, $formula, $storage), ir.arguments()),)*)*
+                $($($kind::$variant(ir) => (kind!($name, $formula, $storage), ir.arguments()),)*)*
             }
         }
     };
 }
 
 variants! { of_base: BaseOperationIr;
-    nothing, View {
+    no_cost, View {
         Reshape "reshape" SwapDims "swap_dims" Permute "permute" Expand "expand" Unfold "unfold"
     }
-    picks, MaybeView {
+    gather, MaybeView {
         Slice "slice"
     }
-    picks, New {
+    gather, New {
         Select "select" Gather "gather" GatherNd "gather_nd"
     }
-    updates, InPlace {
+    scatter, InPlace {
         SliceAssign "slice_assign" SelectAssign "select_assign" Scatter "scatter" ScatterNd "scatter_nd"
     }
-    moves, InPlace {
+    data_movement, InPlace {
         MaskWhere "mask_where" MaskFill "mask_fill"
     }
-    moves, MaybeView {
+    data_movement, MaybeView {
         Cast "cast"
     }
-    moves, New {
+    data_movement, New {
         Flip "flip" RepeatDim "repeat_dim" Cat "cat" Ones "ones" Zeros "zeros"
         Equal "equal" EqualElem "equal_elem" NotEqual "not_equal" NotEqualElem "not_equal_elem"
         All "all" Any "any" AllDim "all_dim" AnyDim "any_dim"
     }
-    nothing, New {
+    no_cost, New {
         Empty "empty"
     }
 }
 
 variants! { of_numeric: NumericOperationIr;
-    each::<1>, InPlace {
+    elementwise::<1>, InPlace {
         Add "add" AddScalar "add_scalar" Sub "sub" SubScalar "sub_scalar" Mul "mul" MulScalar "mul_scalar"
         Div "div" DivScalar "div_scalar" Rem "remainder" RemScalar "remainder_scalar"
         Abs "abs" Neg "neg" Sign "sign" Powi "powi" PowiScalar "powi_scalar"
         Clamp "clamp" ClampMin "clamp_min" ClampMax "clamp_max"
     }
-    each::<1>, New {
+    elementwise::<1>, New {
         CumSum "cumsum" CumProd "cumprod" CumMin "cummin" CumMax "cummax"
     }
-    reduces, New {
+    reduction, New {
         Sum "sum" SumDim "sum_dim" SumDims "sum_dims" Mean "mean" MeanDim "mean_dim" Prod "prod" ProdDim "prod_dim"
         Max "max" MaxDim "max_dim" MaxDimWithIndices "max_dim_with_indices" MaxAbs "max_abs" MaxAbsDim "max_abs_dim"
         Min "min" MinDim "min_dim" MinDimWithIndices "min_dim_with_indices"
     }
-    moves, New {
+    data_movement, New {
         Full "full" IntRandom "random" Pad "pad"
         Greater "greater" GreaterElem "greater_elem" GreaterEqual "greater_equal" GreaterEqualElem "greater_equal_elem"
         Lower "lower" LowerElem "lower_elem" LowerEqual "lower_equal" LowerEqualElem "lower_equal_elem"
@@ -125,38 +128,39 @@ variants! { of_numeric: NumericOperationIr;
 }
 
 variants! { of_float: FloatOperationIr;
-    each::<1>, InPlace {
+    elementwise::<1>, InPlace {
         Exp "exp" Log "log" Log1p "log1p" Erf "erf" Sqrt "sqrt" Recip "recip"
         Powf "powf" PowfScalar "powf_scalar" Hypot "hypot"
         Cos "cos" Cosh "cosh" Sin "sin" Sinh "sinh" Tan "tan" Tanh "tanh"
         ArcCos "acos" ArcCosh "acosh" ArcSin "asin" ArcSinh "asinh" ArcTan "atan" ArcTanh "atanh" ArcTan2 "atan2"
         Round "round" Floor "floor" Ceil "ceil" Trunc "trunc"
     }
-    each::<1>, New {
+    elementwise::<1>, New {
         Quantize "quantize" Dequantize "dequantize"
     }
-    each::<3>, New {
+    elementwise::<3>, New {
         Cross "cross"
     }
     matmul, New {
         Matmul "matmul"
     }
-    interpolates, New {
+    interpolation, New {
         GridSample2d "grid_sample_2d"
     }
-    moves, New {
+    data_movement, New {
         IntoInt "into_int" Random "random" IsNan "is_nan" IsInf "is_inf"
     }
 }
 
 variants! { of_int: IntOperationIr;
-    moves, InPlace {
+    data_movement, InPlace {
         BitwiseAnd "bitwise_and" BitwiseAndScalar "bitwise_and_scalar" BitwiseOr "bitwise_or"
         BitwiseOrScalar "bitwise_or_scalar" BitwiseXor "bitwise_xor" BitwiseXorScalar "bitwise_xor_scalar"
-        BitwiseNot "bitwise_not" BitwiseLeftShift "bitwise_left_shift" BitwiseLeftShiftScalar "bitwise_left_shift_scalar"
+        BitwiseNot "bitwise_not" BitwiseLeftShift "bitwise_left_shift"
+        BitwiseLeftShiftScalar "bitwise_left_shift_scalar"
         BitwiseRightShift "bitwise_right_shift" BitwiseRightShiftScalar "bitwise_right_shift_scalar"
     }
-    moves, New {
+    data_movement, New {
         IntoFloat "into_float"
     }
     matmul, New {
@@ -165,27 +169,27 @@ variants! { of_int: IntOperationIr;
 }
 
 variants! { of_bool: BoolOperationIr;
-    moves, New {
+    data_movement, New {
         IntoFloat "into_float" IntoInt "into_int"
     }
-    moves, InPlace {
+    data_movement, InPlace {
         Not "bool_not" And "bool_and" Or "bool_or" Xor "bool_xor"
     }
 }
 
 variants! { of_activation: ActivationOperationIr;
-    each::<1>, InPlace {
+    elementwise::<1>, InPlace {
         Relu "relu" LeakyRelu "leaky_relu" PRelu "prelu" Gelu "gelu"
         Sigmoid "sigmoid" HardSigmoid "hard_sigmoid" LogSigmoid "log_sigmoid"
     }
-    each::<2>, InPlace {
+    elementwise::<2>, InPlace {
         ReluBackward "relu_backward" GeluBackward "gelu_backward" SigmoidBackward "sigmoid_backward"
         LogSigmoidBackward "log_sigmoid_backward"
     }
-    each::<5>, New {
+    elementwise::<5>, New {
         Softmax "softmax" LogSoftmax "log_softmax"
     }
-    each::<6>, New {
+    elementwise::<6>, New {
         Softmin "softmin"
     }
 }
@@ -208,13 +212,13 @@ variants! { of_module: ModuleOperationIr;
         Conv2dXBackward "conv2d_x_backward" Conv2dWeightBackward "conv2d_weight_backward"
         Conv3dXBackward "conv3d_x_backward" Conv3dWeightBackward "conv3d_weight_backward"
     }
-    deformable_backward, New {
+    deformable_convolution_backward, New {
         DeformableConv2dBackward "deform_conv2d_backward"
     }
-    transposed, New {
+    transposed_convolution, New {
         ConvTranspose1d "conv_transpose1d" ConvTranspose2d "conv_transpose2d" ConvTranspose3d "conv_transpose3d"
     }
-    transposed_weight_backward, New {
+    transposed_convolution_weight_backward, New {
         ConvTranspose1dWeightBackward "conv_transpose1d_weight_backward"
         ConvTranspose2dWeightBackward "conv_transpose2d_weight_backward"
         ConvTranspose3dWeightBackward "conv_transpose3d_weight_backward"
@@ -226,31 +230,32 @@ variants! { of_module: ModuleOperationIr;
         ConvTranspose2dBiasBackward "conv_transpose2d_bias_backward"
         ConvTranspose3dBiasBackward "conv_transpose3d_bias_backward"
     }
-    pools, New {
+    pooling, New {
         AvgPool1d "avg_pool1d" AvgPool2d "avg_pool2d" MaxPool1d "max_pool1d" MaxPool2d "max_pool2d"
         MaxPool1dWithIndices "max_pool1d_with_indices" MaxPool2dWithIndices "max_pool2d_with_indices"
     }
-    pools_backward, New {
+    pooling_backward, New {
         AvgPool1dBackward "avg_pool1d_backward" AvgPool2dBackward "avg_pool2d_backward"
         MaxPool1dWithIndicesBackward "max_pool1d_with_indices_backward"
         MaxPool2dWithIndicesBackward "max_pool2d_with_indices_backward"
         EmbeddingBackward "embedding_backward"
     }
-    adapts, New {
+    adaptive_pooling, New {
         AdaptiveAvgPool1d "adaptive_avg_pool1d" AdaptiveAvgPool2d "adaptive_avg_pool2d"
         AdaptiveAvgPool3d "adaptive_avg_pool3d"
     }
-    adapts_backward, New {
-        AdaptiveAvgPool1dBackward "adaptive_avg_pool1d_backward" AdaptiveAvgPool2dBackward "adaptive_avg_pool2d_backward"
+    adaptive_pooling_backward, New {
+        AdaptiveAvgPool1dBackward "adaptive_avg_pool1d_backward"
+        AdaptiveAvgPool2dBackward "adaptive_avg_pool2d_backward"
         AdaptiveAvgPool3dBackward "adaptive_avg_pool3d_backward"
     }
-    interpolates, New {
+    interpolation, New {
         Interpolate "interpolate"
     }
-    interpolates_backward, New {
+    interpolation_backward, New {
         InterpolateBackward "interpolate_backward"
     }
-    each::<4>, New {
+    elementwise::<4>, New {
         BatchNorm "batch_norm"
     }
     layer_norm, New {
@@ -259,10 +264,10 @@ variants! { of_module: ModuleOperationIr;
     attention, New {
         Attention "attention"
     }
-    picks, New {
+    gather, New {
         Embedding "embedding"
     }
-    moves, New {
+    data_movement, New {
         Unfold4d "unfold4d"
     }
     unknown, New {

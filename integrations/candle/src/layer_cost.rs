@@ -1,9 +1,9 @@
-//! What is known of the modules of candle-nn by their type.
+//! Cost formulas and parameter counts of candle-nn's layers.
 
 use crate::{
-    Parameters,
     cost::{Cost, Formula, Gemm},
-    flops::{self, numbers},
+    flops::{self, elements},
+    parameters::Parameters,
 };
 use candle_core::{Tensor, quantized::QMatMul};
 use candle_nn::{
@@ -11,23 +11,25 @@ use candle_nn::{
 };
 use std::any::Any;
 
-/// A formula and parameters, as far as they are known.
+/// The cost formulas and the parameters of a layer; each `None` if unknown.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct LayerCost {
     pub(crate) formula: Option<Formula>,
-    /// Where it is another one in training.
+    /// The formula in training, if it differs.
     pub(crate) training: Option<Formula>,
     pub(crate) parameters: Option<Parameters>,
 }
 
-/// A weight's sizes, which are all that formulas need: a module may be dropped before its spans are.
+/// The sizes of a weight. Formulas keep these instead of the tensor, because a module may be dropped before its spans
+/// are.
 struct Weight {
     dims: Vec<u64>,
     bytes: u64,
     has_bias: bool,
 }
 
-impl Known {
+impl LayerCost {
+    /// Looks a module up by its type; everything is `None` for a type that is not one of candle-nn's.
     pub(crate) fn of(module: &dyn Any) -> Self {
         if let Some(module) = module.downcast_ref::<Linear>() {
             Self::weighted(module.weight(), module.bias(), linear)
@@ -44,10 +46,10 @@ impl Known {
         } else if let Some(module) = module.downcast_ref::<LayerNorm>() {
             let each = if module.remove_mean() { 6 } else { 4 };
             Self::weighted(module.weight(), module.bias(), move |weight, _, output| {
-                Cost::of_flops(numbers(output).saturating_mul(each + u64::from(weight.has_bias)))
+                Cost::of_flops(elements(output).saturating_mul(each + u64::from(weight.has_bias)))
             })
         } else if let Some(module) = module.downcast_ref::<RmsNorm>() {
-            Self::weighted(module.weight(), None, |_, _, output| Cost::of_flops(numbers(output).saturating_mul(4)))
+            Self::weighted(module.weight(), None, |_, _, output| Cost::of_flops(elements(output).saturating_mul(4)))
         } else if let Some(module) = module.downcast_ref::<BatchNorm>() {
             Self::batch_norm(module)
         } else if let Some(module) = module.downcast_ref::<PReLU>() {
@@ -83,7 +85,7 @@ impl Known {
     }
 
     fn embedding(module: &Embedding) -> Self {
-        // Of the table only the rows that are asked for are read.
+        // Only the rows that are looked up are read from the table.
         let bytes = |inputs: &[&Tensor], output: &Tensor| bytes_of(inputs).saturating_add(bytes_of(&[output, output]));
         let formula =
             Formula::new(move |inputs, output| Cost { bytes: Some(bytes(inputs, output)), ..Cost::default() });
@@ -95,7 +97,7 @@ impl Known {
         let affine = module.weight_and_bias();
         let parameters = Parameters::of(affine.into_iter().flat_map(|(weight, bias)| [weight, bias]));
         let each = if affine.is_some() { 4 } else { 2 };
-        let formula = |each| Some(Formula::new(move |_, output| Cost::of_flops(numbers(output).saturating_mul(each))));
+        let formula = |each| Some(Formula::new(move |_, output| Cost::of_flops(elements(output).saturating_mul(each))));
         Self { formula: formula(each), training: formula(each + 3), parameters: Some(parameters) }
     }
 
@@ -112,36 +114,36 @@ impl Known {
 
 fn linear(weight: &Weight, _: &[&Tensor], output: &Tensor) -> Cost {
     let &[n, k] = weight.dims.as_slice() else { return Cost::default() };
-    let gemm = Gemm { m: numbers(output) / n.max(1), n, k };
-    Cost { gemm: Some(gemm), ..weight.products(numbers(output), k, numbers(output)) }
+    let gemm = Gemm { m: elements(output) / n.max(1), n, k };
+    Cost { gemm: Some(gemm), ..weight.products(elements(output), k, elements(output)) }
 }
 
-/// The weight has out channels, in channels of a group, and the kernel.
+/// The weight's dimensions are the output channels, the input channels of a group, and the kernel.
 fn convolution(weight: &Weight, _: &[&Tensor], output: &Tensor) -> Cost {
-    weight.products(numbers(output), weight.of_each(), numbers(output))
+    weight.products(elements(output), weight.per_channel(), elements(output))
 }
 
-/// The weight has in channels, out channels of a group, and the kernel.
+/// The weight's dimensions are the input channels, the output channels of a group, and the kernel.
 fn transposed(weight: &Weight, inputs: &[&Tensor], output: &Tensor) -> Cost {
-    let inputs = inputs.first().map_or(0, |input| numbers(input));
-    weight.products(inputs, weight.of_each(), numbers(output))
+    let inputs = inputs.first().map_or(0, |input| elements(input));
+    weight.products(inputs, weight.per_channel(), elements(output))
 }
 
 impl Weight {
-    /// So many sums of so many products, and a bias for each number that comes out, if there is one.
+    /// Returns the cost of `sums` sums of `products` products each, plus one addition per output if there is a bias.
     fn products(&self, sums: u64, products: u64, outputs: u64) -> Cost {
         let bias = if self.has_bias { outputs } else { 0 };
         let flops = flops::matmul_of(1, sums, 1, products).saturating_add(bias);
-        Cost { products: true, ..Cost::of_flops(flops) }
+        Cost { is_products: true, ..Cost::of_flops(flops) }
     }
 
-    /// Weights for one of what the first dimension counts.
-    fn of_each(&self) -> u64 {
+    /// Returns the number of weights per index of the first dimension.
+    fn per_channel(&self) -> u64 {
         self.dims.iter().skip(1).product()
     }
 }
 
 fn bytes_of(tensors: &[&Tensor]) -> u64 {
-    let bytes = |tensor: &Tensor| numbers(tensor).saturating_mul(tensor.dtype().size_in_bytes() as u64);
+    let bytes = |tensor: &Tensor| elements(tensor).saturating_mul(tensor.dtype().size_in_bytes() as u64);
     tensors.iter().fold(0, |sum, tensor| sum.saturating_add(bytes(tensor)))
 }

@@ -1,40 +1,40 @@
-//! Our walk through buffers beside NVIDIA's own libraries, which need no driver for that. C fills the records, with the
-//! structs of the release's header.
+//! `Cupti::records` with NVIDIA's own libraries, which need no driver for that, on buffers that C code fills with the
+//! structs of each release's header.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+#[path = "support/guarded_bytes.rs"]
+mod guarded_bytes;
 mod support;
-#[path = "support/walled.rs"]
-mod walled;
 
 use cupti_sys::{Cupti, kind};
+use guarded_bytes::GuardedBytes;
 use libloading::Library;
 use std::{env, ops::Range, path::PathBuf, process::Command};
 use support::{Class, RECORDS, Record, Release, bytes_and_class, c_fields, releases};
-use walled::Walled;
 
-/// Releases whose libraries step through buffers without a driver. 13.4 does not, and 13.2 crashes.
-const BESIDE: [&str; 3] = ["12.0", "12.9", "13.0"];
+/// Releases whose libraries step through buffers without a driver. That of 13.4 does not, and that of 13.2 crashes.
+const WITHOUT_DRIVER: [&str; 3] = ["12.0", "12.9", "13.0"];
 
-/// A libcupti, and who fills records of its release.
-struct Beside {
-    release: String,
-    library: PathBuf,
+/// A loaded libcupti, and the C code that fills records of its release.
+struct LoadedRelease {
+    name: String,
+    path: PathBuf,
     cupti: Cupti,
     filler: Library,
 }
 
-/// Runs the test named so for each release, in a process of its own: there can be one libcupti in a process.
-fn beside_each_release(test: &str, check: impl Fn(&Beside)) {
+/// Runs the test of this name for each release, each in a process of its own, because a process can have one libcupti.
+fn for_each_release(test: &str, check: impl Fn(&LoadedRelease)) {
     let variables = ["CUPTI_SYS_TEST_RELEASE", "CUPTI_SYS_TEST_LIBRARY", "CUPTI_SYS_TEST_FILLER"];
-    if let [Ok(release), Ok(library), Ok(filler)] = variables.map(env::var) {
-        let library = PathBuf::from(library);
-        // SAFETY: nothing but `records` is called; the filler has only functions of ours.
+    if let [Ok(name), Ok(path), Ok(filler)] = variables.map(env::var) {
+        let path = PathBuf::from(path);
+        // SAFETY: only `records` is called; the filler has only functions of ours.
         let (cupti, filler) =
-            unsafe { (Cupti::load_without_driver(library.clone()).unwrap(), Library::new(filler).unwrap()) };
-        return check(&Beside { release, library, cupti, filler });
+            unsafe { (Cupti::load_without_driver(path.clone()).unwrap(), Library::new(filler).unwrap()) };
+        return check(&LoadedRelease { name, path, cupti, filler });
     }
-    for release in releases().filter(|release| BESIDE.contains(&release.name)) {
+    for release in releases().filter(|release| WITHOUT_DRIVER.contains(&release.name)) {
         let folder = tempfile::tempdir().unwrap();
         let filler = folder.path().join("filler.so");
         release.compile(&filler_source(&release), &["-shared", "-fPIC", "-o", filler.to_str().unwrap()]).unwrap();
@@ -44,13 +44,14 @@ fn beside_each_release(test: &str, check: impl Fn(&Beside)) {
             .envs(variables.into_iter().zip(values))
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "beside CUDA {}: {}\n{said}", release.name, output.status);
-        assert!(said.contains("1 passed"), "{test} is no test: {said}");
+        let status = output.status;
+        let output = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(status.success(), "CUDA {}: {}\n{output}", release.name, status);
+        assert!(output.contains("1 passed"), "{test} is no test: {output}");
     }
 }
 
-/// C with functions that say how long a record is and give its fields values.
+/// Returns C source with functions that return the size of each record and set its fields.
 fn filler_source(release: &Release) -> String {
     let mut source = String::new();
     for (index, record) in RECORDS.iter().enumerate() {
@@ -66,7 +67,7 @@ fn filler_source(release: &Release) -> String {
     source
 }
 
-/// Random numbers, the same in every run.
+/// A generator of random numbers, the same in every run (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -86,45 +87,46 @@ impl Random {
     }
 }
 
-/// A record that was put into a buffer.
-struct Put {
-    place: Range<usize>,
+/// A record that was written into a buffer.
+struct Written {
+    range: Range<usize>,
     record: &'static Record,
-    /// What reading it should give.
+    /// The expected debug output of the record when it is read.
     text: String,
 }
 
-impl Beside {
-    /// A buffer of this many records, of random kinds with random values, and what is in it.
-    fn buffer(&self, random: &mut Random, records: usize) -> (Vec<u8>, Vec<Put>) {
-        let (mut buffer, mut put) = (Vec::new(), Vec::new());
+impl LoadedRelease {
+    /// Returns a buffer of records of random kinds with random values, and a description of each record.
+    fn buffer(&self, random: &mut Random, records: usize) -> (Vec<u8>, Vec<Written>) {
+        let (mut buffer, mut written) = (Vec::new(), Vec::new());
         for _ in 0..records {
             let index = random.below(RECORDS.len());
             let record = &RECORDS[index];
             let kind = record.kinds[random.below(record.kinds.len())];
-            // What is between and after the fields is random, too.
+            // Padding between and after the fields is random, too.
             let start = buffer.len();
             buffer.extend(random.bytes(self.size(index)));
             let mut values: Vec<_> = record.layout.fields.iter().map(|_| random.next()).collect();
             values[0] = kind.into();
             self.fill(index, &mut buffer[start..], &values);
-            put.push(Put { place: start..buffer.len(), record, text: text(record, &values) });
+            written.push(Written { range: start..buffer.len(), record, text: text(record, &values) });
         }
-        (buffer, put)
+        (buffer, written)
     }
 
     fn size(&self, record: usize) -> usize {
-        // SAFETY: that is its type.
+        // SAFETY: the filler defines the function with this type.
         unsafe { self.filler.get::<extern "C" fn() -> usize>(format!("size_{record}")).unwrap()() }
     }
 
     fn fill(&self, record: usize, bytes: &mut [u8], values: &[u64]) {
-        // Words, so that the record is aligned.
+        // The record is filled in an array of words, which is aligned.
         let mut words = vec![0_u64; bytes.len() / 8];
-        // SAFETY: any words may be seen as bytes.
+        // SAFETY: words may be viewed as bytes.
         let aligned = unsafe { words.align_to_mut::<u8>().1 };
         aligned.copy_from_slice(bytes);
-        // SAFETY: that is its type; there are as many bytes as the record has, and as many values as it has fields.
+        // SAFETY: the filler defines the function with this type; there are as many bytes as the record has, and as
+        // many values as it has fields.
         unsafe {
             let fill = self.filler.get::<extern "C" fn(*mut u8, *const u64)>(format!("fill_{record}")).unwrap();
             fill(aligned.as_mut_ptr(), values.as_ptr());
@@ -132,10 +134,11 @@ impl Beside {
         bytes.copy_from_slice(aligned);
     }
 
-    /// Where our walk finds records. The bytes end at a wall, so it must not read beyond them.
+    /// Returns the byte ranges in which `Cupti::records` finds records. The bytes end at a guard page, so that a read
+    /// beyond them is noticed.
     fn walk(&self, bytes: &[u8]) -> Vec<Range<usize>> {
-        let buffer = Walled::new(bytes);
-        // SAFETY: CUPTI did not fill it, but looks only at kinds and sizes: that is what is tested.
+        let buffer = GuardedBytes::new(bytes);
+        // SAFETY: CUPTI did not fill the buffer, but looks only at kinds and sizes, which is the subject of the test.
         let mut records = unsafe { self.cupti.records(&buffer) };
         let slices: Vec<_> = records.by_ref().take(bytes.len() + 1).collect();
         assert!(records.next().is_none(), "it ends, and stays ended");
@@ -151,7 +154,7 @@ impl Beside {
     }
 }
 
-/// How a record with these values prints.
+/// Returns the debug output of a record with these values.
 fn text(record: &Record, values: &[u64]) -> String {
     let fields = record.layout.fields.iter().zip(values).map(|((field, _, rust_type), &value)| {
         let field = field.trim_start_matches("r#");
@@ -168,25 +171,25 @@ fn text(record: &Record, values: &[u64]) -> String {
     format!("{} {{ {} }}", record.layout.name, fields.collect::<Vec<_>>().join(", "))
 }
 
-/// Where records are, with the last one reaching to `end`.
-fn places(put: &[Put], end: usize) -> Vec<Range<usize>> {
-    let mut places: Vec<_> = put.iter().map(|put| put.place.clone()).collect();
-    if let Some(last) = places.last_mut() {
+/// Returns the byte ranges of records, the last one extended to `end`.
+fn ranges(written: &[Written], end: usize) -> Vec<Range<usize>> {
+    let mut ranges: Vec<_> = written.iter().map(|written| written.range.clone()).collect();
+    if let Some(last) = ranges.last_mut() {
         last.end = end;
     }
-    places
+    ranges
 }
 
 #[test]
 fn every_record_comes_back_whole_and_with_what_was_put_in() {
-    beside_each_release("every_record_comes_back_whole_and_with_what_was_put_in", |beside| {
+    for_each_release("every_record_comes_back_whole_and_with_what_was_put_in", |release| {
         let mut random = Random(1);
         for _ in 0..30 {
             let records = 1 + random.below(500);
-            let (buffer, put) = beside.buffer(&mut random, records);
-            assert_eq!(beside.walk(&buffer), places(&put, buffer.len()), "{}", beside.release);
-            for Put { place, record, text } in put {
-                assert_eq!((record.read)(&buffer[place]).as_ref(), Some(&text), "{}", beside.release);
+            let (buffer, written) = release.buffer(&mut random, records);
+            assert_eq!(release.walk(&buffer), ranges(&written, buffer.len()), "{}", release.name);
+            for Written { range, record, text } in written {
+                assert_eq!((record.read)(&buffer[range]).as_ref(), Some(&text), "{}", release.name);
             }
         }
     });
@@ -194,15 +197,15 @@ fn every_record_comes_back_whole_and_with_what_was_put_in() {
 
 #[test]
 fn a_buffer_cut_anywhere_has_the_records_before_the_cut() {
-    beside_each_release("a_buffer_cut_anywhere_has_the_records_before_the_cut", |beside| {
-        let (buffer, put) = beside.buffer(&mut Random(2), 25);
+    for_each_release("a_buffer_cut_anywhere_has_the_records_before_the_cut", |release| {
+        let (buffer, written) = release.buffer(&mut Random(2), 25);
         for cut in 0..=buffer.len() {
-            let whole = put.iter().take_while(|put| put.place.end <= cut).count();
+            let whole = written.iter().take_while(|written| written.range.end <= cut).count();
             assert_eq!(
-                beside.walk(&buffer[..cut]),
-                places(&put[..whole], cut / 8 * 8),
+                release.walk(&buffer[..cut]),
+                ranges(&written[..whole], cut / 8 * 8),
                 "{}: cut at {cut}",
-                beside.release
+                release.name
             );
         }
     });
@@ -210,23 +213,28 @@ fn a_buffer_cut_anywhere_has_the_records_before_the_cut() {
 
 #[test]
 fn an_empty_buffer_has_no_records() {
-    beside_each_release("an_empty_buffer_has_no_records", |beside| {
-        assert!(beside.walk(&[]).is_empty());
+    for_each_release("an_empty_buffer_has_no_records", |release| {
+        assert!(release.walk(&[]).is_empty());
         // SAFETY: there is nothing to read.
-        assert_eq!(unsafe { beside.cupti.records(&[]) }.count(), 0);
-        assert!(beside.walk(&[0; 4096]).is_empty());
+        assert_eq!(unsafe { release.cupti.records(&[]) }.count(), 0);
+        assert!(release.walk(&[0; 4096]).is_empty());
     });
 }
 
 #[test]
 fn a_kind_that_the_library_does_not_know_ends_the_walk() {
-    beside_each_release("a_kind_that_the_library_does_not_know_ends_the_walk", |beside| {
-        let (buffer, put) = beside.buffer(&mut Random(3), 40);
+    for_each_release("a_kind_that_the_library_does_not_know_ends_the_walk", |release| {
+        let (buffer, written) = release.buffer(&mut Random(3), 40);
         for unknown in [0, 99, 1000, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
-            for (before, at) in put.iter().enumerate() {
+            for (before, at) in written.iter().enumerate() {
                 let mut buffer = buffer.clone();
-                buffer[at.place.start..][..4].copy_from_slice(&unknown.to_ne_bytes());
-                assert_eq!(beside.walk(&buffer), places(&put[..before], buffer.len()), "{}: {unknown}", beside.release);
+                buffer[at.range.start..][..4].copy_from_slice(&unknown.to_ne_bytes());
+                assert_eq!(
+                    release.walk(&buffer),
+                    ranges(&written[..before], buffer.len()),
+                    "{}: {unknown}",
+                    release.name
+                );
             }
         }
     });
@@ -234,35 +242,35 @@ fn a_kind_that_the_library_does_not_know_ends_the_walk() {
 
 #[test]
 fn whatever_is_in_a_buffer_the_walk_goes_forward_inside_it_and_ends() {
-    beside_each_release("whatever_is_in_a_buffer_the_walk_goes_forward_inside_it_and_ends", |beside| {
+    for_each_release("whatever_is_in_a_buffer_the_walk_goes_forward_inside_it_and_ends", |release| {
         let mut random = Random(4);
         for round in 0..5000 {
             let length = random.below(1000);
             let mut buffer = random.bytes(length);
-            // Small numbers are kinds, so that there is something to step on.
+            // Small numbers are valid kinds, so that the walk finds records in half of the rounds.
             for word in buffer.chunks_exact_mut(4).filter(|_| round % 2 == 0) {
                 word.copy_from_slice(&(u32::from(word[0]) % 64).to_ne_bytes());
             }
-            let places = beside.walk(&buffer);
-            assert!(places.first().is_none_or(|first| first.start == 0));
-            assert!(places.windows(2).all(|pair| pair[0].end == pair[1].start));
-            assert!(places.iter().all(|place| !place.is_empty()));
+            let ranges = release.walk(&buffer);
+            assert!(ranges.first().is_none_or(|first| first.start == 0));
+            assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert!(ranges.iter().all(|range| !range.is_empty()));
         }
     });
 }
 
 #[test]
 fn the_library_has_every_function() {
-    beside_each_release("the_library_has_every_function", |beside| {
-        // SAFETY: it is loaded already; the symbols are only looked up.
+    for_each_release("the_library_has_every_function", |release| {
+        // SAFETY: the library is loaded already, and its symbols are only looked up.
         let missing = unsafe {
-            let library = Library::new(&beside.library).unwrap();
+            let library = Library::new(&release.path).unwrap();
             let functions = Cupti::FUNCTIONS.iter().map(|(name, _)| *name);
             functions.filter(|name| library.get::<extern "C" fn()>(*name).is_err()).collect::<Vec<_>>()
         };
-        match beside.release.as_str() {
+        match release.name.as_str() {
             "12.0" => assert_eq!(missing, ["cuptiActivityEnableDriverApi", "cuptiActivityEnableRuntimeApi"]),
-            _ => assert!(missing.is_empty(), "{}: {missing:?}", beside.release),
+            _ => assert!(missing.is_empty(), "{}: {missing:?}", release.name),
         }
     });
 }

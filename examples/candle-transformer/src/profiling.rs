@@ -1,0 +1,24 @@
+//! The profiler that both commands use.
+
+use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Report, Stacks, TensorBoard};
+use kernspan_candle::kernel_op;
+
+const RUNS: &str = "runs/candle-transformer";
+
+/// Prints the report, and on a GPU the table of kernels by operation.
+pub(crate) fn print(report: &Report) {
+    println!("{report}");
+    if report.gpu().is_available() {
+        println!("{}", report.kernels().group_by(kernel_op).limit(10));
+    }
+}
+
+/// Returns a builder with activities and exporters; each command adds its schedule.
+pub(crate) fn profiler() -> ProfilerBuilder {
+    Profiler::builder()
+        .activities([Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory])
+        .export(Chrome::to_dir(RUNS))
+        .export(Perfetto::to_dir(RUNS))
+        .export(Stacks::to_dir(RUNS))
+        .export(TensorBoard::to_dir(RUNS))
+}

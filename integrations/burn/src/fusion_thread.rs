@@ -1,0 +1,199 @@
+use crate::{
+    device_thread::DeviceThread,
+    memory::LiveMemory,
+    operation::{Description, DescriptionCache, OperationKind},
+    queue::Downstream,
+    stream_origins::{StreamOrigins, ThreadOrigins},
+};
+use burn::backend::{
+    fusion::observer::{BlockOperations, FusionObserver},
+    ir::{OperationIr, TensorId},
+};
+use burn_std::{device_handle::DeviceHandle, stream::StreamId};
+use kernspan::{
+    framework::{HandOver, Origin},
+    trace::Operation,
+};
+use rustc_hash::FxHashMap;
+use std::{
+    cell::RefCell,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+thread_local! {
+    static STATE: RefCell<Option<FusionThread>> = const { RefCell::new(None) };
+}
+
+/// The state of the thread that fuses a device's operations. It knows the origin of each operation from its
+/// registration, and so the origins of the kernel that the operation becomes part of.
+#[derive(Debug)]
+pub(crate) struct FusionThread {
+    streams: StreamOrigins,
+    device_thread: DeviceThreadQueue,
+    /// Origins of the operations that have not run yet, by the operation's first output.
+    origins: FxHashMap<TensorId, Option<Origin>>,
+    /// The origin of the block of fused operations that is running.
+    block: Option<Option<Origin>>,
+    hand_over: HandOver,
+    operations: DescriptionCache<Operation>,
+    /// The number of operations without a description that earlier windows have reported.
+    reported_uncached: u64,
+    memory: Option<Memory>,
+}
+
+/// The live memory of tensors, if the profiler records memory.
+#[derive(Debug, Default)]
+struct Memory {
+    live: LiveMemory,
+    /// The latest value of the counter.
+    reported: u64,
+}
+
+struct DeviceThreadQueue(DeviceHandle<Downstream>);
+
+impl std::fmt::Debug for DeviceThreadQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceThreadQueue").finish_non_exhaustive()
+    }
+}
+
+impl FusionThread {
+    /// Starts attribution on the calling thread, which fuses a device's operations.
+    pub(crate) fn begin(
+        hand_over: HandOver,
+        threads: ThreadOrigins,
+        device_thread: DeviceHandle<Downstream>,
+        memory: bool,
+    ) {
+        let new = Self {
+            streams: StreamOrigins::new(threads),
+            device_thread: DeviceThreadQueue(device_thread),
+            origins: FxHashMap::default(),
+            block: None,
+            hand_over,
+            operations: DescriptionCache::new(),
+            reported_uncached: 0,
+            memory: memory.then(Memory::default),
+        };
+        STATE.with_borrow_mut(|state| *state = Some(new));
+    }
+
+    /// Ends attribution on the calling thread.
+    pub(crate) fn end() {
+        if let Some(state) = STATE.with_borrow_mut(Option::take) {
+            state.hand_over.release();
+        }
+    }
+
+    /// Sets the origin of operations that arrive on this stream from now on.
+    pub(crate) fn set_origin(origin: Origin) {
+        with_state(|state| state.streams.set(StreamId::current(), origin));
+    }
+
+    pub(crate) fn open_window(opened: Origin) {
+        with_state(|state| {
+            state.origins.clear();
+            state.memory = state.memory.take().map(|_| Memory::default());
+            state.streams.open(opened);
+            state.device_thread.0.submit(|_| DeviceThread::fusion_is_open());
+        });
+    }
+
+    pub(crate) fn close_window() {
+        let uncached = with_state(|state| {
+            state.streams.close();
+            let uncached = state.operations.uncached();
+            uncached - std::mem::replace(&mut state.reported_uncached, uncached)
+        });
+        if let Some(uncached @ 1..) = uncached {
+            tracing::warn!("{uncached} operations have only a name: there are too many different ones");
+        }
+    }
+
+    /// Announces a launch to the device thread; returns false if the calling thread is not a fusion thread.
+    pub(crate) fn announce_launch(kernel: &'static str) -> bool {
+        let announced = with_state(|state| {
+            let origin = state.block.unwrap_or_else(|| state.origin());
+            state.device_thread.0.submit(move |_| DeviceThread::expect_launch(kernel, origin));
+        });
+        announced.is_some()
+    }
+
+    /// Returns the origin of work outside of blocks.
+    fn origin(&self) -> Option<Origin> {
+        match self.streams.is_open() {
+            true => self.streams.get(StreamId::current()),
+            false => Some(self.hand_over.before()),
+        }
+    }
+
+    /// Records an operation that runs.
+    fn record(&mut self, operation: &OperationIr, origin: Option<Origin>) {
+        let operation = self.operations.get(operation, |Description { name, fields, .. }| {
+            fields.into_iter().fold(Operation::new(name), |operation, (name, value)| operation.with(name, value))
+        });
+        match origin {
+            Some(origin) => self.hand_over.adopt(origin),
+            None => self.hand_over.release(),
+        }
+        self.hand_over.operation(&operation);
+    }
+}
+
+/// Runs a function on the calling thread's state; `None` if it is not a fusion thread or the state is borrowed.
+fn with_state<T>(f: impl FnOnce(&mut FusionThread) -> T) -> Option<T> {
+    STATE.try_with(|state| state.try_borrow_mut().ok()?.as_mut().map(f)).ok().flatten()
+}
+
+/// An observer of operations and blocks of fused operations, which Burn calls on the fusion thread.
+#[derive(Debug)]
+pub(crate) struct OperationObserver;
+
+impl FusionObserver for OperationObserver {
+    fn registered(&self, operation: &OperationIr) {
+        with_state(|state| {
+            if !state.streams.is_open() {
+                return;
+            }
+            // Burn's own method for outputs allocates.
+            if let Some(output) = OperationKind::of(operation).1.output() {
+                state.origins.insert(output.id, state.streams.get(StreamId::current()));
+            }
+            state.memory.iter_mut().for_each(|memory| memory.live.record(operation));
+        });
+    }
+
+    fn block_starts(&self, block: BlockOperations<'_>) {
+        // One counter for all devices, because the blocks of all devices are in one trace.
+        static BATCHES: AtomicU32 = AtomicU32::new(0);
+        with_state(|state| {
+            let mut first = None;
+            if state.streams.is_open() {
+                let batch = BATCHES.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+                for operation in block.iter() {
+                    let output = OperationKind::of(operation).1.output();
+                    let registered = output.and_then(|output| state.origins.remove(&output.id));
+                    // An operation without an output drops a tensor; one that was not registered is older than the
+                    // window.
+                    let Some(origin) = registered else { continue };
+                    let origin = origin.map(|origin| origin.in_batch(batch));
+                    first = first.or(Some(origin));
+                    state.record(operation, origin);
+                }
+            }
+            state.block = Some(first.unwrap_or_else(|| Some(state.hand_over.before())));
+        });
+    }
+
+    fn block_ran(&self) {
+        let live = with_state(|state| {
+            state.block = None;
+            let Memory { live, reported } = state.memory.as_mut().filter(|_| state.streams.is_open())?;
+            let live = live.bytes();
+            (std::mem::replace(reported, live) != live).then_some(live)
+        });
+        if let Some(Some(live)) = live {
+            tracing::trace!(counter.burn_tensors = live);
+        }
+    }
+}
