@@ -33,6 +33,7 @@ pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
     perfetto::Perfetto,
+    run_id::RunId,
     stacks::Stacks,
     step_exporter::{Run, StepExporter, StepSummary},
     tensorboard::TensorBoard,
@@ -41,9 +42,6 @@ pub use crate::{delivery::Delivery, file::FileError, thread::mute_this_thread};
 
 use crate::trace::Trace;
 use std::path::PathBuf;
-
-/// The counter that says how many samples a step had.
-pub(crate) const SAMPLES: &str = "samples";
 
 /// What an exporter gives back: the files it wrote, or why it could not.
 pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;

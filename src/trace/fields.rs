@@ -6,6 +6,7 @@ use std::{borrow::Cow, ops::Range};
 /// | field | on | meaning |
 /// |---|---|---|
 /// | `counter.NAME` | events | a sample of the counter `NAME`; any number |
+/// | `counter.samples` | events | how many samples the step had, from which exporters compute the throughput |
 /// | `op.name` | spans | what the span is called instead of the name in the source, which `tracing` wants to be a constant |
 /// | `op.module` | spans | the path of the module in its model, as `layers.0.attention` |
 /// | `op.shape.ARG` | spans, operations | the shape of the argument `ARG`, as `[64, 512]`: `op.shape.input = ?tensor.dims()`; of the result, if `ARG` is `output` |
@@ -33,6 +34,18 @@ use std::{borrow::Cow, ops::Range};
 pub mod convention {
     /// Prefix of a counter's samples.
     pub const COUNTER: &str = "counter.";
+    /// The counter that says how many samples, images or tokens a step had. Exporters compute the throughput from it.
+    ///
+    /// ```
+    /// use kernspan::{export::StepSummary, trace::convention};
+    ///
+    /// fn throughput(step: &StepSummary) -> Option<f64> {
+    ///     Some(step.counter(convention::SAMPLES)? / step.duration.as_secs_f64())
+    /// }
+    ///
+    /// tracing::info!(counter.samples = 64);
+    /// ```
+    pub const SAMPLES: &str = "samples";
     /// What a span is called.
     pub const NAME: &str = "op.name";
     /// The path of a module in its model.

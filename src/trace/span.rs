@@ -126,7 +126,8 @@ impl<'a> Span<'a> {
         self.data().step.map(|id| &self.trace.steps[id.index()])
     }
 
-    pub(crate) fn step_id(self) -> Option<StepId> {
+    /// The id of the step it began in.
+    pub fn step_id(self) -> Option<StepId> {
         self.data().step
     }
 
@@ -165,12 +166,29 @@ impl<'a> Span<'a> {
         self.fields().get(name)
     }
 
-    /// Which span of OpenTelemetry's it is, if the subscriber has a layer of `tracing-opentelemetry`'s that makes one of it. All instances of a span are
-    /// the same one. It needs the feature `tracing-opentelemetry`.
+    /// The ids that this span has in OpenTelemetry, if a layer of `tracing-opentelemetry` is in the same subscriber.
+    /// All instances of a span have the same ids. It needs the feature `tracing-opentelemetry`.
     ///
-    /// It is not known of a span that was entered before the window opened, by another thread than that which opened it, and not exited before it closed.
+    /// It is `None`, too, if [nobody could ask](Self::is_context_known).
     pub fn context(self) -> Option<TraceContext> {
         self.trace.contexts.get(&self.id()).copied().flatten()
+    }
+
+    /// Whether it is known if the span has a [`context`](Self::context).
+    ///
+    /// It is not known for a span that was entered before the window opened, on another thread than the one that opened
+    /// it, and not exited before the window closed: a thread can ask only about spans that it enters or exits itself.
+    ///
+    /// ```
+    /// # use kernspan::trace::Span;
+    /// /// Whether an exporter is to send the span itself, as no other layer does.
+    /// fn is_ours(span: Span<'_>) -> bool {
+    ///     span.context().is_none() && span.is_context_known()
+    /// }
+    /// ```
+    pub fn is_context_known(self) -> bool {
+        let cut = self.cut();
+        !(cut.start && cut.end) || self.trace.contexts.contains_key(&self.id())
     }
 
     /// What part of the input pipeline it is, if it is one.

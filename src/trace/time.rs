@@ -22,9 +22,14 @@ impl Timestamp {
         Self(nanos)
     }
 
-    /// What the wall clock says.
-    #[cfg(feature = "otlp")]
-    pub(crate) fn now() -> Self {
+    /// The current moment, by the wall clock.
+    ///
+    /// ```
+    /// # use kernspan::trace::Timestamp;
+    /// let before = Timestamp::from_unix_nanos(1_700_000_000_000_000_000); // November 2023
+    /// assert!(Timestamp::now() > before);
+    /// ```
+    pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self::default() + since
     }

@@ -377,7 +377,13 @@ impl Otlp {
     /// Sends a window of a run that is over.
     fn send_alone(&self, trace: &Trace) -> Result<(), Box<dyn Error + Send + Sync>> {
         let metadata = Arc::new(trace.metadata().clone());
-        let run = Run { metadata, start: trace.start(), schedule: String::new(), activities: Vec::new() };
+        let run = Run {
+            id: crate::export::RunId::from_env(),
+            metadata,
+            start: trace.start(),
+            schedule: String::new(),
+            activities: Vec::new(),
+        };
         let sending = self.clone().metrics(false).start(&run)?;
         sending.send_window(trace);
         sending.finish();

@@ -5,7 +5,7 @@ use super::{
     sampling::Sampler,
 };
 use crate::{
-    export::run_id,
+    export::RunId,
     trace::{Metadata, Timestamp},
 };
 
@@ -34,7 +34,7 @@ impl RunTrace {
     /// The run that this process is a rank of. All its ranks know it by its parent, or by what their launcher calls it. Where there are no others to
     /// agree with, it is told from other runs by when it began.
     pub(super) fn new(metadata: &Metadata, start: Timestamp, parent: Option<Parent>, sampler: Sampler) -> Self {
-        let said = run_id::said().unwrap_or_default();
+        let said = RunId::from_env().map_or_else(String::new, |id| id.to_string());
         let known = metadata.world_size > 1 && (parent.is_some() || !said.is_empty());
         let alone = format!("{} {} {}", metadata.host, metadata.pid, start.as_unix_nanos());
         let run = TraceId::of_text(&format!("{said} {}", if known { "" } else { &alone }));

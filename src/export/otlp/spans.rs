@@ -157,7 +157,7 @@ impl<'a> Window<'a> {
     fn write_step(&self, step: &Step, attributes: &mut Attributes<'_>) {
         let mut samples = self.detailing.samples_per_step.map(|samples| samples as f64);
         for (counter, value) in self.trace.counters_in(step) {
-            if counter == crate::export::SAMPLES {
+            if counter == crate::trace::convention::SAMPLES {
                 samples = Some(value);
             }
             attributes.float(&format!("{}{counter}", name::COUNTER), value);

@@ -6,10 +6,7 @@ use super::{
     histogram::{Exemplar, Histogram, STEP_BOUNDS},
     name, table,
 };
-use crate::{
-    export::{SAMPLES, StepSummary},
-    schedule::Phase,
-};
+use crate::{export::StepSummary, schedule::Phase, trace::convention};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -62,7 +59,7 @@ impl Steps {
         // The first has everything before the loop in it.
         if step.number > 0 {
             self.add_time(step);
-            let samples = step.counter(SAMPLES).or(self.samples_per_step.map(|samples| samples as f64));
+            let samples = step.counter(convention::SAMPLES).or(self.samples_per_step.map(|samples| samples as f64));
             self.pace.add(step.duration, samples, now);
         }
     }

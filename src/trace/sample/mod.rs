@@ -1,4 +1,20 @@
-//! A small trace with everything a GPU can put into one, for the tests of exporters and reports.
+//! Small traces with everything a GPU can put into one, and functions that change them, for tests of exporters and
+//! reports.
+//!
+//! This is not part of the public API: it may change in any release.
+
+mod awkward;
+mod edit;
+mod ranks;
+
+pub use self::{
+    awkward::awkward_trace,
+    edit::{
+        add_counter, add_event, copies_trace, cut_both_ends, losses_mut, remove_gpu, remove_steps, repeat_work,
+        set_context, set_parent,
+    },
+    ranks::{COLLECTIVES, ranks},
+};
 
 use super::{
     AllocationData, Api, ApiCallData, ApiCallId, Attribution, BatchIds, Batches, CallsiteData, CallsiteId, Cut, Detail,
@@ -12,18 +28,18 @@ use std::{borrow::Cow, sync::Arc};
 const MICRO: u64 = 1_000;
 
 /// A moment, in microseconds after the window opened.
-pub(crate) fn at(micros: u64) -> Timestamp {
+pub fn at(micros: u64) -> Timestamp {
     Timestamp::from_unix_nanos(1_800_000_000_000_000_000 + micros * MICRO)
 }
 
-/// Two steps of 100 µs on one thread: `train_step` (0–90, 100–190) around `forward` (10–40, 110–140) and `backward` (40–80,
-/// 140–180), and a thread that launches for others, whose name is `device`.
+/// Two steps of 100 µs on one thread: `train_step` (0–90, 100–190) around `forward` (10–40, 110–140) and `backward`
+/// (40–80, 140–180), and a thread that launches for others, whose name is `device`.
 ///
 /// In each step there are, on stream 7: a copy of 4000 bytes in 4 µs from `train_step`, a kernel `gemm` of 20 µs from
-/// `forward`, a kernel `gemm` of 30 µs from `backward`, and on stream 8, handed off by `backward`, a node of a graph of 10 µs
-/// that overlaps another node of the same stream. The second step has a kernel of nobody (`stray`) at its end, which ends after
-/// the window.
-pub(crate) fn gpu_trace() -> Trace {
+/// `forward`, a kernel `gemm` of 30 µs from `backward`, and on stream 8, handed off by `backward`, a node of a graph of
+/// 10 µs that overlaps another node of the same stream. The second step has a kernel of nobody (`stray`) at its end,
+/// which ends after the window.
+pub fn gpu_trace() -> Trace {
     let mut trace = Trace {
         window: 0,
         start: at(0),
@@ -155,7 +171,7 @@ pub(crate) fn gpu_trace() -> Trace {
 }
 
 /// Stream by stream and thread by thread, as correlating leaves it.
-pub(crate) fn put_in_order(trace: &mut Trace) {
+pub fn put_in_order(trace: &mut Trace) {
     trace.work.sort_by_key(|work| (work.stream, work.start));
     let mut order: Vec<usize> = (0..trace.api_calls.len()).collect();
     order.sort_by_key(|&call| (trace.api_calls[call].track, trace.api_calls[call].start));
@@ -169,10 +185,10 @@ pub(crate) fn put_in_order(trace: &mut Trace) {
     }
 }
 
-/// The sample, in which the thread `device` tells of two batches in each step: of one `matmul` for `forward`, which the first `gemm` does,
-/// and of a `matmul` and an `add` for `backward` and another `add` for `train_step`, which the second does. It also tells of a `sync`, for
-/// nobody.
-pub(crate) fn operations_trace() -> Trace {
+/// The sample, in which the thread `device` tells of two batches in each step: of one `matmul` for `forward`, which the
+/// first `gemm` does, and of a `matmul` and an `add` for `backward` and another `add` for `train_step`, which the
+/// second does. It also tells of a `sync`, for nobody.
+pub fn operations_trace() -> Trace {
     let mut trace = gpu_trace();
     let matmul = |shape: &str, flops: u64| {
         let matmul = Operation::new("matmul").with("op.shape.lhs", shape).with("op.dtype.lhs", "f32");
@@ -197,8 +213,9 @@ pub(crate) fn operations_trace() -> Trace {
     trace
 }
 
-/// Has the last thread tell of operations, each with a span and a batch, and calls be made in batches, by their correlations.
-pub(crate) fn tell(trace: &mut Trace, told: &[(&Arc<Operation>, Option<usize>, u32)], launched: &[(u32, u32)]) {
+/// Has the last thread tell of operations, each with a span and a batch, and calls be made in batches, by their
+/// correlations.
+pub fn tell(trace: &mut Trace, told: &[(&Arc<Operation>, Option<usize>, u32)], launched: &[(u32, u32)]) {
     let mut ids = BatchIds::default();
     for (place, &(operation, span, batch)) in told.iter().enumerate() {
         let known = trace.operations.iter().position(|known| Arc::ptr_eq(known, operation));
@@ -223,7 +240,7 @@ pub(crate) fn tell(trace: &mut Trace, told: &[(&Arc<Operation>, Option<usize>, u
 }
 
 /// Has a span say something, by its place.
-pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
+pub fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
     let span = &mut trace.spans[span];
     let names = &mut trace.callsites[span.callsite.index()].fields;
     span.fields = FieldRange { start: trace.fields.len() as u32, len: fields.len() as u32 };
@@ -237,13 +254,13 @@ pub(crate) fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl 
 }
 
 /// Has a span say how many floating-point operations it did, with what elements.
-pub(crate) fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
+pub fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
     let dtype = Value::Str(Arc::from(dtype));
     say(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
 }
 
 /// Spans of one thread: the name of each, the place of the span it is in, and when it began and ended, in microseconds.
-pub(crate) fn spans_trace(spans: &[(&'static str, Option<usize>, u64, u64)]) -> Trace {
+pub fn spans_trace(spans: &[(&'static str, Option<usize>, u64, u64)]) -> Trace {
     let mut trace = Trace { start: at(0), tracks: vec![track(1000, "main")], ..Trace::default() };
     for &(name, parent, start, end) in spans {
         let known = trace.callsites.iter().position(|known| known.name == name);
@@ -263,7 +280,7 @@ pub(crate) fn spans_trace(spans: &[(&'static str, Option<usize>, u64, u64)]) -> 
 }
 
 /// The sample with these allocations, one a microsecond: address, bytes (none for a free), in use afterwards, span.
-pub(crate) fn memory_trace(records: &[(u64, Option<u64>, u64, Option<usize>)]) -> Trace {
+pub fn memory_trace(records: &[(u64, Option<u64>, u64, Option<usize>)]) -> Trace {
     let mut trace = gpu_trace();
     let data = records.iter().enumerate().map(|(place, &(address, bytes, in_use, span))| AllocationData {
         at: at(place as u64),
@@ -284,7 +301,7 @@ pub(crate) fn memory_trace(records: &[(u64, Option<u64>, u64, Option<usize>)]) -
 }
 
 /// The device of the sample.
-pub(crate) fn h200() -> Device {
+pub fn h200() -> Device {
     Device {
         id: DeviceId::new(0),
         name: "NVIDIA H200".to_owned(),
@@ -309,7 +326,7 @@ pub(crate) fn h200() -> Device {
 }
 
 /// A kernel of the sample.
-pub(crate) fn kernel(name: &str) -> Detail {
+pub fn kernel(name: &str) -> Detail {
     Detail::Kernel(Kernel {
         name: Arc::from(name),
         raw_name: Arc::from(name),
