@@ -9,8 +9,6 @@ mod collected;
 mod downloads;
 mod flows;
 mod nest;
-#[cfg(feature = "otlp")]
-mod otlp;
 mod perfetto;
 mod ranges;
 #[cfg(test)]
@@ -27,8 +25,6 @@ mod step_exporter;
 mod tensorboard;
 mod wire;
 
-#[cfg(feature = "otlp")]
-pub use self::otlp::{GpuSpans, Otlp, Protocol};
 pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
