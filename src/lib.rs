@@ -43,8 +43,8 @@
 //!   of them, the GPU's own profiling library says.
 //! - *Session*: the [`Profiler`] follows the schedule; each run of recorded steps is a window.
 //! - *Correlate*: on a background thread, the records of a window become one immutable [`Trace`].
-//! - *Export*: [`Chrome`], [`Perfetto`], [`TensorBoard`], `Otlp`, [`Stacks`], [`Collected`], your own; and the [`Report`], with the GPUs' part in
-//!   [`Kernels`], [`Operations`], [`MemoryPeaks`] and [`GpuSteps`].
+//! - *Export*: [`Chrome`], [`Perfetto`], [`TensorBoard`], [`Stacks`], [`Collected`], your own; and the [`Report`], with
+//!   the GPUs' part in [`Kernels`], [`Operations`], [`MemoryPeaks`] and [`GpuSteps`].
 //!
 //! # What is a span here
 //!
@@ -87,8 +87,8 @@
 //!
 //! # OpenTelemetry
 //!
-//! With the feature `otlp`, `Otlp::from_env()` sends every recorded step as a trace, and metrics of all steps, to any collector: a training appears in Jaeger and Grafana
-//! beside a company's services, with all its ranks. It never blocks the training; what does not get through is counted, and the report says why.
+//! The crate `kernspan-otlp` sends recorded steps as traces, and metrics of all steps, to any collector: a training
+//! appears in Jaeger and Grafana beside a company's services.
 //!
 //! # Frameworks
 //!
@@ -112,9 +112,6 @@
 //!
 //! - `cuda` (default): what NVIDIA GPUs do, on Linux. It needs no CUDA to be built.
 //! - `gzip` (default): compressed Chrome traces.
-//! - `otlp`: `Otlp`, which sends steps as traces and the run's vital signs as metrics to a collector of OpenTelemetry's, over HTTP.
-//! - `otlp-grpc`: the same over gRPC, too.
-//! - `tracing-opentelemetry`: where a layer of that crate is in the same subscriber, what GPUs did hangs under its spans.
 //! - `serde`: the report can be serialized.
 //! - `tracing-opentelemetry`: spans that a layer of the crate of that name makes spans of OpenTelemetry's of are known by their ids there
 //!   ([`Span::context`]). It is asked when a span is entered, and so begins the span, as it does itself by default: a parent is to be set before.

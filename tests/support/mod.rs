@@ -1,6 +1,6 @@
 //! The machinery behind tests that read as sentences.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses its own part")]
 
 pub mod awkward;
 pub mod child;

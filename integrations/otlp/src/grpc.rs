@@ -1,15 +1,12 @@
-//! OTLP over gRPC. Requests are encoded before they come here: no code is generated, and bytes go in and out.
-
-use super::{
-    settings::Endpoint,
+use crate::{
+    answer::{Accepted, Refusal},
+    endpoint::Endpoint,
+    retry_info::retry_delay,
+    signal::Signal,
     tls::Tls,
-    transport::{Accepted, Refusal, Signal, USER_AGENT},
 };
-use crate::export::mute_this_thread;
-use prost::{
-    Message,
-    bytes::{Buf, BufMut, Bytes},
-};
+use kernspan::export::mute_this_thread;
+use prost::bytes::{Buf, BufMut, Bytes};
 use std::{
     error::Error,
     time::{Duration, Instant},
@@ -24,17 +21,17 @@ use tonic::{
 };
 use ureq::http::uri::PathAndQuery;
 
-/// One collector's way in.
+/// A client that sends requests over gRPC. They are encoded already, so that no generated code is needed.
 #[derive(Debug)]
-pub(super) struct Grpc {
+pub(crate) struct Grpc {
     address: Address,
-    /// To be shown.
-    url: String,
+    /// The URL without secrets, for messages.
+    shown: String,
     path: PathAndQuery,
     metadata: MetadataMap,
     gzip: bool,
     connection: Option<Connection>,
-    /// Made by the thread that sends, and dropped by it: the thread that gets things ready may be in a runtime of the program's.
+    /// Made and dropped by the thread that sends: the thread that makes the client may be in a runtime of the program.
     runtime: Option<Runtime>,
 }
 
@@ -45,21 +42,22 @@ struct Connection {
 }
 
 impl Grpc {
-    /// The longest answer that is read. It is a word or two.
+    /// Answers have a few words. More than this is not read.
     const LONGEST_ANSWER: usize = 1 << 16;
-    /// A connection that has been unused for longer may be gone without a word: nobody listens to it between requests. A new one costs little.
+    /// A connection that was unused for longer is not used again. It may have been closed, which nobody notices between
+    /// requests, and a new one costs little.
     const LONGEST_IDLE: Duration = Duration::from_secs(15);
 
-    pub(super) fn new(signal: Signal, endpoint: &Endpoint) -> Result<Self, String> {
-        let url = endpoint.shown();
-        let bad = |error: tonic::transport::Error| format!("{url}: {}", chain(&error));
-        let address = Address::from_shared(endpoint.url.clone()).map_err(bad)?;
+    pub(crate) fn new(signal: Signal, endpoint: &Endpoint) -> Result<Self, String> {
+        let shown = endpoint.url.to_string();
+        let bad = |error: tonic::transport::Error| format!("invalid endpoint {shown:?}: {}", chain(&error));
+        let address = Address::from_shared(endpoint.url.as_str().to_owned()).map_err(bad)?;
         let secure = match (address.uri().scheme_str(), address.uri().host()) {
             (Some("http"), Some(_)) => false,
             (Some("https"), Some(_)) => true,
-            _ => return Err(format!("{url} is no address of a collector, as http://localhost:4317")),
+            _ => return Err(format!("invalid endpoint {shown:?}: expected an address such as http://localhost:4317")),
         };
-        let mut address = address.connect_timeout(endpoint.timeout).user_agent(USER_AGENT).map_err(bad)?;
+        let mut address = address.connect_timeout(endpoint.timeout).user_agent(Endpoint::USER_AGENT).map_err(bad)?;
         if secure {
             address = address.tls_config(tls_config(endpoint)?).map_err(bad)?;
         }
@@ -69,7 +67,7 @@ impl Grpc {
         };
         Ok(Self {
             address,
-            url,
+            shown,
             path: PathAndQuery::from_static(path),
             metadata: metadata(endpoint)?,
             gzip: endpoint.gzip,
@@ -78,12 +76,12 @@ impl Grpc {
         })
     }
 
-    pub(super) fn send(&mut self, request: &[u8], timeout: Duration) -> Result<Accepted, Refusal> {
+    pub(crate) fn send(&mut self, request: &[u8], timeout: Duration) -> Result<Accepted, Refusal> {
         let runtime = match self.runtime.take() {
             Some(runtime) => runtime,
-            // It has a thread to look names up, whose spans are nobody's either.
+            // It looks host names up on a thread of its own, whose spans must not be recorded either.
             None => Builder::new_current_thread().enable_all().on_thread_start(mute_this_thread).build().map_err(
-                |error| Refusal { again: true, after: None, why: format!("cannot get gRPC going: {error}") },
+                |error| Refusal { retry: true, after: None, why: format!("cannot start the gRPC runtime: {error}") },
             )?,
         };
         let outcome = runtime.block_on(self.call(Bytes::copy_from_slice(request), timeout));
@@ -108,22 +106,22 @@ impl Grpc {
             }
             Ok(Err(status)) if began.elapsed() < timeout => {
                 if status.source().is_none() {
-                    // The collector itself has spoken: the connection is a good one.
+                    // It is the collector that answered, so that the connection works.
                     self.connection = Some(Connection { client, used: Instant::now() });
                 }
-                Err(refused(&self.url, &status))
+                Err(refused(&self.shown, &status))
             }
-            // The next try is over a new connection: this one may be dead, which takes a quarter of an hour to show.
+            // The next try is over a new connection: TCP takes a quarter of an hour to notice that this one is dead.
             Ok(Err(_)) | Err(_) => {
-                let why = format!("{} did not answer within {timeout:?}", self.url);
-                Err(Refusal { again: true, after: None, why })
+                let why = format!("{} did not answer within {timeout:?}", self.shown);
+                Err(Refusal { retry: true, after: None, why })
             }
         }
     }
 
-    /// Nothing is connected before the first request is sent.
+    /// Returns a client that connects when the first request is sent.
     fn connect(&self) -> Client<Channel> {
-        // Some collectors compress the answer to what is compressed, whether one says that one takes it or not.
+        // Some collectors compress the answer to a compressed request even if the client does not offer to take that.
         let client = Client::new(self.address.connect_lazy()).accept_compressed(CompressionEncoding::Gzip);
         let client = client.max_decoding_message_size(Self::LONGEST_ANSWER);
         if self.gzip { client.send_compressed(CompressionEncoding::Gzip) } else { client }
@@ -131,7 +129,7 @@ impl Grpc {
 }
 
 impl Drop for Grpc {
-    /// A name that is being looked up is not waited for.
+    /// Does not wait for a host name that is being looked up.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -139,19 +137,19 @@ impl Drop for Grpc {
     }
 }
 
-/// What a status says, as OTLP's specification has it.
+/// The refusal that a status means, by OTLP's specification.
 fn refused(url: &str, status: &Status) -> Refusal {
     let after = retry_delay(status.details());
-    let again = match status.code() {
+    let retry = match status.code() {
         Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Aborted
         | Code::OutOfRange
         | Code::Unavailable
         | Code::DataLoss => true,
-        // Too much at once, if it is said when it will not be; otherwise too much at all.
+        // With a delay it means too many requests, and without one a request that is too large.
         Code::ResourceExhausted => after.is_some(),
-        // What broke on the way is not what a collector says.
+        // A source means that the connection failed, not that the collector refused.
         _ => status.source().is_some(),
     };
     let why = match status.source() {
@@ -161,16 +159,16 @@ fn refused(url: &str, status: &Status) -> Refusal {
             format!("{url} answered {:?}{separator}{}", status.code(), status.message())
         }
     };
-    // At once is no answer to what is too much: then there is a pause of our own.
-    Refusal { again, after: after.filter(|delay| !delay.is_zero()), why }
+    // A delay of zero would have a collector that is overloaded asked again at once; the usual pause is made instead.
+    Refusal { retry, after: after.filter(|delay| !delay.is_zero()), why }
 }
 
-/// An error and what caused it: the outermost alone is `transport error`.
+/// The message of an error and of its causes: the outermost alone is `transport error`.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for error in std::iter::successors(error.source(), |&error| error.source()) {
         let more = error.to_string();
-        // Some say what caused them themselves.
+        // Some messages contain their cause already.
         if !text.ends_with(&more) {
             text = format!("{text}: {more}");
         }
@@ -180,13 +178,13 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 
 fn metadata(endpoint: &Endpoint) -> Result<MetadataMap, String> {
     let mut metadata = MetadataMap::new();
-    for (name, value) in &endpoint.headers {
-        // In lower case, as HTTP/2 has them. Those that end in `-bin` are for bytes.
+    for (name, value) in &endpoint.headers.0 {
+        // HTTP/2 has names in lower case. Names that end in `-bin` are for bytes, and invalid here.
         let key = AsciiMetadataKey::from_bytes(name.to_ascii_lowercase().as_bytes());
-        let key = key.map_err(|_| format!("{name:?} is no name of a header of text"))?;
-        // Not what it is: it may be a secret.
+        let key = key.map_err(|_| format!("invalid header name {name:?}"))?;
+        // The message has no value, as it may be a secret.
         let mut value =
-            AsciiMetadataValue::try_from(value).map_err(|_| format!("the value of the header {name} is none"))?;
+            AsciiMetadataValue::try_from(value).map_err(|_| format!("invalid value for header `{name}`"))?;
         value.set_sensitive(true);
         metadata.insert(key, value);
     }
@@ -205,7 +203,7 @@ fn tls_config(endpoint: &Endpoint) -> Result<ClientTlsConfig, String> {
     })
 }
 
-/// Requests as they are.
+/// A codec that passes bytes on, as requests are encoded already.
 #[derive(Clone, Copy, Debug)]
 struct Encoded;
 
@@ -243,86 +241,29 @@ impl Decoder for Encoded {
     }
 }
 
-/// When to try again, if a status has a `google.rpc.RetryInfo` among its details.
-fn retry_delay(details: &[u8]) -> Option<Duration> {
-    let Details { details } = Details::decode(details).ok()?;
-    let info = details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;
-    let delay = RetryInfo::decode(&*info.value).ok()?.delay.unwrap_or_default();
-    let (seconds, nanos) = (delay.seconds.try_into().unwrap_or(0), delay.nanos.try_into().unwrap_or(0));
-    Some(Duration::from_secs(seconds).saturating_add(Duration::from_nanos(nanos)))
-}
-
-/// `google.rpc.Status`, of which only the details are of interest.
-#[derive(Clone, PartialEq, Message)]
-struct Details {
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
-}
-
-/// `google.protobuf.Any`.
-#[derive(Clone, PartialEq, Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-/// `google.rpc.RetryInfo`.
-#[derive(Clone, PartialEq, Message)]
-struct RetryInfo {
-    #[prost(message, optional, tag = "1")]
-    delay: Option<Delay>,
-}
-
-/// `google.protobuf.Duration`.
-#[derive(Clone, PartialEq, Message)]
-struct Delay {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-    #[prost(int32, tag = "2")]
-    nanos: i32,
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Any, Delay, Details, RetryInfo, refused, retry_delay};
-    use prost::Message;
+    use super::refused;
+    use crate::retry_info::tests::retry_in;
     use std::time::Duration;
     use tonic::{Code, Status};
 
-    fn retry_in(seconds: i64, nanos: i32) -> Vec<u8> {
-        let value = RetryInfo { delay: Some(Delay { seconds, nanos }) }.encode_to_vec();
-        let other = Any { type_url: "type.googleapis.com/google.rpc.Help".to_owned(), value: vec![1, 2, 3] };
-        let info = Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(), value };
-        Details { details: vec![other, info] }.encode_to_vec()
-    }
-
     #[test]
-    fn a_collector_says_when_to_try_again() {
-        assert_eq!(retry_delay(&retry_in(2, 500_000_000)), Some(Duration::from_millis(2500)));
-        assert_eq!(retry_delay(&retry_in(-1, -1)), Some(Duration::ZERO));
-        assert_eq!(retry_delay(&retry_in(i64::MAX, i32::MAX)).unwrap().as_secs(), i64::MAX as u64 + 2);
-        assert_eq!(retry_delay(&[]), None);
-        assert_eq!(retry_delay(b"what is this"), None);
-    }
-
-    #[test]
-    fn what_may_get_through_later_is_tried_again() {
-        let again = |code| refused("", &Status::new(code, "")).again;
+    fn a_temporary_failure_is_tried_again() {
+        let retry = |code| refused("", &Status::new(code, "")).retry;
         let later = [1, 4, 10, 11, 14, 15].map(Code::from_i32);
         for code in (1..=16).map(Code::from_i32) {
-            assert_eq!(again(code), later.contains(&code), "{code:?}");
+            assert_eq!(retry(code), later.contains(&code), "{code:?}");
         }
     }
 
     #[test]
-    fn too_much_is_tried_again_when_it_is_said_when() {
+    fn an_exhausted_collector_is_tried_again_if_it_says_when() {
         let exhausted = |details: Vec<u8>| {
             let status = Status::with_details(Code::ResourceExhausted, "too much", details.into());
             let refusal = refused("http://c:4317", &status);
             assert_eq!(refusal.why, "http://c:4317 answered ResourceExhausted: too much");
-            (refusal.again, refusal.after)
+            (refusal.retry, refusal.after)
         };
         assert_eq!(exhausted(vec![]), (false, None));
         assert_eq!(exhausted(retry_in(1, 0)), (true, Some(Duration::from_secs(1))));

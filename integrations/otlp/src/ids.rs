@@ -1,96 +1,97 @@
-//! Which trace and which span something is. Ids are not drawn but derived, so that the ranks of a run, and whoever looks at it, agree on them
-//! without a message.
+//! Ids of traces and spans. They are derived, not random: the ranks of a run, and scripts that look for a step, compute
+//! the same ids without a message.
 
 use std::fmt;
 
-/// Names a trace, as W3C's Trace Context has it.
+/// The id of a trace, as in W3C's Trace Context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct TraceId([u64; 2]);
+pub(crate) struct TraceId([u64; 2]);
 
-/// Names a span of any trace.
+/// The id of a span in any trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct SpanKey(u64);
+pub(crate) struct SpanKey(u64);
 
-/// The span that a run belongs to: an incoming `traceparent`.
+/// The span that a run is a child of, from a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parent {
-    pub(super) trace: TraceId,
-    pub(super) span: SpanKey,
-    pub(super) sampled: bool,
+pub(crate) struct Parent {
+    pub(crate) trace: TraceId,
+    pub(crate) span: SpanKey,
+    pub(crate) sampled: bool,
 }
 
-/// What is derived of one thing is different from what is derived of another.
+/// The kind of thing that an id is derived for. Things of different kinds with the same number have different ids.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Of {
-    /// A run that nobody named.
+pub(crate) enum IdKind {
+    /// A run, from its name.
     Run = 1,
-    /// The span of a run, of one rank.
+    /// The span of a run, on one rank.
     RunSpan,
     /// The trace of a step.
     Step,
-    /// The trace of a window without steps.
+    /// The trace of what is in no step of a window.
     Window,
-    /// The span that such a trace has at its root.
+    /// The root span of a step's or a window's trace.
     Root,
-    /// A span of the program's.
+    /// A span of the program.
     Span,
     /// A piece of GPU work.
     Work,
-    /// What is folded into one span.
+    /// The span that stands for work which has no span of its own.
     Folded,
-    /// All that GPUs did for a span that another sends.
+    /// The span of all GPU work of a span that another layer sends.
     Gpu,
 }
 
 impl TraceId {
-    pub(super) fn to_bytes(self) -> [u8; 16] {
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.0[0].to_be_bytes());
         bytes[8..].copy_from_slice(&self.0[1].to_be_bytes());
         bytes
     }
 
-    /// A trace of another's.
-    pub(super) fn foreign(number: u128) -> Self {
+    /// The id of a trace that another layer sends.
+    pub(crate) fn foreign(number: u128) -> Self {
         Self([(number >> 64) as u64, number as u64])
     }
 
-    /// What a run is called by whom started it becomes its trace.
-    pub(super) fn of_text(text: &str) -> Self {
-        text.bytes().fold(Self([0, 0]), |id, byte| id.derive(Of::Run, [byte.into(), 0]))
+    /// The trace of a run with this name.
+    pub(crate) fn of_text(text: &str) -> Self {
+        text.bytes().fold(Self([0, 0]), |id, byte| id.derive(IdKind::Run, [byte.into(), 0]))
     }
 
-    /// What this is below a parent.
-    pub(super) fn under(self, parent: Parent) -> Self {
-        parent.trace.derive(Of::Run, [parent.span.0, self.0[0] ^ self.0[1]])
+    /// The id that a run with this id has as a child of `parent`.
+    pub(crate) fn under(self, parent: Parent) -> Self {
+        parent.trace.derive(IdKind::Run, [parent.span.0, self.0[0] ^ self.0[1]])
     }
 
-    /// The trace of something in this one.
-    pub(super) fn derive(self, of: Of, parts: [u64; 2]) -> Self {
-        let first = self.mix(of, parts, 0);
-        // Neither half may be missing: one that is all zeros is none.
-        Self([first, self.mix(of, parts, first).max(1)])
+    /// Derives the id of another trace from this one.
+    pub(crate) fn derive(self, kind: IdKind, parts: [u64; 2]) -> Self {
+        let first = self.mix(kind, parts, 0);
+        // An id that is all zeros is invalid.
+        Self([first, self.mix(kind, parts, first).max(1)])
     }
 
-    /// A span of this trace.
-    pub(super) fn span(self, of: Of, part: u64) -> SpanKey {
-        SpanKey(self.mix(of, [part, 0], 0).max(1))
+    /// Derives the id of a span from this trace.
+    pub(crate) fn span(self, kind: IdKind, part: u64) -> SpanKey {
+        SpanKey(self.mix(kind, [part, 0], 0).max(1))
     }
 
-    fn mix(self, of: Of, parts: [u64; 2], seed: u64) -> u64 {
-        [self.0[0], self.0[1], of as u64, parts[0], parts[1]]
+    fn mix(self, kind: IdKind, parts: [u64; 2], seed: u64) -> u64 {
+        [self.0[0], self.0[1], kind as u64, parts[0], parts[1]]
             .into_iter()
             .fold(seed, |hash, part| split_mix(hash ^ part))
     }
 
-    /// Whether it is among the share of traces that is kept, as OpenTelemetry's samplers have it.
-    pub(super) fn is_in(self, share: f64) -> bool {
-        // The lower 63 bits, against as much of them.
+    /// Whether a sampler that keeps this share of all traces keeps this one. It decides by the id, as OpenTelemetry's
+    /// `TraceIdRatioBased` does.
+    pub(crate) fn is_in(self, share: f64) -> bool {
+        // The lower 63 bits, compared with the share of their range.
         share >= 1.0 || ((self.0[1] >> 1) as f64) < share.max(0.0) * (1_u64 << 63) as f64
     }
 }
 
-/// The next of SplitMix64's numbers, which are all different and look like drawn ones.
+/// SplitMix64: a bijection whose results look random.
 fn split_mix(state: u64) -> u64 {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -99,19 +100,19 @@ fn split_mix(state: u64) -> u64 {
 }
 
 impl SpanKey {
-    /// A span of another's.
-    pub(super) fn foreign(number: u64) -> Self {
+    /// The id of a span that another layer sends.
+    pub(crate) fn foreign(number: u64) -> Self {
         Self(number)
     }
 
-    pub(super) fn to_bytes(self) -> [u8; 8] {
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 }
 
 impl Parent {
-    /// Reads a `traceparent` of W3C's Trace Context: `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads a `traceparent` of W3C's Trace Context, such as `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.trim().split('-');
         let mut hex = |length: usize| {
             let part = parts.next().filter(|part| part.len() == length)?;
@@ -120,7 +121,7 @@ impl Parent {
         };
         let number = |part: &str| u64::from_str_radix(part, 16).ok();
         let (version, trace, span, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
-        // Later versions may have more to say, at the end; this one may not.
+        // Versions after 00 may have more parts at the end.
         if version == "ff" || (version == "00" && parts.next().is_some()) {
             return None;
         }
@@ -131,6 +132,11 @@ impl Parent {
             span,
             sampled: number(flags)? & 1 == 1,
         })
+    }
+
+    /// The message about a setting that is no `traceparent`.
+    pub(crate) fn invalid(setting: &str, text: &str) -> String {
+        format!("invalid {setting} {text:?}: expected 00-<trace id>-<span id>-<flags>")
     }
 }
 
@@ -148,7 +154,7 @@ impl fmt::Debug for SpanKey {
 
 #[cfg(test)]
 mod tests {
-    use super::{Of, Parent, TraceId};
+    use super::{IdKind, Parent, TraceId};
     use std::collections::BTreeSet;
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -160,12 +166,12 @@ mod tests {
         assert_eq!(format!("{:?}", parent.span), "b7ad6b7169203331");
         assert!(parent.sampled && !Parent::parse(&PARENT.replace("-01", "-00")).unwrap().sampled);
         assert_eq!(parent.trace.to_bytes()[..3], [0x0a, 0xf7, 0x65]);
-        // A later version, with more.
+        // A later version, with more parts.
         assert_eq!(Parent::parse(&format!("cc{}-what-else", &PARENT[2..])), Some(parent));
     }
 
     #[test]
-    fn what_is_no_traceparent_is_none() {
+    fn an_invalid_traceparent_is_none() {
         let zero_trace = PARENT.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32));
         let zero_span = PARENT.replace("b7ad6b7169203331", &"0".repeat(16));
         let wrong =
@@ -175,13 +181,13 @@ mod tests {
         }
     }
 
-    /// Whoever derives ids elsewhere, as a script that looks for a step, relies on these.
+    /// Scripts that look for the trace of a step derive ids themselves, and rely on these.
     #[test]
     fn ranks_and_releases_agree_on_ids() {
         let run = Parent::parse(PARENT).unwrap().trace;
-        let step = run.derive(Of::Step, [7, 1]);
+        let step = run.derive(IdKind::Step, [7, 1]);
         assert_eq!(
-            format!("{step:?} {:?}", step.span(Of::Root, 0)),
+            format!("{step:?} {:?}", step.span(IdKind::Root, 0)),
             "39ab91607d4e572a6a39043e2b254412 77669de848c71c39"
         );
     }
@@ -189,20 +195,21 @@ mod tests {
     #[test]
     fn ids_are_all_different() {
         let run = TraceId::of_text("run 1");
-        let traces = (0..1000).flat_map(|step| (0..8).map(move |rank| run.derive(Of::Step, [step, rank]).to_bytes()));
+        let traces =
+            (0..1000).flat_map(|step| (0..8).map(move |rank| run.derive(IdKind::Step, [step, rank]).to_bytes()));
         assert_eq!(traces.collect::<BTreeSet<_>>().len(), 8000);
         assert_eq!(
-            (0..100_000).map(|span| run.span(Of::Span, span).to_bytes()).collect::<BTreeSet<_>>().len(),
+            (0..100_000).map(|span| run.span(IdKind::Span, span).to_bytes()).collect::<BTreeSet<_>>().len(),
             100_000
         );
         assert_ne!(run, TraceId::of_text("run 2"));
-        assert_ne!(run.derive(Of::Step, [1, 0]), run.derive(Of::Window, [1, 0]));
+        assert_ne!(run.derive(IdKind::Step, [1, 0]), run.derive(IdKind::Window, [1, 0]));
     }
 
     #[test]
     fn a_share_of_traces_is_kept() {
         let run = TraceId::of_text("run");
-        let kept = |share| (0..10_000).filter(|&step| run.derive(Of::Step, [step, 0]).is_in(share)).count();
+        let kept = |share| (0..10_000).filter(|&step| run.derive(IdKind::Step, [step, 0]).is_in(share)).count();
         assert_eq!((kept(0.0), kept(1.0)), (0, 10_000));
         assert!((2300..2700).contains(&kept(0.25)), "{}", kept(0.25));
     }

@@ -1,61 +1,64 @@
-//! A window as spans: `step N` at the root of each trace, in it what the program did, and in that what GPUs did for it.
+//! A window as spans: a root for each step, below it the spans of the program, and below these the work of GPUs.
 
+#[cfg(test)]
+mod tests;
 mod work;
 
-use super::{
-    super::wire,
-    attributes::{Attributes, name},
-    gpu::GpuParts,
-    places::{Inside, Places},
-    run_trace::{RunTrace, StepTrace},
-    settings::GpuSpans,
-    span_writer::{ATTRIBUTES, DROPPED_EVENTS, EVENTS, Head, SpanWriter, error, link},
-};
 use crate::{
+    attributes::{Attributes, name},
+    gpu_spans::GpuSpans,
+    gpu_totals::GpuTotals,
+    placement::{ParentSpan, Placements},
+    run_trace::{RunTrace, StepTrace},
+    span_writer::{ATTRIBUTES, DROPPED_EVENTS, EVENTS, Head, SpanWriter, error, link},
+    wire,
+};
+use kernspan::{
+    Trace,
     analysis::{StepGpu, gpu_steps},
-    trace::{Cut, Event, Level, Span, SpanId, Step, StepId, Timestamp, Trace, Value, Work},
+    trace::{Cut, Event, Level, Span, SpanId, Step, StepId, Timestamp, Value, Work, convention},
 };
 use rustc_hash::FxHashMap;
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-/// How a window becomes spans.
+/// The settings that decide how a window becomes spans.
 #[derive(Clone, Debug)]
-pub(super) struct Detailing {
-    pub(super) run: RunTrace,
-    pub(super) schedule: String,
-    pub(super) gpu: GpuSpans,
-    /// Spans of GPU work in a trace, at the most.
-    pub(super) most_work: usize,
-    pub(super) samples_per_step: Option<u64>,
+pub(crate) struct SpanOptions {
+    pub(crate) run: RunTrace,
+    pub(crate) schedule: String,
+    pub(crate) gpu: GpuSpans,
+    /// How many spans of GPU work a trace may have.
+    pub(crate) most_work: usize,
+    pub(crate) samples_per_step: Option<u64>,
     /// The longest text of an attribute, in bytes.
-    pub(super) text_limit: usize,
+    pub(crate) text_limit: usize,
 }
 
-/// Events of a span that are kept.
+/// How many events of a span are sent, as OpenTelemetry's default limit is.
 const MOST_EVENTS: usize = 128;
 
-/// Writes a window. `dropped` spans did not get through before.
-pub(super) fn write(trace: &Trace, detailing: &Detailing, dropped: u64, writer: &mut SpanWriter<'_>) {
-    let window = Window::new(trace, detailing);
+/// Writes the spans of a window. `dropped` is the number of spans that were lost before, which the steps say.
+pub(crate) fn write(trace: &Trace, options: &SpanOptions, dropped: u64, writer: &mut SpanWriter<'_>) {
+    let window = Window::new(trace, options);
     window.write_roots(dropped, writer);
     window.write_spans(writer);
-    match detailing.gpu {
+    match options.gpu {
         GpuSpans::Kernels => window.write_work(writer),
-        GpuSpans::Aggregate => window.write_gpu_parts(writer),
+        GpuSpans::Aggregate => window.write_gpu_totals(writer),
         GpuSpans::Off => {}
     }
 }
 
-/// What has been worked out of a window.
+/// A window, with the placements, GPU totals and events of its spans.
 struct Window<'a> {
     trace: &'a Trace,
-    detailing: &'a Detailing,
-    places: Places<'a>,
-    gpu: Option<GpuParts>,
+    options: &'a SpanOptions,
+    placements: Placements<'a>,
+    gpu: Option<GpuTotals>,
     events: FxHashMap<Owner, Vec<Event<'a>>>,
 }
 
-/// Whose an event is.
+/// The span that an event is in, or else the step, or else the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Span(SpanId),
@@ -64,25 +67,26 @@ enum Owner {
 }
 
 impl<'a> Window<'a> {
-    fn new(trace: &'a Trace, detailing: &'a Detailing) -> Self {
+    fn new(trace: &'a Trace, options: &'a SpanOptions) -> Self {
+        let steps: Vec<(StepId, &Step)> = trace.step_ids().zip(trace.steps()).collect();
         let mut events: FxHashMap<Owner, Vec<Event<'a>>> = FxHashMap::default();
         for event in trace.events() {
             let in_step = || {
-                let past = trace.steps().partition_point(|step| step.start() <= event.at());
-                let place = past.checked_sub(1).filter(|&place| event.at() <= trace.steps()[place].end());
-                place.map_or(Owner::Window, |place| Owner::Step(StepId::new(place)))
+                let begun = steps.partition_point(|(_, step)| step.start() <= event.at());
+                let last = steps[..begun].last().filter(|(_, step)| event.at() <= step.end());
+                last.map_or(Owner::Window, |&(id, _)| Owner::Step(id))
             };
             let owner = event.span().map_or_else(in_step, |span| Owner::Span(span.id()));
             events.entry(owner).or_default().push(event);
         }
-        let homeless = trace.spans().any(|span| span.step_id().is_none())
+        let has_no_step = trace.spans().any(|span| span.step_id().is_none())
             || trace.work().any(|work| work.step_id().is_none())
             || events.contains_key(&Owner::Window);
         Self {
             trace,
-            detailing,
-            places: Places::new(trace, &detailing.run, homeless),
-            gpu: (detailing.gpu != GpuSpans::Off).then(|| GpuParts::of(trace)),
+            options,
+            placements: Placements::new(trace, &options.run, has_no_step),
+            gpu: (options.gpu != GpuSpans::Off).then(|| GpuTotals::of(trace)),
             events,
         }
     }
@@ -90,53 +94,47 @@ impl<'a> Window<'a> {
     fn write_roots(&self, dropped: u64, writer: &mut SpanWriter<'_>) {
         let mut gpus: BTreeMap<u64, Vec<StepGpu>> = BTreeMap::new();
         gpu_steps(self.trace).into_iter().for_each(|gpu| gpus.entry(gpu.step).or_default().push(gpu));
-        let mut nobodys = vec![0_u64; self.trace.steps().len()];
+        let mut unattributed = vec![0_u64; self.trace.steps().len()];
         for step in self.trace.work().filter(|work| work.span().is_none()).filter_map(Work::step_id) {
-            nobodys[step.index()] += 1;
+            unattributed[step.index()] += 1;
         }
-        for (place, step) in self.trace.steps().iter().enumerate() {
-            let Some(home) = self.places.home_of(Some(StepId::new(place))) else { continue };
+        for (id, step) in self.trace.step_ids().zip(self.trace.steps()) {
+            let Some(ids) = self.placements.step_trace(Some(id)) else { continue };
             let text = format!("step {}", step.number());
-            self.write_root(
-                home,
-                &text,
-                (step.start(), step.end()),
-                Owner::Step(StepId::new(place)),
-                writer,
-                |attributes| {
-                    attributes.number(name::STEP, step.number()).text(name::PHASE, "record");
-                    write_cut(step.cut(), attributes);
-                    self.write_step(step, attributes);
-                    gpus.get(&step.number()).into_iter().flatten().for_each(|gpu| write_gpu(gpu, attributes));
-                    if nobodys[place] > 0 {
-                        attributes.number(name::UNATTRIBUTED, nobodys[place]);
-                    }
-                    if dropped > 0 {
-                        attributes.number(name::DROPPED, dropped);
-                    }
-                },
-            );
+            let times = (step.start(), step.end());
+            self.write_root(ids, &text, times, Owner::Step(id), writer, |attributes| {
+                attributes.number(name::STEP, step.number()).text(name::PHASE, "record");
+                write_cut(step.cut(), attributes);
+                self.write_step(step, attributes);
+                gpus.get(&step.number()).into_iter().flatten().for_each(|gpu| write_gpu(gpu, attributes));
+                if unattributed[id.index()] > 0 {
+                    attributes.number(name::UNATTRIBUTED, unattributed[id.index()]);
+                }
+                if dropped > 0 {
+                    attributes.number(name::DROPPED, dropped);
+                }
+            });
         }
-        if let Some(home) = self.places.home_of(None) {
+        if let Some(ids) = self.placements.step_trace(None) {
             let text = format!("window {}", self.trace.window());
             let times = (self.trace.start(), self.trace.end());
-            self.write_root(home, &text, times, Owner::Window, writer, |_| ());
+            self.write_root(ids, &text, times, Owner::Window, writer, |_| ());
         }
     }
 
     fn write_root(
         &self,
-        home: StepTrace,
+        ids: StepTrace,
         name: &str,
         (start, end): (Timestamp, Timestamp),
         owner: Owner,
         writer: &mut SpanWriter<'_>,
         more: impl FnOnce(&mut Attributes<'_>),
     ) {
-        let run = &self.detailing.run;
-        writer.span(Head { trace: home.trace, id: home.root, parent: None, name, start, end }, |out| {
+        let run = &self.options.run;
+        writer.span(Head { trace: ids.trace, id: ids.root, parent: None, name, start, end }, |out| {
             let mut attributes = Attributes::new(out, ATTRIBUTES);
-            attributes.number(name::WINDOW, self.trace.window()).text(name::SCHEDULE, &self.detailing.schedule);
+            attributes.number(name::WINDOW, self.trace.window()).text(name::SCHEDULE, &self.options.schedule);
             attributes.number(name::RANK, self.trace.metadata().rank);
             more(&mut attributes);
             if !self.trace.gpu().is_available() {
@@ -148,16 +146,16 @@ impl<'a> Window<'a> {
             }
             link(out, run.trace, run.span, "run");
             let step = if let Owner::Step(step) = owner { Some(step) } else { None };
-            self.places.links(step).iter().for_each(|&(trace, span)| link(out, trace, span, "trace"));
+            self.placements.links(step).iter().for_each(|&(trace, span)| link(out, trace, span, "trace"));
             self.write_events(owner, out);
         });
     }
 
-    /// What the program itself says of a step.
+    /// Writes the counters of a step, and the throughput.
     fn write_step(&self, step: &Step, attributes: &mut Attributes<'_>) {
-        let mut samples = self.detailing.samples_per_step.map(|samples| samples as f64);
+        let mut samples = self.options.samples_per_step.map(|samples| samples as f64);
         for (counter, value) in self.trace.counters_in(step) {
-            if counter == crate::trace::convention::SAMPLES {
+            if counter == convention::SAMPLES {
                 samples = Some(value);
             }
             attributes.float(&format!("{}{counter}", name::COUNTER), value);
@@ -169,13 +167,14 @@ impl<'a> Window<'a> {
 
     fn write_spans(&self, writer: &mut SpanWriter<'_>) {
         for span in self.trace.spans() {
-            let Some((id, Inside { trace, parent, outside })) = self.places.sent(span) else { continue };
+            let Some((id, parent)) = self.placements.sent(span) else { continue };
+            let ParentSpan { trace, span: parent, other_step } = parent;
             let (start, end) = (span.start(), span.end());
             let head = Head { trace, id, parent: Some(parent), name: span.name(), start, end };
             writer.span(head, |out| {
                 let mut attributes = Attributes::new(out, ATTRIBUTES);
                 self.write_span(span, &mut attributes);
-                if let Some((trace, key)) = outside {
+                if let Some((trace, key)) = other_step {
                     link(out, trace, key, "parent");
                 }
                 self.write_events(Owner::Span(span.id()), out);
@@ -201,10 +200,11 @@ impl<'a> Window<'a> {
         }
     }
 
+    /// Shortens a text to the limit.
     fn cut<'v>(&self, value: &'v Value) -> Cow<'v, Value> {
         match value {
-            Value::Str(text) if text.len() > self.detailing.text_limit => {
-                let end = (0..=self.detailing.text_limit).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+            Value::Str(text) if text.len() > self.options.text_limit => {
+                let end = (0..=self.options.text_limit).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
                 Cow::Owned(Value::Str(Arc::from(&text[..end])))
             }
             other => Cow::Borrowed(other),
@@ -244,24 +244,24 @@ fn write_cut(cut: Cut, attributes: &mut Attributes<'_>) {
     attributes.text(name::CUT, ends);
 }
 
-/// How a GPU spent a step. Further GPUs have their number in the names.
+/// Writes how a GPU spent a step. Attributes of GPU 0 begin with `gpu`, those of GPU 1 with `gpu1`.
 fn write_gpu(gpu: &StepGpu, attributes: &mut Attributes<'_>) {
     let usage = &gpu.usage;
     let prefix = match gpu.device.as_u32() {
         0 => "gpu".to_owned(),
         device => format!("gpu{device}"),
     };
-    let called = |what: &str| format!("{prefix}.{what}");
+    let named = |name: &str| format!("{prefix}.{name}");
     let nanos = |time: std::time::Duration| time.as_nanos();
-    attributes.number(&called("kernel.count"), usage.kernels).number(&called("busy_ns"), nanos(usage.busy));
-    attributes.number(&called("idle_ns"), nanos(usage.idle)).number(&called("waiting_ns"), nanos(usage.waiting));
-    attributes.number(&called("copying_ns"), nanos(usage.copying)).number(&called("copy.bytes"), usage.copied);
-    attributes.float(&called("utilization"), usage.busy_percent() / 100.0);
-    attributes.text(&called("verdict"), usage.verdict.as_str());
+    attributes.number(&named("kernel.count"), usage.kernels).number(&named("busy_ns"), nanos(usage.busy));
+    attributes.number(&named("idle_ns"), nanos(usage.idle)).number(&named("waiting_ns"), nanos(usage.waiting));
+    attributes.number(&named("copying_ns"), nanos(usage.copying)).number(&named("copy.bytes"), usage.copied);
+    attributes.float(&named("utilization"), usage.busy_percent() / 100.0);
+    attributes.text(&named("verdict"), usage.verdict.as_str());
     if let Some(bytes) = gpu.peak_memory {
-        attributes.number(&called("memory.peak"), bytes);
+        attributes.number(&named("memory.peak"), bytes);
     }
     if let Some(mfu) = usage.mfu() {
-        attributes.float(&called("mfu"), mfu / 100.0);
+        attributes.float(&named("mfu"), mfu / 100.0);
     }
 }

@@ -1,23 +1,23 @@
-//! What became of what was sent: everything that is produced is sent or lost, and what is lost is lost for a reason.
+//! Counts of spans and points that were sent or lost. Every one that is produced is counted once.
 
-use crate::delivery::Delivery;
+use kernspan::export::Delivery;
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
-/// Why something did not arrive.
+/// The cause of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// The buffer was full, as nothing could be sent for too long.
+pub(crate) enum Cause {
+    /// The buffer was full.
     NoRoom,
-    /// The collector took the request, but not all that was in it.
+    /// The collector took the request, but rejected a part of it.
     Rejected,
-    /// The collector refused the request, in a way that makes trying again useless.
+    /// The collector refused the request, and would refuse it again.
     Refused,
-    /// It could not be sent, however often it was tried.
+    /// It could not be sent for a minute.
     Unreachable,
-    /// The run was over before it could be sent.
+    /// The time to finish was over before it was sent.
     TooLate,
 }
 
@@ -31,47 +31,49 @@ impl Cause {
     ];
 }
 
-/// The counts of one signal, traces or metrics.
+/// The counts of one signal.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     sent: AtomicU64,
     lost: [AtomicU64; Cause::ALL.len()],
-    /// What was said the last time that something went wrong.
+    /// The last problem.
     problem: Mutex<Option<String>>,
 }
 
 impl Tally {
-    pub(super) fn send(&self, items: u64) {
+    pub(crate) fn send(&self, items: u64) {
         self.sent.fetch_add(items, Ordering::Relaxed);
     }
 
-    pub(super) fn lose(&self, cause: Cause, items: u64) {
+    pub(crate) fn lose(&self, cause: Cause, items: u64) {
         self.lost[cause as usize].fetch_add(items, Ordering::Relaxed);
     }
 
-    pub(super) fn explain(&self, problem: String) {
+    /// Remembers a problem, instead of the one before.
+    pub(crate) fn explain(&self, problem: String) {
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem);
     }
 
-    /// If nothing else is known.
-    pub(super) fn explain_at_least(&self, problem: &str) {
+    /// Remembers a problem if there was none before.
+    pub(crate) fn explain_if_unknown(&self, problem: &str) {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| problem.to_owned());
     }
 
-    pub(super) fn sent(&self) -> u64 {
+    pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.causes().map(|(_, count)| count).sum()
     }
 
-    /// What was lost, by cause.
-    pub(super) fn causes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    /// The losses by cause, also of causes that did not occur.
+    pub(crate) fn causes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Cause::ALL.iter().map(|&(cause, name)| (name, self.lost[cause as usize].load(Ordering::Relaxed)))
     }
 
-    pub(super) fn delivery(&self, what: &'static str) -> Delivery {
+    /// The counts, for the report. `what` is the plural of what is counted.
+    pub(crate) fn delivery(&self, what: &'static str) -> Delivery {
         let problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let lost = self.causes().filter(|&(_, count)| count > 0).collect();
         Delivery { what, sent: self.sent(), lost, problem }

@@ -1,6 +1,7 @@
-//! The files that TLS needs, read and checked when a run begins: what is wrong with them is said then, and not by a request that fails.
+//! The files of TLS. They are read and checked when a run begins, so that a problem is reported then, and not by the
+//! first request.
 
-use super::settings::Endpoint;
+use crate::endpoint::Endpoint;
 use rustls::{
     RootCertStore,
     crypto::{CryptoProvider, ring},
@@ -9,26 +10,26 @@ use rustls::{
 };
 use std::{fs, path::Path, sync::Arc};
 
-/// What the files hold, as it was written there.
-pub(super) struct Tls {
-    /// What a collector's certificate is checked against, if not Mozilla's.
-    pub(super) roots: Option<Vec<u8>>,
-    pub(super) identity: Option<Identity>,
+/// The contents of the files, in PEM.
+pub(crate) struct Tls {
+    /// The certificates that the collector's is checked against; Mozilla's if `None`.
+    pub(crate) roots: Option<Vec<u8>>,
+    pub(crate) identity: Option<Identity>,
 }
 
-/// What this process shows to the collector.
-pub(super) struct Identity {
-    pub(super) certificate: Vec<u8>,
-    pub(super) key: Vec<u8>,
+/// The certificate that this process shows to the collector, and its key.
+pub(crate) struct Identity {
+    pub(crate) certificate: Vec<u8>,
+    pub(crate) key: Vec<u8>,
 }
 
 impl Tls {
-    pub(super) fn read(endpoint: &Endpoint) -> Result<Self, String> {
+    pub(crate) fn read(endpoint: &Endpoint) -> Result<Self, String> {
         let identity = match (&endpoint.client_certificate, &endpoint.client_key) {
             (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
             (None, None) => None,
-            (Some(only), None) => return Err(format!("the certificate {} is without a key", only.display())),
-            (None, Some(only)) => return Err(format!("the key {} is without a certificate", only.display())),
+            (Some(path), None) => return Err(format!("no key is set for the client certificate {}", path.display())),
+            (None, Some(path)) => return Err(format!("no certificate is set for the client key {}", path.display())),
         };
         Ok(Self { roots: endpoint.certificate.as_deref().map(read_roots).transpose()?, identity })
     }
@@ -41,9 +42,10 @@ impl Identity {
         let secret =
             PrivateKeyDer::from_pem_slice(&key_pem).map_err(|_| format!("there is no key in {}", key.display()))?;
         let provider = CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()));
-        // Clients take it for granted that the two belong together, and panic if they do not.
-        CertifiedKey::from_der(chain, secret, &provider)
-            .map_err(|error| format!("{} and {} do not go together: {error}", certificate.display(), key.display()))?;
+        // The HTTP and gRPC clients do not check that the two belong together, and panic if they do not.
+        CertifiedKey::from_der(chain, secret, &provider).map_err(|error| {
+            format!("the key {} does not match the certificate {}: {error}", key.display(), certificate.display())
+        })?;
         Ok(Self { certificate: pem, key: key_pem })
     }
 }
@@ -52,7 +54,7 @@ fn read_roots(path: &Path) -> Result<Vec<u8>, String> {
     let pem = read(path)?;
     let mut store = RootCertStore::empty();
     for certificate in certificates(&pem, path)? {
-        store.add(certificate).map_err(|error| format!("a certificate in {} is no good: {error}", path.display()))?;
+        store.add(certificate).map_err(|error| format!("invalid certificate in {}: {error}", path.display()))?;
     }
     Ok(pem)
 }

@@ -1,99 +1,47 @@
-//! How requests get to a collector: over HTTP, or over gRPC. A request is its bytes; what comes back is how much of it was taken.
-
-#[cfg(feature = "otlp-grpc")]
-use super::grpc::Grpc;
-use super::{
+#[cfg(feature = "grpc")]
+use crate::grpc::Grpc;
+use crate::{
+    answer::{Accepted, Refusal},
+    endpoint::Endpoint,
     http::Http,
-    settings::{Endpoint, Protocol},
+    protocol::Protocol,
+    signal::Signal,
 };
-use prost::Message;
 use std::time::Duration;
 
-/// Who sends, for a collector's logs.
-pub(super) const USER_AGENT: &str = concat!("OTel-OTLP-Exporter-Rust-kernspan/", env!("CARGO_PKG_VERSION"));
-
-/// What is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Signal {
-    Traces,
-    Metrics,
-}
-
-/// A way to a collector.
+/// A client of one collector, for one signal.
 #[derive(Debug)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Http(Box<Http>),
-    #[cfg(feature = "otlp-grpc")]
+    #[cfg(feature = "grpc")]
     Grpc(Box<Grpc>),
 }
 
-/// The collector has taken a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Accepted {
-    /// How much of what was in it, it has not.
-    pub(super) rejected: u64,
-    /// Why not, or what else it has to say.
-    pub(super) message: String,
-}
-
-/// A request did not get through.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    /// Whether it may get through later.
-    pub(super) again: bool,
-    /// When to try again, if the collector says so.
-    pub(super) after: Option<Duration>,
-    pub(super) why: String,
-}
-
 impl Transport {
-    const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+    /// Clients cannot wait without end.
+    const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Gets ready; nothing is sent yet.
-    pub(super) fn new(signal: Signal, endpoint: &Endpoint) -> Result<Self, String> {
+    /// Checks the endpoint and prepares the client; nothing is sent yet.
+    pub(crate) fn new(signal: Signal, endpoint: &Endpoint) -> Result<Self, String> {
         match endpoint.protocol {
             Protocol::HttpProtobuf => Http::new(endpoint).map(|http| Self::Http(Box::new(http))),
-            #[cfg(feature = "otlp-grpc")]
+            #[cfg(feature = "grpc")]
             Protocol::Grpc => Grpc::new(signal, endpoint).map(|grpc| Self::Grpc(Box::new(grpc))),
-            #[cfg(not(feature = "otlp-grpc"))]
+            #[cfg(not(feature = "grpc"))]
             Protocol::Grpc => {
                 let _ = signal;
-                Err("gRPC needs the feature `otlp-grpc` of kernspan; http/protobuf does not".to_owned())
+                Err("the protocol grpc needs the feature `grpc` of kernspan-otlp".to_owned())
             }
         }
     }
 
-    /// Sends a request, and waits for the answer no longer than `timeout`.
-    pub(super) fn send(&mut self, request: &[u8], timeout: Duration) -> Result<Accepted, Refusal> {
-        // Clients have no good answer to times that do not end.
-        let timeout = timeout.min(Self::LONGEST);
+    /// Sends an encoded request, and waits for the answer no longer than `timeout`.
+    pub(crate) fn send(&mut self, request: &[u8], timeout: Duration) -> Result<Accepted, Refusal> {
+        let timeout = timeout.min(Self::LONGEST_TIMEOUT);
         match self {
             Self::Http(http) => http.send(request, timeout),
-            #[cfg(feature = "otlp-grpc")]
+            #[cfg(feature = "grpc")]
             Self::Grpc(grpc) => grpc.send(request, timeout),
         }
     }
-}
-
-impl Accepted {
-    /// Reads a response. One that makes no sense has nothing to say against the request.
-    pub(super) fn decode(response: &[u8]) -> Self {
-        let partial = Response::decode(response).unwrap_or_default().partial.unwrap_or_default();
-        Self { rejected: partial.rejected.try_into().unwrap_or(0), message: partial.message }
-    }
-}
-
-/// `ExportTraceServiceResponse` and `ExportMetricsServiceResponse`, which are alike.
-#[derive(Clone, PartialEq, Message)]
-struct Response {
-    #[prost(message, optional, tag = "1")]
-    partial: Option<Partial>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Partial {
-    #[prost(int64, tag = "1")]
-    rejected: i64,
-    #[prost(string, tag = "2")]
-    message: String,
 }

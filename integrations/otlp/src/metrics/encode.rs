@@ -1,12 +1,11 @@
-//! Metrics on the wire.
+//! The encoding of metrics.
 
 use super::{
-    super::super::wire,
-    Attributes,
     histogram::Histogram,
-    table::{Instrument, Kind},
+    instruments::{Instrument, Kind},
 };
-use crate::trace::Timestamp;
+use crate::{attributes::Attributes, wire};
+use kernspan::trace::Timestamp;
 use rustc_hash::FxHashMap;
 
 /// `AGGREGATION_TEMPORALITY_DELTA`.
@@ -14,7 +13,7 @@ const DELTA: u64 = 1;
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`.
 const CUMULATIVE: u64 = 2;
 
-/// What tells a point from the others of its metric.
+/// The attributes of a point: names and values.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// The value of a point.
@@ -29,14 +28,14 @@ impl Number {
         match (self, other) {
             (Self::Int(this), Self::Int(other)) => Self::Int(this.saturating_sub(other)),
             (Self::Float(this), Self::Float(other)) => Self::Float(this - other),
-            // A counter is of one type.
+            // All points of a counter have the same type.
             (this, _) => this,
         }
     }
 }
 
 impl From<u64> for Number {
-    /// What is too large for a signed number is the largest.
+    /// A number that is too large for `i64` becomes the largest.
     fn from(number: u64) -> Self {
         Self::Int(number.try_into().unwrap_or(i64::MAX))
     }
@@ -48,22 +47,23 @@ impl From<f64> for Number {
     }
 }
 
-/// What sums were when they were last sent, where only the difference is wanted.
+/// The last value of each counter, by metric and attributes. With delta temporality, the difference to it is sent.
 #[derive(Debug, Default)]
 pub(super) struct Sums(FxHashMap<(&'static str, String), Number>);
 
-/// Since when and until when points are, and whether they begin again each time.
+/// The times that points have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
-    /// When the run began.
+    /// The start of the run.
     pub(super) run: Timestamp,
-    /// When metrics were last collected, or the run began.
+    /// The last time that metrics were collected; before that, the start of the run.
     pub(super) last: Timestamp,
     pub(super) now: Timestamp,
+    /// Whether counters and histograms begin again each time.
     pub(super) delta: bool,
 }
 
-/// Writes metrics as they go into a `ScopeMetrics` message.
+/// Encodes metrics as fields of a `ScopeMetrics` message.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     out: Vec<u8>,
@@ -72,7 +72,7 @@ pub(super) struct Writer<'a> {
     sums: &'a mut Sums,
 }
 
-/// Writes the points of a metric.
+/// Encodes the points of one metric.
 #[derive(Debug)]
 pub(super) struct Points<'a> {
     instrument: &'a Instrument,
@@ -87,7 +87,7 @@ impl<'a> Writer<'a> {
         Self { out: Vec::new(), points: 0, interval, sums }
     }
 
-    /// Adds a metric; one without points is left out.
+    /// Adds a metric, unless it has no points.
     pub(super) fn metric(&mut self, instrument: &Instrument, write: impl FnOnce(&mut Points<'_>)) {
         let (interval, mut body) = (self.interval, Vec::new());
         let mut points = Points { instrument, out: &mut body, points: 0, interval, sums: self.sums };
@@ -124,19 +124,19 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// The metrics, and how many points they have.
+    /// Returns the encoded metrics, and how many points they have.
     pub(super) fn finish(self) -> (Vec<u8>, u64) {
         (self.out, self.points)
     }
 }
 
 impl Points<'_> {
-    /// A value, or a sum since the run began.
+    /// Adds a value, or a sum since the start of the run.
     pub(super) fn number(&mut self, labels: Labels<'_>, value: impl Into<Number>) {
         self.number_since(self.interval.run, labels, value);
     }
 
-    /// A sum since another time.
+    /// Adds a sum since `origin`.
     pub(super) fn number_since(&mut self, origin: Timestamp, labels: Labels<'_>, value: impl Into<Number>) {
         let (mut start, mut value) = (Some(origin), value.into());
         match self.instrument.kind {
@@ -162,8 +162,7 @@ impl Points<'_> {
         });
     }
 
-    /// A histogram since the run began, whose exemplars are taken; or since the last time, and then it begins again. One that has nothing to say is
-    /// left out.
+    /// Adds a histogram, unless it is empty, and takes its exemplars. With delta temporality, it begins again.
     pub(super) fn histogram(&mut self, labels: Labels<'_>, histogram: &mut Histogram) {
         let count = histogram.count();
         if count == 0 {
@@ -197,7 +196,7 @@ impl Points<'_> {
     }
 }
 
-/// What a point is known by.
+/// The key of a point among those of its metric.
 fn key(labels: Labels<'_>) -> String {
     labels.iter().flat_map(|(_, value)| [value, "\0"]).collect()
 }
@@ -209,7 +208,7 @@ fn write_labels(out: &mut Vec<u8>, field: u32, labels: Labels<'_>) {
     }
 }
 
-/// Numbers of eight bytes, one after the other.
+/// Writes a packed repeated field of numbers of eight bytes.
 fn packed(out: &mut Vec<u8>, field: u32, numbers: impl ExactSizeIterator<Item = [u8; 8]>) {
     wire::length(out, field, 8 * numbers.len());
     numbers.for_each(|number| out.extend_from_slice(&number));

@@ -1,34 +1,32 @@
-//! Values by how large they are.
+use crate::run_trace::StepTrace;
+use kernspan::trace::Timestamp;
 
-use super::super::run_trace::StepTrace;
-use crate::trace::Timestamp;
-
-/// From 100 µs to 100 s, three bounds for each power of ten.
+/// Seconds from 100 µs to 100 s, three bounds for each power of ten.
 pub(super) const STEP_BOUNDS: &[f64] = &[
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0,
     100.0,
 ];
 
-/// From 1 µs to 1 s.
+/// Seconds from 1 µs to 1 s.
 pub(super) const KERNEL_BOUNDS: &[f64] = &[
     0.000_001, 0.000_002, 0.000_005, 0.000_01, 0.000_02, 0.000_05, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01,
     0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
 ];
 
-/// How many values there were of each size.
+/// A histogram with explicit bounds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Histogram {
-    /// The upper bounds of all buckets but the last. What is equal to one is below it.
+    /// The inclusive upper bounds of all buckets but the last.
     pub(super) bounds: &'static [f64],
     pub(super) counts: Vec<u64>,
     pub(super) sum: f64,
     pub(super) min: f64,
     pub(super) max: f64,
-    /// By bucket, the latest one since they were taken.
+    /// By bucket, the latest exemplar since they were taken.
     exemplars: Vec<Option<Exemplar>>,
 }
 
-/// A value, and the trace that shows how it came to be.
+/// A value, and the trace of the step that has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Exemplar {
     pub(super) at: Timestamp,
@@ -50,8 +48,8 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Says what the trace of a value is.
-    pub(super) fn explain(&mut self, exemplar: Exemplar) {
+    /// Adds an exemplar for a value that was added.
+    pub(super) fn add_exemplar(&mut self, exemplar: Exemplar) {
         let bucket = self.bucket(exemplar.value);
         self.exemplars.resize(self.counts.len(), None);
         self.exemplars[bucket] = Some(exemplar);
@@ -65,12 +63,12 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// The exemplars, each of which is given once.
+    /// Returns each exemplar once.
     pub(super) fn take_exemplars(&mut self) -> impl Iterator<Item = Exemplar> {
         std::mem::take(&mut self.exemplars).into_iter().flatten()
     }
 
-    /// Begins again.
+    /// Empties the histogram.
     pub(super) fn reset(&mut self) {
         *self = Self::new(self.bounds);
     }

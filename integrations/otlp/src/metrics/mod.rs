@@ -1,14 +1,14 @@
-//! The run's vital signs as metrics: of every step, whether it is recorded or not, of recorded windows what GPUs did, and of the process and its GPUs
-//! how they are.
+//! Metrics of every step, of the GPU work in recorded windows, of the process, and of the GPUs' hardware.
 
 mod encode;
+mod gpu_reading;
 mod hardware;
 mod histogram;
+mod instruments;
 #[cfg(target_os = "linux")]
 mod nvml;
 mod process;
 mod steps;
-mod table;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -20,22 +20,14 @@ use self::{
     steps::Steps,
     windows::Windows,
 };
-use super::{
-    attributes::{Attributes, name},
-    run_trace::RunTrace,
-    settings::Settings,
-    tally::Tally,
-};
-use crate::{
-    export::StepSummary,
-    trace::{Timestamp, Trace},
-};
+use crate::{run_trace::RunTrace, settings::Settings, tally::Tally};
+use kernspan::{Trace, export::StepSummary, trace::Timestamp};
 use std::time::{Duration, Instant};
 
-/// What has been counted and measured.
+/// The metrics of a run.
 #[derive(Debug)]
-pub(super) struct Metrics {
-    /// Not if they are turned off.
+pub(crate) struct Metrics {
+    /// `None` if metrics are not sent.
     measured: Option<Measured>,
 }
 
@@ -45,21 +37,21 @@ struct Measured {
     windows: Windows,
     hardware: Hardware,
     sums: Sums,
-    /// When the run began.
+    /// The start of the run.
     start: Timestamp,
-    /// When metrics were last collected, or else the run began.
+    /// The last time that metrics were collected; before that, the start of the run.
     last: (Instant, Timestamp),
     every: Duration,
     delta: bool,
 }
 
 impl Metrics {
-    pub(super) fn new(start: Timestamp, run: RunTrace, samples_per_step: Option<u64>, settings: &Settings) -> Self {
+    pub(crate) fn new(start: Timestamp, run: RunTrace, settings: &Settings) -> Self {
         let now = Instant::now();
-        // What is not sent is no example.
+        // An exemplar would lead nowhere if its trace is not sent.
         let exemplars = Some(run).filter(|_| settings.exemplars && settings.traces.is_some());
         let measured = settings.metrics.is_some().then(|| Measured {
-            steps: Steps::new(samples_per_step, exemplars, now),
+            steps: Steps::new(settings.samples_per_step, exemplars, now),
             windows: Windows::new(),
             hardware: Hardware::watch(),
             sums: Sums::default(),
@@ -71,27 +63,28 @@ impl Metrics {
         Self { measured }
     }
 
-    /// A step has ended.
-    pub(super) fn add_step(&mut self, step: &StepSummary) {
+    /// Adds a step.
+    pub(crate) fn add_step(&mut self, step: &StepSummary) {
         if let Some(measured) = &mut self.measured {
             measured.steps.add(step, Instant::now());
         }
     }
 
-    /// A window has been recorded.
-    pub(super) fn add_window(&mut self, trace: &Trace) {
+    /// Adds a recorded window.
+    pub(crate) fn add_window(&mut self, trace: &Trace) {
         if let Some(measured) = &mut self.measured {
             measured.windows.add(trace);
         }
     }
 
-    /// If it is time, or the run is over: all metrics, as they go into a `ScopeMetrics` message, and how many points they have.
-    pub(super) fn collect(&mut self, last: bool, tallies: &[(&str, Option<&Tally>)]) -> Option<(Vec<u8>, u64)> {
+    /// Encodes all metrics as fields of a `ScopeMetrics` message, and counts their points. `None` if it is not time
+    /// yet.
+    pub(crate) fn collect(&mut self, is_last: bool, tallies: &[(&str, Option<&Tally>)]) -> Option<(Vec<u8>, u64)> {
         let measured = self.measured.as_mut()?;
-        if !last && measured.last.0.elapsed() < measured.every {
+        if !is_last && measured.last.0.elapsed() < measured.every {
             return None;
         }
-        if last {
+        if is_last {
             measured.hardware.end();
         }
         Some(measured.collect(Instant::now(), Timestamp::now(), tallies))
@@ -100,11 +93,11 @@ impl Metrics {
 
 impl Measured {
     fn collect(&mut self, now: Instant, wall: Timestamp, tallies: &[(&str, Option<&Tally>)]) -> (Vec<u8>, u64) {
-        // A clock that was set back must not have anything end before it begins.
+        // If the clock was set back, points must not end before they begin.
         let (run, last) = (self.start.min(wall), self.last.1.min(wall));
         let mut writer = Writer::new(Interval { run, last, now: wall, delta: self.delta }, &mut self.sums);
         self.steps.write(now, &mut writer);
-        self.windows.write(self.steps.lost(), &mut writer);
+        self.windows.write(self.steps.dropped(), &mut writer);
         write_tallies(tallies, &mut writer);
         Process::now().write(wall, &mut writer);
         self.hardware.write(now, &mut writer);
@@ -113,18 +106,19 @@ impl Measured {
     }
 }
 
-/// What became of what was sent. Causes are told of before there is anything lost: who looks for a rise needs to know where it began.
+/// Writes the counts of sent and lost items. Causes with nothing lost are written, too, so that queries see the first
+/// rise.
 fn write_tallies(tallies: &[(&str, Option<&Tally>)], writer: &mut Writer<'_>) {
-    let kept = || tallies.iter().filter_map(|&(signal, tally)| Some((signal, tally?)));
-    writer.metric(&table::OTLP_SENT, |points| {
-        for (signal, tally) in kept() {
-            points.number(&[(table::SIGNAL, signal)], tally.sent());
+    let known = || tallies.iter().filter_map(|&(signal, tally)| Some((signal, tally?)));
+    writer.metric(&instruments::OTLP_SENT, |points| {
+        for (signal, tally) in known() {
+            points.number(&[(instruments::SIGNAL, signal)], tally.sent());
         }
     });
-    writer.metric(&table::OTLP_LOST, |points| {
-        for (signal, tally) in kept() {
+    writer.metric(&instruments::OTLP_LOST, |points| {
+        for (signal, tally) in known() {
             for (cause, count) in tally.causes() {
-                points.number(&[(table::SIGNAL, signal), (table::CAUSE, cause)], count);
+                points.number(&[(instruments::SIGNAL, signal), (instruments::CAUSE, cause)], count);
             }
         }
     });

@@ -1,6 +1,6 @@
-//! NVIDIA's management library, if there is one.
+//! NVML, NVIDIA's management library, which is loaded at run time.
 
-use super::hardware::{Gpu, Gpus, Reading};
+use super::gpu_reading::{Gpu, Gpus, Reading};
 use nvml_wrapper::{Nvml, enum_wrappers::device::TemperatureSensor};
 use std::{
     convert::Infallible,
@@ -9,10 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often GPUs are read: what they say of themselves is of the last second or less.
+/// How often GPUs are read. NVML's utilization is that of the last second or less.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Reads the GPUs that the process may use until it is told to end, and then once more.
+/// Reads the GPUs that the process may use until `end` is disconnected, and then once more.
 pub(super) fn watch(gpus: &Gpus, end: &Receiver<Infallible>) {
     let Some(nvml) = load() else { return };
     let visible = Visible::new(std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
@@ -25,26 +25,26 @@ pub(super) fn watch(gpus: &Gpus, end: &Receiver<Infallible>) {
         gpus.lock().push(gpu);
     }
     while !found.is_empty() {
-        let go_on = matches!(end.recv_timeout(EVERY), Err(RecvTimeoutError::Timeout));
+        let is_running = matches!(end.recv_timeout(EVERY), Err(RecvTimeoutError::Timeout));
         for (place, &index) in found.iter().enumerate() {
             let reading = read(&nvml, index);
             if let Some(gpu) = gpus.lock().get_mut(place) {
                 gpu.add(reading, Instant::now());
             }
         }
-        if !go_on {
+        if !is_running {
             return;
         }
     }
 }
 
-/// The name without a number is there only where programs are built.
 fn load() -> Option<Nvml> {
+    // A machine without development packages has only the first.
     let names = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
     names.into_iter().find_map(|name| Nvml::builder().lib_path(OsStr::new(name)).init().ok())
 }
 
-/// Not every GPU can say everything.
+/// Reads a GPU. A value that it does not have is `None`.
 fn read(nvml: &Nvml, index: u32) -> Reading {
     let Ok(device) = nvml.device_by_index(index) else { return Reading::default() };
     Reading {
@@ -56,7 +56,7 @@ fn read(nvml: &Nvml, index: u32) -> Reading {
     }
 }
 
-/// `CUDA_VISIBLE_DEVICES`.
+/// The GPUs that `CUDA_VISIBLE_DEVICES` lets the process use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Visible {
     All,
@@ -66,7 +66,7 @@ enum Visible {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pick {
     Index(u32),
-    /// How the GPU's id begins.
+    /// A prefix of the GPU's id.
     Id(String),
 }
 
@@ -78,7 +78,7 @@ impl Visible {
             match pick.parse() {
                 Ok(index) => picks.push(Pick::Index(index)),
                 Err(_) if pick.starts_with("GPU-") => picks.push(Pick::Id(pick.to_owned())),
-                // CUDA stops at what makes no sense, as at -1.
+                // CUDA ignores what follows an invalid entry, such as -1.
                 Err(_) => break,
             }
         }

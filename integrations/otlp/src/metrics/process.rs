@@ -1,13 +1,11 @@
-//! The process, as Linux knows it. Elsewhere nothing is known.
-
-use super::{encode::Writer, table};
-use crate::trace::Timestamp;
+use super::{encode::Writer, instruments};
+use kernspan::trace::Timestamp;
 use std::time::Duration;
 
-/// What is known of the process now.
+/// CPU time, memory, threads and age of this process, from Linux's `/proc`. On other systems all are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Process {
-    /// CPU time, as the program and as the kernel.
+    /// CPU time in user mode and in kernel mode.
     cpu: Option<[Duration; 2]>,
     /// Bytes of physical memory.
     memory: Option<u64>,
@@ -28,10 +26,11 @@ impl Process {
         Self::default()
     }
 
-    /// Reads the files of `/proc` that are called so, with as many ticks in a second.
+    /// Parses `/proc/self/stat`, `/proc/self/status` and `/proc/uptime`; `ticks` is the number of clock ticks in a
+    /// second.
     #[cfg(any(target_os = "linux", test))]
     fn parse(stat: &str, status: &str, uptime: &str, ticks: u64) -> Self {
-        // The program's name comes before, and may have anything in it.
+        // The fields before are the process id and the program's name in brackets, which may contain brackets itself.
         let fields: Vec<&str> =
             stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
         let time = |place: usize| {
@@ -47,23 +46,23 @@ impl Process {
             cpu: time(11).zip(time(12)).map(|(user, system)| [user, system]),
             memory: line("VmRSS").map(|kibibytes| kibibytes.saturating_mul(1024)),
             threads: line("Threads"),
-            // A container may have an uptime of its own, from which nothing follows.
+            // In some containers the uptime is that of the container, which may be younger than the process.
             uptime: up.zip(time(19)).and_then(|(up, start)| up.checked_sub(start)),
         }
     }
 
     pub(super) fn write(&self, now: Timestamp, writer: &mut Writer<'_>) {
-        // CPU time is counted since the process began, which is before the run did.
+        // CPU time is counted since the start of the process, which is before that of the run.
         let age = self.uptime.map_or(0, |uptime| u64::try_from(uptime.as_nanos()).unwrap_or(u64::MAX));
         let born = Timestamp::from_unix_nanos(now.as_unix_nanos().saturating_sub(age));
-        writer.metric(&table::CPU_TIME, |points| {
+        writer.metric(&instruments::CPU_TIME, |points| {
             for (mode, time) in self.cpu.iter().flat_map(|&[user, system]| [("user", user), ("system", system)]) {
-                points.number_since(born, &[(table::CPU_MODE, mode)], time.as_secs_f64());
+                points.number_since(born, &[(instruments::CPU_MODE, mode)], time.as_secs_f64());
             }
         });
-        writer.metric(&table::MEMORY, |points| self.memory.iter().for_each(|&bytes| points.number(&[], bytes)));
-        writer.metric(&table::THREADS, |points| self.threads.iter().for_each(|&count| points.number(&[], count)));
-        writer.metric(&table::UPTIME, |points| {
+        writer.metric(&instruments::MEMORY, |points| self.memory.iter().for_each(|&bytes| points.number(&[], bytes)));
+        writer.metric(&instruments::THREADS, |points| self.threads.iter().for_each(|&count| points.number(&[], count)));
+        writer.metric(&instruments::UPTIME, |points| {
             self.uptime.iter().for_each(|uptime| points.number(&[], uptime.as_secs_f64()));
         });
     }

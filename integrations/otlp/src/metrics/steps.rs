@@ -1,35 +1,35 @@
-//! What is measured of every step, recorded or not.
+//! Metrics of every step, recorded or not.
 
 use super::{
-    super::run_trace::RunTrace,
     encode::Writer,
     histogram::{Exemplar, Histogram, STEP_BOUNDS},
-    name, table,
+    instruments,
 };
-use crate::{export::StepSummary, schedule::Phase, trace::convention};
+use crate::{attributes::name, run_trace::RunTrace};
+use kernspan::{Phase, export::StepSummary, trace::convention};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
 
-/// All steps so far.
+/// The steps so far.
 #[derive(Debug)]
 pub(super) struct Steps {
     samples_per_step: Option<u64>,
-    /// Whose traces exemplars are of, if there are to be any.
+    /// The ids of the run, from which those of exemplars are derived; `None` without exemplars.
     exemplars: Option<RunTrace>,
     durations: [(&'static str, Histogram); 3],
-    /// Of the last step that ended.
+    /// The number of the last step that ended.
     number: Option<u64>,
     counters: BTreeMap<&'static str, f64>,
-    /// Values of counters that there was no room for.
-    lost: u64,
+    /// How many values of counters were dropped.
+    dropped: u64,
     pace: Pace,
 }
 
 impl Steps {
-    /// Names of counters, each of which is a time series for whoever stores them.
-    const COUNTERS: usize = 256;
+    /// How many counters are kept. Each is a time series in the user's storage.
+    const MOST_COUNTERS: usize = 256;
 
     pub(super) fn new(samples_per_step: Option<u64>, exemplars: Option<RunTrace>, now: Instant) -> Self {
         Self {
@@ -38,33 +38,33 @@ impl Steps {
             durations: ["wait", "warmup", "record"].map(|phase| (phase, Histogram::new(STEP_BOUNDS))),
             number: None,
             counters: BTreeMap::new(),
-            lost: 0,
+            dropped: 0,
             pace: Pace::new(now),
         }
     }
 
     pub(super) fn add(&mut self, step: &StepSummary, now: Instant) {
         for &(counter, value) in &step.counters {
-            let room = self.counters.len() < Self::COUNTERS;
+            let has_room = self.counters.len() < Self::MOST_COUNTERS;
             match self.counters.get_mut(counter) {
                 Some(known) => *known = value,
-                None if room => drop(self.counters.insert(counter, value)),
-                None => self.lost += 1,
+                None if has_room => drop(self.counters.insert(counter, value)),
+                None => self.dropped += 1,
             }
         }
         if !step.ended {
             return;
         }
         self.number = Some(step.number);
-        // The first has everything before the loop in it.
+        // The first step includes everything before the loop.
         if step.number > 0 {
-            self.add_time(step);
+            self.add_duration(step);
             let samples = step.counter(convention::SAMPLES).or(self.samples_per_step.map(|samples| samples as f64));
             self.pace.add(step.duration, samples, now);
         }
     }
 
-    fn add_time(&mut self, step: &StepSummary) {
+    fn add_duration(&mut self, step: &StepSummary) {
         let (_, durations) = &mut self.durations[match step.phase {
             Phase::Wait => 0,
             Phase::Warmup => 1,
@@ -74,47 +74,49 @@ impl Steps {
         durations.add(value);
         let run = self.exemplars.as_ref().filter(|_| step.phase.is_recording());
         if let Some(trace) = run.and_then(|run| run.step(step.number)) {
-            durations.explain(Exemplar { at: step.end(), value, trace });
+            durations.add_exemplar(Exemplar { at: step.end(), value, trace });
         }
     }
 
-    /// Values of counters that there was no room for.
-    pub(super) fn lost(&self) -> u64 {
-        self.lost
+    /// How many values of counters were dropped, as there were too many names.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     pub(super) fn write(&mut self, now: Instant, writer: &mut Writer<'_>) {
-        writer.metric(&table::STEP_DURATION, |points| {
+        writer.metric(&instruments::STEP_DURATION, |points| {
             for (phase, durations) in &mut self.durations {
                 points.histogram(&[(name::PHASE, phase)], durations);
             }
         });
-        writer.metric(&table::STEP_NUMBER, |points| self.number.iter().for_each(|&number| points.number(&[], number)));
+        writer.metric(&instruments::STEP_NUMBER, |points| {
+            self.number.iter().for_each(|&number| points.number(&[], number));
+        });
         let rates = self.pace.collect(now);
-        writer.metric(&table::STEP_RATE, |points| rates.iter().for_each(|rates| points.number(&[], rates.steps)));
+        writer.metric(&instruments::STEP_RATE, |points| rates.iter().for_each(|rates| points.number(&[], rates.steps)));
         let throughput = rates.and_then(|rates| rates.samples);
-        writer.metric(&table::THROUGHPUT, |points| throughput.iter().for_each(|&rate| points.number(&[], rate)));
-        writer.metric(&table::COUNTER, |points| {
+        writer.metric(&instruments::THROUGHPUT, |points| throughput.iter().for_each(|&rate| points.number(&[], rate)));
+        writer.metric(&instruments::COUNTER, |points| {
             for (counter, &value) in &self.counters {
-                points.number(&[(table::COUNTER_NAME, counter)], value);
+                points.number(&[(instruments::COUNTER_NAME, counter)], value);
             }
         });
     }
 }
 
-/// How fast steps are, by the time that they took themselves: it does not matter when they are heard of.
+/// The rates of steps and samples since the last collection. They are computed from the durations of the steps, as
+/// steps are reported with a delay.
 #[derive(Debug)]
 struct Pace {
-    /// Since metrics were last collected.
     steps: u64,
     time: Duration,
     samples: f64,
-    /// Time of steps whose samples are known.
+    /// The time of steps whose samples are known.
     sampled: Duration,
-    /// What was found when there last were steps.
+    /// The rates of the last collection that had steps.
     latest: Option<Rates>,
-    /// When a step was last heard of.
-    heard: Instant,
+    /// When the last step was reported.
+    reported: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,8 +126,8 @@ struct Rates {
 }
 
 impl Pace {
-    fn new(heard: Instant) -> Self {
-        Self { steps: 0, time: Duration::ZERO, samples: 0.0, sampled: Duration::ZERO, latest: None, heard }
+    fn new(reported: Instant) -> Self {
+        Self { steps: 0, time: Duration::ZERO, samples: 0.0, sampled: Duration::ZERO, latest: None, reported }
     }
 
     fn add(&mut self, duration: Duration, samples: Option<f64>, now: Instant) {
@@ -135,20 +137,20 @@ impl Pace {
             self.samples += samples;
             self.sampled = self.sampled.saturating_add(duration);
         }
-        self.heard = now;
+        self.reported = now;
     }
 
-    /// The rates since the last call. If no step has ended since, they are what they were, unless the next step is overdue: then no more than one
-    /// step in so long. So a training that hangs comes to a rest.
+    /// Returns the rates since the last call. If no step has ended since, they are the same as before, until the next
+    /// step is overdue; then they fall, so that the rates of a training that hangs approach zero.
     fn collect(&mut self, now: Instant) -> Option<Rates> {
         if !self.time.is_zero() {
             let samples = (!self.sampled.is_zero()).then(|| self.samples / self.sampled.as_secs_f64());
             self.latest = Some(Rates { steps: self.steps as f64 / self.time.as_secs_f64(), samples });
-            *self = Self { latest: self.latest, ..Self::new(self.heard) };
+            *self = Self { latest: self.latest, ..Self::new(self.reported) };
             return self.latest;
         }
         let Rates { steps, samples } = self.latest?;
-        let overdue = (now.saturating_duration_since(self.heard).as_secs_f64() * steps).max(1.0);
+        let overdue = (now.saturating_duration_since(self.reported).as_secs_f64() * steps).max(1.0);
         Some(Rates { steps: steps / overdue, samples: samples.map(|samples| samples / overdue) })
     }
 }

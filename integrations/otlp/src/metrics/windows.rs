@@ -1,17 +1,19 @@
-//! What is counted in recorded windows.
+//! Metrics of recorded windows.
 
 use super::{
     encode::Writer,
     histogram::{Histogram, KERNEL_BOUNDS},
-    name, table,
+    instruments,
 };
-use crate::{
+use crate::attributes::name;
+use kernspan::{
+    Trace,
     analysis::gpu_steps,
-    trace::{Api, Detail, DeviceId, Direction, Losses, MemoryChange, Trace},
+    trace::{Api, Detail, DeviceId, Direction, Losses, MemoryChange},
 };
 use std::collections::BTreeMap;
 
-/// All windows so far. What nothing was seen of is not told of: it may not be recorded.
+/// The windows so far. A metric is sent once it has a value, as its activity may not be recorded.
 #[derive(Debug)]
 pub(super) struct Windows {
     launches: u64,
@@ -29,9 +31,10 @@ struct Copies {
     bytes: u64,
 }
 
-/// A GPU's last whole step.
+/// The last whole step of a GPU.
 #[derive(Debug)]
 struct LastStep {
+    /// The GPU's id.
     hardware: String,
     /// From 0 to 1.
     busy: f64,
@@ -52,7 +55,7 @@ impl Windows {
     }
 
     pub(super) fn add(&mut self, trace: &Trace) {
-        // The runtime's launches are the driver's, too.
+        // Each launch through the runtime is a call of the driver, too.
         for call in trace.api_calls().filter(|call| call.api() == Api::CudaDriver) {
             let starts = |prefix| call.name().starts_with(prefix);
             self.launches += u64::from(starts("cuLaunchKernel") || starts("cuLaunchCooperative"));
@@ -66,12 +69,12 @@ impl Windows {
                     copies.count += 1;
                     copies.bytes = copies.bytes.saturating_add(copy.bytes);
                 }
-                Detail::Fill(_) => {}
+                _ => {}
             }
         }
         let allocations = trace.allocations().filter(|allocation| allocation.change() == MemoryChange::Allocate);
         self.allocations += allocations.count() as u64;
-        // In order of time: the last one stays.
+        // They are in order of time, so that the last one stays.
         for gpu in gpu_steps(trace) {
             let known = trace.device(gpu.device).filter(|device| !device.uuid.is_empty());
             let hardware = known.map_or_else(|| gpu.device.as_u32().to_string(), |device| device.uuid.clone());
@@ -81,41 +84,41 @@ impl Windows {
         self.losses += *trace.losses();
     }
 
-    /// `counters` are values that steps lost.
-    pub(super) fn write(&mut self, counters: u64, writer: &mut Writer<'_>) {
+    /// Writes the metrics. `dropped_counters` is the number of counter values that were dropped in steps.
+    pub(super) fn write(&mut self, dropped_counters: u64, writer: &mut Writer<'_>) {
         let counts = [
-            (table::LAUNCHES, self.launches),
-            (table::GRAPH_LAUNCHES, self.graph_launches),
-            (table::ALLOCATIONS, self.allocations),
+            (instruments::LAUNCHES, self.launches),
+            (instruments::GRAPH_LAUNCHES, self.graph_launches),
+            (instruments::ALLOCATIONS, self.allocations),
         ];
         for (instrument, count) in counts.into_iter().filter(|&(_, count)| count > 0) {
             writer.metric(&instrument, |points| points.number(&[], count));
         }
-        writer.metric(&table::COPIES, |points| {
+        writer.metric(&instruments::COPIES, |points| {
             for (kind, copies) in &self.copies {
                 points.number(&[(name::COPY_KIND, kind.as_str())], copies.count);
             }
         });
-        writer.metric(&table::COPIED, |points| {
+        writer.metric(&instruments::COPIED, |points| {
             for (kind, copies) in &self.copies {
                 points.number(&[(name::COPY_KIND, kind.as_str())], copies.bytes);
             }
         });
-        writer.metric(&table::KERNEL_DURATION, |points| points.histogram(&[], &mut self.kernels));
-        writer.metric(&table::GPU_BUSY, |points| {
+        writer.metric(&instruments::KERNEL_DURATION, |points| points.histogram(&[], &mut self.kernels));
+        writer.metric(&instruments::GPU_BUSY, |points| {
             for gpu in self.gpus.values() {
                 points.number(&[(name::HARDWARE, &gpu.hardware)], gpu.busy);
             }
         });
-        writer.metric(&table::GPU_PEAK, |points| {
+        writer.metric(&instruments::GPU_PEAK, |points| {
             for (gpu, bytes) in self.gpus.values().filter_map(|gpu| gpu.peak_memory.map(|bytes| (gpu, bytes))) {
                 points.number(&[(name::HARDWARE, &gpu.hardware)], bytes);
             }
         });
-        writer.metric(&table::LOST, |points| {
-            let causes = self.losses.causes().chain([("counter_names", counters)]);
+        writer.metric(&instruments::LOST, |points| {
+            let causes = self.losses.causes().chain([("counter_names", dropped_counters)]);
             for (cause, count) in causes.filter(|&(_, count)| count > 0) {
-                points.number(&[(table::CAUSE, cause)], count);
+                points.number(&[(instruments::CAUSE, cause)], count);
             }
         });
     }

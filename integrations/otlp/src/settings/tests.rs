@@ -1,39 +1,46 @@
-use super::{Endpoint, Protocol, Settings, unescape};
-use crate::export::otlp::{ids::Parent, sampling::Sampler};
+//! Settings of the environment alone.
+
+mod precedence;
+
+use super::{Endpoint, Environment, Headers, Options, Protocol, Settings};
+use crate::{ids::Parent, sampler::Sampler};
 use std::{path::Path, time::Duration};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-fn read(variables: &[(&str, &str)]) -> Settings {
-    let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
-    Settings::read(find)
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    Environment::read(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned()))
 }
 
-/// What makes sense.
-fn well(variables: &[(&str, &str)]) -> Settings {
+fn read(variables: &[(&str, &str)]) -> Settings {
+    Settings::resolve(&Options::default(), &environment(variables))
+}
+
+/// The settings of valid variables.
+fn valid(variables: &[(&str, &str)]) -> Settings {
     let settings = read(variables);
-    assert!(settings.problems.is_empty(), "{:?}", settings.problems);
+    assert!(settings.ignored.is_empty(), "{:?}", settings.ignored);
     settings
 }
 
-/// Where traces and metrics go.
+/// The endpoints of traces and metrics.
 fn endpoints(variables: &[(&str, &str)]) -> [Endpoint; 2] {
-    let settings = well(variables);
+    let settings = valid(variables);
     [settings.traces.unwrap(), settings.metrics.unwrap()]
 }
 
 fn urls(variables: &[(&str, &str)]) -> [String; 2] {
-    endpoints(variables).map(|endpoint| endpoint.url)
+    endpoints(variables).map(|endpoint| endpoint.url.as_str().to_owned())
 }
 
 #[test]
-fn without_a_word_it_is_http_on_this_machine() {
-    let settings = well(&[("OTEL_EXPORTER_OTLP_ENDPOINT", ""), ("OTEL_SERVICE_NAME", " ")]);
+fn without_variables_it_is_http_on_this_machine() {
+    let settings = valid(&[("OTEL_EXPORTER_OTLP_ENDPOINT", ""), ("OTEL_SERVICE_NAME", " ")]);
     let traces = settings.traces.unwrap();
-    assert_eq!(traces.url, "http://localhost:4318/v1/traces");
+    assert_eq!(traces.url.as_str(), "http://localhost:4318/v1/traces");
     assert_eq!((traces.protocol, traces.timeout), (Protocol::HttpProtobuf, Duration::from_secs(10)));
-    assert!(!traces.gzip && traces.headers.is_empty() && traces.certificate.is_none());
-    assert_eq!(settings.metrics.unwrap().url, "http://localhost:4318/v1/metrics");
+    assert!(!traces.gzip && traces.headers.0.is_empty() && traces.certificate.is_none());
+    assert_eq!(settings.metrics.unwrap().url.as_str(), "http://localhost:4318/v1/metrics");
     assert_eq!((settings.service, settings.parent, settings.sampler), (None, None, Sampler::default()));
     assert!(settings.resource.is_empty() && !settings.delta && settings.exemplars);
     assert_eq!((settings.metrics_every, settings.text_limit), (Duration::from_secs(60), usize::MAX));
@@ -69,7 +76,7 @@ fn grpc_has_addresses_without_paths() {
 }
 
 #[test]
-fn each_signal_has_its_way() {
+fn each_signal_has_variables_of_its_own() {
     let [traces, metrics] = endpoints(&[
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "gRPC"),
         ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/protobuf"),
@@ -93,13 +100,15 @@ fn each_signal_has_its_way() {
 
 #[test]
 fn headers_are_pairs_with_escapes() {
-    let all = ("OTEL_EXPORTER_OTLP_HEADERS", " Authorization = Basic%20YTpi , x-empty=, x-sum=1+1=2,");
+    let all =
+        ("OTEL_EXPORTER_OTLP_HEADERS", " Authorization = Basic%20YTpi , x-empty=, x-sum=1+1=2, x-odd=100%; %zz; %2,");
     let [traces, metrics] = endpoints(&[all, ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "x-only=m%C3%A9")]);
-    let pairs = [("Authorization", "Basic YTpi"), ("x-empty", ""), ("x-sum", "1+1=2")];
-    assert_eq!(traces.headers, pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    assert_eq!(metrics.headers, [("x-only".to_owned(), "mé".to_owned())]);
-    assert_eq!(unescape("100%, %zz, %2").as_deref(), Some("100%, %zz, %2"));
-    assert_eq!(unescape("%ff"), None);
+    let headers = |pairs: &[(&str, &str)]| {
+        Headers(pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
+    };
+    let pairs = [("Authorization", "Basic YTpi"), ("x-empty", ""), ("x-sum", "1+1=2"), ("x-odd", "100%; %zz; %2")];
+    assert_eq!(traces.headers, headers(&pairs));
+    assert_eq!(metrics.headers, headers(&[("x-only", "mé")]));
 }
 
 #[test]
@@ -112,15 +121,15 @@ fn secrets_are_not_shown() {
     assert!(shown.contains("x-token") && shown.contains("\"https://c:1/v1\""), "{shown}");
     assert!(!shown.contains("hunter2"), "{shown}");
     for wrong in ["hunter2", "x-token=hunter2,hunter2", "x-token=hunter2%ff", "=hunter2"] {
-        let problems = read(&[("OTEL_EXPORTER_OTLP_HEADERS", wrong)]).problems;
-        assert_eq!(problems, ["OTEL_EXPORTER_OTLP_HEADERS is not a list of key=value"], "{wrong}");
+        let ignored = read(&[("OTEL_EXPORTER_OTLP_HEADERS", wrong)]).ignored;
+        assert_eq!(ignored, ["invalid OTEL_EXPORTER_OTLP_HEADERS: expected key=value,key=value"], "{wrong}");
     }
 }
 
 #[test]
-fn what_is_not_wanted_is_not_sent() {
+fn an_exporter_that_is_not_listed_sends_nothing() {
     let sent = |variables: &[(&str, &str)]| {
-        let settings = well(variables);
+        let settings = valid(variables);
         [settings.traces.is_some(), settings.metrics.is_some()]
     };
     assert_eq!(sent(&[("OTEL_TRACES_EXPORTER", "none")]), [false, true]);
@@ -133,7 +142,7 @@ fn what_is_not_wanted_is_not_sent() {
 #[test]
 fn samplers_have_names() {
     let sampler = |name: &str, share: &str| {
-        let settings = well(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", share)]);
+        let settings = valid(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", share)]);
         settings.sampler
     };
     for name in ["always_on", "always_off", "traceidratio"] {
@@ -148,18 +157,18 @@ fn samplers_have_names() {
 #[test]
 fn a_resource_has_attributes_and_a_service_a_name() {
     let attributes = ("OTEL_RESOURCE_ATTRIBUTES", "service.name=a,team=x%2Cy,empty=");
-    let settings = well(&[attributes]);
+    let settings = valid(&[attributes]);
     assert_eq!(settings.service.as_deref(), Some("a"));
     assert_eq!(
         settings.resource.into_iter().collect::<Vec<_>>(),
         [("empty".to_owned(), String::new()), ("team".to_owned(), "x,y".to_owned())]
     );
-    assert_eq!(well(&[attributes, ("OTEL_SERVICE_NAME", "b")]).service.as_deref(), Some("b"));
+    assert_eq!(valid(&[attributes, ("OTEL_SERVICE_NAME", "b")]).service.as_deref(), Some("b"));
 }
 
 #[test]
 fn the_rest_is_read() {
-    let settings = well(&[
+    let settings = valid(&[
         ("TRACEPARENT", PARENT),
         ("OTEL_METRIC_EXPORT_INTERVAL", "1500"),
         ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "Delta"),
@@ -171,15 +180,15 @@ fn the_rest_is_read() {
     assert_eq!((settings.metrics_every, settings.text_limit), (Duration::from_millis(1500), 100));
     let low = ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "lowmemory");
     let span = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "7");
-    let settings = well(&[low, span, ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "100")]);
+    let settings = valid(&[low, span, ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "100")]);
     assert_eq!((settings.delta, settings.text_limit), (true, 7));
     for filter in ["trace_based", "ALWAYS_ON"] {
-        assert!(well(&[("OTEL_METRICS_EXEMPLAR_FILTER", filter)]).exemplars);
+        assert!(valid(&[("OTEL_METRICS_EXEMPLAR_FILTER", filter)]).exemplars);
     }
 }
 
 #[test]
-fn what_makes_no_sense_is_said_once_with_its_name() {
+fn an_invalid_variable_is_named_once() {
     let wrong = [
         ("OTEL_SDK_DISABLED", "1"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
@@ -197,13 +206,34 @@ fn what_makes_no_sense_is_said_once_with_its_name() {
         ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "long"),
     ];
     for (name, text) in wrong {
-        let problems = read(&[(name, text)]).problems;
-        assert!(matches!(&*problems, [problem] if problem.starts_with(name)), "{name}: {problems:?}");
+        let ignored = read(&[(name, text)]).ignored;
+        let start = format!("invalid {name}");
+        assert!(matches!(&*ignored, [problem] if problem.starts_with(&start)), "{name}: {ignored:?}");
     }
     for share in ["2", "-0.1", "NaN", "half"] {
         let sampler = ("OTEL_TRACES_SAMPLER", "traceidratio");
-        let problems = read(&[sampler, ("OTEL_TRACES_SAMPLER_ARG", share)]).problems;
-        assert!(matches!(&*problems, [problem] if problem.starts_with("OTEL_TRACES_SAMPLER_ARG")), "{problems:?}");
+        let ignored = read(&[sampler, ("OTEL_TRACES_SAMPLER_ARG", share)]).ignored;
+        let start = format!("invalid OTEL_TRACES_SAMPLER_ARG {share:?}: expected ");
+        assert!(matches!(&*ignored, [problem] if problem.starts_with(&start)), "{ignored:?}");
     }
-    assert_eq!(read(&wrong).problems.len(), wrong.len());
+    assert_eq!(read(&wrong).ignored.len(), wrong.len());
+}
+
+#[test]
+fn messages_name_the_variable_and_what_is_expected() {
+    let cases = [
+        ("TRACEPARENT", "here", r#"invalid TRACEPARENT "here": expected 00-<trace id>-<span id>-<flags>"#),
+        (
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+            "http/json",
+            r#"invalid OTEL_EXPORTER_OTLP_PROTOCOL "http/json": expected http/protobuf or grpc"#,
+        ),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", r#"invalid OTEL_EXPORTER_OTLP_TIMEOUT "10s": expected a whole number"#),
+    ];
+    for (name, text, expected) in cases {
+        assert_eq!(read(&[(name, text)]).ignored, [expected]);
+    }
+    let settings =
+        Settings::resolve(&Options { parent: Some("here".to_owned()), ..Options::default() }, &Environment::default());
+    assert_eq!(settings.invalid.as_deref(), Some(r#"invalid parent "here": expected 00-<trace id>-<span id>-<flags>"#));
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Builds what OTLP is tested against, Jaeger 2 and Prometheus, and prints where each lies. What is built already is not built again.
 #
-#     tests/consumers/collectors.sh            # both
-#     tests/consumers/collectors.sh jaeger     # one
+#     integrations/otlp/tests/collectors/build.sh            # both
+#     integrations/otlp/tests/collectors/build.sh jaeger     # one
 #
 # They go to $KERNSPAN_COLLECTORS, by default target/collectors. Needs Go 1.26.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../../.."
 folder=${KERNSPAN_COLLECTORS:-${CARGO_TARGET_DIR:-target}/collectors}
 
 # Where Go's own archive goes is often on nobody's PATH.

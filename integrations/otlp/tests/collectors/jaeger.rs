@@ -1,6 +1,7 @@
-//! What Jaeger gives back of what it is sent, span by span: windows recorded on an H200, a program that runs now, a hundred thousand kernels.
+//! What Jaeger gives back of what it is sent, span by span: windows recorded on an H200, a program that runs now, a
+//! hundred thousand kernels.
 
-#[path = "../../benches/support/window.rs"]
+#[path = "../../../../benches/support/window.rs"]
 mod window;
 
 use crate::support::{
@@ -10,9 +11,9 @@ use crate::support::{
 };
 use kernspan::{
     Exporter, Trace,
-    export::{GpuSpans, Otlp, Protocol},
     trace::{Detail, Step, Timestamp},
 };
+use kernspan_otlp::{GpuSpans, Otlp, Protocol};
 use prost::Message;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +22,7 @@ use std::{
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// What a span is known by to somebody who knows no ids.
+/// The name, start and end of a span, by which it is found without ids.
 type Key = (String, u64, u64);
 
 fn key(span: &Span) -> Key {
@@ -32,17 +33,17 @@ fn meant(name: &str, start: Timestamp, end: Timestamp) -> Key {
     (name.to_owned(), start.as_unix_nanos(), end.as_unix_nanos())
 }
 
-/// What Jaeger has of a step.
+/// The spans that Jaeger has of a step.
 struct Found {
     spans: Vec<Span>,
 }
 
 impl Found {
-    /// Steps by their numbers; what is in none under none.
+    /// The steps of a service by number; spans of no step are under `None`.
     fn by_step(jaeger: &Jaeger, service: &str) -> BTreeMap<Option<i64>, Self> {
         let mut steps = BTreeMap::new();
         for (id, spans) in jaeger.traces(service) {
-            // The same trace, asked for by its id, is the same.
+            // A query by id finds the same spans.
             assert_eq!(jaeger.trace(&id).len(), spans.len());
             let root = spans.iter().find(|span| span.parent.is_empty()).unwrap();
             let number = root.attributes.get("kernspan.step.number").map(|number| match number {
@@ -56,7 +57,7 @@ impl Found {
         steps
     }
 
-    /// Every span once, with what it is in.
+    /// The parents and attributes of all spans.
     fn with_parents(&self) -> BTreeMap<Key, Vec<(Option<Key>, &Attributes)>> {
         let by_id: BTreeMap<_, _> = self.spans.iter().map(|span| (span.id.as_str(), span)).collect();
         let mut found = BTreeMap::<_, Vec<_>>::new();
@@ -69,7 +70,7 @@ impl Found {
     }
 }
 
-/// Holds a window against what Jaeger has of it.
+/// Compares a window with the spans that Jaeger has.
 fn compare(trace: &Trace, steps: &BTreeMap<Option<i64>, Found>, gpu: GpuSpans) {
     let number = |step: Option<u64>| step.map(|number| i64::try_from(number).unwrap());
     let all: BTreeMap<_, _> = steps.iter().map(|(step, found)| (*step, found.with_parents())).collect();
@@ -121,14 +122,14 @@ fn compare(trace: &Trace, steps: &BTreeMap<Option<i64>, Found>, gpu: GpuSpans) {
         *expected.entry(number(step)).or_default() += 1;
     }
     for (step, expected) in expected {
-        // The window itself is the root of what is in no step.
+        // Spans of no step have the window as root.
         let root = usize::from(step.is_none());
         assert_eq!(steps[&step].spans.len(), expected + root, "{step:?}");
     }
 }
 
 fn fixture(name: &str) -> Trace {
-    let path = format!("{}/tests/fixtures/gpu/{name}.kernspan", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../tests/fixtures/gpu/{name}.kernspan", env!("CARGO_MANIFEST_DIR"));
     kernspan::replay(std::fs::File::open(path).unwrap()).unwrap()
 }
 
@@ -185,7 +186,7 @@ fn a_program_that_runs_is_given_back_span_by_span() {
     let [spans] = report.deliveries() else { panic!("{:?}", report.deliveries()) };
     let mut all = jaeger.traces("live");
     assert_eq!((spans.lost(), spans.sent), (0, all.values().map(|spans| spans.len() as u64).sum()));
-    // The run is a span of the trace that it was given.
+    // The run is a span of its parent's trace.
     let run = all.remove("0af7651916cd43dd8448eb211c80319c").unwrap();
     assert_eq!((run[0].name.as_str(), run[0].parent.as_str(), run.len()), ("run", "b7ad6b7169203331", 1));
     let linked = all.values().flatten().flat_map(|span| &span.links).filter(|link| link.span_id == run[0].id).count();

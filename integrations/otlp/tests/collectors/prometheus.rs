@@ -1,5 +1,5 @@
-//! The metrics of a training in Prometheus, and its traces in Jaeger, through the Collector of `examples/otlp`: what `examples/otlp` sends in two processes, and what
-//! a training on an H200 has sent, by which the dashboard is drawn.
+//! The metrics of a training in Prometheus, and its traces in Jaeger, through the Collector of `examples/otlp`: what
+//! `examples/otlp` sends in two processes, and what a training on an H200 has sent, by which the dashboard is drawn.
 
 use crate::support::{
     collectors::{Collector, Jaeger, Prometheus},
@@ -20,7 +20,8 @@ use std::{
 fn example() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--package", "otlp-example", "--message-format=json"]);
-    // Cargo says to a test which package it is of. Build scripts that look at that would be run again, here and by whoever builds next.
+    // Cargo says to a test which package it is of. Build scripts that look at that would be run again, here and by
+    // whoever builds next.
     for (name, _) in std::env::vars() {
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
             cargo.env_remove(name);
@@ -58,7 +59,7 @@ fn two_ranks_are_under_one_trace_and_in_all_metrics() {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(!said.contains("lost:"), "{said}");
 
-    // The launcher's run, and below it those of the ranks.
+    // The span of the launcher's run, and below it those of the ranks.
     let parent = said.lines().find_map(|line| line.strip_prefix("TRACEPARENT=00-")).unwrap();
     let (run, launcher) = (&parent[..32], &parent[33..49]);
     let runs = eventually("the run", || Some(jaeger.trace(run)).filter(|spans| spans.len() == 3));
@@ -67,7 +68,7 @@ fn two_ranks_are_under_one_trace_and_in_all_metrics() {
     assert_eq!(below.keys().collect::<Vec<_>>(), [&0, &1]);
     assert!(runs.iter().any(|span| span.id == launcher && span.parent.is_empty()));
 
-    // Each step of each rank, linked to its rank's run.
+    // Each step of each rank is linked to the run of its rank.
     let mut traces = jaeger.traces("spirals");
     traces.remove(run);
     let mut steps = BTreeSet::new();
@@ -88,7 +89,7 @@ fn two_ranks_are_under_one_trace_and_in_all_metrics() {
     let expected: BTreeSet<_> = (0..2).flat_map(|rank| expected.map(|step| (rank, step.to_owned()))).collect();
     assert_eq!(steps, expected);
 
-    // All steps but the first are in the metrics.
+    // The metrics have all steps but the first.
     let by_rank = |query: &str| -> BTreeMap<String, f64> {
         prometheus.query(query).into_iter().map(|sample| (sample.labels["dl_rank"].clone(), sample.value)).collect()
     };
@@ -99,13 +100,13 @@ fn two_ranks_are_under_one_trace_and_in_all_metrics() {
     assert!(by_rank(r#"kernspan_counter{counter_name="loss"}"#).values().all(|loss| (0.0..1.0).contains(loss)));
     assert!(by_rank("kernspan_throughput_per_second").len() == 2);
     assert!(by_rank("process_memory_usage_bytes").values().all(|bytes| *bytes > 1e6));
-    // By the exemplars of slow steps one finds their traces.
+    // Exemplars have the ids of traces.
     let exemplars = prometheus.exemplars("kernspan_step_duration_seconds_bucket");
     assert!(!exemplars.is_empty());
     assert!(exemplars.iter().all(|exemplar| traces.contains_key(&exemplar.labels["trace_id"])), "{exemplars:?}");
 }
 
-/// A query of the dashboard, as it is once somebody chose everything.
+/// A query of the dashboard, with its variables replaced.
 fn chosen(query: &str) -> String {
     let chosen = [("$service", "candle-mnist"), ("$rank", "0"), ("$__rate_interval", "1m")];
     let query = chosen.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value));
@@ -113,9 +114,8 @@ fn chosen(query: &str) -> String {
     query
 }
 
-/// What `candle-mnist` sent from a machine with an H200, as it was: requests of metrics, in order.
-const RECORDED: [&[u8]; 2] =
-    [include_bytes!("../fixtures/otlp/first.binpb"), include_bytes!("../fixtures/otlp/last.binpb")];
+/// Requests of metrics that `candle-mnist` sent from a machine with an H200, in order.
+const RECORDED: [&[u8]; 2] = [include_bytes!("../fixtures/first.binpb"), include_bytes!("../fixtures/last.binpb")];
 
 /// When a request was sent, in seconds since 1970, rounded up.
 fn sent_at(request: &[u8]) -> u64 {
@@ -139,7 +139,7 @@ fn the_dashboard_shows_what_a_training_on_a_gpu_sent() {
         assert_eq!(answer.unwrap().status, 200);
     }
     let last = sent_at(RECORDED[1]);
-    let dashboard: Json = serde_json::from_str(include_str!("../../examples/otlp/grafana.json")).unwrap();
+    let dashboard: Json = serde_json::from_str(include_str!("../../../../examples/otlp/grafana.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut looked = 0;
     for panel in panels {
@@ -151,7 +151,7 @@ fn the_dashboard_shows_what_a_training_on_a_gpu_sent() {
         }
     }
     assert!(looked > 15, "{looked}");
-    // What there is to choose from.
+    // The variables of the dashboard.
     for choice in dashboard["templating"]["list"].as_array().unwrap().iter().filter(|choice| choice["type"] == "query")
     {
         let query = choice["query"]["query"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! Jaeger, Prometheus and a Collector between: that they give back what they are sent, by hand, in JSON; and that what is in
-//! `examples/otlp` works with them.
+//! Jaeger, Prometheus and a Collector between: that they give back what they are sent, by hand, in JSON; and that what
+//! is in `examples/otlp` works with them.
 
 use crate::support::{
     collectors::{Collector, Jaeger, Prometheus},
@@ -16,14 +16,14 @@ use std::{
 
 const TRACE: &str = "5b8efff798038103d269b633813fc60c";
 
-/// Not a whole number of microseconds, and not a number that a double can be.
+/// Neither a whole number of microseconds, nor one that a double can represent.
 const START: u64 = 1_700_000_000_123_456_789;
 
 fn text(key: &str, value: &str) -> Json {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
-/// A step, a span of the user's in it, and a kernel of 700 ns that is launched there and ends later.
+/// A step, a span in it, and a kernel of 700 ns that the span launches and that ends later.
 fn step() -> Json {
     let every_type = json!([
         text("text", "GEMM «128×256»"),
@@ -58,11 +58,11 @@ fn step() -> Json {
 
 fn accepted(answer: &Answer) {
     assert_eq!(answer.status, 200, "{answer:?}");
-    // Partial success would be told here.
+    // A partial success would be here.
     assert!(["{}", r#"{"partialSuccess":{}}"#, ""].contains(&answer.body.trim()), "{answer:?}");
 }
 
-/// In no order, and with no number equal to itself that is none.
+/// Spans as text, sorted by id: NaN is not equal to itself.
 fn sorted(mut spans: Vec<Span>) -> String {
     spans.sort_by(|one, other| one.id.cmp(&other.id));
     format!("{spans:#?}")
@@ -116,7 +116,7 @@ fn jaeger_can_refuse_and_be_slow_and_die() {
     jaeger.pause();
     let port = jaeger.http_port;
     let sending = thread::spawn(move || post(port, "/v1/traces", &step()));
-    // It never is, however long one waits.
+    // It is not answered, however long one waits.
     thread::sleep(Duration::from_millis(300));
     assert!(!sending.is_finished(), "{:?}", sending.join());
     jaeger.resume();
@@ -131,7 +131,7 @@ fn jaeger_can_refuse_and_be_slow_and_die() {
     assert_eq!(jaeger.trace(TRACE).len(), 3);
 }
 
-/// What there is to be measured of a training: OTLP's name and unit, what it is, and what Prometheus makes of the name.
+/// Metrics of a training: OTLP's name and unit, the kind, and the name in Prometheus.
 const METRICS: [(&str, &str, Kind, &str); 15] = [
     ("kernspan.step.duration", "s", Kind::Histogram, "kernspan_step_duration_seconds"),
     ("kernspan.throughput", "{sample}/s", Kind::Gauge, "kernspan_throughput_per_second"),
@@ -158,10 +158,11 @@ enum Kind {
 }
 
 /// All of [`METRICS`] for one rank, as of now or a while before, when counters were at `count`.
-fn signs(rank: u32, before: Duration, count: u64) -> Json {
+fn metrics_of(rank: u32, before: Duration, count: u64) -> Json {
     let nanos = |ago| (SystemTime::now() - ago).duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos().to_string();
     let point = |more: Json| {
-        let mut point = json!({"attributes": [text("name", "loss")], "startTimeUnixNano": nanos(Duration::from_secs(600)),
+        let start = nanos(Duration::from_secs(600));
+        let mut point = json!({"attributes": [text("name", "loss")], "startTimeUnixNano": start,
             "timeUnixNano": nanos(before)});
         point.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         point
@@ -171,33 +172,38 @@ fn signs(rank: u32, before: Duration, count: u64) -> Json {
             "dataPoints": [point(json!({"asInt": count.to_string()}))]}}),
         Kind::Gauge => json!({"name": name, "unit": unit, "gauge": {"dataPoints": [point(json!({"asDouble": 0.5}))]}}),
         Kind::Histogram => {
-            json!({"name": name, "unit": unit, "histogram": {"aggregationTemporality": 2, "dataPoints": [
-            point(json!({"count": count.to_string(), "sum": count as f64 * 0.2, "explicitBounds": [0.1, 1.0],
-                "bucketCounts": ["0", count.to_string(), "0"], "exemplars": [
-                    {"timeUnixNano": nanos(before), "asDouble": 0.2, "traceId": TRACE, "spanId": "eee19b7ec3c1b174"}]}))]}})
+            let exemplar = json!({"timeUnixNano": nanos(before), "asDouble": 0.2, "traceId": TRACE,
+                "spanId": "eee19b7ec3c1b174"});
+            let point = point(json!({"count": count.to_string(), "sum": count as f64 * 0.2,
+                "explicitBounds": [0.1, 1.0], "bucketCounts": ["0", count.to_string(), "0"],
+                "exemplars": [exemplar]}));
+            let histogram = json!({"aggregationTemporality": 2, "dataPoints": [point]});
+            json!({"name": name, "unit": unit, "histogram": histogram})
         }
     };
-    let resource = json!({"attributes": [text("service.name", "training"), text("service.instance.id", &format!("host-{rank}")),
+    let instance = text("service.instance.id", &format!("host-{rank}"));
+    let resource = json!({"attributes": [text("service.name", "training"), instance,
         {"key": "dl.rank", "value": {"intValue": rank.to_string()}}]});
     let metrics: Vec<_> = METRICS.iter().map(metric).collect();
-    json!({"resourceMetrics": [{"resource": resource, "scopeMetrics": [{"scope": {"name": "kernspan"}, "metrics": metrics}]}]})
+    let scope = json!({"scope": {"name": "kernspan"}, "metrics": metrics});
+    json!({"resourceMetrics": [{"resource": resource, "scopeMetrics": [scope]}]})
 }
 
-/// Sends the signs of two ranks, twice, half a minute apart, and returns how the counters of the last are.
-fn send_signs(port: u16, path: &str) -> u64 {
+/// Sends the metrics of two ranks, twice, half a minute apart, and returns the last value of counters.
+fn send_metrics(port: u16, path: &str) -> u64 {
     for (before, count) in [(30, 100), (0, 400)] {
         for rank in 0..2 {
-            accepted(&post(port, path, &signs(rank, Duration::from_secs(before), count)).unwrap());
+            accepted(&post(port, path, &metrics_of(rank, Duration::from_secs(before), count)).unwrap());
         }
     }
     400
 }
 
 fn dashboard() -> Json {
-    serde_json::from_str(include_str!("../../examples/otlp/grafana.json")).unwrap()
+    serde_json::from_str(include_str!("../../../../examples/otlp/grafana.json")).unwrap()
 }
 
-/// A query of the dashboard, as it is once somebody chose everything.
+/// A query of the dashboard, with its variables replaced.
 fn chosen(query: &str) -> String {
     let chosen = [("$service", "training"), ("$rank", "0|1"), ("$__rate_interval", "10m")];
     let query = chosen.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value));
@@ -216,7 +222,7 @@ fn queries() -> Vec<(String, String)> {
     targets.map(|(title, query)| (title.to_owned(), chosen(query))).collect()
 }
 
-/// What there is to choose: the series that are looked at, and their label.
+/// The variables of the dashboard: the series that they are taken from, and the label.
 fn choices() -> [(String, String); 2] {
     let dashboard = dashboard();
     let choices = dashboard["templating"]["list"].as_array().unwrap().iter().filter(|choice| choice["type"] == "query");
@@ -229,8 +235,8 @@ fn choices() -> [(String, String); 2] {
     choices.map(choice).collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// That Prometheus has what was sent, whichever way it came, and that the dashboard shows it.
-fn check_signs(prometheus: &Prometheus, count: u64) {
+/// Checks that Prometheus has the metrics, whichever way they came, and that the dashboard shows them.
+fn check_metrics(prometheus: &Prometheus, count: u64) {
     for (_, _, kind, name) in METRICS {
         let name = if kind == Kind::Histogram { format!("{name}_count") } else { name.to_owned() };
         let query = format!(r#"{name}{{service_name="training"}}"#);
@@ -267,8 +273,8 @@ fn prometheus_takes_metrics_and_the_dashboard_shows_them() {
     let prometheus = Prometheus::start();
     assert!(prometheus.query("kernspan_otlp_lost_total").is_empty());
     let path = format!("{}/v1/metrics", Prometheus::OTLP);
-    let count = send_signs(prometheus.port, &path);
-    check_signs(&prometheus, count);
+    let count = send_metrics(prometheus.port, &path);
+    check_metrics(&prometheus, count);
     let labels = |instance: &str, rank: &str| {
         let labels = [
             ("__name__", "hw_power_watts"),
@@ -296,10 +302,10 @@ fn the_examples_collector_passes_everything_on() {
     accepted(&post(collector.http_port, "/v1/traces", &request).unwrap());
     let stored = eventually("the trace", || Some(jaeger.trace(TRACE)).filter(|spans| !spans.is_empty()));
     assert_eq!(sorted(stored), sorted(spans(&request)));
-    let count = send_signs(collector.http_port, "/v1/metrics");
+    let count = send_metrics(collector.http_port, "/v1/metrics");
     let arrived = format!("kernspan_otlp_lost_total == {count}");
     eventually("the metrics", || (prometheus.query(&arrived).len() == 2).then_some(()));
-    check_signs(&prometheus, count);
+    check_metrics(&prometheus, count);
 }
 
 #[test]
@@ -308,15 +314,15 @@ fn the_examples_collector_can_be_asked_for_metrics() {
     let jaeger = Jaeger::start();
     let collector = Collector::scraped(&jaeger);
     let prometheus = Prometheus::scraping(collector.scraped_port);
-    // It is asked for what is now: for a rate there must have been a before.
+    // A rate needs two scrapes with different values.
     for count in [100, 400] {
         for rank in 0..2 {
-            accepted(&post(collector.http_port, "/v1/metrics", &signs(rank, Duration::ZERO, count)).unwrap());
+            accepted(&post(collector.http_port, "/v1/metrics", &metrics_of(rank, Duration::ZERO, count)).unwrap());
         }
         let arrived = format!("gpu_kernel_duration_seconds_count == {count}");
         eventually("the metrics", || (prometheus.query(&arrived).len() == 2).then_some(()));
     }
-    check_signs(&prometheus, 400);
+    check_metrics(&prometheus, 400);
     let page = get(collector.scraped_port, "/metrics").unwrap();
     assert!(page.body.contains("# TYPE kernspan_step_duration_seconds histogram"), "{page:?}");
 }

@@ -1,11 +1,12 @@
-//! An hour's worth of steps, ten a second, against a collector that is killed, comes back, is slow, refuses and takes a part only: memory stays flat, and
-//! what is sent and what is lost are together what was produced.
+//! An hour's worth of steps, ten a second, against a collector that is killed, comes back, is slow, refuses and takes a
+//! part only: memory stays flat, and what is sent and what is lost are together what was produced.
 //!
 //! The hour takes a few seconds, or as many as `KERNSPAN_SOAK_SECONDS` says.
 
 use crate::collector::{Behaviour, Collector};
 use crate::support::{PATIENCE, child, eventually};
-use kernspan::{Profiler, Schedule, export::Otlp};
+use kernspan::{Profiler, Schedule};
+use kernspan_otlp::Otlp;
 use std::{
     collections::BTreeSet,
     env,
@@ -21,16 +22,16 @@ use tracing_subscriber::prelude::*;
 
 const STEPS: u64 = 36_000;
 const SPANS: u64 = 3;
-/// Where the child finds the collector.
+/// The variable with the address of the collector.
 const ADDRESS: &str = "KERNSPAN_SOAK_ADDRESS";
-/// Where it says what came of it.
+/// The variable with the file that the child writes its counts to.
 const RESULT: &str = "KERNSPAN_SOAK_RESULT";
 
 fn lasts() -> Duration {
     Duration::from_secs(env::var("KERNSPAN_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12))
 }
 
-/// Bytes of memory that this process has.
+/// The physical memory of this process, in bytes.
 fn memory() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -60,7 +61,7 @@ fn memory_stays_flat_and_nothing_is_lost_unseen() {
         }
         assert!(began.elapsed() < lasts() + PATIENCE, "it hangs");
         let asked = collector.asked();
-        // Well, badly, well, gone, and so on.
+        // It behaves well, badly, well, and is gone; and so on.
         match turn % 4 {
             1 => collector.behave(badly[turn / 4 % badly.len()].clone()),
             3 => collector.go(),
@@ -71,7 +72,7 @@ fn memory_stays_flat_and_nothing_is_lost_unseen() {
         if turn % 4 == 3 {
             collector.come_back();
         } else {
-            // Somebody has met it so.
+            // At least one request has met this behaviour.
             eventually("a request", || (collector.asked() > asked || training.ended().is_some()).then_some(()));
         }
         turn += 1;
@@ -83,14 +84,14 @@ fn memory_stays_flat_and_nothing_is_lost_unseen() {
     println!("{produced} spans produced, {sent} sent, {lost} lost, {rejected} of them rejected; {turn} turns");
     assert_eq!(sent + lost, produced);
     assert!(sent > 0 && lost > 0 && rejected > 0, "the collector did both: {said}");
-    // More may have come than is known here: where an answer did not get through, the request is sent again.
+    // A span may have come more than once: if an answer is lost, the request is sent again.
     let taken = collector.spans();
     let distinct: BTreeSet<_> = taken.iter().map(|span| &span.span_id).collect();
     assert!(distinct.len() as u64 >= sent, "{} came", distinct.len());
     assert!(distinct.len() as u64 <= produced, "{} came", distinct.len());
 }
 
-/// What runs in a process of its own, so that its memory is its own.
+/// The training. It runs in a process of its own, whose memory is measured.
 #[test]
 fn training() {
     let Ok(address) = env::var(ADDRESS) else { return };
@@ -130,7 +131,8 @@ fn training() {
     let rejected: u64 = spans.lost.iter().filter(|(cause, _)| *cause == "rejected").map(|(_, count)| count).sum();
     let produced = produced.load(Ordering::Relaxed);
     fs::write(env::var_os(RESULT).unwrap(), format!("{produced} {} {} {rejected}", spans.sent, spans.lost())).unwrap();
-    // Buffers have their size after a quarter of the hour; what allocators do with threads that come and go is not ours.
+    // All buffers have their size after a quarter of the hour. The allocator may keep some memory of threads that
+    // ended.
     assert!(late < early + (8 << 20), "{} MiB after a quarter, {} MiB at the end", early >> 20, late >> 20);
     assert_eq!(report.losses().total(), 0, "{}", report.losses());
 }

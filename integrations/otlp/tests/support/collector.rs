@@ -1,4 +1,4 @@
-//! A collector of OpenTelemetry's in this process, over HTTP or gRPC, which keeps what it is sent, and can be told to behave badly.
+//! A collector in this process, over HTTP or gRPC. It keeps all requests, and can be told to misbehave.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
@@ -28,16 +28,16 @@ use std::{
     time::Duration,
 };
 
-/// What a collector does with requests.
+/// The way in which a collector treats requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Behaviour {
     /// Takes them.
     Well,
-    /// Answers with this status of HTTP's, or with the one of gRPC's that says the same.
+    /// Answers with this status of HTTP, or with the matching one of gRPC.
     Refuse(u16),
-    /// The same, and says after how many seconds to try again.
+    /// The same, with the seconds after which to try again.
     RefuseFor(u16, u64),
-    /// Sends them elsewhere, by a status of HTTP's.
+    /// Redirects them, with this status of HTTP.
     Redirect(u16, String),
     /// Ends the connection at once.
     Close,
@@ -45,15 +45,15 @@ pub enum Behaviour {
     Silent,
     /// Takes them, after a while.
     Slow(Duration),
-    /// Takes all but so many spans or points, for a reason.
+    /// Rejects so many spans or points, for a reason.
     TakePart(i64, &'static str),
-    /// Answers what makes no sense: over HTTP, with a body that is none; over gRPC, with what is not gRPC.
+    /// Answers with a body that cannot be decoded; over gRPC, with a negative count.
     Garbage,
-    /// Says what is not even HTTP.
+    /// Answers with bytes that are not HTTP.
     Noise,
 }
 
-/// What arrived, whether it was taken or not.
+/// A request that arrived, accepted or not.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub path: String,
@@ -83,7 +83,7 @@ impl Content {
     }
 }
 
-/// Ends with the value.
+/// A collector. It ends when it is dropped.
 pub struct Collector {
     address: SocketAddr,
     certificates: Option<Arc<Certificates>>,
@@ -133,17 +133,17 @@ impl Collector {
         });
     }
 
-    /// As `http://127.0.0.1:4318`.
+    /// The address, such as `http://127.0.0.1:4318`.
     pub fn address(&self) -> String {
         format!("http{}://{}", if self.certificates.is_some() { "s" } else { "" }, self.address)
     }
 
-    /// From now on.
+    /// Sets the usual behaviour.
     pub fn behave(&self, behaviour: Behaviour) {
         self.kept.lock().usual = behaviour;
     }
 
-    /// For the next request, before it behaves as usual. Several are kept in order.
+    /// Adds a behaviour for one request, before the usual one.
     pub fn at_first(&self, behaviour: Behaviour) {
         self.kept.lock().at_first.push_back(behaviour);
     }
@@ -153,8 +153,8 @@ impl Collector {
         self.server = None;
     }
 
-    /// Listens at the address of a collector that has gone, until somebody connects, and ends that connection. So it is
-    /// known that somebody has tried in vain.
+    /// Listens at the address of a collector that is gone, and closes the first connection: then a client has tried in
+    /// vain.
     pub fn hang_up(&self) {
         assert!(self.server.is_none(), "it has not gone");
         let listener = listen(self.address);
@@ -192,7 +192,7 @@ impl Collector {
     }
 }
 
-/// Where nothing listens.
+/// An address at which nothing listens.
 pub fn nowhere() -> String {
     let listener = listen(SocketAddr::from((an_address(), 0)));
     format!("http://{}", listener.local_addr().unwrap())
@@ -212,7 +212,7 @@ fn listen(address: SocketAddr) -> TcpListener {
     TcpListener::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"))
 }
 
-/// What servers share with the collector they are of.
+/// The state that a collector shares with its servers.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Told>>);
 
@@ -233,7 +233,7 @@ impl Kept {
         self.0.lock().unwrap()
     }
 
-    /// How to behave with a connection, before anything has come. None where there is nothing to do at once.
+    /// The behaviour for a new connection; `None` if it depends on the request.
     fn greet(&self) -> Option<Behaviour> {
         let at_once = |behaviour: &Behaviour| matches!(behaviour, Behaviour::Close | Behaviour::Noise);
         let mut told = self.lock();
@@ -244,7 +244,7 @@ impl Kept {
         }
     }
 
-    /// Notes a request, and says how to behave with it.
+    /// Keeps a request, and returns the behaviour for it.
     fn note(&self, path: &str, headers: BTreeMap<String, String>, content: Content) -> Behaviour {
         let mut told = self.lock();
         let behaviour = told.at_first.pop_front().unwrap_or_else(|| told.usual.clone());

@@ -1,7 +1,8 @@
-//! Real programs that take OTLP: Jaeger, which keeps traces and can be an OpenTelemetry Collector, too, and Prometheus, which keeps metrics.
+//! Real programs that take OTLP: Jaeger, which keeps traces, and can be an OpenTelemetry Collector, too; and
+//! Prometheus, which keeps metrics.
 //!
-//! `tests/consumers/collectors.sh` builds them, which takes minutes and Go. So tests with them are ignored unless asked for; without Go,
-//! they fail.
+//! `tests/collectors/build.sh` builds them, which takes minutes and Go. So tests with them are ignored unless asked
+//! for; without Go, they fail.
 
 use super::{
     server::{Answer, Server, encoded, get},
@@ -16,10 +17,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Where one of the programs lies, once it is built.
+/// Builds one of the programs, if need be, and returns its path.
 fn program(name: &str) -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/consumers/collectors.sh");
-    // How the building goes is to be seen.
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/collectors/build.sh");
+    // The output of the build is shown.
     let output = Command::new(script).arg(name).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "no {name}: {}", output.status);
     String::from_utf8(output.stdout).unwrap().trim().into()
@@ -34,30 +35,29 @@ pub struct Jaeger {
 }
 
 impl Jaeger {
-    /// More traces than any test sends. Jaeger drops the oldest without a word.
+    /// The most traces that Jaeger keeps. It drops the oldest silently, and no test sends as many.
     const MOST_TRACES: usize = 100_000;
 
     pub fn start() -> Self {
         Self::start_with("", "")
     }
 
-    /// One that has no memory for anything, and says so to all who send: 503, or `UNAVAILABLE`, that is: try again later.
+    /// Starts one that has no memory, and answers every request with 503 or `UNAVAILABLE`: try again later.
     pub fn refusing() -> Self {
         Self::start_with("memory_limiter", "{ memory_limiter: { check_interval: 10ms, limit_mib: 1 } }")
     }
 
     fn start_with(processors: &str, settings: &str) -> Self {
         let ready = (2, "/api/v3/services");
-        let (server, [http_port, grpc_port, query_port, _]) = Server::start(
-            "Jaeger",
-            &program("jaeger"),
-            ready,
-            |folder, [http, grpc, query, query_grpc]| {
+        let (server, [http_port, grpc_port, query_port, _]) =
+            Server::start("Jaeger", &program("jaeger"), ready, |folder, [http, grpc, query, query_grpc]| {
                 let most = Self::MOST_TRACES;
-                // No batches: they would be answered before they are stored.
+                // Without batches, which would be answered before they are stored.
                 let config = format!(
                     "
-receivers: {{ otlp: {{ protocols: {{ http: {{ endpoint: '127.0.0.1:{http}' }}, grpc: {{ endpoint: '127.0.0.1:{grpc}' }} }} }} }}
+receivers:
+  otlp:
+    protocols: {{ http: {{ endpoint: '127.0.0.1:{http}' }}, grpc: {{ endpoint: '127.0.0.1:{grpc}' }} }}
 processors: {settings}
 exporters: {{ jaeger_storage_exporter: {{ trace_storage: memory }} }}
 extensions:
@@ -73,24 +73,23 @@ service:
 "
                 );
                 vec!["--config".to_owned(), written(folder, &config)]
-            },
-        );
+            });
         Self { server, http_port, grpc_port, query_port }
     }
 
-    /// What `OTEL_EXPORTER_OTLP_ENDPOINT` would be, for `http/protobuf`.
+    /// The address for `http/protobuf`.
     pub fn http(&self) -> String {
         format!("http://127.0.0.1:{}", self.http_port)
     }
 
-    /// What `OTEL_EXPORTER_OTLP_ENDPOINT` would be, for `grpc`.
+    /// The address for `grpc`.
     pub fn grpc(&self) -> String {
         format!("http://127.0.0.1:{}", self.grpc_port)
     }
 
     pub fn services(&self) -> BTreeSet<String> {
         let answer = self.ask("/api/v3/services").json();
-        // What there is none of is left out.
+        // An empty list is left out.
         let services = answer["services"].as_array().into_iter().flatten();
         services.map(|service| service.as_str().unwrap().to_owned()).collect()
     }
@@ -124,7 +123,7 @@ service:
         self.spans(&format!("/api/v3/traces/{id}?raw_traces=true"))
     }
 
-    /// This way they are as they were sent, while the older `/api/traces` has microseconds.
+    /// Queries the API that has spans as they were sent; the older `/api/traces` has only microseconds.
     fn spans(&self, path: &str) -> Vec<Span> {
         let answer = self.ask(path);
         if answer.status == 404 { Vec::new() } else { spans(&answer.json()["result"]) }
@@ -135,8 +134,8 @@ service:
     }
 }
 
-/// Prometheus, which takes OTLP itself, set up as `examples/otlp` says. A number can be asked for as soon as the request that it came with
-/// is answered.
+/// Prometheus, which takes OTLP itself, set up as `examples/otlp` says. A number can be asked for as soon as the
+/// request that it came with is answered.
 pub struct Prometheus {
     server: Server,
     pub port: u16,
@@ -149,7 +148,7 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// What tells a series from others. The name is one: `__name__`.
+/// The labels of a series, with its name as `__name__`.
 pub type Labels = BTreeMap<String, String>;
 
 impl Prometheus {
@@ -157,11 +156,11 @@ impl Prometheus {
         Self::start_with("")
     }
 
-    /// One that also asks the Collector of the example for its metrics, at this port, many times a second.
+    /// Starts one that also scrapes the metrics of the Collector, at this port, many times a second.
     pub fn scraping(port: u16) -> Self {
         Self::start_with(&format!(
-            "scrape_configs: [{{ job_name: collector, honor_labels: true, scrape_interval: 200ms, scrape_timeout: 200ms, \
-             static_configs: [{{ targets: ['127.0.0.1:{port}'] }}] }}]"
+            "scrape_configs: [{{ job_name: collector, honor_labels: true, scrape_interval: 200ms, \
+             scrape_timeout: 200ms, static_configs: [{{ targets: ['127.0.0.1:{port}'] }}] }}]"
         ))
     }
 
@@ -180,20 +179,20 @@ impl Prometheus {
         Self { server, port }
     }
 
-    /// What `OTEL_EXPORTER_OTLP_ENDPOINT` would be, for `http/protobuf`.
+    /// The address for `http/protobuf`.
     pub fn http(&self) -> String {
         format!("http://127.0.0.1:{}{}", self.port, Self::OTLP)
     }
 
-    /// Where OTLP is taken, before `/v1/metrics`.
+    /// The path that OTLP is taken at, before `/v1/metrics`.
     pub const OTLP: &str = "/api/v1/otlp";
 
-    /// What a query in PromQL gives now. Numbers older than five minutes are none.
+    /// The result of a PromQL query now. Values older than five minutes are left out.
     pub fn query(&self, promql: &str) -> Vec<Sample> {
         self.samples(promql, &[("query", promql)])
     }
 
-    /// What it gave at a moment, in seconds since 1970.
+    /// The result of a PromQL query at a time, in seconds since 1970.
     pub fn query_at(&self, promql: &str, seconds: u64) -> Vec<Sample> {
         self.samples(promql, &[("query", promql), ("time", &seconds.to_string())])
     }
@@ -203,7 +202,7 @@ impl Prometheus {
         assert_eq!(data["resultType"], "vector", "{promql}");
         let sample = |sample: &Json| Sample {
             labels: labels(&sample["metric"]),
-            // A text, since it need not be finite.
+            // A text, as it may not be finite.
             value: sample["value"][1].as_str().unwrap().parse().unwrap(),
         };
         list(&data["result"]).iter().map(sample).collect()
@@ -247,17 +246,17 @@ pub struct Collector {
     server: Server,
     pub http_port: u16,
     pub grpc_port: u16,
-    /// Where Prometheus can ask for metrics, if that is how they go on.
+    /// The port at which Prometheus can scrape metrics.
     pub scraped_port: u16,
 }
 
 impl Collector {
-    /// One that passes everything on.
+    /// Starts one that passes everything on.
     pub fn start(jaeger: &Jaeger, prometheus: &Prometheus) -> Self {
         Self::start_with(jaeger, &prometheus.http(), "otlphttp/prometheus")
     }
 
-    /// One that passes traces on and keeps metrics until it is asked for them, at a port that is told.
+    /// Starts one that passes traces on, and keeps metrics until they are scraped.
     pub fn scraped(jaeger: &Jaeger) -> Self {
         Self::start_with(jaeger, "http://127.0.0.1:9", "prometheus")
     }
@@ -265,15 +264,14 @@ impl Collector {
     fn start_with(jaeger: &Jaeger, prometheus: &str, metrics: &str) -> Self {
         let jaeger = jaeger.grpc_port;
         let ready = (2, "/");
-        let (server, [http_port, grpc_port, _, scraped_port]) = Server::start(
-            "Collector",
-            &program("jaeger"),
-            ready,
-            |folder, [http, grpc, health, scraped]| {
-                // Only where things are is different here.
-                let places = format!(
+        let (server, [http_port, grpc_port, _, scraped_port]) =
+            Server::start("Collector", &program("jaeger"), ready, |folder, [http, grpc, health, scraped]| {
+                // Only the addresses differ from the example.
+                let addresses = format!(
                     "
-receivers: {{ otlp: {{ protocols: {{ http: {{ endpoint: '127.0.0.1:{http}' }}, grpc: {{ endpoint: '127.0.0.1:{grpc}' }} }} }} }}
+receivers:
+  otlp:
+    protocols: {{ http: {{ endpoint: '127.0.0.1:{http}' }}, grpc: {{ endpoint: '127.0.0.1:{grpc}' }} }}
 exporters:
   otlp/jaeger: {{ endpoint: '127.0.0.1:{jaeger}' }}
   otlphttp/prometheus: {{ endpoint: '{prometheus}' }}
@@ -285,11 +283,10 @@ service:
   telemetry: {{ metrics: {{ level: none }} }}
 "
                 );
-                ["--config", &example("collector.yaml"), "--config", &written(folder, &places)]
+                ["--config", &example("collector.yaml"), "--config", &written(folder, &addresses)]
                     .map(str::to_owned)
                     .into()
-            },
-        );
+            });
         Self { server, http_port, grpc_port, scraped_port }
     }
 }
@@ -316,7 +313,7 @@ servers! { Jaeger Prometheus Collector }
 
 /// The path of a file among the examples.
 fn example(name: &str) -> String {
-    format!("{}/examples/otlp/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../../examples/otlp/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The path of a new file that says this.

@@ -1,6 +1,6 @@
 //! The machinery behind tests that read as sentences. The core's tests have some of it, too.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses its own part")]
 
 #[path = "../../../../tests/support/child.rs"]
 pub mod child;

@@ -23,8 +23,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `program` with the arguments that `prepare` makes of its folder and of ports that nobody listens at. It is ready once there
-    /// is something at the path `ready` of the port `ports[asked]`.
+    /// Starts `program` with the arguments that `prepare` makes of its folder and of ports that nobody listens at. It
+    /// is ready once there is something at the path `ready` of the port `ports[asked]`.
     pub fn start<const PORTS: usize>(
         name: &'static str,
         program: &Path,
@@ -108,7 +108,7 @@ impl Server {
         assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
     }
 
-    /// What it printed until now.
+    /// The output so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap()
     }
@@ -134,7 +134,7 @@ pub fn free_ports<const PORTS: usize>() -> [u16; PORTS] {
     taken.map(|listener| listener.local_addr().unwrap().port())
 }
 
-/// What was answered.
+/// An answer over HTTP.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,

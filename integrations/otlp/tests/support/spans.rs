@@ -47,7 +47,7 @@ pub struct Scope {
     pub version: String,
 }
 
-/// What an attribute is, with its type.
+/// The value of an attribute, with its type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Text(String),
@@ -125,7 +125,7 @@ fn value(value: &Json) -> Value {
     }
 }
 
-/// What is empty, zero or none is left out.
+/// A missing text is empty: protobuf's JSON leaves out defaults.
 fn text(text: &Json) -> String {
     if text.is_null() { String::new() } else { text.as_str().unwrap_or_else(|| panic!("no text: {text}")).to_owned() }
 }
@@ -134,7 +134,7 @@ fn list(list: &Json) -> &[Json] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// With 64 bits they are texts, with fewer they are not.
+/// A number: one of 64 bits is a text in protobuf's JSON, one of fewer is not.
 fn int(number: &Json) -> i64 {
     match number {
         Json::Null => 0,
@@ -151,7 +151,7 @@ fn unsigned(number: &Json) -> u64 {
     }
 }
 
-/// What is not finite is a text, as Rust has it, but for `Infinity`, which Rust takes, too.
+/// A number that is not finite is a text in protobuf's JSON, which Rust can parse.
 fn double(number: &Json) -> f64 {
     match number {
         Json::Null => 0.0,

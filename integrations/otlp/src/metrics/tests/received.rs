@@ -1,13 +1,14 @@
-//! Metrics, as a collector reads them.
+//! Metrics, decoded as a collector does.
 
 use super::{
     super::{
         Metrics,
-        table::{INSTRUMENTS, Kind},
+        instruments::{INSTRUMENTS, Kind},
     },
     measured,
 };
-use crate::{export::otlp::tally::Tally, trace::sample::at};
+use crate::tally::Tally;
+use kernspan::trace::sample::at;
 use opentelemetry_proto::tonic::{
     common::v1::{KeyValue, any_value},
     metrics::v1::{
@@ -18,14 +19,14 @@ use opentelemetry_proto::tonic::{
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a collector gets this many seconds after the run began.
+/// Collects metrics so many seconds after the start of the run, by name.
 pub(super) fn collected(
     metrics: &mut Metrics,
     seconds: u64,
     tallies: &[(&str, Option<&Tally>)],
 ) -> BTreeMap<String, Metric> {
     let wall = at(seconds * 1_000_000);
-    // No time passes, however long the test takes.
+    // The monotonic clock stands still, however long the test takes.
     let now = measured(metrics).last.0;
     let (bytes, count) = measured(metrics).collect(now, wall, tallies);
     let found = ScopeMetrics::decode(&bytes[..]).unwrap().metrics;
@@ -38,7 +39,7 @@ pub(super) fn collected(
     found
 }
 
-/// That a metric is what the table says it is.
+/// Checks a metric against the table.
 pub(super) fn check(metric: &Metric) {
     let instrument = INSTRUMENTS.iter().find(|instrument| instrument.name == metric.name).unwrap();
     assert_eq!((&*metric.unit, &*metric.description), (instrument.unit, instrument.description));
@@ -95,7 +96,7 @@ pub(super) fn texts(attributes: &[KeyValue]) -> String {
     texts.collect::<Vec<_>>().join(" ")
 }
 
-/// The points of a metric, by what their attributes say.
+/// The points of a metric, with the values of their attributes.
 pub(super) fn points(found: &BTreeMap<String, Metric>, name: &str) -> Vec<(String, f64)> {
     let number = |point: &NumberDataPoint| match point.value.unwrap() {
         Value::AsInt(value) => value as f64,
@@ -115,7 +116,7 @@ pub(super) fn of(points: &[(&str, f64)]) -> Vec<(String, f64)> {
     points.iter().map(|(text, value)| ((*text).to_owned(), *value)).collect()
 }
 
-/// How many there are up to each bound, without what is empty.
+/// The buckets that are not empty: upper bound and count.
 pub(super) fn buckets(point: &HistogramDataPoint, bounds: &[f64]) -> Vec<(f64, u64)> {
     assert_eq!(point.explicit_bounds, bounds);
     assert_eq!(point.bucket_counts.len(), bounds.len() + 1);

@@ -1,4 +1,4 @@
-//! Certificates of our own: an authority, and what it has signed, in a folder.
+//! Certificates for tests, in a folder: an authority, and those that it signed.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use std::{fs, net::IpAddr, path::PathBuf};
@@ -49,7 +49,7 @@ impl Certificates {
         self.folder.path().join(format!("{name}.pem"))
     }
 
-    /// What others are checked against.
+    /// The certificate of the authority.
     pub fn authority(&self) -> PathBuf {
         self.file("ca")
     }

@@ -1,4 +1,4 @@
-//! A collector over gRPC, as OpenTelemetry's own code has it.
+//! A collector over gRPC, from OpenTelemetry's generated code.
 
 use super::{Behaviour, Certificates, Content, Kept};
 use opentelemetry_proto::tonic::collector::{
@@ -63,7 +63,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// It is gone when this returns, with all that runs in it; and whoever drops it may be in a runtime of his own.
+    /// Ends the server and its connections before it returns. The caller may be in a runtime of its own.
     fn drop(&mut self) {
         let runtime = self.0.take().unwrap();
         std::thread::spawn(move || drop(runtime)).join().unwrap();
@@ -92,7 +92,7 @@ impl Stream for Incoming {
     }
 }
 
-/// What to do, and what to say: how many are rejected, and why.
+/// Behaves as asked. Returns how many items are rejected, and why.
 async fn behave(behaviour: Behaviour) -> Result<Option<(i64, String)>, Status> {
     match behaviour {
         Behaviour::Well => Ok(None),
@@ -101,7 +101,7 @@ async fn behave(behaviour: Behaviour) -> Result<Option<(i64, String)>, Status> {
             Ok(None)
         }
         Behaviour::TakePart(rejected, why) => Ok(Some((rejected, why.to_owned()))),
-        // A number that is none.
+        // An invalid number.
         Behaviour::Garbage => Ok(Some((i64::MIN, String::new()))),
         Behaviour::Refuse(status) => Err(Status::new(code(status), "no, no.")),
         Behaviour::RefuseFor(status, seconds) => {

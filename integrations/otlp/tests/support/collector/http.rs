@@ -1,4 +1,4 @@
-//! As much of an HTTP server as a collector needs.
+//! A collector over HTTP.
 
 use super::{Behaviour, Certificates, Content, Kept};
 use flate2::read::GzDecoder;
@@ -58,7 +58,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        // It is to see that it is over.
+        // Wakes the thread, which sees that it is over.
         let _ = TcpStream::connect(self.address);
         self.thread.take().unwrap().join().unwrap();
         for stream in self.open.lock().unwrap().drain(..) {

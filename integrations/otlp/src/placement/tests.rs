@@ -1,11 +1,18 @@
-use super::super::{
+use crate::{
+    gpu_spans::GpuSpans,
+    protocol::Protocol,
     run_trace::RunTrace,
-    sampling::Sampler,
-    settings::{GpuSpans, Protocol},
-    span_writer::{Most, SpanWriter},
-    spans::{self, Detailing},
+    sampler::Sampler,
+    span_writer::{RequestLimits, SpanWriter},
+    spans::{self, SpanOptions},
 };
-use crate::trace::{SpanId, Timestamp, Trace, TraceContext, sample::at, sample::gpu_trace};
+use kernspan::{
+    Trace,
+    trace::{
+        Timestamp, TraceContext,
+        sample::{at, copies_trace, cut_both_ends, gpu_trace, set_context},
+    },
+};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest,
     common::v1::{KeyValue, any_value::Value},
@@ -17,11 +24,12 @@ const TRACE: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
 const TRAIN: u64 = 0xa1;
 const BACKWARD: u64 = 0xb2;
 
-/// The sample, in which another layer sends `train_step` and `backward` of the first step, and has all of the second not sampled.
+/// The sample, in which another layer sends `train_step` and `backward` of the first step, and does not sample
+/// `train_step` of the second.
 fn foreign_trace() -> Trace {
     let mut trace = gpu_trace();
     let mut put = |span, trace_id, span_id, sampled| {
-        trace.contexts.insert(SpanId::new(span), TraceContext::new(trace_id, span_id, sampled));
+        set_context(&mut trace, span, TraceContext::new(trace_id, span_id, sampled));
     };
     put(0, TRACE, TRAIN, true);
     put(2, TRACE, BACKWARD, true);
@@ -30,8 +38,8 @@ fn foreign_trace() -> Trace {
 }
 
 fn sent(trace: &Trace, gpu: GpuSpans, most_work: usize) -> Vec<Span> {
-    let detailing = Detailing {
-        run: RunTrace::new(trace.metadata(), at(0), None, Sampler::default()),
+    let options = SpanOptions {
+        run: RunTrace::new(trace.metadata(), at(0), None, None, Sampler::default()),
         schedule: String::new(),
         gpu,
         most_work,
@@ -40,8 +48,8 @@ fn sent(trace: &Trace, gpu: GpuSpans, most_work: usize) -> Vec<Span> {
     };
     let mut requests = Vec::new();
     let mut done = |request| requests.push(request);
-    let mut writer = SpanWriter::new(&[], Most::of(Protocol::HttpProtobuf), &mut done);
-    spans::write(trace, &detailing, 0, &mut writer);
+    let mut writer = SpanWriter::new(&[], RequestLimits::of(Protocol::HttpProtobuf), &mut done);
+    spans::write(trace, &options, 0, &mut writer);
     writer.flush();
     let requests = requests.into_iter().map(|request| ExportTraceServiceRequest::decode(&*request.body).unwrap());
     let resources = requests.flat_map(|request| request.resource_spans);
@@ -87,7 +95,7 @@ fn kernels_are_in_the_spans_that_another_sends() {
     assert_eq!(gemms.len(), 2);
     assert!(gemms[0].trace_id == TRACE.to_be_bytes() && gemms[0].parent_span_id == forward);
     assert!(is_under(gemms[1], BACKWARD) && is_under(only(&spans, "node"), BACKWARD));
-    // What is nobody's is in the window's own trace.
+    // Work of no span is in the trace of the window.
     assert_ne!(only(&spans, "stray").trace_id, TRACE.to_be_bytes());
     let mut ids: Vec<_> = spans.iter().map(|span| &span.span_id).collect();
     ids.sort();
@@ -114,7 +122,7 @@ fn what_gpus_did_for_a_span_that_another_sends_is_a_span_in_it() {
     assert!(is_under(parts[1], BACKWARD) && times(parts[1]) == [at(50), at(80)]);
     assert_eq!(number(&parts[1].attributes, "gpu.kernel.count"), Some(2));
     assert_eq!(number(&parts[1].attributes, "gpu.busy_ns"), Some(30_000));
-    // Ours says it itself.
+    // A span that we send has the totals itself.
     assert_eq!(number(&only(&spans, "forward").attributes, "gpu.kernel.count"), Some(1));
 }
 
@@ -122,14 +130,14 @@ fn what_gpus_did_for_a_span_that_another_sends_is_a_span_in_it() {
 fn instances_of_a_span_share_what_gpus_did_for_it() {
     let mut trace = gpu_trace();
     for span in [1, 4] {
-        trace.contexts.insert(SpanId::new(span), TraceContext::new(TRACE, TRAIN, true));
+        set_context(&mut trace, span, TraceContext::new(TRACE, TRAIN, true));
     }
     let spans = sent(&trace, GpuSpans::Aggregate, 100);
     let part = only(&spans, "gpu");
     assert!(is_under(part, TRAIN));
     assert_eq!(number(&part.attributes, "gpu.kernel.count"), Some(2));
     assert_eq!(part.end_time_unix_nano - part.start_time_unix_nano, 120_000);
-    // Both steps lead there.
+    // Both steps are linked to that trace.
     for step in ["step 5", "step 6"] {
         assert_eq!(only(&spans, step).links.iter().filter(|link| link.trace_id == TRACE.to_be_bytes()).count(), 1);
     }
@@ -142,16 +150,12 @@ fn a_step_leads_to_the_traces_in_it() {
     assert_eq!(links.len(), 2);
     assert_eq!((&*links[1].trace_id, &*links[1].span_id), (&TRACE.to_be_bytes()[..], &TRAIN.to_be_bytes()[..]));
     assert_eq!(links[1].attributes[0].key, "kernspan.link");
-    // Nobody sees what is not sampled.
+    // A trace that is not sampled is not linked.
     assert_eq!(only(&spans, "step 6").links.len(), 1);
 
-    let mut trace = gpu_trace();
-    let (first, step) = (trace.spans[0].clone(), trace.steps[0]);
-    trace.spans.truncate(0);
-    (trace.work, trace.steps, trace.api_calls) = (Vec::new(), vec![step], Vec::new());
+    let mut trace = copies_trace(40);
     for n in 0..40 {
-        trace.spans.push(first.clone());
-        trace.contexts.insert(SpanId::new(n), TraceContext::new(1 + n as u128, 1, true));
+        set_context(&mut trace, n, TraceContext::new(1 + n as u128, 1, true));
     }
     assert_eq!(only(&sent(&trace, GpuSpans::Off, 0), "step 5").links.len(), 1 + 32);
 }
@@ -159,17 +163,16 @@ fn a_step_leads_to_the_traces_in_it() {
 #[test]
 fn a_span_that_nobody_could_ask_about_is_taken_for_anothers() {
     let mut trace = gpu_trace();
-    trace.contexts.insert(SpanId::new(2), TraceContext::new(TRACE, BACKWARD, true));
-    trace.spans[0].cut.start = true;
-    trace.spans[0].cut.end = true;
+    set_context(&mut trace, 2, TraceContext::new(TRACE, BACKWARD, true));
+    cut_both_ends(&mut trace, 0);
     let spans = sent(&trace, GpuSpans::Kernels, 100);
-    // That of the second step is ours.
+    // We send `train_step` of the second step.
     assert_eq!(names(&spans).iter().filter(|name| **name == "train_step").count(), 1);
     let root = only(&spans, "step 5").span_id.clone();
     let forward = spans.iter().find(|span| span.name == "forward").unwrap();
     assert_eq!((&forward.parent_span_id, forward.links.len()), (&root, 0));
     assert!(spans.iter().any(|span| span.name == "Memcpy HtoD (Pageable -> Device)" && span.parent_span_id == root));
-    // Known to be nobody's but ours.
-    trace.contexts.insert(SpanId::new(0), None);
+    // If the span is known to have no context, we send it.
+    set_context(&mut trace, 0, None);
     assert_eq!(names(&sent(&trace, GpuSpans::Off, 0)).iter().filter(|name| **name == "train_step").count(), 2);
 }

@@ -1,13 +1,11 @@
-//! Which traces are sent, as OpenTelemetry's samplers have it.
+use crate::ids::{Parent, TraceId};
 
-use super::ids::{Parent, TraceId};
-
-/// `OTEL_TRACES_SAMPLER`.
+/// Decides which traces are sent, as one of OpenTelemetry's samplers does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sampler {
+pub(crate) struct Sampler {
     /// Whether the run's parent decides, if it has one.
     parent_based: bool,
-    /// The share of traces that is sent otherwise.
+    /// The share of traces that is sent otherwise, from 0 to 1.
     share: f64,
 }
 
@@ -19,7 +17,8 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    pub(super) fn named(name: &str, share: f64) -> Option<Self> {
+    /// The sampler with this name in `OTEL_TRACES_SAMPLER`; `share` is the argument of `traceidratio`.
+    pub(crate) fn named(name: &str, share: f64) -> Option<Self> {
         let (name, parent_based) = name.strip_prefix("parentbased_").map_or((name, false), |name| (name, true));
         let share = match name {
             "always_on" => 1.0,
@@ -30,8 +29,8 @@ impl Sampler {
         Some(Self { parent_based, share })
     }
 
-    /// Whether a trace of the run is sent.
-    pub(super) fn keeps(self, trace: TraceId, parent: Option<Parent>) -> bool {
+    /// Whether a trace is sent.
+    pub(crate) fn keeps(self, trace: TraceId, parent: Option<Parent>) -> bool {
         match parent.filter(|_| self.parent_based) {
             Some(parent) => parent.sampled,
             None => trace.is_in(self.share),

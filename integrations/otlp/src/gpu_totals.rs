@@ -1,16 +1,16 @@
-//! What GPUs did for each span, its nested spans included.
+//! Totals of the GPU work of each span, with the spans that are nested in it.
 
-use super::attributes::{Attributes, name};
-use crate::trace::{Detail, Span, SpanId, Timestamp, Trace, Work};
+use crate::attributes::{Attributes, name};
+use kernspan::trace::{Detail, Span, SpanId, Timestamp, Trace, Work};
 use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, fmt::Write};
 
-/// The GPU's part in every span of a trace.
+/// The GPU work of every span of a trace.
 #[derive(Debug)]
-pub(super) struct GpuParts {
+pub(crate) struct GpuTotals {
     /// By span.
-    parts: Vec<GpuPart>,
-    /// By span and kernel: how often, and how many nanoseconds.
+    totals: Vec<GpuTotal>,
+    /// By span and kernel: the number of launches, and their nanoseconds.
     kernels: FxHashMap<SpanId, FxHashMap<KernelId, (u64, u64)>>,
     names: Vec<String>,
 }
@@ -18,17 +18,19 @@ pub(super) struct GpuParts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct KernelId(usize);
 
-/// The GPU's part in one span. Work at the same time is counted once.
+/// The GPU work of one span.
 #[derive(Clone, Debug, Default)]
-pub(super) struct GpuPart {
+pub(crate) struct GpuTotal {
     kernels: u64,
     copies: u64,
+    /// Bytes.
     copied: u64,
     busy: Busy,
+    /// Without nested spans.
     self_busy: Busy,
 }
 
-/// Time in which anything was done, of work that comes in order of its start.
+/// The time in which any work ran. Work must be added in order of its start; what overlaps counts once.
 #[derive(Clone, Copy, Debug, Default)]
 struct Busy {
     nanos: u64,
@@ -43,21 +45,22 @@ impl Busy {
     }
 }
 
-impl GpuParts {
-    /// Kernels of a span that are told of, those that took longest.
+impl GpuTotals {
+    /// How many kernels of a span are named: those that took longest.
     const TOP: usize = 3;
 
-    pub(super) fn of(trace: &Trace) -> Self {
-        Self::for_spans(trace, |work| work.span().into_iter().flat_map(Span::stack).map(Span::id))
+    /// Adds each piece of work to the span that launched it and to those around it.
+    pub(crate) fn of(trace: &Trace) -> Self {
+        Self::by_owner(trace, |work| work.span().into_iter().flat_map(Span::stack).map(Span::id))
     }
 
-    /// Gives each piece of work to the spans that `whose` says, first to the one that it is of itself.
-    pub(super) fn for_spans<'a, I>(trace: &'a Trace, whose: impl Fn(Work<'a>) -> I) -> Self
+    /// Adds each piece of work to the spans that `owners` returns. The first of them launched it itself.
+    pub(crate) fn by_owner<'a, I>(trace: &'a Trace, owners: impl Fn(Work<'a>) -> I) -> Self
     where
         I: IntoIterator<Item = SpanId>,
     {
-        let mut parts = Self {
-            parts: vec![GpuPart::default(); trace.spans().len()],
+        let mut totals = Self {
+            totals: vec![GpuTotal::default(); trace.spans().len()],
             kernels: FxHashMap::default(),
             names: Vec::new(),
         };
@@ -67,52 +70,51 @@ impl GpuParts {
         for work in work {
             let kernel = work.kernel().map(|kernel| {
                 *ids.entry(&kernel.name).or_insert_with(|| {
-                    parts.names.push(short(&kernel.name).to_owned());
-                    KernelId(parts.names.len() - 1)
+                    totals.names.push(short(&kernel.name).to_owned());
+                    KernelId(totals.names.len() - 1)
                 })
             });
             let nanos = u64::try_from(work.duration().as_nanos()).unwrap_or(u64::MAX);
-            for (depth, span) in whose(work).into_iter().enumerate() {
-                let part = &mut parts.parts[span.index()];
-                part.add(work);
+            for (depth, span) in owners(work).into_iter().enumerate() {
+                let total = &mut totals.totals[span.index()];
+                total.add(work);
                 if depth == 0 {
-                    part.self_busy.add(work);
+                    total.self_busy.add(work);
                 }
                 if let Some(kernel) = kernel {
-                    let told = parts.kernels.entry(span).or_default().entry(kernel).or_default();
-                    *told = (told.0 + 1, told.1 + nanos);
+                    let (count, time) = totals.kernels.entry(span).or_default().entry(kernel).or_default();
+                    (*count, *time) = (*count + 1, *time + nanos);
                 }
             }
         }
-        parts
+        totals
     }
 
-    /// Says what there is of a span; nothing, where the GPU had no part in it.
-    pub(super) fn write(&self, span: SpanId, attributes: &mut Attributes<'_>) {
-        let part = &self.parts[span.index()];
-        part.write(attributes);
+    /// Writes the attributes of a span; none if it has no GPU work.
+    pub(crate) fn write(&self, span: SpanId, attributes: &mut Attributes<'_>) {
+        self.totals[span.index()].write(attributes);
         let Some(kernels) = self.kernels.get(&span) else { return };
         let mut top: Vec<_> =
             kernels.iter().map(|(&kernel, &(count, nanos))| (Reverse(nanos), kernel, count)).collect();
         top.sort_unstable();
-        let told = top.iter().take(Self::TOP).map(|&(Reverse(nanos), KernelId(kernel), count)| {
+        let texts = top.iter().take(Self::TOP).map(|&(Reverse(nanos), KernelId(kernel), count)| {
             let mut text = String::new();
             let _ = write!(text, "{:.3} ms in {count} × {}", nanos as f64 / 1e6, self.names[kernel]);
             text
         });
-        attributes.texts(name::TOP_KERNELS, told);
+        attributes.texts(name::TOP_KERNELS, texts);
     }
 }
 
-impl GpuPart {
-    pub(super) fn add(&mut self, work: Work<'_>) {
+impl GpuTotal {
+    pub(crate) fn add(&mut self, work: Work<'_>) {
         match work.detail() {
             Detail::Kernel(_) => self.kernels += 1,
             Detail::Copy(copy) => {
                 self.copies += 1;
                 self.copied = self.copied.saturating_add(copy.bytes);
             }
-            Detail::Fill(_) => {}
+            _ => {}
         }
         self.busy.add(work);
     }
@@ -128,15 +130,15 @@ impl GpuPart {
         }
     }
 
-    /// The same of work that is in no span of its own.
-    pub(super) fn write_folded(&self, attributes: &mut Attributes<'_>) {
+    /// Writes the attributes of the span that stands for work without spans of its own.
+    pub(crate) fn write_folded(&self, attributes: &mut Attributes<'_>) {
         attributes.number(name::KERNELS, self.kernels).number(name::BUSY, self.busy.nanos);
         attributes.number(name::COPIES, self.copies).number(name::COPIED, self.copied);
     }
 }
 
-/// A kernel's name without what it returns, its template's arguments and its parameters, for a row in a list.
-pub(super) fn short(name: &str) -> &str {
+/// The name of a kernel without return type, template arguments and parameters.
+pub(crate) fn short(name: &str) -> &str {
     let start = name.strip_prefix("void ").unwrap_or(name);
     let anonymous = "(anonymous namespace)::";
     let skip = start.rfind(anonymous).map_or(0, |place| place + anonymous.len());
