@@ -4,7 +4,7 @@ use crate::{
     budget::Budget,
     clock::Clock,
     collector::Collector,
-    export::{Exporter, OnTrace, Run},
+    export::{Exporter, OnTrace, Run, RunId},
     gpu::{self, DetachPolicy, GpuSettings, Started},
     host::{Host, ProfilerLayer, StepOn},
     pipeline::{Exports, Named, Pipeline},
@@ -222,6 +222,7 @@ impl ProfilerBuilder {
         let clock = Clock::new();
         let metadata = Arc::new(metadata);
         let run = Run {
+            id: RunId::from_env(),
             metadata: Arc::clone(&metadata),
             start: clock.anchor().unix,
             schedule: format!("{schedule:?}"),

@@ -9,8 +9,6 @@ mod collected;
 mod downloads;
 mod flows;
 mod nest;
-#[cfg(feature = "otlp")]
-mod otlp;
 mod perfetto;
 mod ranges;
 #[cfg(test)]
@@ -27,12 +25,11 @@ mod step_exporter;
 mod tensorboard;
 mod wire;
 
-#[cfg(feature = "otlp")]
-pub use self::otlp::{GpuSpans, Otlp, Protocol};
 pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
     perfetto::Perfetto,
+    run_id::RunId,
     stacks::Stacks,
     step_exporter::{Run, StepExporter, StepSummary},
     tensorboard::TensorBoard,
@@ -41,9 +38,6 @@ pub use crate::{delivery::Delivery, file::FileError, thread::mute_this_thread};
 
 use crate::trace::Trace;
 use std::path::PathBuf;
-
-/// The counter that says how many samples a step had.
-pub(crate) const SAMPLES: &str = "samples";
 
 /// What an exporter gives back: the files it wrote, or why it could not.
 pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;

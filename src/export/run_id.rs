@@ -1,7 +1,28 @@
-//! What a run is called by whom started it, so that its ranks know that they belong together without a message.
+//! The name of a run.
 
-/// Where launchers say which run this is, in the order they are asked, each with what else tells their runs apart: a job may have several, and
-/// may be started again. The first is the user's own.
+use std::fmt;
+
+/// The name that a launcher gave to the run. All ranks of a run have the same, so that they can agree on file names and
+/// ids without a message.
+///
+/// It is the user's own `KERNSPAN_RUN_ID`, or else what torchrun, Slurm, PBS or LSF say. A job may have several runs,
+/// and may be started again, so that it can have several parts: for Slurm, the job, the step and the number of
+/// restarts.
+///
+/// ```
+/// use kernspan::export::RunId;
+///
+/// let folder = match RunId::from_env() {
+///     Some(id) => id.parts().join("-"), // `42-1` for step 1 of Slurm's job 42
+///     None => "unnamed".to_owned(),
+/// };
+/// # assert!(!folder.is_empty());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RunId(Vec<String>);
+
+/// The environment variables of launchers, in the order they are asked. The first of each says which run it is, the
+/// others tell apart runs of the same job.
 const VARIABLES: [&[&str]; 5] = [
     &["KERNSPAN_RUN_ID"],
     &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
@@ -10,17 +31,51 @@ const VARIABLES: [&[&str]; 5] = [
     &["LSB_JOBID"],
 ];
 
-/// What the environment of this process says.
-#[cfg(feature = "otlp")]
-pub(super) fn said() -> Option<String> {
-    let parts = parts(|name| std::env::var(name).ok());
-    (!parts.is_empty()).then(|| parts.join(" "))
+impl RunId {
+    /// Returns the name that the environment of this process says, or `None` if no launcher named the run.
+    pub fn from_env() -> Option<Self> {
+        Self::read(|name| std::env::var(name).ok())
+    }
+
+    pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        // A plain torchrun calls each of its runs `none`.
+        let value =
+            |name: &&str| variable(name).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty() && id != "none");
+        let names = VARIABLES.iter().find(|names| value(&names[0]).is_some())?;
+        Some(Self(names.iter().filter_map(value).collect()))
+    }
+
+    /// Returns the parts of the name: at least one, none of them empty.
+    pub fn parts(&self) -> &[String] {
+        &self.0
+    }
 }
 
-/// The parts of the name, none if nobody says it.
-pub(super) fn parts(variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    // A plain torchrun calls each of its runs `none`.
-    let said = |name: &&str| variable(name).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty() && id != "none");
-    let names = VARIABLES.iter().find(|names| said(&names[0]).is_some());
-    names.map_or_else(Vec::new, |names| names.iter().filter_map(said).collect())
+impl fmt::Display for RunId {
+    /// The parts, with a space between them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunId;
+
+    fn read(variables: &[(&str, &str)]) -> Option<String> {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, id)| (*id).to_owned());
+        RunId::read(find).map(|id| id.to_string())
+    }
+
+    #[test]
+    fn the_launcher_names_the_run() {
+        assert_eq!(read(&[]), None);
+        let slurm = [("SLURM_JOB_ID", " 42 "), ("SLURM_STEP_ID", "1"), ("SLURM_RESTART_COUNT", "")];
+        assert_eq!(read(&slurm).as_deref(), Some("42 1"));
+        assert_eq!(read(&[slurm[0], ("TORCHELASTIC_RUN_ID", "none")]).as_deref(), Some("42"));
+        assert_eq!(read(&[slurm[0], ("TORCHELASTIC_RUN_ID", "a")]).as_deref(), Some("a"));
+        assert_eq!(read(&[slurm[0], ("KERNSPAN_RUN_ID", "mine")]).as_deref(), Some("mine"));
+        // Without a job there is no step.
+        assert_eq!(read(&[("SLURM_STEP_ID", "1")]), None);
+    }
 }

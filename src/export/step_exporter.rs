@@ -1,4 +1,4 @@
-use super::ExportResult;
+use super::{ExportResult, RunId};
 use crate::{
     activity::Activity,
     delivery::Delivery,
@@ -107,6 +107,20 @@ pub struct StepSummary {
 }
 
 impl StepSummary {
+    /// Returns the summary of a step that has ended and has no counters: for tests of a [`StepExporter`].
+    ///
+    /// ```
+    /// use kernspan::{Phase, export::StepSummary, trace::Timestamp};
+    /// use std::time::Duration;
+    ///
+    /// let mut step = StepSummary::new(7, Phase::Wait, Timestamp::now(), Duration::from_millis(100));
+    /// step.counters.push(("loss", 0.5));
+    /// assert_eq!(step.counter("loss"), Some(0.5));
+    /// ```
+    pub fn new(number: u64, phase: Phase, start: Timestamp, duration: Duration) -> Self {
+        Self { number, phase, start, duration, ended: true, counters: Vec::new() }
+    }
+
     /// When it ended.
     pub fn end(&self) -> Timestamp {
         let nanos = u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
@@ -123,6 +137,8 @@ impl StepSummary {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Run {
+    /// The name that the launcher gave to the run, which is the same on all ranks.
+    pub id: Option<RunId>,
     /// What every trace of it will say, too.
     pub metadata: Arc<Metadata>,
     /// When it began.

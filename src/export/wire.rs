@@ -32,13 +32,6 @@ pub(super) fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec
     out.splice(start - 1..start, longer);
 }
 
-/// The beginning of a message in a message, whose bytes come next.
-#[cfg(feature = "otlp")]
-pub(super) fn length(out: &mut Vec<u8>, field: u32, length: usize) {
-    key(out, field, 2);
-    varint(out, length as u64);
-}
-
 /// A message in a message, of parts that are encoded already and may be too large to be copied without need.
 pub(super) fn parts(out: &mut impl Write, field: u32, parts: &[&[u8]]) -> io::Result<()> {
     let mut head = Vec::new();

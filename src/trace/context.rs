@@ -24,8 +24,14 @@ pub struct TraceContext {
 
 impl TraceContext {
     /// Returns `None` if one of the ids is 0, which is not a valid id.
-    #[cfg_attr(not(feature = "tracing-opentelemetry"), allow(dead_code, reason = "there is no such layer"))]
-    pub(crate) fn new(trace_id: u128, span_id: u64, sampled: bool) -> Option<Self> {
+    ///
+    /// ```
+    /// use kernspan::trace::TraceContext;
+    ///
+    /// assert_eq!(TraceContext::new(1, 2, true).unwrap().span_id, 2);
+    /// assert_eq!(TraceContext::new(1, 0, true), None);
+    /// ```
+    pub fn new(trace_id: u128, span_id: u64, sampled: bool) -> Option<Self> {
         (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, sampled })
     }
 }

@@ -3,6 +3,7 @@
 //! | field | on | meaning |
 //! |---|---|---|
 //! | `counter.NAME` | events | a sample of the counter `NAME`; any number |
+//! | `counter.samples` | events | the number of samples in the step, from which exporters compute the throughput |
 //! | `op.name` | spans | the name of the span, in place of the one in the source, which must be a constant |
 //! | `op.module` | spans | the path of the module in its model, such as `layers.0.attention` |
 //! | `op.shape.ARG` | spans, operations | the shape of argument `ARG`, such as `[64, 512]`; `output` is the result |
@@ -31,6 +32,18 @@
 
 /// The prefix of fields that are samples of counters.
 pub const COUNTER: &str = "counter.";
+/// The counter that says how many samples, images or tokens a step had. Exporters compute the throughput from it.
+///
+/// ```
+/// use kernspan::{export::StepSummary, trace::convention};
+///
+/// fn throughput(step: &StepSummary) -> Option<f64> {
+///     Some(step.counter(convention::SAMPLES)? / step.duration.as_secs_f64())
+/// }
+///
+/// tracing::info!(counter.samples = 64);
+/// ```
+pub const SAMPLES: &str = "samples";
 /// The name of a span.
 pub const NAME: &str = "op.name";
 /// The path of a module in its model.

@@ -29,7 +29,13 @@ impl Metadata {
     ];
 
     /// Returns the metadata of this process, with the rank that the environment gives it.
-    pub(crate) fn of_this_process() -> Self {
+    ///
+    /// ```
+    /// use kernspan::trace::Metadata;
+    ///
+    /// assert_eq!(Metadata::of_this_process().pid, std::process::id());
+    /// ```
+    pub fn of_this_process() -> Self {
         let (rank, world_size) = Self::rank_from(|name| std::env::var(name).ok()).unwrap_or((0, 1));
         Self {
             host: host_name(),

@@ -52,8 +52,9 @@ mod occupancy;
 mod operation;
 mod overhead;
 mod peak;
-#[cfg(test)]
-pub(crate) mod sample;
+#[cfg(any(test, feature = "sample"))]
+#[doc(hidden)]
+pub mod sample;
 mod span;
 mod step;
 mod stream;
@@ -208,6 +209,20 @@ impl Trace {
         &self.steps
     }
 
+    /// The ids of the steps, in the order of [`steps`](Self::steps).
+    ///
+    /// ```
+    /// # use kernspan::Trace;
+    /// /// The number of spans that began in each step.
+    /// fn spans_by_step(trace: &Trace) -> Vec<(u64, usize)> {
+    ///     let spans_in = |id| trace.spans().filter(|span| span.step_id() == Some(id)).count();
+    ///     trace.step_ids().zip(trace.steps()).map(|(id, step)| (step.number(), spans_in(id))).collect()
+    /// }
+    /// ```
+    pub fn step_ids(&self) -> impl ExactSizeIterator<Item = StepId> + use<> {
+        (0..self.steps.len()).map(StepId::new)
+    }
+
     /// The tracks: one for each thread, and further ones where spans of a thread overlap without nesting.
     pub fn tracks(&self) -> &[Track] {
         &self.tracks
@@ -244,7 +259,16 @@ impl Trace {
     }
 
     /// The counters with a sample in a step, each with the value of the last one.
-    pub(crate) fn counters_in(&self, step: &Step) -> impl Iterator<Item = (&str, f64)> {
+    ///
+    /// ```
+    /// # use kernspan::Trace;
+    /// /// The loss of each step that has one.
+    /// fn losses(trace: &Trace) -> Vec<f64> {
+    ///     let counters = trace.steps().iter().flat_map(|step| trace.counters_in(step));
+    ///     counters.filter(|(name, _)| *name == "loss").map(|(_, value)| value).collect()
+    /// }
+    /// ```
+    pub fn counters_in(&self, step: &Step) -> impl Iterator<Item = (&str, f64)> {
         let (start, end) = (step.start(), step.end());
         self.counters.iter().filter_map(move |counter| {
             let before = counter.samples().partition_point(|&(at, _)| at < end);

@@ -106,7 +106,8 @@ impl<'a> Span<'a> {
         self.data().step.map(|id| &self.trace.steps[id.index()])
     }
 
-    pub(crate) fn step_id(self) -> Option<StepId> {
+    /// The id of the step it began in.
+    pub fn step_id(self) -> Option<StepId> {
         self.data().step
     }
 
@@ -148,12 +149,27 @@ impl<'a> Span<'a> {
     /// The OpenTelemetry span that a `tracing-opentelemetry` layer in the same subscriber made of this span, if there
     /// is one.
     ///
-    /// All instances of a span have the same context. It needs the feature `tracing-opentelemetry`.
-    ///
-    /// The context is not known if the span was entered before the window opened, by another thread than the one that
-    /// opened the window, and was still open when the window closed.
+    /// All instances of a span have the same context. It needs the feature `tracing-opentelemetry`. It is `None`, too,
+    /// if [nobody could ask](Self::is_context_known).
     pub fn context(self) -> Option<TraceContext> {
         self.trace.contexts.get(&self.id()).copied().flatten()
+    }
+
+    /// Whether it is known if the span has a [`context`](Self::context).
+    ///
+    /// It is not known for a span that was entered before the window opened, on another thread than the one that opened
+    /// it, and not exited before the window closed: a thread can ask only about spans that it enters or exits itself.
+    ///
+    /// ```
+    /// # use kernspan::trace::Span;
+    /// /// Whether an exporter is to send the span itself, as no other layer does.
+    /// fn is_ours(span: Span<'_>) -> bool {
+    ///     span.context().is_none() && span.is_context_known()
+    /// }
+    /// ```
+    pub fn is_context_known(self) -> bool {
+        let cut = self.cut();
+        !(cut.start && cut.end) || self.trace.contexts.contains_key(&self.id())
     }
 
     /// The stage of the input pipeline that the span is, if it is one.

@@ -23,8 +23,13 @@ impl Timestamp {
     }
 
     /// The current time of the wall clock.
-    #[cfg(feature = "otlp")]
-    pub(crate) fn now() -> Self {
+    ///
+    /// ```
+    /// # use kernspan::trace::Timestamp;
+    /// let before = Timestamp::from_unix_nanos(1_700_000_000_000_000_000); // November 2023
+    /// assert!(Timestamp::now() > before);
+    /// ```
+    pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self::default() + since
     }

@@ -176,7 +176,8 @@ impl<'a> Work<'a> {
         self.data().step.map(|id| &self.trace.steps[id.index()])
     }
 
-    pub(crate) fn step_id(self) -> Option<StepId> {
+    /// The id of the step it was caused in.
+    pub fn step_id(self) -> Option<StepId> {
         self.data().step
     }
 }

@@ -1,12 +1,11 @@
 //! A training in two processes, as two ranks under one trace, sent to a collector of OpenTelemetry's.
 //!
-//! `cargo run --release -p otlp-example` sends to `http://localhost:4318`, or where `OTEL_EXPORTER_OTLP_ENDPOINT` says. Where nobody listens, it trains all
-//! the same, and says what was lost. `collector.yaml` is a configuration for a collector, `grafana.json` a dashboard for the metrics.
+//! `cargo run --release -p otlp-example` sends to `http://localhost:4318`, or where `OTEL_EXPORTER_OTLP_ENDPOINT` says.
+//! Where nobody listens, it trains all the same, and says what was lost. `collector.yaml` is a configuration for a
+//! collector, `grafana.json` a dashboard for the metrics.
 
-use kernspan::{
-    Profiler, Schedule,
-    export::{GpuSpans, Otlp},
-};
+use kernspan::{Profiler, Schedule};
+use kernspan_otlp::{GpuSpans, Otlp};
 use std::{
     error::Error,
     process::{Child, Command},

@@ -1,5 +1,5 @@
-use super::super::run_id;
 use crate::{
+    export::RunId,
     file::{self, FileError},
     trace::Trace,
 };
@@ -20,11 +20,7 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    pub(super) fn of(trace: &Trace) -> Self {
-        Self::named(trace, |name| std::env::var(name).ok())
-    }
-
-    fn named(trace: &Trace, variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub(super) fn new(trace: &Trace, run: Option<&RunId>) -> Self {
         let metadata = trace.metadata();
         let host = file::safe(&metadata.host);
         if metadata.world_size <= 1 {
@@ -35,7 +31,8 @@ impl Capture {
             };
             return Self { name: format!("{}_{steps}", utc(trace.start().as_unix_nanos())), host };
         }
-        let run: String = run_id::parts(variable).iter().map(|part| format!("{}_", file::safe(part))).collect();
+        let run: String =
+            run.map_or(&[][..], RunId::parts).iter().map(|part| format!("{}_", file::safe(part))).collect();
         // Not the last step: a rank may be stopped before the others.
         let first = trace.steps().first().map_or_else(String::new, |first| format!("_from_step_{}", first.number()));
         let name = format!("{run}window_{:04}{first}", trace.window());
@@ -76,7 +73,10 @@ fn utc(unix_nanos: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Capture, utc};
-    use crate::trace::{Metadata, Timestamp, Trace, sample::gpu_trace};
+    use crate::{
+        export::RunId,
+        trace::{Metadata, Timestamp, Trace, sample::gpu_trace},
+    };
     use std::{fs, io::Write, sync::Arc};
 
     fn of_rank(rank: u32, world_size: u32, host: &str) -> Trace {
@@ -99,27 +99,27 @@ mod tests {
 
     #[test]
     fn ranks_agree_on_the_folder_and_not_on_the_file() {
-        let slurm = |name: &str| match name {
+        let slurm = RunId::read(|name| match name {
             "TORCHELASTIC_RUN_ID" => Some("none".to_owned()),
             "SLURM_JOB_ID" => Some("42/7".to_owned()),
             "SLURM_STEP_ID" => Some("1".to_owned()),
             _ => None,
-        };
+        });
         let [first, second] = [0, 1].map(|rank| {
             let mut trace = of_rank(rank, 2, "node::☃\0/../x");
             trace.steps.truncate(2 - rank as usize);
-            Capture::named(&trace, slurm)
+            Capture::new(&trace, slurm.as_ref())
         });
         assert_eq!((first.name.as_str(), &first.name), ("42-7_1_window_0000_from_step_5", &second.name));
         assert_eq!((&first.host[..], &second.host[..]), ("node--------x_rank_0", "node--------x_rank_1"));
-        let alone = Capture::named(&of_rank(0, 1, "node"), slurm);
+        let alone = Capture::new(&of_rank(0, 1, "node"), slurm.as_ref());
         assert_eq!((alone.name.as_str(), alone.host.as_str()), ("2026_11_15_09_30_00_steps_5-6", "node"));
     }
 
     #[test]
     fn another_run_in_the_same_folder_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let [first, second] = [0, 1].map(|rank| Capture::named(&of_rank(rank, 2, "node"), |_| None));
+        let [first, second] = [0, 1].map(|rank| Capture::new(&of_rank(rank, 2, "node"), None));
         let written = [(&first, "a"), (&second, "b"), (&second, "c"), (&first, "d")]
             .map(|(capture, content)| capture.write(folder.path(), |out| out.write_all(content.as_bytes())).unwrap());
         let captures = written.each_ref().map(|path| path.parent().unwrap().file_name().unwrap().to_str().unwrap());
@@ -132,7 +132,7 @@ mod tests {
     fn a_file_where_a_folder_should_be_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("plugins"), "mine").unwrap();
-        assert!(Capture::of(&gpu_trace()).write(folder.path(), |_| Ok(())).is_err());
+        assert!(Capture::new(&gpu_trace(), None).write(folder.path(), |_| Ok(())).is_err());
         assert_eq!(fs::read(folder.path().join("plugins")).unwrap(), b"mine");
     }
 }

@@ -108,6 +108,7 @@ mod tests {
         };
         metadata.user.insert("model".to_owned(), "a | b\n<i>".to_owned());
         let run = Run {
+            id: None,
             metadata: Arc::new(metadata),
             start: Timestamp::default(),
             schedule: "Always".to_owned(),

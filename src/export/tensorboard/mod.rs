@@ -18,7 +18,7 @@ use self::{
     scalars::{Scalars, StepScalars},
     summary::Summary,
 };
-use super::{ExportResult, Exporter, Run, StepExporter};
+use super::{ExportResult, Exporter, Run, RunId, StepExporter};
 use crate::{
     file::FileError,
     trace::{Metadata, Step, Timestamp, Trace, Value},
@@ -114,6 +114,8 @@ pub struct TensorBoard {
     file: Option<SharedFile>,
     /// Whether steps are told of as they end, and not only by traces.
     live: bool,
+    /// The name of the run, if steps are told of as they end.
+    run_id: Option<RunId>,
     /// What was said of GPUs last.
     gpu: Option<String>,
     profiles: Profiles,
@@ -161,6 +163,7 @@ impl TensorBoard {
             arguments: true,
             file: None,
             live: false,
+            run_id: None,
             gpu: None,
             profiles: Profiles::default(),
             last_window_step: None,
@@ -257,7 +260,8 @@ impl Exporter for TensorBoard {
             files.extend(file.tell());
         }
         drop(file);
-        match Capture::of(trace).write(&self.folder, |out| profile::write(trace, out)) {
+        let run_id = if self.live { self.run_id.clone() } else { RunId::from_env() };
+        match Capture::new(trace, run_id.as_ref()).write(&self.folder, |out| profile::write(trace, out)) {
             Ok(file) => {
                 self.profiles.problem = None;
                 files.push(file);
@@ -271,6 +275,7 @@ impl Exporter for TensorBoard {
 
     fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
         self.live = true;
+        self.run_id.clone_from(&run.id);
         let arguments =
             || std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
         let arguments: Option<Vec<_>> = self.arguments.then(arguments);

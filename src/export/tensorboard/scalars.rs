@@ -2,8 +2,8 @@
 
 use super::{SharedFile, lock, summary::Summary, tag};
 use crate::{
-    export::{ExportResult, SAMPLES, StepExporter, StepSummary},
-    trace::{Timestamp, Trace},
+    export::{ExportResult, StepExporter, StepSummary},
+    trace::{Timestamp, Trace, convention},
 };
 use rustc_hash::FxHashMap;
 use std::{
@@ -48,7 +48,7 @@ impl StepScalars {
         let mut summary = Summary::default();
         if let Some(duration) = duration {
             summary.scalar(tag::STEP_TIME, duration.as_secs_f64() * 1e3);
-            let told = counters.clone().filter(|&(name, _)| name == SAMPLES).map(|(_, value)| value).last();
+            let told = counters.clone().filter(|&(name, _)| name == convention::SAMPLES).map(|(_, value)| value).last();
             let samples = told.or(self.samples_per_step.map(|samples| samples as f64));
             if !duration.is_zero() {
                 summary.scalar(tag::STEPS_PER_SECOND, 1.0 / duration.as_secs_f64());

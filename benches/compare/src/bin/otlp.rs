@@ -8,10 +8,8 @@ mod support;
 #[path = "../../../support/window.rs"]
 mod window;
 
-use kernspan::{
-    Exporter, Profiler, Schedule,
-    export::{GpuSpans, Otlp},
-};
+use kernspan::{Exporter, Profiler, Schedule};
+use kernspan_otlp::{GpuSpans, Otlp};
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState, TracerProvider as _,
 };

@@ -1,0 +1,46 @@
+//! Answers of a collector.
+
+use prost::Message;
+use std::time::Duration;
+
+/// The collector took a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// How many spans or points of it were rejected all the same.
+    pub(crate) rejected: u64,
+    /// Why, or a warning.
+    pub(crate) message: String,
+}
+
+/// A request was not delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Whether it may be delivered later.
+    pub(crate) retry: bool,
+    /// When to try again, if the collector says so.
+    pub(crate) after: Option<Duration>,
+    pub(crate) why: String,
+}
+
+impl Accepted {
+    /// Decodes a response. One that cannot be decoded rejects nothing.
+    pub(crate) fn decode(response: &[u8]) -> Self {
+        let partial = Response::decode(response).unwrap_or_default().partial_success.unwrap_or_default();
+        Self { rejected: partial.rejected.try_into().unwrap_or(0), message: partial.error_message }
+    }
+}
+
+/// `ExportTraceServiceResponse` and `ExportMetricsServiceResponse`, which have the same fields.
+#[derive(Clone, PartialEq, Message)]
+struct Response {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}

@@ -1,0 +1,218 @@
+use crate::{
+    ids::Parent,
+    protocol::Protocol,
+    sampler::Sampler,
+    secret::{Headers, Url},
+    signal::Signal,
+};
+use percent_encoding::percent_decode_str;
+use std::{borrow::Cow, collections::BTreeMap, path::PathBuf, time::Duration};
+
+/// The settings that OpenTelemetry's environment variables make. A variable that is not set, empty or invalid is
+/// `None`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment {
+    pub(crate) traces: SignalVariables,
+    pub(crate) metrics: SignalVariables,
+    pub(crate) disabled: bool,
+    pub(crate) service: Option<String>,
+    pub(crate) resource: BTreeMap<String, String>,
+    pub(crate) parent: Option<Parent>,
+    pub(crate) sampler: Option<Sampler>,
+    pub(crate) metrics_every: Option<Duration>,
+    /// Whether counters and histograms begin again after each export.
+    pub(crate) delta: Option<bool>,
+    pub(crate) exemplars: Option<bool>,
+    /// The longest text of an attribute, in bytes.
+    pub(crate) text_limit: Option<usize>,
+    /// Variables that are ignored, and why.
+    pub(crate) ignored: Vec<String>,
+}
+
+/// The variables of one signal: those with its name in theirs, or else those for all signals.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SignalVariables {
+    /// Whether `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` has `otlp` in its list.
+    pub(crate) wanted: Option<bool>,
+    pub(crate) protocol: Option<Protocol>,
+    pub(crate) address: Option<Address>,
+    /// Whether an address without a scheme is meant without TLS.
+    pub(crate) insecure: Option<bool>,
+    pub(crate) headers: Headers,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) gzip: Option<bool>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) client_certificate: Option<PathBuf>,
+    pub(crate) client_key: Option<PathBuf>,
+}
+
+/// The address of a collector.
+#[derive(Clone, Debug)]
+pub(crate) enum Address {
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`. Over HTTP, each signal has a path below it.
+    AllSignals(Url),
+    /// A variable of one signal, such as `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, which is used as it is.
+    OneSignal(Url),
+}
+
+impl Environment {
+    /// Reads the environment of this process.
+    pub(crate) fn of_this_process() -> Self {
+        Self::read(|name| std::env::var(name).ok())
+    }
+
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let mut reader = Reader { variable: &variable, ignored: Vec::new() };
+        let mut resource: BTreeMap<_, _> = reader.pairs("OTEL_RESOURCE_ATTRIBUTES").into_iter().collect();
+        let service_attribute = resource.remove("service.name");
+        let limits = ["OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"];
+        let text_limit = limits.into_iter().find_map(|name| reader.number(name));
+        Self {
+            traces: reader.signal(Signal::Traces),
+            metrics: reader.signal(Signal::Metrics),
+            disabled: reader.choice("OTEL_SDK_DISABLED", &[("true", true), ("false", false)]).unwrap_or(false),
+            service: reader.text("OTEL_SERVICE_NAME").or(service_attribute),
+            resource,
+            parent: reader.parent(),
+            sampler: reader.sampler(),
+            metrics_every: reader.millis("OTEL_METRIC_EXPORT_INTERVAL").filter(|every| !every.is_zero()),
+            // For counters and histograms, `lowmemory` is delta.
+            delta: reader.choice(
+                "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+                &[("cumulative", false), ("delta", true), ("lowmemory", true)],
+            ),
+            exemplars: reader.choice(
+                "OTEL_METRICS_EXEMPLAR_FILTER",
+                &[("always_on", true), ("always_off", false), ("trace_based", true)],
+            ),
+            text_limit: text_limit.and_then(|limit| usize::try_from(limit).ok()),
+            ignored: reader.ignored,
+        }
+    }
+}
+
+/// Reads variables, and notes those that are invalid.
+struct Reader<'a> {
+    variable: &'a dyn Fn(&str) -> Option<String>,
+    ignored: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// The value of a variable. OpenTelemetry has an empty one mean the same as none.
+    fn text(&self, name: &str) -> Option<String> {
+        (self.variable)(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// Notes a problem, once: a variable may be read for both signals.
+    fn ignore(&mut self, problem: String) {
+        if !self.ignored.contains(&problem) {
+            self.ignored.push(problem);
+        }
+    }
+
+    fn invalid<T>(&mut self, name: &str, text: &str, expected: &str) -> Option<T> {
+        self.ignore(format!("invalid {name} {text:?}: expected {expected}"));
+        None
+    }
+
+    /// One of a few values, which may be in upper or lower case.
+    fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.text(name)?.to_ascii_lowercase();
+        let chosen = choices.iter().find(|(choice, _)| *choice == text).map(|(_, value)| *value);
+        let names = || choices.iter().map(|(choice, _)| *choice).collect::<Vec<_>>().join(" or ");
+        chosen.or_else(|| self.invalid(name, &text, &names()))
+    }
+
+    fn number(&mut self, name: &str) -> Option<u64> {
+        let text = self.text(name)?;
+        text.parse().ok().or_else(|| self.invalid(name, &text, "a whole number"))
+    }
+
+    fn millis(&mut self, name: &str) -> Option<Duration> {
+        self.number(name).map(Duration::from_millis)
+    }
+
+    /// `key=value,key=value`, in which values are percent-encoded.
+    fn pairs(&mut self, name: &str) -> Vec<(String, String)> {
+        let Some(text) = self.text(name) else { return Vec::new() };
+        let mut pairs = Vec::new();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let decode = |value: &str| percent_decode_str(value.trim()).decode_utf8().ok().map(Cow::into_owned);
+            match pair.split_once('=').map(|(key, value)| (key.trim(), decode(value))) {
+                Some((key, Some(value))) if !key.is_empty() => pairs.push((key.to_owned(), value)),
+                // Without the text: headers may be secrets.
+                _ => self.ignore(format!("invalid {name}: expected key=value,key=value")),
+            }
+        }
+        pairs
+    }
+
+    fn parent(&mut self) -> Option<Parent> {
+        let name = "TRACEPARENT";
+        let text = self.text(name)?;
+        Parent::parse(&text).or_else(|| {
+            self.ignore(Parent::invalid(name, &text));
+            None
+        })
+    }
+
+    fn sampler(&mut self) -> Option<Sampler> {
+        let (name, argument) = ("OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG");
+        let sampler = self.text(name)?.to_ascii_lowercase();
+        let share = match self.text(argument) {
+            Some(text) if sampler.contains("ratio") => {
+                let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+                share.or_else(|| self.invalid(argument, &text, "a number from 0 to 1")).unwrap_or(1.0)
+            }
+            _ => 1.0,
+        };
+        Sampler::named(&sampler, share).or_else(|| {
+            self.invalid(name, &sampler, "always_on, always_off or traceidratio, or one of these after parentbased_")
+        })
+    }
+
+    fn signal(&mut self, signal: Signal) -> SignalVariables {
+        let exporter = match signal {
+            Signal::Traces => "OTEL_TRACES_EXPORTER",
+            Signal::Metrics => "OTEL_METRICS_EXPORTER",
+        };
+        // Other names in the list are for other exporters.
+        let has_otlp = |list: String| list.split(',').any(|name| name.trim().eq_ignore_ascii_case("otlp"));
+        let protocol = self.name_of(signal, "PROTOCOL");
+        let protocols = [("http/protobuf", Protocol::HttpProtobuf), ("grpc", Protocol::Grpc)];
+        let timeout = self.name_of(signal, "TIMEOUT");
+        let compression = self.name_of(signal, "COMPRESSION");
+        let headers = self.name_of(signal, "HEADERS");
+        let insecure = self.text(&self.name_of(signal, "INSECURE"));
+        let file = |name| self.text(&self.name_of(signal, name)).map(PathBuf::from);
+        let (certificate, client_certificate) = (file("CERTIFICATE"), file("CLIENT_CERTIFICATE"));
+        let client_key = file("CLIENT_KEY");
+        let address = self.name_of(signal, "ENDPOINT");
+        let url = self.text(&address).map(Url::new);
+        SignalVariables {
+            wanted: self.text(exporter).map(has_otlp),
+            protocol: self.choice(&protocol, &protocols),
+            address: url.map(|url| match address.as_str() {
+                "OTEL_EXPORTER_OTLP_ENDPOINT" => Address::AllSignals(url),
+                _ => Address::OneSignal(url),
+            }),
+            insecure: insecure.map(|text| text.eq_ignore_ascii_case("true")),
+            headers: Headers(self.pairs(&headers)),
+            timeout: self.millis(&timeout),
+            gzip: self.choice(&compression, &[("gzip", true), ("none", false)]),
+            certificate,
+            client_certificate,
+            client_key,
+        }
+    }
+
+    /// The variable of the signal if it is set, or else the one for all signals.
+    fn name_of(&self, signal: Signal, name: &str) -> String {
+        let signal = match signal {
+            Signal::Traces => "TRACES",
+            Signal::Metrics => "METRICS",
+        };
+        let own = format!("OTEL_EXPORTER_OTLP_{signal}_{name}");
+        if self.text(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{name}") }
+    }
+}

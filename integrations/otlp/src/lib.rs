@@ -1,0 +1,89 @@
+//! OpenTelemetry for [kernspan]: a training appears in Jaeger, Grafana and any other backend that takes OTLP, beside a
+//! company's services.
+//!
+//! ```no_run
+//! use kernspan::{Profiler, Schedule};
+//! use kernspan_otlp::{GpuSpans, Otlp};
+//! use tracing_subscriber::prelude::*;
+//!
+//! let (layer, profiler) = Profiler::builder()
+//!     .schedule(Schedule::new().wait(500).warmup(1).active(2))
+//!     .export(Otlp::from_env().service("mnist").gpu(GpuSpans::Kernels).samples_per_step(64))
+//!     .build()?;
+//! tracing_subscriber::registry().with(layer).init();
+//!
+//! for batch in 0..10_000 {
+//!     train_step(batch);
+//!     profiler.step();
+//! }
+//! println!("{}", profiler.finish()?); // also how many spans and points were sent and lost
+//!
+//! #[tracing::instrument]
+//! fn train_step(batch: u64) {
+//!     tracing::info!(counter.loss = 1.0 / (batch + 1) as f64);
+//! }
+//! # Ok::<(), kernspan::Error>(())
+//! ```
+//!
+//! Each recorded step of each rank is a trace: its spans, and below them the GPU work that they launched. Metrics are
+//! sent of all steps, recorded or not, of the process, and of the GPUs' hardware. The training never waits for the
+//! collector: what cannot be sent is counted, and the report says why.
+//!
+//! [`Otlp`] documents all attributes, metrics, environment variables and causes of losses.
+//!
+//! # How it works
+//!
+//! The exporter encodes each window as requests of protobuf bytes while it reads the trace. A bounded queue for each
+//! signal passes them to a thread that sends them.
+//!
+//! trace → spans, metrics → requests → queue → HTTP or gRPC
+//!
+//! # Features
+//!
+//! - `grpc`: OTLP over gRPC. HTTP needs no feature.
+//!
+//! kernspan's own feature `tracing-opentelemetry` has GPU work sent as children of the spans of a
+//! `tracing-opentelemetry` layer.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
+
+mod answer;
+mod attributes;
+mod endpoint;
+mod environment;
+mod gpu_spans;
+mod gpu_totals;
+#[cfg(feature = "grpc")]
+mod grpc;
+mod http;
+mod ids;
+mod metrics;
+mod options;
+mod otlp;
+mod placement;
+mod protocol;
+mod request;
+mod resource;
+#[cfg(feature = "grpc")]
+mod retry_info;
+mod run_trace;
+mod sampler;
+mod secret;
+mod send_queue;
+mod sending;
+mod settings;
+mod signal;
+mod signal_queue;
+mod span_writer;
+mod spans;
+mod step_sender;
+mod tally;
+mod tls;
+mod transport;
+mod wire;
+
+pub use self::{gpu_spans::GpuSpans, otlp::Otlp, protocol::Protocol};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

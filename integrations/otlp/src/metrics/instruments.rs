@@ -1,0 +1,124 @@
+//! The table of all metrics. Where OpenTelemetry's semantic conventions have a metric, its name, unit and kind are
+//! theirs.
+
+use crate::attributes::name;
+
+/// The kind of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The last value.
+    Gauge,
+    /// A sum that only grows.
+    Counter,
+    /// A sum that may shrink. It is always cumulative.
+    UpDownCounter,
+    /// The distribution of values.
+    Histogram,
+}
+
+/// The description of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Instrument {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// Empty if only the program knows it.
+    pub(super) unit: &'static str,
+    /// The names of its attributes.
+    pub(super) attributes: &'static [&'static str],
+    pub(super) description: &'static str,
+}
+
+// Names of attributes that only metrics have.
+pub(super) const CAUSE: &str = "cause";
+pub(super) const COUNTER_NAME: &str = "counter.name";
+pub(super) const CPU_MODE: &str = "cpu.mode";
+pub(super) const HARDWARE_NAME: &str = "hw.name";
+pub(super) const HARDWARE_TYPE: &str = "hw.type";
+pub(super) const SIGNAL: &str = "signal";
+
+/// The attributes of metrics of hardware.
+pub(super) const GPU: &[&str] = &[name::HARDWARE, HARDWARE_NAME, HARDWARE_TYPE];
+
+macro_rules! instruments {
+    ($($instrument:ident: $name:literal, $kind:ident, $unit:literal, $attributes:expr, $description:literal;)*) => {
+        $(
+            pub(super) const $instrument: Instrument = Instrument {
+                name: $name,
+                kind: Kind::$kind,
+                unit: $unit,
+                attributes: $attributes,
+                description: $description,
+            };
+        )*
+
+        /// All metrics. Tests compare the documentation, and what is sent, with them.
+        #[cfg(test)]
+        pub(super) const INSTRUMENTS: &[Instrument] = &[$($instrument),*];
+    };
+}
+
+instruments! {
+    // Every step.
+    STEP_DURATION: "kernspan.step.duration", Histogram, "s", &[name::PHASE],
+        "Duration of steps, except the first.";
+    STEP_NUMBER: "kernspan.step.number", Gauge, "{step}", &[],
+        "Number of the last step, counted from 0.";
+    STEP_RATE: "kernspan.step.rate", Gauge, "{step}/s", &[],
+        "Steps per second since the last collection.";
+    THROUGHPUT: "kernspan.throughput", Gauge, "{sample}/s", &[],
+        "Samples per second since the last collection.";
+    COUNTER: "kernspan.counter", Gauge, "", &[COUNTER_NAME],
+        "Last value of a counter of the program.";
+
+    // Recorded windows.
+    LAUNCHES: "gpu.cuda.kernel.launch.calls", Counter, "{call}", &[],
+        "Calls in recorded windows that launched a kernel.";
+    GRAPH_LAUNCHES: "gpu.cuda.graph.launch.calls", Counter, "{call}", &[],
+        "Calls in recorded windows that launched a graph.";
+    COPIES: "gpu.cuda.memory.copies", Counter, "{copy}", &[name::COPY_KIND],
+        "Memory copies in recorded windows.";
+    COPIED: "gpu.cuda.memory.copied", Counter, "By", &[name::COPY_KIND],
+        "Bytes copied in recorded windows.";
+    ALLOCATIONS: "gpu.cuda.memory.allocations", Counter, "{allocation}", &[],
+        "Allocations of GPU memory in recorded windows.";
+    KERNEL_DURATION: "gpu.kernel.duration", Histogram, "s", &[],
+        "Duration of kernels in recorded windows.";
+    GPU_BUSY: "kernspan.gpu.busy", Gauge, "1", &[name::HARDWARE],
+        "Share of the last recorded step in which the GPU was busy.";
+    GPU_PEAK: "kernspan.gpu.memory.peak", Gauge, "By", &[name::HARDWARE],
+        "Most GPU memory in use during the last recorded step.";
+
+    // The profiler itself.
+    LOST: "kernspan.lost", Counter, "{item}", &[CAUSE],
+        "Spans, events and GPU work of recorded windows that were lost.";
+    OTLP_SENT: "kernspan.otlp.sent", Counter, "{item}", &[SIGNAL],
+        "Spans and points that were sent.";
+    OTLP_LOST: "kernspan.otlp.lost", Counter, "{item}", &[SIGNAL, CAUSE],
+        "Spans and points that did not arrive.";
+
+    // The process.
+    CPU_TIME: "process.cpu.time", Counter, "s", &[CPU_MODE],
+        "CPU time of the process.";
+    MEMORY: "process.memory.usage", UpDownCounter, "By", &[],
+        "Physical memory of the process.";
+    THREADS: "process.thread.count", UpDownCounter, "{thread}", &[],
+        "Threads of the process.";
+    UPTIME: "process.uptime", Gauge, "s", &[],
+        "Age of the process.";
+
+    // The hardware of GPUs that the process may use. Other processes may use them, too.
+    HW_UTILIZATION: "hw.gpu.utilization", Gauge, "1", GPU,
+        "Share of time with a kernel running; mean since the last collection.";
+    HW_MEMORY_UTILIZATION: "hw.gpu.memory.utilization", Gauge, "1", GPU,
+        "Share of GPU memory in use.";
+    HW_MEMORY_USAGE: "hw.gpu.memory.usage", UpDownCounter, "By", GPU,
+        "GPU memory in use.";
+    HW_MEMORY_LIMIT: "hw.gpu.memory.limit", UpDownCounter, "By", GPU,
+        "Size of GPU memory.";
+    HW_TEMPERATURE: "hw.temperature", Gauge, "Cel", GPU,
+        "Temperature of the GPU.";
+    HW_POWER: "hw.power", Gauge, "W", GPU,
+        "Power draw of the GPU; mean since the last collection.";
+    HW_ENERGY: "hw.energy", Counter, "J", GPU,
+        "Energy that the GPU has used since the start of the run.";
+}

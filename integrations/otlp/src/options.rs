@@ -1,0 +1,34 @@
+use crate::{
+    gpu_spans::GpuSpans,
+    protocol::Protocol,
+    secret::{Headers, Url},
+};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+/// The settings that the program makes. A setting that is `None` comes from the environment, or else is the default.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// The address of the collector, for both signals.
+    pub(crate) endpoint: Option<Url>,
+    pub(crate) protocol: Option<Protocol>,
+    /// Added to those of the environment, which they replace where the names are the same.
+    pub(crate) headers: Headers,
+    pub(crate) gzip: Option<bool>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) certificate: Option<PathBuf>,
+    /// Certificate and key.
+    pub(crate) client_certificate: Option<(PathBuf, PathBuf)>,
+    pub(crate) service: Option<String>,
+    /// Added to the attributes of the environment, which they replace where the names are the same.
+    pub(crate) resource: BTreeMap<String, String>,
+    pub(crate) parent: Option<String>,
+    pub(crate) traces: Option<bool>,
+    pub(crate) metrics: Option<bool>,
+    pub(crate) metrics_every: Option<Duration>,
+    // OpenTelemetry has no variables for the rest.
+    pub(crate) gpu: Option<GpuSpans>,
+    pub(crate) kernels_per_trace: Option<usize>,
+    pub(crate) samples_per_step: Option<u64>,
+    pub(crate) buffer: Option<usize>,
+    pub(crate) finish_within: Option<Duration>,
+}

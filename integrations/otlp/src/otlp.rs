@@ -1,0 +1,317 @@
+use crate::{
+    environment::Environment,
+    gpu_spans::GpuSpans,
+    options::Options,
+    protocol::Protocol,
+    run_trace::RunTrace,
+    secret::Url,
+    sending::Sending,
+    settings::Settings,
+    step_sender::{NotStarted, StepSender},
+};
+use kernspan::{
+    Exporter, Trace,
+    export::{ExportResult, Run, RunId, StepExporter},
+    trace::{Metadata, Timestamp},
+};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+/// Sends recorded steps as traces, and metrics of all steps, to an OpenTelemetry collector.
+///
+/// ```no_run
+/// use kernspan::{Profiler, Schedule};
+/// use kernspan_otlp::{GpuSpans, Otlp};
+///
+/// let (layer, profiler) = Profiler::builder()
+///     .schedule(Schedule::new().wait(500).warmup(1).active(2))
+///     .export(Otlp::from_env().service("mnist").gpu(GpuSpans::Kernels).samples_per_step(64))
+///     .build()?;
+/// # drop(layer);
+/// # profiler.finish()?;
+/// # Ok::<(), kernspan::Error>(())
+/// ```
+///
+/// Every setting is decided when the run begins: what the code says, or else the environment, or else the default. The
+/// order of the calls does not matter.
+///
+#[doc = include_str!("../docs/traces.md")]
+#[doc = include_str!("../docs/metrics.md")]
+///
+/// # Environment
+///
+/// Each setter names the variable that it replaces. The variables of `OTEL_EXPORTER_OTLP_…` exist for each signal, too:
+/// with `TRACES_` or `METRICS_` after `OTLP_`. These have no setter:
+///
+/// | variable | is |
+/// |---|---|
+/// | `OTEL_EXPORTER_OTLP_INSECURE` | whether an address without a scheme means `http`; only with gRPC |
+/// | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | which traces are sent |
+/// | `OTEL_METRICS_EXEMPLAR_FILTER` | `always_off`: metrics without links to traces |
+/// | `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` | `delta` or `cumulative` |
+/// | `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` | the longest text of an attribute, in bytes |
+///
+/// The variables of the batch span processor (`OTEL_BSP_*`) are not used. An invalid variable is ignored, as
+/// OpenTelemetry's specification asks for, and [`Report::deliveries`](kernspan::Report::deliveries) names it.
+///
+/// # Losses
+///
+/// The training never waits for the collector. Requests are made and sent on background threads, from a bounded buffer.
+/// A request that fails is tried again for a minute, with growing pauses. Spans and points that are lost are counted by
+/// cause: in [`Report::deliveries`](kernspan::Report::deliveries), in the metrics, and on the next steps that are sent.
+///
+/// | cause | is |
+/// |---|---|
+/// | `no_room` | the [buffer](Self::buffer) was full |
+/// | `rejected` | the collector took the request, but rejected a part of it |
+/// | `refused` | the collector refused the request, and would refuse it again |
+/// | `unreachable` | the request could not be sent for a minute |
+/// | `too_late` | the [time to finish](Self::finish_within) was over |
+#[derive(Clone, Debug)]
+#[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
+pub struct Otlp {
+    options: Options,
+    environment: Environment,
+    /// Tells this run from others, if no launcher named it.
+    created: Timestamp,
+    progress: Progress,
+}
+
+#[derive(Clone, Debug)]
+enum Progress {
+    NotStarted,
+    Sending(Arc<Sending>),
+    /// The run could not be started, which has been reported.
+    Failed,
+}
+
+impl Otlp {
+    /// How many spans of kernels and copies a trace may have.
+    pub const KERNELS_PER_TRACE: usize = Settings::KERNELS_PER_TRACE;
+    /// How many bytes of traces, and of metrics, may wait to be sent: 64 MiB each, which is some 200,000 kernels.
+    pub const BUFFER: usize = Settings::BUFFER;
+    /// How long the end of a run waits for requests that have not been sent: 5 s.
+    pub const FINISH_WITHIN: Duration = Settings::FINISH_WITHIN;
+    /// How long to wait for the answer to a request: 10 s.
+    pub const TIMEOUT: Duration = Settings::TIMEOUT;
+    /// How often metrics are sent: every minute.
+    pub const METRICS_EVERY: Duration = Settings::METRICS_EVERY;
+
+    /// Creates an exporter with the settings of OpenTelemetry's environment variables. By default, it sends to
+    /// `http://localhost:4318`.
+    pub fn from_env() -> Self {
+        Self::new(Environment::of_this_process())
+    }
+
+    pub(crate) fn new(environment: Environment) -> Self {
+        let (options, created) = (Options::default(), Timestamp::now());
+        Self { options, environment, created, progress: Progress::NotStarted }
+    }
+
+    /// Sets the address of the collector, such as `http://localhost:4318`. Over HTTP, traces go to `/v1/traces` below
+    /// it, and metrics to `/v1/metrics`.
+    ///
+    /// By default, `OTEL_EXPORTER_OTLP_ENDPOINT`, or this machine at the port of the protocol.
+    pub fn endpoint(mut self, address: impl AsRef<str>) -> Self {
+        self.options.endpoint = Some(Url::new(address.as_ref()));
+        self
+    }
+
+    /// Sets the protocol.
+    ///
+    /// By default, `OTEL_EXPORTER_OTLP_PROTOCOL`, or [`Protocol::HttpProtobuf`].
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.options.protocol = Some(protocol);
+        self
+    }
+
+    /// Adds a header to every request, such as a token. One of the same name in the environment is replaced.
+    ///
+    /// By default, the headers are those of `OTEL_EXPORTER_OTLP_HEADERS`.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options.headers.0.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets whether requests are compressed.
+    ///
+    /// By default, `OTEL_EXPORTER_OTLP_COMPRESSION`, or no.
+    pub fn gzip(mut self, compress: bool) -> Self {
+        self.options.gzip = Some(compress);
+        self
+    }
+
+    /// Sets how long to wait for the answer to a request, each time that it is tried. Zero means the default.
+    ///
+    /// By default, `OTEL_EXPORTER_OTLP_TIMEOUT`, or [`Self::TIMEOUT`].
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the file of the certificates, in PEM, that the collector's certificate is checked against.
+    ///
+    /// By default, `OTEL_EXPORTER_OTLP_CERTIFICATE`, or Mozilla's.
+    pub fn certificate(mut self, pem: impl Into<PathBuf>) -> Self {
+        self.options.certificate = Some(pem.into());
+        self
+    }
+
+    /// Sets the files of the certificate and of the key, in PEM, that this process shows to the collector.
+    ///
+    /// By default, `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE` and `OTEL_EXPORTER_OTLP_CLIENT_KEY`, or none.
+    pub fn client_certificate(mut self, pem: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.options.client_certificate = Some((pem.into(), key.into()));
+        self
+    }
+
+    /// Sets the name of the service.
+    ///
+    /// By default, `OTEL_SERVICE_NAME`, or `unknown_service:` and the name of the program.
+    pub fn service(mut self, name: impl Into<String>) -> Self {
+        self.options.service = Some(name.into());
+        self
+    }
+
+    /// Adds an attribute to the resource. One of the same name in the environment is replaced.
+    ///
+    /// By default, the user's attributes are those of `OTEL_RESOURCE_ATTRIBUTES`.
+    pub fn resource(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options.resource.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets the span that the run is a child of, as a `traceparent` of W3C's Trace Context. If it is invalid, nothing
+    /// is sent, and [`finish`](kernspan::Profiler::finish) says why.
+    ///
+    /// By default, the environment's `TRACEPARENT`, or none.
+    pub fn parent(mut self, traceparent: impl AsRef<str>) -> Self {
+        self.options.parent = Some(traceparent.as_ref().to_owned());
+        self
+    }
+
+    /// Sets how much of the GPUs' work is in the traces.
+    ///
+    /// By default, [`GpuSpans::Aggregate`].
+    pub fn gpu(mut self, gpu: GpuSpans) -> Self {
+        self.options.gpu = Some(gpu);
+        self
+    }
+
+    /// Sets how many spans of kernels and copies a trace may have, with [`GpuSpans::Kernels`]. Those that took longest
+    /// are sent; one more span counts the others.
+    ///
+    /// By default, [`Self::KERNELS_PER_TRACE`].
+    pub fn kernels_per_trace(mut self, most: usize) -> Self {
+        self.options.kernels_per_trace = Some(most);
+        self
+    }
+
+    /// Sets how many samples a step has, from which the throughput is computed. In a step with a counter
+    /// [`samples`](kernspan::trace::convention::SAMPLES), the counter is used instead.
+    ///
+    /// By default, none.
+    pub fn samples_per_step(mut self, samples: u64) -> Self {
+        self.options.samples_per_step = Some(samples);
+        self
+    }
+
+    /// Sets whether traces are sent, whatever the environment says.
+    ///
+    /// By default, yes, unless `OTEL_TRACES_EXPORTER` has no `otlp` in it, or `OTEL_SDK_DISABLED` is `true`.
+    pub fn traces(mut self, send: bool) -> Self {
+        self.options.traces = Some(send);
+        self
+    }
+
+    /// Sets whether metrics are sent, whatever the environment says.
+    ///
+    /// By default, yes, unless `OTEL_METRICS_EXPORTER` has no `otlp` in it, or `OTEL_SDK_DISABLED` is `true`.
+    pub fn metrics(mut self, send: bool) -> Self {
+        self.options.metrics = Some(send);
+        self
+    }
+
+    /// Sets how often metrics are sent.
+    ///
+    /// By default, `OTEL_METRIC_EXPORT_INTERVAL`, or [`Self::METRICS_EVERY`].
+    pub fn metrics_every(mut self, interval: Duration) -> Self {
+        self.options.metrics_every = Some(interval);
+        self
+    }
+
+    /// Sets how many bytes of traces, and of metrics, may wait to be sent. A request that does not fit is counted as
+    /// lost.
+    ///
+    /// By default, [`Self::BUFFER`].
+    pub fn buffer(mut self, bytes: usize) -> Self {
+        self.options.buffer = Some(bytes);
+        self
+    }
+
+    /// Sets how long the end of the run waits for requests that have not been sent.
+    ///
+    /// By default, [`Self::FINISH_WITHIN`].
+    pub fn finish_within(mut self, time: Duration) -> Self {
+        self.options.finish_within = Some(time);
+        self
+    }
+
+    /// Returns the `traceparent` of the run's own span, for the `TRACEPARENT` of processes that this one starts: a
+    /// launcher gives it to its ranks. The rank of this process is the one that the environment says.
+    pub fn traceparent(&self) -> String {
+        let (settings, metadata) = (self.settings(), Metadata::of_this_process());
+        self.run_trace(&settings, &metadata, RunId::from_env().as_ref()).traceparent()
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings::resolve(&self.options, &self.environment)
+    }
+
+    fn run_trace(&self, settings: &Settings, metadata: &Metadata, id: Option<&RunId>) -> RunTrace {
+        RunTrace::new(metadata, self.created, id, settings.parent, settings.sampler)
+    }
+
+    fn start(&self, run: &Run) -> Result<Sending, String> {
+        let settings = self.settings();
+        let run_trace = self.run_trace(&settings, &run.metadata, run.id.as_ref());
+        Sending::start(&settings, run_trace, &run.metadata, run.start, &run.schedule)
+    }
+
+    /// Sends a window without a run, and waits until it has been sent.
+    fn send_alone(&self, trace: &Trace) -> Result<(), String> {
+        let settings = self.clone().metrics(false).settings();
+        let run_trace = self.run_trace(&settings, trace.metadata(), RunId::from_env().as_ref());
+        let sending = Sending::start(&settings, run_trace, trace.metadata(), trace.start(), "")?;
+        sending.send_window(trace);
+        sending.finish();
+        let lost = sending.deliveries().into_iter().find(|delivery| delivery.lost() > 0);
+        lost.map_or(Ok(()), |lost| Err(lost.to_string()))
+    }
+}
+
+impl Exporter for Otlp {
+    /// Sends a window in the background. A window that is not of a run, such as a replayed one, is sent before this
+    /// returns.
+    fn export(&mut self, trace: &Trace) -> ExportResult {
+        match &self.progress {
+            Progress::NotStarted => self.send_alone(trace)?,
+            Progress::Sending(sending) => sending.send_window(trace),
+            Progress::Failed => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
+        match self.start(run) {
+            Ok(sending) => {
+                let sending = Arc::new(sending);
+                self.progress = Progress::Sending(Arc::clone(&sending));
+                Some(Box::new(StepSender::new(sending)))
+            }
+            Err(problem) => {
+                self.progress = Progress::Failed;
+                Some(Box::new(NotStarted(problem)))
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Spans that another layer sends, and their children that we send.
+
+use crate::{
+    layers::{Both, Stacked, ids_of, nested},
+    support::PATIENCE,
+};
+use kernspan_otlp::{GpuSpans, Otlp};
+use opentelemetry_proto::tonic::{collector::trace::v1::ExportTraceServiceRequest, trace::v1 as proto};
+use prost::Message;
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+/// A collector that takes every request for traces.
+struct Receiver {
+    address: String,
+    spans: Arc<Mutex<Vec<proto::Span>>>,
+}
+
+impl Receiver {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let spans = Arc::new(Mutex::new(Vec::new()));
+        let taken = Arc::clone(&spans);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let taken = Arc::clone(&taken);
+                thread::spawn(move || {
+                    let mut stream = stream.unwrap();
+                    while let Some(request) = request(&mut stream) {
+                        let spans = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+                        taken.lock().unwrap().extend(spans.flat_map(|scope| scope.spans));
+                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                    }
+                });
+            }
+        });
+        Self { address, spans }
+    }
+}
+
+fn request(stream: &mut TcpStream) -> Option<ExportTraceServiceRequest> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).unwrap().trim();
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    Some(ExportTraceServiceRequest::decode(&*body).unwrap())
+}
+
+#[test]
+fn nothing_is_sent_that_the_other_layer_sends() {
+    for stacked in Stacked::ALL.into_iter().chain([Stacked::WithoutTheirs]) {
+        let receiver = Receiver::start();
+        let otlp = Otlp::from_env()
+            .endpoint(&receiver.address)
+            .metrics(false)
+            .timeout(PATIENCE)
+            .finish_within(PATIENCE)
+            .gpu(GpuSpans::Kernels);
+        let (_, sent) = Both::new(stacked).setup(|builder| builder.export(otlp)).run(|profiler| {
+            nested();
+            profiler.step();
+        });
+        let spans = std::mem::take(&mut *receiver.spans.lock().unwrap());
+        let names: Vec<_> = spans.iter().map(|span| span.name.as_str()).collect();
+        let ours = ["outer", "inner", "hidden", "seen inside", "hidden inside", "another trace"];
+        for name in ours {
+            let again = stacked == Stacked::WithoutTheirs || stacked.hides(name);
+            assert_eq!(names.iter().filter(|sent| **sent == name).count(), usize::from(again), "{stacked:?}: {name}");
+        }
+        let of = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
+        let theirs = |name: &str| ids_of(&sent, name).map(|(trace, span)| (trace.to_be_bytes(), span.to_be_bytes()));
+        for (name, parent) in [("hidden", "inner"), ("hidden inside", "seen inside")] {
+            if stacked.hides(name) {
+                let (trace, span) = theirs(parent).unwrap();
+                assert_eq!((&*of(name).trace_id, &*of(name).parent_span_id), (&trace[..], &span[..]), "{stacked:?}");
+            }
+        }
+        // The step has a trace of its own, which is linked to theirs.
+        let links: Vec<_> = of("step 0").links.iter().map(|link| (&*link.trace_id, &*link.span_id)).collect();
+        if stacked != Stacked::WithoutTheirs {
+            for name in ["outer", "another trace"] {
+                let (trace, span) = theirs(name).unwrap();
+                assert!(links.contains(&(&trace[..], &span[..])), "{stacked:?}: {name} in {links:?}");
+            }
+            assert_eq!(links.len(), 3);
+        } else {
+            assert_eq!(links.len(), 1);
+        }
+    }
+}

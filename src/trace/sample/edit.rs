@@ -1,0 +1,87 @@
+//! Changes to a trace, whose fields are private to the crate. Spans and work are named by their place in it.
+
+use super::{at, gpu_trace};
+use crate::trace::{
+    CallsiteId, Counter, EventData, FieldData, FieldRange, Gpu, GpuProblem, Level, Losses, SpanId, Timestamp, Trace,
+    TraceContext, TrackId, Value,
+};
+use std::{borrow::Cow, sync::Arc};
+
+/// Gives a span the ids that another layer has for it, or marks it as known to have none.
+pub fn set_context(trace: &mut Trace, span: usize, context: Option<TraceContext>) {
+    trace.contexts.insert(SpanId::new(span), context);
+}
+
+/// Nests a span in another one.
+pub fn set_parent(trace: &mut Trace, span: usize, parent: usize) {
+    trace.spans[span].parent = Some(SpanId::new(parent));
+}
+
+/// Marks a span as open through the whole window.
+pub fn cut_both_ends(trace: &mut Trace, span: usize) {
+    let cut = &mut trace.spans[span].cut;
+    (cut.start, cut.end) = (true, true);
+}
+
+/// Adds a counter with these values.
+pub fn add_counter(trace: &mut Trace, name: &str, samples: &[(Timestamp, f64)]) {
+    trace.counters.push(Counter { name: Arc::from(name), samples: samples.to_vec() });
+}
+
+/// Adds an event on the first thread, in a span or in none. Its callsite is like that of the first span.
+pub fn add_event(
+    trace: &mut Trace,
+    span: Option<usize>,
+    at: Timestamp,
+    level: Level,
+    fields: &[(&'static str, Value)],
+) {
+    let mut callsite = trace.callsites[0].clone();
+    callsite.level = level;
+    callsite.fields = fields.iter().map(|(name, _)| Cow::Borrowed(*name)).collect();
+    trace.callsites.push(callsite);
+    let range = FieldRange { start: trace.fields.len() as u32, len: fields.len() as u32 };
+    let values = fields.iter().enumerate();
+    trace.fields.extend(values.map(|(index, (_, value))| FieldData { index: index as u32, value: value.clone() }));
+    trace.events.push(EventData {
+        callsite: CallsiteId::new(trace.callsites.len() - 1),
+        track: TrackId::new(0),
+        span: span.map(SpanId::new),
+        at,
+        fields: range,
+    });
+}
+
+/// The losses, to be changed.
+pub fn losses_mut(trace: &mut Trace) -> &mut Losses {
+    &mut trace.losses
+}
+
+/// Adds as many copies of a piece of work, on its stream and at its time.
+pub fn repeat_work(trace: &mut Trace, work: usize, times: usize) {
+    let work = trace.work[work].clone();
+    trace.work.extend(std::iter::repeat_n(work, times));
+}
+
+/// Takes all steps away, as in a window without any.
+pub fn remove_steps(trace: &mut Trace) {
+    trace.steps.clear();
+    trace.spans.iter_mut().for_each(|span| span.step = None);
+    trace.work.iter_mut().for_each(|work| work.step = None);
+}
+
+/// Takes away what GPUs did, as on a machine where they cannot be recorded.
+pub fn remove_gpu(trace: &mut Trace, problem: GpuProblem) {
+    (trace.work, trace.waits, trace.api_calls, trace.allocations) = Default::default();
+    trace.gpu = Gpu::Unavailable(problem);
+}
+
+/// The first step of the sample with so many copies of `train_step` in it and nothing else.
+pub fn copies_trace(spans: usize) -> Trace {
+    let mut trace = gpu_trace();
+    trace.steps.truncate(1);
+    trace.spans = vec![trace.spans[0].clone(); spans];
+    trace.end = at(100);
+    (trace.work, trace.waits, trace.api_calls, trace.allocations) = Default::default();
+    trace
+}
