@@ -37,10 +37,10 @@ pub(crate) struct Outcome {
     pub(crate) failures: Vec<Failure>,
 }
 
-/// An exporter, and what to call it when it fails.
+/// An exporter, and its name in failures.
 pub(crate) struct Named {
     pub(crate) name: String,
-    pub(crate) exporter: Box<dyn Exporter>,
+    exporter: Box<dyn Exporter>,
 }
 
 impl Pipeline {
@@ -148,6 +148,10 @@ impl Exports {
 }
 
 impl Named {
+    pub(crate) fn new(exporter: impl Exporter) -> Self {
+        Self { name: exporter.name().to_owned(), exporter: Box::new(exporter) }
+    }
+
     /// Asks whether the exporter wants to know of every step.
     pub(crate) fn steps(&mut self, run: &Run) -> Result<Option<NamedSteps>, Failure> {
         match catch_unwind(AssertUnwindSafe(|| self.exporter.steps(run))) {

@@ -1,29 +1,18 @@
-//! Well-formed tracks out of any order of enters and exits.
+//! Tracks and self times of the spans of one thread, which may be exited in any order.
 
-use crate::trace::{SpanData, Timestamp};
+use crate::trace::{Nesting, SpanData, Timestamp};
 
-/// The track of each span of one thread, as a number from 0: on each, spans nest.
+/// The track of each span of one thread, as a number from 0. On each track, spans nest.
 ///
-/// `spans` are in the order they were entered, `first` is the id of the first. A span stays with its parent where it nests
-/// there; one that is exited after what it was entered in goes to another track, and takes what is nested in it along.
+/// `spans` are in the order they were entered, `first` is the id of the first. A span stays with its parent where it
+/// nests there; one that is exited after what it was entered in goes to another track, and takes what is nested in it
+/// along.
 pub(super) fn overlaps(spans: &[SpanData], first: usize) -> Vec<u32> {
-    let mut tracks: Vec<Vec<Timestamp>> = vec![Vec::new()];
+    let mut nesting = Nesting::default();
     let mut chosen: Vec<u32> = Vec::with_capacity(spans.len());
     for span in spans {
         let preferred = span.parent.map_or(0, |parent| chosen[parent.index() - first]) as usize;
-        let fits = |open: &mut Vec<Timestamp>| {
-            while open.last().is_some_and(|&end| end <= span.start) {
-                open.pop();
-            }
-            open.last().is_none_or(|&end| span.end <= end)
-        };
-        let found = if fits(&mut tracks[preferred]) { Some(preferred) } else { tracks.iter_mut().position(fits) };
-        let track = found.unwrap_or_else(|| {
-            tracks.push(Vec::new());
-            tracks.len() - 1
-        });
-        tracks[track].push(span.end);
-        chosen.push(track as u32);
+        chosen.push(nesting.place_near(span.start, span.end, preferred) as u32);
     }
     chosen
 }
@@ -34,7 +23,7 @@ pub(super) fn self_times(spans: &mut [SpanData], first: usize) {
         let SpanData { parent, mut start, end, .. } = spans[place];
         spans[place].self_nanos = nanos(start, end);
         let mut outer = parent;
-        // What sticks out of the parent is taken from what the parent is nested in.
+        // The time after the parent's end is taken from the spans that the parent is nested in.
         while let Some(id) = outer.filter(|_| start < end) {
             let span = &mut spans[id.index() - first];
             let until = span.end.min(end);

@@ -1,6 +1,6 @@
 //! Traces of GPUs that exporters are tested with.
 
-use super::Exporter;
+use super::exporter::Exporter;
 use crate::trace::{
     Api, ApiCallData, ApiCallId, Attribution, Detail, DeviceId, MemoryChange, Metadata, Overhead, SpanId, Stream,
     StreamId, Trace, TrackId, WaitData, WaitKind, WorkData,
@@ -8,8 +8,8 @@ use crate::trace::{
 };
 use std::{path::PathBuf, sync::Arc};
 
-/// The sample, with whatever else could go wrong: a container's first process and two GPUs, contexts that number their streams
-/// alike, waits that cross, a call that failed, memory of unknown size, names that need care.
+/// The sample with everything that could go wrong: a container's first process and two GPUs, contexts that number their
+/// streams alike, waits that cross, a call that failed, memory of unknown size, names that must be escaped.
 pub(super) fn awkward_trace() -> Trace {
     let mut trace = gpu_trace();
     trace.metadata = Arc::new(Metadata { pid: 1, rank: 3, world_size: 8, ..(*trace.metadata).clone() });
@@ -72,9 +72,11 @@ pub(super) const COLLECTIVES: [&str; 2] = [
     "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
 ];
 
-/// The sample on two ranks, with a module `layers.0` that is called `aten::linear` instead of `forward`, as in PyTorch. In each step
-/// `backward` also launches two [collectives](COLLECTIVES) on stream 9, of 10 µs each; the first begins while `gemm` is still
-/// running, and on the second rank it takes 4 µs more. The kernel of nobody is not there, as readers that compare ranks leave it out.
+/// The sample on two ranks, with a module `layers.0` that is called `aten::linear` instead of `forward`, as in PyTorch.
+///
+/// In each step `backward` also launches two [collectives](COLLECTIVES) on stream 9, of 10 µs each. The first begins
+/// while `gemm` is still running, and on the second rank it takes 4 µs more. The unattributed kernel is left out, as
+/// readers that compare ranks leave it out, too.
 pub(super) fn ranks() -> [Trace; 2] {
     [0, 1].map(|rank| {
         let mut trace = gpu_trace();
@@ -113,7 +115,7 @@ pub(super) fn ranks() -> [Trace; 2] {
     })
 }
 
-/// The samples, each with the file that an exporter writes of it.
+/// The samples, each with the file that an exporter writes for it.
 pub(super) fn exported<E: Exporter>(exporter: impl Fn(PathBuf) -> E) -> Vec<(Trace, Vec<u8>)> {
     let exported = |trace: Trace| {
         let folder = tempfile::tempdir().unwrap();

@@ -17,6 +17,7 @@ mod gpu;
 mod input;
 mod losses;
 mod metadata;
+mod nesting;
 mod operation;
 mod peak;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub(crate) use self::{
     callsite::Callsite as CallsiteData,
     event::EventData,
     fields::{FieldData, FieldRange},
+    nesting::Nesting,
     operation::{OperationCallData, OperationId},
     span::{CallsiteId, SpanData},
     wait::WaitData,
