@@ -141,17 +141,13 @@ impl ProfilerBuilder {
     /// Adds an exporter: [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto), [`TensorBoard`](crate::TensorBoard),
     /// [`Stacks`](crate::Stacks), [`Collected`](crate::Collected) or your own.
     pub fn export<E: Exporter>(mut self, exporter: E) -> Self {
-        let name = std::any::type_name::<E>();
-        // `kernspan::export::chrome::Chrome` to people is `Chrome`.
-        let name = name.split('<').next().and_then(|path| path.rsplit("::").next()).unwrap_or(name);
-        self.exporters.push(Named { name: name.to_owned(), exporter: Box::new(exporter) });
+        self.exporters.push(Named::new(exporter));
         self
     }
 
     /// Calls a function with each window's trace: PyTorch's `on_trace_ready`. It runs on a background thread.
-    pub fn on_trace(mut self, function: impl FnMut(&Trace) + Send + 'static) -> Self {
-        self.exporters.push(Named { name: "on_trace".to_owned(), exporter: Box::new(OnTrace(function)) });
-        self
+    pub fn on_trace(self, function: impl FnMut(&Trace) + Send + 'static) -> Self {
+        self.export(OnTrace(function))
     }
 
     /// Whether to take a backtrace at every enter, PyTorch's `with_stack`. By default, no: it costs microseconds a

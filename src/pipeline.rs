@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
 /// An exporter, with its name in failures.
 pub(crate) struct Named {
     pub(crate) name: String,
-    pub(crate) exporter: Box<dyn Exporter>,
+    exporter: Box<dyn Exporter>,
 }
 
 impl Pipeline {
@@ -148,6 +148,10 @@ impl Exports {
 }
 
 impl Named {
+    pub(crate) fn new(exporter: impl Exporter) -> Self {
+        Self { name: exporter.name().to_owned(), exporter: Box::new(exporter) }
+    }
+
     /// Asks the exporter whether it takes every step.
     pub(crate) fn steps(&mut self, run: &Run) -> Result<Option<NamedSteps>, Failure> {
         match catch_unwind(AssertUnwindSafe(|| self.exporter.steps(run))) {

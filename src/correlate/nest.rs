@@ -1,6 +1,6 @@
-//! Tracks on which spans nest, out of any order of enters and exits.
+//! Tracks and self times of the spans of one thread, which may be exited in any order.
 
-use crate::trace::{SpanData, Timestamp};
+use crate::trace::{Nesting, SpanData, Timestamp};
 
 /// Assigns each span of one thread to a track, counted from 0, so that the spans of a track nest.
 ///
@@ -8,23 +8,11 @@ use crate::trace::{SpanData, Timestamp};
 /// parent's track if it nests there. A span that is exited after its parent goes to another track, and takes the spans
 /// nested in it along.
 pub(super) fn overlaps(spans: &[SpanData], first: usize) -> Vec<u32> {
-    let mut tracks: Vec<Vec<Timestamp>> = vec![Vec::new()];
+    let mut nesting = Nesting::default();
     let mut chosen: Vec<u32> = Vec::with_capacity(spans.len());
     for span in spans {
         let preferred = span.parent.map_or(0, |parent| chosen[parent.index() - first]) as usize;
-        let fits = |open: &mut Vec<Timestamp>| {
-            while open.last().is_some_and(|&end| end <= span.start) {
-                open.pop();
-            }
-            open.last().is_none_or(|&end| span.end <= end)
-        };
-        let found = if fits(&mut tracks[preferred]) { Some(preferred) } else { tracks.iter_mut().position(fits) };
-        let track = found.unwrap_or_else(|| {
-            tracks.push(Vec::new());
-            tracks.len() - 1
-        });
-        tracks[track].push(span.end);
-        chosen.push(track as u32);
+        chosen.push(nesting.place_near(span.start, span.end, preferred) as u32);
     }
     chosen
 }
@@ -35,7 +23,7 @@ pub(super) fn self_times(spans: &mut [SpanData], first: usize) {
         let SpanData { parent, mut start, end, .. } = spans[index];
         spans[index].self_nanos = nanos(start, end);
         let mut outer = parent;
-        // The part that sticks out of the parent is taken from the self time of the parent's own parent, and so on.
+        // The time after the parent's end is taken from the spans that the parent is nested in.
         while let Some(id) = outer.filter(|_| start < end) {
             let span = &mut spans[id.index() - first];
             let until = span.end.min(end);

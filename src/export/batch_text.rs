@@ -1,6 +1,10 @@
+//! The names of the operations that were done in one kernel.
+
 use crate::trace::{BatchId, OperationCall, Span, SpanId, Work};
 
-/// What a framework did in one kernel, and for which spans, as text. Kept for the next piece of work, which often is of the same batch.
+/// The operations of a piece of work, and the spans that asked for them, as text.
+///
+/// The text is kept for the next piece of work, which often is of the same batch.
 #[derive(Debug, Default)]
 pub(super) struct BatchText {
     of: Option<(BatchId, Option<SpanId>)>,
@@ -9,11 +13,11 @@ pub(super) struct BatchText {
 }
 
 impl BatchText {
-    /// Names that are said. A batch may have thousands.
+    /// The most names in a text. A batch may have thousands.
     const NAMES: usize = 16;
 
-    /// The operations that a piece of work was launched for, and the spans that asked for them if those are several; none if no operation
-    /// is known. As `matmul, add, … 3 more`.
+    /// The operations that a piece of work was launched for, such as `matmul, add, … 3 more`, and the spans that asked
+    /// for them if there are several; `None` if no operation is known.
     pub(super) fn of(&mut self, work: Work<'_>) -> Option<(&str, Option<&str>)> {
         let of = (work.batch_id()?, work.span().map(Span::id));
         if self.of.replace(of) != Some(of) {
@@ -22,7 +26,7 @@ impl BatchText {
             if left > 0 {
                 self.operations += &format!(", … {left} more");
             }
-            // How many there are is not asked: that would take as long as there are many, for each piece of work.
+            // Spans are not counted: that would visit all operations of the batch.
             let mut spans = work.spans().map(Span::name);
             self.spans = join(spans.by_ref().take(Self::NAMES));
             if spans.next().is_some() {
@@ -59,7 +63,8 @@ mod tests {
     #[test]
     fn work_says_its_operations_and_for_whom_if_that_are_several() {
         let texts = texts(&operations_trace());
-        // On stream 7: a copy, the two kernels, in each step; then a stray one. On stream 8, nothing was launched in a batch.
+        // On stream 7: a copy, the two kernels, in each step; then a stray one. On stream 8, nothing was launched in a
+        // batch.
         let one = Some(("matmul".to_owned(), None));
         let both = Some(("matmul, add, add".to_owned(), Some("backward, train_step".to_owned())));
         assert_eq!(texts[..7], [None, one.clone(), both.clone(), None, one, both, None]);

@@ -1,25 +1,27 @@
-use super::{ExportResult, Exporter};
+//! Traces in memory.
+
+use super::exporter::{ExportResult, Exporter};
 use crate::trace::Trace;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Keeps the traces in memory, for tests and for programs that look at them themselves.
+/// Keeps traces in memory, for tests and for programs that look at them themselves.
 ///
-/// A clone shares the traces of what it was cloned from. See [`Trace`] for an example.
+/// Clones share their traces. See [`Trace`] for an example.
 #[derive(Clone, Debug, Default)]
 pub struct Collected(Arc<Mutex<Vec<Arc<Trace>>>>);
 
 impl Collected {
-    /// A sink with nothing in it.
+    /// Makes a collection without traces.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The traces so far, in order. All of them are there once [`finish`](crate::Profiler::finish) has returned.
+    /// Returns the traces so far, in order. They are complete once [`finish`](crate::Profiler::finish) has returned.
     pub fn traces(&self) -> Vec<Arc<Trace>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The only trace.
+    /// Returns the only trace.
     ///
     /// # Panics
     ///
@@ -32,6 +34,10 @@ impl Collected {
 }
 
 impl Exporter for Collected {
+    fn name(&self) -> &str {
+        "Collected"
+    }
+
     fn export(&mut self, trace: &Trace) -> ExportResult {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(trace.clone()));
         Ok(Vec::new())

@@ -2,20 +2,21 @@
 
 use crate::trace::{ApiCall, ApiCallId, Trace, Work, WorkId};
 
-/// The work that each call's arrows lead to.
+/// The arrows of a trace: from which call to which work they lead.
 #[derive(Debug)]
 pub(super) struct Flows {
-    /// The call of each piece of work.
+    /// The call that the arrow to each piece of work comes from.
     cause: Vec<Option<ApiCallId>>,
-    /// Where the work of each call begins, and where that of the last ends.
+    /// The place in `work` where that of each call begins, and where that of the last call ends.
     first: Vec<u32>,
+    /// The work that arrows lead to, call by call.
     work: Vec<WorkId>,
 }
 
 impl Flows {
     pub(super) fn new(trace: &Trace) -> Self {
         let cause: Vec<_> = trace.work().map(cause).collect();
-        // One more than there are calls, and one to count in.
+        // One for each call, one for the end, and one to count in.
         let mut first = vec![0_u32; trace.api_calls().len() + 2];
         for call in cause.iter().flatten() {
             first[call.index() + 2] += 1;
@@ -34,6 +35,7 @@ impl Flows {
         Self { cause, first, work: to }
     }
 
+    /// The work that the arrows of a call lead to.
     pub(super) fn of(&self, call: ApiCallId) -> &[WorkId] {
         &self.work[self.first[call.index()] as usize..self.first[call.index() + 1] as usize]
     }
@@ -44,7 +46,7 @@ impl Flows {
     }
 }
 
-/// The call that the arrow to this work comes from. No reader takes one that goes back in time.
+/// The call that the arrow to this work comes from. No reader accepts an arrow that goes back in time.
 fn cause(work: Work<'_>) -> Option<ApiCallId> {
     work.call().filter(|call| call.start() <= work.start()).map(ApiCall::id)
 }

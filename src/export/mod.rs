@@ -1,4 +1,50 @@
-//! Where traces go. An exporter sees only the [`Trace`].
+//! Exporters: where the trace of a recorded window goes.
+//!
+//! Add as many as you like with [`ProfilerBuilder::export`](crate::ProfilerBuilder::export). Each gets every window's
+//! [`Trace`](crate::Trace), on a background thread.
+//!
+//! | exporter | writes | read by |
+//! |---|---|---|
+//! | [`Chrome`] | `*.pt.trace.json`: `torch.profiler`'s JSON | [Perfetto], HolisticTraceAnalysis, [others](Flavor) |
+//! | [`Perfetto`](struct@Perfetto) | `*.pftrace`: protobuf, a fifth of the size of JSON | [Perfetto] |
+//! | [`TensorBoard`] | `*.xplane.pb`: profiles; `*.tfevents.*`: scalars of every step | [TensorBoard][board], [XProf] |
+//! | [`Stacks`] | `*.folded`: folded stacks of the host and of GPUs | inferno, speedscope, flamegraph.pl |
+//! | [`Collected`] | no file: the traces stay in memory | tests and your own code |
+//!
+//! [Perfetto]: https://ui.perfetto.dev
+//! [XProf]: https://openxla.org/xprof
+//! [board]: https://www.tensorflow.org/tensorboard
+//!
+//! A file appears whole or not at all, under a name that no other file has. It says how much was lost, and why GPUs
+//! were not recorded if they were not.
+//!
+//! # Your own exporter
+//!
+//! A closure is enough where nothing can fail: [`ProfilerBuilder::on_trace`](crate::ProfilerBuilder::on_trace).
+//! Otherwise implement [`Exporter`], of which one method must be written:
+//!
+//! ```
+//! use kernspan::{Exporter, Profiler, Trace, export::ExportResult};
+//!
+//! struct SlowestSpan;
+//!
+//! impl Exporter for SlowestSpan {
+//!     fn export(&mut self, trace: &Trace) -> ExportResult {
+//!         if let Some(span) = trace.spans().max_by_key(|span| span.self_time()) {
+//!             eprintln!("window {}: {} took {:?}", trace.window(), span.name(), span.self_time());
+//!         }
+//!         Ok(vec![])
+//!     }
+//! }
+//!
+//! let (layer, profiler) = Profiler::builder().export(SlowestSpan).build()?;
+//! # drop(layer);
+//! # profiler.finish()?;
+//! # Ok::<(), kernspan::Error>(())
+//! ```
+//!
+//! An exporter that also wants the [summary](StepSummary) of every step, recorded or not, returns a [`StepExporter`]
+//! from [`Exporter::steps`].
 
 mod batch_text;
 mod chrome;
@@ -7,8 +53,8 @@ mod collected;
 #[path = "../../tests/support/downloads.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod downloads;
+mod exporter;
 mod flows;
-mod nest;
 mod perfetto;
 mod ranges;
 #[cfg(test)]
@@ -22,68 +68,19 @@ mod samples;
 mod shape;
 mod stacks;
 mod step_exporter;
+mod steps_nest;
 mod tensorboard;
 mod wire;
 
 pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
+    exporter::{ExportResult, Exporter},
     perfetto::Perfetto,
     run_id::RunId,
     stacks::Stacks,
     step_exporter::{Run, StepExporter, StepSummary},
     tensorboard::TensorBoard,
 };
+pub(crate) use self::exporter::OnTrace;
 pub use crate::{delivery::Delivery, file::FileError, thread::mute_this_thread};
-
-use crate::trace::Trace;
-use std::path::PathBuf;
-
-/// What an exporter gives back: the files it wrote, or why it could not.
-pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;
-
-/// Takes each window's trace somewhere.
-///
-/// Exporters run on a background thread, one after the other, never two at once. One that fails or panics is reported by
-/// [`finish`](crate::Profiler::finish); the others go on. Spans that an exporter makes are not recorded.
-///
-/// ```
-/// use kernspan::{Exporter, Profiler, Trace, export::ExportResult};
-///
-/// struct SlowestSpan;
-///
-/// impl Exporter for SlowestSpan {
-///     fn export(&mut self, trace: &Trace) -> ExportResult {
-///         if let Some(span) = trace.spans().max_by_key(|span| span.self_time()) {
-///             eprintln!("window {}: {} took {:?}", trace.window(), span.name(), span.self_time());
-///         }
-///         Ok(vec![])
-///     }
-/// }
-///
-/// let (layer, profiler) = Profiler::builder().export(SlowestSpan).build()?;
-/// # drop(layer);
-/// # profiler.finish()?;
-/// # Ok::<(), kernspan::Error>(())
-/// ```
-pub trait Exporter: Send + 'static {
-    /// Exports one window and says which files it wrote.
-    fn export(&mut self, trace: &Trace) -> ExportResult;
-
-    /// What takes the vital signs of every step, also of those that are not recorded. Asked once, when the profiler is made. By default,
-    /// nothing does; and if no exporter wants them, they cost nothing.
-    fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
-        let _ = run;
-        None
-    }
-}
-
-/// The exporter behind [`on_trace`](crate::ProfilerBuilder::on_trace).
-pub(crate) struct OnTrace<F>(pub(crate) F);
-
-impl<F: FnMut(&Trace) + Send + 'static> Exporter for OnTrace<F> {
-    fn export(&mut self, trace: &Trace) -> ExportResult {
-        (self.0)(trace);
-        Ok(Vec::new())
-    }
-}

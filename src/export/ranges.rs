@@ -1,31 +1,32 @@
-//! Steps and spans as GPUs saw them.
+//! Steps and spans as ranges on GPUs.
 
-use super::{nest::Nest, runs::runs};
-use crate::trace::{DeviceId, SpanId, StepId, StreamId, Timestamp, Trace};
+use super::runs::runs;
+use crate::trace::{DeviceId, Nesting, SpanId, StepId, StreamId, Timestamp, Trace};
 use std::{cmp::Reverse, collections::BTreeMap};
 
-/// From the first to the last work that a step or span caused on a stream.
+/// The range from the first to the last work that a step or span caused on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GpuRange {
     pub(super) cause: Cause,
-    /// The stream's own row, also where work of its other rows is among it.
+    /// The stream's first row, even if some of the work is on its other rows.
     pub(super) stream: StreamId,
-    /// 0 where the range nests with the work on the stream's own row. Those that would cross, as when threads share a stream, are
-    /// on rows 1, 2, ….
+    /// 0 if the range nests with the work on the stream's first row. Ranges that would cross, as when threads share a
+    /// stream, are on rows 1, 2, ….
     pub(super) row: usize,
     pub(super) start: Timestamp,
     pub(super) end: Timestamp,
 }
 
-/// What the range is of. Of ranges that are equal, the step is the outer one, and a span is outside its children.
+/// The step or span that a range belongs to. Of two equal ranges, the step is the outer one, and a span is outside its
+/// children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
     Step(StepId),
     Span(SpanId),
 }
 
-/// Every step's range on every stream, and that of each span that caused at least two pieces of work there, itself or by the
-/// spans nested in it. Stream by stream, in the order of their starts, outer before inner.
+/// Returns the range of every step on every stream, and of every span that caused at least two pieces of work there,
+/// itself or by the spans nested in it. Ranges come stream by stream, in the order of their starts, outer before inner.
 pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
     if trace.work().len() == 0 {
         return Vec::new();
@@ -40,7 +41,7 @@ pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
         for &row in &rows {
             for work in trace.work_at(runs[row.index()].clone()).filter(|work| work.stream_id() == row) {
                 let extent = Extent { start: work.start(), end: work.end(), work: 1 };
-                // Where all work is on one row, a range begins and ends with work of that row and cannot cut through it.
+                // If all work is on one row, a range begins and ends with work of that row and cannot cut through it.
                 if row == rows[0] && rows.len() > 1 {
                     own_row.push((work.start(), work.end()));
                 }
@@ -66,18 +67,18 @@ pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
             },
         );
         let found = &mut ranges[first..];
-        // Stable, as that sort makes use of what is in order already: most of it, backwards.
+        // The stable sort is quick on input that is mostly in order, as this is, backwards.
         found.sort_by_key(|range| (range.start, Reverse(range.end), range.cause));
-        let mut nest = Nest::default();
+        let mut nesting = Nesting::default();
         for range in found {
             let crosses = within(&own_row, range.start) || within(&own_row, range.end);
-            range.row = nest.place(range.start, range.end, crosses.into());
+            range.row = nesting.place(range.start, range.end, crosses.into());
         }
     }
     ranges
 }
 
-/// The rows of each stream, its own first.
+/// The rows of each stream, the first one first.
 fn streams(trace: &Trace) -> Vec<Vec<StreamId>> {
     let mut streams: BTreeMap<(DeviceId, u32, u32), Vec<StreamId>> = BTreeMap::new();
     for (place, stream) in trace.streams().iter().enumerate() {
@@ -96,7 +97,7 @@ fn within(ranges: &[(Timestamp, Timestamp)], at: Timestamp) -> bool {
     after.checked_sub(1).is_some_and(|before| at < ranges[before].1)
 }
 
-/// How far some work reaches, and how much it is.
+/// The time that some work spans, and the number of its pieces.
 #[derive(Clone, Copy)]
 struct Extent {
     start: Timestamp,
@@ -107,8 +108,9 @@ struct Extent {
 /// The extents of steps or spans on one stream at a time.
 struct Extents {
     of: Vec<Option<Extent>>,
-    /// How many there are, and the last of them.
+    /// The number of owners with an extent.
     count: usize,
+    /// The last owner with an extent.
     last: usize,
 }
 
@@ -132,7 +134,8 @@ impl Extents {
         }
     }
 
-    /// Leaves nothing. An owner comes before its parent, whose number is lower, so each is passed on once and whole.
+    /// Passes on all extents and leaves none. An owner comes before its parent, whose number is lower, so each is
+    /// passed on once it is complete.
     fn take(&mut self, parent: impl Fn(usize) -> Option<usize>, mut each: impl FnMut(usize, Extent)) {
         for owner in (0..=self.last).rev() {
             if self.count == 0 {
@@ -190,7 +193,8 @@ mod tests {
     #[test]
     fn a_range_that_would_cross_is_on_another_row() {
         let mut trace = gpu_trace();
-        // The work of `backward` on stream 7 now begins before that of `forward` is over, as if a second thread had caused it.
+        // The work of `backward` on stream 7 now begins before that of `forward` is over, as if a second thread had
+        // caused it.
         for work in trace.work.iter_mut().filter(|work| work.stream == StreamId::new(0)) {
             work.step = None;
             work.span = Some(SpanId::new(if work.start == at(5) || work.start == at(50) { 1 } else { 2 }));

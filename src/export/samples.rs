@@ -2,14 +2,14 @@
 
 pub(super) use crate::trace::sample::{awkward_trace, ranks};
 
-use super::Exporter;
+use super::exporter::Exporter;
 use crate::trace::{
     Trace,
     sample::{gpu_trace, operations_trace},
 };
 use std::path::PathBuf;
 
-/// The samples, each with the file that an exporter writes of it.
+/// The samples, each with the file that an exporter writes for it.
 pub(super) fn exported<E: Exporter>(exporter: impl Fn(PathBuf) -> E) -> Vec<(Trace, Vec<u8>)> {
     let exported = |trace: Trace| {
         let folder = tempfile::tempdir().unwrap();

@@ -1,13 +1,16 @@
+//! Work that differs only in its time and cause.
+
 use crate::trace::{Detail, DeviceId, Direction, MemoryKind, Work};
 use std::hash::{Hash, Hasher};
 
-/// What makes pieces of work alike but for when they ran and what caused them. A training loop has few shapes and runs each many
-/// times, so what exporters say of one is worth keeping.
+/// Everything about a piece of work except when it ran and what caused it.
+///
+/// A training loop has few shapes and runs each many times, so exporters keep the text of each shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Kernel {
         device: DeviceId,
-        /// Where the names are kept: equal places are equal names, and quicker to compare.
+        /// The addresses of the names: names at the same address are equal, and addresses are quicker to compare.
         names: [usize; 2],
         grid: [u32; 3],
         block: [u32; 3],
@@ -25,7 +28,7 @@ pub(super) enum Shape {
 }
 
 impl Hash for Shape {
-    /// By as much as tells most of them apart.
+    /// Hashes only as much as distinguishes most shapes.
     fn hash<H: Hasher>(&self, state: &mut H) {
         match *self {
             Self::Kernel {
@@ -45,7 +48,7 @@ impl Hash for Shape {
 }
 
 impl Shape {
-    /// Shapes that are worth keeping: where they never come again, memory is better spent otherwise.
+    /// The most shapes whose text is kept. A program that never repeats a shape must not fill the memory with them.
     pub(super) const KEPT: usize = 4096;
 
     pub(super) fn of(work: Work<'_>) -> Self {

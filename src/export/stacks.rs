@@ -1,4 +1,9 @@
-use super::{ExportResult, Exporter, shape::Shape};
+//! Folded stacks, the input of flame graph tools.
+
+use super::{
+    exporter::{ExportResult, Exporter},
+    shape::Shape,
+};
 use crate::{file, trace::Trace};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,8 +12,9 @@ use std::{
     time::Duration,
 };
 
-/// Writes folded stacks, the input of flame graph tools (inferno, speedscope, flamegraph.pl): a line for each stack of
-/// spans, with the nanoseconds spent in its innermost span itself.
+/// Writes folded stacks, the input of flame graph tools such as inferno, speedscope and flamegraph.pl.
+///
+/// A line is a stack of spans with the nanoseconds that were spent in its innermost span itself.
 ///
 /// ```no_run
 /// # use kernspan::{Profiler, Stacks};
@@ -17,24 +23,29 @@ use std::{
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
-/// The file is named `{host}_{pid}.{time}.folded`. The outermost frame is the thread's name. Losses are a frame of their own,
-/// one nanosecond wide, and so is why GPUs were not recorded.
+/// Each window is a file, `{host}_{pid}.{time}.folded`. The outermost frame is the thread's name. Losses are a frame of
+/// their own, one nanosecond wide, and so is the reason why GPUs were not recorded.
 ///
-/// Where GPUs did something there is a second file, `{host}_{pid}.{time}.gpu.folded`, with the nanoseconds of GPU time: the
-/// innermost frame is the kernel or copy, below it are the spans that caused it, or `[unattributed]`.
+/// If GPUs did anything, there is a second file, `{host}_{pid}.{time}.gpu.folded`, with nanoseconds of GPU time. Its
+/// innermost frames are kernels and copies, inside the spans that caused them or inside `[unattributed]`.
 #[derive(Clone, Debug)]
+#[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Stacks {
     folder: PathBuf,
 }
 
 impl Stacks {
-    /// Writes into this folder, which is made if it is not there.
+    /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 }
 
 impl Exporter for Stacks {
+    fn name(&self) -> &str {
+        "Stacks"
+    }
+
     fn export(&mut self, trace: &Trace) -> ExportResult {
         let (mut stacks, of_spans) = spans(trace);
         let mut files = vec![file::write(&self.folder, trace, ".folded", |out| write(&stacks, trace, out))?];
@@ -49,7 +60,7 @@ impl Exporter for Stacks {
 /// A stack, with the nanoseconds of its innermost frame.
 type Stack = (String, u64);
 
-/// The stacks of spans with the time that the host spent in them, and which one each span is.
+/// The stacks of spans with the time that the host spent in them, and the place of each span's stack among them.
 fn spans(trace: &Trace) -> (Vec<Stack>, Vec<usize>) {
     // A parent comes before its children, so its frames are known.
     let mut of_spans: Vec<usize> = Vec::with_capacity(trace.spans().len());
@@ -69,7 +80,7 @@ fn spans(trace: &Trace) -> (Vec<Stack>, Vec<usize>) {
     (stacks, of_spans)
 }
 
-/// Puts the time of GPUs in place of that of the host: a frame for each kernel on top of the spans that caused it.
+/// Replaces the time of the host by that of GPUs, with a frame for each kernel inside the spans that caused it.
 fn work(trace: &Trace, stacks: &mut Vec<Stack>, of_spans: &[usize]) {
     let mut known: HashMap<(Option<usize>, Shape), usize> = HashMap::new();
     let mut named: HashMap<String, usize> = HashMap::new();
@@ -88,7 +99,7 @@ fn work(trace: &Trace, stacks: &mut Vec<Stack>, of_spans: &[usize]) {
     }
 }
 
-/// The frame around work of which the span is not known.
+/// The frame around work whose span is not known.
 const UNATTRIBUTED: &str = "[unattributed]";
 
 fn write(stacks: &[Stack], trace: &Trace, out: &mut impl Write) -> io::Result<()> {
@@ -104,7 +115,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A name without what separates frames and lines.
+/// A name without the characters that separate frames and lines.
 fn frame(name: &str) -> String {
     name.replace(';', ":").replace(|c: char| c.is_control(), " ")
 }

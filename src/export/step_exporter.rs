@@ -1,4 +1,6 @@
-use super::{ExportResult, RunId};
+//! Summaries of every step, recorded or not.
+
+use super::{exporter::ExportResult, run_id::RunId};
 use crate::{
     activity::Activity,
     delivery::Delivery,
@@ -7,21 +9,22 @@ use crate::{
 };
 use std::{error::Error, sync::Arc, time::Duration};
 
-/// Takes the vital signs of every step somewhere, also of those that are not recorded.
+/// A destination of step summaries: it is given every step, also those that are not recorded.
 ///
-/// Where a trace is too much, this is what may be had all the time: how long each step took, and the counters
-/// (`tracing::info!(counter.loss = 0.3)`) in it. It costs the thread that ends the step well below a microsecond, whatever the schedule says.
+/// A trace costs too much to be taken all the time. A summary does not: it has the step's duration and its counters
+/// (`tracing::info!(counter.loss = 0.3)`), and costs the thread that ends the step well below a microsecond.
 ///
-/// An [`Exporter`](crate::Exporter) that wants it returns one of these from [`Exporter::steps`](crate::Exporter::steps). It runs on a background
-/// thread. What fails or panics is reported by [`finish`](crate::Profiler::finish), the same failure once, and it is called again all the
-/// same; the training goes on. Spans that it makes are not recorded.
+/// An [`Exporter`](crate::Exporter) that wants summaries returns one of these from
+/// [`Exporter::steps`](crate::Exporter::steps). It runs on a background thread. If it fails or panics, it is called
+/// again all the same, and [`finish`](crate::Profiler::finish) reports the failure, the same one only once. Spans that
+/// it makes are not recorded.
 ///
 /// ```
 /// use kernspan::{Exporter, Profiler, Schedule, Trace, export::{ExportResult, Run, StepExporter, StepSummary}};
 /// use std::{error::Error, time::Duration};
 /// # use tracing_subscriber::prelude::*;
 ///
-/// /// Says which steps were slow.
+/// /// Prints the steps that were slow.
 /// struct SlowSteps(Duration);
 ///
 /// impl Exporter for SlowSteps {
@@ -60,19 +63,20 @@ use std::{error::Error, sync::Arc, time::Duration};
 pub trait StepExporter: Send + 'static {
     /// Takes the steps that ended since the last call, in order.
     ///
-    /// It is called at least twice a second, without any steps if none has ended, so that it can write down what it has put aside.
+    /// It is called at least twice a second, without any steps if none has ended, so that it can write what it has
+    /// buffered.
     ///
     /// # Errors
     ///
     /// Whatever is to be reported as a [`Failure`](crate::Failure).
     fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>>;
 
-    /// The thread that ends the run does so since it panics, as when a training fails and its profiler is dropped: called before
-    /// [`finish`](Self::finish). By default, that makes no difference.
+    /// Learns that the run ends by a panic, as when a training fails and its profiler is dropped. It is called before
+    /// [`finish`](Self::finish). By default, it does nothing.
     fn panicked(&mut self) {}
 
-    /// The run is over: called once, after the last steps have been taken and the last window has been exported. Says which files
-    /// there are. By default, none.
+    /// Ends the run, and returns the files that were written. It is called once, after the last steps and the last
+    /// window. By default, there are no files.
     ///
     /// # Errors
     ///
@@ -81,28 +85,30 @@ pub trait StepExporter: Send + 'static {
         Ok(Vec::new())
     }
 
-    /// What became of what was sent elsewhere, for the [`Report`](crate::Report): asked after [`finish`](Self::finish). By default, there is nothing to say.
+    /// Returns how much was sent elsewhere and how much of it arrived, for the [`Report`](crate::Report). It is called
+    /// after [`finish`](Self::finish). By default, nothing was sent.
     fn deliveries(&self) -> Vec<Delivery> {
         Vec::new()
     }
 }
 
-/// What is known of every step, recorded or not.
+/// A step, recorded or not: its number, its duration and its counters.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepSummary {
-    /// The step's number in the run, counted from 0. Numbers are missing only where steps were [lost](crate::trace::Losses::steps).
+    /// The step's number in the run, from 0. A number is missing only if its step was
+    /// [lost](crate::trace::Losses::steps).
     pub number: u64,
-    /// What the schedule said for the step.
+    /// The phase of the schedule that the step was in.
     pub phase: Phase,
-    /// When it began, on the wall clock: when the step before it ended, or the profiler was made.
+    /// The start, on the wall clock: the end of the step before, or for step 0 the moment when the profiler was made.
     pub start: Timestamp,
-    /// How long it took; step 0, all since the profiler was made. Setting the wall clock changes only `start`.
+    /// The time from the start to the end. Setting the wall clock meanwhile does not change it.
     pub duration: Duration,
-    /// Whether [`step`](crate::Profiler::step) ended it. If not, the run ended first; such a step is told of only if it has counters, as of a
-    /// validation after the last step.
+    /// Whether [`step`](crate::Profiler::step) ended it. If not, the run ended first; there is a summary of such a step
+    /// only if it has counters, as from a validation after the last step.
     pub ended: bool,
-    /// The counters, with the last value that each had in the step. It may be of any thread, and may not be finite.
+    /// The counters, each with its last value in the step, from whichever thread. It may not be finite.
     pub counters: Vec<(&'static str, f64)>,
 }
 
@@ -121,30 +127,30 @@ impl StepSummary {
         Self { number, phase, start, duration, ended: true, counters: Vec::new() }
     }
 
-    /// When it ended.
+    /// Returns the end, on the wall clock.
     pub fn end(&self) -> Timestamp {
         let nanos = u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
         Timestamp::from_unix_nanos(self.start.as_unix_nanos().saturating_add(nanos))
     }
 
-    /// The last value of a counter in the step.
+    /// Returns the last value of a counter in the step.
     pub fn counter(&self, name: &str) -> Option<f64> {
         self.counters.iter().find_map(|&(known, value)| (known == name).then_some(value))
     }
 }
 
-/// A run of a program, as it is known when the profiler is made.
+/// A run of a program, as far as it is known when the profiler is made.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Run {
     /// The name that the launcher gave to the run, which is the same on all ranks.
     pub id: Option<RunId>,
-    /// What every trace of it will say, too.
+    /// The metadata that every trace of the run has.
     pub metadata: Arc<Metadata>,
-    /// When it began.
+    /// The moment when the profiler was made.
     pub start: Timestamp,
-    /// The schedule, for people.
+    /// The schedule, as text for people.
     pub schedule: String,
-    /// What is recorded.
+    /// The activities that are recorded.
     pub activities: Vec<Activity>,
 }

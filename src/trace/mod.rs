@@ -48,6 +48,7 @@ mod id;
 mod input;
 mod losses;
 mod metadata;
+mod nesting;
 mod occupancy;
 mod operation;
 mod overhead;
@@ -107,6 +108,7 @@ pub(crate) use self::{
     callsite::{Callsite as CallsiteData, CallsiteId},
     event::EventData,
     fields::{FieldData, FieldRange},
+    nesting::Nesting,
     operation::{OperationCallData, OperationId},
     span::SpanData,
     wait::WaitData,

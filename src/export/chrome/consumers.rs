@@ -1,5 +1,6 @@
-//! Programs of others, on what no recording has: two ranks with collectives, a GPU that is behind. See
-//! `tests/consumers/torch.rs` for what was recorded.
+//! Other people's readers, on traces that were never recorded: two ranks with collectives, and a GPU that is behind.
+//!
+//! `tests/consumers/torch.rs` has those that were.
 
 use super::{Chrome, Flavor};
 use crate::{
@@ -26,7 +27,7 @@ fn exported() -> ([Trace; 2], TempDir) {
     (traces, folder)
 }
 
-/// How long at least one of these is going on, in microseconds.
+/// The time in which at least one of these ranges is open, in microseconds.
 fn together(mut ranges: Vec<(Timestamp, Timestamp)>) -> f64 {
     ranges.sort_unstable();
     let mut until = Timestamp::default();
@@ -56,7 +57,7 @@ fn tensorboard_compares_the_ranks() {
         let rows = pages["commops"][worker]["rows"].as_array().unwrap();
         let called: Vec<_> = rows.iter().map(|row| (row[0].as_str().unwrap(), row[1].as_u64().unwrap())).collect();
         assert_eq!(called, [("nccl:all_reduce", 2), ("nccl:all_gather", 2)]);
-        // What the plugin takes for communication: the kernels, and the calls that launch them.
+        // The plugin takes for communication the kernels, and the calls that launch them.
         for step in trace.steps() {
             let of_step = || kernels().filter(|(work, _)| work.step() == Some(step));
             let collectives = || of_step().filter(|(_, kernel)| is_collective(&kernel.name));
@@ -119,7 +120,7 @@ fn hta_does_every_analysis_of_the_ranks() {
         let expected = together(trace.work().map(|work| (work.start(), work.end())).collect());
         assert!((busy - expected).abs() < 0.01, "{busy} µs, not {expected}");
     }
-    // Those that wait are none, and the nodes of graphs have a launch together.
+    // Waits are no launches, and all nodes of a graph have one launch.
     let launched = traces[0].work().filter(|work| work.graph().is_none() && work.call().is_some()).count();
     assert_eq!(seen["launches"]["0"], launched);
 }

@@ -1,10 +1,12 @@
-//! What comes before the events: where the trace is from, and what was recorded how.
+//! The members of a document before its events: where the trace is from, and how it was recorded.
 
-use super::{json::Json, kineto::Kineto};
-use crate::trace::{Device, Gpu, Trace};
-use std::io::Write;
+use super::{
+    json::{Members, Object},
+    times::Times,
+};
+use crate::trace::{Device, Gpu, Trace, Value};
 
-/// Keys that a user's metadata may not take.
+/// Keys of the document itself. An entry of the user's metadata with the same key is called `user.KEY`.
 const RESERVED: [&str; 17] = [
     "schemaVersion",
     "deviceProperties",
@@ -25,79 +27,82 @@ const RESERVED: [&str; 17] = [
     "traceName",
 ];
 
-impl<W: Write> Kineto<'_, W> {
-    pub(super) fn header(&mut self) {
-        let metadata = self.trace.metadata();
-        let json = &mut self.json;
-        json.raw("{\"schemaVersion\":1,\n\"deviceProperties\":[");
-        for (place, device) in self.trace.devices().iter().enumerate() {
-            json.raw(if place == 0 { "" } else { ",\n" });
-            properties(json, device);
+/// The header of a document whose times are these.
+pub(super) fn members(trace: &Trace, times: Times) -> Members {
+    let metadata = trace.metadata();
+    Members::lines(|header| {
+        header.number("schemaVersion", 1);
+        header.array_of_lines("deviceProperties", |devices| {
+            trace.devices().iter().for_each(|device| devices.object(|object| properties(object, device)));
+        });
+        header.object("distributedInfo", |info| {
+            info.string("backend", "");
+            // HolisticTraceAnalysis finds the rank with a regular expression that wants the space.
+            info.spaced_number("rank", metadata.rank);
+            info.spaced_number("world_size", metadata.world_size);
+        });
+        if let Gpu::Available(library) = trace.gpu() {
+            header.number("cupti_version", library.cupti_version);
+            header.number("cuda_driver_version", library.driver_version);
         }
-        // HolisticTraceAnalysis looks for the rank with a regular expression that wants the space.
-        json.raw("],\n\"distributedInfo\":{\"backend\":\"\",\"rank\": ").number(metadata.rank);
-        json.raw(",\"world_size\": ").number(metadata.world_size).raw("},\n");
-        if let Gpu::Available(library) = self.trace.gpu() {
-            json.raw("\"cupti_version\":").number(library.cupti_version);
-            json.raw(",\n\"cuda_driver_version\":").number(library.driver_version).raw(",\n");
-        }
-        json.raw("\"trace_id\":").string(&trace_id(self.trace));
-        json.raw(",\n\"host_name\":").string(&metadata.host);
-        json.raw(",\n\"process_name\":").string(&metadata.process);
-        json.raw(",\n\"kernspan_version\":").string(env!("CARGO_PKG_VERSION"));
-        json.raw(",\n\"kernspan_window\":").number(self.trace.window());
-        json.raw(",\n\"kernspan_losses\":{");
-        for (place, (cause, count)) in self.trace.losses().causes().enumerate() {
-            json.raw(if place == 0 { "" } else { "," }).string(cause).raw(":").number(count);
-        }
-        json.raw("},\n\"kernspan_gpu\":").string(&self.trace.gpu().to_string()).raw(",\n");
-        let attributions = self.trace.attributions();
-        if attributions.total() > 0 {
-            json.raw("\"kernspan_attribution\":{\"direct\":").number(attributions.direct);
-            json.raw(",\"handed_off\":").number(attributions.handed_off);
-            json.raw(",\"unattributed\":").number(attributions.unattributed);
-            if attributions.before > 0 {
-                json.raw(",\"before\":").number(attributions.before);
-            }
-            json.raw("},\n");
-        }
+        header.string("trace_id", &trace_id(trace));
+        header.string("host_name", &metadata.host);
+        header.string("process_name", &metadata.process);
+        header.string("kernspan_version", env!("CARGO_PKG_VERSION"));
+        header.number("kernspan_window", trace.window());
+        header.object("kernspan_losses", |losses| {
+            trace.losses().causes().for_each(|(cause, count)| losses.number(cause, count));
+        });
+        header.string("kernspan_gpu", &trace.gpu().to_string());
+        attributions(header, trace);
         for (key, value) in &metadata.user {
-            if RESERVED.contains(&key.as_str()) {
-                json.string(&format!("user.{key}"))
-            } else {
-                json.string(key)
-            };
-            json.raw(":").string(value).raw(",\n");
+            let value = Value::from(value.as_str());
+            match RESERVED.contains(&key.as_str()) {
+                true => header.entry(&format!("user.{key}"), &value),
+                false => header.entry(key, &value),
+            }
         }
-        json.raw("\"displayTimeUnit\":\"ms\",\n\"baseTimeNanoseconds\":").number(self.base);
-        json.raw(",\n\"traceEvents\":[\n");
-    }
+        header.string("displayTimeUnit", "ms");
+        header.number("baseTimeNanoseconds", times.base());
+    })
 }
 
-/// A device, with the names that CUDA's `cudaDeviceProp` has.
-fn properties<W: Write>(json: &mut Json<W>, device: &Device) {
-    json.raw("{\"id\":").number(device.id.as_u32()).raw(",\"name\":").string(&device.name);
+/// Adds a device's properties under the names of CUDA's `cudaDeviceProp`.
+fn properties(object: &mut Object<'_>, device: &Device) {
     let (major, minor) = device.compute_capability;
-    for (name, value) in [
-        ("totalGlobalMem", device.memory),
-        ("computeMajor", major.into()),
-        ("computeMinor", minor.into()),
-        ("maxThreadsPerBlock", device.threads_per_block.into()),
-        ("maxThreadsPerMultiprocessor", device.threads_per_multiprocessor.into()),
-        ("regsPerBlock", device.registers_per_block.into()),
-        ("warpSize", device.warp_size.into()),
-        ("sharedMemPerBlock", device.shared_memory_per_block.into()),
-        ("numSms", device.multiprocessors.into()),
-        ("regsPerMultiprocessor", device.registers_per_multiprocessor.into()),
-        ("sharedMemPerBlockOptin", device.shared_memory_per_block_optin.into()),
-        ("sharedMemPerMultiprocessor", device.shared_memory_per_multiprocessor.into()),
-    ] {
-        json.raw(",").string(name).raw(":").number(value);
-    }
-    json.raw("}");
+    object.number("id", device.id.as_u32());
+    object.string("name", &device.name);
+    object.number("totalGlobalMem", device.memory);
+    object.number("computeMajor", major);
+    object.number("computeMinor", minor);
+    object.number("maxThreadsPerBlock", device.threads_per_block);
+    object.number("maxThreadsPerMultiprocessor", device.threads_per_multiprocessor);
+    object.number("regsPerBlock", device.registers_per_block);
+    object.number("warpSize", device.warp_size);
+    object.number("sharedMemPerBlock", device.shared_memory_per_block);
+    object.number("numSms", device.multiprocessors);
+    object.number("regsPerMultiprocessor", device.registers_per_multiprocessor);
+    object.number("sharedMemPerBlockOptin", device.shared_memory_per_block_optin);
+    object.number("sharedMemPerMultiprocessor", device.shared_memory_per_multiprocessor);
 }
 
-/// Unlike that of any other window of any process.
+/// Says how much work was attributed in which way, if there is any.
+fn attributions(header: &mut Object<'_>, trace: &Trace) {
+    let attributions = trace.attributions();
+    if attributions.total() == 0 {
+        return;
+    }
+    header.object("kernspan_attribution", |object| {
+        object.number("direct", attributions.direct);
+        object.number("handed_off", attributions.handed_off);
+        object.number("unattributed", attributions.unattributed);
+        if attributions.before > 0 {
+            object.number("before", attributions.before);
+        }
+    });
+}
+
+/// An id that differs from that of any other window of any process.
 fn trace_id(trace: &Trace) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let metadata = trace.metadata();

@@ -1,52 +1,42 @@
-//! JSON, written straight into a buffer: a trace is a million small objects of known shape.
+//! JSON text, appended to a buffer: a trace is a million small objects of known shape.
 
+use super::micros::Micros;
 use crate::trace::Value;
-use std::io::{self, Write};
+use std::io::Write;
 
-/// A buffer with the pieces of JSON, passed on whenever it is large enough.
-pub(super) struct Json<W> {
-    out: W,
-    buffer: Vec<u8>,
-}
+/// A buffer of JSON text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Json(Vec<u8>);
 
-impl<W: Write> Json<W> {
-    const LIMIT: usize = 1 << 16;
-
-    pub(super) fn new(out: W) -> Self {
-        Self { out, buffer: Vec::new() }
+impl Json {
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 
-    /// To be called between objects.
-    pub(super) fn pass_on(&mut self) -> io::Result<()> {
-        if self.buffer.len() >= Self::LIMIT { self.finish() } else { Ok(()) }
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
-    pub(super) fn finish(&mut self) -> io::Result<()> {
-        self.out.write_all(&self.buffer)?;
-        self.buffer.clear();
-        Ok(())
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 
-    /// What has not been passed on.
-    pub(super) fn into_buffer(self) -> Vec<u8> {
-        self.buffer
-    }
-
-    /// JSON as it is.
+    /// Appends text that is JSON already.
+    #[inline]
     pub(super) fn raw(&mut self, json: impl AsRef<[u8]>) -> &mut Self {
-        self.buffer.extend_from_slice(json.as_ref());
+        self.0.extend_from_slice(json.as_ref());
         self
     }
 
     pub(super) fn string(&mut self, text: &str) -> &mut Self {
-        self.buffer.push(b'"');
+        self.0.push(b'"');
         let bytes = text.as_bytes();
         let mut written = 0;
         for (place, &byte) in bytes.iter().enumerate() {
             if byte >= 0x20 && byte != b'"' && byte != b'\\' {
                 continue;
             }
-            self.buffer.extend_from_slice(&bytes[written..place]);
+            self.0.extend_from_slice(&bytes[written..place]);
             written = place + 1;
             match byte {
                 b'"' => self.raw(br#"\""#),
@@ -56,27 +46,33 @@ impl<W: Write> Json<W> {
                 _ => self.raw(format!("\\u{byte:04x}")),
             };
         }
-        self.buffer.extend_from_slice(&bytes[written..]);
-        self.buffer.push(b'"');
+        self.0.extend_from_slice(&bytes[written..]);
+        self.0.push(b'"');
         self
     }
 
+    #[inline]
     pub(super) fn number(&mut self, number: impl itoa::Integer) -> &mut Self {
         self.raw(itoa::Buffer::new().format(number))
     }
 
-    /// A number, or a string for what JSON cannot say.
-    pub(super) fn float(&mut self, number: f64) -> &mut Self {
-        // The shortest text that reads back as the same number; `Debug` keeps it a float and turns to exponents when long.
-        if !number.is_finite() {
-            return self.string(&number.to_string());
-        }
-        // Into memory that grows, which does not fail.
-        let _ = write!(self.buffer, "{number:?}");
+    #[inline]
+    pub(super) fn micros(&mut self, micros: &Micros) -> &mut Self {
+        micros.append_to(&mut self.0);
         self
     }
 
-    pub(super) fn value(&mut self, value: &Value) -> &mut Self {
+    /// Appends a number, or a string if it is not finite, which no number of JSON can be.
+    fn float(&mut self, number: f64) -> &mut Self {
+        if !number.is_finite() {
+            return self.string(&number.to_string());
+        }
+        // `Debug` is the shortest text that reads back as the same number. A `Vec` takes all that is written to it.
+        let _ = write!(self.0, "{number:?}");
+        self
+    }
+
+    fn value(&mut self, value: &Value) -> &mut Self {
         match value {
             Value::Bool(value) => self.raw(if *value { "true" } else { "false" }),
             Value::I64(value) => self.number(*value),
@@ -85,20 +81,220 @@ impl<W: Write> Json<W> {
             Value::Str(value) => self.string(value),
         }
     }
+
+    /// Appends an object.
+    fn object(&mut self, write: impl FnOnce(&mut Object<'_>)) -> &mut Self {
+        self.raw("{");
+        self.members(write);
+        self.raw("}")
+    }
+
+    /// Appends the members of an object, without braces.
+    #[inline]
+    pub(super) fn members(&mut self, write: impl FnOnce(&mut Object<'_>)) {
+        write(&mut Object { json: self, first: true, lines: false });
+    }
+
+    fn array(&mut self, lines: bool, write: impl FnOnce(&mut Array<'_>)) -> &mut Self {
+        self.raw("[");
+        write(&mut Array { json: self, first: true, lines });
+        self.raw("]")
+    }
+
+    #[inline(always)]
+    fn separate(&mut self, first: &mut bool, lines: bool) {
+        if !std::mem::take(first) {
+            self.0.push(b',');
+            if lines {
+                self.0.push(b'\n');
+            }
+        }
+    }
+}
+
+/// The longest key that is copied at once.
+const LONGEST_KEY: usize = 40;
+
+/// The members of an object that is being written.
+///
+/// Keys are the exporter's own and need no escaping, except those of [`entry`](Self::entry).
+#[derive(Debug)]
+pub(super) struct Object<'a> {
+    json: &'a mut Json,
+    /// Whether there is no member yet.
+    first: bool,
+    /// Whether each member is on a line of its own.
+    lines: bool,
+}
+
+impl Object<'_> {
+    #[inline(always)]
+    fn key(&mut self, key: &'static str) -> &mut Json {
+        self.json.separate(&mut self.first, self.lines);
+        // The compiler knows the length of the key, and makes one copy of these three.
+        let mut text = [b'"'; LONGEST_KEY + 3];
+        match text.get_mut(1..=key.len()) {
+            Some(middle) if key.len() <= LONGEST_KEY => {
+                middle.copy_from_slice(key.as_bytes());
+                text[key.len() + 2] = b':';
+                self.json.raw(&text[..key.len() + 3])
+            }
+            _ => self.json.raw("\"").raw(key).raw("\":"),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn number(&mut self, key: &'static str, number: impl itoa::Integer) {
+        self.key(key).number(number);
+    }
+
+    /// Adds a number with a space before it.
+    pub(super) fn spaced_number(&mut self, key: &'static str, number: impl itoa::Integer) {
+        self.key(key).raw(" ").number(number);
+    }
+
+    /// Adds a number, or a string if it is not finite.
+    pub(super) fn float(&mut self, key: &'static str, number: f64) {
+        self.key(key).float(number);
+    }
+
+    pub(super) fn micros(&mut self, key: &'static str, micros: Micros) {
+        self.key(key).micros(&micros);
+    }
+
+    /// Adds a number whose digits are known.
+    #[inline]
+    pub(super) fn digits(&mut self, key: &'static str, digits: &str) {
+        self.key(key).raw(digits);
+    }
+
+    #[inline]
+    pub(super) fn string(&mut self, key: &'static str, text: &str) {
+        self.key(key).string(text);
+    }
+
+    pub(super) fn bool(&mut self, key: &'static str, value: bool) {
+        self.key(key).value(&Value::Bool(value));
+    }
+
+    pub(super) fn null(&mut self, key: &'static str) {
+        self.key(key).raw("null");
+    }
+
+    /// Adds a string that was quoted before.
+    pub(super) fn quoted(&mut self, key: &'static str, text: &Quoted) {
+        self.key(key).raw(text.0.as_bytes());
+    }
+
+    /// Adds a member whose key may be any text.
+    pub(super) fn entry(&mut self, key: &str, value: &Value) {
+        self.json.separate(&mut self.first, self.lines);
+        self.json.string(key).raw(":").value(value);
+    }
+
+    pub(super) fn object(&mut self, key: &'static str, write: impl FnOnce(&mut Object<'_>)) {
+        self.key(key).object(write);
+    }
+
+    pub(super) fn array(&mut self, key: &'static str, write: impl FnOnce(&mut Array<'_>)) {
+        self.key(key).array(false, write);
+    }
+
+    /// Adds an array with each element on a line of its own.
+    pub(super) fn array_of_lines(&mut self, key: &'static str, write: impl FnOnce(&mut Array<'_>)) {
+        self.key(key).array(true, write);
+    }
+
+    /// Adds members that were written before.
+    #[inline]
+    pub(super) fn members(&mut self, members: &Members) {
+        if !members.0.0.is_empty() {
+            self.json.separate(&mut self.first, self.lines);
+            self.json.raw(members.0.as_bytes());
+        }
+    }
+}
+
+/// The elements of an array that is being written.
+#[derive(Debug)]
+pub(super) struct Array<'a> {
+    json: &'a mut Json,
+    /// Whether there is no element yet.
+    first: bool,
+    /// Whether each element is on a line of its own.
+    lines: bool,
+}
+
+impl Array<'_> {
+    fn next(&mut self) -> &mut Json {
+        self.json.separate(&mut self.first, self.lines);
+        self.json
+    }
+
+    pub(super) fn number(&mut self, number: impl itoa::Integer) {
+        self.next().number(number);
+    }
+
+    pub(super) fn string(&mut self, text: &str) {
+        self.next().string(text);
+    }
+
+    pub(super) fn object(&mut self, write: impl FnOnce(&mut Object<'_>)) {
+        self.next().object(write);
+    }
+
+    pub(super) fn array(&mut self, write: impl FnOnce(&mut Array<'_>)) {
+        self.next().array(false, write);
+    }
+}
+
+/// Members of an object, kept as text because many objects have the same ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Members(Json);
+
+impl Members {
+    pub(super) fn new(write: impl FnOnce(&mut Object<'_>)) -> Self {
+        Self::written(false, write)
+    }
+
+    /// Members with a line for each.
+    pub(super) fn lines(write: impl FnOnce(&mut Object<'_>)) -> Self {
+        Self::written(true, write)
+    }
+
+    fn written(lines: bool, write: impl FnOnce(&mut Object<'_>)) -> Self {
+        let mut json = Json::default();
+        write(&mut Object { json: &mut json, first: true, lines });
+        Self(json)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// A string between quotes, kept because many objects have the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Quoted(Json);
+
+impl Quoted {
+    pub(super) fn new(text: &str) -> Self {
+        let mut json = Json::default();
+        json.string(text);
+        Self(json)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Json;
+    use super::{Json, Members, Quoted};
     use crate::trace::Value;
     use proptest::prelude::*;
 
-    fn written(write: impl FnOnce(&mut Json<&mut Vec<u8>>)) -> serde_json::Value {
-        let mut out = Vec::new();
-        let mut json = Json::new(&mut out);
+    fn written(write: impl FnOnce(&mut Json)) -> serde_json::Value {
+        let mut json = Json::default();
         write(&mut json);
-        json.finish().unwrap();
-        serde_json::from_slice(&out).unwrap()
+        serde_json::from_slice(json.as_bytes()).unwrap()
     }
 
     #[test]
@@ -121,6 +317,34 @@ mod tests {
             }),
             1e300
         );
+    }
+
+    #[test]
+    fn members_are_separated_wherever_they_come_from() {
+        let kept = Members::new(|object| {
+            object.number("b", 2);
+            object.bool("c", true);
+        });
+        let mut json = Json::default();
+        json.object(|object| {
+            object.members(&Members::default());
+            object.members(&kept);
+            object.entry("d\"", &Value::from(0.5));
+            object.array("e", |array| {
+                array.number(1);
+                array.array(|inner| inner.string("x"));
+                array.object(|inner| inner.null("y"));
+            });
+            object.quoted("f", &Quoted::new("\n"));
+            object.spaced_number("g", 7);
+        });
+        let expected = r#"{"b":2,"c":true,"d\"":0.5,"e":[1,["x"],{"y":null}],"f":"\n","g": 7}"#;
+        assert_eq!(String::from_utf8(json.as_bytes().to_vec()).unwrap(), expected);
+        let lines = Members::lines(|object| {
+            object.members(&kept);
+            object.array_of_lines("h", |array| [3, 4].iter().for_each(|&number| array.number(number)));
+        });
+        assert_eq!(String::from_utf8(lines.as_bytes().to_vec()).unwrap(), "\"b\":2,\"c\":true,\n\"h\":[3,\n4]");
     }
 
     proptest! {

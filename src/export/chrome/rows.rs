@@ -1,41 +1,30 @@
-//! The rows of the document: where a reader finds them, and in what order.
+//! The rows of GPUs: their numbers, their names and their order.
 
+use super::row::Row;
 use crate::{
-    export::{nest::Nest, ranges::GpuRange},
-    trace::{DeviceId, Stream, StreamId, Trace, Track, Wait},
+    export::ranges::GpuRange,
+    trace::{DeviceId, Nesting, Stream, StreamId, Trace, Wait},
 };
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
 };
 
-/// A row, by the numbers that Kineto has for it: process and thread, or device and stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Row {
-    pub(super) pid: i64,
-    pub(super) tid: i64,
-}
+/// Kineto's number for the process of events that belong to no process or device. It gets no name: Perfetto reads it as
+/// 0.
+pub(super) const NO_DEVICE: i64 = -1;
 
-/// The distance between the rows of one thread or stream, out of the reach of their numbers.
-const OUT_OF_REACH: i64 = 10_000_000;
-
-/// The process of what is of no process or device, as Kineto has it. It gets no name: Perfetto reads it as 0.
-pub(super) const NOBODY: i64 = -1;
-
-/// The number of the process. A GPU's process is the GPU's number; the first process of a container is 1, and so is the second
-/// GPU.
+/// The number of the host's process.
+///
+/// The process of a GPU has the GPU's number. The first process of a container is 1, and so is the second GPU: the
+/// host's then gets another number.
 pub(super) fn host_pid(trace: &Trace) -> i64 {
     let pid = i64::from(trace.metadata().pid);
     let is_device = devices(trace).into_iter().any(|device| i64::from(device.as_u32()) == pid);
-    if is_device { pid + OUT_OF_REACH } else { pid }
+    if is_device { pid + Row::DISTANCE } else { pid }
 }
 
-/// A row for each track: the thread's own id, or one out of the reach of thread ids.
-pub(super) fn tid(track: &Track) -> i64 {
-    track.thread().as_u64().cast_signed().wrapping_add(i64::from(track.overlap()) * OUT_OF_REACH)
-}
-
-/// The devices that something is said of.
+/// The devices that have streams or are waited for.
 fn devices(trace: &Trace) -> Vec<DeviceId> {
     let of_streams = trace.streams().iter().map(Stream::device);
     let mut devices: Vec<_> = of_streams.chain(trace.waits().filter_map(Wait::device)).collect();
@@ -44,25 +33,26 @@ fn devices(trace: &Trace) -> Vec<DeviceId> {
     devices
 }
 
-/// The rows of GPUs.
+/// The rows of all GPUs of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// Those of streams, by their ids.
+    /// The rows of streams, by the streams' ids.
     pub(super) streams: Vec<Row>,
-    /// Those of waits, in the order of the waits.
+    /// The row of each wait, in the order of the waits.
     pub(super) waits: Vec<Row>,
-    /// Those of overheads, in their order.
+    /// The row of each overhead, in the order of the overheads.
     pub(super) overheads: Vec<Row>,
     ranges: HashMap<(StreamId, usize), Row>,
     taken: HashSet<Row>,
-    /// How far the rows of each device's and stream's numbers reach.
+    /// The number of rows that are taken or skipped, for each device and stream number.
     reach: HashMap<(i64, i64), usize>,
     named: Vec<(Place, Row, String)>,
 }
 
-/// Where a row is shown: device, context, stream, kind of row, number of the row.
+/// The place of a row among the others: its device, context, stream, kind and number.
 type Place = (i64, i64, i64, Kind, usize);
 
+/// The kinds of rows, in the order they are shown in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Ranges,
@@ -84,7 +74,7 @@ impl Rows {
         }
         for range in ranges {
             if !rows.ranges.contains_key(&(range.stream, range.row)) {
-                let row = rows.of_ranges(trace, range);
+                let row = rows.row_of_range(trace, range);
                 rows.ranges.insert((range.stream, range.row), row);
             }
         }
@@ -93,12 +83,12 @@ impl Rows {
         rows
     }
 
-    /// The row of a range: the stream's own where it nests there.
+    /// The row of a range: that of its stream if it nests there.
     pub(super) fn range(&self, range: &GpuRange) -> Row {
         self.ranges[&(range.stream, range.row)]
     }
 
-    fn of_ranges(&mut self, trace: &Trace, range: &GpuRange) -> Row {
+    fn row_of_range(&mut self, trace: &Trace, range: &GpuRange) -> Row {
         if range.row == 0 {
             return self.streams[range.stream.index()];
         }
@@ -108,25 +98,27 @@ impl Rows {
         self.add(place, number.into(), range.row, format!("stream {number} spans {}", range.row))
     }
 
-    /// Waits are beside the work they wait for, not among it: a wait for a stream crosses what runs there.
+    /// Puts waits beside the work that they wait for, not among it: a wait for a stream crosses the work that runs
+    /// there.
     fn place_waits(&mut self, trace: &Trace) {
         let waits: Vec<_> = trace.waits().collect();
         let mut order: Vec<_> = (0..waits.len()).collect();
         order.sort_by_key(|&wait| (waits[wait].start(), Reverse(waits[wait].end())));
-        let mut nests: BTreeMap<_, (Nest, Vec<Row>)> = BTreeMap::new();
-        self.waits = vec![Row { pid: NOBODY, tid: 0 }; waits.len()];
+        let mut nestings: BTreeMap<_, (Nesting, Vec<Row>)> = BTreeMap::new();
+        self.waits = vec![Row { pid: NO_DEVICE, tid: 0 }; waits.len()];
         for place in order {
             let wait = waits[place];
-            let pid = wait.device().map_or(NOBODY, |device| device.as_u32().into());
+            let pid = wait.device().map_or(NO_DEVICE, |device| device.as_u32().into());
             let (context, stream) = (i64::from(wait.context()), wait.stream());
-            let (nest, rows) = nests.entry((pid, context, stream)).or_default();
-            let row = nest.place(wait.start(), wait.end(), 0);
+            let (nesting, rows) = nestings.entry((pid, context, stream)).or_default();
+            let row = nesting.place(wait.start(), wait.end(), 0);
             if row == rows.len() {
                 let name = match stream {
                     Some(stream) => format!("stream {stream} sync"),
                     None => format!("context {context} sync"),
                 };
-                // What waits for a context waits for all its streams, so it is shown after them, on a row no stream can have.
+                // A wait for a context is one for all its streams, so it is shown after them, on a row that no stream
+                // has.
                 let (number, away) = stream.map_or((0, row + 1), |stream| (stream.into(), row));
                 let last = stream.map_or(i64::MAX, i64::from);
                 rows.push(self.add((pid, context, last, Kind::Waits, row), number, away, name));
@@ -139,24 +131,24 @@ impl Rows {
         let overheads = trace.overheads();
         let mut order: Vec<_> = (0..overheads.len()).collect();
         order.sort_by_key(|&place| (overheads[place].start(), Reverse(overheads[place].end())));
-        let mut nest = Nest::default();
+        let mut nesting = Nesting::default();
         let mut rows = Vec::new();
-        self.overheads = vec![Row { pid: NOBODY, tid: 0 }; overheads.len()];
+        self.overheads = vec![Row { pid: NO_DEVICE, tid: 0 }; overheads.len()];
         for place in order {
-            let row = nest.place(overheads[place].start(), overheads[place].end(), 0);
+            let row = nesting.place(overheads[place].start(), overheads[place].end(), 0);
             if row == rows.len() {
-                rows.push(self.add((NOBODY, 0, 0, Kind::Overhead, row), 0, row, "overhead".to_owned()));
+                rows.push(self.add((NO_DEVICE, 0, 0, Kind::Overhead, row), 0, row, "overhead".to_owned()));
             }
             self.overheads[place] = rows[row];
         }
     }
 
-    /// A row that no other has: that of the stream's `number`, moved out of reach `away` times or more. Contexts of a device may
-    /// number their streams alike.
+    /// Adds a row that no other has: `number`, moved by the distance between rows `away` times, or more often if that
+    /// is taken. Contexts of a device may number their streams alike.
     fn add(&mut self, place: Place, number: i64, away: usize, name: String) -> Row {
-        // Nobody's rows are those of device 0 to Perfetto.
+        // Perfetto takes the rows of no device for those of device 0.
         let pid = place.0.max(0);
-        let tid = |away: usize| number + away as i64 * OUT_OF_REACH;
+        let tid = |away: usize| number + away as i64 * Row::DISTANCE;
         let reach = self.reach.entry((pid, number)).or_default();
         let mut away = away;
         if !self.taken.insert(Row { pid, tid: tid(away) }) {
@@ -171,7 +163,7 @@ impl Rows {
         row
     }
 
-    /// Every row with its name, in the order they are to be shown in.
+    /// All rows with their names, in the order they are to be shown in.
     pub(super) fn names(&self) -> Vec<(Row, &str)> {
         let mut named: Vec<_> = self.named.iter().collect();
         named.sort_unstable_by_key(|(place, row, _)| (*place, *row));

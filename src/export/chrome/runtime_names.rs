@@ -1,6 +1,6 @@
-//! CUDA's driver API under the names of its runtime API.
+//! Functions of CUDA's driver API under the names of its runtime API.
 
-/// The function of the runtime API that does what this one of the driver API does, if there is one.
+/// The function of the runtime API that does the same as a function of the driver API, if there is one.
 pub(super) fn runtime_name(driver: &str) -> Option<&'static str> {
     let queued = driver.ends_with("Async");
     Some(match driver {
@@ -30,7 +30,7 @@ pub(super) fn runtime_name(driver: &str) -> Option<&'static str> {
         "cuEventQuery" => "cudaEventQuery",
         "cuEventRecord" => "cudaEventRecord",
         "cuEventSynchronize" => "cudaEventSynchronize",
-        // There the direction is an argument.
+        // In the runtime API, the direction is an argument.
         _ if driver.starts_with("cuMemcpy") && queued => "cudaMemcpyAsync",
         _ if driver.starts_with("cuMemcpy") => "cudaMemcpy",
         _ if driver.starts_with("cuMemset") && queued => "cudaMemsetAsync",

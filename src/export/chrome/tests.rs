@@ -1,4 +1,4 @@
-use super::{Chrome, Style, kineto};
+use super::{Chrome, document, style::Style};
 use crate::{
     export::samples::{awkward_trace, exported},
     trace::{
@@ -18,7 +18,7 @@ impl Document {
 
     pub(super) fn in_style(trace: &Trace, style: Style) -> Self {
         let mut out = Vec::new();
-        kineto::write(trace, style, &mut out).unwrap();
+        document::write(trace, style, &mut out).unwrap();
         Self(serde_json::from_slice(&out).unwrap())
     }
 
@@ -30,7 +30,7 @@ impl Document {
         self.events().iter().filter(|event| event["cat"] == category).collect()
     }
 
-    /// What metadata of one kind says, by row.
+    /// The values of this key in metadata events of one kind, by row.
     fn about(&self, what: &str, key: &str) -> BTreeMap<(i64, i64), Value> {
         let events = self.events().iter().filter(|event| event["ph"] == "M" && event["name"] == what);
         events.map(|event| (row(event), event["args"][key].clone())).collect()

@@ -1,32 +1,31 @@
-//! Events as they are on the wire. A trace has millions, so they are encoded while they are made, without [`proto`]'s structs in
-//! between; the numbers are those of its fields, which tests read them by.
+//! Events, encoded while they are made: a trace has millions.
 //!
-//! [`proto`]: super::proto
+//! The numbers are those of the fields in [`proto`](super::proto), by which tests read them.
 
 use super::proto::Type;
 use crate::export::wire::{bytes, fixed64, message, number};
 
-/// A `TrackEvent`.
+/// A `TrackEvent` as it is on the wire.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Event(Vec<u8>);
 
 /// The value of a `DebugAnnotation`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Noted<'a> {
+pub(super) enum AnnotationValue<'a> {
     Bool(bool),
     U64(u64),
     I64(i64),
     F64(f64),
     Text(&'a str),
-    /// A text that has been given a number.
+    /// The number of a text.
     Interned(u64),
 }
 
 impl Event {
-    /// The end of a slice, which says no more than that.
+    /// The end of a slice, which has no other fields.
     pub(super) const SLICE_END: [u8; 2] = [9 << 3, Type::SliceEnd as u8];
 
-    /// An event of this type, in the memory of one that has been written.
+    /// Makes an event of this type, in the memory of one that was written.
     pub(super) fn new(kind: Type, used: Self) -> Self {
         let mut event = used;
         event.0.clear();
@@ -34,8 +33,8 @@ impl Event {
         event
     }
 
-    /// This event again, in the memory of one that has been written.
-    pub(super) fn again(&self, mut used: Self) -> Self {
+    /// Copies this event into the memory of one that was written.
+    pub(super) fn copy_into(&self, mut used: Self) -> Self {
         used.0.clone_from(&self.0);
         used
     }
@@ -64,7 +63,7 @@ impl Event {
         self
     }
 
-    /// Of another track than its sequence's.
+    /// Puts the event on another track than that of its sequence.
     #[must_use]
     pub(super) fn track(mut self, uuid: u64) -> Self {
         number(&mut self.0, 11, uuid);
@@ -85,21 +84,21 @@ impl Event {
         fixed64(&mut self.0, 48, id.to_le_bytes());
     }
 
-    pub(super) fn annotate(&mut self, name_iid: u64, value: Noted<'_>) {
+    pub(super) fn annotate(&mut self, name_iid: u64, value: AnnotationValue<'_>) {
         message(&mut self.0, 4, |out| {
             number(out, 1, name_iid);
             match value {
-                Noted::Bool(value) => number(out, 2, value.into()),
-                Noted::U64(value) => number(out, 3, value),
-                Noted::I64(value) => number(out, 4, value.cast_unsigned()),
-                Noted::F64(value) => fixed64(out, 5, value.to_le_bytes()),
-                Noted::Text(text) => bytes(out, 6, text.as_bytes()),
-                Noted::Interned(iid) => number(out, 17, iid),
+                AnnotationValue::Bool(value) => number(out, 2, value.into()),
+                AnnotationValue::U64(value) => number(out, 3, value),
+                AnnotationValue::I64(value) => number(out, 4, value.cast_unsigned()),
+                AnnotationValue::F64(value) => fixed64(out, 5, value.to_le_bytes()),
+                AnnotationValue::Text(text) => bytes(out, 6, text.as_bytes()),
+                AnnotationValue::Interned(iid) => number(out, 17, iid),
             }
         });
     }
 
-    /// Adds what another event has.
+    /// Adds the fields of another event.
     pub(super) fn extend(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
     }
@@ -111,7 +110,7 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, Noted};
+    use super::{AnnotationValue, Event};
     use crate::export::perfetto::proto::{DebugAnnotation, TrackEvent, Type};
     use prost::Message;
 
@@ -124,12 +123,12 @@ mod tests {
         event.end_flow(2);
         let text = "long ".repeat(100);
         for value in [
-            Noted::Bool(true),
-            Noted::U64(u64::MAX),
-            Noted::I64(-1),
-            Noted::F64(-0.5),
-            Noted::Text(&text),
-            Noted::Interned(12),
+            AnnotationValue::Bool(true),
+            AnnotationValue::U64(u64::MAX),
+            AnnotationValue::I64(-1),
+            AnnotationValue::F64(-0.5),
+            AnnotationValue::Text(&text),
+            AnnotationValue::Interned(12),
         ] {
             event.annotate(1, value);
         }

@@ -1,20 +1,28 @@
-//! Perfetto's own format: a sequence of small messages, with every name written once.
+//! Perfetto's own format: protobuf messages one after the other, with every name written once.
+//!
+//! [`document`] writes the file of a trace. [`threads`] and [`gpus`] write its tracks: a
+//! [`TrackWriter`](tracks::TrackWriter) describes each track, and a [`Sequence`](sequence::Sequence) has the track's
+//! [`Event`](event::Event)s.
 
+mod document;
 mod event;
 mod gpus;
+mod interner;
+mod packets;
 mod proto;
 mod sequence;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod writer;
+mod tracks;
 
-use super::{ExportResult, Exporter};
+use super::exporter::{ExportResult, Exporter};
 use crate::file;
 use crate::trace::Trace;
 use std::path::PathBuf;
 
-/// Writes traces in [Perfetto](https://ui.perfetto.dev)'s protobuf format: a fifth of the size of JSON, and quicker to open.
+/// Writes traces in [Perfetto](https://ui.perfetto.dev)'s protobuf format: a fifth of the size of JSON, and quicker to
+/// open.
 ///
 /// ```no_run
 /// # use kernspan::{Perfetto, Profiler};
@@ -23,24 +31,32 @@ use std::path::PathBuf;
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
-/// One file a window, `{host}_{pid}.{time}.pftrace`. Each GPU is a group of tracks: the memory in use, the waits, and for each stream
-/// its work, below the steps and spans that caused it. An arrow leads from each call, inside its span, to its work.
-/// [Operations](crate::trace::Operation) are instants of the category `operation` on the track of the thread that told of them; kernels that were
-/// launched for them have their names as `ops`, and where several spans asked for them, those as `spans`.
+/// Each window is a file, `{host}_{pid}.{time}.pftrace`. Each GPU is a group of tracks: the memory in use, the waits,
+/// and for each stream its work, below the steps and spans that caused it. An arrow leads from each call, inside its
+/// span, to its work.
+///
+/// [Operations](crate::trace::Operation) are instants of the category `operation` on the track of the thread that told
+/// of them. Kernels that were launched for operations have their names as `ops`, and if several spans asked for them,
+/// the names of these as `spans`.
 #[derive(Clone, Debug)]
+#[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Perfetto {
     folder: PathBuf,
 }
 
 impl Perfetto {
-    /// Writes into this folder, which is made if it is not there.
+    /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 }
 
 impl Exporter for Perfetto {
+    fn name(&self) -> &str {
+        "Perfetto"
+    }
+
     fn export(&mut self, trace: &Trace) -> ExportResult {
-        Ok(vec![file::write(&self.folder, trace, ".pftrace", |out| writer::write(trace, out))?])
+        Ok(vec![file::write(&self.folder, trace, ".pftrace", |out| document::write(trace, out))?])
     }
 }

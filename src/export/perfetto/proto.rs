@@ -1,9 +1,10 @@
-//! The messages of Perfetto's trace format that we write, with the fields that we set. Names and numbers are Perfetto's:
-//! `protos/perfetto/trace/trace_packet.proto` and what it imports.
+//! Messages of Perfetto's trace format, with the fields that are set here.
+//!
+//! Names and numbers are those of `protos/perfetto/trace/trace_packet.proto` and the files that it imports.
 
 use prost::{Enumeration, Message};
 
-/// What a file is. Written packet by packet; read whole by tests.
+/// A whole file, as tests read it. It is written packet by packet.
 #[cfg(test)]
 #[derive(Message)]
 pub(super) struct Trace {
@@ -68,7 +69,7 @@ pub(super) struct Clock {
 
 pub(super) const CLOCK_REALTIME: u32 = 1;
 pub(super) const CLOCK_BOOTTIME: u32 = 6;
-/// The first of the ids that are a sequence's own.
+/// The first of the clock ids that a sequence may define.
 pub(super) const CLOCK_INCREMENTAL: u32 = 64;
 
 #[derive(Message)]
@@ -197,7 +198,7 @@ pub(super) struct InternedData {
     pub(super) debug_annotation_string_values: Vec<InternedName>,
 }
 
-/// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString`, which are one on the wire.
+/// `EventCategory`, `EventName`, `DebugAnnotationName` or `InternedString`, which are the same on the wire.
 #[derive(Message)]
 pub(super) struct InternedName {
     #[prost(uint64, optional, tag = "1")]

@@ -1,7 +1,6 @@
 use super::{
-    Perfetto,
+    Perfetto, document,
     proto::{self, DebugAnnotation, TrackDescriptor, TrackEvent, Type},
-    writer,
 };
 use crate::{
     export::samples::{awkward_trace, exported},
@@ -35,7 +34,7 @@ struct Read {
     counts: Vec<(u64, f64)>,
 }
 
-/// What is the state of a sequence while it is read.
+/// The state of a sequence while it is read.
 #[derive(Default)]
 struct Reading {
     now: u64,
@@ -132,7 +131,7 @@ impl Read {
 
 fn written(trace: &Trace) -> Vec<u8> {
     let mut out = Vec::new();
-    writer::write(trace, &mut out).unwrap();
+    document::write(trace, &mut out).unwrap();
     out
 }
 

@@ -4,7 +4,7 @@ use super::{
     event::Event as Packet,
     proto::{ThreadDescriptor, TrackDescriptor, Type},
     sequence::Sequence,
-    writer::Writer,
+    tracks::TrackWriter,
 };
 use crate::{
     export::{flows::Flows, runs::runs, shape::Shape},
@@ -13,127 +13,130 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::io::{self, Write};
 
-impl<'a, W: Write> Writer<'a, W> {
-    pub(super) fn threads(&mut self, flows: &Flows) -> io::Result<()> {
-        let trace = self.trace;
-        let tracks = trace.tracks().len();
-        let spans = runs(tracks, trace.spans().map(|span| span.track_id().index()));
-        let calls = runs(tracks, trace.api_calls().map(|call| call.track_id().index()));
-        let events = runs(tracks, trace.events().map(|event| event.track_id().index()));
-        let operations = runs(tracks, trace.operations().map(|told| told.track_id().index()));
-        let mut thread = self.uuid;
-        for (place, track) in trace.tracks().iter().enumerate() {
-            let mut descriptor = TrackDescriptor::default();
-            if track.overlap() == 0 {
-                descriptor.thread = Some(ThreadDescriptor {
-                    pid: Some(self.pid()),
-                    tid: i64::try_from(track.thread().as_u64()).ok(),
-                    thread_name: Some(track.thread_name().to_owned()),
-                });
-            } else {
-                descriptor.parent_uuid = Some(thread);
-                descriptor.name = Some(track.label());
-            }
-            let uuid = self.track(descriptor)?;
-            thread = if track.overlap() == 0 { uuid } else { thread };
-            let sequence = self.sequence(uuid)?;
-            let here = TrackId::new(place);
-            let (spans, calls, events) = (spans[place].clone(), calls[place].clone(), events[place].clone());
-            let spans = trace.spans().skip(spans.start).take(spans.len());
-            let calls = trace.api_calls().skip(calls.start).take(calls.len());
-            let events = trace.events().skip(events.start).take(events.len());
-            self.slices(
-                sequence,
-                flows,
-                spans.filter(|span| span.track_id() == here),
-                calls.filter(|call| call.track_id() == here),
-                events.filter(|event| event.track_id() == here),
-                trace.operations_at(operations[place].clone()).filter(|told| told.track_id() == here),
-            )?;
+/// Writes a track for each track of the trace.
+pub(super) fn write<W: Write>(out: &mut TrackWriter<'_, W>, flows: &Flows) -> io::Result<()> {
+    let trace = out.trace;
+    let tracks = trace.tracks().len();
+    let spans = runs(tracks, trace.spans().map(|span| span.track_id().index()));
+    let calls = runs(tracks, trace.api_calls().map(|call| call.track_id().index()));
+    let events = runs(tracks, trace.events().map(|event| event.track_id().index()));
+    let operations = runs(tracks, trace.operations().map(|call| call.track_id().index()));
+    let mut thread = out.uuid;
+    for (place, track) in trace.tracks().iter().enumerate() {
+        let mut descriptor = TrackDescriptor::default();
+        if track.overlap() == 0 {
+            descriptor.thread = Some(ThreadDescriptor {
+                pid: Some(out.pid()),
+                tid: i64::try_from(track.thread().as_u64()).ok(),
+                thread_name: Some(track.thread_name().to_owned()),
+            });
+        } else {
+            descriptor.parent_uuid = Some(thread);
+            descriptor.name = Some(track.label());
         }
-        Ok(())
+        let uuid = out.track(descriptor)?;
+        thread = if track.overlap() == 0 { uuid } else { thread };
+        let sequence = out.sequence(uuid)?;
+        let here = TrackId::new(place);
+        let spans = trace.spans_at(spans[place].clone());
+        let calls = trace.api_calls_at(calls[place].clone());
+        let events = trace.events_at(events[place].clone());
+        let operations = trace.operations_at(operations[place].clone());
+        let writer = ThreadWriter { out, sequence, flows, operations: FxHashMap::default() };
+        writer.write(
+            spans.filter(|span| span.track_id() == here),
+            calls.filter(|call| call.track_id() == here),
+            events.filter(|event| event.track_id() == here),
+            operations.filter(|call| call.track_id() == here),
+        )?;
     }
+    Ok(())
+}
 
-    /// Everything on a track in order of time. Of what begins together the span comes first, as it is the outer one.
-    fn slices(
-        &mut self,
-        mut sequence: Sequence,
-        flows: &Flows,
+/// Writes the events of one track.
+struct ThreadWriter<'a, 'b, W> {
+    out: &'b mut TrackWriter<'a, W>,
+    sequence: Sequence,
+    flows: &'b Flows,
+    /// The operations that have been written on this track, without the parts in which their calls differ.
+    operations: FxHashMap<OperationId, Packet>,
+}
+
+impl<'a, W: Write> ThreadWriter<'a, '_, W> {
+    /// Writes everything in order of time. Of those that begin together the span comes first, as it is the outer one.
+    fn write(
+        mut self,
         spans: impl Iterator<Item = Span<'a>>,
         calls: impl Iterator<Item = ApiCall<'a>>,
         events: impl Iterator<Item = Event<'a>>,
         operations: impl Iterator<Item = OperationCall<'a>>,
     ) -> io::Result<()> {
-        let (mut spans, mut calls, mut events) = (spans.peekable(), calls.peekable(), events.peekable());
-        let mut operations = operations.peekable();
-        let mut known: FxHashMap<OperationId, Packet> = FxHashMap::default();
+        let (mut spans, mut calls) = (spans.peekable(), calls.peekable());
+        let (mut events, mut operations) = (events.peekable(), operations.peekable());
         loop {
             let span = spans.peek().map(|span| span.start());
             let call = calls.peek().map(|call| call.start());
             let event = events.peek().map(|event| event.at());
-            let operation = operations.peek().map(|told| told.at());
+            let operation = operations.peek().map(|call| call.at());
             let Some(next) = [span, call, event, operation].into_iter().flatten().min() else { break };
             if let Some(span) = spans.next_if(|span| span.start() == next) {
-                self.span(&mut sequence, span)?;
+                self.span(span)?;
             } else if let Some(call) = calls.next_if(|call| call.start() == next) {
-                self.call(&mut sequence, call, flows)?;
+                self.call(call)?;
             } else if let Some(event) = events.next_if(|event| event.at() == next) {
-                self.event(&mut sequence, event)?;
-            } else if let Some(told) = operations.next() {
-                self.operation(&mut sequence, told, &mut known)?;
+                self.event(event)?;
+            } else if let Some(operation) = operations.next() {
+                self.operation(operation)?;
             }
         }
-        sequence.finish(self)
+        self.sequence.finish(&mut self.out.packets)
     }
 
-    fn span(&mut self, sequence: &mut Sequence, span: Span<'_>) -> io::Result<()> {
+    fn span(&mut self, span: Span<'_>) -> io::Result<()> {
+        let (sequence, packets) = (&mut self.sequence, &mut self.out.packets);
         let mut event = sequence.at_callsite(span.callsite_id().index(), span.callsite());
-        sequence.annotate(&mut event, span.fields(), None);
+        sequence.annotate_fields(&mut event, span.fields(), None);
         sequence.annotate_cut(&mut event, span.cut());
         if !span.backtrace().is_empty() {
             let stack = Value::Str(span.backtrace().join("\n").into());
-            sequence.annotate_one(&mut event, "backtrace", &stack);
+            sequence.annotate(&mut event, "backtrace", &stack);
         }
-        sequence.slice(self, span.start(), span.end(), event)
+        sequence.slice(packets, span.start(), span.end(), event)
     }
 
-    fn call(&mut self, sequence: &mut Sequence, call: ApiCall<'_>, flows: &Flows) -> io::Result<()> {
-        let mut event = sequence.named(call.name());
-        sequence.annotate_one(&mut event, "correlation", &Value::U64(call.correlation().into()));
+    fn call(&mut self, call: ApiCall<'_>) -> io::Result<()> {
+        let mut event = self.sequence.named(call.name());
+        self.sequence.annotate(&mut event, "correlation", &Value::U64(call.correlation().into()));
         if call.result() != 0 {
-            sequence.annotate_one(&mut event, "result", &Value::U64(call.result().into()));
+            self.sequence.annotate(&mut event, "result", &Value::U64(call.result().into()));
         }
-        sequence.annotate_cause(&mut event, call.span(), call.attribution());
-        flows.of(call.id()).iter().for_each(|work| event.begin_flow(self.flow(*work)));
-        sequence.slice(self, call.start(), call.end(), event)
+        self.sequence.annotate_cause(&mut event, call.span(), call.attribution());
+        self.flows.of(call.id()).iter().for_each(|work| event.begin_flow(self.out.flow(*work)));
+        self.sequence.slice(&mut self.out.packets, call.start(), call.end(), event)
     }
 
-    fn event(&mut self, sequence: &mut Sequence, instant: Event<'_>) -> io::Result<()> {
-        let mut event = sequence.make(Type::Instant).name(instant.message());
-        sequence.annotate(&mut event, instant.fields(), Some("message"));
+    fn event(&mut self, instant: Event<'_>) -> io::Result<()> {
+        let (sequence, packets) = (&mut self.sequence, &mut self.out.packets);
+        let mut event = sequence.new_event(Type::Instant).name(instant.message());
+        sequence.annotate_fields(&mut event, instant.fields(), Some("message"));
         let level = Value::Str(instant.callsite().level().to_string().into());
-        sequence.annotate_one(&mut event, "level", &level);
-        sequence.instant(self, instant.at(), event)
+        sequence.annotate(&mut event, "level", &level);
+        sequence.instant(packets, instant.at(), event)
     }
 
-    /// `known` are those that have been written on this track.
-    fn operation(
-        &mut self,
-        sequence: &mut Sequence,
-        told: OperationCall<'_>,
-        known: &mut FxHashMap<OperationId, Packet>,
-    ) -> io::Result<()> {
-        let id = told.operation_id();
-        if known.len() >= Shape::KEPT && !known.contains_key(&id) {
-            known.clear();
+    fn operation(&mut self, call: OperationCall<'_>) -> io::Result<()> {
+        let id = call.operation_id();
+        if self.operations.len() >= Shape::KEPT && !self.operations.contains_key(&id) {
+            self.operations.clear();
         }
-        let alike = known.entry(id).or_insert_with(|| {
-            let mut event = sequence.operation(told.name());
-            sequence.annotate(&mut event, told.fields(), None);
+        let sequence = &mut self.sequence;
+        let known = self.operations.entry(id).or_insert_with(|| {
+            let mut event = sequence.operation(call.name());
+            sequence.annotate_fields(&mut event, call.fields(), None);
             event
         });
-        let mut event = sequence.again(alike);
-        sequence.annotate_cause(&mut event, told.span(), told.attribution());
-        sequence.instant(self, told.at(), event)
+        let mut event = sequence.copy(known);
+        sequence.annotate_cause(&mut event, call.span(), call.attribution());
+        sequence.instant(&mut self.out.packets, call.at(), event)
     }
 }

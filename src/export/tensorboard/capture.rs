@@ -1,5 +1,7 @@
+//! The folder and the file of a profile.
+
 use crate::{
-    export::RunId,
+    export::run_id::RunId,
     file::{self, FileError},
     trace::Trace,
 };
@@ -9,10 +11,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The name of a window among those of a run, and of the process in it: XProf shows a folder for each capture, and in it a file for each host.
+/// The names of a profile: of its capture, which is a folder for each window, and of its host, which is a file in that
+/// folder.
 ///
-/// The ranks of a run find each other in one folder without a message: it is named by what they all know, the run's id from the
-/// launcher, the window and its steps.
+/// The ranks of a run find each other in one folder without a message: all of them know the run's id from the launcher,
+/// the window and its first step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Capture {
     name: String,
@@ -33,13 +36,14 @@ impl Capture {
         }
         let run: String =
             run.map_or(&[][..], RunId::parts).iter().map(|part| format!("{}_", file::safe(part))).collect();
-        // Not the last step: a rank may be stopped before the others.
+        // The last step is not part of the name, as a rank may be stopped before the others.
         let first = trace.steps().first().map_or_else(String::new, |first| format!("_from_step_{}", first.number()));
         let name = format!("{run}window_{:04}{first}", trace.window());
         Self { name, host: format!("{host}_rank_{}", metadata.rank) }
     }
 
-    /// Writes the file, in the first such folder that has none of this host: another run may have left its captures there.
+    /// Writes the file into the first folder of this name that has none of this host. Another run may have left its
+    /// captures there.
     pub(super) fn write(
         &self,
         folder: &Path,
@@ -54,11 +58,11 @@ impl Capture {
     }
 }
 
-/// `2026_11_15_09_30_00`, as XProf's own captures are named.
+/// A date and time such as `2026_11_15_09_30_00`, as XProf names its own captures.
 fn utc(unix_nanos: u64) -> String {
     let seconds = unix_nanos / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March have their odd day at the end, and come round every 400 years.
+    // In years that begin in March the leap day is the last, and the calendar repeats every 400 years.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

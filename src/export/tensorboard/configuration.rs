@@ -1,4 +1,4 @@
-//! What TensorBoard shows as text: tables in Markdown.
+//! The texts about the run and its GPUs: tables in Markdown.
 
 use crate::{
     export::Run,
@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// The longest value in a table, in characters.
 const LONGEST: usize = 1_000;
 
-/// Two columns.
+/// A table of two columns, in Markdown.
 #[derive(Debug)]
 struct Table(String);
 
@@ -24,7 +24,7 @@ impl Table {
     }
 }
 
-/// A text that Markdown takes as it is, in one line.
+/// A text in one line, escaped so that Markdown shows it as it is.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for (count, c) in text.chars().enumerate() {
@@ -35,7 +35,7 @@ fn escaped(text: &str) -> String {
             }
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
-            // The parser of tables takes a `|` for a border even where it is escaped with others.
+            // The parser of tables takes a `|` for a border even if it is escaped like the others.
             '|' => escaped.push_str("&#124;"),
             c if c.is_control() => escaped.push(' '),
             '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '>' | '#' | '+' | '-' | '.' | '!' => {
@@ -47,7 +47,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// What ran, with its arguments if they may be told, and how it was profiled.
+/// The program, with its arguments if they may be written, and how it was profiled.
 pub(super) fn configuration(run: &Run, arguments: Option<&[String]>) -> String {
     let Metadata { host, pid, process, rank, world_size, user } = &*run.metadata;
     let mut table = Table::new();
@@ -66,7 +66,7 @@ pub(super) fn configuration(run: &Run, arguments: Option<&[String]>) -> String {
     table.0
 }
 
-/// The GPUs that a window tells of, or why there are none.
+/// The GPUs of a window, or why there are none.
 pub(super) fn gpu(trace: &Trace) -> String {
     let mut table = Table::new();
     match trace.gpu() {
@@ -117,8 +117,9 @@ mod tests {
         let text = configuration(&run, Some(&["--lr".to_owned(), "1e9".to_owned()]));
         let version = escaped(env!("CARGO_PKG_VERSION"));
         let expected = format!(
-            "| | |\n|---|---|\n| program | train\\_it |\n| arguments | \\-\\-lr 1e9 |\n| host | box |\n| pid | 12 |\n| rank | 1 of 4 |\n\
-             | kernspan | {version} |\n| schedule | Always |\n| activities | Host, Kernels |\n| model | a &#124; b &lt;i\\> |\n"
+            "| | |\n|---|---|\n| program | train\\_it |\n| arguments | \\-\\-lr 1e9 |\n| host | box |\n| pid | 12 |\n\
+             | rank | 1 of 4 |\n| kernspan | {version} |\n| schedule | Always |\n| activities | Host, Kernels |\n\
+             | model | a &#124; b &lt;i\\> |\n"
         );
         assert_eq!(text, expected);
         assert_eq!(configuration(&run, None), expected.replace("| arguments | \\-\\-lr 1e9 |\n", ""));

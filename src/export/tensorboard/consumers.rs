@@ -1,5 +1,7 @@
-//! XProf, on what no recording has: two ranks with collectives, counters, losses, steps that cross spans, a host without a GPU. See
-//! `tests/consumers/xprof.rs` for what was recorded.
+//! XProf on traces that were never recorded: two ranks with collectives, counters, losses, steps that cross spans, a
+//! host without a GPU.
+//!
+//! `tests/consumers/xprof.rs` has those that were.
 
 use super::TensorBoard;
 use crate::{
@@ -12,7 +14,7 @@ use crate::{
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
 
-/// What XProf shows of these traces in one folder, by capture and host; none without Python.
+/// The pages that XProf shows for these traces in one folder, by capture and host; `None` without Python.
 fn seen(traces: &[Trace], options: &[&str]) -> Option<Json> {
     let python = readers::environment("tensorboard.txt", "TensorBoard's pages")?;
     let folder = tempfile::tempdir().unwrap();
@@ -49,7 +51,8 @@ fn ranks_are_hosts_of_one_capture_and_every_page_has_data() {
         let bandwidth = trace.devices[0].memory_bytes_per_second().unwrap() as f64 / f64::from(1 << 30);
         assert_eq!(peak("peak_flop_rate"), 989_500.0);
         assert!((peak("peak_hbm_bw") - bandwidth).abs() < 0.1, "{}", pages["peaks"]);
-        // XProf knows collectives by their names: on each rank two in each of two steps, of which the first is in the way of others.
+        // XProf knows collectives by their names: on each rank two in each of two steps, of which the first is in the
+        // way of others.
         let collectives: f64 = pages["steps"]
             .as_array()
             .unwrap()
@@ -86,7 +89,7 @@ fn counters_and_losses_are_shown() {
     assert_eq!(pages["percent_16_bit"], "20.0%");
     let names: Vec<_> = pages["events"].as_array().unwrap().iter().map(|event| event[1].as_str().unwrap()).collect();
     assert!(names.contains(&"loss is NaN"), "{names:?}");
-    // As each began at the end of the one before, and none had more to do than its time.
+    // Each began at the end of the one before, and none had more to do than its time.
     let steps: Vec<_> =
         pages["steps"].as_array().unwrap().iter().map(|step| step["stepTimeMs"].as_f64().unwrap()).collect();
     assert_eq!(steps, [0.08, 0.12]);

@@ -1,25 +1,16 @@
-//! CRC-32C, Castagnoli's, by which TensorBoard checks its records.
+//! CRC-32C, the checksum of TensorBoard's records.
 
-const TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = (byte as u32, 0);
-        while bit < 8 {
-            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
+use crc::{CRC_32_ISCSI, Crc};
 
+const CRC_32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
+
+/// The CRC-32C of some bytes.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
+    CRC_32C.checksum(bytes)
 }
 
-/// As records have it: a CRC of something with a CRC in it is no good.
+/// The CRC-32C of some bytes as records have it. It is masked, since the CRC of data that contains its own CRC says
+/// little.
 pub(super) fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

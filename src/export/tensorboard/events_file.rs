@@ -1,4 +1,4 @@
-//! The file of a run's scalars and texts: records, each after its length, with checksums.
+//! The file of a run's scalars and texts: a sequence of records, each with its length and checksums.
 
 use super::{
     crc::masked,
@@ -15,38 +15,40 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// An events file. What is put into it is written when it is flushed; until then, and while it cannot be written, it is kept, up to a bound.
+/// An events file. Events that are added are kept in memory, up to a bound, until they are flushed and could be
+/// written.
 #[derive(Debug)]
 pub(super) struct EventsFile {
     folder: PathBuf,
-    /// Its name, but for the number at the end.
+    /// The file's name without the number at its end.
     name: String,
     file: Option<(PathBuf, File)>,
-    /// Whole records, but for the first.
+    /// Records to be written. A part of the first may be in the file already.
     pending: Vec<u8>,
-    /// What is left of the first, if a part of it is in the file already.
+    /// The bytes that are left of such a first record.
     rest: usize,
-    /// What a file begins with.
+    /// The records that a file begins with.
     head: Vec<u8>,
-    /// Where to look for a free number at the end of the name.
+    /// The first number that may be free for the end of the name.
     next: u64,
-    /// Events past the bound.
+    /// The events that did not fit into memory.
     dropped: u64,
-    /// Whether somebody has been told where it is.
-    told: bool,
+    /// Whether the path has been reported.
+    reported: bool,
 }
 
 impl EventsFile {
-    /// Bytes that are kept while the file cannot be written: some hundred thousand scalars.
+    /// The most bytes that are kept while the file cannot be written: some hundred thousand scalars.
     const PENDING: usize = 8 << 20;
+    /// The status `START` of TensorBoard's `SessionLog`.
     const START: u64 = 1;
-    /// Bytes of a record that are not the event: its length, and a checksum of either.
+    /// The bytes of a record around its event: the length, and a checksum of the length and of the event.
     const AROUND: usize = 16;
 
-    /// The file of a run that begins at this moment with this step.
+    /// Makes the file of a run that begins at this moment with this step. Nothing is written yet.
     ///
-    /// Nothing is written yet. Steps from `first_step` on that earlier files of the folder have are those of a run that was interrupted, so
-    /// TensorBoard is told to forget them.
+    /// Earlier files of the folder may have steps from `first_step` on, from a run that was interrupted. TensorBoard
+    /// forgets them because of the event `START`.
     pub(super) fn new(folder: &Path, metadata: &Metadata, at: Timestamp, first_step: u64) -> Self {
         let (unix, host) = (at.as_unix_nanos() / 1_000_000_000, safe(&metadata.host));
         // The other ranks have folders of their own: TensorBoard takes all files of a folder for one run.
@@ -63,7 +65,7 @@ impl EventsFile {
             head: Vec::new(),
             next: 0,
             dropped: 0,
-            told: false,
+            reported: false,
         };
         file.event(at, None, |out| bytes(out, 3, b"brain.Event:2"));
         file.event(at, Some(first_step), |out| message(out, 7, |log| number(log, 1, Self::START)));
@@ -71,12 +73,12 @@ impl EventsFile {
         file
     }
 
-    /// What was added up to here is what the file begins with, and another one if it has to take its place.
+    /// Keeps the events so far as those that a file begins with, also one that has to take this one's place.
     pub(super) fn keep_head(&mut self) {
         self.head.clone_from(&self.pending);
     }
 
-    /// Puts what was found at a step into the file.
+    /// Adds the values of a step.
     pub(super) fn add(&mut self, at: Timestamp, step: u64, summary: &Summary) {
         if !summary.is_empty() {
             self.event(at, Some(step), |out| bytes(out, 5, summary.as_bytes()));
@@ -99,12 +101,12 @@ impl EventsFile {
         self.pending.extend_from_slice(&masked(&event).to_le_bytes());
     }
 
-    /// Writes what has been put into it. What could not be written is tried again the next time, from where it stopped.
+    /// Writes the events that were added. If that fails, the next flush goes on where this one stopped.
     pub(super) fn flush(&mut self) -> Result<(), FileError> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        // Somebody may clean up while the run goes on. To write on into a file that nobody can find would lose everything without a word.
+        // Somebody may clean up while the run goes on. Whatever went into a deleted file would be lost silently.
         if self.deleted().is_some() {
             self.begin_anew();
         }
@@ -112,7 +114,7 @@ impl EventsFile {
             Some(file) => file,
             none => {
                 let (n, path, file) = create(&self.folder, &self.name, self.next)?;
-                // A reader that knows the file by its name would look for what is new behind what it has read.
+                // A name is not used again, as a reader that knows it would skip as much as it has read before.
                 self.next = n + 1;
                 none.insert((path, file))
             }
@@ -137,10 +139,10 @@ impl EventsFile {
         result.map_err(FileError::at(path.as_path()))
     }
 
-    /// Goes on in another file. What was in the old one is gone with it.
+    /// Goes on in another file, since this one was deleted.
     fn begin_anew(&mut self) {
         self.file = None;
-        self.told = false;
+        self.reported = false;
         if self.rest > 0 {
             self.dropped += 1;
             self.pending.drain(..self.rest);
@@ -149,19 +151,19 @@ impl EventsFile {
         self.pending.splice(..0, self.head.iter().copied());
     }
 
-    /// The file, if it is there and this has not been asked before.
-    pub(super) fn tell(&mut self) -> Option<PathBuf> {
-        let (path, _) = self.file.as_ref().filter(|_| !self.told)?;
-        self.told = true;
+    /// The path of the file, if there is one and this was not called before.
+    pub(super) fn unreported_path(&mut self) -> Option<PathBuf> {
+        let (path, _) = self.file.as_ref().filter(|_| !self.reported)?;
+        self.reported = true;
         Some(path.clone())
     }
 
-    /// The file, if somebody has deleted it.
+    /// The path of the file, if somebody has deleted it.
     pub(super) fn deleted(&self) -> Option<&Path> {
         self.file.as_ref().map(|(path, _)| path.as_path()).filter(|path| is_gone(path))
     }
 
-    /// How many events are not in the file, and never will be.
+    /// The number of events that are not in the file and never will be.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -174,12 +176,14 @@ impl EventsFile {
     }
 }
 
-/// Whether a file is certainly not there any more. One that cannot be asked for, as on a disk that is not there for a while, may be.
+/// Whether a file certainly does not exist. It may still exist if that cannot be found out, as on a disk that is not
+/// mounted.
 fn is_gone(path: &Path) -> bool {
     matches!(path.try_exists(), Ok(false))
 }
 
-/// Makes a new file with this number or a later one, and says which. Whatever is there is somebody else's, or of a run that goes on here.
+/// Creates a file with this number or a later one, and returns the number. Files that exist belong to others, or to the
+/// run that is resumed.
 fn create(folder: &Path, name: &str, mut n: u64) -> Result<(u64, PathBuf, File), FileError> {
     fs::create_dir_all(folder).map_err(FileError::at(folder))?;
     loop {
@@ -211,7 +215,7 @@ mod tests {
         summary
     }
 
-    /// The events, without what is around them, which is checked.
+    /// The events of a file, after checking the lengths and checksums around them.
     fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut records = Vec::new();
         while !bytes.is_empty() {
@@ -233,9 +237,9 @@ mod tests {
         file.add(second(4), 300, &loss(0.5));
         file.add(second(4), 300, &Summary::default());
         file.flush().unwrap();
-        let path = file.tell().unwrap();
+        let path = file.unreported_path().unwrap();
         assert_eq!(path.file_name().unwrap(), "events.out.tfevents.0000000003.a-host.7.0");
-        assert_eq!(file.tell(), None);
+        assert_eq!(file.unreported_path(), None);
         let records = records(&std::fs::read(path).unwrap());
         let [version, start, scalar] = &records[..] else { panic!("{records:?}") };
         let wall_time = |seconds: f64| [&[9], &seconds.to_le_bytes()[..]].concat();
@@ -251,7 +255,7 @@ mod tests {
         let make = || {
             let mut file = EventsFile::new(folder.path(), &metadata(0), second(3), 0);
             file.flush().unwrap();
-            file.tell().unwrap()
+            file.unreported_path().unwrap()
         };
         let foreign = folder.path().join("events.out.tfevents.0000000003.a-host.7.1");
         std::fs::create_dir(&foreign).unwrap();
@@ -264,7 +268,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut file = EventsFile::new(folder.path(), &metadata(2), second(3), 0);
         file.flush().unwrap();
-        assert_eq!(file.tell().unwrap().parent().unwrap(), folder.path().join("rank2"));
+        assert_eq!(file.unreported_path().unwrap().parent().unwrap(), folder.path().join("rank2"));
     }
 
     #[test]
@@ -279,7 +283,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&runs).unwrap(), "a file");
         std::fs::remove_file(&runs).unwrap();
         file.flush().unwrap();
-        assert_eq!((records(&std::fs::read(file.tell().unwrap()).unwrap()).len(), file.dropped()), (3, 0));
+        assert_eq!((records(&std::fs::read(file.unreported_path().unwrap()).unwrap()).len(), file.dropped()), (3, 0));
     }
 
     #[test]
@@ -291,7 +295,7 @@ mod tests {
         file.keep_head();
         file.add(second(4), 1, &loss(0.5));
         file.flush().unwrap();
-        let first = file.tell().unwrap();
+        let first = file.unreported_path().unwrap();
         let head = records(&std::fs::read(&first).unwrap())[..3].to_vec();
         std::fs::remove_dir_all(folder.path().join("runs")).unwrap();
         file.flush().unwrap();
@@ -302,7 +306,7 @@ mod tests {
             file.flush().unwrap();
         }
         assert_eq!(file.deleted(), None);
-        let second = file.tell().unwrap();
+        let second = file.unreported_path().unwrap();
         let records = records(&std::fs::read(&second).unwrap());
         assert_eq!((&records[..3], records.len(), file.dropped()), (&head[..], 5, 0));
         assert_eq!((first.extension().unwrap(), second.extension().unwrap()), ("0".as_ref(), "1".as_ref()));
@@ -313,14 +317,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut file = EventsFile::new(folder.path(), &metadata(0), second(3), 0);
         file.flush().unwrap();
-        std::fs::remove_file(file.tell().unwrap()).unwrap();
+        std::fs::remove_file(file.unreported_path().unwrap()).unwrap();
         file.add(second(4), 1, &loss(0.5));
         file.add(second(4), 2, &loss(0.25));
         // As if the disk had been full after five bytes.
         file.rest = file.pending.len() / 2 - 5;
         file.pending.drain(..5);
         file.flush().unwrap();
-        let records = records(&std::fs::read(file.tell().unwrap()).unwrap());
+        let records = records(&std::fs::read(file.unreported_path().unwrap()).unwrap());
         assert_eq!((records.len(), file.dropped(), file.rest), (3, 1, 0));
     }
 

@@ -1,4 +1,7 @@
 //! TensorBoard's files: profiles, scalars, texts and hyperparameters.
+//!
+//! [`profile`] writes the profile of a window. All else goes into the [events file](events_file) of the run:
+//! [`scalars`] of every step, and those that only a recorded [`window`] has.
 
 mod capture;
 mod configuration;
@@ -6,8 +9,10 @@ mod configuration;
 mod consumers;
 mod crc;
 mod events_file;
+mod failed_profiles;
 mod profile;
 mod scalars;
+mod shared_file;
 mod summary;
 mod tag;
 mod window;
@@ -15,25 +20,21 @@ mod window;
 use self::{
     capture::Capture,
     events_file::EventsFile,
+    failed_profiles::FailedProfiles,
     scalars::{Scalars, StepScalars},
+    shared_file::SharedFile,
     summary::Summary,
 };
-use super::{ExportResult, Exporter, Run, RunId, StepExporter};
-use crate::{
-    file::FileError,
-    trace::{Metadata, Step, Timestamp, Trace, Value},
+use super::{
+    exporter::{ExportResult, Exporter},
+    run_id::RunId,
+    step_exporter::{Run, StepExporter},
 };
-use std::{
-    error::Error as _,
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use crate::trace::{Metadata, Step, Timestamp, Trace, Value};
+use std::path::PathBuf;
 
-/// Writes for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and the vital signs of every step, also
-/// while the schedule waits.
+/// Writes for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and scalars of every
+/// step, also of those that are not recorded.
 ///
 /// ```no_run
 /// # use kernspan::{Profiler, TensorBoard};
@@ -44,117 +45,106 @@ use std::{
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
-/// and `pip install tensorboard xprof`, `tensorboard --logdir runs`.
+/// To look at the files: `pip install tensorboard xprof`, then `tensorboard --logdir runs`.
 ///
 /// # Profiles
 ///
 /// The profile plugin, [XProf](https://openxla.org/xprof), shows each window as a session:
 ///
-/// | page | what it shows here |
+/// | page | shows |
 /// |---|---|
-/// | Overview | how long the steps took, what the GPU did in them, the operations that took the longest, how much was computed with 16 bits; and as a banner, what was lost |
+/// | Overview | times of steps, the GPU's part in them, the longest operations, the share of 16-bit compute, losses |
 /// | Trace Viewer | threads with their spans and calls, streams with their kernels, arrows between them, counters |
 /// | Kernel Stats | each kernel with its launch, registers, occupancy and operation |
-/// | Framework Op Stats | spans by their paths, as `train_step/forward/linear`, on the host and with the GPU's time in them |
-/// | HLO Op Stats, Roofline | the same with FLOPs and bytes, where [spans or operations say them](crate::trace::convention), and the place in the source |
-/// | Memory Profile | the GPU's memory over time and whose it was at the peak, with [`Activity::Memory`](crate::Activity::Memory) |
+/// | Framework Op Stats | spans by their paths, as `train_step/forward/linear`, with the host's and the GPU's time |
+/// | HLO Op Stats, Roofline | the same with [FLOPs and bytes](crate::trace::convention), and the place in the source |
+/// | Memory Profile | the GPU's memory over time, and its owners at the peak, with [`Activity::Memory`] |
 /// | Input Pipeline | [data loading](crate::trace::InputStage), and copies to the device |
 ///
-/// An operation is a path of spans, to which the names of a framework's [operations](crate::trace::Operation) are added where it tells of
-/// them. XProf takes few characters in paths, so others are `_` there, and `::` is a slash.
+/// [`Activity::Memory`]: crate::Activity::Memory
 ///
-/// What XProf does in its own way: a step is over when what it asked the GPU for is, and the next one begins then, so that all of them
-/// together are as long as they were. The overview numbers steps from 0 (the trace viewer has their own numbers), leaves out those in
-/// which a GPU that it knows of had nothing to do, and of more than five the first and the last. It takes only copies to the device for
-/// input; what the host waited for is on the page of the input pipeline, and [`Verdict`](crate::analysis::Verdict) says whether that was too
-/// long. Memory over time has a thousand points at the most, and its page is empty where nothing was taken from the GPU or given back, as
-/// in later steps of a framework that keeps what it once took. Its charts and tables are drawn by Google's library from the network:
-/// without it, the trace viewer works, and of the other pages no more than the figures at the side, though all of the data is there.
-/// XProf keeps what it works out beside the profiles.
+/// An operation is a path of spans. Where a framework tells of its [operations](crate::trace::Operation), their names
+/// are added to the path. XProf accepts few characters in paths: others are `_`, and `::` is a slash.
+///
+/// XProf has its own ways:
+///
+/// - A step is over when the GPU has done all its work, and the next one begins then, so that all steps together are as
+///   long as they were.
+/// - The overview numbers steps from 0; the trace viewer has their own numbers. It leaves out steps in which a GPU that
+///   it knows had nothing to do, and if there are more than five, the first and the last.
+/// - Only copies to the device count as input in the overview. The page of the input pipeline shows how long the host
+///   waited, and [`Verdict`](crate::analysis::Verdict) says whether that was too long.
+/// - Memory over time has a thousand points at the most. Its page is empty if no memory was allocated or freed, as in
+///   later steps of a framework that keeps its memory.
+/// - Charts and tables are drawn by a library that Google serves. Without a network, the trace viewer works, and the
+///   other pages show only the figures at the side.
+/// - XProf caches its results beside the profiles.
 ///
 /// Each session is a folder, `plugins/profile/{date}_steps_{first}-{last}`. The ranks of a run write into the same one,
-/// `{run}_window_{n}_from_step_{first}`, without a message between them, and can be chosen as hosts. The run is what `KERNSPAN_RUN_ID`
-/// says, or torchrun, Slurm, PBS or LSF; where none of them tells runs apart, and a folder is used again, set it, lest ranks of
-/// different runs meet. A session that has this rank's file already is left alone, and the next one gets a number.
+/// `{run}_window_{n}_from_step_{first}`, without a message between them, and can be chosen as hosts. The name of the
+/// run is `KERNSPAN_RUN_ID`, or that of torchrun, Slurm, PBS or LSF. If none of them distinguishes runs and a folder is
+/// used again, set `KERNSPAN_RUN_ID`, so that ranks of different runs do not meet. A session that already has a file of
+/// this rank is left alone, and the next one gets a number.
 ///
 /// # Scalars
 ///
-/// | tag | of | what |
-/// |---|---|---|
-/// | `step/time_ms`, `step/per_second` | every step but the run's first | how long it took. The first has all since the profiler was made in it, as the loading of data, so that its time says little |
-/// | `step/samples_per_second` | the same | if [`samples_per_step`](Self::samples_per_step) was called, or the step has a counter `samples` |
-/// | `NAME` | every step | the last value in the step of the counter `NAME`: `tracing::info!(counter.loss = 0.3)` is `loss` |
-/// | `gpu/busy_percent`, `gpu/kernels`, `gpu/copied_bytes`, `gpu/peak_memory_bytes`, `gpu/mfu_percent` | recorded steps | see [`StepGpu`](crate::analysis::StepGpu); what is not known is left out. Of other GPUs than the first, `gpu1/…` |
-/// | `profiler/lost` | windows | [`Losses::total`](crate::trace::Losses::total), at the last step; of a window without steps, at the last step of the one before |
-/// | `kernspan/configuration`, `kernspan/gpu` | the run | texts: what ran, with its [arguments](Self::arguments), and how it was profiled; and on which GPUs |
+/// Every step has:
 ///
-/// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits. Names of
-/// counters may be anything: what is longer than 256 bytes is cut, control characters become `_`, and a name that is one of the others
-/// in the table gets `counter/` before it.
+/// - `step/time_ms` and `step/per_second`: how long it took. The first step of a run has neither, since it began when
+///   the profiler was made, before data was loaded.
+/// - `step/samples_per_second`, if [`samples_per_step`](Self::samples_per_step) was called or the step has a counter
+///   `samples`.
+/// - `NAME`, the last value in the step of the counter `NAME`: `tracing::info!(counter.loss = 0.3)` is `loss`.
+///
+/// Recorded steps also have, as far as they are known (see [`StepGpu`](crate::analysis::StepGpu)), `gpu/busy_percent`,
+/// `gpu/kernels`, `gpu/copied_bytes`, `gpu/peak_memory_bytes` and `gpu/mfu_percent`. GPUs other than the first are
+/// `gpu1/…` and so on.
+///
+/// Windows have `profiler/lost`, which is [`Losses::total`](crate::trace::Losses::total), at the window's last step. A
+/// window without steps has it at the last step of the window before.
+///
+/// The run has two texts: `kernspan/configuration`, the program with its [arguments](Self::arguments) and how it was
+/// profiled; and `kernspan/gpu`, the GPUs.
+///
+/// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits.
+/// Counters may have any name: names longer than 256 bytes are cut, control characters become `_`, and a name that is
+/// taken by one of the scalars above gets `counter/` before it.
 ///
 /// # Files
 ///
-/// There is a new file for each run, `events.out.tfevents.{unix seconds}.{host}.{pid}.{n}`, written at least twice a second, so that
-/// no more is lost if the process is killed. TensorBoard takes all files of a folder for one run: so have a folder for each run, and for
-/// one that is interrupted and resumed the same, with [`first_step`](Self::first_step). Of a run of several processes, the
-/// [rank](crate::ProfilerBuilder::rank) 0 writes into the folder, and the others into `rank1`, `rank2` and so on inside it.
+/// Each run writes a new file, `events.out.tfevents.{unix seconds}.{host}.{pid}.{n}`, at least twice a second, so that
+/// at most half a second is lost if the process is killed. TensorBoard takes all files of a folder for one run. So use
+/// a folder for each run, and for a run that was interrupted and resumed the same one, with
+/// [`first_step`](Self::first_step). If a run has several processes, [rank](crate::ProfilerBuilder::rank) 0 writes into
+/// the folder, and the others into `rank1`, `rank2` and so on inside it.
 ///
 /// If the file is deleted meanwhile, maybe with its folder, another one is begun with what comes then.
 ///
-/// Scalars and texts that cannot be written are kept for a while and tried again. A profile that cannot be written is lost, as it may
-/// be large. Of both [`finish`](crate::Profiler::finish) tells, of profiles that fail one after the other for the same reason with the
-/// first of them and the number of the others; the training goes on.
+/// Scalars and texts that cannot be written are kept for a while and tried again. A profile that cannot be written is
+/// lost, as it may be large. [`finish`](crate::Profiler::finish) reports both; of profiles that fail one after the
+/// other for the same reason, the first one and the number of the others. The training goes on.
 #[derive(Debug)]
+#[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct TensorBoard {
     folder: PathBuf,
     hparams: Vec<(String, Value)>,
     scalars: StepScalars,
-    /// Whether the command line may be told.
+    /// Whether the command line may be written.
     arguments: bool,
     file: Option<SharedFile>,
-    /// Whether steps are told of as they end, and not only by traces.
+    /// Whether steps are exported as they end, and not only with traces.
     live: bool,
-    /// The name of the run, if steps are told of as they end.
+    /// The name of the run, if the summaries of steps are asked for.
     run_id: Option<RunId>,
-    /// What was said of GPUs last.
+    /// The text about GPUs that was written last.
     gpu: Option<String>,
-    profiles: Profiles,
-    /// The last step of which a window told, as TensorBoard numbers them.
+    failed_profiles: FailedProfiles,
+    /// The last step of the windows so far, as TensorBoard numbers it.
     last_window_step: Option<u64>,
 }
 
-/// Profiles that could not be written.
-#[derive(Debug, Default)]
-struct Profiles {
-    /// Why the last one could not, unless it could.
-    problem: Option<String>,
-    /// Those of which nobody was told, as the one before had failed for the same reason: told of in the end.
-    untold: Arc<AtomicU64>,
-}
-
-impl Profiles {
-    /// Whether a failure has to be told of now. A folder that cannot be written is so for every window, and would be reported without end.
-    fn is_news(&mut self, error: &FileError) -> bool {
-        // Every window has a path of its own, so it is the cause that is compared.
-        let problem = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        let news = self.problem.as_ref() != Some(&problem);
-        self.problem = Some(problem);
-        if !news {
-            self.untold.fetch_add(1, Ordering::Relaxed);
-        }
-        news
-    }
-}
-
-/// Shared by what every step knows and what windows do: there is one file in a run.
-type SharedFile = Arc<Mutex<EventsFile>>;
-
-fn lock(file: &SharedFile) -> MutexGuard<'_, EventsFile> {
-    file.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl TensorBoard {
-    /// Writes into this folder, which is made if it is not there.
+    /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
@@ -165,31 +155,35 @@ impl TensorBoard {
             live: false,
             run_id: None,
             gpu: None,
-            profiles: Profiles::default(),
+            failed_profiles: FailedProfiles::default(),
             last_window_step: None,
         }
     }
 
-    /// How many samples, images or tokens a step takes, for `step/samples_per_second`. Where steps differ, have a counter `samples`
-    /// (`tracing::info!(counter.samples = batch.len())`) instead, which counts for the step it is in. By default, neither.
-    #[must_use]
+    /// Sets how many samples, images or tokens a step takes, for `step/samples_per_second`. By default, it is not
+    /// known.
+    ///
+    /// If steps differ, use a counter `samples` instead (`tracing::info!(counter.samples = batch.len())`), which counts
+    /// for the step it is in.
     pub fn samples_per_step(mut self, samples: u64) -> Self {
         self.scalars.samples_per_step = Some(samples);
         self
     }
 
-    /// The number of the run's first step, if it goes on from a checkpoint. What earlier files of the folder have of this step and later
-    /// ones, from after the checkpoint, TensorBoard then forgets: with its fast loader, of each tag from the step on at which it comes again. Profiles
-    /// have the numbers that the profiler counts. By default, 0.
-    #[must_use]
+    /// Sets the number of the run's first step, for a run that resumes from a checkpoint. By default, 0.
+    ///
+    /// TensorBoard then forgets this step and later ones of earlier files in the folder, which are from after the
+    /// checkpoint. Its fast loader forgets them of each tag, from the step at which the tag comes again. Profiles have
+    /// the numbers that the profiler counts.
     pub fn first_step(mut self, step: u64) -> Self {
         self.scalars.first_step = step;
         self
     }
 
-    /// A hyperparameter and its value: a number, a text or a boolean. With one or more of them, TensorBoard has a table of runs with
-    /// hyperparameters and the last values of all scalars. A run whose profiler is dropped by a panic has failed there.
-    #[must_use]
+    /// Adds a hyperparameter and its value: a number, a text or a boolean. By default, there is none.
+    ///
+    /// With any of them, TensorBoard has a table of runs with their hyperparameters and the last values of all scalars.
+    /// There, a run whose profiler is dropped by a panic has failed.
     pub fn hparam(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         let (name, value) = (name.into(), value.into());
         self.hparams.retain(|(known, _)| *known != name);
@@ -197,16 +191,18 @@ impl TensorBoard {
         self
     }
 
-    /// Whether the text `kernspan/configuration` has the arguments of the command line, all of them. Say no where they may hold what is not for
-    /// everybody who sees the charts, such as passwords or keys. By default, yes.
-    #[must_use]
+    /// Sets whether the text `kernspan/configuration` has all arguments of the command line. By default, yes.
+    ///
+    /// Say no if they may hold secrets, such as passwords or keys, that not everybody who sees the charts may know.
     pub fn arguments(mut self, arguments: bool) -> Self {
         self.arguments = arguments;
         self
     }
 
-    /// The step at which something of a window is told, or without one the last step of which a window told: where a tag comes again at an earlier
-    /// step, TensorBoard forgets all that the tag had from there on. The steps that are told of as they end may be further already, so they do not count.
+    /// The step at which something of a window is written: `step`, or without one the last step of a window.
+    ///
+    /// If a tag comes again at an earlier step, TensorBoard forgets all values that the tag had from there on. Steps
+    /// that are exported as they end may be further already, so they do not count.
     fn window_step(&mut self, step: Option<u64>) -> u64 {
         let step = step.map(|step| self.scalars.number(step)).or(self.last_window_step);
         let step = step.unwrap_or_else(|| self.scalars.number(0));
@@ -214,7 +210,8 @@ impl TensorBoard {
         step
     }
 
-    /// The file of the run, with what is said once. The first to need it says when the run began.
+    /// Returns the file of the run, and makes it if there is none yet. The configuration is written only into a new
+    /// file.
     fn file(&mut self, metadata: &Metadata, at: Timestamp, configuration: Option<String>) -> SharedFile {
         let Self { folder, hparams, scalars, file, .. } = self;
         let make = || {
@@ -222,26 +219,30 @@ impl TensorBoard {
             let mut summary = Summary::default();
             configuration.iter().for_each(|text| summary.text(tag::CONFIGURATION, text));
             if !hparams.is_empty() && metadata.rank == 0 {
-                // Sessions of one group are repeated runs of the same, and averaged.
+                // TensorBoard takes the sessions of one group for repetitions of the same run, and averages them.
                 let group = format!("{}.{}.{}", metadata.host, metadata.pid, at.as_unix_nanos());
                 summary.hparams(hparams, &group, at);
             }
             file.add(at, scalars.number(0), &summary);
             file.keep_head();
-            Arc::new(Mutex::new(file))
+            SharedFile::new(file)
         };
-        Arc::clone(file.get_or_insert_with(make))
+        file.get_or_insert_with(make).clone()
     }
 }
 
 impl Exporter for TensorBoard {
+    fn name(&self) -> &str {
+        "TensorBoard"
+    }
+
     fn export(&mut self, trace: &Trace) -> ExportResult {
         let mut files = Vec::new();
-        // All that takes long comes first: steps cannot be written down while the file is locked.
+        // Before the file is locked, since every step waits for the lock.
         let steps = if self.live { Vec::new() } else { self.scalars.of_trace(trace) };
         let window = window::scalars(trace);
         let shared = self.file(trace.metadata(), trace.start(), None);
-        let mut file = lock(&shared);
+        let mut file = shared.lock();
         steps.iter().for_each(|(at, step, summary)| file.add(*at, *step, summary));
         let first = self.window_step(trace.steps().first().map(Step::number));
         for (at, step, summary) in window {
@@ -255,19 +256,19 @@ impl Exporter for TensorBoard {
             self.gpu = Some(gpu);
         }
         if !self.live {
-            // Otherwise whoever tells of every step writes it, and says so once if that fails.
+            // Otherwise the exporter of every step writes the file, and reports it if that fails.
             file.flush()?;
-            files.extend(file.tell());
+            files.extend(file.unreported_path());
         }
         drop(file);
         let run_id = if self.live { self.run_id.clone() } else { RunId::from_env() };
         match Capture::new(trace, run_id.as_ref()).write(&self.folder, |out| profile::write(trace, out)) {
             Ok(file) => {
-                self.profiles.problem = None;
+                self.failed_profiles.written();
                 files.push(file);
             }
-            // Without anybody who could tell of it in the end, each is told of.
-            Err(error) if !self.live || self.profiles.is_news(&error) => return Err(error.into()),
+            // Only the exporter of every step could report the number of the others in the end.
+            Err(error) if !self.live || self.failed_profiles.failed(&error) => return Err(error.into()),
             Err(_) => {}
         }
         Ok(files)
@@ -281,17 +282,14 @@ impl Exporter for TensorBoard {
         let arguments: Option<Vec<_>> = self.arguments.then(arguments);
         let configuration = configuration::configuration(run, arguments.as_deref());
         let file = self.file(&run.metadata, run.start, Some(configuration));
-        let hparams = !self.hparams.is_empty() && run.metadata.rank == 0;
-        let last = (run.start, self.scalars.number(0));
-        let untold_profiles = Arc::clone(&self.profiles.untold);
         Some(Box::new(Scalars {
             file,
             scalars: self.scalars.clone(),
-            hparams,
+            hparams: !self.hparams.is_empty() && run.metadata.rank == 0,
             failed: false,
-            last,
+            last: (run.start, self.scalars.number(0)),
             failing: false,
-            untold_profiles,
+            failed_profiles: self.failed_profiles.clone(),
         }))
     }
 }

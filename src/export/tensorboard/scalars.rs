@@ -1,45 +1,41 @@
-//! What is known of every step, as scalars.
+//! Scalars of every step: its time, its rates and its counters.
 
-use super::{SharedFile, lock, summary::Summary, tag};
+use super::{failed_profiles::FailedProfiles, shared_file::SharedFile, summary::Summary, tag};
 use crate::{
-    export::{ExportResult, StepExporter, StepSummary},
+    export::{
+        exporter::ExportResult,
+        step_exporter::{StepExporter, StepSummary},
+    },
     trace::{Timestamp, Trace, convention},
 };
 use rustc_hash::FxHashMap;
-use std::{
-    error::Error,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{error::Error, time::Duration};
 
-/// How scalars of steps are made.
+/// Makes the scalars of steps.
 #[derive(Clone, Debug)]
 pub(super) struct StepScalars {
     pub(super) samples_per_step: Option<u64>,
-    /// Added to the numbers of steps.
+    /// The number that TensorBoard gives to step 0.
     pub(super) first_step: u64,
     /// The tags of counters, by their names.
     tags: FxHashMap<String, String>,
 }
 
 impl StepScalars {
-    /// Names of counters that are remembered: a recording may have any.
+    /// The most names of counters that are remembered: a recording may have any number of them.
     const TAGS: usize = 4096;
 
     pub(super) fn new(samples_per_step: Option<u64>, first_step: u64) -> Self {
         Self { samples_per_step, first_step, tags: FxHashMap::default() }
     }
 
-    /// The number of a step as TensorBoard has it.
+    /// The number that TensorBoard gives to a step.
     pub(super) fn number(&self, step: u64) -> u64 {
-        // A signed number there.
+        // It is signed.
         self.first_step.saturating_add(step).min(i64::MAX.cast_unsigned())
     }
 
-    /// The scalars of a step, and of one whose time is not known or of no use only the counters.
+    /// The scalars of a step. If its duration is not known or of no use, there are only the counters.
     fn of<'a>(
         &mut self,
         duration: Option<Duration>,
@@ -71,7 +67,8 @@ impl StepScalars {
         self.tags.get(name).map_or("", String::as_str)
     }
 
-    /// The same of the steps of a trace that no run told of: each with its end, its number and its scalars.
+    /// The scalars of each step of a trace, with the step's end and its number, for a trace that is exported without a
+    /// run.
     pub(super) fn of_trace(&mut self, trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
         let mut found = Vec::new();
         for step in trace.steps() {
@@ -83,8 +80,10 @@ impl StepScalars {
     }
 }
 
-/// Whether the time of a step is worth showing. The first one of a run begins when the profiler is made, and has all that comes before the loop in
-/// it, such as loading of data and of the model: next to it, in a chart, the others would be a line at the bottom.
+/// Whether the duration of a step is worth showing.
+///
+/// The first step of a run begins when the profiler is made, before the data and the model are loaded. Next to it, in a
+/// chart, all others would be a line at the bottom.
 fn has_time(step: u64) -> bool {
     step > 0
 }
@@ -96,19 +95,18 @@ pub(super) struct Scalars {
     pub(super) scalars: StepScalars,
     /// Whether there are hyperparameters, whose session ends with the run.
     pub(super) hparams: bool,
-    /// Whether the training did not come to its end.
+    /// Whether the training has failed.
     pub(super) failed: bool,
-    /// The last step, and when it ended.
+    /// The end and the number of the last step.
     pub(super) last: (Timestamp, u64),
-    /// Whether the file could not be written the last time.
+    /// Whether the file could not be written the last time, which has been reported.
     pub(super) failing: bool,
-    /// Profiles that could not be written, and of which nobody was told.
-    pub(super) untold_profiles: Arc<AtomicU64>,
+    pub(super) failed_profiles: FailedProfiles,
 }
 
 impl StepExporter for Scalars {
     fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let mut file = lock(&self.file);
+        let mut file = self.file.lock();
         for step in steps {
             let duration = (step.ended && has_time(step.number)).then_some(step.duration);
             let summary = self.scalars.of(duration, step.counters.iter().copied());
@@ -125,19 +123,19 @@ impl StepExporter for Scalars {
     }
 
     fn finish(&mut self) -> ExportResult {
-        let mut file = lock(&self.file);
+        let mut file = self.file.lock();
         if self.hparams {
             let (at, step) = self.last;
             let mut summary = Summary::default();
             summary.hparams_end(at, self.failed);
             file.add(at, step, &summary);
         }
-        let untold = self.untold_profiles.load(Ordering::Relaxed);
-        let profiles = (untold > 0).then(|| format!("{untold} more profiles could not be written"));
+        let unreported = self.failed_profiles.unreported();
+        let profiles = (unreported > 0).then(|| format!("{unreported} more profiles could not be written"));
         if let Err(error) = file.flush() {
             return Err(match profiles {
                 None => error.into(),
-                // Told of already.
+                // The error has been reported already.
                 Some(profiles) if self.failing => profiles.into(),
                 Some(profiles) => format!("{profiles}, and {error:?}").into(),
             });
@@ -146,10 +144,10 @@ impl StepExporter for Scalars {
             0 => None,
             dropped => Some(format!("{dropped} events are missing, as the file could not be written for too long")),
         };
-        // With nothing left to write, no other file took its place.
+        // Nothing was left to write, so no other file has taken its place.
         let deleted = file.deleted().map(|path| format!("{} was deleted before the run ended", path.display()));
         match [dropped, deleted, profiles].into_iter().flatten().collect::<Vec<_>>() {
-            none if none.is_empty() => Ok(file.tell().into_iter().collect()),
+            none if none.is_empty() => Ok(file.unreported_path().into_iter().collect()),
             problems => Err(problems.join(", and ").into()),
         }
     }
@@ -181,7 +179,7 @@ mod tests {
         };
         let mut plain = StepScalars::new(None, 0);
         assert_eq!(of(&mut plain, 4, &[]), summary(&[("step/time_ms", 4.0), ("step/per_second", 250.0)]));
-        // Of a step that took no time there is no rate.
+        // A step that took no time has no rate.
         assert_eq!(of(&mut plain, 0, &[("a\0b", 1.0)]), summary(&[("step/time_ms", 0.0), ("a_b", 1.0)]));
         let mut sampled = StepScalars::new(Some(8), 0);
         let rates = |samples| [("step/time_ms", 4.0), ("step/per_second", 250.0), ("step/samples_per_second", samples)];

@@ -1,4 +1,6 @@
-//! What an event of a TensorBoard file says, on the wire: `Summary` of `tensorboard/compat/proto/summary.proto`, and the hyperparameters of
+//! The content of an event: scalars, texts and hyperparameters, encoded while they are added.
+//!
+//! The field numbers are those of `Summary` in `tensorboard/compat/proto/summary.proto`, and of the hyperparameters in
 //! `tensorboard/plugins/hparams/plugin_data.proto`.
 
 use super::tag;
@@ -7,21 +9,21 @@ use crate::{
     trace::{Timestamp, Value},
 };
 
-/// The kinds of data that tell plugins what is theirs.
+/// The data class of texts and hyperparameters.
 const DATA_CLASS_TENSOR: u64 = 2;
 /// Element types of tensors.
 const DT_FLOAT: u64 = 1;
 const DT_STRING: u64 = 7;
-/// How a session ended.
+/// The ways in which a session ends.
 const STATUS_SUCCESS: u64 = 1;
 const STATUS_FAILURE: u64 = 2;
 
-/// A `Summary`: some values with their tags.
+/// A `Summary`: values with their tags.
 #[derive(Debug, Default)]
 pub(super) struct Summary(Vec<u8>);
 
 impl Summary {
-    /// A number, which TensorBoard keeps with 32 bits. It need not be finite.
+    /// Adds a number, which TensorBoard keeps with 32 bits. It need not be finite.
     pub(super) fn scalar(&mut self, tag: &str, value: f64) {
         message(&mut self.0, 1, |out| {
             bytes(out, 1, tag.as_bytes());
@@ -29,13 +31,13 @@ impl Summary {
         });
     }
 
-    /// A text, in Markdown.
+    /// Adds a text, in Markdown.
     pub(super) fn text(&mut self, tag: &str, text: &str) {
         message(&mut self.0, 1, |out| {
             bytes(out, 1, tag.as_bytes());
             message(out, 8, |tensor| {
                 number(tensor, 1, DT_STRING);
-                // One, and no list of them.
+                // The shape of one text, not of a list of them.
                 message(tensor, 2, |_| ());
                 bytes(tensor, 8, text.as_bytes());
             });
@@ -46,7 +48,7 @@ impl Summary {
         });
     }
 
-    /// The values of hyperparameters, with which a session begins.
+    /// Adds the beginning of a session, with the values of its hyperparameters.
     pub(super) fn hparams(&mut self, hparams: &[(String, Value)], group: &str, at: Timestamp) {
         self.hparams_data(tag::HPARAMS_START, 3, |session| {
             for (name, value) in hparams {
@@ -65,7 +67,7 @@ impl Summary {
         });
     }
 
-    /// The end of the session, which may have failed.
+    /// Adds the end of a session, which may have failed.
     pub(super) fn hparams_end(&mut self, at: Timestamp, failed: bool) {
         self.hparams_data(tag::HPARAMS_END, 4, |session| {
             number(session, 1, if failed { STATUS_FAILURE } else { STATUS_SUCCESS });
@@ -73,7 +75,8 @@ impl Summary {
         });
     }
 
-    /// Something for the plugin of hyperparameters, which looks for it in what says whose the value is; the value is an empty tensor.
+    /// Adds a message for the plugin of hyperparameters. The plugin reads it from the metadata of a value that is an
+    /// empty tensor.
     fn hparams_data(&mut self, tag: &str, kind: u32, write: impl FnOnce(&mut Vec<u8>)) {
         message(&mut self.0, 1, |out| {
             bytes(out, 1, tag.as_bytes());
@@ -100,7 +103,7 @@ impl Summary {
     }
 }
 
-/// As TensorBoard tells the time.
+/// A time as TensorBoard has it, in seconds since 1970.
 pub(super) fn seconds(at: Timestamp) -> f64 {
     at.as_unix_nanos() as f64 / 1e9
 }
@@ -110,7 +113,7 @@ mod tests {
     use super::Summary;
     use crate::trace::{Timestamp, Value};
 
-    // What TensorBoard's own writers make of the same, by its Python package 2.21.
+    /// Bytes as text. The expected ones are from TensorBoard's own writers, in its Python package 2.21.
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -145,7 +148,12 @@ mod tests {
         summary.hparams_end(Timestamp::from_unix_nanos(2_500_000_000), false);
         assert_eq!(
             hex(summary.as_bytes()),
-            "0a710a1c5f68706172616d735f2f73657373696f6e5f73746172745f696e666f42060801120212004a490a450a0768706172616d73123a1a380a090a03616d70120220010a0f0a026c72120911000000000000e03f0a0c0a016f12071a056164616d77220372756e29000000000000f83f20020a420a1a5f68706172616d735f2f73657373696f6e5f656e645f696e666f42060801120212004a1c0a180a0768706172616d73120d220b08011100000000000004402002"
+            concat!(
+                "0a710a1c5f68706172616d735f2f73657373696f6e5f73746172745f696e666f42060801120212004a490a450a076870",
+                "6172616d73123a1a380a090a03616d70120220010a0f0a026c72120911000000000000e03f0a0c0a016f12071a056164",
+                "616d77220372756e29000000000000f83f20020a420a1a5f68706172616d735f2f73657373696f6e5f656e645f696e66",
+                "6f42060801120212004a1c0a180a0768706172616d73120d220b08011100000000000004402002",
+            )
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What scalars are called.
+//! Tags, the names of scalars and texts in TensorBoard.
 
 use super::crc::crc32c;
 
@@ -9,15 +9,18 @@ pub(super) const LOST: &str = "profiler/lost";
 pub(super) const CONFIGURATION: &str = "kernspan/configuration";
 pub(super) const GPU: &str = "kernspan/gpu";
 
-/// What TensorBoard's table of hyperparameters looks for.
+/// The tags that TensorBoard's table of hyperparameters looks for.
 pub(super) const HPARAMS_START: &str = "_hparams_/session_start_info";
 pub(super) const HPARAMS_END: &str = "_hparams_/session_end_info";
 
-/// The longest tag, in bytes. TensorBoard takes any, but shows it in a line, and asks for it in a URL.
+/// The longest tag, in bytes. TensorBoard accepts any length, but shows tags in a line and puts them into URLs.
 const LONGEST: usize = 256;
 
-/// The tag of a user's counter: its name, with `_` for control characters; what is too long is cut, with something of the rest that tells it
-/// from others. TensorBoard takes the first thing of a tag for what all of it is, so none may be called as something of ours.
+/// The tag of a user's counter: its name, with `_` for control characters. A name that is too long is cut, and ends in
+/// a checksum that distinguishes it from others.
+///
+/// A name that is one of our own tags gets `counter/` before it, as TensorBoard expects all values of a tag to be of
+/// one kind.
 pub(super) fn of_counter(name: &str) -> String {
     let ours = [STEP_TIME, STEPS_PER_SECOND, SAMPLES_PER_SECOND, LOST, CONFIGURATION, GPU, HPARAMS_START, HPARAMS_END];
     let of_gpu = [BUSY, KERNELS, COPIED, PEAK_MEMORY, MFU];
@@ -42,7 +45,7 @@ pub(super) const COPIED: &str = "copied_bytes";
 pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
 pub(super) const MFU: &str = "mfu_percent";
 
-/// The tag of something of a GPU: the first one's need no number, as most processes have but one.
+/// The tag of a GPU's scalar. The first GPU has no number, as most processes have only one.
 pub(super) fn of_gpu(device: u32, name: &str) -> String {
     if device == 0 { format!("gpu/{name}") } else { format!("gpu{device}/{name}") }
 }

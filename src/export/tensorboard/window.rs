@@ -1,4 +1,4 @@
-//! What a recorded window knows of its steps, as scalars: the report's own numbers.
+//! Scalars that only a recorded window has: the report's numbers of each step, and the losses.
 
 use super::{summary::Summary, tag};
 use crate::{
@@ -7,7 +7,8 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The scalars of each step, by its number in the trace, with the moment that they are of; and those of the window itself, at its last step if it has any.
+/// The scalars of each step of a window, and those of the window itself at its last step, if it has one. Each comes
+/// with its time and the step's number in the trace.
 pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, Option<u64>, Summary)> {
     let ends: BTreeMap<u64, Timestamp> = trace.steps().iter().map(|step| (step.number(), step.end())).collect();
     let mut found = Vec::new();

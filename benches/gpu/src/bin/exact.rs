@@ -6,7 +6,10 @@
 //! across their edges. With a rest between windows, CUPTI is detached in each rest, while those threads launch.
 
 use gpu_bench::{Gpu, NAMES, named_span};
-use kernspan::{Collected, Profiler, ProfilerBuilder, Schedule, trace::{ApiCall, Value}};
+use kernspan::{
+    Collected, Profiler, ProfilerBuilder, Schedule,
+    trace::{ApiCall, Value},
+};
 use std::{
     sync::{
         Arc, Barrier,

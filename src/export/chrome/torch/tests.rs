@@ -1,7 +1,7 @@
-use super::{DATA_LOADING, collective, steps_with_time};
+use super::{collectives::collective, span_extras::DATA_LOADING, steps::steps_with_time};
 use crate::{
     export::{
-        chrome::{Flavor, Style, tests::Document},
+        chrome::{Flavor, style::Style, tests::Document},
         samples::{awkward_trace, ranks},
     },
     trace::{

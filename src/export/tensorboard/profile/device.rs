@@ -2,7 +2,7 @@
 
 use super::{
     ops::{OpId, Ops},
-    plane::{EventName, Line, Plane, Said, Text},
+    plane::{EventName, Line, Plane, StatValue, Text},
     program::{InstructionId, Program},
     shares::{Share, Shares},
     stat::Stat,
@@ -20,7 +20,7 @@ use std::{
     io::{self, Write},
 };
 
-/// What all GPUs share.
+/// Writes the planes of all GPUs.
 pub(super) struct Devices<'a, 'b> {
     pub(super) trace: &'a Trace,
     pub(super) steps: &'b Steps,
@@ -62,30 +62,32 @@ impl<'a> Devices<'a, '_> {
     }
 }
 
+/// Writes the plane of one GPU.
 struct DeviceWriter<'a> {
     device: Option<&'a Device>,
     plane: Plane,
     several_contexts: bool,
     /// The numbers of lines that are taken.
     lines: HashSet<u64>,
-    /// When what was done in each step was over.
+    /// The end of the last work of each step.
     last: Vec<Timestamp>,
     shapes: FxHashMap<Shape, Known>,
     ops: FxHashMap<OpId, Text>,
-    /// Whether the last piece of work was said to be computed with 16 bits, and whose it was: mostly the next one is, too.
-    half: (Option<Whose>, bool),
+    /// The cause of the last piece of work, and whether it computes with 16 bits: mostly the next one has the same
+    /// cause.
+    half: (Option<WorkCause>, bool),
     instructions: FxHashMap<usize, Text>,
 }
 
-/// Whom a piece of work was done for.
-type Whose = (Option<SpanId>, Option<BatchId>);
+/// The cause of a piece of work: its span and its batch.
+type WorkCause = (Option<SpanId>, Option<BatchId>);
 
-/// What is the same for all work of a shape.
+/// The texts that all work of a shape has in common.
 #[derive(Clone, Copy)]
 struct Known {
     name: EventName,
     details: Option<Text>,
-    /// Whether the name says that it computes with 16 bits.
+    /// Whether the name shows that it computes with 16 bits.
     half: bool,
 }
 
@@ -112,15 +114,16 @@ impl<'a> DeviceWriter<'a> {
             name += &format!(" overlap {}", stream.overlap());
         }
         let id = self.line_id(u64::from(stream.number()));
-        self.plane.add(id, &name, &line);
+        self.plane.add_line(id, &name, &line);
     }
 
-    /// A number that no other line has. Contexts number their streams alike, and a stream has further rows where its work overlaps.
+    /// A number that no other line has: `number`, or one far from it. Contexts number their streams alike, and a stream
+    /// whose work overlaps has several rows.
     fn line_id(&mut self, number: u64) -> u64 {
-        const OUT_OF_REACH: u64 = 1_000_000;
+        const DISTANCE: u64 = 1_000_000;
         let mut id = number;
         while !self.lines.insert(id) {
-            id += OUT_OF_REACH;
+            id += DISTANCE;
         }
         id
     }
@@ -139,10 +142,10 @@ impl<'a> DeviceWriter<'a> {
         let hlo_op = instruction.map(|id| self.instruction(all.program, id));
         let group = work.step_id().and_then(|step| all.steps.group(step));
         line.event(known.name, work.start(), work.end(), |stats| {
-            stats.say(Stat::CorrelationId, Said::U64(work.correlation().into()));
-            stats.say(Stat::TfOp, Said::Text(tf_op));
+            stats.add(Stat::CorrelationId, StatValue::U64(work.correlation().into()));
+            stats.add(Stat::TfOp, StatValue::Text(tf_op));
             if let Some(group) = group {
-                stats.say(Stat::GroupId, Said::I64(group));
+                stats.add(Stat::GroupId, StatValue::I64(group));
             }
             if let Some(details) = known.details {
                 let stat = match work.detail() {
@@ -150,25 +153,25 @@ impl<'a> DeviceWriter<'a> {
                     Detail::Copy(_) => Stat::MemcpyDetails,
                     Detail::Fill(_) => Stat::MemsetDetails,
                 };
-                stats.say(stat, Said::Text(details));
+                stats.add(stat, StatValue::Text(details));
             }
             if let Some(hlo_op) = hlo_op {
-                stats.say(Stat::HloOp, Said::Text(hlo_op));
-                stats.say(Stat::HloModule, Said::Text(module));
-                stats.say(Stat::ProgramId, Said::U64(Program::ID));
+                stats.add(Stat::HloOp, StatValue::Text(hlo_op));
+                stats.add(Stat::HloModule, StatValue::Text(module));
+                stats.add(Stat::ProgramId, StatValue::U64(Program::ID));
             }
             let Share { flops, bytes } = share;
             for (stat, count) in [(Stat::Flops, flops), (Stat::BytesAccessed, bytes)] {
                 if count > 0 {
-                    stats.say(stat, Said::U64(count));
+                    stats.add(stat, StatValue::U64(count));
                 }
             }
             if work.kernel().is_some() && (known.half || half_op) {
-                stats.say(Stat::Shape, Said::Text(half));
+                stats.add(Stat::Shape, StatValue::Text(half));
             }
             if let Some(node) = work.graph() {
-                stats.say(Stat::CudaGraph, Said::U64(node.graph.into()));
-                stats.say(Stat::CudaGraphNode, Said::U64(node.node));
+                stats.add(Stat::CudaGraph, StatValue::U64(node.graph.into()));
+                stats.add(Stat::CudaGraphNode, StatValue::U64(node.node));
             }
         });
     }
@@ -190,7 +193,7 @@ impl<'a> DeviceWriter<'a> {
                     Known { name: self.plane.event_name(&kernel.name), details: Some(details), half }
                 })
             }
-            // Sizes differ, so each says its own.
+            // Sizes differ, so each has its own details.
             Detail::Copy(copy) => {
                 let (from, to, bytes) = (kind(copy.from), kind(copy.to), copy.bytes);
                 let details = format!("num_bytes:{bytes}\nkind_src:{from} kind_dst:{to} size:{bytes}");
@@ -209,10 +212,10 @@ impl<'a> DeviceWriter<'a> {
         let name = self.plane.event_name(STEP);
         let mut line = self.plane.line();
         for (group, (start, end)) in (0..).zip(all.steps.tiles(all.trace, &self.last)) {
-            line.event(name, start, end, |stats| stats.say(Stat::GroupId, Said::I64(group)));
+            line.event(name, start, end, |stats| stats.add(Stat::GroupId, StatValue::I64(group)));
         }
         let id = self.line_id(1);
-        self.plane.add(id, "steps of the host", &line);
+        self.plane.add_line(id, "steps of the host", &line);
     }
 
     fn capabilities(&mut self) {
@@ -228,20 +231,20 @@ impl<'a> DeviceWriter<'a> {
         ];
         for (stat, number) in numbers {
             if number > 0 || stat == Stat::ComputeCapMinor {
-                self.plane.say(stat, Said::U64(number));
+                self.plane.add_stat(stat, StatValue::U64(number));
             }
         }
-        self.plane.say(Stat::DeviceVendor, Said::Str("Nvidia"));
-        self.plane.say(Stat::DeviceName, Said::Str(&device.name));
+        self.plane.add_stat(Stat::DeviceVendor, StatValue::Str("Nvidia"));
+        self.plane.add_stat(Stat::DeviceName, StatValue::Str(&device.name));
         // XProf has one peak for all types, and takes the highest of those that are trained with.
         let peaks = ["f16", "bf16", "f32"].into_iter().filter_map(|dtype| device.peak_flops(dtype));
         if let Some(peak) = peaks.reduce(f64::max) {
-            self.plane.say(Stat::PeakTeraflops, Said::F64(peak / 1e12));
+            self.plane.add_stat(Stat::PeakTeraflops, StatValue::F64(peak / 1e12));
         }
     }
 }
 
-/// What XProf takes for a step: names that begin so.
+/// The name of steps: XProf takes events whose names begin with it for steps.
 pub(super) const STEP: &str = "train";
 
 fn activity(work: Work<'_>) -> &'static str {
@@ -262,7 +265,7 @@ fn copy_activity(direction: Direction) -> &'static str {
     }
 }
 
-/// XProf knows copies by these names.
+/// The name by which XProf knows a copy.
 fn copy_name(direction: Direction) -> &'static str {
     match direction {
         Direction::HostToDevice => "MemcpyHToD",
@@ -298,7 +301,7 @@ fn kernel_details(kernel: &Kernel, device: Option<&Device>) -> String {
     details
 }
 
-/// Whether the span or the operations say so.
+/// Whether the span or the operations of a piece of work say that it computes with 16 bits.
 fn computes_with_16_bits(work: Work<'_>) -> bool {
     let is_half =
         |dtype: &str| ["f16", "bf16", "float16", "bfloat16"].iter().any(|half| half.eq_ignore_ascii_case(dtype));

@@ -1,18 +1,16 @@
-//! The plane of the host: a line for each thread, with its spans and the calls of the GPU's API among them, and one for memory.
+//! The plane of the host: a line for each thread, with its spans and the calls of the GPU's API among them, and one for
+//! memory.
 
 use super::{
     device::STEP,
     ops::{OpId, Ops},
-    plane::{EventName, Line, Plane, Said, Stats, Text},
+    plane::{EventName, Line, Plane, StatValue, Stats, Text},
     stat::Stat,
     steps::Steps,
 };
 use crate::{
-    export::{
-        nest::{Nest, steps_nest},
-        runs::runs,
-    },
-    trace::{ApiCall, DeviceId, Event, InputStage, MemoryChange, Span, Timestamp, Trace, TrackId, Value},
+    export::{runs::runs, steps_nest::steps_nest},
+    trace::{ApiCall, DeviceId, Event, InputStage, MemoryChange, Nesting, Span, Timestamp, Trace, TrackId, Value},
 };
 use rustc_hash::FxHashMap;
 use std::{
@@ -22,26 +20,29 @@ use std::{
     ops::Range,
 };
 
-/// XProf looks for memory on lines that it makes itself, the numbers of which begin here, and leaves them out of the times of operations.
+/// The number of the line with memory events. XProf looks for them on lines of its own, whose numbers begin here, and
+/// leaves those lines out of the times of operations.
 const MEMORY_LINE: u64 = 0xdead_beef + 6;
-/// Where the numbers of input stages begin: XProf looks for them among the numbers of events' names.
+/// The first number of input stages. XProf looks them up among the numbers of events' names, which are lower.
 const STAGES: i64 = 1 << 40;
-/// Lines of what no thread does.
+/// The numbers of lines that belong to no thread.
 const OTHER_LINES: u64 = 0xdea0_0000;
 const WAITS: u64 = OTHER_LINES + 16;
 
+/// Writes the plane of the host.
 pub(super) struct Host<'a, 'b> {
     trace: &'a Trace,
     plane: Plane,
     ops: &'b Ops<'a>,
     steps: &'b Steps,
-    /// By callsite.
+    /// The names of spans, by callsite.
     span_names: Vec<EventName>,
     op_names: FxHashMap<OpId, Text>,
     field_names: HashMap<&'a str, Text>,
 }
 
-/// Something on a line, in the order that XProf wants: by the start, the longer first, steps around spans, spans around calls.
+/// An event of a line, by its kind and place in the trace. The order is the one that XProf expects: by start, the
+/// longer first, steps around spans, spans around calls.
 type Entry = (Timestamp, Reverse<Timestamp>, Kind, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +66,7 @@ impl<'a, 'b> Host<'a, 'b> {
         self.threads();
         self.waits();
         self.memory();
-        self.numbers_that_cannot_be_drawn();
+        self.non_finite_samples();
         self.plane.write(out)
     }
 
@@ -99,23 +100,23 @@ impl<'a, 'b> Host<'a, 'b> {
             for told in trace.operations_at(told[place].clone()).filter(|told| told.track_id() == here) {
                 entries.push((told.at(), Reverse(told.at()), Kind::Operation, told.id().index()));
             }
-            // Runs that are in order each, which this sort makes use of.
+            // This sort is quick on runs that are in order, as these are.
             entries.sort();
             let mut line = self.plane.line();
             for &(_, _, kind, index) in &entries {
                 self.entry(&mut line, kind, index..index + 1);
             }
             let id = track.thread().as_u64().wrapping_add(u64::from(track.overlap()) * 10_000_000);
-            self.plane.add(id, &track.label(), &line);
+            self.plane.add_line(id, &track.label(), &line);
         }
         if !nested_steps {
             let mut line = self.plane.line();
             (0..self.steps.iter(trace).count()).for_each(|group| self.step(&mut line, group));
-            self.plane.add(OTHER_LINES + 2, "steps", &line);
+            self.plane.add_line(OTHER_LINES + 2, "steps", &line);
         }
     }
 
-    /// What is at `place`, of which there is one.
+    /// Adds the one event at this place of the trace.
     fn entry(&mut self, line: &mut Line, kind: Kind, place: Range<usize>) {
         let trace = self.trace;
         match kind {
@@ -134,8 +135,8 @@ impl<'a, 'b> Host<'a, 'b> {
         let step = self.steps.get(self.trace, group);
         let name = self.plane.shown_as(STEP, &format!("ProfilerStep#{}", step.number()));
         line.event(name, step.start(), step.end(), |stats| {
-            stats.say(Stat::Root, Said::I64(1));
-            stats.say(Stat::StepNum, Said::I64(step.number().cast_signed()));
+            stats.add(Stat::Root, StatValue::I64(1));
+            stats.add(Stat::StepNum, StatValue::I64(step.number().cast_signed()));
         });
     }
 
@@ -143,14 +144,14 @@ impl<'a, 'b> Host<'a, 'b> {
         let op = self.ops.of_span(span.id());
         let stage = span.input_stage();
         let op_name = match stage {
-            // XProf has these from their stage.
+            // XProf gets these by their stage.
             Some(_) => None,
             None => Some(self.op_name(op)),
         };
         let names: Vec<_> = span.fields().iter().map(|(name, _)| self.field_name(name)).collect();
         line.nested(self.span_names[span.callsite_id().index()], span.start(), span.end(), |stats| {
             if let Some(op_name) = op_name {
-                stats.say(Stat::TfOp, Said::Text(op_name));
+                stats.add(Stat::TfOp, StatValue::Text(op_name));
             }
             if let Some(stage) = stage {
                 let category = match stage {
@@ -158,12 +159,12 @@ impl<'a, 'b> Host<'a, 'b> {
                     InputStage::Enqueue => "enqueue",
                     _ => "preprocessing",
                 };
-                stats.say(Stat::StageId, Said::I64(STAGES + op.index() as i64));
-                stats.say(Stat::StageName, Said::Str(span.name()));
-                stats.say(Stat::StageCategory, Said::Str(category));
+                stats.add(Stat::StageId, StatValue::I64(STAGES + op.index() as i64));
+                stats.add(Stat::StageName, StatValue::Str(span.name()));
+                stats.add(Stat::StageCategory, StatValue::Str(category));
             }
             for (name, (_, value)) in names.iter().zip(span.fields().iter()) {
-                say_value(stats, *name, value);
+                add_value(stats, *name, value);
             }
         });
     }
@@ -175,7 +176,7 @@ impl<'a, 'b> Host<'a, 'b> {
     fn call(&mut self, line: &mut Line, call: ApiCall<'a>) {
         let name = self.plane.event_name(call.name());
         line.event(name, call.start(), call.end(), |stats| {
-            stats.say(Stat::CorrelationId, Said::U64(call.correlation().into()));
+            stats.add(Stat::CorrelationId, StatValue::U64(call.correlation().into()));
         });
     }
 
@@ -185,12 +186,12 @@ impl<'a, 'b> Host<'a, 'b> {
         let name = name(&mut self.plane, event.message());
         line.event(name, event.at(), event.at(), |stats| {
             for (name, (_, value)) in names.iter().zip(&fields) {
-                say_value(stats, *name, value);
+                add_value(stats, *name, value);
             }
         });
     }
 
-    /// A user's field must not be taken for a stat that means something to XProf, none of which has a dot in it.
+    /// The name of a user's field. It must not be that of a stat with a meaning, none of which has a dot in it.
     fn field_name(&mut self, name: &'a str) -> Text {
         *self.field_names.entry(name).or_insert_with(|| match name.contains('.') {
             true => self.plane.text(name),
@@ -201,19 +202,19 @@ impl<'a, 'b> Host<'a, 'b> {
     fn waits(&mut self) {
         let mut waits: Vec<_> = self.trace.waits().collect();
         waits.sort_by_key(|wait| (wait.start(), Reverse(wait.end())));
-        let (mut nest, mut lines) = (Nest::default(), Vec::new());
+        let (mut nesting, mut lines) = (Nesting::default(), Vec::new());
         for wait in waits {
-            let row = nest.place(wait.start(), wait.end(), 0);
+            let row = nesting.place(wait.start(), wait.end(), 0);
             lines.resize_with(lines.len().max(row + 1), || self.plane.line());
             let name = self.plane.event_name(wait.kind().as_str());
             lines[row].event(name, wait.start(), wait.end(), |_| ());
         }
         for (row, line) in (0..).zip(&lines) {
-            self.plane.add(WAITS + row, "waits for GPUs", line);
+            self.plane.add_line(WAITS + row, "waits for GPUs", line);
         }
     }
 
-    /// Each allocation and free, with what is in use after it.
+    /// Adds each allocation and free, with the memory that is in use after it.
     fn memory(&mut self) {
         let mut devices: HashMap<DeviceId, (Text, u64)> = HashMap::new();
         let [allocated, freed] = [ALLOCATED, FREED].map(|name| self.plane.event_name(name));
@@ -228,14 +229,14 @@ impl<'a, 'b> Host<'a, 'b> {
             let (name, peak) = (*name, *peak);
             let op = allocation.span().map_or(unattributed, |span| {
                 let op = self.ops.of_span(span.id());
-                // Without a kind: this is a name to people only.
+                // The path alone, as only people read it.
                 self.plane.text(&self.ops.get(op).path)
             });
             let all = self.trace.device(device).map_or(0, |device| device.memory);
             let bytes = allocation.bytes().unwrap_or(0).cast_signed();
             let is_free = allocation.change() == MemoryChange::Free;
             line.event(if is_free { freed } else { allocated }, allocation.at(), allocation.at(), |stats| {
-                stats.say(Stat::AllocatorName, Said::Text(name));
+                stats.add(Stat::AllocatorName, StatValue::Text(name));
                 for (stat, number) in [
                     (Stat::BytesAllocated, allocation.in_use().cast_signed()),
                     (Stat::BytesAvailable, all.saturating_sub(allocation.in_use()).cast_signed()),
@@ -244,17 +245,17 @@ impl<'a, 'b> Host<'a, 'b> {
                     (Stat::AllocationBytes, bytes),
                     (Stat::Address, allocation.address().cast_signed()),
                 ] {
-                    stats.say(stat, Said::I64(number));
+                    stats.add(stat, StatValue::I64(number));
                 }
-                stats.say(Stat::TfOp, Said::Text(op));
-                stats.say(Stat::RegionType, Said::Text(if outlives[place] { kept } else { temporary }));
+                stats.add(Stat::TfOp, StatValue::Text(op));
+                stats.add(Stat::RegionType, StatValue::Text(if outlives[place] { kept } else { temporary }));
             });
         }
-        self.plane.add(MEMORY_LINE, "GPU memory", &line);
+        self.plane.add_line(MEMORY_LINE, "GPU memory", &line);
     }
 
-    /// Samples of counters for which there is no height.
-    fn numbers_that_cannot_be_drawn(&mut self) {
+    /// Adds the samples of counters that are not finite, which cannot be drawn.
+    fn non_finite_samples(&mut self) {
         let mut line = self.plane.line();
         let mut samples: Vec<_> = self
             .trace
@@ -268,7 +269,7 @@ impl<'a, 'b> Host<'a, 'b> {
             let name = self.plane.event_name(&format!("{name} is {value}"));
             line.event(name, at, at, |_| ());
         }
-        self.plane.add(OTHER_LINES + 1, "counters", &line);
+        self.plane.add_line(OTHER_LINES + 1, "counters", &line);
     }
 }
 
@@ -287,7 +288,8 @@ fn outlives(trace: &Trace) -> Vec<bool> {
     outlives
 }
 
-/// What is named with a colon, XProf takes for an operation and its kind, and what is named like these, for a change of memory.
+/// The number of a span's or event's name. XProf would take a name with a colon for an operation and its kind, and a
+/// name such as `MemoryAllocation` for a change of memory.
 fn name(plane: &mut Plane, name: &str) -> EventName {
     match name {
         ALLOCATED | FREED => plane.shown_as(&format!("span {name}"), name),
@@ -298,12 +300,12 @@ fn name(plane: &mut Plane, name: &str) -> EventName {
 const ALLOCATED: &str = "MemoryAllocation";
 const FREED: &str = "MemoryDeallocation";
 
-fn say_value(stats: &mut Stats<'_>, name: Text, value: &Value) {
+fn add_value(stats: &mut Stats<'_>, name: Text, value: &Value) {
     match value {
-        Value::U64(number) => stats.say_named(name, Said::U64(*number)),
-        Value::I64(number) => stats.say_named(name, Said::I64(*number)),
-        Value::F64(number) if number.is_finite() => stats.say_named(name, Said::F64(*number)),
-        Value::Str(text) => stats.say_named(name, Said::Str(text)),
-        other => stats.say_named(name, Said::Str(&other.to_string())),
+        Value::U64(number) => stats.add_named(name, StatValue::U64(*number)),
+        Value::I64(number) => stats.add_named(name, StatValue::I64(*number)),
+        Value::F64(number) if number.is_finite() => stats.add_named(name, StatValue::F64(*number)),
+        Value::Str(text) => stats.add_named(name, StatValue::Str(text)),
+        other => stats.add_named(name, StatValue::Str(&other.to_string())),
     }
 }

@@ -1,8 +1,11 @@
-//! A window as XProf reads it, TensorBoard's profile plugin: an `XSpace` of planes, which are hosts and devices, of lines, which are threads
-//! and streams, of events.
+//! The profile of a window for XProf, TensorBoard's profile plugin.
 //!
-//! What XProf wants and does not say: all times are from the window's beginning, as those since 1970 overflow; kernels know their steps by
-//! numbers that it gives to the steps itself; and a plane that has a name for a stat is taken to be about it.
+//! It is an `XSpace`, which has planes for the host and for each device. A plane has lines for its threads or streams,
+//! and a line has events.
+//!
+//! XProf expects three things that it does not document. Times are counted from the window's beginning, as those since
+//! 1970 overflow. Kernels know their steps by the numbers that XProf itself gives to steps. And a plane that has a name
+//! for a stat is taken to be about that stat.
 
 mod device;
 mod host;
@@ -21,7 +24,7 @@ use self::{
     device::Devices,
     host::Host,
     ops::Ops,
-    plane::{Plane, Said},
+    plane::{Plane, StatValue},
     program::Program,
     shares::Shares,
     stat::Stat,
@@ -48,8 +51,8 @@ pub(super) fn write(trace: &Trace, mut out: impl Write) -> io::Result<()> {
         plane::write_metadata(&mut out, Program::ID, &name, &program.encode(&ops))?;
     }
     let mut environment = Plane::new(trace, 0, "Task Environment");
-    environment.say(Stat::ProfileStart, Said::U64(trace.start().as_unix_nanos()));
-    environment.say(Stat::ProfileStop, Said::U64(trace.end().as_unix_nanos()));
+    environment.add_stat(Stat::ProfileStart, StatValue::U64(trace.start().as_unix_nanos()));
+    environment.add_stat(Stat::ProfileStop, StatValue::U64(trace.end().as_unix_nanos()));
     environment.write(&mut out)?;
     let too_many =
         ops.left_out().then(|| format!("kernspan: operations after the first {} are `{}`", Ops::MOST, Ops::OTHERS));
@@ -63,11 +66,11 @@ pub(super) fn write(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     out.write_all(&rest)
 }
 
-/// Counters have a plane of their own: in those of GPUs, they would make steps longer.
+/// The plane of counters. They are not on the planes of GPUs, where they would make steps longer.
 fn counters(trace: &Trace) -> Plane {
     let mut plane = Plane::new(trace, 0, "/device:CUSTOM:counters");
     let mut samples = Vec::new();
-    // Not the counter's name, which may be that of a stat that XProf keeps to itself.
+    // This is not the counter's name, which may be that of a stat with a meaning.
     let stat = plane.text("counter.value");
     for counter in trace.counters() {
         let name = plane.event_name(&counter_name(counter.name()));
@@ -77,18 +80,18 @@ fn counters(trace: &Trace) -> Plane {
     samples.sort_by_key(|&(at, ..)| at);
     let mut line = plane.line();
     for (at, value, name) in samples {
-        line.event(name, at, at, |stats| stats.say_named(stat, Said::F64(value)));
+        line.event(name, at, at, |stats| stats.add_named(stat, StatValue::F64(value)));
     }
-    plane.add(0, "_counters_", &line);
+    plane.add_line(0, "_counters_", &line);
     plane
 }
 
-/// XProf writes names of counters into JSON as they are.
+/// The name of a counter without characters that JSON escapes: XProf writes it into JSON as it is.
 fn counter_name(name: &str) -> String {
     name.chars().map(|c| if c.is_control() || c == '"' || c == '\\' { '_' } else { c }).collect()
 }
 
-/// What everybody who looks at the profile must know; XProf shows it above all pages.
+/// The warnings that XProf shows above all pages.
 fn warnings(trace: &Trace) -> Vec<String> {
     let mut warnings = Vec::new();
     if !trace.losses().is_empty() {

@@ -1,4 +1,4 @@
-//! What XProf calls operations: where in the tree of spans something was done, and what a framework says that it did.
+//! Operations of XProf: paths of spans, and the operations of frameworks inside them.
 
 use crate::trace::{BatchId, Callsite, OperationCall, Span, SpanId, Trace, Work};
 use rustc_hash::FxHashMap;
@@ -13,26 +13,28 @@ impl OpId {
     }
 }
 
-/// A path of spans, or what a framework did in one.
+/// A path of spans, or an operation of a framework inside one.
 #[derive(Debug)]
 pub(super) struct Op<'a> {
-    /// As `train_step/forward/linear`.
+    /// The path, such as `train_step/forward/linear`.
     pub(super) path: String,
-    /// As `Linear`.
+    /// The kind, such as `Linear`.
     pub(super) kind: String,
     /// The innermost span's place in the source.
     pub(super) callsite: Option<&'a Callsite>,
 }
 
 impl Op<'_> {
-    /// As XProf splits it again.
+    /// The path and the kind in one, which XProf splits again.
     pub(super) fn full_name(&self) -> String {
         format!("{}:{}", self.path, self.kind)
     }
 }
 
-/// The operations of a trace. XProf reads paths with slashes in between and takes few characters in them, so names are made to fit;
-/// the trace viewer shows them as they are.
+/// The operations of a trace.
+///
+/// XProf splits paths at slashes and accepts few characters in them, so names are changed to fit. The trace viewer
+/// shows the names as they are.
 #[derive(Debug)]
 pub(super) struct Ops<'a> {
     ops: Vec<Op<'a>>,
@@ -42,15 +44,17 @@ pub(super) struct Ops<'a> {
 }
 
 impl<'a> Ops<'a> {
-    /// Operations at the most, as with recursion there may be one for each span. Those that come later are [`OTHERS`](Self::OTHERS).
+    /// The most operations: with recursion there may be one for each span. Those that come later are
+    /// [`OTHERS`](Self::OTHERS).
     pub(super) const MOST: usize = 20_000;
     pub(super) const OTHERS: &'static str = "others";
-    /// What is done for nobody, and what is not told apart.
+    /// The operation of work whose span is not known.
     const UNATTRIBUTED: OpId = OpId(0);
+    /// The operation named [`OTHERS`](Self::OTHERS).
     const OTHER: OpId = OpId(1);
-    /// Longer paths lose their beginnings.
+    /// The longest path, in bytes. Longer ones lose their beginnings.
     const LONGEST: usize = 1000;
-    /// Operations that are named, of those that one kernel did.
+    /// The most operations of one kernel that are named.
     const NAMED: usize = 4;
 
     pub(super) fn new(trace: &'a Trace) -> Self {
@@ -75,7 +79,7 @@ impl<'a> Ops<'a> {
         Self { ops, of_spans, with_operations: FxHashMap::default(), of_batches: FxHashMap::default() }
     }
 
-    /// Whether there are operations that are not told apart.
+    /// Whether there may be operations that have no number of their own.
     pub(super) fn left_out(&self) -> bool {
         self.ops.len() == Self::MOST
     }
@@ -88,7 +92,7 @@ impl<'a> Ops<'a> {
         self.of_spans[span.index()]
     }
 
-    /// The span's, or what was done in it if a framework says so.
+    /// The operation of a piece of work: that of its span, or that of a framework inside it.
     pub(super) fn of_work(&mut self, work: Work<'a>) -> OpId {
         let span = work.span().map(Span::id);
         let own = span.map_or(Self::UNATTRIBUTED, |span| self.of_span(span));
@@ -142,7 +146,7 @@ impl<'a> Op<'a> {
     }
 }
 
-/// A name of which XProf takes every character, short enough for a table.
+/// A name changed so that XProf accepts every character, short enough for a table.
 fn fitting(name: &str) -> String {
     let mut fitting = String::new();
     // `model::layer` is a path already.
@@ -154,7 +158,7 @@ fn fitting(name: &str) -> String {
     if fitting.starts_with(|c: char| c.is_ascii_alphanumeric()) { fitting.to_owned() } else { format!("0{fitting}") }
 }
 
-/// `TrainStep` for `train_step`: XProf's kinds begin with a capital letter.
+/// The kind of an operation, `TrainStep` for `train_step`: XProf's kinds begin with a capital letter.
 fn kind(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
     let mut kind = String::new();

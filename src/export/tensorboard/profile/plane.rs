@@ -1,5 +1,6 @@
-//! Planes, lines, events and stats as they are on the wire. A window has millions of events, so they are encoded while they are made; the
-//! numbers are those of the fields in [`proto`](super::proto), which tests read them by.
+//! Planes, lines, events and stats, encoded while they are made: a window has millions of events.
+//!
+//! The numbers are those of the fields in [`proto`](super::proto), by which tests read them.
 
 use super::stat::Stat;
 use crate::{
@@ -14,13 +15,14 @@ use std::io::{self, Write};
 pub(super) struct Plane {
     id: u64,
     name: String,
-    /// When time begins.
+    /// The moment from which times are counted.
     base: Timestamp,
     lines: Vec<u8>,
     stats: Vec<u8>,
     event_names: EventNames,
     texts: Texts,
-    /// The known stats that something is said with. Others are not named: XProf goes by what a plane has names for.
+    /// The known stats that are used. Others get no name, as XProf takes a plane to be about all stats that it has
+    /// names for.
     used: Used,
 }
 
@@ -28,7 +30,7 @@ pub(super) struct Plane {
 #[derive(Clone, Copy, Debug, Default)]
 struct Used(u64);
 
-const _: () = assert!(Stat::NAMES.len() <= u64::BITS as usize, "each has a bit");
+const _: () = assert!(Stat::NAMES.len() <= u64::BITS as usize, "each stat has a bit");
 
 impl Used {
     fn add(&mut self, stat: Stat) {
@@ -40,14 +42,14 @@ impl Used {
     }
 }
 
-/// What events are called: numbered from 1, each with what is shown instead, if that is another.
+/// The names of events, numbered from 1. A name may have another one that is shown instead.
 #[derive(Debug, Default)]
 struct EventNames {
     ids: FxHashMap<(Box<str>, Option<Box<str>>), u64>,
     names: Vec<u8>,
 }
 
-/// Names of stats that XProf does not know, and texts that stats refer to, numbered after the known stats.
+/// The names of stats that XProf does not know, and the texts that stats refer to, numbered after the known stats.
 #[derive(Debug, Default)]
 struct Texts {
     ids: FxHashMap<Box<str>, u64>,
@@ -62,9 +64,9 @@ pub(super) struct EventName(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Text(u64);
 
-/// The value of a stat. XProf wants some of them signed and some not.
+/// The value of a stat. XProf expects some numbers to be signed and some not.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Said<'a> {
+pub(super) enum StatValue<'a> {
     F64(f64),
     U64(u64),
     I64(i64),
@@ -90,7 +92,7 @@ impl Plane {
         self.event_names.id(name, None)
     }
 
-    /// A name that XProf goes by, and one that it shows.
+    /// The number of a name that XProf goes by, together with one that it shows.
     pub(super) fn shown_as(&mut self, name: &str, shown: &str) -> EventName {
         self.event_names.id(name, Some(shown).filter(|shown| *shown != name))
     }
@@ -99,31 +101,31 @@ impl Plane {
         self.texts.id(text)
     }
 
-    /// An empty line, to be [added](Self::add) once its events are there.
+    /// Makes an empty line, to be [added](Self::add_line) once it has its events.
     pub(super) fn line(&self) -> Line {
         Line { base: self.base, events: Vec::new(), used: Used::default(), open: Vec::new() }
     }
 
-    /// A line's number decides where it is shown. One without events is left out.
-    pub(super) fn add(&mut self, id: u64, name: &str, line: &Line) {
+    /// Adds a line, unless it has no events. Its number decides where it is shown.
+    pub(super) fn add_line(&mut self, id: u64, name: &str, line: &Line) {
         if line.events.is_empty() {
             return;
         }
         let mut head = Vec::new();
         wire::number(&mut head, 1, id);
         wire::bytes(&mut head, 2, name.as_bytes());
-        // Into memory, which takes it.
+        // A `Vec` takes all that is written to it.
         let _ = wire::parts(&mut self.lines, 3, &[&head, &line.events]);
         self.used.0 |= line.used.0;
     }
 
-    /// Says something of the whole plane.
-    pub(super) fn say(&mut self, stat: Stat, said: Said<'_>) {
-        wire::message(&mut self.stats, 6, |out| encode(out, stat.id(), said));
+    /// Adds a stat of the whole plane.
+    pub(super) fn add_stat(&mut self, stat: Stat, value: StatValue<'_>) {
+        wire::message(&mut self.stats, 6, |out| encode(out, stat.id(), value));
         self.used.add(stat);
     }
 
-    /// The plane as a field of its space.
+    /// Writes the plane as a field of its space.
     pub(super) fn write(self, out: &mut impl Write) -> io::Result<()> {
         let mut head = Vec::new();
         wire::number(&mut head, 1, self.id);
@@ -177,13 +179,13 @@ fn stat_name(out: &mut Vec<u8>, id: u64, name: &str) {
     });
 }
 
-/// The events of a line, which are to come in the order of their starts, the outer before the inner.
+/// The events of a line. They come in the order of their starts, the outer before the inner.
 #[derive(Debug)]
 pub(super) struct Line {
     base: Timestamp,
     events: Vec<u8>,
     used: Used,
-    /// When the spans end that the last one is in, and it itself, in picoseconds.
+    /// The ends of the last span and of the spans around it, outermost first, in picoseconds.
     open: Vec<u64>,
 }
 
@@ -199,7 +201,8 @@ impl Line {
         self.place(name, picoseconds(self.base, start), picoseconds(start, end), stats);
     }
 
-    /// A span, inside of those before that are not over. XProf loses what ends together with what is around it, so it ends a picosecond earlier.
+    /// Adds a span inside the spans before it that are not over. XProf loses a span that ends together with the one
+    /// around it, so it ends a picosecond earlier.
     pub(super) fn nested(
         &mut self,
         name: EventName,
@@ -238,29 +241,29 @@ pub(super) struct Stats<'a> {
 }
 
 impl Stats<'_> {
-    pub(super) fn say(&mut self, stat: Stat, said: Said<'_>) {
+    pub(super) fn add(&mut self, stat: Stat, value: StatValue<'_>) {
         self.used.add(stat);
-        self.say_named(Text(stat.id()), said);
+        self.add_named(Text(stat.id()), value);
     }
 
-    /// Of a name that is not XProf's.
-    pub(super) fn say_named(&mut self, name: Text, said: Said<'_>) {
-        wire::message(self.out, 4, |out| encode(out, name.0, said));
+    /// Adds a stat that XProf does not know.
+    pub(super) fn add_named(&mut self, name: Text, value: StatValue<'_>) {
+        wire::message(self.out, 4, |out| encode(out, name.0, value));
     }
 }
 
-fn encode(out: &mut Vec<u8>, stat: u64, said: Said<'_>) {
+fn encode(out: &mut Vec<u8>, stat: u64, value: StatValue<'_>) {
     wire::number(out, 1, stat);
-    match said {
-        Said::F64(value) => wire::fixed64(out, 2, value.to_le_bytes()),
-        Said::U64(value) => wire::number(out, 3, value),
-        Said::I64(value) => wire::number(out, 4, value.cast_unsigned()),
-        Said::Str(text) => wire::bytes(out, 5, text.as_bytes()),
-        Said::Text(Text(id)) => wire::number(out, 7, id),
+    match value {
+        StatValue::F64(value) => wire::fixed64(out, 2, value.to_le_bytes()),
+        StatValue::U64(value) => wire::number(out, 3, value),
+        StatValue::I64(value) => wire::number(out, 4, value.cast_unsigned()),
+        StatValue::Str(text) => wire::bytes(out, 5, text.as_bytes()),
+        StatValue::Text(Text(id)) => wire::number(out, 7, id),
     }
 }
 
-/// The plane that the programs are in: their number is that of the event's name.
+/// Writes the plane with the program, whose number is that of the event's name.
 pub(super) fn write_metadata(out: &mut impl Write, program: u64, name: &str, hlo: &[u8]) -> io::Result<()> {
     let mut plane = Vec::new();
     wire::bytes(&mut plane, 2, b"/host:metadata");

@@ -1,3 +1,5 @@
+//! The XLA program that XProf takes floating-point operations from.
+
 use super::{
     ops::{OpId, Ops},
     shares::Share,
@@ -5,16 +7,17 @@ use super::{
 use crate::export::wire;
 use rustc_hash::FxHashMap;
 
-/// The program that XProf thinks it looks at. Roofline and HLO stats take floating-point operations only of instructions of an XLA program,
-/// so each operation is a custom call there, with its place in the source.
+/// An XLA program in which each operation is a custom call, with its place in the source.
+///
+/// The Roofline and HLO pages count floating-point operations only of instructions of an XLA program.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) name: String,
     instructions: Vec<(String, OpId)>,
-    /// XProf takes what the last of several kernels in a row did for what each of them did, so an operation is another instruction where
-    /// its kernels do more or less.
+    /// The instruction of each operation and share. XProf takes the share of the last of several kernels in a row for
+    /// that of each, so kernels of an operation with different shares are different instructions.
     known: FxHashMap<(OpId, Share), InstructionId>,
-    /// How many instructions have a name, with the numbers they have instead of it.
+    /// The number of instructions that asked for each name.
     names: FxHashMap<String, u32>,
 }
 
@@ -31,7 +34,7 @@ impl InstructionId {
 impl Program {
     /// The number of the one program.
     pub(super) const ID: u64 = 1;
-    /// Instructions at the most. What comes later is an operation of no program.
+    /// The most instructions. Operations that come later are in no program.
     pub(super) const MOST: usize = 20_000;
 
     pub(super) fn new(process: &str) -> Self {
@@ -41,6 +44,7 @@ impl Program {
         Self { name, instructions: Vec::new(), known: FxHashMap::default(), names: FxHashMap::default() }
     }
 
+    /// The instruction of an operation's kernels with this share; `None` if there are too many.
     pub(super) fn instruction(&mut self, ops: &Ops<'_>, op: OpId, share: Share) -> Option<InstructionId> {
         if let Some(&known) = self.known.get(&(op, share)) {
             return Some(known);
@@ -55,7 +59,7 @@ impl Program {
         Some(id)
     }
 
-    /// The name itself, or the first number after it that is free: another operation may be called like it, number and all.
+    /// A name that no other instruction has: `plain`, or with the first number after it that is free.
     fn free_name(&mut self, plain: &str) -> String {
         loop {
             let count = self.names.entry(plain.to_owned()).or_insert(0);
@@ -80,7 +84,7 @@ impl Program {
         self.instructions.is_empty()
     }
 
-    /// An `HloProto`: one computation of custom calls, whose results are the parts of a tuple.
+    /// Encodes the program as an `HloProto`: one computation of custom calls, whose results are the parts of a tuple.
     pub(super) fn encode(&self, ops: &Ops<'_>) -> Vec<u8> {
         const F32: u64 = 11;
         const TUPLE: u64 = 13;

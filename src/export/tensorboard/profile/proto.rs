@@ -1,4 +1,4 @@
-//! What the wire format means, to read it back in tests: field numbers of `tensorflow.profiler.XSpace`.
+//! The messages of `tensorflow.profiler.XSpace`, by which tests read profiles.
 
 use prost::Message;
 use std::collections::HashMap;

@@ -1,19 +1,22 @@
+//! Floating-point operations and bytes of each kernel.
+
 use crate::trace::{BatchId, SpanId, Trace, Work};
 use rustc_hash::FxHashMap;
 
-/// How many floating-point operations and bytes each kernel comes to.
+/// The floating-point operations and bytes of each kernel.
 ///
-/// As in the report, a span comes to what it says, and what is nested in it does not count then; an operation that no such span is around
-/// counts for its batch. Nobody knows which of several kernels did how much of it, so each has an equal part.
+/// As in the report, a span has as many as its fields say, and then those nested in it do not count. An operation
+/// outside of such spans counts for its batch. It is not known how much each of several kernels did, so they have equal
+/// shares.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// The outermost span around each span that says something, or the span itself.
+    /// The outermost span with such fields around each span, or the span itself.
     counted: Vec<Option<SpanId>>,
     spans: FxHashMap<SpanId, Amount>,
     batches: FxHashMap<BatchId, Amount>,
 }
 
-/// What was done by some kernels together.
+/// The work of several kernels together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Amount {
     flops: u64,
@@ -21,7 +24,7 @@ struct Amount {
     kernels: u64,
 }
 
-/// What a kernel did.
+/// The work of one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Share {
     pub(super) flops: u64,
@@ -65,7 +68,7 @@ impl Shares {
         }
     }
 
-    /// A kernel's; nothing for other work.
+    /// The share of a kernel; zero for other work.
     pub(super) fn of(&mut self, work: Work<'_>) -> Share {
         let amount = work.kernel().and_then(|_| self.amount(work)).copied().unwrap_or_default();
         let part = |all: u64| all.checked_div(amount.kernels).unwrap_or(0);

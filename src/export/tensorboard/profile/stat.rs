@@ -1,13 +1,15 @@
+//! Stats that have a meaning in XProf.
+
 macro_rules! stats {
     ($($stat:ident: $name:literal,)*) => {
-        /// What XProf knows stats as.
+        /// A stat that XProf knows by its name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Stat {
             $($stat,)*
         }
 
         impl Stat {
-            /// In the order of the variants.
+            /// The names of all stats, in the order of the variants.
             pub(super) const NAMES: &[&str] = &[$($name,)*];
         }
     };
@@ -55,7 +57,7 @@ stats! {
 }
 
 impl Stat {
-    /// The number of its name in every plane.
+    /// The number of the stat's name in every plane.
     pub(super) fn id(self) -> u64 {
         self as u64 + 1
     }

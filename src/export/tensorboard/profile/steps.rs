@@ -1,10 +1,13 @@
+//! Steps as XProf numbers them.
+
 use crate::trace::{Step, StepId, Timestamp, Trace};
 
-/// The steps that XProf is told of, numbered as it numbers them: one after the other. Those that the window cut are not among them, unless there
-/// are no others.
+/// The steps of a profile, numbered one after the other as XProf does. Steps that the window cut are left out, unless
+/// there are no others.
 #[derive(Debug)]
 pub(super) struct Steps {
-    told: Vec<StepId>,
+    shown: Vec<StepId>,
+    /// XProf's number of each step of the trace.
     groups: Vec<Option<i64>>,
 }
 
@@ -12,35 +15,35 @@ impl Steps {
     pub(super) fn new(trace: &Trace) -> Self {
         let steps = trace.steps();
         let all_cut = steps.iter().all(|step| step.cut().any());
-        let (mut told, mut groups) = (Vec::new(), Vec::new());
+        let (mut shown, mut groups) = (Vec::new(), Vec::new());
         for (place, step) in steps.iter().enumerate() {
-            // XProf makes up a time for a step that took none.
-            let tells = (all_cut || !step.cut().any()) && step.start() < step.end();
-            groups.push(tells.then_some(told.len() as i64));
-            told.extend(tells.then(|| StepId::new(place)));
+            // XProf would make up a time for a step that took none.
+            let is_shown = (all_cut || !step.cut().any()) && step.start() < step.end();
+            groups.push(is_shown.then_some(shown.len() as i64));
+            shown.extend(is_shown.then(|| StepId::new(place)));
         }
-        Self { told, groups }
+        Self { shown, groups }
     }
 
-    /// XProf's number of a step.
+    /// XProf's number of a step, if it is shown.
     pub(super) fn group(&self, step: StepId) -> Option<i64> {
         self.groups[step.index()]
     }
 
-    /// A step by XProf's number.
+    /// The step of this number of XProf's.
     pub(super) fn get<'a>(&self, trace: &'a Trace, group: usize) -> &'a Step {
-        &trace.steps()[self.told[group].index()]
+        &trace.steps()[self.shown[group].index()]
     }
 
     pub(super) fn iter<'a>(&'a self, trace: &'a Trace) -> impl Iterator<Item = (i64, &'a Step)> {
-        (0..).zip(self.told.iter().map(|id| &trace.steps()[id.index()]))
+        (0..).zip(self.shown.iter().map(|id| &trace.steps()[id.index()]))
     }
 
-    /// Each step from when it began, and the one before was over, to when all that was done in it was over on a device: `last` is when that
-    /// was. XProf takes these for the steps' times.
+    /// The times of the steps on a device. A step begins when it began on the host and the step before is over. It ends
+    /// when its last work is over on the device, which `last` says for each step of the trace.
     pub(super) fn tiles(&self, trace: &Trace, last: &[Timestamp]) -> Vec<(Timestamp, Timestamp)> {
         let mut before = trace.start();
-        let tiles = self.told.iter().map(|id| {
+        let tiles = self.shown.iter().map(|id| {
             let step = &trace.steps()[id.index()];
             let (start, end) = (step.start().max(before), step.end().max(last[id.index()]));
             before = end.max(start);

@@ -181,7 +181,7 @@ fn steps_are_as_long_as_they_were() {
     assert!(told.iter().copied().eq(true_ones));
     let on_gpu = |gpu: Plane<'_>| gpu.line("steps of the host").events.iter().map(extent).collect::<Vec<_>>();
     assert_eq!(on_gpu(gpu), told);
-    // What a step asked for may be done after it.
+    // Work may be done after the step that launched it.
     let last = trace.work.iter_mut().filter(|work| work.step == Some(crate::trace::StepId::new(0)));
     last.max_by_key(|work| work.end).unwrap().end = at(130);
     let [(first, longer), (second, shorter)] = on_gpu(Read::of(&trace).gpu())[..] else { panic!() };

@@ -1,0 +1,72 @@
+//! Calls of the GPU's API, and the arrows that begin at them.
+
+use super::{
+    event::Head, fields, flavor::Flavor, json::Members, output::Output, runtime_names::runtime_name, style::Style,
+    torch::Collectives,
+};
+use crate::{
+    export::flows::Flows,
+    trace::{Api, ApiCall},
+};
+use rustc_hash::FxHashMap;
+use std::io::{self, Write};
+
+/// Writes all calls. One that launches nothing but a collective lies in the op of that collective.
+pub(super) fn write<W: Write>(out: &mut Output<'_, W>, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
+    let rows = out.rows();
+    let mut texts: FxHashMap<_, CallText> = FxHashMap::default();
+    for call in out.trace.api_calls() {
+        // Names at the same address are equal.
+        let function = (call.name().as_ptr().addr(), call.function(), call.api());
+        let text = texts.entry(function).or_insert_with(|| CallText::new(call, out.style));
+        let row = &rows[call.track_id().index()];
+        let collective = collectives.get(call.id());
+        if let Some(collective) = collective {
+            let op = out.events.slice("cpu_op", collective.name).on_row(row).during(call.start(), call.end());
+            op.args(|args| args.number("External id", collective.id))?;
+        }
+        let owner = collective.map(|collective| collective.id).or(out.external_id(call.span()));
+        let mut digits = itoa::Buffer::new();
+        let correlation = digits.format(call.correlation());
+        out.events.event(&text.head).on_row(row).during(call.start(), call.end()).args(|args| {
+            fields::write_external_id(args, owner);
+            args.members(&text.function);
+            args.digits("correlation", correlation);
+            if call.result() != 0 {
+                args.number("result", call.result());
+            }
+        })?;
+        if !flows.of(call.id()).is_empty() {
+            out.events.arrow_from(correlation, row)?;
+        }
+    }
+    Ok(())
+}
+
+/// The text that all calls of a function have in common.
+#[derive(Debug)]
+struct CallText {
+    head: Head,
+    function: Members,
+}
+
+impl CallText {
+    fn new(call: ApiCall<'_>, style: Style) -> Self {
+        let is_driver = call.api() == Api::CudaDriver;
+        let runtime_name = if style.runtime_names && is_driver { runtime_name(call.name()) } else { None };
+        let category = match style.flavor {
+            Flavor::TorchTensorBoard => "runtime",
+            Flavor::Kineto if is_driver && runtime_name.is_none() => "cuda_driver",
+            Flavor::Kineto => "cuda_runtime",
+        };
+        Self {
+            head: Head::slice(category, runtime_name.unwrap_or(call.name())),
+            function: Members::new(|args| {
+                if runtime_name.is_some() {
+                    args.string("driver name", call.name());
+                }
+                args.number("cbid", call.function());
+            }),
+        }
+    }
+}

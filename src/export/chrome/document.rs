@@ -1,0 +1,30 @@
+//! A trace as one document.
+//!
+//! Three things make readers fail: an array after `traceEvents`, `"rank":0` without a space, and ranges that cross on a
+//! row.
+
+use super::{
+    event::EventWriter, gpu, header, host, operations, output::Output, rows::host_pid, spans, style::Style,
+    times::Times,
+};
+use crate::{export::steps_nest::steps_nest, trace::Trace};
+use std::io::{self, Write};
+
+/// Writes the document of a trace.
+pub(super) fn write(trace: &Trace, style: Style, out: impl Write) -> io::Result<()> {
+    let times = Times::new(trace, style.flavor);
+    let events = EventWriter::new(out, times, &header::members(trace, times));
+    let mut out = Output { trace, style, pid: host_pid(trace), events };
+    let nested_steps = steps_nest(trace);
+    host::write_names(&mut out, nested_steps)?;
+    host::write_steps(&mut out, nested_steps)?;
+    spans::write(&mut out)?;
+    host::write_events(&mut out)?;
+    operations::write(&mut out)?;
+    host::write_counters(&mut out)?;
+    host::write_losses(&mut out)?;
+    gpu::write(&mut out)?;
+    // TensorBoard's plugin cuts the text at its last `]`.
+    let name = format!("{}#{}", trace.metadata().process.replace(']', ")"), trace.window());
+    out.events.finish(&name)
+}

@@ -1,0 +1,97 @@
+//! The events of the host, except its spans: names of rows, steps, events, counters and losses.
+
+use super::{event::Scope, fields, json::Members, output::Output, row::Row, torch::steps_shown};
+use crate::trace::Callsite;
+use std::{
+    fmt::Write as _,
+    io::{self, Write},
+};
+
+/// The row of steps that do not nest with the spans of their thread: no thread has this id.
+const STEPS_TID: i64 = 0;
+
+/// Names the process and its threads, in the order they are to be shown in.
+pub(super) fn write_names<W: Write>(out: &mut Output<'_, W>, nested_steps: bool) -> io::Result<()> {
+    let (trace, pid) = (out.trace, out.pid);
+    let metadata = trace.metadata();
+    out.name_process(pid, &metadata.process, "CPU", metadata.pid.into())?;
+    for (place, track) in trace.tracks().iter().enumerate() {
+        out.name_row(out.row(track), &track.label(), place as i64)?;
+    }
+    if !nested_steps {
+        out.name_row(Row { pid, tid: STEPS_TID }, "steps", -1)?;
+    }
+    Ok(())
+}
+
+/// Writes steps: on the rows of their threads if they nest there, or else on a row of their own.
+pub(super) fn write_steps<W: Write>(out: &mut Output<'_, W>, nested_steps: bool) -> io::Result<()> {
+    let trace = out.trace;
+    let shown = steps_shown(trace, out.style.flavor);
+    let mut name = String::new();
+    for (step, shown) in trace.steps().iter().zip(shown) {
+        let row = match nested_steps {
+            true => out.row(&trace.tracks()[step.track_id().index()]),
+            false => Row { pid: out.pid, tid: STEPS_TID },
+        };
+        name.clear();
+        // A `String` takes all that is written to it.
+        let _ = write!(name, "{}#{}", if shown { "ProfilerStep" } else { "step" }, step.number());
+        let event = out.events.slice("user_annotation", &name).on(row).during(step.start(), step.end());
+        event.args(|args| {
+            args.number("step", step.number());
+            fields::write_cut(args, step.cut());
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes events as instants.
+pub(super) fn write_events<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+    let texts: Vec<_> = out.trace.callsites().iter().map(text).collect();
+    let rows = out.rows();
+    for (event, data) in out.trace.events().zip(&out.trace.events) {
+        let instant = out.events.instant(Scope::Thread, "cpu_instant_event", event.message());
+        instant.on_row(&rows[event.track_id().index()]).at(event.at()).args(|args| {
+            args.members(&texts[data.callsite.index()]);
+            fields::write(args, event.fields(), Some("message"), &fields::OF_HOST);
+        })?;
+    }
+    Ok(())
+}
+
+/// The arguments that all events of a callsite have.
+fn text(callsite: &Callsite) -> Members {
+    Members::new(|args| {
+        args.string("level", &callsite.level().to_string());
+        fields::write_location(args, callsite);
+    })
+}
+
+/// Writes the samples of counters.
+pub(super) fn write_counters<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+    let row = Row { pid: out.pid, tid: 0 };
+    for counter in out.trace.counters() {
+        for &(at, value) in counter.samples() {
+            let event = if value.is_finite() {
+                out.events.counter(counter.name())
+            } else {
+                // No counter track can show it, and it is the sample that matters most.
+                let name = format!("{} is {value}", counter.name());
+                out.events.instant(Scope::Process, "cpu_instant_event", &name)
+            };
+            event.on(row).at(at).args(|args| args.float("value", value))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes losses where a person looks: at the window's start, across all rows.
+pub(super) fn write_losses<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+    let losses = out.trace.losses();
+    if losses.is_empty() {
+        return Ok(());
+    }
+    let event = out.events.instant(Scope::Global, "cpu_instant_event", &format!("kernspan {losses}"));
+    event.on(Row { pid: out.pid, tid: 0 }).at(out.trace.start()).args(|_| ())
+}

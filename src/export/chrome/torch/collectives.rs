@@ -1,0 +1,84 @@
+//! Collectives of NCCL, for the plugin's Distributed view.
+
+use crate::{
+    export::{chrome::flavor::Flavor, flows::Flows, ranges::Cause},
+    trace::{ApiCall, ApiCallId, Attribution, Detail, Trace, WorkId},
+};
+use rustc_hash::FxHashMap;
+
+/// The calls that launch nothing but a collective.
+#[derive(Debug, Default)]
+pub(in super::super) struct Collectives(FxHashMap<ApiCallId, Collective>);
+
+/// The op of a collective, which lies around the call that launches it.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Collective {
+    pub(in super::super) name: &'static str,
+    /// The op's `External id`.
+    pub(in super::super) id: usize,
+}
+
+impl Collectives {
+    /// The collectives of a trace; none in other flavors.
+    pub(in super::super) fn new(trace: &Trace, flows: &Flows, flavor: Flavor) -> Self {
+        if flavor != Flavor::TorchTensorBoard {
+            return Self::default();
+        }
+        let launched = |call: ApiCall<'_>| {
+            let name = |work: &WorkId| {
+                let Detail::Kernel(kernel) = &trace.work[work.index()].detail else { return None };
+                collective(&kernel.name)
+            };
+            let (first, others) = flows.of(call.id()).split_first()?;
+            let first = name(first)?;
+            (others.iter().all(|work| name(work) == Some(first)) && nests(call)).then_some(first)
+        };
+        // The ids after those of spans.
+        let first = trace.spans().len() + 1;
+        let named = trace.api_calls().filter_map(|call| Some((call.id(), launched(call)?)));
+        Self(named.zip(first..).map(|((call, name), id)| (call, Collective { name, id })).collect())
+    }
+
+    /// The collective that a call launches, if it is one.
+    #[inline]
+    pub(in super::super) fn get(&self, call: ApiCallId) -> Option<Collective> {
+        self.0.get(&call).copied()
+    }
+}
+
+/// Whether an op around the call nests in the span that the call belongs to, and that span is no such op itself.
+fn nests(call: ApiCall<'_>) -> bool {
+    call.attribution() != Attribution::HandedOff && call.span().is_none_or(|span| !is_collective(span.name()))
+}
+
+/// Whether the plugin takes a span of this name for a collective.
+pub(super) fn is_collective(name: &str) -> bool {
+    name.starts_with("nccl:") || name.starts_with("gloo:")
+}
+
+/// PyTorch's name of the collective that a kernel of NCCL does.
+pub(super) fn collective(kernel: &str) -> Option<&'static str> {
+    let prefixes = ["ncclDevKernel_", "ncclKernel_", "ncclSymDevKernel_", "ncclSymkDevKernel_"];
+    let rest = prefixes.iter().find_map(|prefix| kernel.strip_prefix(prefix))?;
+    Some(match rest.split(['_', '(']).next()? {
+        "AllReduce" => "nccl:all_reduce",
+        "AllGather" => "nccl:all_gather",
+        "ReduceScatter" => "nccl:reduce_scatter",
+        "Reduce" => "nccl:reduce",
+        "Broadcast" => "nccl:broadcast",
+        // One kernel does both.
+        "SendRecv" => "nccl:send_recv",
+        _ => return None,
+    })
+}
+
+/// Whether the plugin would take a range on the GPU for an op, as if it were on the host.
+pub(in super::super) fn is_op_on_gpu(trace: &Trace, cause: Cause) -> bool {
+    match cause {
+        Cause::Step(_) => true,
+        Cause::Span(span) => {
+            let name = trace.span(span).name();
+            is_collective(name) || name.starts_with("ProfilerStep#")
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Kernels, copies and fills, and the arrows that end at them.
+
+use super::{
+    event::Head,
+    fields,
+    json::{Members, Object},
+    output::Output,
+    row::RowText,
+    rows::Rows,
+    times::Times,
+    torch::Collectives,
+};
+use crate::{
+    export::{batch_text::BatchText, flows::Flows, shape::Shape},
+    trace::{ApiCall, Attribution, Detail, Device, Kernel, Work},
+};
+use rustc_hash::FxHashMap;
+use std::io::{self, Write};
+
+/// Writes all work on the rows of its streams.
+pub(super) fn write<W: Write>(
+    out: &mut Output<'_, W>,
+    rows: &Rows,
+    flows: &Flows,
+    collectives: &Collectives,
+) -> io::Result<()> {
+    let times = Times::new(out.trace, out.style.flavor);
+    let rows: Vec<_> = rows.streams.iter().copied().map(RowText::from).collect();
+    let mut texts: FxHashMap<_, WorkText> = FxHashMap::default();
+    let mut batch = BatchText::default();
+    for work in out.trace.work() {
+        let shape = (work.stream_id(), Shape::of(work));
+        if texts.len() >= Shape::KEPT && !texts.contains_key(&shape) {
+            texts.clear();
+        }
+        let text = texts.entry(shape).or_insert_with(|| {
+            let device = out.trace.device(work.stream().device());
+            WorkText::new(work, device)
+        });
+        let row = &rows[work.stream_id().index()];
+        let collective = work.call().and_then(|call| collectives.get(ApiCall::id(call)));
+        let owner = collective.map(|collective| collective.id).or(out.external_id(work.span()));
+        let mut digits = itoa::Buffer::new();
+        let correlation = digits.format(work.correlation());
+        out.events.event(&text.head).on_row(row).during(work.start(), work.end()).args(|args| {
+            fields::write_external_id(args, owner);
+            match work.kernel().map(|kernel| kernel.queued) {
+                Some(Some(queued)) => args.micros("queued", times.at(queued)),
+                Some(None) => args.number("queued", 0),
+                None => {}
+            }
+            args.members(&text.stream);
+            args.digits("correlation", correlation);
+            args.members(&text.launch);
+            args.members(&std::mem::take(&mut text.raw_name));
+            write_details(args, work);
+            if let Some((operations, spans)) = batch.of(work) {
+                args.string("ops", operations);
+                if let Some(spans) = spans {
+                    args.string("spans", spans);
+                }
+            }
+        })?;
+        if flows.lead_to(work.id()) {
+            out.events.arrow_to(correlation, row)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the arguments in which pieces of work of the same shape differ.
+fn write_details(args: &mut Object<'_>, work: Work<'_>) {
+    if work.kernel().is_none() {
+        args.number("bytes", work.bytes());
+        if let Some(rate) = work.bytes_per_second() {
+            args.float("memory bandwidth (GB/s)", rate / 1e9);
+        }
+    }
+    if let Some(node) = work.graph() {
+        args.number("graph id", node.graph);
+        args.number("graph node id", node.node);
+    }
+    if work.attribution() != Attribution::Direct {
+        args.string("attribution", work.attribution().as_str());
+    }
+}
+
+/// The text that all work of a shape on a stream has in common.
+#[derive(Debug)]
+struct WorkText {
+    head: Head,
+    stream: Members,
+    launch: Members,
+    /// Raw names of templates are long, and no reader asks for them: only the first piece of work of a shape has it.
+    raw_name: Members,
+}
+
+impl WorkText {
+    fn new(work: Work<'_>, device: Option<&Device>) -> Self {
+        let category = match work.detail() {
+            Detail::Kernel(_) => "kernel",
+            Detail::Copy(_) => "gpu_memcpy",
+            Detail::Fill(_) => "gpu_memset",
+        };
+        let stream = work.stream();
+        let kernel = work.kernel();
+        Self {
+            head: Head::slice(category, &work.name().to_string()),
+            stream: Members::new(|args| {
+                args.number("device", stream.device().as_u32());
+                args.number("context", stream.context());
+                args.number("stream", stream.number());
+            }),
+            launch: Members::new(|args| kernel.iter().for_each(|kernel| write_launch(args, kernel, device))),
+            raw_name: Members::new(|args| {
+                if let Some(kernel) = kernel.filter(|kernel| kernel.raw_name != kernel.name) {
+                    args.string("raw name", &kernel.raw_name);
+                }
+            }),
+        }
+    }
+}
+
+/// Adds the size of a kernel's launch, and how well that fills the device.
+fn write_launch(args: &mut Object<'_>, kernel: &Kernel, device: Option<&Device>) {
+    let occupancy = device.and_then(|device| device.occupancy(kernel));
+    args.number("registers per thread", kernel.registers);
+    args.number("shared memory", u64::from(kernel.static_shared_memory) + u64::from(kernel.dynamic_shared_memory));
+    if let Some(occupancy) = occupancy {
+        args.float("blocks per SM", six_decimals(occupancy.blocks_per_multiprocessor));
+        args.float("warps per SM", six_decimals(occupancy.warps_per_multiprocessor));
+    }
+    args.array("grid", |grid| kernel.grid.iter().for_each(|&blocks| grid.number(blocks)));
+    args.array("block", |block| kernel.block.iter().for_each(|&threads| block.number(threads)));
+    if let Some(occupancy) = occupancy {
+        args.number("est. achieved occupancy %", occupancy.percent.round() as u32);
+    }
+}
+
+fn six_decimals(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
+}

@@ -1,0 +1,123 @@
+//! The trait of exporters.
+
+use super::step_exporter::{Run, StepExporter};
+use crate::trace::Trace;
+use std::path::PathBuf;
+
+/// The result of an export: the files that were written, or why they could not be.
+pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A destination of traces: it is given the trace of each recorded window.
+///
+/// Exporters run on a background thread, one after the other, never two at once. One that fails or panics is reported
+/// by [`finish`](crate::Profiler::finish); the others go on. Spans that an exporter makes are not recorded.
+///
+/// Only [`export`](Self::export) must be written:
+///
+/// ```
+/// use kernspan::{Exporter, Profiler, Trace, export::ExportResult};
+/// use std::{collections::BTreeMap, path::PathBuf};
+///
+/// /// Writes how often each span was entered, into a file in this folder.
+/// struct Counts(PathBuf);
+///
+/// impl Exporter for Counts {
+///     fn export(&mut self, trace: &Trace) -> ExportResult {
+///         let mut counts = BTreeMap::new();
+///         trace.spans().for_each(|span| *counts.entry(span.name()).or_insert(0) += 1);
+///         let file = self.0.join(format!("counts-{}.txt", trace.window()));
+///         std::fs::write(&file, format!("{counts:#?}"))?;
+///         Ok(vec![file]) // The report lists it.
+///     }
+/// }
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let runs = folder.path();
+/// let (layer, profiler) = Profiler::builder().export(Counts(runs.into())).build()?;
+/// # drop(layer);
+/// # profiler.finish()?;
+/// # Ok::<(), kernspan::Error>(())
+/// ```
+pub trait Exporter: Send + 'static {
+    /// Exports one window, and returns the files that it wrote.
+    ///
+    /// # Errors
+    ///
+    /// Whatever is to be reported as a [`Failure`](crate::Failure).
+    fn export(&mut self, trace: &Trace) -> ExportResult;
+
+    /// Returns the exporter's name, as a [`Failure`](crate::Failure) has it. By default, the name of its type, without
+    /// its path and its generic parameters.
+    fn name(&self) -> &str {
+        type_name::<Self>()
+    }
+
+    /// Returns a [`StepExporter`] for the summaries of every step, also of steps that are not recorded. It is asked for
+    /// once, when the profiler is made. By default, there is none; if no exporter has one, the summaries cost nothing.
+    fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
+        let _ = run;
+        None
+    }
+}
+
+/// The last part of a type's path: `Chrome` for `kernspan::export::chrome::Chrome`.
+fn type_name<T: ?Sized>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    name.split('<').next().and_then(|path| path.rsplit("::").next()).unwrap_or(name)
+}
+
+/// The exporter behind [`on_trace`](crate::ProfilerBuilder::on_trace).
+pub(crate) struct OnTrace<F>(pub(crate) F);
+
+impl<F: FnMut(&Trace) + Send + 'static> Exporter for OnTrace<F> {
+    fn export(&mut self, trace: &Trace) -> ExportResult {
+        (self.0)(trace);
+        Ok(Vec::new())
+    }
+
+    fn name(&self) -> &str {
+        "on_trace"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ExportResult, Exporter, OnTrace};
+    use crate::{
+        export::{Chrome, Collected, Perfetto, Stacks, TensorBoard},
+        trace::Trace,
+    };
+
+    struct Plain;
+
+    struct Generic<T>(T);
+
+    impl Exporter for Plain {
+        fn export(&mut self, _: &Trace) -> ExportResult {
+            Ok(Vec::new())
+        }
+    }
+
+    impl<T: Send + 'static> Exporter for Generic<T> {
+        fn export(&mut self, _: &Trace) -> ExportResult {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn exporters_are_named_after_their_types() {
+        let exporters: [(Box<dyn Exporter>, &str); 8] = [
+            (Box::new(Plain), "Plain"),
+            (Box::new(Generic(Generic(Plain))), "Generic"),
+            (Box::new(OnTrace(|_: &Trace| ())), "on_trace"),
+            (Box::new(Chrome::to_dir("")), "Chrome"),
+            (Box::new(Perfetto::to_dir("")), "Perfetto"),
+            (Box::new(TensorBoard::to_dir("")), "TensorBoard"),
+            (Box::new(Stacks::to_dir("")), "Stacks"),
+            (Box::new(Collected::new()), "Collected"),
+        ];
+        for (exporter, name) in exporters {
+            assert_eq!(exporter.name(), name);
+        }
+    }
+}

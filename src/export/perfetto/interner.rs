@@ -1,0 +1,106 @@
+//! Names of a sequence as numbers.
+
+use super::proto::{InternedData, InternedName, SourceLocation};
+use crate::trace::Callsite;
+use rustc_hash::FxHashMap;
+
+/// Gives numbers to the names of one sequence. Each name is written once, with the first event that has it.
+#[derive(Debug)]
+pub(super) struct Interner {
+    /// The callsites that have been written, by their places in the trace.
+    callsites: Vec<bool>,
+    event_names: FxHashMap<String, u64>,
+    annotation_names: FxHashMap<String, u64>,
+    texts: FxHashMap<String, u64>,
+    /// Whether the category of operations, the only one there is, has been written.
+    has_category: bool,
+    /// Names to be written with the next event.
+    new: Option<InternedData>,
+}
+
+impl Interner {
+    /// The most texts that get a number: texts that differ every time are not worth one.
+    const TEXTS: usize = 1024;
+
+    /// An interner for a trace of so many callsites.
+    pub(super) fn new(callsites: usize) -> Self {
+        Self {
+            callsites: vec![false; callsites],
+            event_names: FxHashMap::default(),
+            annotation_names: FxHashMap::default(),
+            texts: FxHashMap::default(),
+            has_category: false,
+            new: None,
+        }
+    }
+
+    /// The names that have got a number since this was called last.
+    pub(super) fn take_new(&mut self) -> Option<InternedData> {
+        self.new.take()
+    }
+
+    /// The number of a callsite's name and source location, given the callsite's place in the trace.
+    pub(super) fn callsite(&mut self, place: usize, callsite: &Callsite) -> u64 {
+        let iid = place as u64 + 1;
+        if !std::mem::replace(&mut self.callsites[place], true) {
+            let new = self.new.get_or_insert_default();
+            new.event_names.push(interned(iid, callsite.name()));
+            new.source_locations.push(SourceLocation {
+                iid: Some(iid),
+                file_name: callsite.file().map(str::to_owned),
+                function_name: Some(format!("{}::{}", callsite.target(), callsite.name())),
+                line_number: callsite.line(),
+            });
+        }
+        iid
+    }
+
+    /// The number of an event's name.
+    pub(super) fn event_name(&mut self, name: &str) -> u64 {
+        self.event_names.get(name).copied().unwrap_or_else(|| {
+            // After those of the callsites.
+            let iid = (self.callsites.len() + self.event_names.len()) as u64 + 1;
+            self.event_names.insert(name.to_owned(), iid);
+            self.new.get_or_insert_default().event_names.push(interned(iid, name));
+            iid
+        })
+    }
+
+    /// The number of the category of operations.
+    pub(super) fn operation_category(&mut self) -> u64 {
+        const CATEGORY: u64 = 1;
+        if !std::mem::replace(&mut self.has_category, true) {
+            self.new.get_or_insert_default().event_categories.push(interned(CATEGORY, "operation"));
+        }
+        CATEGORY
+    }
+
+    /// The number of an annotation's name.
+    pub(super) fn annotation_name(&mut self, name: &str) -> u64 {
+        if let Some(&iid) = self.annotation_names.get(name) {
+            return iid;
+        }
+        let iid = self.annotation_names.len() as u64 + 1;
+        self.annotation_names.insert(name.to_owned(), iid);
+        self.new.get_or_insert_default().debug_annotation_names.push(interned(iid, name));
+        iid
+    }
+
+    /// The number of an annotation's text; `None` if there are too many texts already.
+    pub(super) fn text(&mut self, text: &str) -> Option<u64> {
+        if let Some(&iid) = self.texts.get(text) {
+            return Some(iid);
+        }
+        if self.texts.len() >= Self::TEXTS {
+            return None;
+        }
+        let iid = self.texts.len() as u64 + 1;
+        self.texts.insert(text.to_owned(), iid);
+        self.new.get_or_insert_default().debug_annotation_string_values.push(interned(iid, text));
+        Some(iid)
+    }
+}
+
+fn interned(iid: u64, name: &str) -> InternedName {
+    InternedName { iid: Some(iid), name: Some(name.to_owned()) }
+}

@@ -1,0 +1,39 @@
+//! Packets, the messages that a Perfetto trace consists of.
+
+use super::proto::TracePacket;
+use crate::export::wire;
+use prost::Message;
+use std::io::{self, Write};
+
+/// Writes packets one after the other, which is all that a trace is.
+#[derive(Debug)]
+pub(super) struct PacketWriter<W> {
+    out: W,
+    /// Packets to be passed on once they are large enough.
+    bytes: Vec<u8>,
+}
+
+impl<W: Write> PacketWriter<W> {
+    /// Bytes that are passed on at once.
+    const BATCH: usize = 1 << 16;
+
+    pub(super) fn new(out: W) -> Self {
+        Self { out, bytes: Vec::new() }
+    }
+
+    pub(super) fn packet(&mut self, packet: TracePacket) -> io::Result<()> {
+        self.encoded(|out| packet.encode_raw(out))
+    }
+
+    /// Writes a packet whose fields are encoded by hand.
+    pub(super) fn encoded(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        wire::message(&mut self.bytes, 1, write);
+        if self.bytes.len() >= Self::BATCH { self.flush() } else { Ok(()) }
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+}

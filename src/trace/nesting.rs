@@ -1,0 +1,109 @@
+//! Rows on which ranges of time nest, since no viewer draws ranges that cross.
+
+use super::Timestamp;
+
+/// Puts ranges of time on as few rows as it takes for them to nest on each, one after the other.
+///
+/// Two ranges nest if one contains the other, or one ends before the other begins. Ranges come in the order of their
+/// starts, and of those that start together the outer comes first.
+#[derive(Debug, Default)]
+pub(crate) struct Nesting {
+    /// The ends of the ranges that are open on each row, outermost first.
+    rows: Vec<Vec<Timestamp>>,
+}
+
+impl Nesting {
+    /// Puts a range on the first row that it nests on, `first` or one after it, and returns that row.
+    pub(crate) fn place(&mut self, start: Timestamp, end: Timestamp, first: usize) -> usize {
+        self.grow(first);
+        let found = self.rows[first..].iter_mut().position(|open| fits(open, start, end));
+        self.push(found.map(|row| first + row), end)
+    }
+
+    /// Puts a range on the `preferred` row if it nests there, or else on the first row that it nests on, and returns
+    /// that row.
+    pub(crate) fn place_near(&mut self, start: Timestamp, end: Timestamp, preferred: usize) -> usize {
+        self.grow(preferred);
+        let found = match fits(&mut self.rows[preferred], start, end) {
+            true => Some(preferred),
+            false => self.rows.iter_mut().position(|open| fits(open, start, end)),
+        };
+        self.push(found, end)
+    }
+
+    /// Makes sure that there is a row of this number.
+    fn grow(&mut self, row: usize) {
+        if self.rows.len() <= row {
+            self.rows.resize(row + 1, Vec::new());
+        }
+    }
+
+    /// Puts a range that ends then on the row that was found, or on a new one.
+    fn push(&mut self, found: Option<usize>, end: Timestamp) -> usize {
+        let row = found.unwrap_or_else(|| {
+            self.rows.push(Vec::new());
+            self.rows.len() - 1
+        });
+        self.rows[row].push(end);
+        row
+    }
+}
+
+/// Closes what is over on a row when a range starts, and says whether the range nests in the rest.
+fn fits(open: &mut Vec<Timestamp>, start: Timestamp, end: Timestamp) -> bool {
+    while open.pop_if(|end| *end <= start).is_some() {}
+    open.last().is_none_or(|&outer| end <= outer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Nesting;
+    use crate::trace::Timestamp;
+    use proptest::prelude::*;
+    use std::cmp::Reverse;
+
+    fn rows(ranges: &[(u64, u64)]) -> Vec<usize> {
+        let mut nesting = Nesting::default();
+        let at = Timestamp::from_unix_nanos;
+        ranges.iter().map(|&(start, end)| nesting.place(at(start), at(end), 0)).collect()
+    }
+
+    #[test]
+    fn what_nests_shares_a_row_and_what_crosses_does_not() {
+        assert_eq!(rows(&[(0, 10), (0, 5), (5, 10), (6, 10), (10, 12)]), [0, 0, 0, 0, 0]);
+        assert_eq!(rows(&[(0, 10), (5, 15), (6, 9), (11, 20)]), [0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_range_can_be_kept_off_the_first_rows() {
+        let at = Timestamp::from_unix_nanos;
+        assert_eq!(Nesting::default().place(at(0), at(1), 2), 2);
+    }
+
+    #[test]
+    fn a_range_can_prefer_a_row() {
+        let mut nesting = Nesting::default();
+        let mut place = |start, end, preferred| {
+            let at = Timestamp::from_unix_nanos;
+            nesting.place_near(at(start), at(end), preferred)
+        };
+        assert_eq!(
+            [place(0, 10, 0), place(5, 15, 0), place(6, 9, 1), place(7, 12, 1), place(16, 17, 1)],
+            [0, 1, 1, 2, 1]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_crosses_on_a_row(mut ranges in prop::collection::vec((0_u64..50, 0_u64..50), 0..40)) {
+            ranges.iter_mut().for_each(|(start, end)| *end += *start);
+            ranges.sort_by_key(|&(start, end)| (start, Reverse(end)));
+            let rows = rows(&ranges);
+            for (a, left) in ranges.iter().enumerate() {
+                for (b, right) in ranges.iter().enumerate().skip(a + 1) {
+                    prop_assert!(rows[a] != rows[b] || left.1 <= right.0 || right.1 <= left.1);
+                }
+            }
+        }
+    }
+}
