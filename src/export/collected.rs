@@ -1,6 +1,6 @@
 //! Traces in memory.
 
-use super::exporter::{ExportResult, Exporter};
+use super::{exporter::Exporter, result::ExportResult};
 use crate::trace::Trace;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,11 +1,10 @@
 //! The trait of exporters.
 
-use super::step_exporter::{Run, StepExporter};
+use super::{
+    result::ExportResult,
+    step_exporter::{Run, StepExporter},
+};
 use crate::trace::Trace;
-use std::path::PathBuf;
-
-/// The result of an export: the files that were written, or why they could not be.
-pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A destination of traces: it is given the trace of each recorded window.
 ///
@@ -82,9 +81,9 @@ impl<F: FnMut(&Trace) + Send + 'static> Exporter for OnTrace<F> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ExportResult, Exporter, OnTrace};
+    use super::{Exporter, OnTrace};
     use crate::{
-        export::{Chrome, Collected, Perfetto, Stacks, TensorBoard},
+        export::{Chrome, Collected, ExportResult, Perfetto, Stacks, TensorBoard},
         trace::Trace,
     };
 

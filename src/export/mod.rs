@@ -61,6 +61,7 @@ mod ranges;
 #[path = "../../tests/support/readers.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod readers;
+mod result;
 mod run_id;
 mod runs;
 #[cfg(test)]
@@ -72,15 +73,16 @@ mod steps_nest;
 mod tensorboard;
 mod wire;
 
+pub(crate) use self::exporter::OnTrace;
 pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
-    exporter::{ExportResult, Exporter},
+    exporter::Exporter,
     perfetto::Perfetto,
+    result::ExportResult,
     run_id::RunId,
     stacks::Stacks,
     step_exporter::{Run, StepExporter, StepSummary},
     tensorboard::TensorBoard,
 };
-pub(crate) use self::exporter::OnTrace;
 pub use crate::{delivery::Delivery, file::FileError, thread::mute_this_thread};

@@ -1,9 +1,6 @@
 //! Folded stacks, the input of flame graph tools.
 
-use super::{
-    exporter::{ExportResult, Exporter},
-    shape::Shape,
-};
+use super::{exporter::Exporter, result::ExportResult, shape::Shape};
 use crate::{file, trace::Trace};
 use std::{
     collections::{BTreeMap, HashMap},

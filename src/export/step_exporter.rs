@@ -1,6 +1,6 @@
 //! Summaries of every step, recorded or not.
 
-use super::{exporter::ExportResult, run_id::RunId};
+use super::{result::ExportResult, run_id::RunId};
 use crate::{
     activity::Activity,
     delivery::Delivery,

@@ -33,7 +33,7 @@ pub use self::flavor::Flavor;
 
 use self::style::Style;
 
-use super::exporter::{ExportResult, Exporter};
+use super::{exporter::Exporter, result::ExportResult};
 use crate::file;
 use crate::trace::Trace;
 use std::path::PathBuf;

@@ -16,7 +16,7 @@ mod tests;
 mod threads;
 mod tracks;
 
-use super::exporter::{ExportResult, Exporter};
+use super::{exporter::Exporter, result::ExportResult};
 use crate::file;
 use crate::trace::Trace;
 use std::path::PathBuf;

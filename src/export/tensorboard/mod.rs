@@ -26,7 +26,8 @@ use self::{
     summary::Summary,
 };
 use super::{
-    exporter::{ExportResult, Exporter},
+    exporter::Exporter,
+    result::ExportResult,
     run_id::RunId,
     step_exporter::{Run, StepExporter},
 };

@@ -3,7 +3,7 @@
 use super::{failed_profiles::FailedProfiles, shared_file::SharedFile, summary::Summary, tag};
 use crate::{
     export::{
-        exporter::ExportResult,
+        result::ExportResult,
         step_exporter::{StepExporter, StepSummary},
     },
     trace::{Timestamp, Trace, convention},

@@ -1,0 +1,6 @@
+//! The result of an export.
+
+use std::path::PathBuf;
+
+/// The result of an export: the files that were written, or why they could not be.
+pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;
