@@ -62,18 +62,25 @@ pub(crate) fn write_first_free(
     name: impl Fn(u64) -> PathBuf,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<PathBuf, FileError> {
-    let (path, unfinished, file) = claim(name)?;
+    let (path, unfinished, file) = claim(&name)?;
     let mut writer = BufWriter::with_capacity(1 << 16, file);
-    let written = content(&mut writer).and_then(|()| writer.flush()).and_then(|()| fs::rename(&unfinished, &path));
-    written.map_err(|error| {
-        // Half a file helps nobody; what matters is the first error.
-        let _ = fs::remove_file(&unfinished);
-        FileError::at(&path)(error)
-    })?;
-    Ok(path)
+    let written = content(&mut writer).and_then(|()| writer.flush());
+    finish(path, &unfinished, written)
 }
 
-fn claim(name: impl Fn(u64) -> PathBuf) -> Result<(PathBuf, PathBuf, File), FileError> {
+/// Gives a file that was written its name, or removes what there is of it.
+fn finish(path: PathBuf, unfinished: &Path, written: io::Result<()>) -> Result<PathBuf, FileError> {
+    match written.and_then(|()| fs::rename(unfinished, &path)) {
+        Ok(()) => Ok(path),
+        Err(error) => {
+            // Half a file helps nobody; what matters is the first error.
+            let _ = fs::remove_file(unfinished);
+            Err(FileError::at(path)(error))
+        }
+    }
+}
+
+fn claim(name: &dyn Fn(u64) -> PathBuf) -> Result<(PathBuf, PathBuf, File), FileError> {
     let mut turn = 0;
     loop {
         let path = name(turn);

@@ -99,7 +99,7 @@ fn work(trace: &Trace, stacks: &mut Vec<Stack>, of_spans: &[usize]) {
 /// The frame around work whose span is not known.
 const UNATTRIBUTED: &str = "[unattributed]";
 
-fn write(stacks: &[Stack], trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+fn write(stacks: &[Stack], trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     for (stack, nanos) in stacks.iter().filter(|(_, nanos)| *nanos > 0) {
         writeln!(out, "{stack} {nanos}")?;
     }

@@ -23,17 +23,22 @@ pub(super) fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec
     let start = out.len();
     write(out);
     let length = out.len() - start;
-    if let Some(place) = out.get_mut(start - 1).filter(|_| length < 0x80) {
-        *place = length as u8;
-        return;
+    match out.get_mut(start - 1) {
+        Some(byte) if length < 0x80 => *byte = length as u8,
+        _ => make_room(out, start, length),
     }
+}
+
+/// Replaces the byte before `start` by a length that does not fit into it.
+#[cold]
+fn make_room(out: &mut Vec<u8>, start: usize, length: usize) {
     let mut longer = Vec::new();
     varint(&mut longer, length as u64);
     out.splice(start - 1..start, longer);
 }
 
 /// A message in a message, of parts that are encoded already and may be too large to be copied without need.
-pub(super) fn parts(out: &mut impl Write, field: u32, parts: &[&[u8]]) -> io::Result<()> {
+pub(super) fn parts(out: &mut dyn Write, field: u32, parts: &[&[u8]]) -> io::Result<()> {
     let mut head = Vec::new();
     key(&mut head, field, 2);
     varint(&mut head, parts.iter().map(|part| part.len() as u64).sum());

@@ -9,10 +9,10 @@ use crate::{
     trace::{Api, ApiCall},
 };
 use rustc_hash::FxHashMap;
-use std::io::{self, Write};
+use std::io;
 
 /// Writes all calls. One that launches nothing but a collective lies in the op of that collective.
-pub(super) fn write<W: Write>(out: &mut Output<'_, W>, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
+pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
     let rows = out.rows();
     let mut texts: FxHashMap<_, CallText> = FxHashMap::default();
     for call in out.trace.api_calls() {

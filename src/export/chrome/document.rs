@@ -11,7 +11,7 @@ use crate::{export::steps_nest::steps_nest, trace::Trace};
 use std::io::{self, Write};
 
 /// Writes the document of a trace.
-pub(super) fn write(trace: &Trace, style: Style, out: impl Write) -> io::Result<()> {
+pub(super) fn write(trace: &Trace, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let times = Times::new(trace, style.flavor);
     let events = EventWriter::new(out, times, &header::members(trace, times));
     let mut out = Output { trace, style, pid: host_pid(trace), events };

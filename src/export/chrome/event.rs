@@ -16,9 +16,8 @@ use std::io::{self, Write};
 /// ```text
 /// events.slice("cuda_sync", "Context Sync").on(row).during(start, end).args(|args| args.number("context", 1))?;
 /// ```
-#[derive(Debug)]
-pub(super) struct EventWriter<W> {
-    out: W,
+pub(super) struct EventWriter<'w> {
+    out: &'w mut dyn Write,
     /// Text to be passed on once it is large enough.
     json: Json,
     times: Times,
@@ -28,28 +27,28 @@ pub(super) struct EventWriter<W> {
     last: Micros,
 }
 
-impl<W: Write> EventWriter<W> {
+impl<'w> EventWriter<'w> {
     /// Bytes that are passed on at once.
     const BATCH: usize = 1 << 16;
 
-    pub(super) fn new(out: W, times: Times, header: &Members) -> Self {
+    pub(super) fn new(out: &'w mut dyn Write, times: Times, header: &Members) -> Self {
         let mut json = Json::default();
         json.raw("{").raw(header.as_bytes()).raw(",\n\"traceEvents\":[\n");
         Self { out, json, times, first: true, last: Micros::of(0) }
     }
 
     /// Begins an event that takes time.
-    pub(super) fn slice(&mut self, category: &'static str, name: &str) -> Event<'_, W> {
+    pub(super) fn slice(&mut self, category: &'static str, name: &str) -> Event<'_, 'w> {
         self.begin(|json| slice(json, category, name))
     }
 
     /// Begins an event of one moment.
-    pub(super) fn instant(&mut self, scope: Scope, category: &'static str, name: &str) -> Event<'_, W> {
+    pub(super) fn instant(&mut self, scope: Scope, category: &'static str, name: &str) -> Event<'_, 'w> {
         self.begin(|json| instant(json, scope, category, name))
     }
 
     /// Begins a sample of a counter.
-    pub(super) fn counter(&mut self, name: &str) -> Event<'_, W> {
+    pub(super) fn counter(&mut self, name: &str) -> Event<'_, 'w> {
         self.begin(|json| {
             json.raw("{\"ph\":\"C\",\"name\":").string(name);
         })
@@ -57,14 +56,14 @@ impl<W: Write> EventWriter<W> {
 
     /// Begins an event of which this much was written before.
     #[inline]
-    pub(super) fn event(&mut self, head: &Head) -> Event<'_, W> {
+    pub(super) fn event(&mut self, head: &Head) -> Event<'_, 'w> {
         self.begin(|json| {
             json.raw(head.0.as_bytes());
         })
     }
 
     /// Begins an event that says something about a row.
-    pub(super) fn metadata(&mut self, kind: &'static str, row: Row) -> TimedEvent<'_, W> {
+    pub(super) fn metadata(&mut self, kind: &'static str, row: Row) -> TimedEvent<'_, 'w> {
         let event = self.begin(|json| {
             json.raw("{\"ph\":\"M\",\"name\":").string(kind);
         });
@@ -95,7 +94,7 @@ impl<W: Write> EventWriter<W> {
     }
 
     #[inline]
-    fn begin(&mut self, head: impl FnOnce(&mut Json)) -> Event<'_, W> {
+    fn begin(&mut self, head: impl FnOnce(&mut Json)) -> Event<'_, 'w> {
         if !std::mem::take(&mut self.first) {
             self.json.raw(",\n");
         }
@@ -122,31 +121,29 @@ impl<W: Write> EventWriter<W> {
 }
 
 /// An event that says what it is.
-#[derive(Debug)]
 #[must_use = "an event ends with its arguments"]
-pub(super) struct Event<'a, W>(&'a mut EventWriter<W>);
+pub(super) struct Event<'a, 'w>(&'a mut EventWriter<'w>);
 
-impl<'a, W: Write> Event<'a, W> {
-    pub(super) fn on(self, row: Row) -> PlacedEvent<'a, W> {
+impl<'a, 'w> Event<'a, 'w> {
+    pub(super) fn on(self, row: Row) -> PlacedEvent<'a, 'w> {
         row.write_before_time(&mut self.0.json);
         PlacedEvent(self.0)
     }
 
     #[inline]
-    pub(super) fn on_row(self, row: &RowText) -> PlacedEvent<'a, W> {
+    pub(super) fn on_row(self, row: &RowText) -> PlacedEvent<'a, 'w> {
         row.write_before_time(&mut self.0.json);
         PlacedEvent(self.0)
     }
 }
 
 /// An event that says what it is and where.
-#[derive(Debug)]
 #[must_use = "an event ends with its arguments"]
-pub(super) struct PlacedEvent<'a, W>(&'a mut EventWriter<W>);
+pub(super) struct PlacedEvent<'a, 'w>(&'a mut EventWriter<'w>);
 
-impl<'a, W: Write> PlacedEvent<'a, W> {
+impl<'a, 'w> PlacedEvent<'a, 'w> {
     #[inline]
-    pub(super) fn at(self, at: Timestamp) -> TimedEvent<'a, W> {
+    pub(super) fn at(self, at: Timestamp) -> TimedEvent<'a, 'w> {
         let Self(writer) = self;
         writer.last = writer.times.at(at);
         writer.json.micros(&writer.last);
@@ -154,7 +151,7 @@ impl<'a, W: Write> PlacedEvent<'a, W> {
     }
 
     #[inline]
-    pub(super) fn during(self, start: Timestamp, end: Timestamp) -> TimedEvent<'a, W> {
+    pub(super) fn during(self, start: Timestamp, end: Timestamp) -> TimedEvent<'a, 'w> {
         let TimedEvent(writer) = self.at(start);
         writer.json.raw(",\"dur\":").micros(&writer.times.between(start, end));
         TimedEvent(writer)
@@ -162,11 +159,10 @@ impl<'a, W: Write> PlacedEvent<'a, W> {
 }
 
 /// An event that lacks only its arguments.
-#[derive(Debug)]
 #[must_use = "an event ends with its arguments"]
-pub(super) struct TimedEvent<'a, W>(&'a mut EventWriter<W>);
+pub(super) struct TimedEvent<'a, 'w>(&'a mut EventWriter<'w>);
 
-impl<W: Write> TimedEvent<'_, W> {
+impl TimedEvent<'_, '_> {
     /// Ends the event with its arguments.
     #[inline]
     pub(super) fn args(self, write: impl FnOnce(&mut Object<'_>)) -> io::Result<()> {

@@ -17,16 +17,13 @@ use crate::{
     },
     trace::WaitKind,
 };
-use std::{
-    fmt::Write as _,
-    io::{self, Write},
-};
+use std::{fmt::Write as _, io};
 
 /// The sort index of GPU 0. Kineto's GPUs are sorted after all processes.
 const FIRST_SORT_INDEX: i64 = 5_000_000;
 
 /// Writes everything of GPUs.
-pub(super) fn write<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let ranges = gpu_ranges(out.trace);
     let rows = Rows::new(out.trace, &ranges);
     let flows = Flows::new(out.trace);
@@ -41,7 +38,7 @@ pub(super) fn write<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
     write_overheads(out, &rows)
 }
 
-fn write_names<W: Write>(out: &mut Output<'_, W>, rows: &Rows) -> io::Result<()> {
+fn write_names(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
     let process = &out.trace.metadata().process;
     let mut last = None;
     for (place, (row, name)) in rows.names().into_iter().enumerate() {
@@ -54,7 +51,7 @@ fn write_names<W: Write>(out: &mut Output<'_, W>, rows: &Rows) -> io::Result<()>
     Ok(())
 }
 
-fn write_ranges<W: Write>(out: &mut Output<'_, W>, ranges: &[GpuRange], rows: &Rows) -> io::Result<()> {
+fn write_ranges(out: &mut Output<'_>, ranges: &[GpuRange], rows: &Rows) -> io::Result<()> {
     let trace = out.trace;
     let mut name = String::new();
     for range in ranges {
@@ -76,7 +73,7 @@ fn write_ranges<W: Write>(out: &mut Output<'_, W>, ranges: &[GpuRange], rows: &R
     Ok(())
 }
 
-fn write_waits<W: Write>(out: &mut Output<'_, W>, rows: &Rows) -> io::Result<()> {
+fn write_waits(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
     for (wait, &row) in out.trace.waits().zip(&rows.waits) {
         let (kind, owner) = (wait.kind(), out.external_id(wait.span()));
         out.events.slice("cuda_sync", kind.as_str()).on(row).during(wait.start(), wait.end()).args(|args| {
@@ -97,7 +94,7 @@ fn write_waits<W: Write>(out: &mut Output<'_, W>, rows: &Rows) -> io::Result<()>
     Ok(())
 }
 
-fn write_allocations<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
     /// The device type of CUDA in PyTorch.
     const CUDA: u32 = 1;
     for (place, allocation) in out.trace.allocations().enumerate() {
@@ -121,7 +118,7 @@ fn write_allocations<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
     Ok(())
 }
 
-fn write_overheads<W: Write>(out: &mut Output<'_, W>, rows: &Rows) -> io::Result<()> {
+fn write_overheads(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
     for (overhead, &row) in out.trace.overheads().iter().zip(&rows.overheads) {
         out.events.slice("overhead", overhead.name()).on(row).during(overhead.start(), overhead.end()).args(
             |args| {

@@ -2,16 +2,13 @@
 
 use super::{event::Scope, fields, json::Members, output::Output, row::Row, torch::steps_shown};
 use crate::trace::Callsite;
-use std::{
-    fmt::Write as _,
-    io::{self, Write},
-};
+use std::{fmt::Write as _, io};
 
 /// The row of steps that do not nest with the spans of their thread: no thread has this id.
 const STEPS_TID: i64 = 0;
 
 /// Names the process and its threads, in the order they are to be shown in.
-pub(super) fn write_names<W: Write>(out: &mut Output<'_, W>, nested_steps: bool) -> io::Result<()> {
+pub(super) fn write_names(out: &mut Output<'_>, nested_steps: bool) -> io::Result<()> {
     let (trace, pid) = (out.trace, out.pid);
     let metadata = trace.metadata();
     out.name_process(pid, &metadata.process, "CPU", metadata.pid.into())?;
@@ -25,7 +22,7 @@ pub(super) fn write_names<W: Write>(out: &mut Output<'_, W>, nested_steps: bool)
 }
 
 /// Writes steps: on the rows of their threads if they nest there, or else on a row of their own.
-pub(super) fn write_steps<W: Write>(out: &mut Output<'_, W>, nested_steps: bool) -> io::Result<()> {
+pub(super) fn write_steps(out: &mut Output<'_>, nested_steps: bool) -> io::Result<()> {
     let trace = out.trace;
     let shown = steps_shown(trace, out.style.flavor);
     let mut name = String::new();
@@ -47,7 +44,7 @@ pub(super) fn write_steps<W: Write>(out: &mut Output<'_, W>, nested_steps: bool)
 }
 
 /// Writes events as instants.
-pub(super) fn write_events<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+pub(super) fn write_events(out: &mut Output<'_>) -> io::Result<()> {
     let texts: Vec<_> = out.trace.callsites().iter().map(text).collect();
     let rows = out.rows();
     for (event, data) in out.trace.events().zip(&out.trace.events) {
@@ -69,7 +66,7 @@ fn text(callsite: &Callsite) -> Members {
 }
 
 /// Writes the samples of counters.
-pub(super) fn write_counters<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+pub(super) fn write_counters(out: &mut Output<'_>) -> io::Result<()> {
     let row = Row { pid: out.pid, tid: 0 };
     for counter in out.trace.counters() {
         for &(at, value) in counter.samples() {
@@ -87,7 +84,7 @@ pub(super) fn write_counters<W: Write>(out: &mut Output<'_, W>) -> io::Result<()
 }
 
 /// Writes losses where a person looks: at the window's start, across all rows.
-pub(super) fn write_losses<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+pub(super) fn write_losses(out: &mut Output<'_>) -> io::Result<()> {
     let losses = out.trace.losses();
     if losses.is_empty() {
         return Ok(());

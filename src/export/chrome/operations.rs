@@ -7,13 +7,13 @@ use super::{
     output::Output,
 };
 use crate::trace::{Attribution, Operation};
-use std::io::{self, Write};
+use std::io;
 
 /// The arguments of operations that are not fields. A field of the same name is called `field.NAME`.
 const ARGUMENTS: [&str; 5] = ["External id", "span", "attribution", "Input Dims", "Input type"];
 
 /// Writes each call of an operation, on the row of the thread that told of it.
-pub(super) fn write<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let mut texts: Vec<Option<OperationText>> = out.trace.operations.iter().map(|_| None).collect();
     let rows = out.rows();
     for call in out.trace.operations() {

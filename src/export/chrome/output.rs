@@ -7,19 +7,18 @@ use super::{
     style::Style,
 };
 use crate::trace::{Span, Trace, Track};
-use std::io::{self, Write};
+use std::io;
 
 /// A document that is being written.
-#[derive(Debug)]
-pub(super) struct Output<'a, W> {
+pub(super) struct Output<'a> {
     pub(super) trace: &'a Trace,
     pub(super) style: Style,
     /// The number of the process.
     pub(super) pid: i64,
-    pub(super) events: EventWriter<W>,
+    pub(super) events: EventWriter<'a>,
 }
 
-impl<W: Write> Output<'_, W> {
+impl Output<'_> {
     /// The row of a track.
     pub(super) fn row(&self, track: &Track) -> Row {
         Row::of_track(self.pid, track)

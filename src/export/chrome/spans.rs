@@ -9,10 +9,10 @@ use super::{
     torch::{Module, SpanExtras},
 };
 use crate::trace::{Callsite, Span};
-use std::io::{self, Write};
+use std::io;
 
 /// Writes all spans, and in the flavor of TensorBoard's plugin the modules that some of them are.
-pub(super) fn write<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
+pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let texts: Vec<_> = out.trace.callsites().iter().map(CallsiteText::new).collect();
     let rows = out.rows();
     let mut extras = SpanExtras::new(out.trace, out.style.flavor);
@@ -47,12 +47,7 @@ pub(super) fn write<W: Write>(out: &mut Output<'_, W>) -> io::Result<()> {
 }
 
 /// Writes the module that a span is, before the span: the plugin takes the first of two equal ranges for the outer one.
-fn write_module<W: Write>(
-    events: &mut EventWriter<W>,
-    span: Span<'_>,
-    module: &Module<'_>,
-    row: &RowText,
-) -> io::Result<()> {
+fn write_module(events: &mut EventWriter<'_>, span: Span<'_>, module: &Module<'_>, row: &RowText) -> io::Result<()> {
     let event = events.slice("python_function", &format!("nn.Module: {}", module.path));
     event.on_row(row).during(span.start(), span.end()).args(|args| {
         args.number("Python id", module.place);

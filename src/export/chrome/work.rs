@@ -15,15 +15,10 @@ use crate::{
     trace::{ApiCall, Attribution, Detail, Device, Kernel, Work},
 };
 use rustc_hash::FxHashMap;
-use std::io::{self, Write};
+use std::io;
 
 /// Writes all work on the rows of its streams.
-pub(super) fn write<W: Write>(
-    out: &mut Output<'_, W>,
-    rows: &Rows,
-    flows: &Flows,
-    collectives: &Collectives,
-) -> io::Result<()> {
+pub(super) fn write(out: &mut Output<'_>, rows: &Rows, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
     let times = Times::new(out.trace, out.style.flavor);
     let rows: Vec<_> = rows.streams.iter().copied().map(RowText::from).collect();
     let mut texts: FxHashMap<_, WorkText> = FxHashMap::default();

@@ -11,7 +11,7 @@ use crate::{export::flows::Flows, trace::Trace};
 use std::io::{self, Write};
 
 /// Writes the file of a trace.
-pub(super) fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
+pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let flows = Flows::new(trace);
     let mut out = TrackWriter::new(trace, out);
     out.process()?;
@@ -23,7 +23,7 @@ pub(super) fn write(trace: &Trace, out: impl Write) -> io::Result<()> {
 }
 
 /// Writes the track of steps, with the losses at its beginning.
-fn write_steps<W: Write>(out: &mut TrackWriter<'_, W>) -> io::Result<()> {
+fn write_steps(out: &mut TrackWriter<'_>) -> io::Result<()> {
     let trace = out.trace;
     if trace.steps().is_empty() && trace.losses().is_empty() {
         return Ok(());
@@ -44,7 +44,7 @@ fn write_steps<W: Write>(out: &mut TrackWriter<'_, W>) -> io::Result<()> {
 }
 
 /// Writes a track for each counter.
-fn write_counters<W: Write>(out: &mut TrackWriter<'_, W>) -> io::Result<()> {
+fn write_counters(out: &mut TrackWriter<'_>) -> io::Result<()> {
     for counter in out.trace.counters() {
         let mut sequence = out.counter(out.uuid, counter.name().to_owned(), CounterDescriptor::default())?;
         for &(at, value) in counter.samples() {

@@ -17,14 +17,10 @@ use crate::{
     trace::{Allocation, Device, DeviceId, Kernel, Nesting, Stream, StreamId, Timestamp, Value, Wait, Work},
 };
 use rustc_hash::FxHashMap;
-use std::{
-    cmp::Reverse,
-    collections::BTreeSet,
-    io::{self, Write},
-};
+use std::{cmp::Reverse, collections::BTreeSet, io};
 
 /// Writes the tracks of all GPUs, and of the waits and overheads that belong to none.
-pub(super) fn write<W: Write>(out: &mut TrackWriter<'_, W>, flows: &Flows) -> io::Result<()> {
+pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> {
     let (trace, process) = (out.trace, out.uuid);
     let streams = trace.streams().iter().map(Stream::device);
     let allocations = trace.allocations().map(Allocation::device);
@@ -55,7 +51,7 @@ pub(super) fn write<W: Write>(out: &mut TrackWriter<'_, W>, flows: &Flows) -> io
 }
 
 /// Describes the group of a GPU's tracks, and returns its uuid.
-fn write_group<W: Write>(out: &mut TrackWriter<'_, W>, device: DeviceId) -> io::Result<u64> {
+fn write_group(out: &mut TrackWriter<'_>, device: DeviceId) -> io::Result<u64> {
     let metadata = out.trace.metadata();
     let mut name = format!("GPU {device}");
     if let Some(device) = out.trace.device(device) {
@@ -72,7 +68,7 @@ fn write_group<W: Write>(out: &mut TrackWriter<'_, W>, device: DeviceId) -> io::
 }
 
 /// Writes the memory in use, if it was recorded.
-fn write_memory<W: Write>(out: &mut TrackWriter<'_, W>, group: u64, device: DeviceId) -> io::Result<()> {
+fn write_memory(out: &mut TrackWriter<'_>, group: u64, device: DeviceId) -> io::Result<()> {
     let mut allocations = out.trace.allocations().filter(|allocation| allocation.device() == device).peekable();
     if allocations.peek().is_none() {
         return Ok(());
@@ -82,8 +78,8 @@ fn write_memory<W: Write>(out: &mut TrackWriter<'_, W>, group: u64, device: Devi
     allocations.try_for_each(|allocation| sequence.count(&mut out.packets, allocation.at(), allocation.in_use() as f64))
 }
 
-fn write_waits<'a, W: Write>(
-    out: &mut TrackWriter<'_, W>,
+fn write_waits<'a>(
+    out: &mut TrackWriter<'_>,
     parent: u64,
     name: &str,
     waits: impl Iterator<Item = Wait<'a>>,
@@ -111,8 +107,8 @@ fn write_waits<'a, W: Write>(
 }
 
 /// Writes slices that come in any order, on as many tracks of this name as it takes for them to nest.
-fn write_nested<W: Write, E: Fn(&mut Sequence) -> Event>(
-    out: &mut TrackWriter<'_, W>,
+fn write_nested<E: Fn(&mut Sequence) -> Event>(
+    out: &mut TrackWriter<'_>,
     parent: u64,
     name: &str,
     mut slices: Vec<(Timestamp, Timestamp, E)>,
@@ -133,8 +129,8 @@ fn write_nested<W: Write, E: Fn(&mut Sequence) -> Event>(
 }
 
 /// Writes the steps and spans of a stream, on tracks of their own above it.
-fn write_ranges<W: Write>(
-    out: &mut TrackWriter<'_, W>,
+fn write_ranges(
+    out: &mut TrackWriter<'_>,
     group: u64,
     name: &str,
     stream: StreamId,
@@ -163,8 +159,8 @@ fn write_ranges<W: Write>(
 }
 
 /// Writes the work of a stream.
-fn write_work<'a, W: Write>(
-    out: &mut TrackWriter<'_, W>,
+fn write_work<'a>(
+    out: &mut TrackWriter<'_>,
     mut sequence: Sequence,
     flows: &Flows,
     work: impl Iterator<Item = Work<'a>>,

@@ -6,18 +6,17 @@ use prost::Message;
 use std::io::{self, Write};
 
 /// Writes packets one after the other, which is all that a trace is.
-#[derive(Debug)]
-pub(super) struct PacketWriter<W> {
-    out: W,
+pub(super) struct PacketWriter<'a> {
+    out: &'a mut dyn Write,
     /// Packets to be passed on once they are large enough.
     bytes: Vec<u8>,
 }
 
-impl<W: Write> PacketWriter<W> {
+impl<'a> PacketWriter<'a> {
     /// Bytes that are passed on at once.
     const BATCH: usize = 1 << 16;
 
-    pub(super) fn new(out: W) -> Self {
+    pub(super) fn new(out: &'a mut dyn Write) -> Self {
         Self { out, bytes: Vec::new() }
     }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 use prost::Message;
 use rustc_hash::FxHashMap;
-use std::io::{self, Write};
+use std::io;
 
 /// A sequence of packets with the events of one track. Times are relative to the packet before, and names are numbers
 /// once they have been written.
@@ -32,12 +32,7 @@ pub(super) struct Sequence {
 
 impl Sequence {
     /// Begins the sequence of this number, for the track of this uuid.
-    pub(super) fn begin<W: Write>(
-        packets: &mut PacketWriter<W>,
-        trace: &Trace,
-        id: u32,
-        track: u64,
-    ) -> io::Result<Self> {
+    pub(super) fn begin(packets: &mut PacketWriter<'_>, trace: &Trace, id: u32, track: u64) -> io::Result<Self> {
         let start = trace.start();
         let clock = |clock_id, is_incremental| Clock {
             clock_id: Some(clock_id),
@@ -74,9 +69,9 @@ impl Sequence {
     }
 
     /// Writes a packet with an event. The end of a slice, which has no names, can do without the two bytes of `flags`.
-    fn write<W: Write>(
+    fn write(
         &mut self,
-        packets: &mut PacketWriter<W>,
+        packets: &mut PacketWriter<'_>,
         at: Timestamp,
         event: &[u8],
         flags: Option<u32>,
@@ -97,7 +92,7 @@ impl Sequence {
         })
     }
 
-    fn event<W: Write>(&mut self, packets: &mut PacketWriter<W>, at: Timestamp, event: Event) -> io::Result<()> {
+    fn event(&mut self, packets: &mut PacketWriter<'_>, at: Timestamp, event: Event) -> io::Result<()> {
         self.write(packets, at, event.as_bytes(), Some(proto::SEQ_NEEDS_INCREMENTAL_STATE))?;
         self.used = event;
         Ok(())
@@ -105,9 +100,9 @@ impl Sequence {
 
     /// Writes the beginning of a slice; its end is written before whatever comes after it. Slices nest and come in the
     /// order of their starts.
-    pub(super) fn slice<W: Write>(
+    pub(super) fn slice(
         &mut self,
-        packets: &mut PacketWriter<W>,
+        packets: &mut PacketWriter<'_>,
         start: Timestamp,
         end: Timestamp,
         event: Event,
@@ -118,33 +113,23 @@ impl Sequence {
     }
 
     /// Writes an event of one moment.
-    pub(super) fn instant<W: Write>(
-        &mut self,
-        packets: &mut PacketWriter<W>,
-        at: Timestamp,
-        event: Event,
-    ) -> io::Result<()> {
+    pub(super) fn instant(&mut self, packets: &mut PacketWriter<'_>, at: Timestamp, event: Event) -> io::Result<()> {
         self.end_until(packets, at)?;
         self.event(packets, at, event)
     }
 
     /// Writes a sample of a counter.
-    pub(super) fn count<W: Write>(
-        &mut self,
-        packets: &mut PacketWriter<W>,
-        at: Timestamp,
-        value: f64,
-    ) -> io::Result<()> {
+    pub(super) fn count(&mut self, packets: &mut PacketWriter<'_>, at: Timestamp, value: f64) -> io::Result<()> {
         let event = self.new_event(Type::Counter).counter_value(value);
         self.event(packets, at, event)
     }
 
     /// Ends the slices that are still open.
-    pub(super) fn finish<W: Write>(mut self, packets: &mut PacketWriter<W>) -> io::Result<()> {
+    pub(super) fn finish(mut self, packets: &mut PacketWriter<'_>) -> io::Result<()> {
         self.end_until(packets, Timestamp::from_unix_nanos(u64::MAX))
     }
 
-    fn end_until<W: Write>(&mut self, packets: &mut PacketWriter<W>, at: Timestamp) -> io::Result<()> {
+    fn end_until(&mut self, packets: &mut PacketWriter<'_>, at: Timestamp) -> io::Result<()> {
         while let Some(end) = self.open.pop_if(|end| *end <= at) {
             self.write(packets, end, &Event::SLICE_END, None)?;
         }

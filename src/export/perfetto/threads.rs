@@ -11,10 +11,10 @@ use crate::{
     trace::{ApiCall, Event, OperationCall, OperationId, Span, TrackId, Value},
 };
 use rustc_hash::FxHashMap;
-use std::io::{self, Write};
+use std::io;
 
 /// Writes a track for each track of the trace.
-pub(super) fn write<W: Write>(out: &mut TrackWriter<'_, W>, flows: &Flows) -> io::Result<()> {
+pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> {
     let trace = out.trace;
     let tracks = trace.tracks().len();
     let spans = runs(tracks, trace.spans().map(|span| span.track_id().index()));
@@ -54,15 +54,15 @@ pub(super) fn write<W: Write>(out: &mut TrackWriter<'_, W>, flows: &Flows) -> io
 }
 
 /// Writes the events of one track.
-struct ThreadWriter<'a, 'b, W> {
-    out: &'b mut TrackWriter<'a, W>,
+struct ThreadWriter<'a, 'b> {
+    out: &'b mut TrackWriter<'a>,
     sequence: Sequence,
     flows: &'b Flows,
     /// The operations that have been written on this track, without the parts in which their calls differ.
     operations: FxHashMap<OperationId, Packet>,
 }
 
-impl<'a, W: Write> ThreadWriter<'a, '_, W> {
+impl<'a> ThreadWriter<'a, '_> {
     /// Writes everything in order of time. Of those that begin together the span comes first, as it is the outer one.
     fn write(
         mut self,

@@ -12,21 +12,20 @@ use std::{
 };
 
 /// Describes tracks and begins the sequences of their events.
-#[derive(Debug)]
-pub(super) struct TrackWriter<'a, W> {
+pub(super) struct TrackWriter<'a> {
     pub(super) trace: &'a Trace,
-    pub(super) packets: PacketWriter<W>,
+    pub(super) packets: PacketWriter<'a>,
     /// The uuid of the process. Tracks have those after it, and the ids of flows are counted from it, too.
     pub(super) uuid: u64,
     /// The number of tracks so far.
     tracks: u32,
 }
 
-impl<'a, W: Write> TrackWriter<'a, W> {
+impl<'a> TrackWriter<'a> {
     /// The sequence that has no events, only descriptors.
     const DESCRIPTORS: u32 = 1;
 
-    pub(super) fn new(trace: &'a Trace, out: W) -> Self {
+    pub(super) fn new(trace: &'a Trace, out: &'a mut dyn Write) -> Self {
         Self { trace, packets: PacketWriter::new(out), uuid: uuid(trace), tracks: 0 }
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Devices<'a, 'b> {
 }
 
 impl<'a> Devices<'a, '_> {
-    pub(super) fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let trace = self.trace;
         let devices: BTreeSet<_> = trace.streams().iter().map(Stream::device).collect();
         let runs = runs(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));

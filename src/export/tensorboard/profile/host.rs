@@ -62,7 +62,7 @@ impl<'a, 'b> Host<'a, 'b> {
         Self { trace, plane, ops, steps, span_names, op_names, field_names }
     }
 
-    pub(super) fn write(mut self, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write(mut self, out: &mut dyn Write) -> io::Result<()> {
         self.threads();
         self.waits();
         self.memory();

@@ -37,23 +37,23 @@ use crate::{
 use std::io::{self, Write};
 
 /// Writes the `XSpace`, plane by plane.
-pub(super) fn write(trace: &Trace, mut out: impl Write) -> io::Result<()> {
+pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let metadata = trace.metadata();
     let steps = Steps::new(trace);
     let mut ops = Ops::new(trace);
     let mut program = Program::new(&metadata.process);
     let shares = Shares::new(trace);
-    Devices { trace, steps: &steps, ops: &mut ops, shares, program: &mut program }.write(&mut out)?;
-    Host::new(trace, &ops, &steps).write(&mut out)?;
-    counters(trace).write(&mut out)?;
+    Devices { trace, steps: &steps, ops: &mut ops, shares, program: &mut program }.write(out)?;
+    Host::new(trace, &ops, &steps).write(out)?;
+    counters(trace).write(out)?;
     if !program.is_empty() {
         let name = format!("{}({})", program.name, Program::ID);
-        plane::write_metadata(&mut out, Program::ID, &name, &program.encode(&ops))?;
+        plane::write_metadata(out, Program::ID, &name, &program.encode(&ops))?;
     }
     let mut environment = Plane::new(trace, 0, "Task Environment");
     environment.add_stat(Stat::ProfileStart, StatValue::U64(trace.start().as_unix_nanos()));
     environment.add_stat(Stat::ProfileStop, StatValue::U64(trace.end().as_unix_nanos()));
-    environment.write(&mut out)?;
+    environment.write(out)?;
     let too_many =
         ops.left_out().then(|| format!("kernspan: operations after the first {} are `{}`", Ops::MOST, Ops::OTHERS));
     let no_roofline = program.is_full().then(|| {

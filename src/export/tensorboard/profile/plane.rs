@@ -126,7 +126,7 @@ impl Plane {
     }
 
     /// Writes the plane as a field of its space.
-    pub(super) fn write(self, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write(self, out: &mut dyn Write) -> io::Result<()> {
         let mut head = Vec::new();
         wire::number(&mut head, 1, self.id);
         wire::bytes(&mut head, 2, self.name.as_bytes());
@@ -264,7 +264,7 @@ fn encode(out: &mut Vec<u8>, stat: u64, value: StatValue<'_>) {
 }
 
 /// Writes the plane with the program, whose number is that of the event's name.
-pub(super) fn write_metadata(out: &mut impl Write, program: u64, name: &str, hlo: &[u8]) -> io::Result<()> {
+pub(super) fn write_metadata(out: &mut dyn Write, program: u64, name: &str, hlo: &[u8]) -> io::Result<()> {
     let mut plane = Vec::new();
     wire::bytes(&mut plane, 2, b"/host:metadata");
     let mut stat = Vec::new();
