@@ -1,6 +1,6 @@
 //! A profiled training loop in plain Rust: an MLP learns to distinguish two spirals.
 //!
-//! `cargo run --release --example quickstart` prints a table of times and writes traces to `runs/quickstart`.
+//! `cargo run --release -p quickstart` prints a table of times and writes traces to `runs/quickstart`.
 
 use kernspan::{Chrome, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
 use std::sync::mpsc;
