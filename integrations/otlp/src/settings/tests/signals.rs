@@ -13,8 +13,11 @@ struct SignalSetting {
     texts: [&'static str; 2],
     /// The values, as `value` returns them, that come from code, from either variable, and without any of these.
     values: [&'static str; 4],
-    value: fn(&Endpoint) -> String,
+    value: Value,
 }
+
+/// The value of a setting, as text.
+type Value = fn(&Endpoint) -> String;
 
 const GRPC: &str = "grpc";
 const HTTP: &str = "http/protobuf";
@@ -172,10 +175,11 @@ fn headers_of_code_are_added_to_those_of_the_environment() {
 
 #[test]
 fn an_invalid_variable_of_one_signal_is_as_if_it_were_not_set() {
-    let cases: [(&str, [&str; 2], fn(&Endpoint) -> String, &str); 4] = [
+    let timeout: Value = |endpoint| format!("{:?}", endpoint.timeout);
+    let cases: [(&str, [&str; 2], Value, &str); 4] = [
         ("PROTOCOL", ["smoke", GRPC], protocol, GRPC),
         ("COMPRESSION", ["zstd", "gzip"], compression, "gzip"),
-        ("TIMEOUT", ["2s", "3000"], |endpoint| format!("{:?}", endpoint.timeout), "3s"),
+        ("TIMEOUT", ["2s", "3000"], timeout, "3s"),
         ("HEADERS", ["x-tenant", "x-tenant=all"], header, "all"),
     ];
     for (name, [own, all], value, expected) in cases {
