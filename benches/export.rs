@@ -1,4 +1,4 @@
-//! A million spans to each format. `cargo bench --bench export`
+//! The time and memory to write a million spans in each format. `cargo bench --bench export`
 
 #[path = "support/memory.rs"]
 mod memory;

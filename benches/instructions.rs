@@ -1,5 +1,5 @@
-//! Instructions a span takes, counted by callgrind: the same on any machine, however busy. Run it by
-//! `benches/instructions.sh`.
+//! The instructions of a span, counted by callgrind: the same on any machine, however busy.
+//! `benches/instructions.sh` runs it.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), kernspan::Error> {
     };
     let workload = WORKLOADS.iter().find(|known| known.name == workload).unwrap_or(&WORKLOADS[0]);
     race(&[contender], workload, rounds.parse().unwrap_or(1));
-    // The background threads would be counted too.
+    // Without this, the end of the background threads would be counted, too.
     std::mem::forget(profiler);
     Ok(())
 }

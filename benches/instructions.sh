@@ -1,5 +1,5 @@
 #!/bin/sh
-# Instructions a span takes on its own thread in each phase, by valgrind's callgrind.
+# Counts the instructions of a span on its own thread in each phase, by valgrind's callgrind.
 set -eu
 cd "$(dirname "$0")/.."
 program=$(cargo bench --quiet --bench instructions --no-run --message-format=json |
@@ -8,7 +8,7 @@ printf '%-18s%12s%12s%12s%12s\n' 'instructions' empty off waiting recording
 for workload in plain 'two fields' 'eight fields' 'entered again'; do
     printf '%-18s' "$workload"
     for phase in empty off waiting recording; do
-        # Ten rounds of ten thousand spans; what runs outside of `race` or on other threads is not counted.
+        # Ten rounds of ten thousand spans. Only `race` and its thread are counted.
         total=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*support*race*' \
             "$program" "$phase" "$workload" 10 2>&1 | sed -n 's/.*Collected : //p')
         printf '%12s' $((total / 100000))

@@ -1,6 +1,7 @@
-//! A million kernels, from CUPTI's bytes to each format. `cargo bench --bench replay`
+//! The time and memory to read a million kernels from CUPTI's bytes and to write them in each format.
+//! `cargo bench --bench replay`
 //!
-//! The window is made up: see `support/window.rs`.
+//! The window is synthetic: see `support/window.rs`.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -28,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("folded", Box::new(Stacks::to_dir(folder.path()))),
         ("xplane", Box::new(TensorBoard::to_dir(folder.path()))),
     ];
-    // `-- json` for that alone, `-- replay` for none.
+    // `-- json` selects that format alone, `-- replay` none.
     let named = |name: &str| {
         argument(name) || !["replay", "json", "json.gz", "pftrace", "folded", "xplane"].into_iter().any(argument)
     };
@@ -61,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The best of many rounds.
+/// The least time of many rounds, with the bytes written and the highest peak of memory.
 struct Least {
     seconds: f64,
     bytes: u64,

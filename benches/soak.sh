@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
-# Trains with more than 2,000 recorded windows close together, on a machine with an NVIDIA GPU, and checks each window against a
-# count that is not kernspan's: run it at each change of `src/gpu`.
+# Trains with more than 2,000 recorded windows close together, on a machine with an NVIDIA GPU, and checks each window
+# against a count that is not kernspan's. Run it at each change of `src/gpu`.
 #
 #   cargo build --release -p gpu-bench
 #   cargo build --release -p candle-bench --features cuda
 #   cargo build --release -p burn-bench --features cuda
 #   benches/soak.sh GPU-BENCH/soak [CANDLE-BENCH/soak [BURN-BENCH/soak]]
 #
-# The three are built into target folders of their own, as the CUDA features of Candle and Burn must not meet. Each run prints a row;
-# step times are medians (means), as multiples of a step before the first window. PARTS says what to run: `times`, one run at a time;
-# `sixty` runs of the plan that once failed in most runs; `soak`, all plans; `busy`, four times as many threads as there are
-# processors, so that threads are suspended anywhere, ROUNDS times four runs. JOBS processes run at once in `sixty` and `soak`. Exits
-# with 1 if any run failed.
+# Build the three into target folders of their own, as the CUDA features of Candle and Burn must not meet. Each run
+# prints a row; step times are medians (means), as multiples of a step before the first window. It exits with 1 if any
+# run failed.
+#
+# PARTS has the names of the parts to run:
+#   times   one run at a time
+#   sixty   sixty runs of the plan that once failed in most runs
+#   soak    all plans
+#   busy    ROUNDS times four runs, with four times as many threads as processors, so that threads are suspended
+#           anywhere
+# JOBS is the number of processes that run at once in `sixty` and `soak`.
 set -uo pipefail
 cuda=${1:?usage: benches/soak.sh GPU-BENCH/soak [CANDLE-BENCH/soak [BURN-BENCH/soak]]} candle=${2:-} burn=${3:-}
 jobs=${JOBS:-4} parts=${PARTS:-times busy sixty soak}
@@ -19,7 +25,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export work
 
-run() { # its arguments are a program and its plan
+run() { # PROGRAM PLAN…
     local said rc
     said=$(timeout 300 "$@" 2>&1)
     rc=$?
@@ -29,7 +35,8 @@ export -f run
 
 head() {
     printf '\n%s\n\n' "$1"
-    echo '| records | threads | wait | windows | wrong | of no span | lost | before, µs | wait | warm-up | active | after | RAM, MB | GPU, MB |'
+    printf '| %s ' records threads wait windows wrong 'of no span' lost 'before, µs' wait warm-up active after
+    echo '| RAM, MB | GPU, MB |'
     echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|---|'
 }
 
@@ -54,8 +61,10 @@ fi
 
 {
     if [[ $parts == *soak* && -n $burn ]]; then
-        # The first, as Burn tunes its kernels for a minute.
-        for plan in 'wait=15 windows=40 memory' 'wait=1 windows=40' 'wait=100 windows=10'; do echo "$burn before=60 $plan"; done
+        # These come first, as Burn tunes its kernels for a minute.
+        for plan in 'wait=15 windows=40 memory' 'wait=1 windows=40' 'wait=100 windows=10'; do
+            echo "$burn before=60 $plan"
+        done
     fi
     if [[ $parts == *sixty* ]]; then
         for _ in $(seq 30); do
@@ -77,7 +86,7 @@ fi
                 echo "$candle before=30 after=20 wait=1 windows=60 $records"
                 echo "$candle before=30 after=20 wait=15 windows=40 $records"
                 echo "$candle before=30 after=20 wait=100 windows=12 $records"
-                # Four trainings take turns at the driver's locks, and a step a tenth of a second.
+                # Four trainings take turns at the driver's locks, so that a step takes a tenth of a second.
                 echo "$candle before=20 after=10 threads=4 wait=1 windows=10 $records"
             fi
         done

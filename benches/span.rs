@@ -1,4 +1,4 @@
-//! What a span costs in each phase, beside a layer that does nothing. `cargo bench --bench span`
+//! The cost of a span in each phase, beside a layer that does nothing. `cargo bench --bench span`
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What it costs a training that every step is told of, while the schedule waits. `cargo bench --bench steps`
+//! The cost of summaries of every step for the training, while the schedule waits. `cargo bench --bench steps`
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::{
 use tracing::Dispatch;
 use tracing_subscriber::{prelude::*, registry};
 
-/// What a training does so many times.
+/// One turn of a measured loop.
 type Turn = fn(&Profiler, u32);
 
 const TURNS: [(&str, Turn); 5] = [
@@ -26,7 +26,7 @@ const TURNS: [(&str, Turn); 5] = [
     ("a span", |_, _| drop(black_box(tracing::info_span!("plain").entered()))),
 ];
 
-/// As many as fit before somebody takes them, with their counters.
+/// The turns of a round: as many as fit into the ring, with their counters, before its reader empties it.
 const TIMES: u32 = 8_000;
 
 fn main() -> Result<(), kernspan::Error> {
@@ -52,7 +52,7 @@ fn main() -> Result<(), kernspan::Error> {
                 });
                 *least = least.min(elapsed.as_nanos() as f64 / f64::from(TIMES));
             }
-            // Until they have been taken, so that none is lost, which would be cheaper.
+            // Waits until the ring is empty: dropping a step would be cheaper than writing it.
             std::thread::sleep(Duration::from_millis(250));
         }
         let [without, with] = least;

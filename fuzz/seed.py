@@ -1,4 +1,4 @@
-"""Puts what was recorded on a real GPU where the fuzz target looks for what to begin with."""
+"""Writes the corpus that the fuzz target starts from: the windows that were recorded on a GPU, whole and in parts."""
 
 import gzip
 import pathlib
@@ -19,7 +19,7 @@ def varint(data, at):
 
 
 def records(message):
-    """The message's field 17: CUPTI's records, each after its length."""
+    """Returns field 17 of the message: CUPTI's records, each after its length."""
     at = 0
     while at < len(message):
         tag, at = varint(message, at)
@@ -37,7 +37,7 @@ for nth, name in enumerate(["training", "calls"]):
     for export in (0, 240):
         (corpus / f"{name}_file_{export}").write_bytes(bytes([2 + export]) + message)
         (corpus / f"{name}_records_{export}").write_bytes(bytes([nth + export]) + found)
-    # A few records by themselves: small inputs are quick.
+    # A few records at a time, since small inputs are quick.
     at, few = 0, b""
     while at < len(found):
         length = int.from_bytes(found[at : at + 4], "little")

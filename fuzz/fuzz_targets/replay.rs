@@ -1,6 +1,6 @@
-//! Any bytes as a recorded file, or as CUPTI's records in one: a trace that makes sense, or an error.
+//! Reads any bytes as a recorded file, or as CUPTI's records in one. The result must be a valid trace or an error.
 //!
-//! The first byte says as what, and whether the trace is also exported, which is most of the time it takes.
+//! The first byte says which of the two, and whether the trace is also exported, which takes most of the time.
 
 #![no_main]
 

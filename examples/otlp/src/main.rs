@@ -1,8 +1,8 @@
-//! A training in two processes, as two ranks under one trace, sent to a collector of OpenTelemetry's.
+//! Trains in two processes, as two ranks of one trace, and sends it to an OpenTelemetry collector.
 //!
 //! `cargo run --release -p otlp-example` sends to `http://localhost:4318`, or where `OTEL_EXPORTER_OTLP_ENDPOINT` says.
-//! Where nobody listens, it trains all the same, and says what was lost. `collector.yaml` is a configuration for a
-//! collector, `grafana.json` a dashboard for the metrics.
+//! If no collector listens there, it trains all the same, and says how much was lost. `collector.yaml` is a
+//! configuration for a collector, `grafana.json` a dashboard for the metrics.
 
 use kernspan::{Profiler, Schedule};
 use kernspan_otlp::{GpuSpans, Otlp};
@@ -46,7 +46,7 @@ fn launch() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What one rank does.
+/// Trains as one rank.
 fn train() -> Result<(), Box<dyn Error>> {
     let otlp = Otlp::from_env()
         .service("spirals")
@@ -55,7 +55,7 @@ fn train() -> Result<(), Box<dyn Error>> {
         .metrics_every(Duration::from_secs(1));
     let (layer, profiler) =
         Profiler::builder().schedule(Schedule::new().wait(20).warmup(1).active(3).repeat(2)).export(otlp).build()?;
-    // What goes wrong on the way to the collector is told as an event.
+    // Problems on the way to the collector are events of the level WARN.
     let warnings = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(LevelFilter::WARN);
     tracing_subscriber::registry().with(layer).with(warnings).init();
 
@@ -86,7 +86,7 @@ struct Sample {
     label: f64,
 }
 
-/// Points on both sides of a line, drawn anew for each step.
+/// Returns points on both sides of a line, new ones for each step.
 fn load(step: u64) -> Vec<Sample> {
     let mut state = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut random = || {
@@ -102,7 +102,7 @@ fn load(step: u64) -> Vec<Sample> {
     (0..SAMPLES).map(sample).collect()
 }
 
-/// Two weights and a bias.
+/// A model of two weights and a bias.
 #[derive(Default)]
 struct Perceptron([f64; 3]);
 

@@ -8,6 +8,9 @@ use crate::{
 use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, collections::BTreeMap, path::PathBuf, time::Duration};
 
+/// The attribute of a resource that names the service.
+pub(crate) const SERVICE_NAME: &str = "service.name";
+
 /// The settings that OpenTelemetry's environment variables make. A variable that is not set, empty or invalid is
 /// `None`.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +67,7 @@ impl Environment {
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut reader = Reader { variable: &variable, ignored: Vec::new() };
         let mut resource: BTreeMap<_, _> = reader.pairs("OTEL_RESOURCE_ATTRIBUTES").into_iter().collect();
-        let service_attribute = resource.remove("service.name");
+        let service_attribute = resource.remove(SERVICE_NAME);
         let limits = ["OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"];
         let text_limit = limits.into_iter().find_map(|name| reader.number(name));
         Self {
@@ -75,7 +78,7 @@ impl Environment {
             resource,
             parent: reader.parent(),
             sampler: reader.sampler(),
-            metrics_every: reader.millis("OTEL_METRIC_EXPORT_INTERVAL").filter(|every| !every.is_zero()),
+            metrics_every: reader.millis("OTEL_METRIC_EXPORT_INTERVAL"),
             // For counters and histograms, `lowmemory` is delta.
             delta: reader.choice(
                 "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
@@ -178,41 +181,46 @@ impl Reader<'_> {
         };
         // Other names in the list are for other exporters.
         let has_otlp = |list: String| list.split(',').any(|name| name.trim().eq_ignore_ascii_case("otlp"));
-        let protocol = self.name_of(signal, "PROTOCOL");
         let protocols = [("http/protobuf", Protocol::HttpProtobuf), ("grpc", Protocol::Grpc)];
-        let timeout = self.name_of(signal, "TIMEOUT");
-        let compression = self.name_of(signal, "COMPRESSION");
-        let headers = self.name_of(signal, "HEADERS");
-        let insecure = self.text(&self.name_of(signal, "INSECURE"));
-        let file = |name| self.text(&self.name_of(signal, name)).map(PathBuf::from);
+        let mut file = |name| self.either(signal, name, |reader, name| reader.text(name).map(PathBuf::from));
         let (certificate, client_certificate) = (file("CERTIFICATE"), file("CLIENT_CERTIFICATE"));
         let client_key = file("CLIENT_KEY");
-        let address = self.name_of(signal, "ENDPOINT");
-        let url = self.text(&address).map(Url::new);
+        let compressions = [("gzip", true), ("none", false)];
+        let own_address = self.text(&own_name(signal, "ENDPOINT")).map(|url| Address::OneSignal(Url::new(url)));
+        let address = self.text(&common_name("ENDPOINT")).map(|url| Address::AllSignals(Url::new(url)));
+        let pairs = |reader: &mut Self, name: &str| Some(reader.pairs(name)).filter(|pairs| !pairs.is_empty());
         SignalVariables {
             wanted: self.text(exporter).map(has_otlp),
-            protocol: self.choice(&protocol, &protocols),
-            address: url.map(|url| match address.as_str() {
-                "OTEL_EXPORTER_OTLP_ENDPOINT" => Address::AllSignals(url),
-                _ => Address::OneSignal(url),
+            protocol: self.either(signal, "PROTOCOL", |reader, name| reader.choice(name, &protocols)),
+            address: own_address.or(address),
+            insecure: self.either(signal, "INSECURE", |reader, name| {
+                reader.text(name).map(|text| text.eq_ignore_ascii_case("true"))
             }),
-            insecure: insecure.map(|text| text.eq_ignore_ascii_case("true")),
-            headers: Headers(self.pairs(&headers)),
-            timeout: self.millis(&timeout),
-            gzip: self.choice(&compression, &[("gzip", true), ("none", false)]),
+            headers: Headers(self.either(signal, "HEADERS", pairs).unwrap_or_default()),
+            timeout: self.either(signal, "TIMEOUT", Self::millis),
+            gzip: self.either(signal, "COMPRESSION", |reader, name| reader.choice(name, &compressions)),
             certificate,
             client_certificate,
             client_key,
         }
     }
 
-    /// The variable of the signal if it is set, or else the one for all signals.
-    fn name_of(&self, signal: Signal, name: &str) -> String {
-        let signal = match signal {
-            Signal::Traces => "TRACES",
-            Signal::Metrics => "METRICS",
-        };
-        let own = format!("OTEL_EXPORTER_OTLP_{signal}_{name}");
-        if self.text(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{name}") }
+    /// Reads the variable of the signal. If that is not set or invalid, reads the one for all signals.
+    fn either<T>(&mut self, signal: Signal, name: &str, read: impl Fn(&mut Self, &str) -> Option<T>) -> Option<T> {
+        read(self, &own_name(signal, name)).or_else(|| read(self, &common_name(name)))
     }
+}
+
+/// The name of a variable of one signal.
+fn own_name(signal: Signal, name: &str) -> String {
+    let signal = match signal {
+        Signal::Traces => "TRACES",
+        Signal::Metrics => "METRICS",
+    };
+    format!("OTEL_EXPORTER_OTLP_{signal}_{name}")
+}
+
+/// The name of a variable for all signals.
+fn common_name(name: &str) -> String {
+    format!("OTEL_EXPORTER_OTLP_{name}")
 }

@@ -243,8 +243,8 @@ impl Decoder for Encoded {
 
 #[cfg(test)]
 mod tests {
-    use super::refused;
-    use crate::retry_info::tests::retry_in;
+    use super::{metadata, refused};
+    use crate::{environment::Environment, otlp::Otlp, retry_info::tests::retry_in};
     use std::time::Duration;
     use tonic::{Code, Status};
 
@@ -268,5 +268,21 @@ mod tests {
         assert_eq!(exhausted(vec![]), (false, None));
         assert_eq!(exhausted(retry_in(1, 0)), (true, Some(Duration::from_secs(1))));
         assert_eq!(exhausted(retry_in(0, 0)), (true, None));
+    }
+    #[test]
+    fn the_last_header_of_a_name_in_any_case_is_sent() {
+        let otlp = Otlp::new(Environment::default()).header("X-Tenant", "first").header("x-tenant", "last");
+        let metadata = metadata(&otlp.settings().traces.unwrap()).unwrap();
+        assert_eq!(metadata.get_all("x-tenant").iter().collect::<Vec<_>>(), ["last"]);
+    }
+
+    #[test]
+    fn messages_name_the_header_and_not_its_value() {
+        let problem = |name, value| {
+            let otlp = Otlp::new(Environment::default()).header(name, value);
+            metadata(&otlp.settings().traces.unwrap()).unwrap_err()
+        };
+        assert_eq!(problem("x token", "secret"), r#"invalid header name "x token""#);
+        assert_eq!(problem("x-token", "secret\n"), "invalid value for header `x-token`");
     }
 }

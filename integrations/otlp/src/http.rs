@@ -133,3 +133,26 @@ struct Status {
     #[prost(string, tag = "2")]
     message: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Http;
+    use crate::{environment::Environment, otlp::Otlp};
+
+    #[test]
+    fn the_last_header_of_a_name_in_any_case_is_sent() {
+        let otlp = Otlp::new(Environment::default()).header("X-Tenant", "first").header("x-tenant", "last");
+        let http = Http::new(&otlp.settings().traces.unwrap()).unwrap();
+        assert_eq!(http.headers.get_all("x-tenant").iter().collect::<Vec<_>>(), ["last"]);
+    }
+
+    #[test]
+    fn messages_name_the_header_and_not_its_value() {
+        let problem = |name, value| {
+            let otlp = Otlp::new(Environment::default()).header(name, value);
+            Http::new(&otlp.settings().traces.unwrap()).unwrap_err()
+        };
+        assert_eq!(problem("x token", "secret"), r#"invalid header name "x token""#);
+        assert_eq!(problem("x-token", "secret\n"), "invalid value for header `x-token`");
+    }
+}

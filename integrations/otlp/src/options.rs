@@ -14,7 +14,7 @@ pub(crate) struct Options {
     /// Added to those of the environment, which they replace where the names are the same.
     pub(crate) headers: Headers,
     pub(crate) gzip: Option<bool>,
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) answer_within: Option<Duration>,
     pub(crate) certificate: Option<PathBuf>,
     /// Certificate and key.
     pub(crate) client_certificate: Option<(PathBuf, PathBuf)>,
@@ -29,6 +29,6 @@ pub(crate) struct Options {
     pub(crate) gpu: Option<GpuSpans>,
     pub(crate) kernels_per_trace: Option<usize>,
     pub(crate) samples_per_step: Option<u64>,
-    pub(crate) buffer: Option<usize>,
+    pub(crate) buffer_bytes: Option<usize>,
     pub(crate) finish_within: Option<Duration>,
 }

@@ -44,14 +44,15 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 ///
 /// | variable | is |
 /// |---|---|
-/// | `OTEL_EXPORTER_OTLP_INSECURE` | whether an address without a scheme means `http`; only with gRPC |
+/// | `OTEL_EXPORTER_OTLP_INSECURE` | whether a variable's address without a scheme means `http`; only with gRPC |
 /// | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | which traces are sent |
 /// | `OTEL_METRICS_EXEMPLAR_FILTER` | `always_off`: metrics without links to traces |
 /// | `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` | `delta` or `cumulative` |
 /// | `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` | the longest text of an attribute, in bytes |
 ///
 /// The variables of the batch span processor (`OTEL_BSP_*`) are not used. An invalid variable is ignored, as
-/// OpenTelemetry's specification asks for, and [`Report::deliveries`](kernspan::Report::deliveries) names it.
+/// OpenTelemetry's specification asks for, and [`Report::deliveries`](kernspan::Report::deliveries) names it. If it is
+/// one of a signal, the one for all signals is used.
 ///
 /// # Losses
 ///
@@ -61,7 +62,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 ///
 /// | cause | is |
 /// |---|---|
-/// | `no_room` | the [buffer](Self::buffer) was full |
+/// | `no_room` | the [buffer](Self::buffer_bytes) was full |
 /// | `rejected` | the collector took the request, but rejected a part of it |
 /// | `refused` | the collector refused the request, and would refuse it again |
 /// | `unreachable` | the request could not be sent for a minute |
@@ -88,11 +89,11 @@ impl Otlp {
     /// How many spans of kernels and copies a trace may have.
     pub const KERNELS_PER_TRACE: usize = Settings::KERNELS_PER_TRACE;
     /// How many bytes of traces, and of metrics, may wait to be sent: 64 MiB each, which is some 200,000 kernels.
-    pub const BUFFER: usize = Settings::BUFFER;
+    pub const BUFFER_BYTES: usize = Settings::BUFFER_BYTES;
     /// How long the end of a run waits for requests that have not been sent: 5 s.
     pub const FINISH_WITHIN: Duration = Settings::FINISH_WITHIN;
     /// How long to wait for the answer to a request: 10 s.
-    pub const TIMEOUT: Duration = Settings::TIMEOUT;
+    pub const ANSWER_WITHIN: Duration = Settings::ANSWER_WITHIN;
     /// How often metrics are sent: every minute.
     pub const METRICS_EVERY: Duration = Settings::METRICS_EVERY;
 
@@ -142,9 +143,10 @@ impl Otlp {
 
     /// Sets how long to wait for the answer to a request, each time that it is tried. Zero means the default.
     ///
-    /// By default, `OTEL_EXPORTER_OTLP_TIMEOUT`, or [`Self::TIMEOUT`].
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.options.timeout = Some(timeout);
+    /// By default, `OTEL_EXPORTER_OTLP_TIMEOUT`, or [`Self::ANSWER_WITHIN`].
+    #[doc(alias = "timeout")]
+    pub fn answer_within(mut self, time: Duration) -> Self {
+        self.options.answer_within = Some(time);
         self
     }
 
@@ -166,7 +168,9 @@ impl Otlp {
 
     /// Sets the name of the service.
     ///
-    /// By default, `OTEL_SERVICE_NAME`, or `unknown_service:` and the name of the program.
+    /// By default, the attribute `service.name` of the [resource](Self::resource), `OTEL_SERVICE_NAME`, the one of
+    /// [`ProfilerBuilder::metadata`](kernspan::ProfilerBuilder::metadata), or `unknown_service:` and the name of the
+    /// program.
     pub fn service(mut self, name: impl Into<String>) -> Self {
         self.options.service = Some(name.into());
         self
@@ -174,7 +178,8 @@ impl Otlp {
 
     /// Adds an attribute to the resource. One of the same name in the environment is replaced.
     ///
-    /// By default, the user's attributes are those of `OTEL_RESOURCE_ATTRIBUTES`.
+    /// By default, the user's attributes are those of `OTEL_RESOURCE_ATTRIBUTES`, and those of
+    /// [`ProfilerBuilder::metadata`](kernspan::ProfilerBuilder::metadata) with other names.
     pub fn resource(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.resource.insert(name.into(), value.into());
         self
@@ -231,7 +236,7 @@ impl Otlp {
         self
     }
 
-    /// Sets how often metrics are sent.
+    /// Sets how often metrics are sent. Zero means the default.
     ///
     /// By default, `OTEL_METRIC_EXPORT_INTERVAL`, or [`Self::METRICS_EVERY`].
     pub fn metrics_every(mut self, interval: Duration) -> Self {
@@ -242,9 +247,9 @@ impl Otlp {
     /// Sets how many bytes of traces, and of metrics, may wait to be sent. A request that does not fit is counted as
     /// lost.
     ///
-    /// By default, [`Self::BUFFER`].
-    pub fn buffer(mut self, bytes: usize) -> Self {
-        self.options.buffer = Some(bytes);
+    /// By default, [`Self::BUFFER_BYTES`].
+    pub fn buffer_bytes(mut self, bytes: usize) -> Self {
+        self.options.buffer_bytes = Some(bytes);
         self
     }
 

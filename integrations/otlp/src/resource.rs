@@ -1,4 +1,7 @@
-use crate::attributes::{Attributes, name};
+use crate::{
+    attributes::{Attributes, name},
+    environment::SERVICE_NAME,
+};
 use kernspan::trace::{Device, Metadata};
 use std::collections::BTreeMap;
 
@@ -15,7 +18,7 @@ impl Resource {
     const LOCAL_RANK_VARIABLES: [&str; 4] =
         ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
 
-    /// Encodes the attributes. Those of `user` and of the metadata replace others of the same name.
+    /// Encodes the attributes. Those of `user`, and after them those of the metadata, replace others of the same name.
     pub(crate) fn new(metadata: &Metadata, service: Option<&str>, user: &BTreeMap<String, String>) -> Self {
         let mut encoded = Vec::new();
         let mut attributes = Attributes::new(&mut encoded, 1);
@@ -24,7 +27,7 @@ impl Resource {
         let instance = format!("{host}:{pid}");
         let version = env!("CARGO_PKG_VERSION");
         let own = [
-            ("service.name", service.unwrap_or(&unknown)),
+            (SERVICE_NAME, service.unwrap_or(&unknown)),
             ("service.instance.id", &instance),
             ("host.name", host),
             ("process.executable.name", process),
@@ -32,8 +35,11 @@ impl Resource {
             ("telemetry.sdk.language", "rust"),
             ("telemetry.sdk.version", version),
         ];
-        let custom = metadata.user.iter().filter(|(name, _)| !user.contains_key(*name)).chain(user);
-        let custom: BTreeMap<&str, &str> = custom.map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let mut custom: BTreeMap<&str, &str> =
+            metadata.user.iter().chain(user).map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        if service.is_some() {
+            custom.remove(SERVICE_NAME);
+        }
         for (name, value) in own.into_iter().filter(|(name, _)| !custom.contains_key(name)) {
             attributes.text(name, value);
         }
@@ -65,5 +71,41 @@ impl Resource {
             }
         }
         encoded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BTreeMap, Metadata, Resource};
+    use opentelemetry_proto::tonic::{common::v1::any_value::Value, resource::v1::Resource as Message};
+    use prost::Message as _;
+
+    /// The values of an attribute, of which there must be no more than one.
+    fn values(resource: &Resource, name: &str) -> Vec<String> {
+        let message = Message::decode(&*resource.with_devices(&[])).unwrap();
+        let named = message.attributes.into_iter().filter(|attribute| attribute.key == name);
+        let text = |value| match value {
+            Some(Value::StringValue(text)) => text,
+            other => panic!("{other:?}"),
+        };
+        named.map(|attribute| text(attribute.value.and_then(|value| value.value))).collect()
+    }
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn a_resource_has_each_attribute_once() {
+        let mut metadata = Metadata::of_this_process();
+        let plain = Resource::new(&metadata, None, &map(&[]));
+        assert_eq!(values(&plain, "service.name"), [format!("unknown_service:{}", metadata.process)]);
+        metadata.user = map(&[("service.name", "metadata"), ("team", "metadata"), ("host.name", "metadata")]);
+        let settings = map(&[("team", "settings")]);
+        let of_metadata = Resource::new(&metadata, None, &settings);
+        assert_eq!(values(&of_metadata, "service.name"), ["metadata"]);
+        assert_eq!(values(&of_metadata, "team"), ["settings"]);
+        assert_eq!(values(&of_metadata, "host.name"), ["metadata"]);
+        assert_eq!(values(&Resource::new(&metadata, Some("settings"), &settings), "service.name"), ["settings"]);
     }
 }

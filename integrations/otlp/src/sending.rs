@@ -55,7 +55,7 @@ impl Sending {
             return Err(problem.clone());
         }
         let queue = |signal, endpoint: &Option<Endpoint>| {
-            endpoint.as_ref().map(|endpoint| SignalQueue::start(signal, endpoint, settings.buffer)).transpose()
+            endpoint.as_ref().map(|endpoint| SignalQueue::start(signal, endpoint, settings.buffer_bytes)).transpose()
         };
         let traces = queue(Signal::Traces, &settings.traces)?;
         let metrics = queue(Signal::Metrics, &settings.metrics)?;

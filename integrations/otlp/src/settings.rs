@@ -3,7 +3,7 @@ mod tests;
 
 use crate::{
     endpoint::Endpoint,
-    environment::{Address, Environment, SignalVariables},
+    environment::{Address, Environment, SERVICE_NAME, SignalVariables},
     gpu_spans::GpuSpans,
     ids::Parent,
     options::Options,
@@ -21,7 +21,9 @@ pub(crate) struct Settings {
     pub(crate) traces: Option<Endpoint>,
     /// `None` if metrics are not sent.
     pub(crate) metrics: Option<Endpoint>,
+    /// `service.name`; `None` if neither code nor environment has it.
     pub(crate) service: Option<String>,
+    /// The other attributes that code and environment have.
     pub(crate) resource: BTreeMap<String, String>,
     pub(crate) parent: Option<Parent>,
     pub(crate) sampler: Sampler,
@@ -34,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) gpu: GpuSpans,
     pub(crate) kernels_per_trace: usize,
     pub(crate) samples_per_step: Option<u64>,
-    pub(crate) buffer: usize,
+    pub(crate) buffer_bytes: usize,
     pub(crate) finish_within: Duration,
     /// Environment variables that were ignored, and why.
     pub(crate) ignored: Vec<String>,
@@ -43,10 +45,10 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+    pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
     pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(60);
     pub(crate) const KERNELS_PER_TRACE: usize = 10_000;
-    pub(crate) const BUFFER: usize = 64 << 20;
+    pub(crate) const BUFFER_BYTES: usize = 64 << 20;
     pub(crate) const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
     /// Decides every setting: what the program's code says, or else the environment, or else the default.
@@ -64,26 +66,33 @@ impl Settings {
         };
         let mut resource = environment.resource.clone();
         resource.extend(options.resource.clone());
+        // OpenTelemetry has two variables for it, of which this is the weaker; so it is in code.
+        let service = options.service.clone().or(resource.remove(SERVICE_NAME));
         Self {
             traces: endpoint(Signal::Traces, options.traces, &environment.traces),
             metrics: endpoint(Signal::Metrics, options.metrics, &environment.metrics),
-            service: options.service.clone().or_else(|| environment.service.clone()),
+            service: service.or_else(|| environment.service.clone()),
             resource,
             parent,
             sampler: environment.sampler.unwrap_or_default(),
-            metrics_every: options.metrics_every.or(environment.metrics_every).unwrap_or(Self::METRICS_EVERY),
+            metrics_every: first_or(options.metrics_every, environment.metrics_every, Self::METRICS_EVERY),
             delta: environment.delta.unwrap_or(false),
             exemplars: environment.exemplars.unwrap_or(true),
             text_limit: environment.text_limit.unwrap_or(usize::MAX),
             gpu: options.gpu.unwrap_or_default(),
             kernels_per_trace: options.kernels_per_trace.unwrap_or(Self::KERNELS_PER_TRACE),
             samples_per_step: options.samples_per_step,
-            buffer: options.buffer.unwrap_or(Self::BUFFER),
+            buffer_bytes: options.buffer_bytes.unwrap_or(Self::BUFFER_BYTES),
             finish_within: options.finish_within.unwrap_or(Self::FINISH_WITHIN),
             ignored: environment.ignored.clone(),
             invalid,
         }
     }
+}
+
+/// The time in code, or else in the environment, or else the default, which zero means, too.
+fn first_or(code: Option<Duration>, environment: Option<Duration>, default: Duration) -> Duration {
+    code.or(environment).filter(|time| !time.is_zero()).unwrap_or(default)
 }
 
 fn resolve_endpoint(signal: Signal, options: &Options, variables: &SignalVariables) -> Endpoint {
@@ -99,13 +108,12 @@ fn resolve_endpoint(signal: Signal, options: &Options, variables: &SignalVariabl
         Some((certificate, key)) => (Some(certificate), Some(key)),
         None => (variables.client_certificate.clone(), variables.client_key.clone()),
     };
-    let timeout = options.timeout.or(variables.timeout);
     Endpoint {
         protocol,
         url,
         headers: Headers(headers),
         // Zero means no limit in OpenTelemetry, but the end of a run cannot wait for ever.
-        timeout: timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(Settings::TIMEOUT),
+        timeout: first_or(options.answer_within, variables.timeout, Settings::ANSWER_WITHIN),
         gzip: options.gzip.or(variables.gzip).unwrap_or(false),
         certificate: options.certificate.clone().or_else(|| variables.certificate.clone()),
         client_certificate,

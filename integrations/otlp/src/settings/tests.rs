@@ -1,6 +1,7 @@
 //! Settings of the environment alone.
 
 mod precedence;
+mod signals;
 
 use super::{Endpoint, Environment, Headers, Options, Protocol, Settings};
 use crate::{ids::Parent, sampler::Sampler};

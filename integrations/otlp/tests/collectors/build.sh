@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds what OTLP is tested against, Jaeger 2 and Prometheus, and prints where each lies. What is built already is not built again.
+# Builds Jaeger 2 and Prometheus, against which OTLP is tested, unless they are built already, and prints their paths.
 #
 #     integrations/otlp/tests/collectors/build.sh            # both
 #     integrations/otlp/tests/collectors/build.sh jaeger     # one
@@ -9,13 +9,14 @@ set -euo pipefail
 cd "$(dirname "$0")/../../../.."
 folder=${KERNSPAN_COLLECTORS:-${CARGO_TARGET_DIR:-target}/collectors}
 
-# Where Go's own archive goes is often on nobody's PATH.
+# The folder of Go's own archive is often not on the PATH.
 export PATH=$PATH:/usr/local/go/bin
-# One C library less to ask for, and nothing in the programs of where they were built. What is downloaded can be deleted as other files can.
-# Prometheus comes with a workspace of which it is the only part that comes.
+# Without cgo, no C compiler is needed. Paths of this machine stay out of the programs, and downloaded modules can be
+# deleted like other files. Prometheus' workspace file names folders that are not downloaded.
 export CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -modcacherw' GOWORK=off
 
-# Its own module file and checksums, which `go install` will not have: both replace a module. So it is built where its source lies.
+# Builds a program in the folder of its source, with its own module file and checksums: `go install` refuses these, as
+# both programs replace modules.
 build() { # NAME MODULE VERSION [TAGS]
     local program=$folder/$1-$3 answer source
     if [ ! -x "$program" ]; then
@@ -24,20 +25,20 @@ build() { # NAME MODULE VERSION [TAGS]
             exit 1
         fi
         mkdir -p "$folder"
-        # Others may be about the same. Without `flock` they do it, too, which does no harm.
+        # Another process may build the same. Without `flock` both do, which does no harm.
         local lock
         exec {lock}>"$program.lock"
         if command -v flock >/dev/null; then flock "$lock"; fi
     fi
     if [ ! -x "$program" ]; then
         echo "building $1 $3 with $(go version)" >&2
-        # From outside of any module, so that the answer is about this one.
+        # Outside of any module, so that no other module file decides the version.
         answer=$(cd / && go mod download -json "$2@$3") || { echo "$answer" >&2; exit 1; }
         source=$(sed -n 's/^\t"Dir": "\(.*\)",$/\1/p' <<<"$answer")
-        # Two may build at once: each has a file of its own until it is whole.
+        # Two processes may build at once: each writes a file of its own, and renames it at the end.
         local whole
         whole=$(realpath "$folder")/$1-$3
-        # Nobody looks into them with a debugger, and they need not be fast: that saves time to build them.
+        # Without debug information and optimization, which are not needed here, they build faster.
         local flags='all=-dwarf=false -N -l'
         (cd "$source" && go build -tags "${4:-}" -gcflags "$flags" -ldflags '-s -w' -o "$whole.$$" "./cmd/$1" >&2)
         mv "$whole.$$" "$whole"
@@ -47,11 +48,11 @@ build() { # NAME MODULE VERSION [TAGS]
 
 for name in "${@:-both}"; do
     case $name in
-    # Jaeger 2.13: it has two numbers, and to Go it is the other.
+    # Jaeger 2.13, whose version as a Go module is another.
     jaeger | both) build jaeger github.com/jaegertracing/jaeger v1.76.0 ;;&
-    # Prometheus 3.15, without what looks for servers in clouds.
+    # Prometheus 3.15, without service discovery.
     prometheus | both) build prometheus github.com/prometheus/prometheus v0.315.0 remove_all_sd ;;&
     jaeger | prometheus | both) ;;
-    *) echo "what is $name? There are jaeger and prometheus" >&2; exit 2 ;;
+    *) echo "unknown program $name: expected jaeger or prometheus" >&2; exit 2 ;;
     esac
 done

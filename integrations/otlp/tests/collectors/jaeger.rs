@@ -1,5 +1,5 @@
-//! What Jaeger gives back of what it is sent, span by span: windows recorded on an H200, a program that runs now, a
-//! hundred thousand kernels.
+//! Spans that Jaeger gives back, compared one by one with those that it was sent: windows recorded on an H200, a
+//! program that runs now, and a hundred thousand kernels.
 
 #[path = "../../../../benches/support/window.rs"]
 mod window;

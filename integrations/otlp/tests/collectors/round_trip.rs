@@ -1,5 +1,5 @@
-//! Jaeger, Prometheus and a Collector between: that they give back what they are sent, by hand, in JSON; and that what
-//! is in `examples/otlp` works with them.
+//! Requests made by hand, in JSON, that Jaeger, Prometheus and a Collector between them give back; and the
+//! configurations of `examples/otlp`.
 
 use crate::support::{
     collectors::{Collector, Jaeger, Prometheus},

@@ -12,7 +12,7 @@ use std::{env, ffi::OsStr, sync::Arc};
 #[test]
 fn train_as_the_environment_says() {
     if env::var_os("KERNSPAN_TEST_TRAINS").is_some() {
-        train(Otlp::from_env().metrics(false).timeout(PATIENCE).finish_within(PATIENCE));
+        train(Otlp::from_env().metrics(false).answer_within(PATIENCE).finish_within(PATIENCE));
     }
 }
 

@@ -63,7 +63,7 @@ fn nothing_is_sent_that_the_other_layer_sends() {
         let otlp = Otlp::from_env()
             .endpoint(&receiver.address)
             .metrics(false)
-            .timeout(PATIENCE)
+            .answer_within(PATIENCE)
             .finish_within(PATIENCE)
             .gpu(GpuSpans::Kernels);
         let (_, sent) = Both::new(stacked).setup(|builder| builder.export(otlp)).run(|profiler| {

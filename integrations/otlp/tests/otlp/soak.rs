@@ -97,11 +97,11 @@ fn training() {
     let Ok(address) = env::var(ADDRESS) else { return };
     let produced = Arc::new(AtomicU64::new(1));
     let count = Arc::clone(&produced);
-    let otlp = Otlp::from_env().endpoint(address).buffer(256 << 10).metrics_every(Duration::from_millis(100));
+    let otlp = Otlp::from_env().endpoint(address).buffer_bytes(256 << 10).metrics_every(Duration::from_millis(100));
     let (layer, profiler) = Profiler::builder()
         .rank(0, 1)
         .schedule(Schedule::new().wait(3).active(1))
-        .export(otlp.timeout(Duration::from_millis(500)).finish_within(Duration::from_secs(5)))
+        .export(otlp.answer_within(Duration::from_millis(500)).finish_within(Duration::from_secs(5)))
         .on_trace(move |trace| {
             count.fetch_add(trace.spans().len() as u64 + trace.steps().len() as u64, Ordering::Relaxed);
         })

@@ -28,7 +28,7 @@ pub(crate) fn otlp(protocol: Protocol, address: &str) -> Otlp {
         Protocol::Http => kernspan_otlp::Protocol::HttpProtobuf,
         Protocol::Grpc => kernspan_otlp::Protocol::Grpc,
     };
-    Otlp::from_env().protocol(protocol).endpoint(address).metrics(false).timeout(PATIENCE).finish_within(PATIENCE)
+    Otlp::from_env().protocol(protocol).endpoint(address).metrics(false).answer_within(PATIENCE).finish_within(PATIENCE)
 }
 
 /// The result of a run.

@@ -80,7 +80,7 @@ fn a_collector_that_never_answers_costs_spans_only() {
         collector.behave(Behaviour::Silent);
         let patient = train(otlp(protocol, &collector.address()).finish_within(SOON));
         assert_eq!(patient.lost("too_late"), patient.produced, "{patient:?}");
-        let impatient = || otlp(protocol, &collector.address()).timeout(Duration::from_millis(100));
+        let impatient = || otlp(protocol, &collector.address()).answer_within(Duration::from_millis(100));
         let impatient = train_in_vain(impatient, "did not answer within");
         assert_eq!(impatient.lost("too_late"), impatient.produced, "{impatient:?}");
     }
@@ -206,11 +206,11 @@ fn a_collector_that_goes_and_comes_back_gets_everything() {
 fn what_does_not_fit_the_buffer_is_counted() {
     for protocol in BOTH {
         let collector = Collector::new(protocol, None);
-        let outcome = train(otlp(protocol, &collector.address()).buffer(16));
+        let outcome = train(otlp(protocol, &collector.address()).buffer_bytes(16));
         assert_eq!(outcome.lost("no_room"), outcome.produced, "{outcome:?}");
         // Room for one request, which is never answered.
         collector.behave(Behaviour::Silent);
-        let outcome = train(otlp(protocol, &collector.address()).buffer(4 << 10).finish_within(SOON));
+        let outcome = train(otlp(protocol, &collector.address()).buffer_bytes(4 << 10).finish_within(SOON));
         let (no_room, too_late) = (outcome.lost("no_room"), outcome.lost("too_late"));
         assert!(no_room > 0 && too_late > 0 && no_room + too_late == outcome.produced, "{outcome:?}");
     }

@@ -2,7 +2,7 @@
 //! order.
 
 use super::{PARENT, Settings, environment};
-use crate::{endpoint::Endpoint, ids::Parent, otlp::Otlp, protocol::Protocol};
+use crate::{endpoint::Endpoint, gpu_spans::GpuSpans, ids::Parent, otlp::Otlp, protocol::Protocol};
 use std::time::Duration;
 
 /// A setting that code and the environment can make.
@@ -28,6 +28,11 @@ fn source<T: PartialEq + std::fmt::Debug>(value: &T, code: &T, environment: &T, 
         value if value == default => "default".to_owned(),
         other => format!("{other:?}"),
     }
+}
+
+/// The source of a setting that has no variable, so that the environment leaves it at the default.
+fn in_code<T: PartialEq + std::fmt::Debug>(value: &T, code: &T, default: &T) -> String {
+    source(value, code, default, default).replace("environment", "environment or default")
 }
 
 const SETTINGS: &[Setting] = &[
@@ -90,8 +95,8 @@ const SETTINGS: &[Setting] = &[
         source: |settings| if endpoint(settings).gzip { "code" } else { "environment or default" }.to_owned(),
     },
     Setting {
-        name: "timeout",
-        code: |otlp| otlp.timeout(Duration::from_secs(1)),
+        name: "answer_within",
+        code: |otlp| otlp.answer_within(Duration::from_secs(1)),
         variables: &[("OTEL_EXPORTER_OTLP_TIMEOUT", "2000")],
         source: |settings| source(&endpoint(settings).timeout.as_secs(), &1, &2, &10),
     },
@@ -169,6 +174,36 @@ const SETTINGS: &[Setting] = &[
         variables: &[("OTEL_METRIC_EXPORT_INTERVAL", "2000")],
         source: |settings| source(&settings.metrics_every.as_secs(), &1, &2, &60),
     },
+    Setting {
+        name: "gpu",
+        code: |otlp| otlp.gpu(GpuSpans::Kernels),
+        variables: &[],
+        source: |settings| in_code(&settings.gpu, &GpuSpans::Kernels, &GpuSpans::Aggregate),
+    },
+    Setting {
+        name: "kernels_per_trace",
+        code: |otlp| otlp.kernels_per_trace(1),
+        variables: &[],
+        source: |settings| in_code(&settings.kernels_per_trace, &1, &Otlp::KERNELS_PER_TRACE),
+    },
+    Setting {
+        name: "samples_per_step",
+        code: |otlp| otlp.samples_per_step(1),
+        variables: &[],
+        source: |settings| in_code(&settings.samples_per_step, &Some(1), &None),
+    },
+    Setting {
+        name: "buffer_bytes",
+        code: |otlp| otlp.buffer_bytes(1),
+        variables: &[],
+        source: |settings| in_code(&settings.buffer_bytes, &1, &Otlp::BUFFER_BYTES),
+    },
+    Setting {
+        name: "finish_within",
+        code: |otlp| otlp.finish_within(Duration::ZERO),
+        variables: &[],
+        source: |settings| in_code(&settings.finish_within, &Duration::ZERO, &Otlp::FINISH_WITHIN),
+    },
 ];
 
 /// The places in which a setting is made.
@@ -222,8 +257,8 @@ fn code_goes_before_the_environment_and_that_before_the_default() {
             }
         }
     }
-    // 17 rows, of which four settings have two.
-    assert_eq!(checked, (17 * 16 - 4 * 2) * 16 * 2);
+    // 22 rows, of which four settings have two.
+    assert_eq!(checked, (22 * 21 - 4 * 2) * 16 * 2);
 }
 
 #[test]
@@ -260,17 +295,32 @@ fn the_last_call_counts() {
     assert!(settings.traces.is_some());
 }
 
-/// A variable of one signal is more specific than one of all, but not than code.
+/// The name of the service can be set in four places.
 #[test]
-fn code_goes_before_variables_of_one_signal() {
-    let variables = [
-        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:1/in"),
-        ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"),
-        ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip"),
-    ];
-    let otlp = Otlp::new(environment(&variables)).endpoint("http://code:1").gzip(false);
-    let settings = otlp.settings();
-    let (traces, metrics) = (settings.traces.unwrap(), settings.metrics.unwrap());
-    assert_eq!([traces.url.as_str(), metrics.url.as_str()], ["http://code:1/v1/traces", "http://code:1"]);
-    assert_eq!([traces.gzip, metrics.gzip], [false, false]);
+fn the_setter_of_the_service_goes_before_the_attribute() {
+    let variables = [("OTEL_SERVICE_NAME", "variable"), ("OTEL_RESOURCE_ATTRIBUTES", "service.name=attribute")];
+    let otlp = |variables| Otlp::new(environment(variables));
+    let service = |otlp: Otlp| {
+        let settings = otlp.settings();
+        assert!(!settings.resource.contains_key("service.name"));
+        settings.service.unwrap()
+    };
+    assert_eq!(service(otlp(&variables[1..])), "attribute");
+    assert_eq!(service(otlp(&variables)), "variable");
+    assert_eq!(service(otlp(&variables).resource("service.name", "resource")), "resource");
+    assert_eq!(service(otlp(&variables).resource("service.name", "resource").service("setter")), "setter");
+    assert_eq!(service(otlp(&variables).service("setter").resource("service.name", "resource")), "setter");
+}
+
+#[test]
+fn zero_means_the_default_in_code_and_in_the_environment() {
+    let zero = [("OTEL_EXPORTER_OTLP_TIMEOUT", "0"), ("OTEL_METRIC_EXPORT_INTERVAL", "0")];
+    let set = [("OTEL_EXPORTER_OTLP_TIMEOUT", "1"), ("OTEL_METRIC_EXPORT_INTERVAL", "1")];
+    let code = |variables| {
+        Otlp::new(environment(variables)).answer_within(Duration::ZERO).metrics_every(Duration::ZERO).settings()
+    };
+    for settings in [Otlp::new(environment(&zero)).settings(), code(&[]), code(&set)] {
+        assert_eq!(settings.metrics_every, Otlp::METRICS_EVERY);
+        assert_eq!(settings.traces.unwrap().timeout, Otlp::ANSWER_WITHIN);
+    }
 }
