@@ -1,3 +1,5 @@
+//! The details of kernels, copies and fills.
+
 use super::Timestamp;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Tracks: the rows that the spans of a thread are on.
+
 use super::id::define_id;
 
 define_id! {
@@ -14,7 +16,7 @@ define_id! {
     /// Names a [`Track`] of one trace.
     pub struct TrackId;
 
-    /// The place of the track in [`Trace::tracks`](crate::Trace::tracks).
+    /// The index of the track in [`Trace::tracks`](crate::Trace::tracks).
     pub fn index;
 }
 
