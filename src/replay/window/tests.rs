@@ -20,7 +20,7 @@ fn operations_trace() -> Trace {
     let launches = trace.api_calls().filter(|call| call.name() == "cuLaunchKernel");
     let launched: Vec<_> = launches.map(|call| (call.correlation(), 70_000)).take(3).collect();
     let operations = [(&matmul, Some(2), 70_000), (&add, Some(5), 70_000), (&add, None, 0), (&matmul, Some(2), 9)];
-    sample::tell(&mut trace, &operations, &launched);
+    sample::add_operations(&mut trace, &operations, &launched);
     trace
 }
 

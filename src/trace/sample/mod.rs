@@ -211,7 +211,7 @@ pub fn operations_trace() -> Trace {
         ]);
         launched.extend([(100 * step + 2, batch), (100 * step + 3, batch + 1)]);
     }
-    tell(&mut trace, &operations, &launched);
+    add_operations(&mut trace, &operations, &launched);
     trace
 }
 
@@ -219,7 +219,11 @@ pub fn operations_trace() -> Trace {
 ///
 /// Each operation comes with the index of its span and the number of its batch. `launched` has the correlation id and
 /// the batch of each call.
-pub fn tell(trace: &mut Trace, operations: &[(&Arc<Operation>, Option<usize>, u32)], launched: &[(u32, u32)]) {
+pub fn add_operations(
+    trace: &mut Trace,
+    operations: &[(&Arc<Operation>, Option<usize>, u32)],
+    launched: &[(u32, u32)],
+) {
     let mut ids = BatchIds::default();
     for (number, &(operation, span, batch)) in operations.iter().enumerate() {
         let index = trace.operations.iter().position(|other| Arc::ptr_eq(other, operation));
@@ -244,7 +248,7 @@ pub fn tell(trace: &mut Trace, operations: &[(&Arc<Operation>, Option<usize>, u3
 }
 
 /// Sets the fields of the span with this index.
-pub fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
+pub fn set_fields(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
     let span = &mut trace.spans[span];
     let names = &mut trace.callsites[span.callsite.index()].fields;
     span.fields = FieldRange { start: trace.fields.len() as u32, len: fields.len() as u32 };
@@ -258,9 +262,9 @@ pub fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone +
 }
 
 /// Sets the fields of the span with this index to a number of floating-point operations and the element type of its input.
-pub fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
+pub fn set_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
     let dtype = Value::Str(Arc::from(dtype));
-    say(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
+    set_fields(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
 }
 
 /// Returns a trace of spans on one thread: the name of each, the index of its parent, and its start and end in

@@ -1,6 +1,6 @@
 //! The sample trace on two ranks, which exchange data.
 
-use super::{at, gpu_trace, kernel, put_in_order, say};
+use super::{at, gpu_trace, kernel, put_in_order, set_fields};
 use crate::trace::{ApiCallData, ApiCallId, DeviceId, Metadata, SpanId, Stream, StreamId, Trace, WorkData};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub fn ranks() -> [Trace; 2] {
         trace.streams.push(Stream { device: DeviceId::new(0), context: 1, number: 9, overlap: 0 });
         for step in 0..2 {
             let forward = 3 * step + 1;
-            say(&mut trace, forward, &[("op.module", "layers.0")]);
+            set_fields(&mut trace, forward, &[("op.module", "layers.0")]);
             let t = |micros| at(100 * step as u64 + micros);
             let late = 4 * u64::from(rank);
             for (index, start, end) in [(0, 65, 75 + late), (1, 84, 94)] {
