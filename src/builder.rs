@@ -53,9 +53,11 @@ pub struct ProfilerBuilder {
 }
 
 impl ProfilerBuilder {
-    /// The default number of records that a thread can be ahead of the collector. A span takes two, a field or an event one.
+    /// The default number of records that a thread can be ahead of the collector. A span takes two, a field or an event
+    /// one.
     pub const LANE_CAPACITY: usize = 1 << 16;
-    /// The default number of bytes that records may take until they are exported: enough for four million spans without fields.
+    /// The default number of bytes that records may take until they are exported: enough for four million spans without
+    /// fields.
     pub const MEMORY_LIMIT: usize = 256 << 20;
     /// The default number of spans with fields that can be alive at once.
     pub const LIVE_SPANS: usize = 1 << 14;
@@ -172,15 +174,16 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Sets how many records of 32 bytes a thread can be ahead of the collector, which reads every 2 ms. Records that do
-    /// not fit are counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). By default, [`Self::LANE_CAPACITY`].
+    /// Sets how many records of 32 bytes a thread can be ahead of the collector, which reads every 2 ms. Records that
+    /// do not fit are counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). By default,
+    /// [`Self::LANE_CAPACITY`].
     pub fn lane_capacity(mut self, records: usize) -> Self {
         self.lane_capacity = records;
         self
     }
 
-    /// Sets how many bytes of records may wait to be exported, over all threads and windows. Records that do not fit are
-    /// counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
+    /// Sets how many bytes of records may wait to be exported, over all threads and windows. Records that do not fit
+    /// are counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
     ///
     /// A span without fields is two records of 32 bytes; text and backtraces count as well. While a window is being
     /// exported its trace takes half as much again.

@@ -106,8 +106,8 @@ impl Profiler {
         self.session.open()
     }
 
-    /// Closes the window, opened by the schedule or by [`start`](Self::start), and has it exported in the background. Returns false if none is
-    /// open.
+    /// Closes the window, opened by the schedule or by [`start`](Self::start), and has it exported in the background.
+    /// Returns false if none is open.
     ///
     /// The schedule goes on: its next window opens when it is due. Without a schedule, nothing more is recorded until
     /// [`start`](Self::start).

@@ -105,9 +105,9 @@ impl Calls {
         calls
     }
 
-    /// Moves launches that share their correlation id with another to `ambiguous`. CUPTI counts ids up and never gives one
-    /// twice, unless its state is broken. Then it gives the same id to all launches of a thread, and one window would
-    /// take the work of all others.
+    /// Moves launches that share their correlation id with another to `ambiguous`. CUPTI counts ids up and never gives
+    /// one twice, unless its state is broken. Then it gives the same id to all launches of a thread, and one window
+    /// would take the work of all others.
     fn split_ambiguous(&mut self) {
         let given_twice = |pair: &[u32]| pair[0] == pair[1];
         if !self.launches.windows(2).any(given_twice) {
@@ -164,7 +164,8 @@ impl Calls {
         })
     }
 
-    /// Returns the first correlation id of the window. It is not the smallest one if the ids wrapped around in the window.
+    /// Returns the first correlation id of the window. It is not the smallest one if the ids wrapped around in the
+    /// window.
     fn first(&self) -> Option<u32> {
         let (first, last) = (*self.all.first()?, *self.all.last()?);
         let wrapped = last - first > u32::MAX / 2;

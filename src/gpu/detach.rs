@@ -21,8 +21,8 @@ impl DetachPolicy {
     /// How long it takes to detach CUPTI and to attach it again; measured likewise.
     const REATTACH_TIME: Duration = Duration::from_millis(12);
 
-    /// How long the library is not attached again after it was detached, as a thread may be suspended on its way back from
-    /// a callback into CUPTI.
+    /// How long the library is not attached again after it was detached, as a thread may be suspended on its way back
+    /// from a callback into CUPTI.
     pub(crate) const REATTACH_DELAY: Duration = Duration::from_millis(100);
 
     /// Returns how long to stay attached in a wait, by the length of the last window's steps and the launches in each.

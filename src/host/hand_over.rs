@@ -61,11 +61,11 @@ impl HandOver {
         self.host.adopt(Some(origin));
     }
 
-    /// Calls `attribute` for each of this thread's launches from now on, to decide which origin it has; `None` stands for
-    /// the thread's own spans.
+    /// Calls `attribute` for each of this thread's launches from now on, to decide which origin it has; `None` stands
+    /// for the thread's own spans.
     ///
-    /// This is for threads that serve several others at once. `attribute` is called when a call returns, while something is
-    /// recorded. It may not enter spans.
+    /// This is for threads that serve several others at once. `attribute` is called when a call returns, while
+    /// something is recorded. It may not enter spans.
     pub fn adopt_each(&self, attribute: impl Fn(DeviceWork) -> Option<Origin> + Send + 'static) {
         self.host.attribute_calls(Some(CallAttributor(Box::new(attribute))));
     }

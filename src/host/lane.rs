@@ -1,8 +1,8 @@
 //! A thread's lane: the stack of its open spans, and a bounded ring of records with one writer and one reader.
 //!
 //! When the ring is full, a span is dropped whole and counted. So that no exit is ever missing, an enter is only
-//! written while the ring has room for the exits of all open spans besides. [`join`] handles windows that open and close,
-//! [`calls`] writes calls of a device's API and operations of frameworks.
+//! written while the ring has room for the exits of all open spans besides. [`join`] handles windows that open and
+//! close, [`calls`] writes calls of a device's API and operations of frameworks.
 
 mod calls;
 mod join;
@@ -216,8 +216,8 @@ impl Lane {
         }
     }
 
-    /// Writes that a span is open from here on, with its fields. Returns false, having written nothing, if they do not fit
-    /// together with the exit, or if `record` returns `None`.
+    /// Writes that a span is open from here on, with its fields. Returns false, having written nothing, if they do not
+    /// fit together with the exit, or if `record` returns `None`.
     #[inline]
     fn write_enter(
         &mut self,

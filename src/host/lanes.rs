@@ -62,8 +62,8 @@ impl Lanes {
         self.profiler
     }
 
-    /// Runs `f` on this thread's lane if that is the first of the thread's lanes, and returns what `f` returns. Otherwise
-    /// returns false: the thread has no lane yet, or another profiler has one, too.
+    /// Runs `f` on this thread's lane if that is the first of the thread's lanes, and returns what `f` returns.
+    /// Otherwise returns false: the thread has no lane yet, or another profiler has one, too.
     #[inline]
     pub(super) fn with_first(&self, f: impl FnOnce(&mut Lane) -> bool) -> bool {
         let done = LANES.try_with(|lanes| match lanes.try_borrow_mut() {

@@ -125,8 +125,8 @@ impl ProfilerLayer {
         }
     }
 
-    /// Finds the subscriber if `on_register_dispatch` was not called, as for layers inside `Option` and `Vec`. It is the
-    /// thread's default subscriber, if this layer is in it.
+    /// Finds the subscriber if `on_register_dispatch` was not called, as for layers inside `Option` and `Vec`. It is
+    /// the thread's default subscriber, if this layer is in it.
     #[inline]
     fn find_dispatch<S>(&self)
     where
@@ -142,8 +142,8 @@ impl ProfilerLayer {
         }
     }
 
-    /// Writes an event or an update. Its moment is from before its fields were formatted, as formatting is user code and
-    /// may take long.
+    /// Writes an event or an update. Its moment is from before its fields were formatted, as formatting is user code
+    /// and may take long.
     fn write_moment<S>(
         &self,
         control: Control,

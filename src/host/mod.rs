@@ -150,8 +150,8 @@ impl Host {
             self.lanes.with_or_count(control, |lane| joined = lane.enter_call(control, &self.sources()));
             let now = self.clock.now();
             let before = std::mem::replace(&mut control, self.control());
-            // If the next window has opened meanwhile, the call belongs there. If this one has closed, `now` says whether
-            // that was before the call.
+            // If the next window has opened meanwhile, the call belongs there. If this one has closed, `now` says
+            // whether that was before the call.
             if control == before || !control.is_recording() {
                 return joined.then_some(now);
             }
@@ -174,13 +174,15 @@ impl Host {
         self.write_call(DeviceWork::Memory, Record::Memory(call));
     }
 
-    /// Ends a call that [`enter_call`](Self::enter_call) returned a moment for, after all its records have been written.
+    /// Ends a call that [`enter_call`](Self::enter_call) returned a moment for, after all its records have been
+    /// written.
     #[inline]
     pub(crate) fn leave_call(&self) {
         self.lanes.with(Lane::leave_call);
     }
 
-    /// Writes a call that has returned, and that was made before the window that is open. Returns false if none is open.
+    /// Writes a call that has returned, and that was made before the window that is open. Returns false if none is
+    /// open.
     #[inline]
     pub(crate) fn exit_earlier_call(&self, correlation: u32) -> bool {
         let is_open = self.enter_call().is_some();

@@ -7,9 +7,9 @@
 //!   locks;
 //! - when the program opens a window, for all spans that are open on the thread.
 //!
-//! A span is not looked up when a thread joins a window, which it may do while a layer formats fields with the lock of an
-//! open span held. Nor is it looked up from another thread, since that layer panics, in builds with assertions, if the
-//! span closes meanwhile.
+//! A span is not looked up when a thread joins a window, which it may do while a layer formats fields with the lock of
+//! an open span held. Nor is it looked up from another thread, since that layer panics, in builds with assertions, if
+//! the span closes meanwhile.
 //!
 //! Without the feature `tracing-opentelemetry` nothing is ever found, and all of this is compiled away.
 
@@ -132,7 +132,8 @@ impl OtelContexts {
             return;
         }
         let mut open = Vec::new();
-        // Without a lane nothing is open. If another profiler has a lane on this thread, contexts are looked up at exits.
+        // Without a lane nothing is open. If another profiler has a lane on this thread, contexts are looked up at
+        // exits.
         lanes.with_first(|lane| {
             open = lane.open_ids();
             true
@@ -143,8 +144,8 @@ impl OtelContexts {
         }
     }
 
-    /// Looks up the context of a span that is open on this thread. No lane may be held, since this may run user code: if
-    /// the layer has not begun its span, it begins it now, with the user's sampler.
+    /// Looks up the context of a span that is open on this thread. No lane may be held, since this may run user code:
+    /// if the layer has not begun its span, it begins it now, with the user's sampler.
     fn look_up(&self, id: RegistryId, lookup: &SpanLookup) -> Option<TraceContext> {
         let dispatch = lookup.dispatch()?;
         if self.disabled.load(Ordering::Relaxed) {

@@ -12,8 +12,8 @@ use tracing_subscriber::Registry;
 #[derive(Debug, Default)]
 pub(super) struct SpanLookup {
     subscriber: OnceLock<Installed>,
-    /// Whether a thread may cache a span's callsite by the span's id. `Registry` reuses an id only on the thread that made
-    /// it first, which then overwrites its own cache; another registry may reuse it elsewhere.
+    /// Whether a thread may cache a span's callsite by the span's id. `Registry` reuses an id only on the thread that
+    /// made it first, which then overwrites its own cache; another registry may reuse it elsewhere.
     caches: AtomicBool,
 }
 

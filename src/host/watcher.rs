@@ -37,7 +37,8 @@ pub trait Watcher: Send + Sync {
     fn closed(&self) {}
 }
 
-/// A guard that keeps a [`Watcher`] installed until it is dropped, made by [`HandOver::watch`](crate::framework::HandOver::watch).
+/// A guard that keeps a [`Watcher`] installed until it is dropped, made by
+/// [`HandOver::watch`](crate::framework::HandOver::watch).
 #[must_use = "the watcher is removed when this is dropped"]
 pub struct Watch {
     host: Arc<Host>,

@@ -160,8 +160,8 @@ impl<'a> Span<'a> {
     /// Whether it is known if the span has a [`context`](Self::context).
     ///
     /// It is not known for a span that was entered before the window opened, on another thread than the one that opened
-    /// it, and not exited before the window closed: a context can be looked up only on a thread that enters or exits the
-    /// span.
+    /// it, and not exited before the window closed: a context can be looked up only on a thread that enters or exits
+    /// the span.
     ///
     /// ```
     /// # use kernspan::trace::Span;

@@ -169,7 +169,8 @@ fn a_resumed_run_goes_on_in_a_new_file() {
     assert_ne!(first, second);
     assert_eq!(std::fs::read(&first).unwrap(), content, "the old file is left alone");
     let Some(shown) = shown(folder.path(), 30 + 2 * 28 + 2) else { return };
-    // What the first run did after the checkpoint is forgotten, by the quick loader from where the tag comes again: the first step has no time.
+    // What the first run did after the checkpoint is forgotten, by the quick loader from where the tag comes again: the
+    // first step has no time.
     for (shown, known) in shown.into_iter().zip([21, 20]) {
         let resumed = [expected(&before[..known], 0, millis), expected(&after, 20, millis)].concat();
         let losses = [&before[..20], &after].map(|steps| steps.iter().filter_map(|step| step.counter("loss")));

@@ -1,4 +1,5 @@
-//! TensorBoard with its plugin for PyTorch, on windows that were recorded on a GPU: its pages must say what the trace says.
+//! TensorBoard with its plugin for PyTorch, on windows that were recorded on a GPU: its pages must say what the trace
+//! says.
 
 #[path = "../support/pages.rs"]
 #[allow(unreachable_pub, reason = "as all that tests share")]

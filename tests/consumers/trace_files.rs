@@ -1,5 +1,5 @@
-//! Real readers of what is exported: Perfetto's trace processor, HolisticTraceAnalysis, inferno. What they see must be what the
-//! trace says.
+//! Real readers of what is exported: Perfetto's trace processor, HolisticTraceAnalysis, inferno. What they see must be
+//! what the trace says.
 
 use crate::support::{
     awkward::awkward_program,

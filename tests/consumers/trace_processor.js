@@ -2,8 +2,8 @@
 //
 //     node trace_processor.js FOLDER PORT
 //
-// The UI runs the engine in a web worker and talks to it in length-delimited protobuf (TraceProcessorRpc). Here the worker is a
-// sandbox with as much of a browser as the engine asks for.
+// The UI runs the engine in a web worker and talks to it in length-delimited protobuf (TraceProcessorRpc). Here the
+// worker is a sandbox with as much of a browser as the engine asks for.
 'use strict';
 const fs = require('fs'), path = require('path'), vm = require('vm'), http = require('http');
 const [folder, port] = [process.argv[2], Number(process.argv[3])];

@@ -1,4 +1,5 @@
-//! XProf, TensorBoard's profile plugin, looks at windows that were recorded on an H200: its pages must say what the traces say.
+//! XProf, TensorBoard's profile plugin, looks at windows that were recorded on an H200: its pages must say what the
+//! traces say.
 
 use crate::support::{readers, recorded};
 use kernspan::{
@@ -84,7 +85,8 @@ fn the_roofs_are_those_of_the_device() {
     for (trace, seen) in seen(&ALL).into_iter().flatten() {
         let peak = |name: &str| seen["peaks"][name].as_str().unwrap().parse::<f64>().unwrap();
         let [device] = trace.devices() else { panic!("{:?}", trace.devices()) };
-        // In GFLOP/s and GiB/s, with six digits: an H200 does 989.5 · 10¹² a second with 16 bits, and moves 4.8 · 10¹² bytes.
+        // In GFLOP/s and GiB/s, with six digits: an H200 does 989.5 · 10¹² a second with 16 bits, and moves 4.8 · 10¹²
+        // bytes.
         assert_eq!(peak("peak_flop_rate"), device.peak_flops("bf16").unwrap() / 1e9);
         let bandwidth = device.memory_bytes_per_second().unwrap() as f64;
         assert!((4.8e12..4.9e12).contains(&bandwidth), "{bandwidth}");

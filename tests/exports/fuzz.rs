@@ -1,5 +1,5 @@
-//! Whatever CUPTI writes, and whatever is in a recorded file: it becomes a trace that makes sense, or an error, soon. The same
-//! mistakes in every run; `fuzz/` looks for new ones.
+//! Whatever CUPTI writes, and whatever is in a recorded file: it becomes a trace that makes sense, or an error, soon.
+//! The same mistakes in every run; `fuzz/` looks for new ones.
 
 #[path = "../support/recorded.rs"]
 #[allow(unreachable_pub, reason = "shared with the fuzz target")]

@@ -1,4 +1,5 @@
-//! Windows that were recorded on an H200 (`benches/gpu`, program `record`), decoded and correlated anew: what a GPU really wrote.
+//! Windows that were recorded on an H200 (`benches/gpu`, program `record`), decoded and correlated anew: what a GPU
+//! really wrote.
 
 use crate::support::recorded;
 use kernspan::{
@@ -27,8 +28,8 @@ fn everything_launched_is_there_and_belongs_to_a_span() {
     for name in ["training", "calls"] {
         let trace = recorded(name);
         assert!(trace.losses().is_empty(), "{name}: {}", trace.losses());
-        // In a step: 32 kernels of forward, 5 of the graph, 8 handed over, one that spins, one that is prefetched; copies of the
-        // batch there, on the device and back, and one that is prefetched; a fill.
+        // In a step: 32 kernels of forward, 5 of the graph, 8 handed over, one that spins, one that is prefetched;
+        // copies of the batch there, on the device and back, and one that is prefetched; a fill.
         let count = |of: fn(&Detail) -> bool| trace.work().filter(|work| of(work.detail())).count();
         assert_eq!(count(|detail| matches!(detail, Detail::Kernel(_))), STEPS * (32 + 5 + 8 + 1 + 1), "{name}");
         assert_eq!(count(|detail| matches!(detail, Detail::Copy(_))), STEPS * 4, "{name}");

@@ -1,7 +1,7 @@
 //! Where GPUs cannot be recorded, one sentence says why, everywhere, and the host is recorded all the same.
 //!
-//! Drivers that fail are made by a C compiler, and CUPTI's releases are real ones. A process loads a library once, so each case
-//! has a process of its own.
+//! Drivers that fail are made by a C compiler, and CUPTI's releases are real ones. A process loads a library once, so
+//! each case has a process of its own.
 
 use kernspan::{Activity, Chrome, Perfetto, Profiler, trace::Gpu};
 use serde_json::Value as Json;

@@ -1,7 +1,7 @@
 //! What happens when: launches at the edges of windows, work that comes back late or never, one profiler after another.
 //!
-//! No recording can show this, and CI has no GPU, so here a driver and a CUPTI made by a C compiler stand in; what they write is
-//! little, and when they write it is up to the test. On a GPU, `benches/gpu` does the same with the real ones.
+//! No recording can show this, and CI has no GPU, so here a driver and a CUPTI made by a C compiler stand in; what they
+//! write is little, and when they write it is up to the test. On a GPU, `benches/gpu` does the same with the real ones.
 
 use crate::{
     fake::Fake,
@@ -99,7 +99,8 @@ fn back_to_back(fake: Fake) {
     let calls: u64 = collected.traces().iter().map(|trace| trace.api_calls().len() as u64).sum();
     let attributions = report.attributions();
     println!("{made} made, {calls} calls, {attributions:?}, {losses}");
-    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is counted.
+    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is
+    // counted.
     assert!(calls <= made && made <= calls + losses.late);
     let with_call = |trace: &kernspan::Trace| trace.work().filter(|work| work.call().is_some()).count() as u64;
     assert_eq!(collected.traces().iter().map(|trace| with_call(trace)).sum::<u64>(), calls);
@@ -259,7 +260,8 @@ fn many_windows(fake: Fake, wait: u64, lets_go: bool) {
     let wrong = std::mem::take(&mut *wrong.lock().unwrap());
     assert!(wrong.is_empty(), "{} of {windows} windows: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
     assert_eq!(checked.load(Ordering::Relaxed), windows);
-    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is counted.
+    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is
+    // counted.
     assert_eq!(losses.total(), losses.late, "{losses}");
     // After the last but one step of a wait, as the last one ends where the next window is made ready.
     assert_eq!(off > 0, wait > 1, "recording was off in {off} waits");

@@ -1,4 +1,5 @@
-//! Windows and what lies across their edges: nothing that was in a window is missing from it, and nothing else is in it.
+//! Windows and what lies across their edges: nothing that was in a window is missing from it, and nothing else is in
+//! it.
 
 use crate::support::{PATIENCE, profiled, span, tree};
 use kernspan::{

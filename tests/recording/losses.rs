@@ -173,8 +173,8 @@ fn losses_are_shown_wherever_the_trace_goes() {
 
 #[test]
 fn past_the_memory_limit_no_exit_is_taken_for_anothers() {
-    // Windows that follow each other give memory back in the middle of the next, and exits are out of order. A window takes
-    // most of the memory, and the first is held for some time.
+    // Windows that follow each other give memory back in the middle of the next, and exits are out of order. A window
+    // takes most of the memory, and the first is held for some time.
     let (release, is_released) = mpsc::channel::<()>();
     let hold = move |trace: &Trace| {
         if trace.window() == 0 {

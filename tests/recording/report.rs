@@ -1,4 +1,5 @@
-//! The report of a program that ran: where the time went, asked in different ways. The tests of `src/report` give the times.
+//! The report of a program that ran: where the time went, asked in different ways. The tests of `src/report` give the
+//! times.
 
 use crate::support::{profiled, trace_of};
 use kernspan::{

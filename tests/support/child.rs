@@ -18,8 +18,8 @@ pub fn run(test: &str, variables: &[(&str, &OsStr)]) {
     finish(Command::new(env::current_exe().unwrap()), test, variables);
 }
 
-/// Runs a test in a process of its own, which may change what a process has one of, such as the global subscriber. The name
-/// is that of the test that calls this.
+/// Runs a test in a process of its own, which may change what a process has one of, such as the global subscriber. The
+/// name is that of the test that calls this.
 pub fn alone(name: &str, test: impl FnOnce()) {
     const ALONE: &str = "KERNSPAN_TEST_ALONE";
     if env::var_os(ALONE).is_some_and(|alone| alone == name) {

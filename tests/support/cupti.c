@@ -1,13 +1,16 @@
 // A driver and a CUPTI with no GPU behind them, for what no recording can show: what happens when.
 //
-// It behaves as CUPTI 13.0.1 was seen to behave on an H200 beside threads that launch without pause (benches/gpu, `switching`):
+// It behaves as CUPTI 13.0.1 was seen to behave on an H200 beside threads that launch without pause (benches/gpu,
+// `switching`):
 // - A buffer comes back when it is full or flushed, and not before all that was launched into it is done.
 // - Correlation ids begin anew when it is attached anew.
-// - A call whose callback is disabled while a thread is in it stays on a stack of that thread: what the thread launches from then on
-//   has the correlation id of that call, and the third one is a crash. Only unsubscribing takes calls off that stack.
+// - A call whose callback is disabled while a thread is in it stays on a stack of that thread: what the thread launches
+//   from then on has the correlation id of that call, and the third one is a crash. Only unsubscribing takes calls off
+//   that stack.
 // - If recording ends while a thread is in a call, a later launch of that thread is a crash.
 // - If the subscriber goes and another comes while a thread is in a callback, it is a crash when that thread returns.
-// What CUPTI does not promise it does not forgive: two calls at once that change its state, or detaching it while subscribed.
+//   What CUPTI does not promise it does not forgive: two calls at once that change its state, or detaching it while
+//   subscribed.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -18,7 +18,8 @@ pub const RELEASES: [(&str, &str); 5] = [
     ("13.4", "nvidia-cuda-cupti==13.4.92"),
 ];
 
-/// The libraries of the releases, the oldest first; none if there is no Python, which is said, and not good enough where `CI=true`.
+/// The libraries of the releases, the oldest first; none if there is no Python, which is said, and not good enough
+/// where `CI=true`.
 pub fn libraries() -> Vec<(&'static str, PathBuf)> {
     let folder = unpack();
     if folder.is_none() {

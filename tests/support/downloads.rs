@@ -9,8 +9,8 @@ use std::{
 
 /// Returns a folder that `make` has filled, in this process or in another before it; `None` if `make` cannot.
 ///
-/// It is in the folder that `KERNSPAN_CONSUMERS` names, by default `target/tmp`. Its name has a digest of `wanted`, so that
-/// it is never out of date, and what was left half made is made again.
+/// It is in the folder that `KERNSPAN_CONSUMERS` names, by default `target/tmp`. Its name has a digest of `wanted`, so
+/// that it is never out of date, and what was left half made is made again.
 pub fn folder(name: &str, wanted: &[u8], make: impl FnOnce(&Path) -> Option<()>) -> Option<PathBuf> {
     let all = env::var_os("KERNSPAN_CONSUMERS").map_or_else(|| target().join("tmp"), PathBuf::from);
     fs::create_dir_all(&all).unwrap();

@@ -1,7 +1,7 @@
 //! Programs others wrote, in Python, that read what is exported. Shared with tests inside the library.
 //!
-//! They live in environments that the tests make: see `downloads.rs`. Without Python they say so and pass, but not where
-//! `CI=true`.
+//! They live in environments that the tests make: see `downloads.rs`. Without Python they say so and pass, but not
+//! where `CI=true`.
 
 use super::downloads;
 use serde_json::Value as Json;
@@ -12,7 +12,8 @@ use std::{
     sync::{Once, OnceLock},
 };
 
-/// The Python of an environment with what a file in `tests/consumers` asks for; none if there is no Python, which is said: `who` do not check.
+/// The Python of an environment with what a file in `tests/consumers` asks for; none if there is no Python, which is
+/// said: `who` do not check.
 pub fn environment(requirements: &str, who: &str) -> Option<PathBuf> {
     static ALL: Once = Once::new();
     // Beside each other: they are downloaded for most of the time.

@@ -1,5 +1,5 @@
-//! Windows recorded on a real GPU, taken apart and put together again; and what must hold of any trace, whatever was in the file
-//! that it was made of. Shared with the fuzz target.
+//! Windows recorded on a real GPU, taken apart and put together again; and what must hold of any trace, whatever was in
+//! the file that it was made of. Shared with the fuzz target.
 
 use kernspan::{
     Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace,

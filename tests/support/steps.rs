@@ -35,7 +35,8 @@ impl Kept {
     }
 }
 
-/// Runs `program` under a profiler set up by `setup`, and gives back what was told of its steps, and what came of the run.
+/// Runs `program` under a profiler set up by `setup`, and gives back what was told of its steps, and what came of the
+/// run.
 pub fn told_of(
     setup: impl FnOnce(ProfilerBuilder) -> ProfilerBuilder,
     program: impl FnOnce(&Profiler),

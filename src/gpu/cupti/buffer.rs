@@ -5,8 +5,8 @@
 pub(super) struct Buffer(Box<[u64]>);
 
 impl Buffer {
-    /// The size in words, enough for a thousand launches. CUPTI gives a buffer back only when all work that is recorded in
-    /// it is done, so small buffers come back sooner.
+    /// The size in words, enough for a thousand launches. CUPTI gives a buffer back only when all work that is recorded
+    /// in it is done, so small buffers come back sooner.
     const WORDS: usize = (256 << 10) / 8;
 
     pub(super) fn new() -> Self {

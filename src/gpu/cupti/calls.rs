@@ -1,5 +1,5 @@
-//! CUPTI's callback for API calls, which writes each call into the lane of its thread, between the spans around it. So it
-//! is known exactly which span a call belongs to.
+//! CUPTI's callback for API calls, which writes each call into the lane of its thread, between the spans around it. So
+//! it is known exactly which span a call belongs to.
 
 use super::gate::Gate;
 use crate::{
@@ -99,7 +99,8 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
         || (activities.has(Activity::Sync) && starts(&waits))
 }
 
-/// Writes an API call. CUPTI calls this on entering and on leaving each of the functions, on the thread that calls them.
+/// Writes an API call. CUPTI calls this on entering and on leaving each of the functions, on the thread that calls
+/// them.
 ///
 /// # Safety
 ///

@@ -33,8 +33,8 @@ impl Closed {
         Self { recording, calls, missing: None, since: now, last_record: now, polls: 0 }
     }
 
-    /// Whether nothing is missing, or the missing records are given up. `arrived` is the moment at which the last record
-    /// of any window came, and `finishing` says that the run ends.
+    /// Whether nothing is missing, or the missing records are given up. `arrived` is the moment at which the last
+    /// record of any window came, and `finishing` says that the run ends.
     pub(super) fn is_done(&mut self, missing: Missing, now: Instant, arrived: Instant, finishing: bool) -> bool {
         let timeout = match missing {
             Missing { launches: 0, copies: 0 } => Duration::ZERO,
@@ -54,8 +54,8 @@ impl Closed {
         done
     }
 
-    /// Returns how long to wait until the next check. Most windows are complete at once, but a queue of long kernels takes
-    /// a while.
+    /// Returns how long to wait until the next check. Most windows are complete at once, but a queue of long kernels
+    /// takes a while.
     pub(super) fn poll_interval(&self) -> Duration {
         Duration::from_millis(1 << self.polls.min(5))
     }

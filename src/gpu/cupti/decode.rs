@@ -16,7 +16,8 @@ pub(crate) trait KernelNames: FnMut(usize) -> (Arc<str>, Arc<str>) {}
 
 impl<F: FnMut(usize) -> (Arc<str>, Arc<str>)> KernelNames for F {}
 
-/// The error of an invalid record: it is too short, or it ends before it starts, which is how CUPTI marks unknown times.
+/// The error of an invalid record: it is too short, or it ends before it starts, which is how CUPTI marks unknown
+/// times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 

@@ -2,8 +2,8 @@
 //!
 //! CUPTI calls back when a thread enters and leaves a function that gives the GPU work. Between the two the thread is
 //! *inside*, and CUPTI must not begin or end recording: it follows each operation through several places in the driver,
-//! and expects the same state at all of them. So the thread that switches CUPTI closes the gate: other threads wait where
-//! they enter, those inside go on until they leave, and when nobody is inside, CUPTI can be switched.
+//! and expects the same state at all of them. So the thread that switches CUPTI closes the gate: other threads wait
+//! where they enter, those inside go on until they leave, and when nobody is inside, CUPTI can be switched.
 
 use std::{
     cell::Cell,
@@ -24,8 +24,8 @@ pub(super) struct Gate {
     slots: [Slot; 16],
 }
 
-/// A count of threads inside: the epoch in the upper half, the count in the lower. A thread that entered in an epoch that
-/// is over gets no callback for leaving, and does not count any more.
+/// A count of threads inside: the epoch in the upper half, the count in the lower. A thread that entered in an epoch
+/// that is over gets no callback for leaving, and does not count any more.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Slot(AtomicU64);
@@ -56,8 +56,8 @@ thread_local! {
 }
 
 impl Gate {
-    /// How long a thread waits at a closed gate, as the thread that closed it may be suspended. In tests, long enough for
-    /// any machine.
+    /// How long a thread waits at a closed gate, as the thread that closed it may be suspended. In tests, long enough
+    /// for any machine.
     const ENTER_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 2 });
     /// How long to wait, after the gate was opened, until waiting threads have gone inside.
     const DRAIN_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 100 });

@@ -300,8 +300,8 @@ impl Reader {
         }
     }
 
-    /// Gives up waiting for the record of a kernel. At the end of the run, takes all records that there are. Earlier, that
-    /// would cut off records still to come.
+    /// Gives up waiting for the record of a kernel. At the end of the run, takes all records that there are. Earlier,
+    /// that would cut off records still to come.
     fn give_up(&mut self) {
         self.stuck = true;
         if !self.finishing {

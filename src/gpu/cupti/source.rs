@@ -264,8 +264,8 @@ impl GpuSource for Source {
             return;
         }
         if self.attach() {
-            // Launches that other threads were in while CUPTI was attached are recorded, but had no callback. Wait until
-            // they are over.
+            // Launches that other threads were in while CUPTI was attached are recorded, but had no callback. Wait
+            // until they are over.
             std::thread::sleep(Self::SETTLING);
         }
         self.lock().windows += 1;

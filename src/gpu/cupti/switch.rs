@@ -56,8 +56,8 @@ static UNSUBSCRIBED: Mutex<Option<Instant>> = Mutex::new(None);
 #[derive(Debug)]
 pub(super) struct Switch {
     cupti: &'static Cupti,
-    /// The state of the callback. It is never freed, nor is the host that it holds, since a callback may be under way when
-    /// the profiler ends.
+    /// The state of the callback. It is never freed, nor is the host that it holds, since a callback may be under way
+    /// when the profiler ends.
     callbacks: &'static CallbackState,
     activities: Activities,
     state: State,
@@ -71,10 +71,11 @@ enum State {
 }
 
 impl Switch {
-    /// How long to wait for calls of other threads that were made before callbacks began, and that the gate does not count.
+    /// How long to wait for calls of other threads that were made before callbacks began, and that the gate does not
+    /// count.
     const SETTLING: Duration = Duration::from_millis(2);
-    /// The number of attempts to close the gate before CUPTI is switched on all the same, since a copy to the host keeps a
-    /// thread inside until it is done.
+    /// The number of attempts to close the gate before CUPTI is switched on all the same, since a copy to the host
+    /// keeps a thread inside until it is done.
     const TRIES: u32 = 4;
 
     pub(super) fn new(cupti: &'static Cupti, callbacks: &'static CallbackState, activities: Activities) -> Self {
@@ -93,7 +94,8 @@ impl Switch {
         &self.callbacks.gate
     }
 
-    /// Attaches CUPTI, unless it is attached. `alone` says that no other thread launches. If this fails, CUPTI is detached.
+    /// Attaches CUPTI, unless it is attached. `alone` says that no other thread launches. If this fails, CUPTI is
+    /// detached.
     pub(super) fn attach(&mut self, alone: bool) -> Result<(), Error> {
         if !self.is_detached() {
             return Ok(());

@@ -78,8 +78,8 @@ impl Lane {
         self.write_or_count(record);
     }
 
-    /// Begins a call in the window that is open, and joins the window if that has not been done. Returns false if there is
-    /// no room to join.
+    /// Begins a call in the window that is open, and joins the window if that has not been done. Returns false if there
+    /// is no room to join.
     #[inline]
     pub(in super::super) fn enter_call(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
         let joined = self.follow(control, sources);

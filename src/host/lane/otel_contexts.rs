@@ -20,8 +20,8 @@ impl Lane {
         self.stack.to_vec().iter().map(|open| open.id).collect()
     }
 
-    /// Keeps contexts until the thread joins the window. It does not join here, as a call that has begun may still belong
-    /// to the window before.
+    /// Keeps contexts until the thread joins the window. It does not join here, as a call that has begun may still
+    /// belong to the window before.
     pub(in super::super) fn keep_contexts(&mut self, control: Control, found: Vec<(RegistryId, Option<TraceContext>)>) {
         if self.window == Some(control.window()) {
             found.into_iter().for_each(|(id, context)| self.write_context(control, id, context));

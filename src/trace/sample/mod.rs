@@ -261,7 +261,8 @@ pub fn set_fields(trace: &mut Trace, span: usize, fields: &[(&'static str, impl 
     }
 }
 
-/// Sets the fields of the span with this index to a number of floating-point operations and the element type of its input.
+/// Sets the fields of the span with this index to a number of floating-point operations and the element type of its
+/// input.
 pub fn set_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
     let dtype = Value::Str(Arc::from(dtype));
     set_fields(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);

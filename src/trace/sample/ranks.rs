@@ -10,8 +10,8 @@ pub const COLLECTIVES: [&str; 2] = [
     "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
 ];
 
-/// Returns the sample trace on two ranks, with a module `layers.0` that is called `aten::linear` instead of `forward`, as
-/// in PyTorch. In each step, `backward` also launches two [collectives](COLLECTIVES) on stream 9, of 10 µs each. The
+/// Returns the sample trace on two ranks, with a module `layers.0` that is called `aten::linear` instead of `forward`,
+/// as in PyTorch. In each step, `backward` also launches two [collectives](COLLECTIVES) on stream 9, of 10 µs each. The
 /// first begins while `gemm` is still running, and on the second rank it takes 4 µs more. There is no unattributed
 /// kernel, as readers that compare ranks leave it out.
 pub fn ranks() -> [Trace; 2] {
