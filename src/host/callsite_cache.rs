@@ -29,7 +29,7 @@ thread_local! {
 #[inline]
 pub(super) fn insert(profiler: u64, control: Control, id: RegistryId, callsite: Callsite) {
     CACHE.with(|cached| {
-        cached[id as usize % CACHE_SIZE].set(Cached { profiler, control, id, callsite: Some(callsite) })
+        cached[id as usize % CACHE_SIZE].set(Cached { profiler, control, id, callsite: Some(callsite) });
     });
 }
 
