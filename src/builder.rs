@@ -128,7 +128,7 @@ impl ProfilerBuilder {
     /// faults. By default, off. It needs waits between windows: where one follows the other at once, records of the
     /// second may be in the file of the first.
     ///
-    /// [`replay`]: crate::replay
+    /// [`replay`]: crate::replay()
     #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub fn raw_to_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.raw_folder = Some(folder.into());

@@ -43,7 +43,7 @@ impl Lanes {
 
     #[inline]
     pub(super) fn control(&self) -> Control {
-        // Relaxed: a thread that sees a window's edge a little late is put right by time stamps.
+        // Relaxed: if a thread sees the change late, its timestamps still say in which window its records are.
         Control::from_u64(self.control.load(Ordering::Relaxed))
     }
 
@@ -90,7 +90,8 @@ impl Lanes {
         reached.unwrap_or(false)
     }
 
-    /// As [`with`](Self::with), for a record that is lost if the lane cannot be reached while a window is open.
+    /// Runs `f` as [`with`](Self::with) does. If the lane cannot be reached while a window is open, counts a lost
+    /// record.
     #[inline]
     pub(super) fn with_or_count(&self, control: Control, f: impl FnOnce(&mut Lane)) {
         if !self.with(f) && control.is_recording() {
@@ -98,7 +99,7 @@ impl Lanes {
         }
     }
 
-    /// As [`with`](Self::with), for a record that is lost if the lane cannot be reached, whether the window is open or
+    /// Runs `f` as [`with`](Self::with) does. If the lane cannot be reached, counts a lost record, even if the window
     /// has just closed.
     #[inline]
     pub(super) fn with_or_count_always(&self, f: impl FnOnce(&mut Lane)) {

@@ -208,7 +208,7 @@ where
         }
         let steps = self.step_on.is_some();
         let ends_step = match self.host.live.remove(id.into_u64(), steps) {
-            // Where the table was too full for a step, it must be looked up.
+            // If the table was too full for the span, its name has to be looked up.
             None if steps && self.host.live.has_lost() => {
                 ctx.span(&id).is_some_and(|span| self.is_step(span.metadata()))
             }

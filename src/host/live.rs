@@ -28,7 +28,7 @@ pub(super) struct Live {
 struct Bucket([AtomicU64; Bucket::SLOTS]);
 
 impl Bucket {
-    /// As many as fit a cache line.
+    /// The number of slots of a bucket: as many as fit a cache line.
     const SLOTS: usize = 8;
 }
 
@@ -97,7 +97,7 @@ impl Live {
     #[inline]
     fn find(&self, id: RegistryId) -> Option<(&AtomicU64, &Mutex<Entry>)> {
         let (bucket, Bucket(ids)) = self.bucket(id);
-        // Acquire: pairs with `insert`, though whoever knows an id was handed it after the insert.
+        // Acquire: pairs with the store in `insert`.
         let slot = ids.iter().position(|slot| slot.load(Ordering::Acquire) == id)?;
         Some((&ids[slot], &self.entries[bucket * Bucket::SLOTS + slot]))
     }

@@ -239,7 +239,7 @@ impl Host {
         self.watchers.edge()
     }
 
-    /// Has frameworks launch the work that this thread has asked for, before a window opens or closes.
+    /// Asks frameworks to launch the work that this thread has asked for, before a window opens or closes.
     pub(crate) fn settle(&self) {
         self.watchers.settle();
     }

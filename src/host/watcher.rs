@@ -144,7 +144,7 @@ impl Watchers {
         self.edge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the watchers launch the work that this thread has asked for, before a window opens or closes.
+    /// Asks the watchers to launch the work that this thread has asked for, before a window opens or closes.
     pub(super) fn settle(&self) {
         self.each(|watcher| watcher.settle());
     }

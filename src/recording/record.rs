@@ -36,7 +36,7 @@ pub(crate) enum Record {
     Fields(Arc<[FieldData]>),
     /// The OpenTelemetry context of the span of the `Open`, `Enter` or `ContextOf` before it.
     Context { trace: [u64; 2], span: u64 },
-    /// As `Context`, for a span that is not sampled.
+    /// The OpenTelemetry context of a span that is not sampled, written like `Context`.
     Unsampled { trace: [u64; 2], span: u64 },
     /// Names an open span. A context that follows belongs to this span; if none follows, the span has none.
     #[cfg_attr(not(feature = "tracing-opentelemetry"), allow(dead_code, reason = "without it there are no contexts"))]

@@ -5,7 +5,7 @@ use super::id::define_id;
 define_id! {
     /// The operating system's id of a thread, as debuggers, CUPTI and `top -H` show it.
     ///
-    /// Where the system has none that can be read, a number unique in this process.
+    /// If the system has no id that can be read, it is a number that is unique in this process.
     pub struct ThreadId(u64);
 
     /// The id as a number.

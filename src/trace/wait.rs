@@ -57,7 +57,7 @@ impl<'a> Wait<'a> {
         Self { trace, data }
     }
 
-    /// Who waits for what.
+    /// The kind of wait: who waits for what.
     pub fn kind(self) -> WaitKind {
         self.data.kind
     }

@@ -157,7 +157,7 @@ fn kernels_are_as_many_and_take_as_long() {
         let truth: BTreeSet<_> = kernels()
             .map(|(_, kernel)| {
                 let shared = kernel.static_shared_memory + kernel.dynamic_shared_memory;
-                // XProf shows the theoretical occupancy, in hundredths of a percent.
+                // XProf shows the theoretical occupancy in percent. It is compared to hundredths of a percent.
                 let occupancy = (100.0 * device.occupancy(kernel).unwrap().theoretical_percent).round() as u32;
                 (launches(kernel.grid), launches(kernel.block), u32::from(kernel.registers), shared, occupancy)
             })

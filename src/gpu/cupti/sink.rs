@@ -105,7 +105,7 @@ mod tests {
             let Ok(Message::Filled(buffer, valid)) = messages.recv() else { panic!("no buffer") };
             assert_eq!(buffer.bytes(valid), [round; 100]);
             assert_eq!(buffer.bytes(usize::MAX).len(), size);
-            // More than are kept, so that some are made anew.
+            // Every third is not given back, so that new ones are made.
             if round % 3 > 0 {
                 sink.give_back(buffer);
             }

@@ -127,7 +127,7 @@ impl Switch {
             }
         }
         for function in calls::functions(self.activities) {
-            // A release that does not know a function cannot call it either.
+            // An error is ignored: a release of CUPTI that does not know a function makes no callback for it.
             let _ = cupti.enable_callback(subscriber, domain::DRIVER_API, function, true);
         }
         Ok(())
@@ -193,7 +193,7 @@ impl Switch {
         true
     }
 
-    /// Has CUPTI give its buffers back.
+    /// Asks CUPTI to give its buffers back.
     pub(super) fn flush(&mut self, flags: u32) {
         if !self.is_detached() {
             let _ = self.cupti.activity_flush_all(flags);
