@@ -1,5 +1,4 @@
 //! A test of the exported files against golden files, with values that differ from run to run masked.
-//!
 //! `KERNSPAN_BLESS=1 cargo test --test exports golden` writes the golden files anew.
 
 use crate::support::profiled;
