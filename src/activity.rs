@@ -1,3 +1,5 @@
+//! The kinds of activity that can be recorded.
+
 /// A kind of activity that can be recorded: see [`ProfilerBuilder::activities`](crate::ProfilerBuilder::activities).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -25,11 +27,12 @@ impl Activities {
     /// The activities that are recorded by default.
     pub(crate) const DEFAULT: [Activity; 3] = [Activity::Host, Activity::Kernels, Activity::Copies];
 
+    /// Whether the set has this activity.
     pub(crate) fn has(self, activity: Activity) -> bool {
         self.0 & 1 << activity as u8 != 0
     }
 
-    /// All of them.
+    /// Returns the activities in the set.
     pub(crate) fn iter(self) -> impl Iterator<Item = Activity> {
         const ALL: [Activity; 6] =
             [Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory, Activity::Sync, Activity::ApiCalls];

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the memory that records take, texts and backtraces included, from when they are read to when they have been
-/// exported. It is counted in chunks, so that threads seldom meet.
+/// A count of the memory that records take, with their text and backtraces, from when they are read to when they have
+/// been exported. It is counted in chunks, so that threads seldom contend for it.
 #[derive(Debug)]
 pub(crate) struct Budget {
     chunks: usize,
@@ -28,6 +28,7 @@ impl Budget {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns chunks that were charged.
     pub(crate) fn give_back(&self, chunks: usize) {
         self.held.fetch_sub(chunks, Ordering::Relaxed);
     }

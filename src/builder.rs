@@ -1,3 +1,5 @@
+//! The builder of a profiler: its settings and their defaults.
+
 use crate::{
     Error, Profiler,
     activity::{Activities, Activity},
@@ -7,7 +9,7 @@ use crate::{
     export::{Exporter, OnTrace, Run, RunId},
     gpu::{self, DetachPolicy, GpuSettings, Started},
     host::{Host, ProfilerLayer, StepOn},
-    pipeline::{Exports, Named, Pipeline},
+    pipeline::{Exports, NamedExporter, Pipeline},
     recording::{HandOn, Recording},
     schedule::Schedule,
     session::Session,
@@ -21,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// Sets up a profiler. Made by [`Profiler::builder`].
+/// A builder of a profiler, made by [`Profiler::builder`].
 ///
 /// | setting | by default |
 /// |---|---|
@@ -39,7 +41,7 @@ use std::{
 pub struct ProfilerBuilder {
     schedule: Schedule,
     step_on: Option<String>,
-    exporters: Vec<Named>,
+    exporters: Vec<NamedExporter>,
     backtraces: bool,
     lane_capacity: usize,
     memory_limit: usize,
@@ -51,16 +53,18 @@ pub struct ProfilerBuilder {
 }
 
 impl ProfilerBuilder {
-    /// How many records a thread can be ahead of the collector. A span takes two, a field or an event one.
+    /// The default number of records that a thread can be ahead of the collector. A span takes two, a field or an event
+    /// one.
     pub const LANE_CAPACITY: usize = 1 << 16;
-    /// How many bytes recorded spans may take until they are exported: enough for four million spans without fields.
+    /// The default number of bytes that records may take until they are exported: enough for four million spans without
+    /// fields.
     pub const MEMORY_LIMIT: usize = 256 << 20;
-    /// How many spans with fields can be alive at once.
+    /// The default number of spans with fields that can be alive at once.
     pub const LIVE_SPANS: usize = 1 << 14;
-    /// How long nothing may be recorded before the GPU's profiling library is detached, where the schedule does not say
-    /// that it pays.
+    /// The default time without a window after which the GPU's profiling library is detached, if the schedule does not
+    /// show that detaching it earlier pays.
     pub const DETACH_AFTER: Duration = Duration::from_millis(250);
-    /// How often it is detached between windows, at the most.
+    /// The maximum number of times that the GPU's profiling library is detached between windows.
     pub const DETACH_MOST: u32 = 100;
 
     pub(crate) fn new() -> Self {
@@ -119,12 +123,12 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Also writes each window to a file in `folder`, with the bytes that the GPU's profiling library recorded and the
+    /// Writes each window to a file in `folder`, too, with the bytes that the GPU's profiling library recorded and the
     /// spans and operations around them. [`replay`] makes a trace of the file, on any machine: for tests, and to report
     /// faults. By default, off. It needs waits between windows: where one follows the other at once, records of the
     /// second may be in the file of the first.
     ///
-    /// [`replay`]: crate::replay
+    /// [`replay`]: crate::replay()
     #[cfg(all(feature = "cuda", target_os = "linux"))]
     pub fn raw_to_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.raw_folder = Some(folder.into());
@@ -141,7 +145,7 @@ impl ProfilerBuilder {
     /// Adds an exporter: [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto), [`TensorBoard`](crate::TensorBoard),
     /// [`Stacks`](crate::Stacks), [`Collected`](crate::Collected) or your own.
     pub fn export<E: Exporter>(mut self, exporter: E) -> Self {
-        self.exporters.push(Named::new(exporter));
+        self.exporters.push(NamedExporter::new(exporter));
         self
     }
 
@@ -150,7 +154,7 @@ impl ProfilerBuilder {
         self.export(OnTrace(function))
     }
 
-    /// Whether to take a backtrace at every enter, PyTorch's `with_stack`. By default, no: it costs microseconds a
+    /// Sets whether to take a backtrace at every enter, PyTorch's `with_stack`. By default, no: it costs microseconds a
     /// span, and the stack of spans is there anyway.
     pub fn backtraces(mut self, take: bool) -> Self {
         self.backtraces = take;
@@ -170,25 +174,26 @@ impl ProfilerBuilder {
         self
     }
 
-    /// How many records of 32 bytes a thread can be ahead of the collector, which comes by every 2 ms. What does not
-    /// fit is counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). By default, [`Self::LANE_CAPACITY`].
+    /// Sets how many records of 32 bytes a thread can be ahead of the collector, which reads every 2 ms. Records that
+    /// do not fit are counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). By default,
+    /// [`Self::LANE_CAPACITY`].
     pub fn lane_capacity(mut self, records: usize) -> Self {
         self.lane_capacity = records;
         self
     }
 
-    /// How many bytes of records may wait to be exported, over all threads and windows. What does not fit is counted in
-    /// [`Losses::over_memory`](crate::trace::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
+    /// Sets how many bytes of records may wait to be exported, over all threads and windows. Records that do not fit
+    /// are counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
     ///
-    /// A span without fields is two records of 32 bytes; texts and backtraces count as well. While a window is being
+    /// A span without fields is two records of 32 bytes; text and backtraces count as well. While a window is being
     /// exported its trace takes half as much again.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = bytes;
         self
     }
 
-    /// About how many spans with fields can be alive at once, over all threads. What does not fit is counted in
-    /// [`Losses::fields`](crate::trace::Losses::fields). By default, [`Self::LIVE_SPANS`].
+    /// Sets about how many spans with fields can be alive at once, over all threads. Fields that do not fit are counted
+    /// in [`Losses::fields`](crate::trace::Losses::fields). By default, [`Self::LIVE_SPANS`].
     pub fn live_spans(mut self, spans: usize) -> Self {
         self.live_spans = spans;
         self

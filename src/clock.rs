@@ -52,7 +52,7 @@ impl Clock {
         (0..5).map(|_| read()).min_by_key(|&(width, _)| width).map(|(_, anchor)| anchor).unwrap_or_default()
     }
 
-    /// The length of a tick in nanoseconds, as far as it is known without anchors.
+    /// The length of a tick in nanoseconds, as estimated without anchors.
     fn nanos_per_tick(&self) -> f64 {
         const MANY: u64 = 1 << 40;
         self.0.delta_as_nanos(0, MANY) as f64 / MANY as f64
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_two_anchors_is_interpolated() {
+    fn moments_between_two_anchors_are_interpolated() {
         let line = Timeline::new(&[anchor(1_000, 50_000), anchor(3_000, 51_002)], 0.5);
         assert_eq!(line.at(Ticks(1_000)).as_unix_nanos(), 50_000);
         assert_eq!(line.at(Ticks(2_000)).as_unix_nanos(), 50_501);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_the_first_anchor_is_known_by_the_rate_after_it() {
+    fn moments_before_the_first_anchor_are_extrapolated_by_the_rate_after_it() {
         let line = Timeline::new(&[anchor(1_000_000, 5_000_000), anchor(2_000_000, 5_501_000)], 0.5);
         assert_eq!(line.at_any(Ticks(0)).as_unix_nanos(), 4_499_000);
         assert_eq!(line.at_any(Ticks(2_000_000)).as_unix_nanos(), 5_501_000);

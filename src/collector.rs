@@ -26,7 +26,7 @@ pub(crate) enum Command {
     Finish,
 }
 
-/// Reads all lanes, and puts the records of each closed window together.
+/// The collector's state: it reads all lanes, and puts the records of each closed window together.
 pub(crate) struct Collector {
     host: Arc<Host>,
     commands: Receiver<Command>,
@@ -34,9 +34,11 @@ pub(crate) struct Collector {
     intakes: Vec<Intake>,
     /// Records for a window that has not been handed on, of threads that are gone or in the next window already.
     gathered: Vec<(u32, ThreadRecords)>,
-    /// Readings of both clocks inside windows.
+    /// Readings of both clocks while a window was open.
     anchors: Vec<Anchor>,
+    /// When both clocks were last read.
     anchored: Option<Instant>,
+    /// Whether a window is open.
     open: bool,
     /// Windows below this one have been handed on.
     next: u32,
@@ -47,12 +49,13 @@ pub(crate) struct Collector {
 impl Collector {
     /// How often lanes are emptied: a lane of the default capacity then takes thirty million records a second.
     const EVERY: Duration = Duration::from_millis(2);
-    /// How often both clocks are read, and how many readings are kept.
+    /// How often both clocks are read.
     const ANCHORS_EVERY: Duration = Duration::from_millis(100);
+    /// How many readings of the clocks are kept.
     const ANCHORS: usize = 4096;
     /// How long a thread may take to write a record of something that happened before the window closed.
     const GRACE: Duration = Duration::from_millis(2);
-    /// How long it may be inside a call of a device's API: launches wait while the device's queue is full.
+    /// How long a thread may be inside a call of a device's API: launches wait while the device's queue is full.
     const GRACE_IN_CALL: Duration = Duration::from_millis(100);
 
     pub(crate) fn new(host: Arc<Host>, commands: Receiver<Command>, hand_on: HandOn, budget: Arc<Budget>) -> Self {
@@ -71,7 +74,7 @@ impl Collector {
         }
     }
 
-    /// Runs until told to finish, or until the session is gone; returns the losses that no window could show.
+    /// Runs until the session sends [`Command::Finish`] or is gone. Returns the losses that no window could show.
     pub(crate) fn run(mut self) -> Losses {
         loop {
             let command = if self.open {
@@ -108,7 +111,7 @@ impl Collector {
     fn drain(&mut self) {
         self.intakes.extend(self.host.take_new_lanes().into_iter().map(Intake::new));
         self.intakes.retain_mut(|intake| {
-            // Asked first: what a thread writes before it goes is then read below.
+            // Read first, so that records that a thread writes before it ends are read below.
             let finished = intake.lane.is_abandoned();
             intake.drain(self.next, &self.budget, &mut self.gathered, &mut self.losses);
             if finished {
@@ -119,11 +122,11 @@ impl Collector {
         });
     }
 
-    /// Drains until no thread is in a call of the window, or for as long as that may take.
+    /// Drains until no thread is in a call of the window, or [`GRACE_IN_CALL`](Self::GRACE_IN_CALL) has passed.
     fn drain_until_calls_return(&mut self, window: &ClosedWindow) {
         self.drain();
         loop {
-            // Asked first: what a thread writes before it returns is then read below.
+            // Read first, so that records that a thread writes before it returns are read below.
             let in_call = self.intakes.iter().any(|intake| intake.lane.is_in_call(window.index));
             self.drain();
             // A call that takes longer is late when it returns.
@@ -136,11 +139,11 @@ impl Collector {
 
     fn hand_on(&mut self, window: ClosedWindow) {
         for intake in &mut self.intakes {
-            // A thread that did nothing in this window, nor since, may be inside spans all the same. If it goes on just
-            // now it first writes them itself: so read its stack, then see whether it has.
+            // A thread that wrote nothing for this window, nor since, may have spans open all the same. Their stack is
+            // read before the lane: if the thread goes on just now, it first writes its open spans itself.
             let silent = |intake: &Intake| intake.window.is_none_or(|joined| joined < window.index);
-            let looks = intake.lane.was_in(window.index) && silent(intake);
-            let open = if looks { self.host.open_on(&intake.lane) } else { Vec::new() };
+            let may_have_spans = intake.lane.was_in(window.index) && silent(intake);
+            let open = if may_have_spans { self.host.open_on(&intake.lane) } else { Vec::new() };
             intake.drain(self.next, &self.budget, &mut self.gathered, &mut self.losses);
             if intake.window == Some(window.index) {
                 self.gathered.extend(intake.take());
@@ -170,7 +173,7 @@ impl Collector {
         if self.anchored.is_none_or(|last| last.elapsed() >= Self::ANCHORS_EVERY) {
             self.anchors.push(self.host.clock().anchor());
             self.anchored = Some(Instant::now());
-            // Hours are a few thousand anchors as well, only further apart.
+            // Every other one is removed, so that a window of hours has a few thousand anchors, too.
             if self.anchors.len() >= Self::ANCHORS {
                 let mut keep = false;
                 self.anchors.retain(|_| {
@@ -195,7 +198,7 @@ impl Collector {
     }
 }
 
-/// One lane's records on their way into a window.
+/// The records of one lane, on their way into a window.
 struct Intake {
     lane: LaneReader,
     /// The window the thread writes for.
@@ -204,9 +207,9 @@ struct Intake {
     /// them: until then the thread has not gone on, and its stack says the same.
     joining: Vec<(u32, Vec<Record>)>,
     chunks: Vec<Vec<Record>>,
-    /// Bytes that texts and backtraces of the window's records take beside the chunks.
+    /// Bytes that the text and backtraces of the window's records take beside the chunks.
     owned_bytes: usize,
-    /// Spans left out for lack of memory whose exits are still to come.
+    /// Spans that were left out for lack of memory and have not been exited.
     skipped: Vec<RegistryId>,
     /// Whether the last record that was not a field was left out, and so are its fields.
     skipping: bool,
@@ -236,14 +239,14 @@ impl Intake {
         while let Some(record) = self.lane.read() {
             match record {
                 Record::Join { window } => self.joining.push((window, Vec::new())),
-                Record::Told => {
+                Record::Joined => {
                     for (window, open) in std::mem::take(&mut self.joining) {
                         gathered.extend(self.take());
                         self.window = Some(window);
                         self.skipped.clear();
                         // Spans that were open through a window that has been handed on are in it already.
-                        let known = window < next;
-                        open.into_iter().filter(|_| !known).for_each(|record| self.add(record, budget, losses));
+                        let is_collected = window < next;
+                        open.into_iter().filter(|_| !is_collected).for_each(|record| self.add(record, budget, losses));
                     }
                 }
                 _ => match self.joining.last_mut() {
@@ -306,7 +309,8 @@ impl Intake {
         }
     }
 
-    /// Whether there is room for the record. A span is left out whole, and the exits of what was kept are kept.
+    /// Whether the record is kept: there is memory for it, or it belongs to a record that was kept. A span is left out
+    /// as a whole.
     fn keeps(&mut self, record: &Record, budget: &Budget, losses: &mut Losses) -> bool {
         match *record {
             Record::Field(_)
@@ -314,12 +318,12 @@ impl Intake {
             | Record::Context { .. }
             | Record::Unsampled { .. }
             | Record::Backtrace(_) => return !self.skipping,
-            Record::Of { id } => self.skipping = self.skipped.contains(&id),
-            // Without it, calls would be given to the wrong spans.
+            Record::ContextOf { id } => self.skipping = self.skipped.contains(&id),
+            // Without it, calls would be attributed to the wrong spans.
             Record::Adopt(_) => return true,
             Record::Exit { id, .. } => {
-                let place = self.skipped.iter().rposition(|skipped| *skipped == id);
-                self.skipping = place.map(|place| self.skipped.remove(place)).is_some();
+                let index = self.skipped.iter().rposition(|skipped| *skipped == id);
+                self.skipping = index.map(|index| self.skipped.remove(index)).is_some();
             }
             _ => {
                 self.skipping = budget.is_spent();

@@ -1,6 +1,8 @@
+//! A count of what an exporter sent elsewhere: how much arrived, and how much was lost.
+
 use std::fmt;
 
-/// How much of what an exporter sent elsewhere has arrived: see
+/// A count of what an exporter sent elsewhere: how much arrived, and how much was lost. See
 /// [`StepExporter::deliveries`](crate::export::StepExporter::deliveries).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -28,8 +30,8 @@ impl fmt::Display for Delivery {
         write!(f, "{} {} sent", self.sent, self.what)?;
         if self.lost() > 0 {
             write!(f, ", {} lost:", self.lost())?;
-            for (place, (cause, count)) in self.lost.iter().enumerate() {
-                write!(f, "{} {count} {cause}", if place == 0 { "" } else { "," })?;
+            for (index, (cause, count)) in self.lost.iter().enumerate() {
+                write!(f, "{} {count} {cause}", if index == 0 { "" } else { "," })?;
             }
         }
         self.problem.iter().try_for_each(|problem| write!(f, " ({problem})"))

@@ -1,3 +1,5 @@
+//! The error type of the profiler.
+
 use crate::{
     failure::{Failure, write_chain},
     report::Report,

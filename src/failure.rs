@@ -1,3 +1,5 @@
+//! Failures of exporters and user functions, which do not end the run.
+
 use std::{any::Any, error::Error, fmt, sync::Arc};
 
 /// A failure in a run that went on: of an exporter with a window, or of a schedule's function.

@@ -51,13 +51,13 @@ pub(crate) fn write(
     let metadata = trace.metadata();
     let worker = format!("{}_{}", safe(&metadata.host), metadata.pid);
     let end = trace.end().as_unix_nanos();
-    write_first_free(|turn| folder.join(format!("{worker}.{}{ending}", end.wrapping_add(turn))), content)
+    write_first_free(|attempt| folder.join(format!("{worker}.{}{ending}", end.wrapping_add(attempt))), content)
 }
 
 /// Writes a file under the first of these names that is free, and returns its path.
 ///
-/// The content goes to a file beside it that is renamed in the end. That file also holds the name against other windows
-/// and processes: whoever made it, and found no finished file then, owns the name.
+/// The content goes to a temporary file beside it, which is renamed in the end. The temporary file also reserves the
+/// name: whoever creates it while no finished file of that name exists owns the name.
 pub(crate) fn write_first_free(
     name: impl Fn(u64) -> PathBuf,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
@@ -73,7 +73,7 @@ fn finish(path: PathBuf, unfinished: &Path, written: io::Result<()>) -> Result<P
     match written.and_then(|()| fs::rename(unfinished, &path)) {
         Ok(()) => Ok(path),
         Err(error) => {
-            // Half a file helps nobody; what matters is the first error.
+            // An error here is ignored, since the first one is the cause.
             let _ = fs::remove_file(unfinished);
             Err(FileError::at(path)(error))
         }
@@ -81,9 +81,9 @@ fn finish(path: PathBuf, unfinished: &Path, written: io::Result<()>) -> Result<P
 }
 
 fn claim(name: &dyn Fn(u64) -> PathBuf) -> Result<(PathBuf, PathBuf, File), FileError> {
-    let mut turn = 0;
+    let mut attempt = 0;
     loop {
-        let path = name(turn);
+        let path = name(attempt);
         let mut unfinished = path.clone().into_os_string();
         unfinished.push(".tmp");
         let unfinished = PathBuf::from(unfinished);
@@ -96,11 +96,11 @@ fn claim(name: &dyn Fn(u64) -> PathBuf) -> Result<(PathBuf, PathBuf, File), File
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(FileError::at(unfinished)(error)),
         }
-        turn += 1;
+        attempt += 1;
     }
 }
 
-/// A host name as part of a file name: nothing that names a folder, and short.
+/// Returns a host name as part of a file name: at most 64 characters, and none that is special in a path.
 pub(crate) fn safe(name: &str) -> String {
     let safe = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' };
     name.chars().take(64).map(safe).collect()

@@ -1,5 +1,5 @@
-//! For integrations of frameworks: how work that is passed on between threads is attributed to the span that asked for
-//! it.
+//! The API for integrations of frameworks, which attributes work that is passed on between threads to the span that
+//! asked for it.
 //!
 //! A framework that launches on the user's threads needs nothing of this. One that launches on threads of its own takes
 //! an [`Origin`] where it is asked for something, and [hands it over](HandOver) to the thread that does it. One that

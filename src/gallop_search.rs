@@ -1,3 +1,5 @@
+//! A galloping search in sorted slices.
+
 use std::cmp::Ordering;
 
 /// Galloping search that starts where the last one ended.

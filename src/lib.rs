@@ -34,7 +34,7 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
-//! # One way through
+//! # Stages
 //!
 //! 1. Capture: the layer, and callbacks of the GPU's library, write records into the calling thread's bounded lane.
 //! 2. Session: the [`Profiler`] follows the schedule, and opens and closes windows.
@@ -60,7 +60,7 @@
 //! runs, and [`Profiler::gpu`], the table and every export say why there is nothing of it. CUPTI is attached in
 //! warm-up steps, since that takes some milliseconds, and detached in waits that are long enough: see
 //! [`ProfilerBuilder::detach_after`]. Both happen inside `step()`; other threads that launch just then wait for some
-//! microseconds, or milliseconds if one stays inside a call.
+//! microseconds, or for milliseconds if one of them is in the middle of a long call.
 //!
 //! # Fields with a meaning
 //!
@@ -99,7 +99,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(
     not(all(feature = "cuda", target_os = "linux")),
-    allow(dead_code, reason = "where nothing records GPUs, the part of the hallway for them is empty")
+    allow(dead_code, reason = "a build that records no GPUs has no use for the code that handles their records")
 )]
 
 mod activity;

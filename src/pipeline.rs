@@ -1,4 +1,4 @@
-//! The background threads: one collects, one reads what GPUs did, one correlates and exports.
+//! The background threads: one collects, one reads GPU records, one correlates and exports.
 
 use crate::{
     budget::Budget,
@@ -37,14 +37,14 @@ pub(crate) struct Outcome {
     pub(crate) failures: Vec<Failure>,
 }
 
-/// An exporter, with its name in failures.
-pub(crate) struct Named {
+/// An exporter, and the name that its failures are reported under.
+pub(crate) struct NamedExporter {
     pub(crate) name: String,
     exporter: Box<dyn Exporter>,
 }
 
 impl Pipeline {
-    /// `reading` is the thread that reads what GPUs did, if there is one.
+    /// Starts the threads. `reading` is the thread that reads GPU records, if there is one.
     pub(crate) fn start(
         collector: Collector,
         reading: Option<JoinHandle<Losses>>,
@@ -70,7 +70,7 @@ impl Pipeline {
                 Err(panic) => outcome.failures.push(Failure::of_panic("kernspan", None, &panic_message(&*panic))),
             }
         }
-        // Last, since what is written at the end of a run comes after its last window.
+        // Joined last, since step exporters finish after the last window.
         if let Some(steps) = self.steps.map(StepThread::join) {
             outcome.report.add_files(steps.files);
             outcome.report.add_deliveries(steps.deliveries);
@@ -80,14 +80,14 @@ impl Pipeline {
     }
 }
 
-/// The second half of the hallway: correlate → trace → exporters and report.
+/// The state of the export thread, which makes a trace of each recording, and gives it to the report and the exporters.
 pub(crate) struct Exports {
     pub(crate) closed: Receiver<Recording>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metadata: Arc<Metadata>,
     /// The state to report where GPUs are not recorded.
     pub(crate) without_gpu: Gpu,
-    pub(crate) exporters: Vec<Named>,
+    pub(crate) exporters: Vec<NamedExporter>,
     /// Failures before the first window.
     pub(crate) failures: Vec<Failure>,
     /// The folder that windows are recorded to, if the user asked for it.
@@ -147,12 +147,12 @@ impl Exports {
     }
 }
 
-impl Named {
+impl NamedExporter {
     pub(crate) fn new(exporter: impl Exporter) -> Self {
         Self { name: exporter.name().to_owned(), exporter: Box::new(exporter) }
     }
 
-    /// Asks the exporter whether it takes every step.
+    /// Returns the step exporter of this exporter, if it takes every step.
     pub(crate) fn steps(&mut self, run: &Run) -> Result<Option<NamedSteps>, Failure> {
         match catch_unwind(AssertUnwindSafe(|| self.exporter.steps(run))) {
             Ok(steps) => Ok(steps.map(|exporter| NamedSteps { name: self.name.clone(), exporter })),

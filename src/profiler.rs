@@ -1,3 +1,5 @@
+//! The profiler: the handle that a program steps, starts, stops and finishes.
+
 use crate::{
     Error, ProfilerBuilder,
     activity::{Activities, Activity},
@@ -11,15 +13,15 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Steers a recording, and ends it when dropped.
+/// A handle to a recording, which it controls, and ends when it is dropped.
 ///
 /// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Best end it with
-/// [`finish`](Self::finish), since dropping it can tell of failures only through `tracing` or standard error.
+/// [`finish`](Self::finish), since dropping it can report failures only through `tracing` or standard error.
 #[must_use = "dropping the profiler ends the recording"]
 #[derive(Debug)]
 pub struct Profiler {
     session: Arc<Session>,
-    /// Until the end.
+    /// The background threads, until the recording ends.
     pipeline: Option<Pipeline>,
     activities: Activities,
 }
@@ -104,8 +106,8 @@ impl Profiler {
         self.session.open()
     }
 
-    /// Closes the window, by whomever it was opened, and has it exported in the background. Returns false if none is
-    /// open.
+    /// Closes the window, opened by the schedule or by [`start`](Self::start), and has it exported in the background.
+    /// Returns false if none is open.
     ///
     /// The schedule goes on: its next window opens when it is due. Without a schedule, nothing more is recorded until
     /// [`start`](Self::start).
@@ -132,8 +134,8 @@ impl Profiler {
     fn end(&mut self) -> Option<Outcome> {
         let pipeline = self.pipeline.take()?;
         if self.session.is_forked() {
-            // There is nobody to wait for here, and the parent exports what was recorded. To drop either is to lock
-            // their queues.
+            // A fork has none of the threads, and its parent exports the recording. To drop either would lock their
+            // queues, whose locks may be held by threads that do not exist here.
             std::mem::forget((pipeline, Arc::clone(&self.session)));
             return None;
         }
@@ -158,7 +160,7 @@ impl Drop for Profiler {
     }
 }
 
-/// Closes the window that [`Profiler::record`] opened.
+/// A guard that closes the window that [`Profiler::record`] opened.
 #[must_use = "dropping the guard closes the window"]
 #[derive(Debug)]
 pub struct RecordGuard<'a> {

@@ -202,7 +202,7 @@ impl Schedule {
         }
     }
 
-    /// Returns an error if the schedule makes no sense.
+    /// Returns an error if the schedule is invalid.
     pub(crate) fn check(&self) -> Result<(), ScheduleError> {
         match &self.0 {
             Kind::Cycle(cycle) => cycle.check(),
@@ -290,7 +290,7 @@ impl fmt::Debug for Schedule {
     }
 }
 
-/// The reason why a [`Schedule`] makes no sense.
+/// The reason why a [`Schedule`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleError {

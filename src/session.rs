@@ -34,7 +34,7 @@ struct State {
     schedule: Schedule,
     gpu: Option<Arc<dyn GpuSource>>,
     commands: Sender<Command>,
-    /// If an exporter takes every step.
+    /// The sender of step summaries, if an exporter takes every step.
     summaries: Option<StepSender>,
     phase: Phase,
     /// The number of the current step.
@@ -44,9 +44,9 @@ struct State {
     window: Option<OpenWindow>,
     windows: u32,
     ended: bool,
-    /// Why the schedule's function panicked, if it did.
+    /// The message of the panic of the schedule's function, if it panicked.
     schedule_panic: Option<String>,
-    /// The id of the process that records: a fork is another.
+    /// The id of the process that records, by which a fork is noticed.
     process: u32,
 }
 
@@ -54,7 +54,7 @@ struct State {
 struct OpenWindow {
     index: u32,
     open: Anchor,
-    /// Opened by hand: the schedule does not close it.
+    /// Whether it was opened by hand, so that the schedule does not close it.
     manual: bool,
     step_start: Ticks,
     step_cut: bool,
@@ -63,7 +63,7 @@ struct OpenWindow {
 }
 
 impl Session {
-    /// Starts with step 0.
+    /// Starts a session at step 0.
     pub(crate) fn start(
         host: Arc<Host>,
         gpu: Option<Arc<dyn GpuSource>>,
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// The number of the current step and what is done in it.
+    /// The number of the current step, and its phase.
     pub(crate) fn now(&self) -> (u64, Phase) {
         let state = self.lock();
         (state.step, state.phase)
@@ -134,7 +134,7 @@ impl Session {
         self.lock().window.is_some()
     }
 
-    /// Opens a window by hand; false if one is open already.
+    /// Opens a window by hand. Returns false if one is open already.
     pub(crate) fn open(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
         let mut state = self.lock();
@@ -146,11 +146,11 @@ impl Session {
         let edge = state.edge(&self.host, true);
         state.open(edge, true);
         self.host.look_up_contexts();
-        self.host.tell_of_opening();
+        self.host.notify_opened();
         true
     }
 
-    /// Closes the window; false if none is open.
+    /// Closes the window. Returns false if none is open.
     pub(crate) fn close(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
         let mut state = self.lock();
@@ -166,7 +166,7 @@ impl Session {
         let edge = state.edge(&self.host, false);
         state.close(edge, false, at_end);
         if open {
-            self.host.tell_of_closing();
+            self.host.notify_closed();
         }
         open
     }
@@ -184,14 +184,14 @@ impl Session {
         state.schedule_panic.take()
     }
 
-    /// Turns the layer off for good. To be called when the collector is done: until then, threads that did nothing in
-    /// the last window may still have to join it.
+    /// Turns the layer off for good. It must be called after the collector is done: until then, a thread may still have
+    /// to write the spans that it had open in the last window.
     pub(crate) fn turn_off(&self) {
         self.host.set_control(Control::OFF);
     }
 }
 
-/// Marks that this thread is ending a step or a window. A watcher may close a span at a window's edge: that is no step,
+/// A guard that marks this thread as ending a step or a window. A watcher may close a span meanwhile, which is no step,
 /// even if [`step_on`](crate::ProfilerBuilder::step_on) names it.
 struct Stepping;
 
@@ -223,7 +223,7 @@ impl State {
         self.step += 1;
         self.phase = self.next_phase();
 
-        // PyTorch's table of transitions, where what is recorded is always saved.
+        // PyTorch's table of transitions, except that recorded steps are always saved.
         let ends = before == Phase::RecordAndSave || !self.phase.is_recording();
         let begins = self.phase.is_recording() && (before == Phase::RecordAndSave || !before.is_recording());
         let closes = ends && self.window.as_ref().is_some_and(|window| !window.manual);
@@ -250,9 +250,9 @@ impl State {
             if opens {
                 self.open(edge, false);
                 host.look_up_contexts();
-                host.tell_of_opening();
+                host.notify_opened();
             } else {
-                host.tell_of_closing();
+                host.notify_closed();
             }
         }
         self.warm_up(before);
@@ -270,7 +270,7 @@ impl State {
         let Some(gpu) = self.gpu.as_ref().filter(|_| self.window.is_none()) else { return };
         match self.phase {
             Phase::Warmup => gpu.prepare(),
-            Phase::Wait if before == Phase::Warmup => gpu.rest(self.wait_length()),
+            Phase::Wait if before == Phase::Warmup => gpu.idle(self.wait_length()),
             Phase::Wait => gpu.tick(),
             _ => {}
         }
@@ -311,7 +311,7 @@ impl State {
         let edge = host.clock().anchor();
         if !opens {
             host.set_control(Control::waiting(next));
-            self.gpu.iter().for_each(|gpu| gpu.rest(self.wait_length()));
+            self.gpu.iter().for_each(|gpu| gpu.idle(self.wait_length()));
         }
         edge
     }
@@ -346,7 +346,7 @@ impl State {
 }
 
 impl OpenWindow {
-    /// Steps of one window that are kept.
+    /// The maximum number of steps of one window that are kept.
     const STEPS: usize = 1_000_000;
 
     fn mark_step(&mut self, number: u64, end: Ticks, cut: bool) {

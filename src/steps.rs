@@ -278,8 +278,8 @@ impl StepOutcome {
             Ok(files) => self.files.extend(files),
             Err(failure) => {
                 let text = failure.to_string();
-                let known = self.failures.iter().any(|known| known.to_string() == text);
-                if !known && self.failures.len() < Self::MAX_FAILURES {
+                let is_old = self.failures.iter().any(|old| old.to_string() == text);
+                if !is_old && self.failures.len() < Self::MAX_FAILURES {
                     tracing::error!(%failure, "kernspan: export of steps failed");
                     self.failures.push(failure);
                 }
@@ -294,7 +294,7 @@ impl fmt::Debug for NamedSteps {
     }
 }
 
-const _: () = assert!(Counters::MOST < StepSender::CAPACITY, "a step with all its counters fits");
+const _: () = assert!(Counters::MAX < StepSender::CAPACITY, "a step with all its counters fits");
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
-//! The structure of the crate, checked: which module may use which, and that no two files use each other.
+//! Tests of the crate's structure: modules use lower floors only, and no two files use each other.
 //!
-//! ARCHITECTURE.md says why. Tests inside modules are not looked at.
+//! ARCHITECTURE.md says why. Test modules are not checked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The floors, from the ground up. A module may use those on lower floors, and those named with it on its own.
+/// The floors of ARCHITECTURE.md, lowest first. A module may use modules on lower floors only.
 const FLOORS: &[&[&str]] = &[
     &["trace"],
     &["activity", "budget", "clock", "delivery", "failure", "file", "gallop_search", "schedule", "thread"],
@@ -20,7 +20,7 @@ const FLOORS: &[&[&str]] = &[
     &["profiler", "builder"],
 ];
 
-/// Arrows that the floors would allow and the design does not: exporters and reports see traces only.
+/// Uses that the floors would allow and the design does not: exporters and reports see traces only.
 const FORBIDDEN: &[(&str, &str)] =
     &[("export", "recording"), ("report", "recording"), ("export", "host"), ("host", "schedule")];
 
@@ -31,7 +31,7 @@ struct Source {
 }
 
 #[test]
-fn modules_use_those_on_lower_floors_only() {
+fn modules_use_lower_floors_only() {
     let floor_of = |name: &str| FLOORS.iter().position(|floor| floor.contains(&name));
     let mut wrong = BTreeSet::new();
     for source in sources() {
@@ -50,21 +50,21 @@ fn modules_use_those_on_lower_floors_only() {
 
 #[test]
 fn every_module_has_a_floor() {
-    let known: BTreeSet<_> = FLOORS.iter().flat_map(|floor| floor.iter().copied()).collect();
+    let listed: BTreeSet<_> = FLOORS.iter().flat_map(|floor| floor.iter().copied()).collect();
     let modules: BTreeSet<_> = sources().into_iter().map(|source| source.module[0].clone()).collect();
-    let missing: Vec<_> = modules.iter().filter(|name| !known.contains(name.as_str())).collect();
+    let missing: Vec<_> = modules.iter().filter(|name| !listed.contains(name.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    assert!(known.iter().all(|name| modules.contains(*name)));
+    assert!(listed.iter().all(|name| modules.contains(*name)));
 }
 
-/// But for the views of `trace`, which resolve each other.
+/// The module `trace` is not checked, since its views resolve each other.
 #[test]
 fn no_files_use_each_other() {
     let sources = sources();
     let modules: BTreeSet<Vec<String>> = sources.iter().map(|source| source.module.clone()).collect();
     let mut graph: BTreeMap<Vec<String>, BTreeSet<Vec<String>>> = BTreeMap::new();
     for source in sources.iter().filter(|source| source.module[0] != "trace") {
-        // The longest part of the path that is a file. What a `mod.rs` re-exports is its own affair.
+        // The longest part of the path that is a file. Re-exports of a `mod.rs` are not followed.
         let file_of = |used: Vec<String>| {
             (1..=used.len()).rev().map(|length| used[..length].to_vec()).find(|path| modules.contains(path))
         };
@@ -137,17 +137,17 @@ impl Source {
     }
 }
 
-/// Takes a path, or a tree of paths in braces, apart.
+/// Splits a path, or a tree of paths in braces, into its parts, and adds each path to `found`.
 fn expand(text: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
     let text = text.trim_start();
-    if let Some(inside) = text.strip_prefix('{') {
+    if let Some(tree) = text.strip_prefix('{') {
         let (mut depth, mut start) = (0, 0);
-        for (at, character) in inside.char_indices() {
+        for (at, character) in tree.char_indices() {
             match character {
                 '{' => depth += 1,
                 ',' | '}' if depth == 0 => {
-                    if !inside[start..at].trim().is_empty() {
-                        expand(&inside[start..at], prefix, found);
+                    if !tree[start..at].trim().is_empty() {
+                        expand(&tree[start..at], prefix, found);
                     }
                     start = at + 1;
                     if character == '}' {

@@ -1,4 +1,4 @@
-//! Threads: the calling one's id and name, and those of our own, which no profiler records.
+//! Ids and names of threads, and the profiler's own threads, which no profiler records.
 
 use crate::trace::ThreadId;
 use std::{
@@ -30,25 +30,25 @@ thread_local! {
 /// The id of the calling thread.
 pub(crate) fn this_thread() -> ThreadId {
     ID.get().unwrap_or_else(|| {
-        let id = ask_the_system();
+        let id = system_thread_id();
         ID.set(Some(id));
         id
     })
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
-fn ask_the_system() -> ThreadId {
+fn system_thread_id() -> ThreadId {
     ThreadId::new(u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()))
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
-fn ask_the_system() -> ThreadId {
+fn system_thread_id() -> ThreadId {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(1);
     ThreadId::new(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Spawns a thread of our own, whose spans no profiler records.
+/// Spawns a thread of the profiler itself. No profiler records its spans.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -59,7 +59,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// Has no profiler record the spans of the calling thread from now on. For threads of exporters.
+/// Mutes the calling thread: no profiler records its spans from now on. It is meant for threads of exporters.
 ///
 /// ```
 /// let sender = std::thread::spawn(|| {

@@ -1,4 +1,4 @@
-//! The hot path does not allocate: proved by an allocator that counts.
+//! Tests that the hot path does not allocate, by an allocator that counts.
 
 #![allow(unsafe_code, reason = "an allocator is unsafe to write")]
 
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of this thread during `f`.
+/// Returns the number of allocations of this thread during `f`.
 fn allocations(f: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     f();
@@ -59,12 +59,13 @@ fn text(turns: u32) {
     }
 }
 
-/// Allocations of `work` under a profiler, after a first round in which lanes and tables are made.
+/// Returns the number of allocations of `work` under a profiler, after a first round in which lanes and tables are
+/// made.
 fn under_a_profiler(schedule: Schedule, work: fn(u32)) -> u64 {
     let (layer, profiler) = Profiler::builder().schedule(schedule).build().unwrap();
     let mut count = 0;
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
-        // The table of living spans has a list in each of its places, which gets its memory on first use.
+        // Each slot of the table of living spans has a list, which allocates on first use.
         work(100_000);
         count = allocations(|| work(10_000));
     });
@@ -78,7 +79,7 @@ fn spans_without_fields_and_with_numbers_do_not_allocate() {
         assert_eq!(under_a_profiler(Schedule::always(), work), 0);
         assert_eq!(under_a_profiler(Schedule::manual(), work), 0);
     }
-    // The count itself counts.
+    // Allocations are counted: text does allocate.
     assert!(under_a_profiler(Schedule::always(), text) >= 10_000);
 }
 
@@ -91,7 +92,7 @@ fn step_does_not_allocate_while_waiting() {
 }
 
 #[test]
-fn steps_that_are_told_of_and_their_counters_do_not_allocate() {
+fn step_summaries_and_their_counters_do_not_allocate() {
     let folder = tempfile::tempdir().unwrap();
     let exporter = TensorBoard::to_dir(folder.path());
     let (layer, profiler) = Profiler::builder().schedule(Schedule::manual()).export(exporter).build().unwrap();
@@ -101,7 +102,7 @@ fn steps_that_are_told_of_and_their_counters_do_not_allocate() {
             profiler.step();
         };
         step(0);
-        // More than fit, too.
+        // These are more steps than fit into the ring.
         assert_eq!(allocations(|| (0..50_000).for_each(step)), 0);
     });
     profiler.finish().unwrap();

@@ -1,3 +1,5 @@
+//! The functions on a captured call stack.
+
 use std::backtrace::Backtrace;
 
 /// The crates that are involved in taking a backtrace. Their functions come first in it.

@@ -1,3 +1,5 @@
+//! The table of a trace's callsites.
+
 use crate::{
     recording::Callsite,
     trace::{CallsiteData, CallsiteId, Level, convention},

@@ -1,3 +1,5 @@
+//! Counters, whose samples are fields of events.
+
 use crate::trace::{Counter, EventData, Trace, convention};
 use std::{collections::BTreeMap, sync::Arc};
 

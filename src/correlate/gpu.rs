@@ -16,7 +16,7 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 
-/// The origins of what threads did on behalf of others; `None` for what a thread did on its own behalf.
+/// The origins of calls, allocations and operations; `None` for those that a thread made on its own behalf.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     /// The origin of each of the trace's API calls.
@@ -38,7 +38,7 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, requested: Ve
     let by_correlation = by_correlation(trace);
     let mut search = GallopSearch::default();
     let mut call_of = |correlation: u32| {
-        search.find(&by_correlation, |(known, _)| known.cmp(&correlation)).map(|index| by_correlation[index].1)
+        search.find(&by_correlation, |(id, _)| id.cmp(&correlation)).map(|index| by_correlation[index].1)
     };
     add_work(trace, work, &mut call_of, &requested);
     trace.waits = waits.into_iter().map(|wait| wait_data(trace, wait, &contexts, &mut call_of)).collect();
@@ -47,8 +47,9 @@ pub(crate) fn join_gpu(trace: &mut Trace, recording: GpuRecording, requested: Ve
     count_memory(trace, &contexts, pools);
 }
 
-/// Gives what was done on behalf of others to their spans, and each operation to its step. Returns the moment at which
-/// each API call was asked for: that of its origin if it has one, otherwise its start.
+/// Attributes calls, allocations and operations that a thread made on behalf of others to the others' spans, and each
+/// operation to its step. Returns the moment at which each API call was asked for: that of its origin if it has one,
+/// otherwise its start.
 pub(super) fn hand_over(trace: &mut Trace, origins: &Origins, timeline: &Timeline, open: Ticks) -> Vec<Timestamp> {
     let mut requested: Vec<_> = trace.api_calls.iter().map(|call| call.start).collect();
     let queries_of = |origins: &[Option<Origin>]| -> Vec<(usize, Query)> {

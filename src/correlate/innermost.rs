@@ -1,3 +1,5 @@
+//! A search for the innermost span that was open on a thread at a moment.
+
 use crate::trace::{SpanId, ThreadId, Timestamp, Trace};
 use std::collections::HashMap;
 

@@ -1,3 +1,5 @@
+//! The table of a trace's operations.
+
 use crate::{
     recording::Origin,
     trace::{BatchId, BatchIds, Batches, Operation, OperationId, Trace},

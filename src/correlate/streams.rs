@@ -1,4 +1,4 @@
-//! The rows that GPU work is on.
+//! An assignment of GPU work to rows on which it does not overlap.
 
 use crate::{
     recording::WorkRecord,
@@ -43,9 +43,9 @@ pub(super) fn rows(records: &[WorkRecord]) -> Rows {
 /// Returns the indices of each stream's records, in the order of the streams.
 fn by_stream(records: &[WorkRecord]) -> Vec<(Stream, Vec<u32>)> {
     let mut streams: Vec<(Stream, Vec<u32>)> = Vec::new();
-    let mut known: FxHashMap<(u32, u32, u32), usize> = FxHashMap::default();
+    let mut indices: FxHashMap<(u32, u32, u32), usize> = FxHashMap::default();
     for (index, record) in records.iter().enumerate() {
-        let stream = *known.entry((record.device, record.context, record.stream)).or_insert_with(|| {
+        let stream = *indices.entry((record.device, record.context, record.stream)).or_insert_with(|| {
             let device = DeviceId::new(record.device);
             let stream = Stream { device, context: record.context, number: record.stream, overlap: 0 };
             streams.push((stream, Vec::new()));

@@ -1,4 +1,4 @@
-//! Turns each thread's records into spans with parents, ends and fields, into events, API calls and operations.
+//! Turns the records of each thread into spans, events, API calls, allocations and operations.
 
 use super::{Callsites, backtrace::frames, gpu::Origins, nest, operations::Operations};
 use crate::{
@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-/// Adds the records of threads to a trace.
+/// The state of adding the records of threads to a trace.
 pub(super) struct Threads<'a> {
     trace: &'a mut Trace,
     callsites: &'a mut Callsites,
@@ -93,7 +93,7 @@ impl<'a> Threads<'a> {
         let mut owner = Owner::Nobody;
         for record in chunks.into_iter().flatten() {
             match record {
-                Record::Join { .. } | Record::Told => {}
+                Record::Join { .. } | Record::Joined => {}
                 Record::Open { id, callsite } => {
                     owner = self.enter(&mut open, id, callsite, None);
                 }
@@ -155,7 +155,7 @@ impl<'a> Threads<'a> {
                 Record::Call(_) | Record::Memory(_) | Record::Operation { .. } => {}
                 Record::Field(field) => self.add_field(&owner, field),
                 Record::Fields(fields) => self.share_fields(&owner, fields),
-                Record::Of { id } => {
+                Record::ContextOf { id } => {
                     // A thread may have entered a span twice.
                     let instances: Vec<_> =
                         open.iter().filter(|(open, _)| *open == id).map(|&(_, span)| span).collect();
@@ -339,8 +339,8 @@ impl<'a> Threads<'a> {
                 let range = &mut self.trace.spans[span.index()].fields;
                 // The fields of a span lie next to each other. So they are copied to the end if one is added and they
                 // are not there already, or if one is changed and other instances share them.
-                let known = self.trace.fields[range.as_range()].iter().any(|old| old.index == field.index);
-                let in_place = if known {
+                let is_recorded = self.trace.fields[range.as_range()].iter().any(|old| old.index == field.index);
+                let in_place = if is_recorded {
                     !shared.contains(&range.start)
                 } else {
                     range.as_range().end == self.trace.fields.len()
@@ -350,8 +350,8 @@ impl<'a> Threads<'a> {
                     self.trace.fields.extend_from_within(range.as_range());
                     range.start = u32::try_from(start).unwrap_or(u32::MAX);
                 }
-                let known = self.trace.fields[range.as_range()].iter_mut().find(|old| old.index == field.index);
-                if let Some(old) = known {
+                let recorded = self.trace.fields[range.as_range()].iter_mut().find(|old| old.index == field.index);
+                if let Some(old) = recorded {
                     old.value = field.value;
                     continue;
                 }

@@ -50,7 +50,7 @@ mod tests {
     use super::BatchText;
     use crate::trace::{
         Operation, Trace,
-        sample::{gpu_trace, operations_trace, tell},
+        sample::{add_operations, gpu_trace, operations_trace},
     };
     use std::sync::Arc;
 
@@ -76,7 +76,7 @@ mod tests {
         let mut trace = gpu_trace();
         let operations: Vec<_> = (0..20).map(|number| Arc::new(Operation::new(number.to_string()))).collect();
         let told: Vec<_> = operations.iter().map(|operation| (operation, None, 1)).collect();
-        tell(&mut trace, &told, &[(2, 1)]);
+        add_operations(&mut trace, &told, &[(2, 1)]);
         let (operations, spans) = texts(&trace)[1].clone().unwrap();
         assert_eq!(operations, "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, … 4 more");
         assert_eq!(spans, None);
@@ -87,7 +87,7 @@ mod tests {
         trace.operation_calls.clear();
         let add = Arc::new(Operation::new("add"));
         let told: Vec<_> = (10..30).map(|span| (&add, Some(span), 1)).collect();
-        tell(&mut trace, &told, &[(2, 1)]);
+        add_operations(&mut trace, &told, &[(2, 1)]);
         let (_, spans) = texts(&trace)[1].clone().unwrap();
         let names: Vec<_> = spans.as_deref().unwrap().split(", ").map(str::to_owned).collect();
         assert_eq!((names.len(), names[0].as_str(), names[15].as_str()), (17, "forward", "train_step"));

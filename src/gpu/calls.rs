@@ -1,4 +1,4 @@
-//! The calls that threads made in a window, and which GPU records belong to the window by them.
+//! The calls that threads made in a window, by which GPU records are assigned to the window.
 
 use crate::{gallop_search::GallopSearch, trace::Timestamp};
 use std::{cell::Cell, ops::Range};
@@ -6,25 +6,25 @@ use std::{cell::Cell, ops::Range};
 /// The calls that threads made in a window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
-    /// When the window was open.
+    /// The time in which the window was open.
     pub(crate) window: Range<Timestamp>,
     /// Correlation ids of all calls, in order.
     all: Vec<u32>,
-    /// Correlation ids of launches, of which work must come, in order.
+    /// Correlation ids of launches, in order. They must have records of their work.
     pub(super) launches: Vec<u32>,
-    /// Launches that share their correlation id with another, in order: their work cannot be told apart.
+    /// Launches that share their correlation id with another, in order. Their work cannot be distinguished.
     pub(super) ambiguous: Vec<u32>,
-    /// Correlation ids of copies, of which work mostly comes, in order.
+    /// Correlation ids of copies, in order. They mostly have records of their work.
     pub(super) copies: Vec<u32>,
     /// Correlation ids of calls whose work does not belong to the window, in order.
-    of_before: Vec<u32>,
-    /// The highest correlation id of a call that was entered before the window; 0 if nobody watched then.
+    before_window: Vec<u32>,
+    /// The highest correlation id of a call that was entered before the window; 0 if CUPTI was detached then.
     pub(crate) last_before: u32,
     /// Whether the next window opened when this one closed.
     pub(crate) followed: bool,
 }
 
-/// One call.
+/// A call that a thread made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) correlation: u32,
@@ -32,19 +32,19 @@ pub(crate) struct Call {
     pub(crate) failed: bool,
 }
 
-/// The kind of a call, as far as it matters for whether work of the GPU comes of it.
+/// The kind of a call, by whether it causes GPU work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Work comes of it, unless a graph is being captured.
+    /// It causes work, unless a graph is being captured.
     Launches,
-    /// Work mostly comes of it, unless a graph is being captured: a copy of no bytes does nothing.
+    /// It mostly causes work, unless a graph is being captured. A copy of no bytes causes none.
     Copies,
-    /// From here on, the thread's launches are captured in a graph: they run when that is launched.
+    /// The thread's launches that follow are captured in a graph, and run when the graph is launched.
     BeginsCapture,
-    /// From here on, they are not any more.
+    /// The thread's launches that follow are not captured any more.
     EndsCapture,
     /// It was entered before the window, or before callbacks began, and does not belong to the window.
-    OfBefore,
+    BeforeWindow,
     Other,
 }
 
@@ -67,7 +67,7 @@ impl Role {
 }
 
 impl Calls {
-    /// Takes the calls of a window, thread by thread, in order of time.
+    /// Makes the lists from the calls of a window, which come thread by thread, in order of time.
     pub(crate) fn new(
         window: Range<Timestamp>,
         threads: impl IntoIterator<Item = impl IntoIterator<Item = Call>>,
@@ -78,7 +78,7 @@ impl Calls {
             let mut captures = 0;
             for call in thread {
                 match call.role {
-                    Role::OfBefore => calls.of_before.push(call.correlation),
+                    Role::BeforeWindow => calls.before_window.push(call.correlation),
                     _ => calls.all.push(call.correlation),
                 }
                 match call.role {
@@ -100,15 +100,15 @@ impl Calls {
         calls.all.sort();
         calls.launches.sort();
         calls.copies.sort();
-        calls.of_before.sort();
-        calls.set_ambiguous_aside();
+        calls.before_window.sort();
+        calls.split_ambiguous();
         calls
     }
 
-    /// Takes out launches that share their correlation id with another. CUPTI counts ids up, so it never gives one
-    /// twice, unless its state is broken: then it gives the same id to all launches of a thread, and a single window
+    /// Moves launches that share their correlation id with another to `ambiguous`. CUPTI counts ids up and never gives
+    /// one twice, unless its state is broken. Then it gives the same id to all launches of a thread, and one window
     /// would take the work of all others.
-    fn set_ambiguous_aside(&mut self) {
+    fn split_ambiguous(&mut self) {
         let given_twice = |pair: &[u32]| pair[0] == pair[1];
         if !self.launches.windows(2).any(given_twice) {
             return;
@@ -118,8 +118,8 @@ impl Calls {
         }
     }
 
-    /// Counts the calls that gave the GPU work, by their functions.
-    pub(crate) fn given(&self) -> u64 {
+    /// Returns the number of calls that caused GPU work, by their functions.
+    pub(crate) fn work_count(&self) -> u64 {
         (self.launches.len() + self.ambiguous.len() + self.copies.len()) as u64
     }
 
@@ -131,45 +131,46 @@ impl Calls {
     /// Returns which window a record with this correlation and start belongs to. Searches go on from where the last one
     /// ended.
     pub(super) fn owner(&self, search: &Cell<GallopSearch>, correlation: u32, start: Timestamp) -> Owner {
-        let mut near = search.get();
-        let caused = near.find(&self.all, |one| one.cmp(&correlation)).is_some();
-        search.set(near);
-        let inside = || self.window.contains(&start) && self.not_before(correlation);
+        let mut gallop = search.get();
+        let caused = gallop.find(&self.all, |call| call.cmp(&correlation)).is_some();
+        search.set(gallop);
+        let in_window = || self.window.contains(&start) && self.not_before(correlation);
         match start >= self.window.end {
             _ if caused && self.ambiguous.binary_search(&correlation).is_ok() => Owner::Nobody,
             _ if caused => Owner::ThisWindow,
             true => Owner::Later,
-            // It may be of a call that was made while the next window was being opened.
-            false if self.followed && inside() => Owner::Later,
-            false if inside() && self.not_after(correlation) => Owner::ThisWindow,
+            // The call may have been made while the next window was being opened.
+            false if self.followed && in_window() => Owner::Later,
+            false if in_window() && self.not_after(correlation) => Owner::ThisWindow,
             false => Owner::Nobody,
         }
     }
 
-    /// Whether something was not caused before the window, by its number: the driver counts up.
+    /// Whether a correlation id is not from before the window. The driver counts the ids up.
     fn not_before(&self, correlation: u32) -> bool {
         let follows = |earlier: u32| correlation.wrapping_sub(earlier) <= u32::MAX / 2;
-        // A thread may be suspended between getting its number and entering: the first one of the window is then a low
-        // one.
+        // A thread may be suspended between getting its id and entering the call, so that the first id of a window may
+        // be lower than others from before it.
         let after_last_before = self.last_before == 0 || correlation != self.last_before && follows(self.last_before);
-        after_last_before && self.first().is_none_or(follows) && self.of_before.binary_search(&correlation).is_err()
+        after_last_before && self.first().is_none_or(follows) && self.before_window.binary_search(&correlation).is_err()
     }
 
-    /// Whether something was not caused after the window.
+    /// Whether a correlation id is not from after the window.
     fn not_after(&self, correlation: u32) -> bool {
         self.first().is_none_or(|first| {
-            let began_again = self.all.partition_point(|call| *call < first);
-            let last = began_again.checked_sub(1).map_or(self.all.last(), |place| self.all.get(place));
+            let wrapped_count = self.all.partition_point(|call| *call < first);
+            let last = wrapped_count.checked_sub(1).map_or(self.all.last(), |index| self.all.get(index));
             last.is_some_and(|last| correlation.wrapping_sub(first) <= last.wrapping_sub(first))
         })
     }
 
-    /// The call with the smallest number; that is a large one where the driver began again from 0 in the window.
+    /// Returns the first correlation id of the window. It is not the smallest one if the ids wrapped around in the
+    /// window.
     fn first(&self) -> Option<u32> {
         let (first, last) = (*self.all.first()?, *self.all.last()?);
-        let began_again = last - first > u32::MAX / 2;
-        let place = if began_again { self.all.partition_point(|&call| call <= u32::MAX / 2) } else { 0 };
-        self.all.get(place).copied()
+        let wrapped = last - first > u32::MAX / 2;
+        let index = if wrapped { self.all.partition_point(|&call| call <= u32::MAX / 2) } else { 0 };
+        self.all.get(index).copied()
     }
 }
 
@@ -177,7 +178,7 @@ impl Calls {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     ThisWindow,
-    /// Perhaps the next one.
+    /// It may belong to the next window.
     Later,
     Nobody,
 }

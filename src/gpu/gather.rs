@@ -1,5 +1,4 @@
-//! Collects the records that the GPU's library gives back, in any order, until the windows that they belong to take
-//! them.
+//! GPU records that have come back from the GPU's library, in any order, and have not been taken by their windows.
 
 use super::calls::{Calls, Owner};
 use crate::{
@@ -16,7 +15,7 @@ pub(crate) struct Gathered {
     overheads: Vec<OverheadRecord>,
 }
 
-/// How many calls have no record yet.
+/// The number of calls that have no record yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) launches: usize,
@@ -25,12 +24,12 @@ pub(crate) struct Missing {
 
 /// Takes the records of this window, and drops those of no window.
 fn take<T>(from: &mut Vec<T>, owner: impl Fn(&T) -> Owner) -> Vec<T> {
-    // Mostly those are all, and a million records need not be moved.
-    if from.iter().all(|one| owner(one) == Owner::ThisWindow) {
+    // Mostly all records are of this window, and a million records need not be moved.
+    if from.iter().all(|record| owner(record) == Owner::ThisWindow) {
         return std::mem::take(from);
     }
-    from.retain(|one| owner(one) != Owner::Nobody);
-    from.extract_if(.., |one| owner(one) == Owner::ThisWindow).collect()
+    from.retain(|record| owner(record) != Owner::Nobody);
+    from.extract_if(.., |record| owner(record) == Owner::ThisWindow).collect()
 }
 
 impl Gathered {
@@ -46,7 +45,7 @@ impl Gathered {
         *self = Self::default();
     }
 
-    /// Returns about how many bytes of memory they take.
+    /// Returns about how many bytes of memory the records take.
     pub(crate) fn bytes(&self) -> usize {
         self.work.len() * size_of::<WorkRecord>()
             + self.waits.len() * size_of::<WaitRecord>()
@@ -57,9 +56,9 @@ impl Gathered {
     pub(crate) fn missing(&self, calls: &Calls) -> Missing {
         let missing = |expected: &[u32]| {
             let mut done = vec![false; expected.len()];
-            let mut near = GallopSearch::default();
+            let mut search = GallopSearch::default();
             for work in self.work.iter().filter(|_| !expected.is_empty()) {
-                if let Some(call) = near.find(expected, |call| call.cmp(&work.correlation)) {
+                if let Some(call) = search.find(expected, |call| call.cmp(&work.correlation)) {
                     done[call] = true;
                 }
             }
@@ -73,9 +72,9 @@ impl Gathered {
     pub(crate) fn take(&mut self, calls: &Calls) -> GpuRecording {
         let mut taken = GpuRecording::default();
         taken.losses.gpu_unfinished += (self.missing(calls).launches + calls.ambiguous.len()) as u64;
-        let near = Cell::default();
-        taken.work = take(&mut self.work, |work| calls.owner(&near, work.correlation, work.start));
-        taken.waits = take(&mut self.waits, |wait| calls.owner(&near, wait.correlation, wait.start));
+        let search = Cell::default();
+        taken.work = take(&mut self.work, |work| calls.owner(&search, work.correlation, work.start));
+        taken.waits = take(&mut self.waits, |wait| calls.owner(&search, wait.correlation, wait.start));
         taken.overheads = take(&mut self.overheads, |overhead| match overhead.start {
             start if start >= calls.window.end => Owner::Later,
             start if start >= calls.window.start => Owner::ThisWindow,
@@ -147,7 +146,7 @@ mod tests {
     #[test]
     fn work_whose_call_was_not_seen_is_not_lost() {
         let mut gathered = Gathered::default();
-        // The last was launched just after the window, by its number, though by the GPU's clock it was in it.
+        // By its id, the last was launched just after the window, though by the GPU's clock it ran in the window.
         for (id, start) in [(20, 150), (21, 160), (22, 190), (23, 199)] {
             gathered.add(work(id, start));
         }
@@ -164,7 +163,7 @@ mod tests {
         }
         let calls = [call(high, Role::Launches), call(1, Role::Launches)];
         let calls = Calls::new(at(100)..at(200), [calls]);
-        // The last is of after the window.
+        // The last is from after the window.
         assert_eq!(taken(&mut gathered, &calls), [high, high + 3, 1]);
     }
 
@@ -183,12 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_before_the_window_is_not_of_it() {
+    fn work_of_calls_before_the_window_does_not_belong_to_it() {
         let mut gathered = Gathered::default();
         for (id, start) in [(20, 150), (21, 160), (22, 170)] {
             gathered.add(work(id, start));
         }
-        let calls = [call(20, Role::Launches), call(21, Role::OfBefore), call(22, Role::Launches)];
+        let calls = [call(20, Role::Launches), call(21, Role::BeforeWindow), call(22, Role::Launches)];
         let calls = Calls::new(at(100)..at(200), [calls]);
         assert_eq!(taken(&mut gathered, &calls), [20, 22]);
     }
@@ -196,7 +195,7 @@ mod tests {
     #[test]
     fn a_thread_that_was_suspended_does_not_bring_in_what_others_launched_before_the_window() {
         let mut gathered = Gathered::default();
-        // The first got its number long before the window and entered in it. The last was not seen.
+        // The first got its id long before the window, and entered its call in the window. The call of 31 was not seen.
         for (id, start) in [(20, 150), (21, 160), (29, 165), (30, 170), (31, 180), (32, 190)] {
             gathered.add(work(id, start));
         }
@@ -211,7 +210,7 @@ mod tests {
     #[test]
     fn a_window_takes_nothing_by_a_correlation_that_several_launches_have() {
         let mut gathered = Gathered::default();
-        // All work has the same one, as seen on an H200: that of the window, and that of all windows after it.
+        // The work of this window and of all windows after it has the same id, as seen on an H200.
         for start in [150, 160, 250, 350] {
             gathered.add(work(20, start));
         }

@@ -30,38 +30,38 @@ pub(crate) struct GpuSettings {
     pub(crate) keep_raw: bool,
 }
 
-/// A vendor's profiling library, as the session sees it: it is told when windows open and close, and records in them.
+/// A vendor's profiling library, as the session sees it: it records while windows are open.
 ///
-/// All of it is called by the thread that steps, between two steps.
+/// All methods are called by the thread that steps, between two steps.
 pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
-    /// Whether it records, and if not, why not.
+    /// Returns whether it records, and if not, why not.
     fn gpu(&self) -> Gpu;
 
-    /// Gets everything ready for the next window, which may take some milliseconds.
+    /// Prepares for the next window, which may take some milliseconds.
     fn prepare(&self);
 
-    /// Says that a window is about to open.
+    /// Called when a window is about to open.
     fn open(&self);
 
-    /// Says that the window is open.
+    /// Called when the window is open.
     fn opened(&self);
 
-    /// Says that no window is open, nor will be for this long.
-    fn rest(&self, wait: WaitLength);
+    /// Called when no window is open, nor will be for this long.
+    fn idle(&self, wait: WaitLength);
 
-    /// Says that a step has ended while no window is open.
+    /// Called when a step has ended while no window is open.
     fn tick(&self);
 }
 
-/// A source, with the thread that reads what it records.
+/// A source, with the thread that reads its records.
 pub(crate) struct Started {
     pub(crate) source: Arc<dyn GpuSource>,
     pub(crate) thread: JoinHandle<Losses>,
-    /// Takes windows that have been collected on the host's side.
+    /// The callback that takes windows when the host's records have been collected.
     pub(crate) collected: HandOn,
 }
 
-/// Starts the source of this machine's GPUs, which gives the windows back, with what GPUs did in them, to `hand_on`.
+/// Starts the source of this machine's GPUs. It adds GPU records to each window, and passes the window to `hand_on`.
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) fn start(
     settings: GpuSettings,

@@ -1,7 +1,10 @@
+//! The callback that decides which span a call on a shared thread belongs to.
+
 use crate::recording::Origin;
 use std::fmt;
 
-/// Decides which span a call on a shared thread belongs to: called after each call, with the kind of work that it was.
+/// A callback that decides which span a call on a shared thread belongs to. It is called after each call, with the kind
+/// of work that the call was.
 pub(super) struct CallAttributor(pub(super) Box<dyn Fn(DeviceWork) -> Option<Origin> + Send>);
 
 impl fmt::Debug for CallAttributor {

@@ -15,24 +15,28 @@ struct Cached {
     callsite: Option<Callsite>,
 }
 
-/// How many are kept: as many as a thread usually makes before it enters the first.
-const KEPT: usize = 64;
+/// The number of entries: as many spans as a thread usually makes before it enters the first.
+const CACHE_SIZE: usize = 64;
 
 thread_local! {
-    // Plain cells with no destructor, since this is on everybody's way.
-    static CACHE: [Cell<Cached>; KEPT] = const {
-        [const { Cell::new(Cached { profiler: 0, control: Control::OFF, id: 0, callsite: None }) }; KEPT]
+    // Plain cells without a destructor, since every span comes by here.
+    static CACHE: [Cell<Cached>; CACHE_SIZE] = const {
+        [const { Cell::new(Cached { profiler: 0, control: Control::OFF, id: 0, callsite: None }) }; CACHE_SIZE]
     };
 }
 
+/// Adds a span that this thread has made.
 #[inline]
-pub(super) fn remember(profiler: u64, control: Control, id: RegistryId, callsite: Callsite) {
-    CACHE.with(|cached| cached[id as usize % KEPT].set(Cached { profiler, control, id, callsite: Some(callsite) }));
+pub(super) fn insert(profiler: u64, control: Control, id: RegistryId, callsite: Callsite) {
+    CACHE.with(|cached| {
+        cached[id as usize % CACHE_SIZE].set(Cached { profiler, control, id, callsite: Some(callsite) });
+    });
 }
 
+/// Returns the callsite of a span, if it is cached.
 #[inline]
-pub(super) fn recall(profiler: u64, control: Control, id: RegistryId) -> Option<Callsite> {
-    let cached = CACHE.with(|cached| cached[id as usize % KEPT].get());
+pub(super) fn get(profiler: u64, control: Control, id: RegistryId) -> Option<Callsite> {
+    let cached = CACHE.with(|cached| cached[id as usize % CACHE_SIZE].get());
     let same = cached.id == id && cached.control == control && cached.profiler == profiler;
     cached.callsite.filter(|_| same)
 }

@@ -1,11 +1,14 @@
-/// The word that the hot path reads first: whether to record, and for which window. Every window's edge changes it.
+//! The control word: whether spans are recorded, and for which window.
+
+/// The control word, which the hot path reads first: whether to record, and for which window. It changes whenever a
+/// window opens or closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control(u64);
 
 impl Control {
     pub(crate) const OFF: Self = Self(0);
 
-    /// The word, to be put into an atomic.
+    /// Returns the word, to be stored in an atomic.
     pub(super) const fn as_u64(self) -> u64 {
         self.0
     }
@@ -14,12 +17,12 @@ impl Control {
         Self(word)
     }
 
-    /// Nothing is recorded; `closed` windows have been.
+    /// Returns the word for a time in which nothing is recorded, after `closed` windows.
     pub(crate) fn waiting(closed: u32) -> Self {
         Self(1 | u64::from(closed) << 32)
     }
 
-    /// This window is open.
+    /// Returns the word for a time in which this window is open.
     pub(crate) fn recording(window: u32) -> Self {
         Self(2 | u64::from(window) << 32)
     }

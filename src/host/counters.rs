@@ -30,14 +30,14 @@ pub(crate) struct Latest {
 }
 
 impl Counters {
-    /// How many different counters one step may have. Values of others are lost, and counted.
-    pub(crate) const MOST: usize = 256;
+    /// The maximum number of different counters of one step. Values of others are lost, and counted.
+    pub(crate) const MAX: usize = 256;
 
     pub(super) fn new() -> Self {
-        Self { latest: Mutex::new(Latest { values: Vec::with_capacity(Self::MOST), lost: 0 }), lost: AtomicU64::new(0) }
+        Self { latest: Mutex::new(Latest { values: Vec::with_capacity(Self::MAX), lost: 0 }), lost: AtomicU64::new(0) }
     }
 
-    /// Takes the counters of an event. Most events have none, and cost a look at the names of their fields.
+    /// Takes the values of counters out of an event. Most events have none, and cost a look at their fields' names.
     #[inline]
     pub(super) fn note(&self, event: &Event<'_>) {
         // The answer is the same for every event of a callsite, and could be cached. But events have few fields, and
@@ -85,9 +85,9 @@ impl Latest {
 
     fn set(&mut self, field: &Field, value: f64) {
         let Some(name) = field.name().strip_prefix(convention::COUNTER) else { return };
-        if let Some((_, latest)) = self.values.iter_mut().find(|(known, _)| *known == name) {
+        if let Some((_, latest)) = self.values.iter_mut().find(|(counter, _)| *counter == name) {
             *latest = value;
-        } else if self.values.len() < Counters::MOST {
+        } else if self.values.len() < Counters::MAX {
             self.values.push((name, value));
         } else {
             self.lost += 1;
@@ -108,6 +108,6 @@ impl Visit for Latest {
         self.set(field, value as f64);
     }
 
-    /// Ignores texts: they are no samples.
+    /// Ignores text, which is no sample.
     fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
 }

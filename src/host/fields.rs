@@ -1,3 +1,5 @@
+//! A collector of the fields that spans and events record.
+
 use crate::trace::{FieldData, Value};
 use std::{
     cell::Cell,
@@ -8,15 +10,15 @@ use std::{
 use tracing::field::{Field, Visit};
 
 thread_local! {
-    /// An empty list that has its memory already.
+    /// An empty list that keeps its memory, so that collecting fields allocates nothing.
     static SPARE: Cell<Vec<FieldData>> = const { Cell::new(Vec::new()) };
 }
 
-/// Collects what `record` visits, and has `use_fields` take what it needs of it.
+/// Collects the fields that `record` visits, and calls `use_fields` with them.
 ///
 /// User code (`Debug`, `Display`) runs in here, so no lock or lane may be held around it; it may even come back here.
 pub(super) fn collect<R>(record: impl FnOnce(&mut dyn Visit), use_fields: impl FnOnce(&mut Vec<FieldData>) -> R) -> R {
-    // Not there while the thread is being torn down.
+    // Thread-local storage is gone while the thread is being torn down.
     let mut collector = Collector(SPARE.try_with(Cell::take).unwrap_or_default());
     record(&mut collector);
     let result = use_fields(&mut collector.0);
@@ -64,7 +66,7 @@ impl Visit for Collector {
     }
 }
 
-/// Formats until the text is long enough, then stops the formatting: a tensor's `Debug` may print megabytes.
+/// Formats text of bounded length. Formatting stops at the limit, since a tensor's `Debug` may print megabytes.
 fn text(arguments: fmt::Arguments<'_>) -> Arc<str> {
     if let Some(literal) = arguments.as_str().filter(|literal| literal.len() <= Value::MAX_TEXT) {
         return literal.into();

@@ -1,3 +1,5 @@
+//! The handle for frameworks that launch GPU work on threads of their own.
+
 use super::{
     Host,
     call_attributor::{CallAttributor, DeviceWork},
@@ -6,7 +8,7 @@ use super::{
 use crate::{clock::Ticks, recording::Origin, thread::this_thread, trace::Operation};
 use std::{fmt, sync::Arc};
 
-/// Attributes GPU work to the span that asked for it, where another thread launches it.
+/// A handle that attributes GPU work to the span that asked for it, if another thread launches the work.
 ///
 /// Some frameworks launch kernels on threads of their own, where none of the user's spans is open. There, the thread
 /// that asks for work takes an [`Origin`], and the thread that launches adopts it first: its launches then belong to
@@ -46,7 +48,8 @@ impl HandOver {
         Self { host }
     }
 
-    /// Returns this thread at this moment, and so the innermost span open on it. It costs a reading of the clock.
+    /// Returns the origin of work that this thread asks for now: the innermost span that is open on it. It costs a
+    /// reading of the clock.
     #[inline]
     pub fn origin(&self) -> Origin {
         Origin::new(self.host.clock().now(), this_thread())
@@ -58,11 +61,11 @@ impl HandOver {
         self.host.adopt(Some(origin));
     }
 
-    /// Has `attribute` decide from now on which origin each of this thread's launches has; `None` stands for the
-    /// thread's own spans.
+    /// Calls `attribute` for each of this thread's launches from now on, to decide which origin it has; `None` stands
+    /// for the thread's own spans.
     ///
-    /// For threads that serve several others at once. `attribute` is called when a call returns, while something is
-    /// recorded. It may not enter spans.
+    /// This is for threads that serve several others at once. `attribute` is called when a call returns, while
+    /// something is recorded. It may not enter spans.
     pub fn adopt_each(&self, attribute: impl Fn(DeviceWork) -> Option<Origin> + Send + 'static) {
         self.host.attribute_calls(Some(CallAttributor(Box::new(attribute))));
     }

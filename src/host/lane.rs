@@ -1,8 +1,8 @@
 //! A thread's lane: the stack of its open spans, and a bounded ring of records with one writer and one reader.
 //!
 //! When the ring is full, a span is dropped whole and counted. So that no exit is ever missing, an enter is only
-//! written while the ring has room for the exits of all open spans besides. [`join`] notices windows' edges, [`calls`]
-//! writes calls of a device's API and operations of frameworks.
+//! written while the ring has room for the exits of all open spans besides. [`join`] handles windows that open and
+//! close, [`calls`] writes calls of a device's API and operations of frameworks.
 
 mod calls;
 mod join;
@@ -39,26 +39,26 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Lane {
     profiler: u64,
-    /// The control word that the thread saw last: where it has changed, a window's edge has gone by.
+    /// The control word that the thread saw last. If it has changed, a window has opened or closed since.
     seen: Control,
     /// The window this lane last joined.
     window: Option<u32>,
     stack: Stack,
     /// The origin that the thread's calls are attributed to, if not to its own spans.
     adopted: Option<Origin>,
-    /// Whether this has still to be written in this window.
-    owes_adopt: bool,
-    /// Decides the origin anew for each call, on threads that serve several others.
+    /// Whether the adopted origin has still to be written in this window.
+    adopt_pending: bool,
+    /// The callback that decides the origin of each call, on threads that serve several others.
     attributor: Option<CallAttributor>,
-    /// The latest watcher that was called for the thread.
-    pub(super) told_watchers: u64,
+    /// The number of the latest watcher that was called for the thread.
+    pub(super) latest_watcher: u64,
     contexts: LaneContexts,
-    /// Records still to come that room is kept for: the exits of spans recorded in this window.
-    owed: usize,
-    /// How many calls of a device's API the thread is in that were made in this window.
+    /// The number of slots that are reserved for records still to come: the exits of spans recorded in this window.
+    reserved: usize,
+    /// The number of nested calls of a device's API that the thread is in and that were made in this window.
     calls: u32,
     ring: Producer<Record>,
-    /// Slots of the ring that are known to be free.
+    /// The number of slots of the ring that were free when they were last counted, less those written since.
     room: usize,
     shared: Arc<Shared>,
 }
@@ -79,7 +79,7 @@ struct Shared {
 pub(super) struct Sources<'a, F> {
     pub(super) clock: &'a Clock,
     pub(super) live: &'a Live,
-    /// How many windows the collector has handed on.
+    /// The number of windows that the collector has handed on.
     pub(super) collected: &'a AtomicU32,
     pub(super) control: &'a AtomicU64,
     pub(super) callsite: F,
@@ -93,7 +93,7 @@ impl<F> Sources<'_, F> {
     }
 }
 
-/// Finds the callsite of a span that is alive.
+/// A function that finds the callsite of a span that is alive.
 pub(super) trait Resolve: Fn(RegistryId) -> Option<Callsite> {}
 
 impl<F: Fn(RegistryId) -> Option<Callsite>> Resolve for F {}
@@ -115,11 +115,11 @@ impl Lane {
             window: None,
             stack,
             adopted: None,
-            owes_adopt: false,
+            adopt_pending: false,
             attributor: None,
-            told_watchers: 0,
+            latest_watcher: 0,
             contexts: LaneContexts::default(),
-            owed: 0,
+            reserved: 0,
             calls: 0,
             ring: producer,
             room: 0,
@@ -137,8 +137,8 @@ impl Lane {
         self.ring.is_abandoned()
     }
 
-    /// Enters a span while nothing is recorded: only the stack changes. Returns false, having done nothing, if there is
-    /// more to do, which [`enter`](Self::enter) does.
+    /// Enters a span while nothing is recorded, which changes only the stack. Returns false, having done nothing, if a
+    /// window has opened or closed: then [`enter`](Self::enter) has to be called.
     #[inline]
     pub(super) fn enter_unrecorded(&mut self, control: Control, id: RegistryId) -> bool {
         let usual = self.seen == control;
@@ -148,7 +148,7 @@ impl Lane {
         usual
     }
 
-    /// Exits a span while nothing is recorded: as [`enter_unrecorded`](Self::enter_unrecorded).
+    /// Exits a span while nothing is recorded, as [`enter_unrecorded`](Self::enter_unrecorded) enters one.
     #[inline]
     pub(super) fn exit_unrecorded(&mut self, control: Control, id: RegistryId) -> bool {
         let usual = self.seen == control;
@@ -194,7 +194,7 @@ impl Lane {
     pub(super) fn exit(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) {
         let follows = self.follow(control, sources);
         if self.stack.pop(id) == Some(true) && follows && control.is_recording() {
-            self.owed -= 1;
+            self.reserved -= 1;
             let at = sources.clock.now();
             self.write(Record::Exit { at, id });
         }
@@ -216,8 +216,8 @@ impl Lane {
         }
     }
 
-    /// Writes that a span is open from here on, with its fields, if it fits together with its exit and there still is
-    /// something to write.
+    /// Writes that a span is open from here on, with its fields. Returns false, having written nothing, if they do not
+    /// fit together with the exit, or if `record` returns `None`.
     #[inline]
     fn write_enter(
         &mut self,
@@ -251,7 +251,7 @@ impl Lane {
         if !written {
             return false;
         }
-        self.owed += 1;
+        self.reserved += 1;
         if let Some(context) = context {
             self.write(Record::of_context(context));
         }
@@ -261,10 +261,10 @@ impl Lane {
         true
     }
 
-    /// Whether `records` fit beside what is owed.
+    /// Whether `records` fit beside the slots that are reserved.
     #[inline]
     fn has_room(&mut self, records: usize) -> bool {
-        self.ring_has_room(self.owed + records)
+        self.ring_has_room(self.reserved + records)
     }
 
     #[inline]
@@ -277,7 +277,7 @@ impl Lane {
 
     #[inline]
     fn write(&mut self, record: Record) {
-        // Every caller has made sure of the room.
+        // Every caller has checked that there is room.
         self.room = self.room.saturating_sub(1);
         if self.ring.push(record).is_err() {
             debug_assert!(false, "no room in the lane");

@@ -1,3 +1,5 @@
+//! The lanes of one profiler: one for each thread.
+
 use super::{
     Control,
     lane::{Lane, LaneReader},
@@ -17,7 +19,7 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Lanes {
     control: AtomicU64,
-    /// Tells the lanes of several profilers on one thread apart.
+    /// The number of the profiler, which distinguishes the lanes of several profilers on one thread.
     profiler: u64,
     capacity: usize,
     /// Readers of lanes that the collector has not taken over yet.
@@ -41,7 +43,7 @@ impl Lanes {
 
     #[inline]
     pub(super) fn control(&self) -> Control {
-        // Relaxed: a thread that sees a window's edge a little late is put right by time stamps.
+        // Relaxed: if a thread sees the change late, its timestamps still say in which window its records are.
         Control::from_u64(self.control.load(Ordering::Relaxed))
     }
 
@@ -49,7 +51,7 @@ impl Lanes {
         self.control.store(control.as_u64(), Ordering::Relaxed);
     }
 
-    /// The control word itself, for whoever has to see it change.
+    /// Returns the control word itself, for callers that read it again.
     #[inline]
     pub(super) fn control_word(&self) -> &AtomicU64 {
         &self.control
@@ -60,10 +62,10 @@ impl Lanes {
         self.profiler
     }
 
-    /// Runs `f` on this thread's lane if it is at hand, which it is but for the first time on a thread; otherwise,
-    /// false.
+    /// Runs `f` on this thread's lane if that is the first of the thread's lanes, and returns what `f` returns.
+    /// Otherwise returns false: the thread has no lane yet, or another profiler has one, too.
     #[inline]
-    pub(super) fn with_if_at_hand(&self, f: impl FnOnce(&mut Lane) -> bool) -> bool {
+    pub(super) fn with_first(&self, f: impl FnOnce(&mut Lane) -> bool) -> bool {
         let done = LANES.try_with(|lanes| match lanes.try_borrow_mut() {
             Ok(mut lanes) => lanes.first_mut().filter(|lane| lane.profiler() == self.profiler).is_some_and(f),
             Err(_) => false,
@@ -71,24 +73,25 @@ impl Lanes {
         done.unwrap_or(false)
     }
 
-    /// Runs `f` on this thread's lane, which is made if it is not there. Returns false if it cannot be had.
+    /// Runs `f` on this thread's lane, which is made if there is none. Returns false if the lane cannot be reached.
     #[inline]
     pub(super) fn with(&self, f: impl FnOnce(&mut Lane)) -> bool {
         let reached = LANES.try_with(|lanes| {
-            // Borrowed already only if the registry ran a user's destructor under us: not worth a panic.
+            // It is borrowed already only if the registry ran a user's destructor inside `f`: not worth a panic.
             let Ok(mut lanes) = lanes.try_borrow_mut() else { return false };
-            let place = match lanes.iter().position(|lane| lane.profiler() == self.profiler) {
-                Some(place) => place,
+            let index = match lanes.iter().position(|lane| lane.profiler() == self.profiler) {
+                Some(index) => index,
                 None if thread::is_muted() => return true,
                 None => self.open(&mut lanes),
             };
-            f(&mut lanes[place]);
+            f(&mut lanes[index]);
             true
         });
         reached.unwrap_or(false)
     }
 
-    /// As [`with`](Self::with), for a record that is lost if the lane cannot be had while a window is open.
+    /// Runs `f` as [`with`](Self::with) does. If the lane cannot be reached while a window is open, counts a lost
+    /// record.
     #[inline]
     pub(super) fn with_or_count(&self, control: Control, f: impl FnOnce(&mut Lane)) {
         if !self.with(f) && control.is_recording() {
@@ -96,8 +99,8 @@ impl Lanes {
         }
     }
 
-    /// As [`with`](Self::with), for a record that is lost if the lane cannot be had, whether the window is open or has
-    /// just closed.
+    /// Runs `f` as [`with`](Self::with) does. If the lane cannot be reached, counts a lost record, even if the window
+    /// has just closed.
     #[inline]
     pub(super) fn with_or_count_always(&self, f: impl FnOnce(&mut Lane)) {
         if !self.with(f) {
@@ -110,7 +113,7 @@ impl Lanes {
         lanes.retain(|lane| !lane.is_abandoned());
         let (lane, reader) = Lane::new(self.profiler, self.control(), ThreadInfo::of_this_thread(), self.capacity);
         let mut new = self.lock_new();
-        // While nothing is recorded the collector does not come by, and threads may come and go.
+        // While nothing is recorded, the collector does not take the readers, and threads may come and go.
         if new.len() >= 32 && new.len().is_power_of_two() {
             new.retain(|reader| !reader.is_done());
         }

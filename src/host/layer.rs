@@ -1,3 +1,5 @@
+//! The `tracing` layer, which records spans and events.
+
 use super::{
     Control, Host, callsite_cache, fields,
     lane::{Lane, Resolve, Sources},
@@ -19,7 +21,7 @@ use tracing::{
 };
 use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
-/// The layer that sees the spans: add it to a subscriber.
+/// The `tracing` layer that records spans and events, to be added to a subscriber.
 ///
 /// It enables every span and event it is asked about and changes nothing for the layers beside it. To record less, give
 /// it a filter of its own: `layer.with_filter(LevelFilter::INFO)`. To print less than is recorded, give the filter to
@@ -35,7 +37,7 @@ pub struct ProfilerLayer {
     backtraces: bool,
 }
 
-/// Which span's close ends a step, and whom to tell.
+/// The name of the span whose close ends a step, and the callback that ends it.
 pub(crate) struct StepOn {
     pub(crate) name: String,
     pub(crate) step: Box<dyn Fn() + Send + Sync>,
@@ -65,17 +67,17 @@ impl ProfilerLayer {
 
     #[inline]
     fn cached_callsite(&self, control: Control, id: RegistryId) -> Option<Callsite> {
-        callsite_cache::recall(self.host.lanes.profiler(), control, id)
+        callsite_cache::get(self.host.lanes.profiler(), control, id)
     }
 
     fn is_step(&self, callsite: Callsite) -> bool {
         self.step_on.as_ref().is_some_and(|step_on| step_on.name == callsite.name())
     }
 
-    // These are not inlined, so that a span costs nothing for them while nothing is recorded.
+    // The following are not inlined, so that spans do not pay for them while nothing is recorded.
 
     #[inline(never)]
-    fn remember(&self, attributes: &Attributes<'_>, id: RegistryId) {
+    fn keep_fields(&self, attributes: &Attributes<'_>, id: RegistryId) {
         let callsite = attributes.metadata();
         let step = self.is_step(callsite) && !thread::is_muted();
         if step || !callsite.fields().is_empty() {
@@ -93,7 +95,7 @@ impl ProfilerLayer {
         if self.backtraces && control.is_recording() {
             backtrace = Some(Box::new(Backtrace::force_capture()));
         }
-        // Also when nothing is recorded: this is the first span on the thread, then, or the first after a window.
+        // Done even if nothing is recorded: then this is the first span on the thread, or the first after a window.
         self.find_dispatch::<S>();
         let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
         let context = if control.is_recording() {
@@ -104,7 +106,7 @@ impl ProfilerLayer {
         let write = |lane: &mut Lane| lane.enter(control, id, &self.sources(control, ctx), backtrace, context);
         lanes.with_or_count(control, write);
         if watchers.any() {
-            watchers.tell_of_change(control.is_recording(), lanes, clock);
+            watchers.notify_changed(control.is_recording(), lanes, clock);
         }
     }
 
@@ -119,12 +121,12 @@ impl ProfilerLayer {
         }
         lanes.with(|lane| lane.exit(control, id, &self.sources(control, ctx)));
         if watchers.any() && control.is_recording() {
-            watchers.tell_of_change(true, lanes, clock);
+            watchers.notify_changed(true, lanes, clock);
         }
     }
 
-    /// Finds the subscriber where nobody told us of it, as layers inside `Option` and `Vec` are not told: it is the
-    /// thread's, if this layer is in it.
+    /// Finds the subscriber if `on_register_dispatch` was not called, as for layers inside `Option` and `Vec`. It is
+    /// the thread's default subscriber, if this layer is in it.
     #[inline]
     fn find_dispatch<S>(&self)
     where
@@ -140,7 +142,8 @@ impl ProfilerLayer {
         }
     }
 
-    /// Writes a record of a moment before its fields were formatted, which is user code and may take its time.
+    /// Writes an event or an update. Its moment is from before its fields were formatted, as formatting is user code
+    /// and may take long.
     fn write_moment<S>(
         &self,
         control: Control,
@@ -172,10 +175,10 @@ where
         let control = self.host.control();
         let callsite = attributes.metadata();
         if (!callsite.fields().is_empty() || self.step_on.is_some()) && !control.is_off() {
-            self.remember(attributes, id.into_u64());
+            self.keep_fields(attributes, id.into_u64());
         }
         if control.is_recording() && self.host.lookup.caches_callsites() {
-            callsite_cache::remember(self.host.lanes.profiler(), control, id.into_u64(), callsite);
+            callsite_cache::insert(self.host.lanes.profiler(), control, id.into_u64(), callsite);
         }
     }
 
@@ -183,7 +186,7 @@ where
         let (control, id) = (self.host.control(), id.into_u64());
         let done = !self.spans
             || control.is_off()
-            || !control.is_recording() && self.host.lanes.with_if_at_hand(|lane| lane.enter_unrecorded(control, id));
+            || !control.is_recording() && self.host.lanes.with_first(|lane| lane.enter_unrecorded(control, id));
         if !done {
             self.enter(control, id, &ctx);
         }
@@ -193,7 +196,7 @@ where
         let (control, id) = (self.host.control(), id.into_u64());
         let done = !self.spans
             || control.is_off()
-            || !control.is_recording() && self.host.lanes.with_if_at_hand(|lane| lane.exit_unrecorded(control, id));
+            || !control.is_recording() && self.host.lanes.with_first(|lane| lane.exit_unrecorded(control, id));
         if !done {
             self.exit(control, id, &ctx);
         }
@@ -205,11 +208,11 @@ where
         }
         let steps = self.step_on.is_some();
         let ends_step = match self.host.live.remove(id.into_u64(), steps) {
-            // Where the table was too full for a step, it must be looked up.
+            // If the table was too full for the span, its name has to be looked up.
             None if steps && self.host.live.has_lost() => {
                 ctx.span(&id).is_some_and(|span| self.is_step(span.metadata()))
             }
-            known => known.unwrap_or(false),
+            ends_step => ends_step.unwrap_or(false),
         };
         if ends_step {
             self.step_on.iter().for_each(|step_on| (step_on.step)());

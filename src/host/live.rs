@@ -1,4 +1,4 @@
-//! A table of the spans that are alive: their fields, and whether their close ends a step.
+//! A table of the spans that are alive, with their fields, and whether their close ends a step.
 //!
 //! A model's spans are made once, perhaps long before a window opens, and entered for ever: their fields have to be
 //! kept in every phase. The registry's extensions could hold them, at some 140 ns and an allocation a span; this table
@@ -28,7 +28,7 @@ pub(super) struct Live {
 struct Bucket([AtomicU64; Bucket::SLOTS]);
 
 impl Bucket {
-    /// As many as fit a cache line.
+    /// The number of slots of a bucket: as many as fit a cache line.
     const SLOTS: usize = 8;
 }
 
@@ -97,29 +97,29 @@ impl Live {
     #[inline]
     fn find(&self, id: RegistryId) -> Option<(&AtomicU64, &Mutex<Entry>)> {
         let (bucket, Bucket(ids)) = self.bucket(id);
-        // Acquire: pairs with `insert`, though whoever knows an id was handed it after the insert.
-        let place = ids.iter().position(|place| place.load(Ordering::Acquire) == id)?;
-        Some((&ids[place], &self.entries[bucket * Bucket::SLOTS + place]))
+        // Acquire: pairs with the store in `insert`.
+        let slot = ids.iter().position(|slot| slot.load(Ordering::Acquire) == id)?;
+        Some((&ids[slot], &self.entries[bucket * Bucket::SLOTS + slot]))
     }
 
-    /// Adds a new span. Takes the fields, and leaves an empty list for the next.
+    /// Adds a new span. Takes the fields, and leaves an empty list in their stead.
     pub(super) fn insert(&self, id: RegistryId, fields: &mut Vec<FieldData>, step: bool) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
         let (bucket, Bucket(ids)) = self.bucket(id);
-        for (place, known) in ids.iter().enumerate() {
-            if known.load(Ordering::Relaxed) != 0 {
+        for (slot, span) in ids.iter().enumerate() {
+            if span.load(Ordering::Relaxed) != 0 {
                 continue;
             }
-            let mut entry = lock(&self.entries[bucket * Bucket::SLOTS + place]);
-            // Somebody may have been quicker.
-            if known.load(Ordering::Relaxed) == 0 {
+            let mut entry = lock(&self.entries[bucket * Bucket::SLOTS + slot]);
+            // Another thread may have taken the slot meanwhile.
+            if span.load(Ordering::Relaxed) == 0 {
                 std::mem::swap(&mut entry.fields, fields);
                 entry.shared = None;
                 entry.entered = None;
                 entry.step = step;
-                known.store(id, Ordering::Release);
+                span.store(id, Ordering::Release);
                 return;
             }
         }
@@ -157,9 +157,9 @@ impl Live {
     }
 
     fn remove_used(&self, id: RegistryId, steps: bool) -> Option<bool> {
-        let (place, entry) = self.find(id)?;
+        let (slot, entry) = self.find(id)?;
         let step = steps && lock(entry).step;
-        place.store(0, Ordering::Release);
+        slot.store(0, Ordering::Release);
         Some(step)
     }
 

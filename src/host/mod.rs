@@ -58,9 +58,9 @@ pub(crate) struct Host {
     lookup: SpanLookup,
     contexts: OtelContexts,
     watchers: Watchers,
-    /// If anybody wants to know of every step.
+    /// The counters of the current step, if an exporter takes every step.
     counters: Option<Counters>,
-    /// How many windows the collector has handed on.
+    /// The number of windows that the collector has handed on.
     collected: AtomicU32,
     /// Records that came after their window had closed.
     late: AtomicU64,
@@ -85,7 +85,7 @@ impl Host {
         &self.clock
     }
 
-    /// The counters of the current step, if anybody wants to know of every step.
+    /// The counters of the current step, if an exporter takes every step.
     pub(crate) fn counters(&self) -> Option<&Counters> {
         self.counters.as_ref()
     }
@@ -99,9 +99,9 @@ impl Host {
         self.lanes.set_control(control);
     }
 
-    // The collector's side.
+    // For the collector.
 
-    /// Says that the collector has come to this window.
+    /// Marks this window as handed on by the collector.
     pub(crate) fn set_collected(&self, window: u32) {
         self.collected.store(window + 1, Ordering::Relaxed);
     }
@@ -127,7 +127,7 @@ impl Host {
         lane.open_spans(|id| self.lookup.callsite(id), &self.live)
     }
 
-    // The thread's side, where no subscriber is at hand: calls of a device's API, and operations of frameworks.
+    // For threads, outside of `tracing`: calls of a device's API, and operations of frameworks.
 
     /// The sources that a lane needs to write about spans.
     fn sources(&self) -> Sources<'_, impl Resolve + '_> {
@@ -140,8 +140,8 @@ impl Host {
         Sources { clock, live, collected, control: lanes.control_word(), callsite }
     }
 
-    /// A thread enters a call. Returns when, if that is to be recorded; then the thread has joined the window, to which
-    /// the call belongs even if it returns after the window has closed.
+    /// Begins a call on this thread. Returns the moment, if the call is to be recorded. Then the thread has joined the
+    /// window, to which the call belongs even if it returns after the window has closed.
     #[inline]
     pub(crate) fn enter_call(&self) -> Option<Ticks> {
         let mut control = self.control();
@@ -150,8 +150,8 @@ impl Host {
             self.lanes.with_or_count(control, |lane| joined = lane.enter_call(control, &self.sources()));
             let now = self.clock.now();
             let before = std::mem::replace(&mut control, self.control());
-            // If the next window has opened meanwhile, the call belongs there; if this one has closed, the clock says
-            // where.
+            // If the next window has opened meanwhile, the call belongs there. If this one has closed, `now` says
+            // whether that was before the call.
             if control == before || !control.is_recording() {
                 return joined.then_some(now);
             }
@@ -162,30 +162,32 @@ impl Host {
         None
     }
 
-    /// A thread leaves a call that [`enter_call`](Self::enter_call) returned a moment for.
+    /// Writes a call that has returned, and that [`enter_call`](Self::enter_call) returned a moment for.
     #[inline]
     pub(crate) fn exit_call(&self, work: DeviceWork, call: DeviceCall) {
         self.write_call(work, Record::Call(call));
     }
 
-    /// As [`exit_call`](Self::exit_call), for a call that changed memory.
+    /// Writes a change of memory by a call, as [`exit_call`](Self::exit_call) writes the call.
     #[inline]
     pub(crate) fn write_memory(&self, call: MemoryCall) {
         self.write_call(DeviceWork::Memory, Record::Memory(call));
     }
 
-    /// To be called when all has been written about a call that [`enter_call`](Self::enter_call) returned a moment for.
+    /// Ends a call that [`enter_call`](Self::enter_call) returned a moment for, after all its records have been
+    /// written.
     #[inline]
     pub(crate) fn leave_call(&self) {
         self.lanes.with(Lane::leave_call);
     }
 
-    /// A thread leaves a call that it entered before the window that is open. Returns false if none is open.
+    /// Writes a call that has returned, and that was made before the window that is open. Returns false if none is
+    /// open.
     #[inline]
-    pub(crate) fn exit_call_of_before(&self, correlation: u32) -> bool {
+    pub(crate) fn exit_earlier_call(&self, correlation: u32) -> bool {
         let is_open = self.enter_call().is_some();
         if is_open {
-            self.write_call(DeviceWork::Other, Record::Call(DeviceCall::of_before(correlation)));
+            self.write_call(DeviceWork::Other, Record::Call(DeviceCall::before_window(correlation)));
             self.leave_call();
         }
         is_open
@@ -196,7 +198,7 @@ impl Host {
         self.lanes.with_or_count_always(|lane| lane.write_call(work, record));
     }
 
-    /// From now on, the thread's calls are made on behalf of another, or again on its own.
+    /// Sets the origin of this thread's calls from now on; `None` for the thread's own spans.
     #[inline]
     fn adopt(&self, origin: Option<Origin>) {
         let control = self.control();
@@ -205,7 +207,7 @@ impl Host {
         }
     }
 
-    /// From now on, `attributor` decides on whose behalf each of the thread's calls is made.
+    /// Sets the callback that decides the origin of each of this thread's calls from now on.
     fn attribute_calls(&self, attributor: Option<CallAttributor>) {
         let control = self.control();
         if !control.is_off() {
@@ -213,7 +215,7 @@ impl Host {
         }
     }
 
-    /// A thread was asked for an operation.
+    /// Writes that this thread was asked for an operation.
     #[inline]
     fn write_operation(&self, operation: &Arc<Operation>) {
         let control = self.control();
@@ -222,7 +224,7 @@ impl Host {
         }
     }
 
-    // The session's side: windows' edges.
+    // For the session, when a window opens or closes.
 
     /// Looks up the OpenTelemetry contexts of the spans open on this thread, now that the program has opened a window.
     pub(crate) fn look_up_contexts(&self) {
@@ -232,21 +234,21 @@ impl Host {
         }
     }
 
-    /// Returns a guard to be held from before a window's edge until the watchers have been called for it.
+    /// Returns a guard to be held from before a window opens or closes until the watchers have been called for it.
     pub(crate) fn edge(&self) -> MutexGuard<'_, ()> {
         self.watchers.edge()
     }
 
-    /// Has frameworks launch work that this thread has asked for, before a window's edge.
+    /// Asks frameworks to launch the work that this thread has asked for, before a window opens or closes.
     pub(crate) fn settle(&self) {
         self.watchers.settle();
     }
 
-    pub(crate) fn tell_of_opening(&self) {
-        self.watchers.tell_of_opening(&self.clock);
+    pub(crate) fn notify_opened(&self) {
+        self.watchers.notify_opened(&self.clock);
     }
 
-    pub(crate) fn tell_of_closing(&self) {
-        self.watchers.tell_of_closing();
+    pub(crate) fn notify_closed(&self) {
+        self.watchers.notify_closed();
     }
 }

@@ -1,4 +1,4 @@
-//! OpenTelemetry contexts: which span of OpenTelemetry's a layer of `tracing-opentelemetry` makes of a span.
+//! A lookup of OpenTelemetry contexts: the ids that a layer of `tracing-opentelemetry` gives to spans.
 //!
 //! The layer keeps it with the span, behind locks. A span is looked up only where the calling thread has it open and
 //! holds none of these locks:
@@ -7,8 +7,9 @@
 //!   locks;
 //! - when the program opens a window, for all spans that are open on the thread.
 //!
-//! Not when a thread joins a window, which it may do while a layer formats fields with the lock of an open span held.
-//! And not from another thread: a span that closes meanwhile makes that layer panic, in builds with assertions.
+//! A span is not looked up when a thread joins a window, which it may do while a layer formats fields with the lock of
+//! an open span held. Nor is it looked up from another thread, since that layer panics, in builds with assertions, if
+//! the span closes meanwhile.
 //!
 //! Without the feature `tracing-opentelemetry` nothing is ever found, and all of this is compiled away.
 
@@ -29,16 +30,16 @@ use std::{
 };
 use tracing::{Dispatch, span::Id};
 
-/// Whether there may be such a layer.
+/// Whether contexts are looked up: only with the feature `tracing-opentelemetry`.
 pub(super) const ENABLED: bool = cfg!(feature = "tracing-opentelemetry");
 
 /// Looks contexts up, and remembers whether that is worth it.
 #[derive(Debug, Default)]
 pub(super) struct OtelContexts {
-    /// Whether any span has had one.
+    /// Whether any span has had a context.
     found: AtomicBool,
-    /// Whether that layer has panicked, which it does when its lock is poisoned: it is not asked again.
-    given_up: AtomicBool,
+    /// Whether the layer has panicked, as it does if its lock is poisoned. Then nothing is looked up any more.
+    disabled: AtomicBool,
 }
 
 /// How often spans of a callsite were looked up in a window and had no context.
@@ -50,19 +51,19 @@ struct Misses {
     count: u32,
 }
 
-/// How many callsites a thread remembers.
-const KEPT: usize = 64;
-/// After so many misses, spans of a callsite are not looked up in this window any more.
-const ENOUGH: u32 = 16;
+/// The number of callsites whose misses a thread counts.
+const CACHE_SIZE: usize = 64;
+/// The number of misses after which the spans of a callsite are not looked up any more in this window.
+const MAX_MISSES: u32 = 16;
 
 thread_local! {
-    static MISSES: [Cell<Misses>; KEPT] = const {
-        [const { Cell::new(Misses { profiler: 0, control: Control::OFF, callsite: None, count: 0 }) }; KEPT]
+    static MISSES: [Cell<Misses>; CACHE_SIZE] = const {
+        [const { Cell::new(Misses { profiler: 0, control: Control::OFF, callsite: None, count: 0 }) }; CACHE_SIZE]
     };
 }
 
 impl OtelContexts {
-    /// The context of a span that is being entered, whose callsite may be at hand.
+    /// Returns the context of a span that is being entered, whose callsite may be cached.
     ///
     /// Most programs have no such layer, and there is no way to ask whether they have. So until a first context has
     /// been found, a thread gives a callsite up for the window after a few misses: a filter that hides spans from that
@@ -85,18 +86,18 @@ impl OtelContexts {
         };
         MISSES.with(|misses| {
             // Callsites lie in memory some hundred bytes apart.
-            let place = std::ptr::from_ref(callsite) as usize / 16 % KEPT;
-            let known = misses[place].get();
+            let slot = std::ptr::from_ref(callsite) as usize / 16 % CACHE_SIZE;
+            let last = misses[slot].get();
             let profiler = lanes.profiler();
-            let same = known.callsite.is_some_and(|known| std::ptr::eq(known, callsite))
-                && known.control == control
-                && known.profiler == profiler;
-            let count = if same { known.count } else { 0 };
-            if count >= ENOUGH {
+            let same = last.callsite.is_some_and(|last| std::ptr::eq(last, callsite))
+                && last.control == control
+                && last.profiler == profiler;
+            let count = if same { last.count } else { 0 };
+            if count >= MAX_MISSES {
                 return None;
             }
             let context = self.look_up(id, lookup);
-            misses[place].set(Misses { profiler, control, callsite: Some(callsite), count: count + 1 });
+            misses[slot].set(Misses { profiler, control, callsite: Some(callsite), count: count + 1 });
             if context.is_some() {
                 self.found.store(true, Ordering::Relaxed);
             }
@@ -104,7 +105,7 @@ impl OtelContexts {
         })
     }
 
-    /// Writes the context of a span that is about to be exited, if the lane still owes it.
+    /// Writes the context of a span that is about to be exited, if it has still to be written.
     pub(super) fn at_exit(
         &self,
         control: Control,
@@ -113,13 +114,13 @@ impl OtelContexts {
         lanes: &Lanes,
         lookup: &SpanLookup,
     ) {
-        // Mostly nothing is owed.
-        if !ENABLED || lanes.with_if_at_hand(|lane| lane.owes_no_contexts(control)) {
+        // Mostly, nothing has to be written.
+        if !ENABLED || lanes.with_first(|lane| lane.has_no_pending_contexts(control)) {
             return;
         }
-        let mut owes = false;
-        lanes.with(|lane| owes = lane.owes_context(control, id, sources));
-        if owes {
+        let mut pending = false;
+        lanes.with(|lane| pending = lane.has_pending_context(control, id, sources));
+        if pending {
             let context = self.look_up(id, lookup);
             lanes.with(|lane| lane.write_context(control, id, context));
         }
@@ -131,9 +132,9 @@ impl OtelContexts {
             return;
         }
         let mut open = Vec::new();
-        // Where the lane is not at hand, either nothing is open or another profiler has this thread, too: then they are
-        // looked up at exits.
-        lanes.with_if_at_hand(|lane| {
+        // Without a lane nothing is open. If another profiler has a lane on this thread, contexts are looked up at
+        // exits.
+        lanes.with_first(|lane| {
             open = lane.open_ids();
             true
         });
@@ -143,22 +144,22 @@ impl OtelContexts {
         }
     }
 
-    /// The context of a span that is open on this thread. No lane may be held: if that layer has not begun its span, it
-    /// does now, with the user's sampler.
+    /// Looks up the context of a span that is open on this thread. No lane may be held, since this may run user code:
+    /// if the layer has not begun its span, it begins it now, with the user's sampler.
     fn look_up(&self, id: RegistryId, lookup: &SpanLookup) -> Option<TraceContext> {
         let dispatch = lookup.dispatch()?;
-        if self.given_up.load(Ordering::Relaxed) {
+        if self.disabled.load(Ordering::Relaxed) {
             return None;
         }
-        catch_unwind(AssertUnwindSafe(|| ask(&dispatch, &Id::from_u64(id)))).unwrap_or_else(|_| {
-            self.given_up.store(true, Ordering::Relaxed);
+        catch_unwind(AssertUnwindSafe(|| otel_context(&dispatch, &Id::from_u64(id)))).unwrap_or_else(|_| {
+            self.disabled.store(true, Ordering::Relaxed);
             None
         })
     }
 }
 
 #[cfg(feature = "tracing-opentelemetry")]
-fn ask(dispatch: &Dispatch, id: &Id) -> Option<TraceContext> {
+fn otel_context(dispatch: &Dispatch, id: &Id) -> Option<TraceContext> {
     use opentelemetry::trace::TraceContextExt;
     let context = tracing_opentelemetry::get_otel_context(id, dispatch)?;
     let span = context.span();
@@ -168,6 +169,6 @@ fn ask(dispatch: &Dispatch, id: &Id) -> Option<TraceContext> {
 }
 
 #[cfg(not(feature = "tracing-opentelemetry"))]
-fn ask(_: &Dispatch, _: &Id) -> Option<TraceContext> {
+fn otel_context(_: &Dispatch, _: &Id) -> Option<TraceContext> {
     None
 }

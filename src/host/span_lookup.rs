@@ -1,3 +1,5 @@
+//! A lookup of spans in the subscriber that the layer is in.
+
 use crate::recording::{Callsite, RegistryId};
 use std::sync::{
     OnceLock,
@@ -6,12 +8,12 @@ use std::sync::{
 use tracing::{Dispatch, dispatcher::WeakDispatch, span::Id};
 use tracing_subscriber::Registry;
 
-/// Looks spans up in the subscriber that the layer is in, from wherever there is none at hand.
+/// A lookup of spans in the subscriber that the layer is in, for callers that have no reference to the subscriber.
 #[derive(Debug, Default)]
 pub(super) struct SpanLookup {
     subscriber: OnceLock<Installed>,
-    /// Whether a span's callsite may be remembered by the span's id. `Registry` gives an id out again only on the
-    /// thread that made it first, so that thread sees its own knowledge go stale; another registry may do otherwise.
+    /// Whether a thread may cache a span's callsite by the span's id. `Registry` reuses an id only on the thread that
+    /// made it first, which then overwrites its own cache; another registry may reuse it elsewhere.
     caches: AtomicBool,
 }
 
@@ -22,8 +24,8 @@ struct Installed {
 }
 
 impl SpanLookup {
-    /// Says which subscriber the layer is in, and how that finds a span. A layer is installed once; were it wrapped and
-    /// installed again, the first subscriber is as good.
+    /// Sets the subscriber that the layer is in, and the function that finds a span's callsite in it. If a layer is
+    /// installed more than once, the first subscriber stays.
     pub(super) fn install(&self, dispatch: &Dispatch, callsite: fn(&Dispatch, &Id) -> Option<Callsite>) {
         let _ = self.subscriber.set(Installed { dispatch: dispatch.downgrade(), callsite });
         self.caches.store(dispatch.downcast_ref::<Registry>().is_some(), Ordering::Relaxed);

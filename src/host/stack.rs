@@ -17,7 +17,7 @@ use std::sync::{
 #[derive(Debug)]
 pub(super) struct Stack {
     depth: usize,
-    /// Which of the outer spans are recorded in this window, a bit each.
+    /// A bit for each of the outer spans: whether it is recorded in this window.
     recorded: u64,
     shared: Arc<SharedStack>,
     /// Spans nested too deep to be shared.
@@ -34,6 +34,7 @@ pub(super) struct SharedStack {
     adopted: (AtomicU64, AtomicU64),
 }
 
+/// An open span, and whether it is recorded in this window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open {
     pub(super) id: RegistryId,
@@ -41,7 +42,7 @@ pub(super) struct Open {
 }
 
 impl SharedStack {
-    /// Each has a bit of `Stack::recorded`.
+    /// The number of spans that are shared: one for each bit of `Stack::recorded`.
     const DEPTH: usize = 64;
 
     /// Returns the open spans, outermost first. While the thread goes on, they may never have been open all at once.
@@ -75,8 +76,8 @@ impl Stack {
 
     #[inline]
     pub(super) fn push(&mut self, id: RegistryId, recorded: bool) {
-        let Some(place) = self.shared.ids.get(self.depth) else { return self.push_deep(id, recorded) };
-        place.store(id, Ordering::Relaxed);
+        let Some(slot) = self.shared.ids.get(self.depth) else { return self.push_deep(id, recorded) };
+        slot.store(id, Ordering::Relaxed);
         let bit = 1 << self.depth;
         self.recorded = if recorded { self.recorded | bit } else { self.recorded & !bit };
         self.depth += 1;
@@ -89,12 +90,12 @@ impl Stack {
         self.depth += 1;
     }
 
-    /// Takes a span off, and returns whether it is recorded; `None` if it is not open.
+    /// Removes a span, and returns whether it is recorded; `None` if it is not open.
     #[inline]
     pub(super) fn pop(&mut self, id: RegistryId) -> Option<bool> {
         let top = self.depth.wrapping_sub(1);
         match self.shared.ids.get(top) {
-            Some(place) if place.load(Ordering::Relaxed) == id => {
+            Some(slot) if slot.load(Ordering::Relaxed) == id => {
                 self.depth = top;
                 self.shared.depth.store(top, Ordering::Release);
                 Some(self.recorded >> top & 1 == 1)
@@ -103,7 +104,7 @@ impl Stack {
         }
     }
 
-    /// Takes off a span that is nested deep or exited out of order: rare enough to rebuild the stack.
+    /// Removes a span that is nested deep or exited out of order, which is rare enough to rebuild the stack.
     #[cold]
     fn pop_elsewhere(&mut self, id: RegistryId) -> Option<bool> {
         if let Some(open) = self.deep.pop_if(|open| open.id == id) {
@@ -111,8 +112,8 @@ impl Stack {
             return Some(open.recorded);
         }
         let mut open = self.to_vec();
-        let place = open.iter().rposition(|open| open.id == id)?;
-        let taken = open.remove(place);
+        let index = open.iter().rposition(|open| open.id == id)?;
+        let taken = open.remove(index);
         self.replace(&open);
         Some(taken.recorded)
     }
@@ -121,7 +122,7 @@ impl Stack {
     pub(super) fn to_vec(&self) -> Vec<Open> {
         let outer = self.depth.min(SharedStack::DEPTH);
         let ids = self.shared.ids[..outer].iter().map(|id| id.load(Ordering::Relaxed));
-        let outer = ids.enumerate().map(|(place, id)| Open { id, recorded: self.recorded >> place & 1 == 1 });
+        let outer = ids.enumerate().map(|(depth, id)| Open { id, recorded: self.recorded >> depth & 1 == 1 });
         outer.chain(self.deep.iter().copied()).collect()
     }
 
@@ -165,7 +166,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         #[test]
         fn any_order_of_exits_leaves_what_is_open(
-            turns in prop::collection::vec((prop::option::weighted(0.4, any::<prop::sample::Index>()), any::<bool>()), 0..300),
+            turns in prop::collection::vec(
+                (prop::option::weighted(0.4, any::<prop::sample::Index>()), any::<bool>()),
+                0..300,
+            ),
         ) {
             let (mut stack, shared) = Stack::new();
             let mut model: Vec<Open> = Vec::new();

@@ -1,4 +1,4 @@
-//! Callbacks for frameworks that queue work, when the user's spans change and windows open and close.
+//! Callbacks for frameworks that queue work, called when the user's spans change, and when windows open and close.
 
 use super::{Host, lanes::Lanes};
 use crate::{clock::Clock, recording::Origin, thread::this_thread};
@@ -25,7 +25,7 @@ pub trait Watcher: Send + Sync {
     fn changed(&self, origin: Origin);
 
     /// Called when a window is about to open or to close. Work that the thread has asked for should be launched before
-    /// this returns, so that it is on its own side of the edge.
+    /// this returns, so that it belongs to the right side of that moment.
     fn settle(&self) {}
 
     /// Called when a window has opened, at about `origin`. The spans open on other threads have not changed.
@@ -37,7 +37,8 @@ pub trait Watcher: Send + Sync {
     fn closed(&self) {}
 }
 
-/// Keeps a [`Watcher`] installed until it is dropped: made by [`HandOver::watch`](crate::framework::HandOver::watch).
+/// A guard that keeps a [`Watcher`] installed until it is dropped, made by
+/// [`HandOver::watch`](crate::framework::HandOver::watch).
 #[must_use = "the watcher is removed when this is dropped"]
 pub struct Watch {
     host: Arc<Host>,
@@ -71,10 +72,10 @@ impl fmt::Debug for Watch {
 /// The watchers that are installed.
 #[derive(Default)]
 pub(super) struct Watchers {
-    /// How many there have ever been. Most programs have none, and pay for a load of this.
+    /// The number of watchers that were ever installed. Most programs have none, and pay for one load of this.
     ever: AtomicU64,
     all: RwLock<All>,
-    /// Held while a watcher is installed and during a window's edge, so that it comes before or after the edge.
+    /// Held while a watcher is installed and while a window opens or closes, so that one comes before the other.
     edge: Mutex<()>,
 }
 
@@ -90,7 +91,7 @@ impl Watchers {
     }
 
     fn remove(&self, id: u64) {
-        self.change(|all| all.filter(|(known, _)| *known != id).cloned().collect());
+        self.change(|all| all.filter(|(other, _)| *other != id).cloned().collect());
     }
 
     /// Replaces the list. The old one is dropped after the lock is released.
@@ -106,13 +107,13 @@ impl Watchers {
         Arc::clone(&self.all.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there ever was one.
+    /// Whether a watcher was ever installed.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.latest() > 0
     }
 
-    /// The number of the latest, 0 if there never was one.
+    /// The number of the latest watcher, 0 if none was ever installed.
     #[inline]
     fn latest(&self) -> u64 {
         self.ever.load(Ordering::Relaxed)
@@ -120,16 +121,16 @@ impl Watchers {
 
     /// Calls the watchers because this thread has entered or exited a span. No lane may be held.
     #[cold]
-    pub(super) fn tell_of_change(&self, recording: bool, lanes: &Lanes, clock: &Clock) {
+    pub(super) fn notify_changed(&self, recording: bool, lanes: &Lanes, clock: &Clock) {
         let latest = self.latest();
-        let mut told = latest;
-        lanes.with(|lane| told = std::mem::replace(&mut lane.told_watchers, latest));
-        if !recording && told == latest {
+        let mut before = latest;
+        lanes.with(|lane| before = std::mem::replace(&mut lane.latest_watcher, latest));
+        if !recording && before == latest {
             return;
         }
         let origin = Origin::new(clock.now(), this_thread());
         for (id, watcher) in self.all().iter() {
-            if *id > told {
+            if *id > before {
                 watcher.arrived(origin);
             }
             if recording {
@@ -138,26 +139,26 @@ impl Watchers {
         }
     }
 
-    /// Returns a guard to be held from before a window's edge until the watchers have been called for it.
+    /// Returns a guard to be held from before a window opens or closes until the watchers have been called for it.
     pub(super) fn edge(&self) -> MutexGuard<'_, ()> {
         self.edge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has work launched that this thread has asked for, before a window's edge.
+    /// Asks the watchers to launch the work that this thread has asked for, before a window opens or closes.
     pub(super) fn settle(&self) {
         self.each(|watcher| watcher.settle());
     }
 
-    pub(super) fn tell_of_opening(&self, clock: &Clock) {
+    pub(super) fn notify_opened(&self, clock: &Clock) {
         self.each(|watcher| watcher.opened(Origin::new(clock.now(), this_thread())));
     }
 
-    pub(super) fn tell_of_closing(&self) {
+    pub(super) fn notify_closed(&self) {
         self.each(|watcher| watcher.closed());
     }
 
-    fn each(&self, tell: impl Fn(&dyn Watcher)) {
-        self.all().iter().for_each(|(_, watcher)| tell(&**watcher));
+    fn each(&self, call: impl Fn(&dyn Watcher)) {
+        self.all().iter().for_each(|(_, watcher)| call(&**watcher));
     }
 }
 

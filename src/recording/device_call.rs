@@ -33,16 +33,16 @@ impl DeviceCall {
     }
 
     /// Makes the record of a call that was made before the window, or before calls were watched. It starts at 0.
-    pub(crate) fn of_before(correlation: u32) -> Self {
+    pub(crate) fn before_window(correlation: u32) -> Self {
         Self { start: Ticks(0), length: 0, correlation, function: 0, result: 0, api: 0 }
     }
 
     /// Whether the call was made before the window.
-    pub(crate) fn is_of_before(&self) -> bool {
+    pub(crate) fn is_before_window(&self) -> bool {
         self.start == Ticks(0)
     }
 
-    /// When the call returned.
+    /// The moment at which the call returned.
     pub(crate) fn end(&self) -> Ticks {
         Ticks(self.start.0.saturating_add(u64::from(self.length) * Self::UNIT))
     }

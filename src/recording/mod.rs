@@ -1,4 +1,4 @@
-//! The plain records of one closed window. Capture writes them, and correlate makes a [`Trace`](crate::Trace) of them.
+//! The plain records of one closed window, which capture writes and correlate makes a [`Trace`](crate::Trace) of.
 //!
 //! Threads write [`record`]s and [`device_call`]s into their lanes; [`gpu`] has the records of GPU activity.
 

@@ -1,3 +1,5 @@
+//! The origin of work that one thread does on behalf of another.
+
 use crate::{clock::Ticks, trace::ThreadId};
 use std::num::NonZeroU32;
 

@@ -1,3 +1,5 @@
+//! GPU records as raw bytes, kept to be written to a file.
+
 use std::collections::BTreeMap;
 
 /// GPU records as CUPTI wrote them, each preceded by its length, and the names that they point to.
@@ -21,7 +23,7 @@ impl RawRecords {
         self.bytes.extend_from_slice(record);
     }
 
-    /// Adds the name that records refer to by `address`, unless it is known.
+    /// Adds the name that records refer to by `address`, unless it has been added.
     pub(crate) fn name(&mut self, address: usize, name: &str) {
         self.names.entry(address as u64).or_insert_with(|| name.to_owned());
     }

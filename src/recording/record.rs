@@ -1,3 +1,5 @@
+//! The records that threads write into their lanes.
+
 use super::{DeviceCall, MemoryCall, Origin};
 use crate::{
     clock::Ticks,
@@ -18,8 +20,8 @@ pub(crate) enum Record {
     Join { window: u32 },
     /// A span was already open when the thread joined the window.
     Open { id: RegistryId, callsite: Callsite },
-    /// The `Open` records are complete, for every window that the thread joined since the last `Told`.
-    Told,
+    /// The `Open` records are complete, for every window that the thread joined since the last `Joined`.
+    Joined,
     /// A span was entered.
     Enter { at: Ticks, id: RegistryId, callsite: Callsite },
     /// A span was exited.
@@ -32,13 +34,13 @@ pub(crate) enum Record {
     Field(FieldData),
     /// All fields of the `Open` or `Enter` before it, shared by all instances of the span.
     Fields(Arc<[FieldData]>),
-    /// The OpenTelemetry context of the span of the `Open`, `Enter` or `Of` before it.
+    /// The OpenTelemetry context of the span of the `Open`, `Enter` or `ContextOf` before it.
     Context { trace: [u64; 2], span: u64 },
-    /// As `Context`, for a span that is not sampled.
+    /// The OpenTelemetry context of a span that is not sampled, written like `Context`.
     Unsampled { trace: [u64; 2], span: u64 },
     /// Names an open span. A context that follows belongs to this span; if none follows, the span has none.
-    #[cfg_attr(not(feature = "tracing-opentelemetry"), allow(dead_code, reason = "there is nothing to tell"))]
-    Of { id: RegistryId },
+    #[cfg_attr(not(feature = "tracing-opentelemetry"), allow(dead_code, reason = "without it there are no contexts"))]
+    ContextOf { id: RegistryId },
     /// The call stack of the `Enter` before it.
     Backtrace(Box<Backtrace>),
     /// A call of a device's API returned.
@@ -55,7 +57,7 @@ pub(crate) enum Record {
 const _: () = assert!(size_of::<Record>() == Record::SIZE);
 
 impl Record {
-    /// The size of a record. Two fit into a cache line, so variants other than fields have room for three words.
+    /// The size of a record in bytes. Two records fit into a cache line.
     pub(crate) const SIZE: usize = 32;
 
     /// Makes the record of an OpenTelemetry context.

@@ -1,8 +1,8 @@
-//! A window in a file, and back: the bytes that CUPTI recorded, with the spans, operations and calls around them.
+//! Files of recorded windows: the bytes that CUPTI recorded, with the spans, operations and calls around them.
 //!
-//! The file is a protobuf message, compressed where the feature `gzip` is on. It has what correlating and the report
-//! need and no more: no events or counters. A field of the message is never given another meaning, so that what was
-//! recorded once can always be read.
+//! The file is a protobuf message, compressed if the feature `gzip` is on. It holds only what correlating and the
+//! report need: no events or counters. A field of the message is never given another meaning, so that old files can
+//! always be read.
 
 mod parts;
 mod window;
@@ -30,7 +30,7 @@ use std::{
     sync::Arc,
 };
 
-/// The records in `bytes`, until one is cut off.
+/// Returns the records in `bytes`; the last is an error if it is cut off.
 fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], Unreadable>> {
     fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let (length, rest) = bytes.split_first_chunk()?;
@@ -65,10 +65,10 @@ pub(crate) fn write(
     })
 }
 
-/// Makes a trace again of a window that [`raw_to_dir`](crate::ProfilerBuilder::raw_to_dir) wrote down: what CUPTI wrote
-/// is decoded and joined to the spans anew.
+/// Reads a window that [`raw_to_dir`](crate::ProfilerBuilder::raw_to_dir) wrote, and returns its trace. CUPTI's records
+/// are decoded and joined to the spans anew.
 ///
-/// It needs no GPU, so it serves for tests and for reports of what went wrong. Events and counters are not in the file.
+/// It needs no GPU, so it serves for tests and for bug reports. Events and counters are not in the file.
 ///
 /// ```no_run
 /// let trace = kernspan::replay(std::fs::File::open("window.kernspan")?)?;
@@ -80,7 +80,7 @@ pub(crate) fn write(
 ///
 /// # Errors
 ///
-/// If it cannot be read or is no such file.
+/// If the file cannot be read, or is not a recorded window.
 pub fn replay(mut recorded: impl Read) -> io::Result<Trace> {
     let mut bytes = Vec::new();
     recorded.read_to_end(&mut bytes)?;
@@ -96,9 +96,9 @@ pub fn replay(mut recorded: impl Read) -> io::Result<Trace> {
 
 /// Decodes the records and takes those of the trace's window, as the reader does.
 fn gather(trace: &Trace, bytes: &[u8], names: &BTreeMap<u64, String>) -> GpuRecording {
-    let mut known: FxHashMap<usize, (Arc<str>, Arc<str>)> = FxHashMap::default();
+    let mut cached: FxHashMap<usize, (Arc<str>, Arc<str>)> = FxHashMap::default();
     let mut name_of = |address: usize| {
-        let name = known.entry(address).or_insert_with(|| {
+        let name = cached.entry(address).or_insert_with(|| {
             let raw = names.get(&(address as u64)).map_or("unknown", String::as_str);
             (Arc::from(names::demangle(raw)), Arc::from(raw))
         });
@@ -147,7 +147,7 @@ mod tests {
         message
     }
 
-    /// Every report of a window, if it is one.
+    /// Returns every report of a window; `None` if the message is not a window.
     fn report(message: &[u8]) -> Option<String> {
         let trace = replay(message).ok()?;
         let mut report = Report::default();
@@ -172,9 +172,9 @@ mod tests {
             spoilt in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..5),
         ) {
             let mut message = if with { with_operations() } else { message() };
-            for (place, byte) in spoilt {
-                let place = place.index(message.len());
-                message[place] = byte;
+            for (index, byte) in spoilt {
+                let index = index.index(message.len());
+                message[index] = byte;
             }
             report(&message);
         }
@@ -185,11 +185,11 @@ mod tests {
             size in prop::sample::select(&[0, 1, i32::MAX, i32::MIN][..]),
             correlation in 0_u32..2000,
         ) {
-            // The last of two fields counts: these are the records, each after its length.
+            // A second field of records, each after its length, replaces the first.
             let mut records = Vec::new();
-            for (place, pair) in times.chunks_exact(2).enumerate() {
+            for (index, pair) in times.chunks_exact(2).enumerate() {
                 let mut kernel = [0_u8; 208];
-                let kind = if place % 2 == 0 { 10_u32 } else { 1 };
+                let kind = if index % 2 == 0 { 10_u32 } else { 1 };
                 kernel[..4].copy_from_slice(&kind.to_ne_bytes());
                 (8..16).for_each(|byte| kernel[byte] = 0xff);
                 kernel[16..24].copy_from_slice(&pair[0].to_ne_bytes());

@@ -1,4 +1,4 @@
-//! The parts of the message, which are small copies of the trace's own.
+//! The parts of the protobuf message: a message for each kind of item of a trace.
 
 use crate::trace::{Attribution, CallsiteData, Device, DeviceId, FieldData, Level, Operation, SpanId, Value};
 use prost::Message;
@@ -46,7 +46,7 @@ pub(super) struct CallsiteMessage {
 /// A field of a span or operation.
 #[derive(Message)]
 pub(super) struct FieldMessage {
-    /// The place of its name among the callsite's fields, or the operation's.
+    /// The index of its name in the field names of the callsite or operation.
     #[prost(uint32, tag = "1")]
     pub(super) index: u32,
     #[prost(oneof = "ValueMessage", tags = "2, 3, 4, 5, 6")]
@@ -77,9 +77,9 @@ pub(super) struct TrackMessage {
     pub(super) overlap: u32,
 }
 
-/// When something was, in nanoseconds since the window opened, and on which track.
+/// The start of an item in nanoseconds since the window opened, its duration, and its track.
 #[derive(Clone, Copy, Message)]
-pub(super) struct When {
+pub(super) struct ExtentMessage {
     #[prost(uint64, tag = "1")]
     pub(super) start: u64,
     #[prost(uint64, tag = "2")]
@@ -93,7 +93,7 @@ pub(super) struct StepMessage {
     #[prost(uint64, tag = "1")]
     pub(super) number: u64,
     #[prost(message, optional, tag = "2")]
-    pub(super) when: Option<When>,
+    pub(super) extent: Option<ExtentMessage>,
     #[prost(message, optional, tag = "3")]
     pub(super) cut: Option<CutMessage>,
 }
@@ -111,7 +111,7 @@ pub(super) struct SpanMessage {
     #[prost(uint32, tag = "1")]
     pub(super) callsite: u32,
     #[prost(message, optional, tag = "2")]
-    pub(super) when: Option<When>,
+    pub(super) extent: Option<ExtentMessage>,
     #[prost(uint32, optional, tag = "3")]
     pub(super) parent: Option<u32>,
     #[prost(uint32, optional, tag = "4")]
@@ -124,12 +124,12 @@ pub(super) struct SpanMessage {
     pub(super) fields: Vec<FieldMessage>,
 }
 
-/// To whom something belongs, and how that is known.
+/// The span that an item belongs to, and how the span is known.
 #[derive(Clone, Copy, Message)]
-pub(super) struct Owner {
+pub(super) struct OwnerMessage {
     #[prost(uint32, optional, tag = "1")]
     pub(super) span: Option<u32>,
-    /// Without a span, it is from before the window.
+    /// Whether the item was handed off. If there is no span, its origin is from before the window.
     #[prost(bool, tag = "2")]
     pub(super) handed_off: bool,
 }
@@ -137,7 +137,7 @@ pub(super) struct Owner {
 #[derive(Message)]
 pub(super) struct CallMessage {
     #[prost(message, optional, tag = "1")]
-    pub(super) when: Option<When>,
+    pub(super) extent: Option<ExtentMessage>,
     #[prost(uint32, tag = "2")]
     pub(super) api: u32,
     #[prost(uint32, tag = "3")]
@@ -149,13 +149,13 @@ pub(super) struct CallMessage {
     #[prost(uint32, tag = "6")]
     pub(super) result: u32,
     #[prost(message, optional, tag = "7")]
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<OwnerMessage>,
     /// The number of its batch, from 1.
     #[prost(uint32, tag = "8")]
     pub(super) batch: u32,
 }
 
-/// What an operation says.
+/// An operation: its name and its fields.
 #[derive(Message)]
 pub(super) struct OperationMessage {
     #[prost(string, tag = "1")]
@@ -166,17 +166,17 @@ pub(super) struct OperationMessage {
     pub(super) fields: Vec<FieldMessage>,
 }
 
-/// An operation that was told of.
+/// A use of an operation.
 #[derive(Message)]
 pub(super) struct OperationCallMessage {
     #[prost(uint32, tag = "1")]
     pub(super) operation: u32,
     #[prost(message, optional, tag = "2")]
-    pub(super) when: Option<When>,
+    pub(super) extent: Option<ExtentMessage>,
     #[prost(uint32, optional, tag = "3")]
     pub(super) step: Option<u32>,
     #[prost(message, optional, tag = "4")]
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<OwnerMessage>,
     /// The number of its batch, from 1.
     #[prost(uint32, tag = "5")]
     pub(super) batch: u32,
@@ -185,7 +185,7 @@ pub(super) struct OperationCallMessage {
 #[derive(Message)]
 pub(super) struct AllocationMessage {
     #[prost(message, optional, tag = "1")]
-    pub(super) when: Option<When>,
+    pub(super) extent: Option<ExtentMessage>,
     #[prost(uint32, tag = "2")]
     pub(super) context: u32,
     #[prost(uint64, tag = "3")]
@@ -197,7 +197,7 @@ pub(super) struct AllocationMessage {
     #[prost(bool, tag = "6")]
     pub(super) pooled: bool,
     #[prost(message, optional, tag = "7")]
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<OwnerMessage>,
 }
 
 impl FieldMessage {
@@ -212,7 +212,7 @@ impl FieldMessage {
         Self { index: field.index, value: Some(value) }
     }
 
-    /// None if it has no value.
+    /// Returns the field; `None` if the message has no value.
     pub(super) fn into_field(self) -> Option<FieldData> {
         let value = match self.value? {
             ValueMessage::Bool(value) => Value::Bool(value),
@@ -231,8 +231,8 @@ impl OperationMessage {
             .fields()
             .iter()
             .enumerate()
-            .map(|(place, (name, value))| {
-                let field = FieldData { index: place as u32, value: value.clone() };
+            .map(|(index, (name, value))| {
+                let field = FieldData { index: index as u32, value: value.clone() };
                 (name.to_owned(), FieldMessage::of(&field))
             })
             .unzip();
@@ -245,7 +245,7 @@ impl OperationMessage {
     }
 }
 
-impl Owner {
+impl OwnerMessage {
     pub(super) fn of(span: Option<SpanId>, attribution: Attribution) -> Self {
         let handed_off = matches!(attribution, Attribution::HandedOff | Attribution::Before);
         Self { span: span.map(|span| span.index() as u32), handed_off }
@@ -308,7 +308,7 @@ impl DeviceMessage {
     }
 
     pub(super) fn into_device(self) -> Device {
-        let number = |place: usize| self.numbers.get(place).copied().unwrap_or(0);
+        let number = |index: usize| self.numbers.get(index).copied().unwrap_or(0);
         Device {
             id: DeviceId::new(self.id),
             compute_capability: (number(0), number(1)),

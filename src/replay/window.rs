@@ -1,4 +1,4 @@
-//! The message: a trace's spans, steps, operations and calls, and the records.
+//! The protobuf message of a window: a trace's spans, steps, operations and calls, and the GPU records.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -6,8 +6,8 @@ pub(super) mod tests;
 use super::{
     gather,
     parts::{
-        AllocationMessage, CallMessage, CallsiteMessage, CutMessage, DeviceMessage, FieldMessage, LibraryMessage,
-        OperationCallMessage, OperationMessage, Owner, SpanMessage, StepMessage, TrackMessage, When,
+        AllocationMessage, CallMessage, CallsiteMessage, CutMessage, DeviceMessage, ExtentMessage, FieldMessage,
+        LibraryMessage, OperationCallMessage, OperationMessage, OwnerMessage, SpanMessage, StepMessage, TrackMessage,
     },
 };
 use crate::{
@@ -26,6 +26,7 @@ use std::{
     sync::Arc,
 };
 
+/// A recorded window.
 #[derive(Message)]
 pub(super) struct Window {
     #[prost(uint32, tag = "1")]
@@ -52,33 +53,39 @@ pub(super) struct Window {
     steps: Vec<StepMessage>,
     #[prost(message, repeated, tag = "12")]
     spans: Vec<SpanMessage>,
-    /// Each a [`CallMessage`]. They are as many as the records, so they are read one by one.
+    /// The API calls, each a [`CallMessage`]. There are as many as records, so they are decoded one by one.
     #[prost(bytes = "bytes", repeated, tag = "13")]
     calls: Vec<Bytes>,
     #[prost(message, repeated, tag = "14")]
     allocations: Vec<AllocationMessage>,
-    /// Bytes in use in each device's pool when the window opened, and bytes reserved.
+    /// Bytes in use in each device's pool when the window opened.
     #[prost(map = "uint32, uint64", tag = "15")]
     in_use: HashMap<u32, u64>,
+    /// Bytes that each device's pool had reserved when the window opened.
     #[prost(map = "uint32, uint64", tag = "18")]
     reserved: HashMap<u32, u64>,
     #[prost(btree_map = "uint64, string", tag = "16")]
     names: BTreeMap<u64, String>,
     #[prost(bytes = "bytes", tag = "17")]
     records: Bytes,
-    /// Windows recorded before there were operations have none of these.
+    /// The operations. Windows that were recorded before there were operations have none.
     #[prost(message, repeated, tag = "19")]
     operations: Vec<OperationMessage>,
-    /// Each an [`OperationCallMessage`]. They may be more than the records, so they are read one by one, too.
+    /// The uses of operations, each an [`OperationCallMessage`]. They are decoded one by one, too.
     #[prost(bytes = "bytes", repeated, tag = "20")]
     operation_calls: Vec<Bytes>,
 }
 
 impl Window {
+    /// Makes the message of a trace and its GPU records.
     pub(super) fn of(trace: &Trace, raw: &RawRecords, pools: &HashMap<u32, Pool>) -> Self {
-        let when = |start: Timestamp, end: Timestamp, track: TrackId| {
+        let extent = |start: Timestamp, end: Timestamp, track: TrackId| {
             let since = |at: Timestamp, from: Timestamp| at.as_unix_nanos().saturating_sub(from.as_unix_nanos());
-            Some(When { start: since(start, trace.start), nanos: since(end, start), track: track.index() as u32 })
+            Some(ExtentMessage {
+                start: since(start, trace.start),
+                nanos: since(end, start),
+                track: track.index() as u32,
+            })
         };
         let cut = |cut: Cut| cut.any().then_some(CutMessage { start: cut.start, end: cut.end });
         let batch = |batch: Option<BatchId>| batch.map_or(0, |batch| batch.index() as u32 + 1);
@@ -123,7 +130,7 @@ impl Window {
                 .iter()
                 .map(|step| StepMessage {
                     number: step.number,
-                    when: when(step.start, step.end, step.track),
+                    extent: extent(step.start, step.end, step.track),
                     cut: cut(step.cut),
                 })
                 .collect(),
@@ -132,7 +139,7 @@ impl Window {
                 .iter()
                 .map(|span| SpanMessage {
                     callsite: span.callsite.index() as u32,
-                    when: when(span.start, span.end, span.track),
+                    extent: extent(span.start, span.end, span.track),
                     parent: span.parent.map(|parent| parent.index() as u32),
                     step: span.step.map(|step| step.index() as u32),
                     self_nanos: span.self_nanos,
@@ -144,13 +151,13 @@ impl Window {
                 .api_calls
                 .iter()
                 .map(|call| CallMessage {
-                    when: when(call.start, call.end, call.track),
+                    extent: extent(call.start, call.end, call.track),
                     api: u32::from(call.api == Api::CudaRuntime),
                     function: call.function,
                     name: call.name.to_string(),
                     correlation: call.correlation,
                     result: call.result,
-                    owner: Some(Owner::of(call.span, call.attribution)),
+                    owner: Some(OwnerMessage::of(call.span, call.attribution)),
                     batch: batch(call.batch),
                 })
                 .map(|call| call.encode_to_vec().into())
@@ -159,13 +166,13 @@ impl Window {
                 .allocations
                 .iter()
                 .map(|allocation| AllocationMessage {
-                    when: when(allocation.at, allocation.at, allocation.track),
+                    extent: extent(allocation.at, allocation.at, allocation.track),
                     context: allocation.context,
                     address: allocation.address,
                     bytes: allocation.bytes,
                     free: allocation.change == MemoryChange::Free,
                     pooled: allocation.pooled,
-                    owner: Some(Owner::of(allocation.span, allocation.attribution)),
+                    owner: Some(OwnerMessage::of(allocation.span, allocation.attribution)),
                 })
                 .collect(),
             in_use: pools.iter().map(|(device, pool)| (*device, pool.used)).collect(),
@@ -178,9 +185,9 @@ impl Window {
                 .iter()
                 .map(|call| OperationCallMessage {
                     operation: call.operation.index() as u32,
-                    when: when(call.at, call.at, call.track),
+                    extent: extent(call.at, call.at, call.track),
                     step: call.step.map(|step| step.index() as u32),
-                    owner: Some(Owner::of(call.span, call.attribution)),
+                    owner: Some(OwnerMessage::of(call.span, call.attribution)),
                     batch: batch(call.batch),
                 })
                 .map(|call| call.encode_to_vec().into())
@@ -188,11 +195,11 @@ impl Window {
         }
     }
 
-    /// None if something refers to what is not there.
+    /// Makes a trace of the message. Returns `None` if an index in it is out of range.
     pub(super) fn into_trace(self) -> Option<Trace> {
         let start = Timestamp::from_unix_nanos(self.start);
-        let extent = |when: Option<When>| {
-            let When { start: since, nanos, track } = when.unwrap_or_default();
+        let extent = |message: Option<ExtentMessage>| {
+            let ExtentMessage { start: since, nanos, track } = message.unwrap_or_default();
             let start = self.start.saturating_add(since);
             let end = start.saturating_add(nanos);
             ((track as usize) < self.tracks.len()).then(|| {
@@ -215,11 +222,11 @@ impl Window {
             ..Trace::default()
         };
         for step in self.steps {
-            let (start, end, track) = extent(step.when)?;
+            let (start, end, track) = extent(step.extent)?;
             trace.steps.push(Step { number: step.number, track, start, end, cut: cut(step.cut) });
         }
         for span in self.spans {
-            let (start, end, track) = extent(span.when)?;
+            let (start, end, track) = extent(span.extent)?;
             let first_field = trace.fields.len();
             trace.fields.extend(span.fields.into_iter().filter_map(FieldMessage::into_field));
             trace.spans.push(SpanData {
@@ -244,7 +251,7 @@ impl Window {
                 cut: cut(span.cut),
             });
         }
-        let owner = |owner: Option<Owner>, spans: usize| {
+        let owner = |owner: Option<OwnerMessage>, spans: usize| {
             let owner = owner.unwrap_or_default();
             owner.span.is_none_or(|span| (span as usize) < spans).then_some(owner)
         };
@@ -254,7 +261,7 @@ impl Window {
         for bytes in self.calls {
             call.clear();
             call.merge(&*bytes).ok()?;
-            let (start, end, track) = extent(call.when)?;
+            let (start, end, track) = extent(call.extent)?;
             let owner = owner(call.owner, trace.spans.len())?;
             trace.api_calls.push(ApiCallData {
                 api: if call.api == 0 { Api::CudaDriver } else { Api::CudaRuntime },
@@ -280,7 +287,7 @@ impl Window {
         for bytes in self.operation_calls {
             call.clear();
             call.merge(&*bytes).ok()?;
-            let (at, _, track) = extent(call.when)?;
+            let (at, _, track) = extent(call.extent)?;
             let owner = owner(call.owner, trace.spans.len())?;
             trace.operation_calls.push(OperationCallData {
                 operation: OperationId::new(within(call.operation, trace.operations.len())?),
@@ -297,7 +304,7 @@ impl Window {
         }
         trace.batches = Batches::new(&batches, &trace.operation_calls, trace.spans.len());
         for allocation in self.allocations {
-            let (at, _, track) = extent(allocation.when)?;
+            let (at, _, track) = extent(allocation.extent)?;
             let owner = owner(allocation.owner, trace.spans.len())?;
             trace.allocations.push(AllocationData {
                 at,
@@ -335,8 +342,8 @@ impl Window {
                 warning: None,
             })
         });
-        let asked = trace.api_calls.iter().map(|call| call.start).collect();
-        join_gpu(&mut trace, recording, asked);
+        let requested = trace.api_calls.iter().map(|call| call.start).collect();
+        join_gpu(&mut trace, recording, requested);
         Some(trace)
     }
 }

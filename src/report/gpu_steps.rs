@@ -124,7 +124,7 @@ mod tests {
         analysis::{SpanFlops, Verdict},
         trace::{
             CallsiteId, DeviceId, Trace, TrackId,
-            sample::{at, gpu_trace, memory_trace, say_flops},
+            sample::{at, gpu_trace, memory_trace, set_flops},
         },
     };
     use std::time::Duration;
@@ -214,8 +214,8 @@ mod tests {
     fn utilisation_is_by_the_time_of_the_step_and_of_the_busy_gpu() {
         let mut trace = gpu_trace();
         // 5 µs at the peak in the first step, 10 in the second.
-        say_flops(&mut trace, 1, 335_000_000, "f32");
-        say_flops(&mut trace, 5, 9_895_000_000, "bf16");
+        set_flops(&mut trace, 1, 335_000_000, "f32");
+        set_flops(&mut trace, 5, 9_895_000_000, "bf16");
         let steps = steps_of(&trace);
         let [first, second] = [0, 1].map(|step| steps.steps()[step].usage);
         assert_eq!((first.flops, first.ideal), (Some(335_000_000), Some(Duration::from_micros(5))));
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_line_says_why_there_is_no_utilisation() {
         let mut trace = gpu_trace();
-        say_flops(&mut trace, 1, 335_000_000, "f32");
+        set_flops(&mut trace, 1, 335_000_000, "f32");
         trace.devices[0].name = "NVIDIA Foo".to_owned();
         let line = steps_of(&trace).to_string();
         let end = ": host-bound; 1.68 TFLOP/s; peak of NVIDIA Foo for f32 not known: no MFU\n";

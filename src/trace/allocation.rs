@@ -1,3 +1,5 @@
+//! Allocations and frees of GPU memory.
+
 use super::{Attribution, DeviceId, Span, SpanId, Timestamp, Trace, Track, TrackId};
 
 /// The stored data of an [`Allocation`].
@@ -97,7 +99,7 @@ impl<'a> Allocation<'a> {
         self.trace.track(self.data.track)
     }
 
-    /// How it is known which span it belongs to.
+    /// The way in which its span was found.
     pub fn attribution(self) -> Attribution {
         self.data.attribution
     }

@@ -1,3 +1,5 @@
+//! Calls of the GPU's API on the host.
+
 use super::{Attribution, BatchId, Span, SpanId, ThreadId, Timestamp, Trace, Track, TrackId, id::define_id};
 use std::{sync::Arc, time::Duration};
 
@@ -5,7 +7,7 @@ define_id! {
     /// Names an [`ApiCall`] of one trace.
     pub struct ApiCallId;
 
-    /// The place of the call in [`Trace::api_calls`](crate::Trace::api_calls).
+    /// The index of the call in [`Trace::api_calls`](crate::Trace::api_calls).
     pub fn index;
 }
 
@@ -118,7 +120,7 @@ impl<'a> ApiCall<'a> {
         self.data().result
     }
 
-    /// How it is known which span it belongs to.
+    /// The way in which its span was found.
     pub fn attribution(self) -> Attribution {
         self.data().attribution
     }

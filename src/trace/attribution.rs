@@ -1,6 +1,8 @@
+//! The way in which the span of GPU work was found.
+
 use std::ops::AddAssign;
 
-/// How it is known which span GPU work, an API call or an operation belongs to.
+/// The way in which the span of GPU work, an API call or an operation was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Attribution {

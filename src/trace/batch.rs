@@ -1,3 +1,5 @@
+//! Batches: operations that a framework ran together.
+
 use super::{OperationCallData, OperationCallId, SpanId, id::define_id};
 use rustc_hash::FxHashMap;
 
@@ -5,7 +7,7 @@ define_id! {
     /// Names a batch of one trace: operations that a framework ran together, and the calls that it made for them.
     pub(crate) struct BatchId;
 
-    /// The place of the batch in [`Batches`].
+    /// The index of the batch in [`Batches`].
     pub(crate) fn index;
 }
 

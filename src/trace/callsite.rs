@@ -1,3 +1,5 @@
+//! Places in the source where spans and events are written.
+
 use super::id::define_id;
 use std::{borrow::Cow, fmt};
 
@@ -5,7 +7,7 @@ define_id! {
     /// Names a callsite of one trace.
     pub(crate) struct CallsiteId;
 
-    /// The place of the callsite in [`Trace::callsites`](crate::Trace::callsites).
+    /// The index of the callsite in [`Trace::callsites`](crate::Trace::callsites).
     pub(crate) fn index;
 }
 

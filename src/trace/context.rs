@@ -1,3 +1,5 @@
+//! OpenTelemetry contexts of spans.
+
 /// The ids that OpenTelemetry has for a span, if another layer of the subscriber sends the span there.
 ///
 /// They are the ids of W3C's Trace Context.

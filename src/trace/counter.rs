@@ -1,3 +1,5 @@
+//! Counters: named numbers that change over time.
+
 use super::Timestamp;
 use std::sync::Arc;
 

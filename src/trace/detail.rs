@@ -1,3 +1,5 @@
+//! The details of kernels, copies and fills.
+
 use super::Timestamp;
 use std::sync::Arc;
 
@@ -39,7 +41,7 @@ pub struct Kernel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryCopy {
-    /// From where to where it went.
+    /// The direction: from where to where the bytes went.
     pub direction: Direction,
     /// The kind of memory that was read.
     pub from: MemoryKind,
@@ -113,7 +115,7 @@ pub enum MemoryKind {
     Managed,
     /// A static variable of a device.
     Static,
-    /// Not known.
+    /// The kind is not known.
     #[default]
     Unknown,
 }

@@ -1,3 +1,5 @@
+//! GPUs, as their driver describes them.
+
 use super::id::define_id;
 use std::fmt;
 

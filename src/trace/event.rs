@@ -1,3 +1,5 @@
+//! Events of `tracing`.
+
 use super::{Callsite, CallsiteId, FieldRange, Fields, SpanId, Timestamp, Trace, Track, TrackId, Value};
 
 /// The stored data of an [`Event`].

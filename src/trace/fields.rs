@@ -1,3 +1,5 @@
+//! Fields of spans, events and operations.
+
 use super::{Value, convention};
 use std::{borrow::Cow, ops::Range};
 

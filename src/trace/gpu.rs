@@ -1,3 +1,5 @@
+//! Whether GPUs are recorded, by which library, and if not, why not.
+
 use std::fmt;
 
 /// Whether GPU activity is recorded, and if not, why not.

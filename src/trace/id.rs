@@ -10,7 +10,7 @@
 ///     /// Names a [`Step`] of one trace.
 ///     pub struct StepId;
 ///
-///     /// The place of the step in [`Trace::steps`](crate::Trace::steps).
+///     /// The index of the step in [`Trace::steps`](crate::Trace::steps).
 ///     pub fn index;
 /// }
 /// ```

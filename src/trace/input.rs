@@ -1,3 +1,5 @@
+//! Stages of the input pipeline.
+
 use super::{Span, Value, convention};
 
 /// A stage of the input pipeline, such as reading or preprocessing: see [`convention::INPUT`].

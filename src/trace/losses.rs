@@ -1,3 +1,5 @@
+//! Counts of the records that could not be kept.
+
 use std::{fmt, ops::AddAssign};
 
 /// The number of records that could not be kept, by cause.
@@ -32,7 +34,7 @@ pub struct Losses {
     pub gpu_unreadable: u64,
     /// Launches that had no record of their work after a minute, or after five seconds at the end of the run, which
     /// happens if a kernel hangs. Launches that share a correlation id are counted here, too, since their work cannot
-    /// be told apart.
+    /// be distinguished.
     pub gpu_unfinished: u64,
     /// Steps and counter values that no [`StepExporter`](crate::export::StepExporter) received. Traces may have them
     /// all the same.

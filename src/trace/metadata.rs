@@ -1,3 +1,5 @@
+//! The process that a trace comes from: its host, id, name and rank.
+
 use std::collections::BTreeMap;
 
 /// The process that a trace comes from.

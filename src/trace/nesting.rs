@@ -2,7 +2,7 @@
 
 use super::Timestamp;
 
-/// Puts ranges of time on as few rows as it takes for them to nest on each, one after the other.
+/// An assignment of ranges of time to rows, so that the ranges of each row nest. It uses few rows.
 ///
 /// Two ranges nest if one contains the other, or one ends before the other begins. Ranges come in the order of their
 /// starts, and of those that start together the outer comes first.
@@ -31,14 +31,14 @@ impl Nesting {
         self.push(found, end)
     }
 
-    /// Makes sure that there is a row of this number.
+    /// Adds rows until there is one of this number.
     fn grow(&mut self, row: usize) {
         if self.rows.len() <= row {
             self.rows.resize(row + 1, Vec::new());
         }
     }
 
-    /// Puts a range that ends then on the row that was found, or on a new one.
+    /// Puts a range on the row that was found, or on a new one, and returns the row.
     fn push(&mut self, found: Option<usize>, end: Timestamp) -> usize {
         let row = found.unwrap_or_else(|| {
             self.rows.push(Vec::new());
@@ -49,7 +49,7 @@ impl Nesting {
     }
 }
 
-/// Closes what is over on a row when a range starts, and says whether the range nests in the rest.
+/// Removes the ranges of a row that end before `start`, and returns whether the new range nests in the rest.
 fn fits(open: &mut Vec<Timestamp>, start: Timestamp, end: Timestamp) -> bool {
     while open.pop_if(|end| *end <= start).is_some() {}
     open.last().is_none_or(|&outer| end <= outer)
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nests_shares_a_row_and_what_crosses_does_not() {
+    fn ranges_that_nest_share_a_row_and_ranges_that_cross_do_not() {
         assert_eq!(rows(&[(0, 10), (0, 5), (5, 10), (6, 10), (10, 12)]), [0, 0, 0, 0, 0]);
         assert_eq!(rows(&[(0, 10), (5, 15), (6, 9), (11, 20)]), [0, 1, 0, 0]);
     }

@@ -1,6 +1,8 @@
+//! Estimates of how well a kernel fills a device.
+
 use super::{Device, Kernel};
 
-/// How well a kernel fills a device: estimates from the size of the launch, as PyTorch makes them.
+/// Estimates of how well a kernel fills a device, from the size of the launch, as PyTorch makes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Occupancy {

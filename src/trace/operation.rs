@@ -1,3 +1,5 @@
+//! Operations that frameworks report.
+
 use super::{
     Attribution, BatchId, FieldData, Fields, Span, SpanId, Step, StepId, ThreadId, Timestamp, Trace, Track, TrackId,
     Value, id::define_id,
@@ -64,7 +66,7 @@ impl Operation {
     #[must_use]
     pub fn with(mut self, field: impl Into<Cow<'static, str>>, value: impl Into<Value>) -> Self {
         let (field, value) = (field.into(), value.into().cut());
-        match self.field_names.iter().position(|known| *known == field) {
+        match self.field_names.iter().position(|name| *name == field) {
             Some(index) => self.fields[index].value = value,
             None => {
                 let index = u32::try_from(self.fields.len()).unwrap_or(u32::MAX);
@@ -99,7 +101,7 @@ define_id! {
     /// Names an [`Operation`] of one trace, which many of its [`OperationCall`]s may share.
     pub(crate) struct OperationId;
 
-    /// The place of the operation in the trace's table of operations.
+    /// The index of the operation in the trace's table of operations.
     pub(crate) fn index;
 }
 
@@ -107,7 +109,7 @@ define_id! {
     /// Names an [`OperationCall`] of one trace.
     pub struct OperationCallId;
 
-    /// The place of the operation in [`Trace::operations`].
+    /// The index of the operation in [`Trace::operations`].
     pub fn index;
 }
 
@@ -183,7 +185,7 @@ impl<'a> OperationCall<'a> {
         self.data().track
     }
 
-    /// How it is known which span it belongs to.
+    /// The way in which its span was found.
     pub fn attribution(self) -> Attribution {
         self.data().attribution
     }
@@ -212,7 +214,7 @@ mod tests {
     use super::{Operation, Value};
 
     #[test]
-    fn an_operation_says_each_thing_once() {
+    fn an_operation_has_each_field_once() {
         let matmul = Operation::new("matmul").with("op.flops", 1_u64).with("op.shape.lhs", "[8, 4]");
         let matmul = matmul.with("op.flops", 64_u64).with(String::from("op.dtype.lhs"), "f32").with("exact", true);
         let fields: Vec<_> = matmul.fields().iter().map(|(name, value)| format!("{name}={value}")).collect();

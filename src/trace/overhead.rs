@@ -1,3 +1,5 @@
+//! Time that the GPU's profiling library itself took.
+
 use super::{ThreadId, Timestamp};
 use std::time::Duration;
 

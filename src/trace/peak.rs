@@ -109,7 +109,7 @@ impl Device {
 mod tests {
     use super::{super::Device, DTYPES, PEAKS};
 
-    /// In 10¹² operations a second.
+    /// Returns the peak of a device, in 10¹² operations a second.
     fn peak(name: &str, dtype: &str) -> Option<f64> {
         Device { name: name.to_owned(), ..Device::default() }.peak_flops(dtype).map(|peak| peak / 1e12)
     }

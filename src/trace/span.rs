@@ -1,3 +1,5 @@
+//! Spans: each enter and exit on a thread is an instance.
+
 use super::{
     Callsite, CallsiteId, FieldRange, Fields, InputStage, Step, StepId, Timestamp, Trace, TraceContext, Track, TrackId,
     Value, id::define_id,
@@ -8,7 +10,7 @@ define_id! {
     /// Names a span instance of one trace.
     pub struct SpanId;
 
-    /// The place of the span in [`Trace::spans`].
+    /// The index of the span in [`Trace::spans`].
     pub fn index;
 }
 
@@ -150,7 +152,7 @@ impl<'a> Span<'a> {
     /// is one.
     ///
     /// All instances of a span have the same context. It needs the feature `tracing-opentelemetry`. It is `None`, too,
-    /// if [nobody could ask](Self::is_context_known).
+    /// if [it could not be looked up](Self::is_context_known).
     pub fn context(self) -> Option<TraceContext> {
         self.trace.contexts.get(&self.id()).copied().flatten()
     }
@@ -158,7 +160,8 @@ impl<'a> Span<'a> {
     /// Whether it is known if the span has a [`context`](Self::context).
     ///
     /// It is not known for a span that was entered before the window opened, on another thread than the one that opened
-    /// it, and not exited before the window closed: a thread can ask only about spans that it enters or exits itself.
+    /// it, and not exited before the window closed: a context can be looked up only on a thread that enters or exits
+    /// the span.
     ///
     /// ```
     /// # use kernspan::trace::Span;

@@ -1,3 +1,5 @@
+//! Steps: iterations of the training loop.
+
 use super::{Cut, Timestamp, TrackId, id::define_id};
 use std::time::Duration;
 
@@ -5,7 +7,7 @@ define_id! {
     /// Names a [`Step`] of one trace.
     pub struct StepId;
 
-    /// The place of the step in [`Trace::steps`](crate::Trace::steps).
+    /// The index of the step in [`Trace::steps`](crate::Trace::steps).
     pub fn index;
 }
 

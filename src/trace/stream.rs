@@ -1,3 +1,5 @@
+//! Streams: the rows that GPU work is on.
+
 use super::{DeviceId, id::define_id};
 
 define_id! {
@@ -5,7 +7,7 @@ define_id! {
     #[derive(Default)]
     pub struct StreamId;
 
-    /// The place of the stream in [`Trace::streams`](crate::Trace::streams).
+    /// The index of the stream in [`Trace::streams`](crate::Trace::streams).
     pub fn index;
 }
 

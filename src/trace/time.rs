@@ -1,3 +1,5 @@
+//! Moments on the wall clock.
+
 use std::{fmt, ops::Add, time::Duration};
 
 /// A moment, in nanoseconds since the Unix epoch.

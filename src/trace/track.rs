@@ -1,9 +1,11 @@
+//! Tracks: the rows that the spans of a thread are on.
+
 use super::id::define_id;
 
 define_id! {
     /// The operating system's id of a thread, as debuggers, CUPTI and `top -H` show it.
     ///
-    /// Where the system has none that can be read, a number unique in this process.
+    /// If the system has no id that can be read, it is a number that is unique in this process.
     pub struct ThreadId(u64);
 
     /// The id as a number.
@@ -14,7 +16,7 @@ define_id! {
     /// Names a [`Track`] of one trace.
     pub struct TrackId;
 
-    /// The place of the track in [`Trace::tracks`](crate::Trace::tracks).
+    /// The index of the track in [`Trace::tracks`](crate::Trace::tracks).
     pub fn index;
 }
 

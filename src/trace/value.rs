@@ -1,3 +1,5 @@
+//! Values of fields.
+
 use std::{fmt, sync::Arc};
 
 /// The value of a field of a span, event or operation, with the type it was recorded with.

@@ -1,3 +1,5 @@
+//! Waits of the host or of a stream for GPU work.
+
 use super::{ApiCall, ApiCallId, Attribution, DeviceId, Span, SpanId, Timestamp, Trace};
 use std::time::Duration;
 
@@ -55,7 +57,7 @@ impl<'a> Wait<'a> {
         Self { trace, data }
     }
 
-    /// Who waits for what.
+    /// The kind of wait: who waits for what.
     pub fn kind(self) -> WaitKind {
         self.data.kind
     }
@@ -106,7 +108,7 @@ impl<'a> Wait<'a> {
         self.data.call.map(|id| ApiCall::new(self.trace, id.index()))
     }
 
-    /// How it is known which span it belongs to.
+    /// The way in which its span was found.
     pub fn attribution(self) -> Attribution {
         self.data.attribution
     }

@@ -1,3 +1,5 @@
+//! GPU work: kernels, copies and fills.
+
 use super::{
     ApiCall, ApiCallId, Attribution, BatchId, Detail, Kernel, MemoryCopy, OperationCall, Span, SpanId, Step, StepId,
     Stream, StreamId, Timestamp, Trace, id::define_id,
@@ -8,7 +10,7 @@ define_id! {
     /// Names a piece of [`Work`] of one trace.
     pub struct WorkId;
 
-    /// The place of the work in [`Trace::work`](crate::Trace::work).
+    /// The index of the work in [`Trace::work`](crate::Trace::work).
     pub fn index;
 }
 
@@ -139,7 +141,7 @@ impl<'a> Work<'a> {
         self.call().map(|call| self.start().since(call.start()))
     }
 
-    /// How it is known which span it belongs to.
+    /// The way in which its span was found.
     pub fn attribution(self) -> Attribution {
         self.data().attribution
     }

@@ -1,4 +1,4 @@
-"""Loads traces with HolisticTraceAnalysis and prints what it sees, as JSON.
+"""Loads traces with HolisticTraceAnalysis, and prints its spans, GPU work and busy times as JSON.
 
     hta_load.py FOLDER
 """
@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 
-# Otherwise HTA rounds to whole microseconds, and shorter spans end before they start.
+# Without this HTA rounds to whole microseconds, and shorter spans end before they start.
 os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
@@ -19,7 +19,13 @@ from hta.trace_analysis import TraceAnalysis  # noqa: E402
 analysis = TraceAnalysis(trace_dir=sys.argv[1], include_last_profiler_step=True)
 traces = analysis.t
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-seen = {"ranks": [int(rank) for rank in traces.get_ranks()], "iterations": [int(i) for i in traces.get_iterations()], "spans": {}, "work": {}, "busy": {}}
+seen = {
+    "ranks": [int(rank) for rank in traces.get_ranks()],
+    "iterations": [int(iteration) for iteration in traces.get_iterations()],
+    "spans": {},
+    "work": {},
+    "busy": {},
+}
 for rank in traces.get_ranks():
     rows = traces.get_trace(rank).copy()
     rows["name"] = rows["name"].map(lambda index: traces.symbol_table.sym_table[index])

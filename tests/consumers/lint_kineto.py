@@ -1,9 +1,9 @@
-"""Rules that readers of Kineto's trace format break on.
+"""Checks the rules of Kineto's trace format that its readers depend on.
 
     lint_kineto.py FLAVOR TRACE...
 
-The flavor is `kineto`, or `torch` for what TensorBoard's plugin for PyTorch reads. Prints every rule that a trace breaks, and fails if there
-is one.
+The flavor is `kineto`, or `torch` for the format that TensorBoard's plugin for PyTorch reads. Prints every rule that a
+trace breaks, and fails if there is one.
 """
 
 import collections
@@ -20,7 +20,7 @@ CATEGORIES = HOST | CALLS | WORK | {"gpu_user_annotation", "cuda_sync", "overhea
 TORCH = sys.argv[1] == "torch"
 if TORCH:
     CATEGORIES.add("python_function")
-# TensorBoard's plugin adds times up in floating point, and leaves out what then crosses by the least bit.
+# TensorBoard's plugin adds times in floating point, and drops spans that then cross by the smallest amount.
 ERROR = 0 if TORCH else 1e-4
 # The distance between rows of one stream.
 ROWS = 10_000_000
@@ -28,8 +28,18 @@ SYNCS = {"Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync"}
 LAUNCH = ("grid", "block", "registers per thread", "shared memory", "queued")
 OCCUPANCY = ("blocks per SM", "warps per SM", "est. achieved occupancy %")
 MEMORY = ("Addr", "Bytes", "Total Allocated", "Total Reserved", "Device Type", "Device Id")
-DEVICE = "id name totalGlobalMem computeMajor computeMinor maxThreadsPerBlock maxThreadsPerMultiprocessor regsPerBlock warpSize" \
-    " sharedMemPerBlock numSms regsPerMultiprocessor sharedMemPerBlockOptin sharedMemPerMultiprocessor"
+TOP = (
+    "schemaVersion",
+    "deviceProperties",
+    "distributedInfo",
+    "baseTimeNanoseconds",
+    "displayTimeUnit",
+    "traceName",
+)
+DEVICE = (
+    "id name totalGlobalMem computeMajor computeMinor maxThreadsPerBlock maxThreadsPerMultiprocessor regsPerBlock"
+    " warpSize sharedMemPerBlock numSms regsPerMultiprocessor sharedMemPerBlockOptin sharedMemPerMultiprocessor"
+)
 
 
 def broken_rules(text):
@@ -56,7 +66,7 @@ def check_keys(pairs, broken):
 
 
 def check_top(document, text, broken):
-    for key in ("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "displayTimeUnit", "traceName"):
+    for key in TOP:
         if key not in document:
             broken[f"no {key} at the top"] += 1
     if "kernspan_gpu" not in document:
@@ -87,9 +97,10 @@ def check_event(event, broken):
     if not 0 <= event.get("tid", 0) < 2**32:
         broken["a row that Perfetto's 32 bits do not hold"] += 1
     if category == "cuda_sync":
-        if arguments.get("cuda_sync_kind") not in SYNCS:
+        kind = arguments.get("cuda_sync_kind")
+        if kind not in SYNCS:
             broken["a wait of a kind that HTA does not know"] += 1
-        if arguments.get("cuda_sync_kind") in ("Stream Wait Event", "Event Sync") and arguments["wait_on_cuda_event_record_corr_id"] < 0:
+        if kind in ("Stream Wait Event", "Event Sync") and arguments["wait_on_cuda_event_record_corr_id"] < 0:
             broken["a wait for an event that nobody recorded"] += 1
         expect(arguments, ("stream", "correlation", "device", "context"), "a wait", broken)
     if event["name"] == "[memory]":
@@ -103,7 +114,7 @@ def expect(arguments, keys, what, broken):
 
 
 def check_rows(events, broken):
-    """Perfetto drops ranges that cross another of their row. It reads negative numbers as 0."""
+    """Checks that ranges of a row do not cross, since Perfetto drops those. It reads negative numbers as 0."""
     rows = collections.defaultdict(list)
     for event in events:
         if event["ph"] == "X":
@@ -117,9 +128,7 @@ def check_rows(events, broken):
             if open_until and -negative_end > open_until[-1] + ERROR:
                 broken[f"{name} crosses another span of its row"] += 1
             open_until.append(-negative_end)
-
-
-    # Nor does work on a stream's row overlap at all.
+    # Work on the row of a stream must not overlap at all.
     streams = collections.defaultdict(list)
     for event in events:
         if event.get("cat") in WORK:
@@ -132,7 +141,7 @@ def check_rows(events, broken):
 
 
 def check_torch(events, broken):
-    """What TensorBoard's plugin for PyTorch trips over."""
+    """Checks the rules of TensorBoard's plugin for PyTorch."""
     for event in events:
         category, arguments = event.get("cat"), event.get("args", {})
         if event["name"].startswith("ProfilerStep#"):
@@ -169,7 +178,7 @@ def check_names(events, broken):
 def check_work(document, broken):
     events = document["traceEvents"]
     spans = {event["args"]["External id"] for event in events if event.get("cat") == "cpu_op"}
-    known = {device["id"] for device in document["deviceProperties"]}
+    devices = {device["id"] for device in document["deviceProperties"]}
     if TORCH:
         spans.add(0)
     calls, work = {}, [event for event in events if event.get("cat") in WORK]
@@ -178,7 +187,8 @@ def check_work(document, broken):
             expect(event["args"], ("cbid", "correlation"), "a call", broken)
             if calls.setdefault(event["args"]["correlation"], event) is not event:
                 broken["two calls with one correlation: HTA and the TensorBoard plugin join by it"] += 1
-        if event.get("cat") in CALLS | WORK and "External id" in event["args"] and event["args"]["External id"] not in spans:
+        has_id = event.get("cat") in CALLS | WORK and "External id" in event["args"]
+        if has_id and event["args"]["External id"] not in spans:
             broken["an External id that no span has"] += 1
     for event in work:
         arguments = event["args"]
@@ -193,7 +203,7 @@ def check_work(document, broken):
             broken["work on a negative stream, which HTA takes for the host"] += 1
         if event["cat"] == "kernel":
             expect(arguments, LAUNCH, "a kernel", broken)
-            expect(arguments, OCCUPANCY if arguments["device"] in known else (), "a kernel", broken)
+            expect(arguments, OCCUPANCY if arguments["device"] in devices else (), "a kernel", broken)
             if not (isinstance(arguments.get(OCCUPANCY[2], 0), int) and 0 <= arguments.get(OCCUPANCY[2], 0) <= 100):
                 broken["an occupancy that is no whole number of percent"] += 1
         else:
@@ -216,24 +226,24 @@ def check_work(document, broken):
 
 
 def check_flows(events, broken):
-    """An arrow begins at a call and ends at work, each once it has begun; Perfetto refuses others."""
+    """Checks that each arrow begins at the start of a call and ends at the start of work: Perfetto refuses others."""
     begins = {(event["pid"], event["tid"], event["ts"]): event for event in events if event.get("cat") in CALLS}
     ends = {(event["pid"], event["tid"], event["ts"]): event for event in events if event.get("cat") in WORK}
     started, ended = {}, set()
     for event in events:
-        place = event["pid"], event.get("tid"), event.get("ts")
+        position = event["pid"], event.get("tid"), event.get("ts")
         if event["ph"] == "s":
             if started.setdefault(event["id"], event) is not event:
                 broken["an arrow that begins twice"] += 1
-            if begins.get(place, {"args": {"correlation": None}})["args"]["correlation"] != event["id"]:
+            if begins.get(position, {"args": {"correlation": None}})["args"]["correlation"] != event["id"]:
                 broken["an arrow that does not begin at its call"] += 1
     for event in events:
-        place = event["pid"], event.get("tid"), event.get("ts")
+        position = event["pid"], event.get("tid"), event.get("ts")
         if event["ph"] == "f":
             ended.add(event["id"])
             if event.get("bp") != "e":
                 broken["an arrow to the next slice instead of the one it ends at"] += 1
-            if ends.get(place, {"args": {"correlation": None}})["args"]["correlation"] != event["id"]:
+            if ends.get(position, {"args": {"correlation": None}})["args"]["correlation"] != event["id"]:
                 broken["an arrow that does not end at its work"] += 1
             if event["id"] in started and event["ts"] < started[event["id"]]["ts"]:
                 broken["an arrow back in time"] += 1

@@ -1,8 +1,8 @@
-//! Programs of others read what is exported: Perfetto, HolisticTraceAnalysis, TensorBoard with its plugins, inferno. What
-//! they see must be what the trace says.
+//! Tests in which programs of others read exported files: Perfetto, HolisticTraceAnalysis, TensorBoard with its
+//! plugins, inferno. They must see what is in the trace.
 //!
-//! Most of them are in Python, in environments that these tests make: see `support/downloads.rs`. Without Python the tests
-//! say so and pass, but not where `CI=true`.
+//! Most of them are written in Python, and run in environments that these tests make: see `support/downloads.rs`.
+//! Without Python the tests print a message and pass, unless `CI=true`.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-"""Asks Perfetto's own trace processor, offline.
+"""Runs SQL queries on a trace with Perfetto's own trace processor, offline.
 
     perfetto_sql.py NODE TRACE SQL...
 
@@ -22,7 +22,10 @@ with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
 server = subprocess.Popen(
-    [node, os.path.join(here, "trace_processor.js"), wasm, str(port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    [node, os.path.join(here, "trace_processor.js"), wasm, str(port)],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+    text=True,
 )
 try:
     server.stdout.readline()

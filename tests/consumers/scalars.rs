@@ -1,7 +1,7 @@
-//! What the real TensorBoard shows of what is written for it must be what happened.
+//! Tests of the scalars, text and hyperparameters that the real TensorBoard shows.
 
 use crate::support::{
-    steps::{told_of, training},
+    steps::{step_summaries, training},
     tensorboard::{Shown, assert_same, expected, millis, seconds, shown, values},
 };
 use kernspan::{Error, Profiler, ProfilerBuilder, Report, Schedule, TensorBoard, export::StepSummary};
@@ -9,15 +9,15 @@ use serde_json::Value as Json;
 use std::path::PathBuf;
 use tracing::info;
 
-/// A training whose steps 2 and 3 are recorded.
+/// Runs a training whose steps 2 and 3 are recorded. Returns the summaries of its steps, and the report.
 fn recorded_training(
     setup: impl FnOnce(ProfilerBuilder) -> ProfilerBuilder,
     program: impl FnOnce(&Profiler),
 ) -> (Vec<StepSummary>, Result<Report, Error>) {
-    told_of(|builder| setup(builder.schedule(Schedule::steps(2..=3))), program)
+    step_summaries(|builder| setup(builder.schedule(Schedule::steps(2..=3))), program)
 }
 
-/// The files with scalars: there are profiles, too.
+/// Returns the files with scalars, without those of profiles.
 fn events_files(files: &[PathBuf]) -> Vec<PathBuf> {
     files.iter().filter(|file| file.to_string_lossy().contains("tfevents")).cloned().collect()
 }
@@ -26,7 +26,7 @@ fn events_files(files: &[PathBuf]) -> Vec<PathBuf> {
 fn every_step_is_shown_with_its_time_and_its_counters() {
     let folder = tempfile::tempdir().unwrap();
     let exporter = TensorBoard::to_dir(folder.path()).samples_per_step(64);
-    let (told, report) = recorded_training(
+    let (steps, report) = recorded_training(
         |builder| builder.export(exporter),
         |profiler| {
             for step in 0..200_u32 {
@@ -44,7 +44,7 @@ fn every_step_is_shown_with_its_time_and_its_counters() {
         },
     );
     let [file] = events_files(report.unwrap().files()).try_into().unwrap();
-    assert_eq!((file.parent().unwrap(), told.len()), (folder.path(), 201));
+    assert_eq!((file.parent().unwrap(), steps.len()), (folder.path(), 201));
     let Some(shown) = shown(folder.path(), 200 + 199 * 3 + 2 * 20 + 3) else { return };
     for shown in shown {
         let tags = &shown.scalars["."];
@@ -62,7 +62,7 @@ fn every_step_is_shown_with_its_time_and_its_counters() {
         ];
         assert_eq!(names, all);
         let check = |tag: &str, value: &dyn Fn(&StepSummary) -> Option<f64>| {
-            assert_same(&values(&tags[tag]), &expected(&told, 0, value));
+            assert_same(&values(&tags[tag]), &expected(&steps, 0, value));
         };
         check("step/time_ms", &millis);
         check("step/per_second", &|step| Some(1.0 / seconds(step)?));
@@ -74,7 +74,7 @@ fn every_step_is_shown_with_its_time_and_its_counters() {
         assert_eq!(values(&tags["accuracy"]), [(200, 0.75)]);
         assert!(tags["loss"][7].2.is_nan() && tags["big"][0].2 == f64::INFINITY);
         assert_eq!(values(&tags["profiler/lost"]), [(3, 0.0)]);
-        for (step, (wall, ..)) in told[1..].iter().zip(&tags["step/time_ms"]) {
+        for (step, (wall, ..)) in steps[1..].iter().zip(&tags["step/time_ms"]) {
             assert!((step.end().as_unix_nanos() as f64 / 1e9 - wall).abs() < 1e-5, "{wall}: {step:?}");
         }
     }
@@ -92,11 +92,11 @@ fn the_configuration_and_the_gpu_are_shown_as_text() {
     let Some(shown) = shown(folder.path(), 14) else { return };
     for shown in shown {
         let text = |tag: &str| {
-            let texts = shown.texts["."][tag].as_array().unwrap();
-            assert_eq!(texts.len(), 1, "{texts:?}");
-            // A list of texts would be shown as a table of its own.
-            assert!(!texts[0]["text"].as_str().unwrap().contains("<td><table>"), "{texts:?}");
-            texts[0]["text"].as_str().unwrap().to_owned()
+            let points = shown.text["."][tag].as_array().unwrap();
+            assert_eq!(points.len(), 1, "{points:?}");
+            // A list of strings would be shown as a table.
+            assert!(!points[0]["text"].as_str().unwrap().contains("<td><table>"), "{points:?}");
+            points[0]["text"].as_str().unwrap().to_owned()
         };
         let configuration = text("kernspan/configuration");
         let row = |name: &str, value: &str| format!("<td>{name}</td>\n<td>{value}</td>");
@@ -125,12 +125,12 @@ fn hyperparameters_and_metrics_are_a_table_of_runs() {
     }
     let Some(shown) = shown(folder.path(), 28) else { return };
     for Shown { hparams, .. } in shown {
-        let named = |list: &str, place: &str| -> Vec<Json> {
+        let named = |list: &str, pointer: &str| -> Vec<Json> {
             hparams["experiment"][list]
                 .as_array()
                 .unwrap()
                 .iter()
-                .map(|info| info.pointer(place).unwrap().clone())
+                .map(|info| info.pointer(pointer).unwrap().clone())
                 .collect()
         };
         let mut names = named("hparamInfos", "/name");
@@ -169,9 +169,10 @@ fn a_resumed_run_goes_on_in_a_new_file() {
     assert_ne!(first, second);
     assert_eq!(std::fs::read(&first).unwrap(), content, "the old file is left alone");
     let Some(shown) = shown(folder.path(), 30 + 2 * 28 + 2) else { return };
-    // What the first run did after the checkpoint is forgotten, by the quick loader from where the tag comes again: the first step has no time.
-    for (shown, known) in shown.into_iter().zip([21, 20]) {
-        let resumed = [expected(&before[..known], 0, millis), expected(&after, 20, millis)].concat();
+    // Steps of the first run after the checkpoint are dropped. The fast loader drops them from the step on at which the
+    // tag comes again, and the first step has no time.
+    for (shown, kept) in shown.into_iter().zip([21, 20]) {
+        let resumed = [expected(&before[..kept], 0, millis), expected(&after, 20, millis)].concat();
         let losses = [&before[..20], &after].map(|steps| steps.iter().filter_map(|step| step.counter("loss")));
         let losses: Vec<_> = losses.into_iter().flatten().zip(0..).map(|(loss, step)| (step, loss as f32)).collect();
         assert_same(&values(&shown.scalars["."]["loss"]), &losses);
@@ -183,7 +184,7 @@ fn a_resumed_run_goes_on_in_a_new_file() {
 #[test]
 fn runs_and_ranks_are_kept_apart() {
     let folder = tempfile::tempdir().unwrap();
-    let told: Vec<_> = [("one", 0, 1), ("several", 0, 2), ("several", 1, 2)]
+    let steps: Vec<_> = [("one", 0, 1), ("several", 0, 2), ("several", 1, 2)]
         .iter()
         .map(|&(run, rank, size)| {
             let exporter = TensorBoard::to_dir(folder.path().join(run)).hparam("lr", 0.5);
@@ -192,8 +193,8 @@ fn runs_and_ranks_are_kept_apart() {
         .collect();
     let Some(shown) = shown(folder.path(), 45) else { return };
     for shown in shown {
-        for (run, told) in ["one", "several", "several/rank1"].iter().zip(&told) {
-            assert_same(&values(&shown.scalars[*run]["step/time_ms"]), &expected(told, 0, millis));
+        for (run, steps) in ["one", "several", "several/rank1"].iter().zip(&steps) {
+            assert_same(&values(&shown.scalars[*run]["step/time_ms"]), &expected(steps, 0, millis));
         }
         assert_eq!(shown.scalars.len(), 3);
         assert_eq!(shown.hparams["groups"].as_array().unwrap().len(), 2, "a session is of all ranks");
@@ -203,7 +204,7 @@ fn runs_and_ranks_are_kept_apart() {
 #[test]
 fn names_of_counters_may_be_anything() {
     let folder = tempfile::tempdir().unwrap();
-    let (told, report) = recorded_training(
+    let (steps, report) = recorded_training(
         |builder| builder.export(TensorBoard::to_dir(folder.path())),
         |profiler| {
             info!(counter.train.loss = 1.0);
@@ -213,7 +214,7 @@ fn names_of_counters_may_be_anything() {
             profiler.step();
         },
     );
-    assert_eq!(told.len(), 1);
+    assert_eq!(steps.len(), 1);
     report.unwrap();
     let Some(shown) = shown(folder.path(), 8) else { return };
     for shown in shown {
@@ -236,7 +237,7 @@ fn names_of_counters_may_be_anything() {
 
 #[test]
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-fn what_the_gpu_did_in_each_step_is_shown_as_the_report_has_it() {
+fn the_gpu_activity_of_each_step_is_shown_as_in_the_report() {
     use crate::support::tensorboard::Points;
     use kernspan::Exporter;
     use std::collections::BTreeMap;
@@ -277,7 +278,7 @@ fn what_the_gpu_did_in_each_step_is_shown_as_the_report_has_it() {
             for (tag, series) in tags.iter().filter(|(_, series)| !series.is_empty()) {
                 assert_same(&values(&shown.scalars[*recording][tag]), series);
             }
-            assert!(shown.texts[recording]["kernspan/gpu"][0]["text"].as_str().unwrap().contains("NVIDIA H200"));
+            assert!(shown.text[recording]["kernspan/gpu"][0]["text"].as_str().unwrap().contains("NVIDIA H200"));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! TensorBoard's scalars where things go wrong: processes are killed, disks are full.
+//! Tests of TensorBoard's scalars in failures: processes are killed, disks are full.
 
 use crate::support::{
     child, eventually,
-    steps::{Kept, failures, told_of, training},
+    steps::{StepCollector, failures, step_summaries, training},
     tensorboard::{shown, values},
 };
 use kernspan::{Profiler, Schedule, TensorBoard};
@@ -13,14 +13,15 @@ use std::{
 use tracing::info;
 use tracing_subscriber::prelude::*;
 
-/// Steps with their losses in an events file, read by nobody but us; what is cut off at its end does not count.
+/// Returns the numbers of the steps that have a loss in an events file. An event that is cut off at the end does not
+/// count.
 fn step_numbers(file: &Path) -> Vec<u64> {
     let bytes = std::fs::read(file).unwrap();
     let (mut left, mut steps) = (&bytes[..], Vec::new());
     while left.len() >= 12 {
         let length = u64::from_le_bytes(left[..8].try_into().unwrap()) as usize;
         let Some(event) = left.get(12..12 + length) else { break };
-        // The time, and then the step, a number of any length.
+        // An event begins with the time and the step, which is a varint.
         if event.windows(4).any(|part| part == b"loss") {
             let varint = event[10..].iter().take_while(|byte| **byte & 0x80 != 0).count();
             steps.push(event[10..=10 + varint].iter().rev().fold(0, |step, byte| step << 7 | u64::from(byte & 0x7f)));
@@ -38,7 +39,7 @@ fn events_file(folder: &Path) -> Option<PathBuf> {
         .find(|path| path.to_string_lossy().contains("tfevents"))
 }
 
-/// Trains until it is killed, and says how far it has come.
+/// Trains until it is killed, and writes the number of its step to a file. Other tests run it.
 #[test]
 fn trains_for_ever() {
     let Some(folder) = std::env::var_os("KERNSPAN_TEST_FOLDER") else { return };
@@ -50,11 +51,11 @@ fn trains_for_ever() {
         for step in 0_u64.. {
             info!(counter.loss = 0.5);
             profiler.step();
-            // There would be too many to look at.
+            // Without a pause there would be too many steps.
             std::thread::sleep(Duration::from_millis(1));
             if step % 100 == 0 {
-                std::fs::write(folder.join("come.tmp"), step.to_string()).unwrap();
-                std::fs::rename(folder.join("come.tmp"), folder.join("come")).unwrap();
+                std::fs::write(folder.join("progress.tmp"), step.to_string()).unwrap();
+                std::fs::rename(folder.join("progress.tmp"), folder.join("progress")).unwrap();
             }
         }
     });
@@ -65,15 +66,15 @@ fn a_killed_process_leaves_all_steps_but_the_last() {
     let folder = tempfile::tempdir().unwrap();
     let mut child =
         child::start("scalars_mishaps::trains_for_ever", &[("KERNSPAN_TEST_FOLDER", folder.path().as_os_str())]);
-    let come = || std::fs::read_to_string(folder.path().join("come")).ok()?.parse::<u64>().ok();
-    let taken = eventually("the first steps", || come().filter(|step| *step >= 500));
-    // They are written while the training goes on, and not when it ends.
+    let progress = || std::fs::read_to_string(folder.path().join("progress")).ok()?.parse::<u64>().ok();
+    let taken = eventually("the first steps", || progress().filter(|step| *step >= 500));
+    // The steps are written while the training goes on, and not when it ends.
     let file = eventually("the steps in the file", || {
         events_file(folder.path()).filter(|file| step_numbers(file).len() as u64 >= taken)
     });
     child.kill();
     let steps = step_numbers(&file);
-    assert!(steps.iter().enumerate().all(|(place, &step)| step == place as u64), "{steps:?}");
+    assert!(steps.iter().enumerate().all(|(index, &step)| step == index as u64), "{steps:?}");
     let Some(shown) = shown(folder.path(), steps.len() * 3 - 2) else { return };
     for shown in shown {
         let series = values(&shown.scalars["."]["loss"]);
@@ -81,12 +82,12 @@ fn a_killed_process_leaves_all_steps_but_the_last() {
     }
 }
 
-/// Waits until so many steps have been told of. The exporters before this one have tried to write them by then.
-fn wait_until_told(kept: &Kept, steps: usize) {
+/// Waits until this many steps have been collected. The exporters before this one have tried to write them by then.
+fn wait_until_collected(kept: &StepCollector, steps: usize) {
     eventually("the steps", || (kept.steps().len() >= steps).then_some(()));
 }
 
-/// Waits until so many steps can be read in a folder.
+/// Waits until this many steps can be read in a folder.
 fn wait_until_written(folder: &Path, steps: usize) {
     eventually("the steps in the file", || {
         events_file(folder).filter(|file| step_numbers(file).len() >= steps).map(drop)
@@ -94,25 +95,25 @@ fn wait_until_written(folder: &Path, steps: usize) {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_said_once_and_the_training_goes_on() {
+fn a_folder_that_cannot_be_made_is_reported_once_and_the_training_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let in_the_way = folder.path().join("runs");
     std::fs::write(&in_the_way, "somebody else's").unwrap();
     let schedule = Schedule::new().active(1).wait(1);
     let exporter = TensorBoard::to_dir(in_the_way.join("mnist"));
-    let kept = Kept::default();
-    let (told, report) = told_of(
+    let kept = StepCollector::default();
+    let (steps_taken, report) = step_summaries(
         |builder| builder.schedule(schedule).export(exporter).export(kept.clone()),
         |profiler| {
             for step in 1..=20 {
                 profiler.step();
                 if step % 5 == 0 {
-                    wait_until_told(&kept, step);
+                    wait_until_collected(&kept, step);
                 }
             }
         },
     );
-    assert_eq!(told.len(), 20);
+    assert_eq!(steps_taken.len(), 20);
     let failures = failures(report);
     let [profile, scalars, other_profiles] = &failures[..] else { panic!("{failures:?}") };
     assert!(profile.starts_with("TensorBoard, window 0: cannot write ") && profile.contains("profile"), "{failures:?}");
@@ -126,7 +127,7 @@ fn a_folder_that_is_deleted_is_made_anew() {
     let folder = tempfile::tempdir().unwrap();
     let runs = folder.path().join("runs");
     let exporter = TensorBoard::to_dir(&runs).hparam("lr", 0.5);
-    let (told, report) = told_of(
+    let (steps_taken, report) = step_summaries(
         |builder| builder.schedule(Schedule::manual()).export(exporter),
         |profiler| {
             training(10)(profiler);
@@ -135,7 +136,7 @@ fn a_folder_that_is_deleted_is_made_anew() {
             training(10)(profiler);
         },
     );
-    assert_eq!(told.len(), 20);
+    assert_eq!(steps_taken.len(), 20);
     let [file] = report.unwrap().files().to_vec().try_into().unwrap();
     assert_eq!(step_numbers(&file), (10..20).collect::<Vec<_>>());
     assert_eq!(events_file(&runs), Some(file));
@@ -143,7 +144,7 @@ fn a_folder_that_is_deleted_is_made_anew() {
     for shown in shown {
         let series = values(&shown.scalars["."]["step/time_ms"]);
         assert_eq!(series.iter().map(|&(step, _)| step).collect::<Vec<_>>(), (10..20).collect::<Vec<_>>());
-        assert!(!shown.texts["."]["kernspan/configuration"].is_null(), "{}", shown.texts);
+        assert!(!shown.text["."]["kernspan/configuration"].is_null(), "{}", shown.text);
         assert_eq!(shown.hparams["groups"][0]["hparams"]["lr"], 0.5, "{}", shown.hparams);
     }
 }
@@ -153,7 +154,7 @@ fn a_folder_that_is_deleted_after_the_last_step_is_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let runs = folder.path().join("runs");
     let exporter = TensorBoard::to_dir(&runs);
-    let (_, report) = told_of(
+    let (_, report) = step_summaries(
         |builder| builder.schedule(Schedule::manual()).export(exporter),
         |profiler| {
             training(10)(profiler);
@@ -174,7 +175,7 @@ fn a_training_that_panics_has_failed() {
         training(5)(profiler);
         panic!("no more data");
     };
-    let trains = move || told_of(|builder| builder.schedule(Schedule::manual()).export(exporter), panics);
+    let trains = move || step_summaries(|builder| builder.schedule(Schedule::manual()).export(exporter), panics);
     assert!(std::thread::spawn(trains).join().is_err());
     assert_eq!(step_numbers(&events_file(folder.path()).unwrap()).len(), 5);
     let Some(shown) = shown(folder.path(), 13) else { return };
@@ -184,29 +185,29 @@ fn a_training_that_panics_has_failed() {
     }
 }
 
-/// Trains where files may not become larger than 64 KiB.
+/// Trains in a process whose files cannot become larger than 64 KiB. Another test runs it.
 #[test]
 fn trains_on_a_full_disk() {
     let Some(folder) = std::env::var_os("KERNSPAN_TEST_FOLDER") else { return };
     let exporter = TensorBoard::to_dir(PathBuf::from(folder));
-    let kept = Kept::default();
-    let (told, report) = told_of(
+    let kept = StepCollector::default();
+    let (steps_taken, report) = step_summaries(
         |builder| builder.schedule(Schedule::manual()).export(exporter).export(kept.clone()),
         |profiler| {
             for turn in 1..=10 {
                 training(300)(profiler);
-                wait_until_told(&kept, 300 * turn);
+                wait_until_collected(&kept, 300 * turn);
             }
         },
     );
-    assert_eq!(told.len(), 3000);
+    assert_eq!(steps_taken.len(), 3000);
     let failures = failures(report);
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].contains("File too large"), "{failures:?}");
 }
 
 #[test]
-fn a_full_disk_is_said_once_and_what_was_written_can_be_read() {
+fn a_full_disk_is_reported_once_and_the_steps_before_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     child::run_with_small_files(
         "scalars_mishaps::trains_on_a_full_disk",
@@ -215,5 +216,5 @@ fn a_full_disk_is_said_once_and_what_was_written_can_be_read() {
     let file = events_file(folder.path()).unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 64 << 10);
     let steps = step_numbers(&file);
-    assert!(steps.len() > 300 && steps.iter().enumerate().all(|(place, &step)| step == place as u64), "{steps:?}");
+    assert!(steps.len() > 300 && steps.iter().enumerate().all(|(index, &step)| step == index as u64), "{steps:?}");
 }

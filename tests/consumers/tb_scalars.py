@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What TensorBoard shows of a folder, over HTTP, as JSON: scalars, texts and hyperparameters.
+"""Prints the data that TensorBoard serves for a folder, as JSON: scalars, text and hyperparameters.
 
 usage: tb_scalars.py LOGDIR POINTS [option of tensorboard...]
 
-TensorBoard reads while it serves, so it is asked until there are POINTS scalars in all, every session has ended, and two answers are the same; for
-some minutes at the most. What there is then is printed.
+TensorBoard reads while it serves. So it is queried until there are POINTS scalars in all, every session has ended, and
+two answers are the same, for five minutes at most. Then the last answer is printed.
 """
 import json
 import os
@@ -44,7 +44,7 @@ def scalars():
     return {run: {tag: ask("scalars/scalars", run=run, tag=tag) for tag in tags[run]} for run in tags}
 
 
-def texts():
+def text():
     tags = ask("text/tags")
     return {run: {tag: ask("text/text", run=run, tag=tag) for tag in tags[run]} for run in tags}
 
@@ -57,8 +57,9 @@ def hparams():
     columns = [{"hparam": name, "includeInResult": True} for name in names]
     metrics = [info["name"] for info in experiment.get("metricInfos", [])]
     columns += [{"metric": metric, "includeInResult": True} for metric in metrics]
-    wanted = {"experimentName": "", "allowedStatuses": statuses, "colParams": columns, "startIndex": 0, "sliceSize": 100}
-    groups = ask("hparams/session_groups", wanted) if infos else {}
+    request = {"experimentName": "", "allowedStatuses": statuses, "colParams": columns}
+    request |= {"startIndex": 0, "sliceSize": 100}
+    groups = ask("hparams/session_groups", request) if infos else {}
     return {"experiment": experiment, "groups": groups.get("sessionGroups", [])}
 
 
@@ -74,11 +75,11 @@ try:
     while time.monotonic() < until and server.poll() is None:
         last = found
         try:
-            found = {"scalars": scalars(), "texts": texts(), "hparams": hparams()}
+            found = {"scalars": scalars(), "text": text(), "hparams": hparams()}
             if all_read(found) and json.dumps(found) == json.dumps(last):
                 break
         except OSError:
-            pass  # Not there yet, or not this tag.
+            pass  # The server or the tag is not there yet.
         time.sleep(0.3)
     if server.poll() is not None:
         sys.exit(f"tensorboard ended: {server.stderr.read()}")

@@ -1,7 +1,7 @@
-//! TensorBoard with its plugin for PyTorch, on windows that were recorded on a GPU: its pages must say what the trace says.
+//! Tests of the pages that TensorBoard's plugin for PyTorch shows for windows that were recorded on a GPU.
 
 #[path = "../support/pages.rs"]
-#[allow(unreachable_pub, reason = "as all that tests share")]
+#[allow(unreachable_pub, reason = "shared modules of tests have public items")]
 mod pages;
 
 use crate::support::{
@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 use tracing::info_span;
 
-/// What the plugin's pages say of a trace, which are these and no others.
+/// Returns the plugin's pages for a trace, whose views must be exactly these; `None` without Python.
 fn shown(trace: &Trace, views: &[&str]) -> Option<Json> {
     let folder = tempfile::tempdir().unwrap();
     let files = Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(trace).unwrap();

@@ -1,8 +1,8 @@
-"""Shows traces in TensorBoard with torch-tb-profiler, asks everything that its pages ask, and prints what they say, as JSON.
+"""Prints the data of all pages that torch-tb-profiler, TensorBoard's plugin for PyTorch, shows for traces, as JSON.
 
     torch_tb.py FOLDER VIEW...
 
-FOLDER has one run. Fails if the plugin complains of the traces, or if one of the VIEWs is missing or empty.
+FOLDER has one run. Fails if the plugin complains about the traces, or if one of the VIEWs is missing or empty.
 """
 
 import gzip
@@ -19,7 +19,8 @@ import urllib.parse
 import urllib.request
 
 folder, *expected = sys.argv[1:]
-# Errors and warnings, but for those that are not of the traces: a page's headers, a list of operators' names that is not complete.
+# Matches errors and warnings, except two that are not about the traces: the headers of a page, and a list of operators
+# that is not complete.
 COMPLAINTS = re.compile(r"^[EW]\d{4} (?!.*(security_validator|Tensor Cores eligible operator))")
 failed = []
 
@@ -31,15 +32,16 @@ def check(what, holds, seen=""):
 
 
 class Server:
-    """TensorBoard, on a port that is free."""
+    """A TensorBoard process, on a free port."""
 
     def __init__(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.log = tempfile.TemporaryFile("w+")
-        command = [os.path.join(os.path.dirname(sys.executable), "tensorboard"), "--logdir", folder, "--port", str(port)]
-        self.process = subprocess.Popen(command + ["--host", "127.0.0.1", "--load_fast", "false"], stdout=self.log, stderr=self.log)
+        command = [os.path.join(os.path.dirname(sys.executable), "tensorboard"), "--logdir", folder]
+        command += ["--port", str(port), "--host", "127.0.0.1", "--load_fast", "false"]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         self.address = f"http://127.0.0.1:{port}/data/plugin/pytorch_profiler/"
 
     def raw(self, page, **query):
@@ -51,7 +53,7 @@ class Server:
         return json.loads(self.raw(page, **query))
 
     def runs(self):
-        """The runs, once they are loaded."""
+        """Returns the runs, after they are loaded."""
         runs = None
         for _ in range(1200):
             if self.process.poll() is not None:
@@ -63,9 +65,9 @@ class Server:
             except (urllib.error.URLError, ConnectionError):
                 pass
             time.sleep(0.25)
-        sys.exit(f"no run was loaded: {runs}\n{self.said()}")
+        sys.exit(f"no run was loaded: {runs}\n{self.read_log()}")
 
-    def said(self):
+    def read_log(self):
         self.log.seek(0)
         return self.log.read()
 
@@ -77,82 +79,87 @@ class Server:
             self.process.kill()
 
 
-def overview(server, place):
-    page = server.ask("overview", **place)
+def overview(server, capture):
+    page = server.ask("overview", **capture)
     check("steps", page["steps"]["rows"])
     columns = [column["name"] for column in page["steps"]["columns"][1:] if "name" in column]
     rows = page["steps"]["rows"]
     steps = {row[0]: dict(zip(columns, [value for value in row[1:] if not isinstance(value, str)])) for row in rows}
     gpu = {entry["title"]: entry["value"] for entry in page.get("gpu_metrics", {}).get("data", [])}
     check("a summary of the GPU", bool(gpu) or "Kernel" not in expected, gpu)
-    return {"steps": steps, "gpu": gpu, "average": {part["name"]: part["value"] for part in page["performance"][0]["children"]}}
+    average = {part["name"]: part["value"] for part in page["performance"][0]["children"]}
+    return {"steps": steps, "gpu": gpu, "average": average}
 
 
-def operators(server, place):
+def operators(server, capture):
     seen = {}
     for grouping in ("Operation", "OperationAndInputShape"):
-        rows = server.ask("operation/table", group_by=grouping, **place)["data"]
+        rows = server.ask("operation/table", group_by=grouping, **capture)["data"]
         check(f"operators by {grouping}", rows, [row["name"] for row in rows])
-        pies = server.ask("operation", group_by=grouping, **place)
+        pies = server.ask("operation", group_by=grouping, **capture)
         check("time of operators on the device", pies["device_self_time"] or "Kernel" not in expected)
         for row in rows:
-            with_shape = grouping == "OperationAndInputShape"
-            query = {"op_name": row["name"], "group_by": grouping} | ({"input_shape": row["input_shape"]} if with_shape else {})
+            query = {"op_name": row["name"], "group_by": grouping}
+            if grouping == "OperationAndInputShape":
+                query["input_shape"] = row["input_shape"]
             if row["has_call_stack"]:
-                row["stacks"] = [stack["call_stack"] for stack in server.ask("operation/stack", **query, **place)["data"]]
+                stacks = server.ask("operation/stack", **query, **capture)["data"]
+                row["stacks"] = [stack["call_stack"] for stack in stacks]
                 check(f"call stacks of {row['name']}", row["stacks"])
         seen[grouping] = rows
-        # Tables are rounded to microseconds; these are not, but have what is above zero only.
+        # Tables are rounded to microseconds. These are not, but leave out times of zero.
         pies = {pie: dict(answer["rows"]) if answer else {} for pie, answer in pies.items()}
         if grouping == "Operation":
-            seen["times"] = {row["name"]: {pie: times.get(row["name"], 0) for pie, times in pies.items()} for row in rows}
+            names = [row["name"] for row in rows]
+            seen["times"] = {name: {pie: times.get(name, 0) for pie, times in pies.items()} for name in names}
     return seen
 
 
-def kernels(server, place):
-    events = json.loads(server.raw("trace", **place))["traceEvents"]
-    by_name = server.ask("kernel/table", group_by="Kernel", **place)["data"]["rows"]
+def kernels(server, capture):
+    events = json.loads(server.raw("trace", **capture))["traceEvents"]
+    by_name = server.ask("kernel/table", group_by="Kernel", **capture)["data"]["rows"]
     check("kernels", by_name)
-    by_operator = server.ask("kernel/table", group_by="KernelNameAndOpName", **place)["data"]["rows"]
+    by_operator = server.ask("kernel/table", group_by="KernelNameAndOpName", **capture)["data"]["rows"]
     check("kernels by operator", by_operator)
     owners = sorted({row[1] for row in by_operator})
     strays = [event for event in events if event.get("cat") == "kernel" and not event["args"]["External id"]]
-    check("every kernel that is somebody's has an operator", strays or not {"N/A", "CallTreeRoot"} & set(owners), owners)
-    totals = dict(server.ask("kernel", **place)["total"]["rows"])
+    without_operator = {"N/A", "CallTreeRoot"} & set(owners)
+    check("every attributed kernel has an operator", strays or not without_operator, owners)
+    totals = dict(server.ask("kernel", **capture)["total"]["rows"])
     check("shares of kernels", totals)
-    check("tensor cores", len(server.ask("kernel/tc_pie", **place)["total"]["rows"]) == 2)
-    # Calls are the ninth column there, after what tells a kernel's launches apart, and the total is the tenth.
+    check("tensor cores", len(server.ask("kernel/tc_pie", **capture)["total"]["rows"]) == 2)
+    # The number of calls is the ninth column, and the total is the tenth.
     return {
         "by_name": {row[0]: [row[2], totals[row[0]]] for row in by_name},
         "by_operator": [[row[0], row[1], row[8], row[9]] for row in by_operator],
     }
 
 
-def memory(server, place):
-    stats = server.ask("memory", memory_metric="B", **place)
+def memory(server, capture):
+    stats = server.ask("memory", memory_metric="B", **capture)
     check("memory by operator", stats["rows"])
-    curve = server.ask("memory_curve", memory_metric="B", time_metric="us", **place)
+    curve = server.ask("memory_curve", memory_metric="B", time_metric="us", **capture)
     check("the curve of memory", curve["rows"])
-    events = server.ask("memory_events", memory_metric="B", time_metric="us", **place)
+    events = server.ask("memory_events", memory_metric="B", time_metric="us", **capture)
     check("allocations", events["rows"])
     return {
         "operators": {device: {row[0]: row[1:] for row in rows} for device, rows in stats["rows"].items()},
-        # The curve is a selection of points, but not that.
+        # The curve is a selection of points, but the peak is exact.
         "peak": {device: float(peak.split(": ")[1].rstrip("B")) for device, peak in curve["metadata"]["peaks"].items()},
         "events": events["rows"],
     }
 
 
-def modules(server, place):
-    data = server.ask("module", **place)["data"]
+def modules(server, capture):
+    data = server.ask("module", **capture)["data"]
     check("modules", data)
     return data
 
 
-def trace(server, place):
-    """The page of the trace is the file, with counters of the GPU that the plugin puts in."""
+def trace(server, capture):
+    """Returns counts of the trace page, which is the file with counters of the GPU that the plugin adds."""
     try:
-        events = json.loads(server.raw("trace", **place))["traceEvents"]
+        events = json.loads(server.raw("trace", **capture))["traceEvents"]
     except ValueError as error:
         check(f"the trace is JSON: {error}", False)
         return {}
@@ -180,18 +187,22 @@ def look(server):
     for worker in workers:
         spans = server.ask("spans", run=run, worker=worker) or ["default"]
         for span in spans:
-            place = {"run": run, "worker": worker, "span": span}
-            pages = {"overview": overview(server, place), "operators": operators(server, place), "trace": trace(server, place)}
+            capture = {"run": run, "worker": worker, "span": span}
+            pages = {
+                "overview": overview(server, capture),
+                "operators": operators(server, capture),
+                "trace": trace(server, capture),
+            }
             for view, page in [("Kernel", kernels), ("Memory", memory), ("Module", modules)]:
                 if view in views:
-                    pages[view.lower()] = page(server, place)
-            tree = server.ask("tree", **place)
+                    pages[view.lower()] = page(server, capture)
+            tree = server.ask("tree", **capture)
             check("the tree", tree["children"])
             pages["tree"] = tree
             seen["workers"].setdefault(worker, []).append(pages)
     if "Distributed" in views:
         seen["distributed"] = distributed(server, run, spans[0])
-    complaints = [line for line in server.said().splitlines() if COMPLAINTS.match(line)]
+    complaints = [line for line in server.read_log().splitlines() if COMPLAINTS.match(line)]
     check("no complaints", not complaints, "\n".join(complaints))
     return seen
 

@@ -1,5 +1,4 @@
-//! Real readers of what is exported: Perfetto's trace processor, HolisticTraceAnalysis, inferno. What they see must be what the
-//! trace says.
+//! Tests in which Perfetto's trace processor, HolisticTraceAnalysis and inferno read exported files.
 
 use crate::support::{
     awkward::awkward_program,
@@ -42,7 +41,7 @@ fn exported(program: impl FnOnce(&kernspan::Profiler)) -> Exported {
     Exported { trace: Arc::clone(&traces[0]), folder, json, json_gz, pftrace, folded }
 }
 
-/// Number and nanoseconds of the spans of each name.
+/// Returns the number and total nanoseconds of the spans of each name.
 fn by_name(trace: &Trace) -> BTreeMap<String, (u64, u64)> {
     let mut names = BTreeMap::new();
     for span in trace.spans() {
@@ -65,20 +64,23 @@ fn perfetto_sees_what_the_trace_says() {
     for event in trace.events() {
         expected.entry(event.message().to_owned()).or_insert((0, 0)).0 += 1;
     }
-    for told in trace.operations() {
-        expected.entry(told.name().to_owned()).or_insert((0, 0)).0 += 1;
+    for call in trace.operations() {
+        expected.entry(call.name().to_owned()).or_insert((0, 0)).0 += 1;
     }
     expected.insert("loss is NaN".to_owned(), (1, 0));
     for file in [&exported.json, &exported.json_gz, &exported.pftrace] {
         let queries = [
             "select name, count(*) n, sum(max(dur, 0)) ns from slice group by name",
             "select min(ts) first, max(ts + max(dur, 0)) last from slice",
-            "select count(*) n, sum(value) total from counter join counter_track on track_id = counter_track.id where name in ('loss', 'loss value')",
+            "select count(*) n, sum(value) total from counter join counter_track on track_id = counter_track.id \
+             where name in ('loss', 'loss value')",
             "select count(distinct tid) n from thread where tid > 0",
-            "select c.name child, p.name parent from slice c join slice p on c.parent_id = p.id where c.name = 'linear'",
+            "select c.name child, p.name parent from slice c join slice p on c.parent_id = p.id \
+             where c.name = 'linear'",
             "select distinct string_value v from args where key glob '*op?shape?input' order by 1",
             "select distinct string_value v from args where key glob '*note'",
-            "select count(*) n, count(distinct track_id) tracks, count(distinct parent_id) spans from slice where category = 'operation'",
+            "select count(*) n, count(distinct track_id) tracks, count(distinct parent_id) spans from slice \
+             where category = 'operation'",
         ];
         let mut arguments = vec![node.to_str().unwrap(), file];
         arguments.extend(queries);
@@ -120,7 +122,7 @@ fn int(value: &Json) -> u64 {
 }
 
 #[test]
-fn the_lint_of_what_kineto_readers_break_on_finds_nothing() {
+fn the_lint_for_kineto_readers_finds_nothing() {
     let Some((python, _)) = readers() else { return };
     let exported = exported(awkward_program);
     run(python, "lint_kineto.py", &["kineto", &exported.json, &exported.json_gz]);
@@ -169,7 +171,7 @@ fn flame_graph_tools_read_the_stacks() {
     assert_eq!(u128::from(total), expected);
 }
 
-/// A window recorded on a GPU, exported.
+/// Exports a window that was recorded on a GPU. Returns its trace and the files.
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 fn exported_gpu(name: &str, folder: &Path) -> (Trace, Vec<String>) {
     use kernspan::Exporter;
@@ -180,7 +182,7 @@ fn exported_gpu(name: &str, folder: &Path) -> (Trace, Vec<String>) {
     (trace, files.iter().map(|file| file.to_str().unwrap().to_owned()).collect())
 }
 
-/// Number and nanoseconds of the pieces of work of each name.
+/// Returns the number and total nanoseconds of the pieces of work of each name.
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 fn work_by_name(trace: &Trace) -> BTreeMap<String, (u64, u64)> {
     let mut names = BTreeMap::new();
@@ -202,12 +204,18 @@ fn perfetto_sees_what_the_gpu_did() {
         let launched = trace.work().filter(|work| work.call().is_some()).count() as u64;
         for file in &files {
             let queries = [
-                // Spans have the names of kernels, so work is told by what only it has.
-                "select s.name, count(*) n, sum(s.dur) ns from slice s where exists (select 1 from args a where a.arg_set_id = s.arg_set_id and a.key glob '*correlation' and a.int_value > 0) and exists (select 1 from args a where a.arg_set_id = s.arg_set_id and (a.key glob '*registers*' or a.key glob '*bytes')) group by s.name",
+                // Spans may have the names of kernels, so work is found by arguments that only work has.
+                "select s.name, count(*) n, sum(s.dur) ns from slice s \
+                 where exists (select 1 from args a where a.arg_set_id = s.arg_set_id \
+                 and a.key glob '*correlation' and a.int_value > 0) \
+                 and exists (select 1 from args a where a.arg_set_id = s.arg_set_id \
+                 and (a.key glob '*registers*' or a.key glob '*bytes')) group by s.name",
                 "select count(*) n from flow",
-                "select count(*) n from flow join slice o on slice_out = o.id join slice i on slice_in = i.id where o.ts <= i.ts and (o.name glob 'cu*')",
+                "select count(*) n from flow join slice o on slice_out = o.id join slice i on slice_in = i.id \
+                 where o.ts <= i.ts and (o.name glob 'cu*')",
                 "select count(*) n from slice where name glob 'cuLaunchKernel'",
-                "select count(distinct p.name) n, min(p.name) name from slice s join slice p on s.parent_id = p.id where s.name = 'cuGraphLaunch'",
+                "select count(distinct p.name) n, min(p.name) name from slice s join slice p on s.parent_id = p.id \
+                 where s.name = 'cuGraphLaunch'",
                 "select coalesce(sum(value), 0) n from stats where severity = 'error' and name not glob 'traced*'",
             ];
             let mut arguments = vec![node.to_str().unwrap(), file];
@@ -221,7 +229,7 @@ fn perfetto_sees_what_the_gpu_did() {
             assert_eq!(int(&arrows[0]["n"]), launched, "{file}");
             let launches = trace.api_calls().filter(|call| call.name() == "cuLaunchKernel").count() as u64;
             assert_eq!(int(&calls[0]["n"]), launches, "{file}");
-            // The span around them has the same name.
+            // All graphs are launched in the span `graph`.
             let launches_graphs = trace.api_calls().any(|call| call.name() == "cuGraphLaunch");
             assert_eq!(int(&graphs[0]["n"]), u64::from(launches_graphs), "{file}");
             assert!(!launches_graphs || text(&graphs[0]["name"]) == "graph", "{file}");
@@ -245,7 +253,7 @@ fn the_lint_finds_nothing_in_what_a_gpu_did() {
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 fn hta_sees_what_the_gpu_did() {
     let Some((python, _)) = readers() else { return };
-    // Waits, which the third recording has, are work to HTA.
+    // Without the recording that has waits, which HTA counts as work.
     for recording in ["calls", "candle"] {
         let folder = tempfile::tempdir().unwrap();
         let (trace, _) = exported_gpu(recording, folder.path());
@@ -257,7 +265,7 @@ fn hta_sees_what_the_gpu_did() {
             assert_eq!(int(&work[&name][0]), count, "{name}");
             assert!((work[&name][1].as_f64().unwrap() * 1e3 - nanos as f64).abs() < 1.0, "{name}: {work:?}");
         }
-        // What HTA works out by itself: the time that anything ran on the GPU, as we do.
+        // HTA computes the time in which anything ran on the GPU, as the trace does.
         let busy = seen["busy"]["0"].as_f64().unwrap();
         let mut intervals: Vec<_> = trace.work().map(|work| (work.start(), work.end())).collect();
         intervals.sort_unstable();
@@ -278,12 +286,12 @@ fn hta_does_every_analysis_that_one_rank_allows() {
     for (recording, operator) in [("training", "loss"), ("candle", "data")] {
         let (trace, folder) = (crate::support::recorded(recording), tempfile::tempdir().unwrap());
         Chrome::to_dir(folder.path()).runtime_names(true).export(&trace).unwrap();
-        // One rank has nothing to talk about, and only PyTorch's operators are `aten::`.
+        // A single rank does not communicate, and only PyTorch's operators are `aten::`.
         let arguments = [folder.path().to_str().unwrap(), "1", operator, "overlap", "stragglers", "aten operators"];
         let seen = run(python, "hta_analyses.py", &arguments).pop().unwrap();
         let steps: Vec<_> = trace.steps().iter().map(kernspan::trace::Step::number).collect();
         assert_eq!(seen["steps"], serde_json::json!(steps));
-        // Graphs are launched otherwise.
+        // Graphs are launched by another function.
         let launched = trace.work().filter(|work| work.graph().is_none()).count();
         assert_eq!(int(&seen["launches"]["0"]), launched as u64, "{recording}");
     }

@@ -1,9 +1,9 @@
-// Serves Perfetto's trace processor over HTTP, as its Python client wants it, from the WebAssembly of Perfetto's UI.
+// Serves Perfetto's trace processor over HTTP for its Python client, from the WebAssembly of Perfetto's UI.
 //
 //     node trace_processor.js FOLDER PORT
 //
-// The UI runs the engine in a web worker and talks to it in length-delimited protobuf (TraceProcessorRpc). Here the worker is a
-// sandbox with as much of a browser as the engine asks for.
+// The UI runs the engine in a web worker and talks to it in length-delimited protobuf (TraceProcessorRpc). Here the
+// worker is a sandbox with the parts of a browser that the engine uses.
 'use strict';
 const fs = require('fs'), path = require('path'), vm = require('vm'), http = require('http');
 const [folder, port] = [process.argv[2], Number(process.argv[3])];
@@ -19,7 +19,8 @@ const worker = {
   importScripts() {},
   WorkerGlobalScope: function () {},
   fetch: async (url) => ({
-    ok: true, status: 200, url, headers: new Map([['content-type', 'application/wasm']]), arrayBuffer: async () => asset(url),
+    ok: true, status: 200, url, headers: new Map([['content-type', 'application/wasm']]),
+    arrayBuffer: async () => asset(url),
   }),
   XMLHttpRequest: class {
     open(_method, url) { this.url = url; }
@@ -33,7 +34,7 @@ const engine = { onmessage: null, postMessage: (bytes) => receive(bytes) };
 worker.onmessage({ data: engine });
 const WorkerBytes = vm.runInContext('Uint8Array', worker);
 
-// Protobuf, as much as is needed.
+// The parts of protobuf that are needed.
 const varint = (number) => {
   const bytes = [];
   for (number = BigInt(number); number > 127n; number >>= 7n) bytes.push(Number(number & 127n) | 128);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What XProf, TensorBoard's profile plugin, shows of a folder, over HTTP, as JSON: every page of every host of every capture.
+"""Prints the data of all pages that XProf, TensorBoard's profile plugin, serves for a folder, as JSON.
 
 usage: xprof.py LOGDIR [--gpu] [--input] [--copies]
 
-With --gpu, every page must have data; what has none is said, and the script fails. With --input, that of the input pipeline must, too.
-With --copies, the viewer is asked for what it says of each copy, one by one.
+With --gpu, every page must have data: pages without are printed, and the script fails. With --input, the page of the
+input pipeline must have data, too. With --copies, the viewer is queried for the details of each copy, one by one.
 """
 import gzip
 import json
@@ -38,7 +38,7 @@ def ask(path, **query):
 
 
 def rows(table):
-    """The rows of one of Google's tables, by the ids of its columns."""
+    """Returns the rows of a Google data table, by the ids of its columns."""
     ids = [column["id"] for column in table["cols"]]
     return [dict(zip(ids, (cell.get("v") for cell in row["c"]))) for row in table["rows"]]
 
@@ -50,8 +50,8 @@ def expect(run, what, holds):
 
 def look(run, host):
     def page(tag):
-        # Of several hosts, some pages are of all together.
-        hosts = [known["hostname"] for known in ask("hosts", run=run, tag=tag)]
+        # Some pages are for all hosts together.
+        hosts = [entry["hostname"] for entry in ask("hosts", run=run, tag=tag)]
         return ask("data", run=run, tag=tag, host=host if host in hosts else hosts[0])
 
     tools = ask("run_tools", run=run)
@@ -91,9 +91,10 @@ def look(run, host):
         for event in drawn:
             on_stream = threads.get((event["pid"], event["tid"]), "").startswith("Stream #")
             if on_stream and event["name"].startswith("Memcpy"):
-                # As the viewer does when an event is clicked on: without, it is told names and times only.
-                one = {"event_name": event["name"], "start_time_ms": event["ts"] / 1e3, "duration_ms": event["dur"] / 1e3}
-                answer = ask("data", run=run, tag="trace_viewer@", host=host, unique_id=event["args"]["uid"], **one)
+                # This is the query of the viewer when an event is clicked on. Other queries give names and times only.
+                clicked = {"event_name": event["name"], "unique_id": event["args"]["uid"]}
+                clicked |= {"start_time_ms": event["ts"] / 1e3, "duration_ms": event["dur"] / 1e3}
+                answer = ask("data", run=run, tag="trace_viewer@", host=host, **clicked)
                 details = next(e["args"]["memcpy_details"] for e in answer["traceEvents"] if e.get("ph") == "X")
                 seen["copies"].append([event["name"], int(details.split()[0].removeprefix("num_bytes:"))])
     seen["memory"] = {}
@@ -109,7 +110,7 @@ def look(run, host):
 
 
 def check(run, seen):
-    """The pages that a person would open, of a GPU's capture."""
+    """Checks that the pages of a GPU's capture have data."""
     operations = seen["operations"]
     on = lambda side: [row for row in operations if row["host_or_device"] == side and row["type"] != "IDLE"]
     expect(run, "kernel stats are not offered", "kernel_stats" in seen["tools"])
@@ -125,7 +126,7 @@ def check(run, seen):
     expect(run, "framework op stats: host", on("Host"))
     expect(run, "input pipeline: steps", seen["input_steps"])
     expect(run, "memory: timeline", any(memory["timeline"] > 1 for memory in seen["memory"].values()))
-    expect(run, "memory: whose it is", any(any(memory["names"]) for memory in seen["memory"].values()))
+    expect(run, "memory: owners", any(any(memory["names"]) for memory in seen["memory"].values()))
     expect(run, "trace viewer: events", seen["events"])
     expect(run, "trace viewer: arrows", seen["arrows"])
     expect(run, "trace viewer: times overflow", seen["timespan"][1] < 1e8)
@@ -143,7 +144,7 @@ try:
         try:
             runs = ask("runs")
         except OSError:
-            pass  # Not there yet.
+            pass  # The server is not there yet.
         if runs or server.poll() is not None:
             break
         time.sleep(0.25)

@@ -1,4 +1,4 @@
-//! XProf, TensorBoard's profile plugin, looks at windows that were recorded on an H200: its pages must say what the traces say.
+//! Tests of the pages that XProf, TensorBoard's profile plugin, shows for windows that were recorded on an H200.
 
 use crate::support::{readers, recorded};
 use kernspan::{
@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-/// Recorded windows, each with the capture that XProf shows of it; none without Python.
+/// Returns recorded windows, each with the capture that XProf shows for it; `None` without Python.
 fn seen(names: &[&str]) -> Option<Vec<(Trace, Json)>> {
     seen_with(names, &[])
 }
 
-/// The same, with options of the script that asks XProf.
+/// Returns the same as [`seen`], with options of the script that queries XProf.
 fn seen_with(names: &[&str], options: &[&str]) -> Option<Vec<(Trace, Json)>> {
     let python = readers::environment("tensorboard.txt", "TensorBoard's pages")?;
     let folder = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// Count and microseconds, added up by a name.
+/// Counts and microseconds, added up by name.
 type Sums = BTreeMap<String, (u64, f64)>;
 
 fn sum(named: impl Iterator<Item = (String, u64, f64)>) -> Sums {
@@ -73,7 +73,7 @@ const ALL: [&str; 5] = ["training", "calls", "candle", "burn", "burn-first"];
 
 #[test]
 fn every_page_has_data() {
-    // Of the others, no span says FLOPs, or nothing was allocated.
+    // In the other windows, no span has FLOPs, or nothing was allocated.
     for (trace, seen) in seen_with(&["candle", "burn-first"], &["--gpu", "--input"]).into_iter().flatten() {
         assert!(trace.losses().is_empty() && rows(&seen, "banner").is_empty(), "{}", seen["banner"]);
     }
@@ -84,7 +84,8 @@ fn the_roofs_are_those_of_the_device() {
     for (trace, seen) in seen(&ALL).into_iter().flatten() {
         let peak = |name: &str| seen["peaks"][name].as_str().unwrap().parse::<f64>().unwrap();
         let [device] = trace.devices() else { panic!("{:?}", trace.devices()) };
-        // In GFLOP/s and GiB/s, with six digits: an H200 does 989.5 · 10¹² a second with 16 bits, and moves 4.8 · 10¹² bytes.
+        // The peaks are in GFLOP/s and GiB/s, with six digits. An H200 does 989.5 · 10¹² operations a second with 16
+        // bits, and moves 4.8 · 10¹² bytes a second.
         assert_eq!(peak("peak_flop_rate"), device.peak_flops("bf16").unwrap() / 1e9);
         let bandwidth = device.memory_bytes_per_second().unwrap() as f64;
         assert!((4.8e12..4.9e12).contains(&bandwidth), "{bandwidth}");
@@ -124,7 +125,7 @@ fn steps_take_as_long_as_they_took() {
             .steps()
             .iter()
             .map(|step| {
-                // A step is over when what it asked the GPU for is, and the next one begins then.
+                // XProf ends a step when its GPU work has ended, and begins the next one then.
                 let of_step = |work: &Work<'_>| work.step().is_some_and(|of| of.number() == step.number());
                 let last = trace.work().filter(of_step).map(Work::end).max().unwrap_or_default();
                 let start = step.start().max(before);
@@ -135,7 +136,7 @@ fn steps_take_as_long_as_they_took() {
         let shown: Vec<_> = rows(&seen, "steps").into_iter().map(|step| number(step, "stepTimeMs")).collect();
         assert_eq!(shown.len(), expected.len());
         assert!(shown.iter().zip(&expected).all(|(shown, time)| (shown - time).abs() < 1e-6), "{shown:?} {expected:?}");
-        // In all, the window was no longer than its steps and what was left to do after them.
+        // The steps together are no longer than the window and its work.
         let end = trace.work().map(Work::end).max().unwrap_or_default().max(trace.end());
         assert!(shown.iter().sum::<f64>() * 1e3 <= micros(end.since(trace.start())) + 1e-3);
     }
@@ -156,7 +157,7 @@ fn kernels_are_as_many_and_take_as_long() {
         let truth: BTreeSet<_> = kernels()
             .map(|(_, kernel)| {
                 let shared = kernel.static_shared_memory + kernel.dynamic_shared_memory;
-                // XProf shows what could be resident at the most, in percent, of which we say hundredths.
+                // XProf shows the theoretical occupancy in percent. It is compared to hundredths of a percent.
                 let occupancy = (100.0 * device.occupancy(kernel).unwrap().theoretical_percent).round() as u32;
                 (launches(kernel.grid), launches(kernel.block), u32::from(kernel.registers), shared, occupancy)
             })
@@ -171,7 +172,7 @@ fn kernels_are_as_many_and_take_as_long() {
     }
 }
 
-/// The path of a span as XProf has it; the spans of the recordings have names that it takes.
+/// Returns the path of a span as XProf shows it.
 fn path(stack: impl Iterator<Item = String>) -> String {
     let mut names: Vec<_> = stack.collect();
     names.reverse();
@@ -180,7 +181,7 @@ fn path(stack: impl Iterator<Item = String>) -> String {
 
 #[test]
 fn operations_are_spans_with_what_the_gpu_did_in_them() {
-    // Without the windows of Burn, the kernels of which say more than their spans.
+    // Without the windows of Burn, whose kernels belong to operations and not only to spans.
     for (trace, seen) in seen(&ALL[..3]).into_iter().flatten() {
         let of_side = |side: &str| {
             let rows = rows(&seen, "operations").into_iter();
@@ -199,7 +200,8 @@ fn operations_are_spans_with_what_the_gpu_did_in_them() {
             (names.unwrap_or_else(|| "unattributed".to_owned()), 1, micros(work.duration()))
         }));
         assert_same(&of_program, &device);
-        // Of the kernels, copies and fills of an operation, this page counts those that are the most.
+        // This page counts only the most frequent of an operation's kernels, copies and fills, so counts are not
+        // compared.
         let times = |sums: &Sums| sums.iter().map(|(name, (_, time))| (name.clone(), (0, *time))).collect();
         assert_same(&times(&of_side("Device")), &times(&device));
         let host = sum(trace.spans().map(|span| {
@@ -219,12 +221,12 @@ fn operations_are_spans_with_what_the_gpu_did_in_them() {
 }
 
 #[test]
-fn floating_point_operations_are_those_that_spans_and_operations_say() {
+fn floating_point_operations_are_those_of_spans_and_operations() {
     for (trace, seen) in seen(&["candle", "burn"]).into_iter().flatten() {
         let report = Report::of([&trace]);
         let truth: u64 = report.gpu_steps().steps().iter().filter_map(|step| step.usage.flops).sum();
         assert!(truth > 0);
-        // Billions a second, and microseconds.
+        // Rates are in billions a second, times in microseconds.
         let flops = |row: &&Json, rate: &str| number(row, rate) * 1e3 * number(row, "total_self_time");
         let shown: f64 = rows(&seen, "hlo").iter().map(|row| flops(row, "model_flop_rate")).sum();
         assert!((shown / truth as f64 - 1.0).abs() < 1e-3, "{shown} FLOPs, not {truth}");
@@ -265,9 +267,9 @@ fn the_viewer_draws_everything_where_and_when_it_was() {
         let mut shown: Vec<(String, f64, f64)> = Vec::new();
         for event in rows(&seen, "events") {
             let line = event[0].as_str().unwrap();
-            let of_ours = line.starts_with("Stream #") || !line.contains(" - from #");
+            let is_ours = line.starts_with("Stream #") || !line.contains(" - from #");
             let name = event[1].as_str().unwrap();
-            if of_ours && names.contains(name) {
+            if is_ours && names.contains(name) {
                 shown.push((name.to_owned(), event[2].as_f64().unwrap(), event[3].as_f64().unwrap()));
             }
         }
@@ -281,7 +283,7 @@ fn the_viewer_draws_everything_where_and_when_it_was() {
             let same = shown.0 == truth.0 && (shown.1 - truth.1).abs() < 0.01 && (shown.2 - truth.2).abs() < 0.01;
             assert!(same, "{shown:?}, not {truth:?}");
         }
-        // An arrow for each call that work came of.
+        // There is an arrow for each call that caused work.
         let calls: BTreeSet<_> = trace.work().filter_map(Work::call).map(ApiCall::correlation).collect();
         assert_eq!(seen["arrows"].as_u64(), Some(calls.len() as u64));
     }

@@ -1,5 +1,5 @@
-//! Whatever CUPTI writes, and whatever is in a recorded file: it becomes a trace that makes sense, or an error, soon. The same
-//! mistakes in every run; `fuzz/` looks for new ones.
+//! Tests with corrupted records and files: each gives a valid trace or an error, in a short time. The corruptions are
+//! the same in every run; `fuzz/` looks for new ones.
 
 #[path = "../support/recorded.rs"]
 #[allow(unreachable_pub, reason = "shared with the fuzz target")]
@@ -15,7 +15,7 @@ const FIXTURES: [&[u8]; 3] = [
     include_bytes!("../fixtures/gpu/candle.kernspan"),
 ];
 
-/// Random numbers, the same in every run.
+/// A generator of random numbers, which are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Numbers that code trips over.
+    /// Returns a number that is likely to cause overflows, or any number.
     fn absurd(&mut self) -> u64 {
         let edges =
             [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];
@@ -38,39 +38,40 @@ impl Random {
     }
 }
 
-/// Any of the records, to be spoilt.
+/// Returns one of the records, to be corrupted.
 fn any<'a>(records: &'a mut [Vec<u8>], random: &mut Random) -> &'a mut Vec<u8> {
-    let place = random.below(records.len());
-    &mut records[place]
+    let index = random.below(records.len());
+    &mut records[index]
 }
 
-fn spoil(records: &mut Vec<Vec<u8>>, random: &mut Random) {
+/// Corrupts one or all of the records.
+fn corrupt(records: &mut Vec<Vec<u8>>, random: &mut Random) {
     match random.below(7) {
-        // Bits flip.
+        // A bit flips.
         0 => {
             let record = any(records, random);
-            let place = random.below(record.len());
-            record.iter_mut().skip(place).take(1).for_each(|byte| *byte ^= 1 << random.below(8));
+            let offset = random.below(record.len());
+            record.iter_mut().skip(offset).take(1).for_each(|byte| *byte ^= 1 << random.below(8));
         }
-        // A field is absurd: a time, a size, an id.
+        // A field has an absurd value: a time, a size, an id.
         1 | 2 => {
             let record = any(records, random);
             let width = [2, 4, 8][random.below(3)];
-            let place = random.below(record.len() / width) * width;
+            let offset = random.below(record.len() / width) * width;
             let value = random.absurd().to_le_bytes();
-            record.iter_mut().skip(place).take(width).zip(value).for_each(|(byte, absurd)| *byte = absurd);
+            record.iter_mut().skip(offset).take(width).zip(value).for_each(|(byte, absurd)| *byte = absurd);
         }
-        // It is cut off.
+        // A record is cut off.
         3 => {
             let record = any(records, random);
             record.truncate(random.below(record.len()));
         }
-        // It comes again, out of order.
+        // A record comes again, out of order.
         4 => {
             let record = any(records, random).clone();
             records.insert(random.below(records.len()), record);
         }
-        // It has another's kind.
+        // A record has the kind of another.
         5 => {
             let kind = any(records, random).iter().take(4).copied().collect::<Vec<_>>();
             any(records, random).iter_mut().zip(kind).for_each(|(byte, other)| *byte = other);
@@ -80,7 +81,7 @@ fn spoil(records: &mut Vec<Vec<u8>>, random: &mut Random) {
     }
 }
 
-/// A trace of this file, if it is one, that makes sense.
+/// Returns the trace of this file, which must be valid; `None` if the file cannot be read.
 fn replayed(file: &[u8]) -> Option<Trace> {
     let trace = replay(file).ok()?;
     check(&trace);
@@ -88,7 +89,7 @@ fn replayed(file: &[u8]) -> Option<Trace> {
 }
 
 #[test]
-fn spoilt_records_give_a_trace_that_makes_sense() {
+fn corrupted_records_give_a_valid_trace() {
     let folder = tempfile::tempdir().unwrap();
     let mut unreadable = 0;
     for (seed, fixture) in FIXTURES.into_iter().enumerate() {
@@ -97,7 +98,7 @@ fn spoilt_records_give_a_trace_that_makes_sense() {
         assert!(whole.losses().is_empty() && whole.work().len() > 50);
         for round in 0..600 {
             let mut records = recorded.records.clone();
-            (0..=random.below(20)).for_each(|_| spoil(&mut records, &mut random));
+            (0..=random.below(20)).for_each(|_| corrupt(&mut records, &mut random));
             let trace = replayed(&recorded.with(&records)).unwrap();
             unreadable += trace.losses().gpu_unreadable;
             if round % 20 == 0 {
@@ -109,7 +110,7 @@ fn spoilt_records_give_a_trace_that_makes_sense() {
 }
 
 #[test]
-fn spoilt_files_give_a_trace_or_an_error() {
+fn corrupted_files_give_a_trace_or_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random(7);
     let (mut traces, mut errors) = (0, 0);
@@ -118,11 +119,11 @@ fn spoilt_files_give_a_trace_or_an_error() {
         for round in 0..750 {
             let mut file = message.clone();
             for _ in 0..=random.below(4) {
-                let place = random.below(file.len());
+                let offset = random.below(file.len());
                 match random.below(4) {
-                    0 => file.truncate(place),
-                    1 => drop(file.drain(place..(place + random.below(64)).min(file.len()))),
-                    _ => file.iter_mut().skip(place).take(1).for_each(|byte| *byte = random.absurd() as u8),
+                    0 => file.truncate(offset),
+                    1 => drop(file.drain(offset..(offset + random.below(64)).min(file.len()))),
+                    _ => file.iter_mut().skip(offset).take(1).for_each(|byte| *byte = random.absurd() as u8),
                 }
             }
             match replayed(&file) {
@@ -131,7 +132,7 @@ fn spoilt_files_give_a_trace_or_an_error() {
                 None => errors += 1,
             }
         }
-        // And without being taken out of its envelope.
+        // Compressed files that are cut off are errors, too.
         for cut in 0..fixture.len().min(500) {
             assert!(replay(&fixture[..cut]).is_err() || cut == 0);
         }
@@ -140,13 +141,13 @@ fn spoilt_files_give_a_trace_or_an_error() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted() {
+fn records_that_cannot_be_read_are_counted() {
     let recorded = Recorded::new(FIXTURES[0]);
     let lost = |bytes: &[u8]| replayed(&recorded.with_bytes(bytes)).unwrap().losses().gpu_unreadable;
     let whole = join(&recorded.records);
     assert_eq!(lost(&whole), 0);
     assert_eq!(lost(&[]), 0);
-    // Too short to have a length, a kind; shorter than it says; of a length that no file has.
+    // Records that are too short for a length or a kind, that are cut off, or whose length is absurd.
     assert_eq!(lost(&[1, 0, 0]), 1);
     assert_eq!(lost(&join([[10_u8, 0]])), 1);
     assert_eq!(lost(&whole[..whole.len() - 1]), 1);
@@ -154,7 +155,7 @@ fn what_cannot_be_read_is_counted() {
     assert_eq!(lost(&join([10_u32.to_le_bytes(), 1_u32.to_le_bytes(), 999_u32.to_le_bytes()])), 2);
 }
 
-/// A kernel's record, as all releases begin it.
+/// A kernel's record, with the fields that are the same in all releases of CUPTI.
 #[derive(Clone)]
 struct Kernel([u8; 208]);
 
@@ -170,24 +171,24 @@ impl Kernel {
         kernel
     }
 
-    fn put<const N: usize>(&mut self, place: usize, bytes: [u8; N]) {
-        self.0[place..place + N].copy_from_slice(&bytes);
+    fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
+        self.0[offset..offset + N].copy_from_slice(&bytes);
     }
 }
 
-/// What comes of these kernels and nothing else.
+/// Returns the trace of a window with these kernels only.
 fn trace_of(kernels: impl IntoIterator<Item = Kernel>) -> Trace {
     let recorded = Recorded::new(FIXTURES[0]);
     replayed(&recorded.with(kernels.into_iter().map(|kernel| kernel.0))).unwrap()
 }
 
-/// When the window was open.
+/// Returns the start and end of the window.
 fn window() -> (u64, u64) {
     let trace = replay(FIXTURES[0]).unwrap();
     (trace.start().as_unix_nanos(), trace.end().as_unix_nanos())
 }
 
-/// The correlation of a call, so that what has it is of the window whenever it was.
+/// Returns the correlation id of a call of the window, so that its records belong to the window at any time.
 fn some_call() -> u32 {
     replay(FIXTURES[0]).unwrap().api_calls().next().unwrap().correlation()
 }
@@ -220,11 +221,11 @@ fn launches_of_any_size_do_no_harm() {
 }
 
 #[test]
-fn overlapping_kernels_without_end_are_put_on_rows_soon() {
+fn many_overlapping_kernels_are_put_on_rows_quickly() {
     const KERNELS: u32 = 4_000;
     let ((start, end), folder) = (window(), tempfile::tempdir().unwrap());
     let call = some_call();
-    // Two contexts number their streams alike, as they do.
+    // Streams of different contexts have the same number, as in CUDA.
     let kernels = |context| (0..KERNELS / 2).map(move |nth| Kernel::new(context, 7, start + u64::from(nth), end, call));
     let trace = trace_of(kernels(1).chain(kernels(2)));
     assert_eq!(trace.streams().len(), trace.work().len());
@@ -233,7 +234,7 @@ fn overlapping_kernels_without_end_are_put_on_rows_soon() {
 }
 
 #[test]
-fn a_stream_for_each_kernel_is_soon_exported() {
+fn a_stream_for_each_kernel_is_exported_quickly() {
     let ((start, end), folder) = (window(), tempfile::tempdir().unwrap());
     let call = some_call();
     let trace = trace_of((0..10_000).map(|nth| Kernel::new(1, u32::MAX - nth, start, end, call)));
@@ -242,7 +243,7 @@ fn a_stream_for_each_kernel_is_soon_exported() {
 }
 
 #[test]
-fn waits_that_cross_are_soon_exported() {
+fn waits_that_cross_are_exported_quickly() {
     let ((start, _), folder) = (window(), tempfile::tempdir().unwrap());
     let call = some_call();
     let waits = (0..3_000_u64).map(|nth| {
@@ -258,8 +259,8 @@ fn waits_that_cross_are_soon_exported() {
 }
 
 #[test]
-fn a_file_may_name_threads_and_devices_that_cannot_be() {
-    // A track with a thread id and an overlap that are as large as can be; a device 1 of which every number is.
+fn a_file_may_have_impossible_threads_and_devices() {
+    // A track with the largest thread id and overlap, and a device 1 with the largest numbers.
     let [largest, half] = [[0xff, 0xff, 0xff, 0xff, 0x0f], [0xff, 0xff, 0xff, 0xff, 0x07]];
     let thread = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
     let track = [&[0x08][..], &thread, &[0x18], &largest].concat();
@@ -280,18 +281,19 @@ fn a_file_may_name_threads_and_devices_that_cannot_be() {
 }
 
 #[test]
-fn a_file_may_tell_of_operations_in_any_batch() {
-    // An operation that says how many FLOPs it is, and something under a name that it does not have.
+fn a_file_may_have_operations_in_any_batch() {
+    // An operation with a number of FLOPs, and a field whose name does not exist.
     let largest = [0xff, 0xff, 0xff, 0xff, 0x0f];
     let operation =
         [&b"\x0a\x03add\x12\x08op.flops\x1a\x04\x08\x00\x20\x40\x1a\x08\x08"[..], &largest, &[0x20, 7]].concat();
-    // Told of for the first span, in the batch with the largest number; so is a call, of a kernel that has no other.
-    let told = [&[0x22, 2, 0x08, 0, 0x28][..], &largest].concat();
+    // The operation is reported for the first span, in the batch with the largest number. The only call of the kernel
+    // is in that batch, too.
+    let reported = [&[0x22, 2, 0x08, 0, 0x28][..], &largest].concat();
     let call = [&[0x28, 0xb9, 0x60, 0x40][..], &largest].concat();
     let (start, _) = window();
     let kernel = Kernel::new(1, 7, start, start + 10, 12_345);
     let mut file = Recorded::new(FIXTURES[0]).with([kernel.0]);
-    for (field, message) in [(19_u32, &operation), (20, &told), (20, &told), (13, &call)] {
+    for (field, message) in [(19_u32, &operation), (20, &reported), (20, &reported), (13, &call)] {
         let key = field << 3 | 2;
         file.extend(if key < 0x80 { vec![key as u8] } else { vec![key as u8 | 0x80, (key >> 7) as u8] });
         file.push(message.len() as u8);
@@ -303,7 +305,7 @@ fn a_file_may_tell_of_operations_in_any_batch() {
     let first = work.operations().next().unwrap();
     assert_eq!((first.name(), first.fields().iter().count(), first.fields().op().flops()), ("add", 1, Some(64)));
     check_exports(&trace, tempfile::tempdir().unwrap().path());
-    // One of an operation that is not there.
+    // A use of an operation that does not exist.
     file.extend([0xa2, 0x01, 2, 0x08, 1]);
     assert!(replay(&*file).is_err());
 }

@@ -1,5 +1,5 @@
-//! The exported files themselves, with what differs from run to run masked.
-//! `KERNSPAN_BLESS=1 cargo test --test exports golden` writes them anew.
+//! A test of the exported files against golden files, with values that differ from run to run masked.
+//! `KERNSPAN_BLESS=1 cargo test --test exports golden` writes the golden files anew.
 
 use crate::support::profiled;
 use kernspan::{Activity, Chrome, Schedule, Stacks, export::Flavor};
@@ -49,7 +49,7 @@ fn files_are_as_they_were() {
         profiled(
             |builder| {
                 let builder = builder.schedule(Schedule::steps(1..=2)).rank(1, 2).metadata("model", "mlp");
-                // Machines say different things of their GPUs.
+                // The GPU's description differs from machine to machine.
                 let builder = builder.activities([Activity::Host]);
                 let chrome = Chrome::to_dir(folder.path());
                 let builder = builder.export(chrome.clone()).export(chrome.flavor(Flavor::TorchTensorBoard));
@@ -58,10 +58,10 @@ fn files_are_as_they_were() {
             program,
         )
     };
-    // Its name is in the files, and that of a test's thread is not always the same.
+    // The thread's name is in the files, and the name of a test's thread is not always the same.
     let named = || std::thread::Builder::new().name("training".to_owned());
     let (_, report) = std::thread::scope(|scope| named().spawn_scoped(scope, run).unwrap().join().unwrap());
-    let read = |place: usize| std::fs::read_to_string(&report.files()[place]).unwrap();
+    let read = |index: usize| std::fs::read_to_string(&report.files()[index]).unwrap();
     let keys = [
         "\"ts\":",
         "\"dur\":",
@@ -76,9 +76,9 @@ fn files_are_as_they_were() {
         "\"kernspan_version\":",
         "\"process_name\",\"pid\":*,\"tid\":*,\"args\":{\"name\":",
     ];
-    for (place, name) in ["chrome.json", "torch.json"].into_iter().enumerate() {
-        let json = mask(&mask(&read(place), &keys), &keys[11..]);
-        serde_json::from_str::<serde_json::Value>(&read(place)).unwrap();
+    for (index, name) in ["chrome.json", "torch.json"].into_iter().enumerate() {
+        let json = mask(&mask(&read(index), &keys), &keys[11..]);
+        serde_json::from_str::<serde_json::Value>(&read(index)).unwrap();
         check(name, &json);
     }
 

@@ -1,4 +1,4 @@
-//! Exported files that nobody but these tests reads: golden files, recorded windows, and windows that are spoilt.
+//! Tests of exported files that need no other program: golden files, recorded windows, and corrupted windows.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Windows that were recorded on an H200 (`benches/gpu`, program `record`), decoded and correlated anew: what a GPU really wrote.
+//! Tests of windows that were recorded on an H200 (`benches/gpu`, program `record`), decoded and correlated anew.
 
 use crate::support::recorded;
 use kernspan::{
@@ -10,14 +10,14 @@ use std::{
     time::Duration,
 };
 
-/// The program's steps that were recorded.
+/// The number of steps that were recorded.
 const STEPS: usize = 3;
 
 fn kernels<'a>(trace: &'a Trace, name: &str) -> Vec<Work<'a>> {
     trace.work().filter(|work| work.kernel().is_some_and(|kernel| &*kernel.name == name)).collect()
 }
 
-/// The names of the spans that a piece of work is in, from the inside out.
+/// Returns the names of the spans that a piece of work is in, innermost first.
 fn stack(work: Work<'_>) -> Vec<&str> {
     work.span().map(|span| span.stack().map(kernspan::trace::Span::name).collect()).unwrap_or_default()
 }
@@ -27,8 +27,8 @@ fn everything_launched_is_there_and_belongs_to_a_span() {
     for name in ["training", "calls"] {
         let trace = recorded(name);
         assert!(trace.losses().is_empty(), "{name}: {}", trace.losses());
-        // In a step: 32 kernels of forward, 5 of the graph, 8 handed over, one that spins, one that is prefetched; copies of the
-        // batch there, on the device and back, and one that is prefetched; a fill.
+        // Each step has 32 kernels of forward, 5 of the graph, 8 handed over, one that spins, and one of the
+        // prefetching; copies of the batch to the device, on it and back, and one of the prefetching; and a fill.
         let count = |of: fn(&Detail) -> bool| trace.work().filter(|work| of(work.detail())).count();
         assert_eq!(count(|detail| matches!(detail, Detail::Kernel(_))), STEPS * (32 + 5 + 8 + 1 + 1), "{name}");
         assert_eq!(count(|detail| matches!(detail, Detail::Copy(_))), STEPS * 4, "{name}");
@@ -48,7 +48,7 @@ fn kernels_are_in_the_spans_that_launched_them() {
         let (expected, step) = match (&*kernel.name, kernel.grid[0]) {
             ("spin", _) => (vec!["optimizer", "train_step"], None),
             ("data", grid) => (vec!["prefetch"], Some(u64::from(grid) - 100)),
-            // Handed over: the span is the layer in backward, though the device's thread launched.
+            // Handed over: the span is the layer in backward, though the device's thread launched the kernel.
             ("backward", _) => (vec!["layer", "backward", "train_step"], None),
             (_, grid) => (vec!["layer", "forward", "train_step"], Some(u64::from(grid) - 1)),
         };
@@ -64,8 +64,8 @@ fn kernels_are_in_the_spans_that_launched_them() {
     for work in kernels(&trace, "backward") {
         let (span, parent) = (work.span().unwrap(), work.span().unwrap().parent().unwrap().id());
         let siblings = trace.spans().filter(|other| other.parent().is_some_and(|outer| outer.id() == parent));
-        let place = siblings.take_while(|other| other.id() != span.id()).count();
-        assert_eq!(work.kernel().unwrap().grid[0] as usize, 10 + place);
+        let index = siblings.take_while(|other| other.id() != span.id()).count();
+        assert_eq!(work.kernel().unwrap().grid[0] as usize, 10 + index);
     }
 }
 
@@ -83,7 +83,7 @@ fn the_nodes_of_a_graph_belong_to_the_span_that_launched_it() {
     assert_eq!(distinct.len(), 5, "each node keeps its number from launch to launch");
     let launches: BTreeSet<_> = nodes.iter().map(|work| work.correlation()).collect();
     assert_eq!(launches.len(), STEPS);
-    // The two that spin ran beside each other, on rows of their own.
+    // The two nodes that spin ran at the same time, on different rows.
     let of_one = nodes.iter().filter(|work| work.correlation() == nodes[0].correlation());
     let spins: Vec<_> = of_one.filter(|work| &*work.kernel().unwrap().name == "spin").collect();
     assert!(spins[0].start() < spins[1].end() && spins[1].start() < spins[0].end());
@@ -130,7 +130,7 @@ fn copies_say_what_they_copied() {
 #[test]
 fn memory_is_counted_and_belongs_to_the_span_that_took_it() {
     let trace = recorded("training");
-    // In a step: the batch, its copy on the device, and the prefetched one, all given back.
+    // Each step allocates the batch, its copy on the device and the prefetched batch, and frees all three.
     let (taken, freed): (Vec<_>, Vec<_>) =
         trace.allocations().partition(|allocation| allocation.change() == MemoryChange::Allocate);
     assert_eq!((taken.len(), freed.len()), (STEPS * 3, STEPS * 3));
@@ -175,12 +175,16 @@ fn all_calls_are_there_when_asked_for() {
 }
 
 #[test]
-fn calls_lie_in_their_spans_and_before_what_came_of_them() {
+fn calls_lie_in_their_spans_and_before_their_work() {
     for name in ["training", "calls"] {
         let trace = recorded(name);
         for call in trace.api_calls() {
-            let inside = |span: kernspan::trace::Span<'_>| span.start() <= call.start() && call.end() <= span.end();
-            assert!(call.attribution() == Attribution::HandedOff || call.span().is_none_or(inside), "{}", call.name());
+            let contains = |span: kernspan::trace::Span<'_>| span.start() <= call.start() && call.end() <= span.end();
+            assert!(
+                call.attribution() == Attribution::HandedOff || call.span().is_none_or(contains),
+                "{}",
+                call.name()
+            );
             assert!(trace.start() <= call.start() && call.start() <= trace.end());
         }
         for work in trace.work() {
@@ -199,7 +203,7 @@ fn rows_do_not_overlap() {
 }
 
 #[test]
-fn what_is_no_recording_is_an_error() {
+fn a_file_that_is_no_recording_is_an_error() {
     assert!(kernspan::replay(&b"not a recording"[..]).is_err());
     let empty = kernspan::replay(&b""[..]).unwrap();
     assert_eq!((empty.work().len(), empty.spans().len()), (0, 0));

@@ -1,8 +1,8 @@
-//! The driver and the CUPTI that a C compiler makes of `support/cupti.c`, and how a test tells them what to do.
+//! The functions of the fake driver and CUPTI in `support/cupti.c`, by which a test controls them.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 
-/// The functions of the library that stand in for what a program and its GPU do.
+/// The functions of the library that act as a program and its GPU.
 #[derive(Clone, Copy)]
 pub(crate) struct Fake {
     call: unsafe extern "C" fn(c_int) -> u32,
@@ -23,7 +23,7 @@ impl Fake {
             fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
         }
         let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: it is a library of ours.
+        // SAFETY: the library is made by this test.
         let library = unsafe { dlopen(path.as_ptr(), 2) };
         assert!(!library.is_null());
         let function = |name: &CStr| {
@@ -48,30 +48,31 @@ impl Fake {
         }
     }
 
-    /// A call of which nothing comes until it is recorded.
+    /// Makes a call whose work has no record until [`record`](Self::record), and returns its correlation id.
     pub(crate) fn call(self, copies: bool) -> u32 {
         // SAFETY: it takes a number.
         unsafe { (self.call)(copies.into()) }
     }
 
+    /// Writes the record of a call's work.
     pub(crate) fn record(self, copies: bool, number: u32) {
         // SAFETY: it takes numbers.
         unsafe { (self.record)(copies.into(), number) }
     }
 
-    /// A launch of a kernel that takes twenty microseconds.
+    /// Launches a kernel that takes twenty microseconds.
     pub(crate) fn launch(self) {
         // SAFETY: it takes a number.
         unsafe { (self.launch)(20_000) }
     }
 
-    /// From now on, all that this thread launches has one correlation id, until the library is let go.
+    /// Gives all later launches of this thread the same correlation id, until the library is detached.
     pub(crate) fn make_ambiguous(self) {
         // SAFETY: it takes nothing.
         unsafe { (self.make_ambiguous)() }
     }
 
-    /// The next call of this thread has its number from now on, and is made later.
+    /// Takes the correlation id of this thread's next call, which is made later.
     pub(crate) fn suspend(self) {
         // SAFETY: it takes nothing.
         unsafe { (self.suspend)() }
@@ -82,12 +83,13 @@ impl Fake {
         unsafe { (self.is_recording)() != 0 }
     }
 
+    /// Returns the number of times that CUPTI was detached.
     pub(crate) fn finalized(self) -> i32 {
         // SAFETY: it takes nothing.
         unsafe { (self.finalized)() }
     }
 
-    /// How often records were asked for.
+    /// Returns the number of times that records were requested.
     pub(crate) fn flushed(self) -> i32 {
         // SAFETY: it takes nothing.
         unsafe { (self.flushed)() }

@@ -1,6 +1,6 @@
-//! Machines without a GPU: what is said there, and how recording goes beside a driver and a CUPTI made by a C compiler.
+//! Tests on machines without a GPU: the messages there, and recording with a fake driver and a fake CUPTI.
 //!
-//! Without the feature `cuda`, `no_gpu` is what is left: `cargo test --no-default-features --test gpu`.
+//! Without the feature `cuda`, only `no_gpu` is left: `cargo test --no-default-features --test gpu`.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,7 +1,7 @@
-//! Where GPUs cannot be recorded, one sentence says why, everywhere, and the host is recorded all the same.
+//! Tests without a GPU: one message says everywhere why GPUs are not recorded, and the host is recorded all the same.
 //!
-//! Drivers that fail are made by a C compiler, and CUPTI's releases are real ones. A process loads a library once, so each case
-//! has a process of its own.
+//! Drivers that fail are compiled from C, and the releases of CUPTI are real ones. A process loads a library once, so
+//! each case has a process of its own.
 
 use kernspan::{Activity, Chrome, Perfetto, Profiler, trace::Gpu};
 use serde_json::Value as Json;
@@ -9,15 +9,15 @@ use std::path::Path;
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
 
-/// What a program that was profiled says of GPUs, and what its exports and its report do.
-struct Said {
+/// The output of a program that was profiled: its message about GPUs, its report and its exports.
+struct Output {
     gpu: String,
     report: String,
     json: Json,
     pftrace: Vec<u8>,
 }
 
-/// The program: three steps.
+/// Runs three steps.
 fn run(profiler: &Profiler) {
     for step in 0..3 {
         info_span!("train_step", step).in_scope(|| info_span!("forward").in_scope(|| ()));
@@ -25,7 +25,7 @@ fn run(profiler: &Profiler) {
     }
 }
 
-/// Profiles the program; its exports go into the folder.
+/// Profiles the program, and writes its output into the folder.
 fn profile(folder: &Path, activities: impl IntoIterator<Item = Activity>) -> Gpu {
     let (layer, profiler) = Profiler::builder()
         .activities(activities)
@@ -42,7 +42,7 @@ fn profile(folder: &Path, activities: impl IntoIterator<Item = Activity>) -> Gpu
     gpu
 }
 
-impl Said {
+impl Output {
     fn read(folder: &Path) -> Self {
         let file = |ending: &str| {
             let mut files = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
@@ -54,7 +54,7 @@ impl Said {
         Self { gpu: text("gpu.txt"), report: text("report.txt"), json, pftrace: file(".pftrace") }
     }
 
-    /// One clause, everywhere; and no span is missing.
+    /// Checks that the message is one clause and the same everywhere, and that no span is missing.
     fn check(&self) {
         let gpu = &self.gpu;
         assert!(!gpu.contains('\n') && !gpu.contains("  ") && !gpu.ends_with('.'), "{gpu}");
@@ -70,13 +70,13 @@ impl Said {
 }
 
 #[test]
-fn who_asks_for_the_host_alone_gets_it_without_a_word() {
+fn without_gpu_activities_the_report_does_not_mention_gpus() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(profile(folder.path(), [Activity::Host]), Gpu::NotAsked);
-    let said = Said::read(folder.path());
-    said.check();
-    assert_eq!(said.gpu, "GPU not recorded, as it was not asked for");
-    assert!(!said.report.contains("GPU"), "{}", said.report);
+    let output = Output::read(folder.path());
+    output.check();
+    assert_eq!(output.gpu, "GPU not recorded, as it was not asked for");
+    assert!(!output.report.contains("GPU"), "{}", output.report);
 }
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
@@ -85,19 +85,19 @@ fn a_build_without_cuda_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let gpu = profile(folder.path(), [Activity::Host, Activity::Kernels]);
     assert_eq!(gpu.problem(), Some(&kernspan::trace::GpuProblem::NotBuiltIn));
-    let said = Said::read(folder.path());
-    said.check();
-    assert_eq!(said.gpu, "GPU not recorded: this build has no CUDA support (feature `cuda`, Linux)");
-    assert!(said.report.contains(&said.gpu), "{}", said.report);
+    let output = Output::read(folder.path());
+    output.check();
+    assert_eq!(output.gpu, "GPU not recorded: this build has no CUDA support (feature `cuda`, Linux)");
+    assert!(output.report.contains(&output.gpu), "{}", output.report);
 }
 
 #[cfg(all(feature = "cuda", target_os = "linux", target_arch = "x86_64"))]
 mod drivers {
-    use super::{Activity, Said, profile};
+    use super::{Activity, Output, profile};
     use crate::support::{child, cupti};
     use std::{env, path::Path};
 
-    /// A driver with one device, that the rest is the same for.
+    /// A driver whose `cuInit` returns `INIT`, with `DEVICES` devices.
     const WORKING: &str = r#"
         #include <string.h>
         int cuInit(unsigned flags) { return INIT; }
@@ -117,8 +117,8 @@ mod drivers {
         format!("#define INIT {init}\n#define DEVICES {devices}\n{WORKING}")
     }
 
-    /// The program beside a driver made of this C, with `KERNSPAN_CUPTI`; none without a compiler.
-    fn beside(driver: &str, cupti: Option<&Path>) -> Option<Said> {
+    /// Runs the program with a driver compiled from C and this `KERNSPAN_CUPTI`; `None` without a compiler.
+    fn run_with(driver: &str, cupti: Option<&Path>) -> Option<Output> {
         let folder = tempfile::tempdir().unwrap();
         let (library, out) = (folder.path().join("driver"), folder.path().join("out"));
         [&library, &out].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
@@ -128,37 +128,37 @@ mod drivers {
         let mut variables = vec![("LD_LIBRARY_PATH", library.as_os_str()), ("KERNSPAN_TEST_OUT", out.as_os_str())];
         variables.extend(cupti.map(|path| ("KERNSPAN_CUPTI", path.as_os_str())));
         child::run("no_gpu::drivers::the_program", &variables);
-        let said = Said::read(&out);
-        said.check();
-        assert!(said.report.contains(&said.gpu) || said.gpu.starts_with("GPU recorded"), "{}", said.report);
-        eprintln!("{}", said.gpu);
-        Some(said)
+        let output = Output::read(&out);
+        output.check();
+        assert!(output.report.contains(&output.gpu) || output.gpu.starts_with("GPU recorded"), "{}", output.report);
+        eprintln!("{}", output.gpu);
+        Some(output)
     }
 
-    /// What is said beside a driver that cannot be used.
+    /// Returns the message with a driver that cannot be used.
     fn problem(driver: &str) -> Option<String> {
-        let said = beside(driver, Some(Path::new("/nowhere/libcupti.so.13")))?;
-        Some(said.gpu.strip_prefix("GPU not recorded: ").unwrap_or_else(|| panic!("{}", said.gpu)).to_owned())
+        let output = run_with(driver, Some(Path::new("/nowhere/libcupti.so.13")))?;
+        Some(output.gpu.strip_prefix("GPU not recorded: ").unwrap_or_else(|| panic!("{}", output.gpu)).to_owned())
     }
 
-    /// Not a test but the program, for the others.
+    /// This is not a test but the program that the others run.
     #[test]
     fn the_program() {
         let Some(out) = env::var_os("KERNSPAN_TEST_OUT") else { return };
         let all = [Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory, Activity::Sync];
         let gpu = profile(out.as_ref(), all);
-        // The next profiler of the process meets the same, not what the first left behind.
+        // The next profiler of the process gets the same result, whatever the first left behind.
         assert_eq!(profile(tempfile::tempdir().unwrap().path(), all), gpu);
     }
 
     #[test]
     fn without_a_driver() {
-        let said = beside("", None).unwrap();
-        if Path::new("/dev/nvidiactl").exists() || !said.gpu.contains("no NVIDIA driver") {
-            eprintln!("there is a driver here: {}", said.gpu);
+        let output = run_with("", None).unwrap();
+        if Path::new("/dev/nvidiactl").exists() || !output.gpu.contains("no NVIDIA driver") {
+            eprintln!("there is a driver here: {}", output.gpu);
             return;
         }
-        assert!(said.gpu.starts_with("GPU not recorded: no NVIDIA driver (libcuda.so.1: "), "{}", said.gpu);
+        assert!(output.gpu.starts_with("GPU not recorded: no NVIDIA driver (libcuda.so.1: "), "{}", output.gpu);
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod drivers {
     }
 
     #[test]
-    fn with_a_driver_that_is_none() {
+    fn with_a_library_that_is_no_driver() {
         let Some(empty) = problem("int nothing;") else { return };
         assert_eq!(empty, "the NVIDIA driver or CUPTI has no function cuInit");
         let half = problem("int cuInit(unsigned flags) { return 0; }").unwrap();
@@ -186,8 +186,9 @@ mod drivers {
     fn with_a_driver_and_no_cupti() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libcupti.so.13");
-        let problem =
-            |cupti: Option<&Path>| beside(&driver(0, 1), cupti).map(|said| said.gpu.replace("GPU not recorded: ", ""));
+        let problem = |cupti: Option<&Path>| {
+            run_with(&driver(0, 1), cupti).map(|output| output.gpu.replace("GPU not recorded: ", ""))
+        };
         let Some(absent) = problem(Some(&path)) else { return };
         let absent = absent.replace(path.to_str().unwrap(), "PATH");
         assert_eq!(
@@ -200,7 +201,7 @@ mod drivers {
         let wrong = problem(Some(&path)).unwrap().replace(path.to_str().unwrap(), "PATH");
         assert_eq!(wrong, "CUPTI is missing; looked for PATH (invalid ELF header) (KERNSPAN_CUPTI may name it)");
 
-        // Another library than CUPTI: the driver itself.
+        // The file is another library than CUPTI: the driver itself.
         assert!(cupti::make_driver(folder.path(), &driver(0, 1)));
         let other = problem(Some(&folder.path().join("libcuda.so.1"))).unwrap();
         assert_eq!(other, "the NVIDIA driver or CUPTI has no function cuptiGetVersion");
@@ -217,21 +218,21 @@ mod drivers {
     }
 
     #[test]
-    fn beside_real_releases_of_cupti_without_a_driver() {
+    fn with_real_releases_of_cupti_and_no_driver() {
         for (release, library) in cupti::libraries() {
-            let said = beside("", Some(&library)).unwrap();
-            assert!(Path::new("/dev/nvidiactl").exists() || said.gpu.contains("driver"), "{release}: {}", said.gpu);
-            let Some(said) = beside(&driver(100, 1), Some(&library)) else { return };
-            assert_eq!(said.gpu, "GPU not recorded: the NVIDIA driver sees no device", "{release}");
+            let output = run_with("", Some(&library)).unwrap();
+            assert!(Path::new("/dev/nvidiactl").exists() || output.gpu.contains("driver"), "{release}: {}", output.gpu);
+            let Some(output) = run_with(&driver(100, 1), Some(&library)) else { return };
+            assert_eq!(output.gpu, "GPU not recorded: the NVIDIA driver sees no device", "{release}");
         }
     }
 
-    /// But for 13.2, which recurses for ever where the driver has no tables for it. NVIDIA's have them.
+    /// Release 13.2 is left out: it recurses for ever if the driver has no tables for it, as NVIDIA's has.
     #[test]
-    fn beside_real_releases_of_cupti_and_a_driver_that_is_not_nvidias() {
+    fn with_real_releases_of_cupti_and_a_fake_driver() {
         for (release, library) in cupti::libraries().into_iter().filter(|(release, _)| *release != "13.2") {
-            let Some(said) = beside(&driver(0, 1), Some(&library)) else { return };
-            assert!(said.gpu.starts_with("GPU not recorded: cupti"), "{release}: {}", said.gpu);
+            let Some(output) = run_with(&driver(0, 1), Some(&library)) else { return };
+            assert!(output.gpu.starts_with("GPU not recorded: cupti"), "{release}: {}", output.gpu);
         }
     }
 }
@@ -253,7 +254,7 @@ mod forks {
         fn alarm(seconds: u32) -> u32;
     }
 
-    /// Not a test but the program, for the other: in a process of its own, as a fork has no other threads.
+    /// This is not a test but the program that the other one runs. It has its own process, as it forks.
     #[test]
     fn the_program() {
         if env::var_os("KERNSPAN_TEST_FORK").is_none() {
@@ -263,18 +264,18 @@ mod forks {
         let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
         let forked = tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             info_span!("before").in_scope(|| ());
-            // Often, as background threads are in the middle of something now and then.
+            // It forks often, so that background threads hold locks at some of the forks.
             for _ in 0..20 {
-                // SAFETY: what the child does beside nobody else is below.
+                // SAFETY: the child runs the code below, and has no other threads.
                 let process = unsafe { fork() };
                 assert!(process >= 0);
                 if process == 0 {
-                    // SAFETY: it ends the child if that does not end by itself.
+                    // SAFETY: the alarm ends the child if it hangs.
                     unsafe { alarm(300) };
                     info_span!("in the child").in_scope(|| ());
                     profiler.step();
                     assert!(!profiler.stop() && !profiler.start());
-                    println!("the child is told: {}", profiler.gpu());
+                    println!("in the child: {}", profiler.gpu());
                     return process;
                 }
                 let mut status = -1;
@@ -286,7 +287,7 @@ mod forks {
             1
         });
         if forked == 0 {
-            // Both endings return at once, and the child can be profiled by itself.
+            // Dropping the profiler returns at once, and the child can be profiled by itself.
             drop(profiler);
             profile(tempfile::tempdir().unwrap().path(), [Activity::Host, Activity::Kernels]);
             assert!(collected.traces().is_empty());

@@ -1,7 +1,8 @@
-//! What happens when: launches at the edges of windows, work that comes back late or never, one profiler after another.
+//! Tests of timing: launches while windows open and close, work that comes back late or never, one profiler after
+//! another.
 //!
-//! No recording can show this, and CI has no GPU, so here a driver and a CUPTI made by a C compiler stand in; what they write is
-//! little, and when they write it is up to the test. On a GPU, `benches/gpu` does the same with the real ones.
+//! No recording can show this, and CI has no GPU, so a fake driver and a fake CUPTI, compiled from C, stand in. A test
+//! decides when they write records. `benches/gpu` does the same on a GPU, with the real ones.
 
 use crate::{
     fake::Fake,
@@ -23,14 +24,14 @@ use tracing_subscriber::prelude::*;
 
 const PROGRAM: &str = "KERNSPAN_TEST_PROGRAM";
 
-/// Runs a program beside the stand-ins.
+/// Runs a program with the fake driver and CUPTI, in a process of its own.
 fn run(program: &str) {
     let folder = tempfile::tempdir().unwrap();
     let source = include_str!("../support/cupti.c");
     if !cupti::make_driver(folder.path(), source) {
         return;
     }
-    // One library is both.
+    // One library is both the driver and CUPTI.
     let library = folder.path().join("libcuda.so.1");
     let path: &Path = folder.path();
     let variables = [
@@ -42,7 +43,7 @@ fn run(program: &str) {
     child::run("races::programs", &variables);
 }
 
-/// The programs, each of which has a process of its own: without one to run, there is nothing to do.
+/// This is not a test but the programs that the others run, each in a process of its own.
 #[test]
 fn programs() {
     let Some(library) = std::env::var_os("KERNSPAN_CUPTI").filter(|_| std::env::var_os(PROGRAM).is_some()) else {
@@ -60,7 +61,7 @@ fn programs() {
         "waits of 0 steps" => many_windows(fake, 0, false),
         "waits of 1 step" => many_windows(fake, 1, false),
         "waits of 12 steps" => many_windows(fake, 12, false),
-        "let go in each wait" => many_windows(fake, 12, true),
+        "detached in each wait" => many_windows(fake, 12, true),
         program => panic!("no program {program}"),
     }
 }
@@ -88,7 +89,7 @@ fn back_to_back(fake: Fake) {
             });
         }
         for _ in 0..600 {
-            // The others launch meanwhile. How much does not matter.
+            // The other threads launch meanwhile. How much does not matter.
             std::thread::sleep(Duration::from_micros(200));
             profiler.step();
         }
@@ -99,7 +100,8 @@ fn back_to_back(fake: Fake) {
     let calls: u64 = collected.traces().iter().map(|trace| trace.api_calls().len() as u64).sum();
     let attributions = report.attributions();
     println!("{made} made, {calls} calls, {attributions:?}, {losses}");
-    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is counted.
+    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is
+    // counted.
     assert!(calls <= made && made <= calls + losses.late);
     let with_call = |trace: &kernspan::Trace| trace.work().filter(|work| work.call().is_some()).count() as u64;
     assert_eq!(collected.traces().iter().map(|trace| with_call(trace)).sum::<u64>(), calls);
@@ -120,10 +122,10 @@ fn late(fake: Fake) {
     let numbers = info_span!("work").in_scope(|| [(false, fake.call(false)), (true, fake.call(true))]);
     fake.launch();
     profiler.stop();
-    // The kernel comes last: for a copy alone nobody waits long.
+    // The record of the kernel comes last, since a window does not wait long for a copy alone.
     for (copies, number) in numbers.into_iter().rev() {
-        let asked = fake.flushed();
-        eventually("a look that finds nothing", || (fake.flushed() > asked + 2).then_some(()));
+        let before = fake.flushed();
+        eventually("flushes that find nothing", || (fake.flushed() > before + 2).then_some(()));
         fake.record(copies, number);
     }
     let report = profiler.finish().unwrap();
@@ -153,7 +155,7 @@ fn never(fake: Fake) {
     let report = profiler.finish().unwrap();
     assert_eq!((report.losses().gpu_unfinished, report.losses().total()), (3, 3));
     assert_eq!(collected.traces().iter().map(|trace| trace.work().len()).sum::<usize>(), 3);
-    // CUPTI is not let go, which would be to wait for ever, but is there for the next.
+    // CUPTI is not detached, which would wait for ever, and the next profiler can use it.
     assert_eq!(fake.finalized(), 0);
     again(fake);
 }
@@ -191,13 +193,13 @@ fn every_window_holds_what_was_launched_in_it_with_longer_waits() {
 }
 
 #[test]
-fn every_window_holds_what_was_launched_in_it_where_cupti_is_let_go() {
-    run("let go in each wait");
+fn every_window_holds_what_was_launched_in_it_if_cupti_is_detached() {
+    run("detached in each wait");
 }
 
-/// Trains as users do: launches go on in the waits, on four threads, and nothing sleeps but as long as a step takes.
-fn many_windows(fake: Fake, wait: u64, lets_go: bool) {
-    // As many as a machine that is not busy can do in a fraction of this time.
+/// Trains as users do: four threads launch in windows and in waits, without sleeping between steps.
+fn many_windows(fake: Fake, wait: u64, detaches: bool) {
+    // A machine that is not busy needs a fraction of the time for this many.
     const WINDOWS: u64 = 150;
     const AT_MOST: Duration = Duration::from_secs(20);
     const ACTIVE: u64 = 2;
@@ -210,8 +212,8 @@ fn many_windows(fake: Fake, wait: u64, lets_go: bool) {
         found.lock().unwrap().extend(wrong_step(trace, ACTIVE, LAUNCHES));
     };
     let schedule = Schedule::new().wait(wait).warmup(1).active(ACTIVE);
-    // Not the default: on a busy machine, a wait of some steps may take longer.
-    let idle = if lets_go { Duration::ZERO } else { Duration::from_secs(3600) };
+    // The default is too short: on a busy machine, a wait of some steps may take longer.
+    let idle = if detaches { Duration::ZERO } else { Duration::from_secs(3600) };
     let builder = Profiler::builder().schedule(schedule).on_trace(check).detach_after(idle);
     let (layer, profiler) = builder.build().unwrap();
     tracing_subscriber::registry().with(layer).init();
@@ -252,23 +254,24 @@ fn many_windows(fake: Fake, wait: u64, lets_go: bool) {
     let report = profiler.finish().unwrap();
     let losses = report.losses();
     println!(
-        "{windows} windows, {} kernels, {losses}, let go {} times, off in {off} waits",
+        "{windows} windows, {} kernels, {losses}, detached {} times, off in {off} waits",
         report.gpu_work(),
         fake.finalized()
     );
     let wrong = std::mem::take(&mut *wrong.lock().unwrap());
     assert!(wrong.is_empty(), "{} of {windows} windows: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
     assert_eq!(checked.load(Ordering::Relaxed), windows);
-    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is counted.
+    // A thread that is suspended for longer than the collector waits is late with its call or its span, and that is
+    // counted.
     assert_eq!(losses.total(), losses.late, "{losses}");
-    // After the last but one step of a wait, as the last one ends where the next window is made ready.
+    // Counted after the last but one step of a wait, since CUPTI is prepared for the next window after the last.
     assert_eq!(off > 0, wait > 1, "recording was off in {off} waits");
     assert!(!fake.is_recording());
-    // Beside once at the end.
-    assert_eq!(fake.finalized() > 1, lets_go);
+    // CUPTI is detached once at the end in any case.
+    assert_eq!(fake.finalized() > 1, detaches);
 }
 
-/// Looks for a step that does not hold what was launched in it.
+/// Returns a description of a step that does not hold what was launched in it, if there is one.
 fn wrong_step(trace: &Trace, active: u64, launches: u64) -> Option<String> {
     let whole = trace.spans().filter(|span| !span.cut().any() && matches!(span.name(), "main" | "beside"));
     let mut held: HashMap<_, u64> = whole.map(|span| (span.id(), 0)).collect();
@@ -302,7 +305,7 @@ fn incomplete(fake: Fake) {
         }
         info_span!("step").in_scope(|| (0..5).for_each(|_| fake.launch()));
         profiler.step();
-        // Recording ends all the same; the program goes on launching.
+        // Recording ends all the same, while the program goes on launching.
         while step % 2 == 1 && fake.is_recording() {
             fake.launch();
             std::thread::yield_now();
@@ -337,8 +340,8 @@ fn ambiguous(fake: Fake) {
         info_span!("step").in_scope(|| (0..5).for_each(|_| fake.launch()));
         profiler.stop();
         if window == 1 {
-            // Attached anew, it counts anew.
-            eventually("CUPTI let go at once", || (fake.finalized() > 0).then_some(()));
+            // When CUPTI is attached again, it counts correlation ids from the start.
+            eventually("CUPTI detached at once", || (fake.finalized() > 0).then_some(()));
         }
     }
     let report = profiler.finish().unwrap();
@@ -360,7 +363,7 @@ fn suspended(fake: Fake) {
     fake.suspend();
     let before = std::thread::spawn(move || [(); 3].map(|()| fake.call(false))).join().unwrap();
     profiler.step();
-    // The call that has the lowest number is made in the window, in which the others' kernels run.
+    // The call with the lowest correlation id is made in the window, in which the kernels of the earlier calls run.
     info_span!("step").in_scope(|| {
         fake.launch();
         before.into_iter().for_each(|number| fake.record(false, number));

@@ -1,4 +1,4 @@
-//! What is captured of spans and events, however they are used.
+//! Tests of the capture of spans and events, however they are used.
 
 use crate::support::{names, profiled, span, trace_of, tree};
 use kernspan::{
@@ -39,13 +39,13 @@ fn time_is_right() {
     });
     let (outside, after) = (began.elapsed(), unix());
     let (outer, inner) = (span(&trace, "outer"), span(&trace, "inner"));
-    // The clock's rate is known to half a percent at the worst.
+    // The rate of the clock is exact to half a percent.
     assert!(inner.duration() >= inside * 99 / 100, "{:?}, not {inside:?}", inner.duration());
     assert!(outer.duration() <= outside * 101 / 100, "{:?}, not {outside:?}", outer.duration());
     assert!(trace.start() <= outer.start() && outer.start() < inner.start());
     assert!(inner.end() <= outer.end() && outer.end() <= trace.end());
     assert_eq!(outer.self_time(), outer.duration() - inner.duration());
-    // It is of today, and not of when the machine was started.
+    // The times are those of the wall clock, not of a clock that counts from the start of the machine.
     let (slack, at) = (Duration::from_secs(1), |time: Timestamp| Duration::from_nanos(time.as_unix_nanos()));
     assert!(before <= at(trace.start()) + slack && at(trace.end()) <= after + slack);
 }
@@ -79,7 +79,7 @@ fn a_span_entered_for_ever_has_an_instance_each_time() {
 
 #[test]
 fn ids_that_the_registry_uses_again_are_not_confused() {
-    // One slot of the registry is used for all of these; its ids come round after some thousand.
+    // The registry uses one slot for all of these spans, and reuses its ids after some thousand.
     let program = |_: &Profiler| {
         for turn in 0..30_000_u64 {
             match turn % 3 {
@@ -89,7 +89,7 @@ fn ids_that_the_registry_uses_again_are_not_confused() {
             }
         }
     };
-    // A lane that has room for all of it, whether it is emptied meanwhile or not.
+    // The lane has room for all records, whether it is emptied meanwhile or not.
     let (traces, _) = profiled(|builder| builder.lane_capacity(1 << 18), program);
     let trace = &traces[0];
     assert!(trace.losses().is_empty(), "{}", trace.losses());

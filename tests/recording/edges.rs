@@ -1,4 +1,4 @@
-//! Windows and what lies across their edges: nothing that was in a window is missing from it, and nothing else is in it.
+//! Tests of spans that cross the start or end of a window: a window has all spans that were open in it, and no others.
 
 use crate::support::{PATIENCE, profiled, span, tree};
 use kernspan::{
@@ -37,7 +37,7 @@ fn spans_across_the_edges_of_a_window_are_cut_there() {
 }
 
 #[test]
-fn a_thread_that_is_silent_through_a_whole_window_is_still_inside_its_spans() {
+fn a_thread_that_writes_nothing_in_a_window_still_has_its_open_spans() {
     let (export, exported) = mpsc::channel();
     let (traces, _) = profiled(
         |builder| builder.schedule(Schedule::manual()).on_trace(move |_| export.send(()).unwrap()),
@@ -56,7 +56,7 @@ fn a_thread_that_is_silent_through_a_whole_window_is_still_inside_its_spans() {
             profiler.start();
             info_span!("compute").in_scope(|| ());
             profiler.stop();
-            // The collector has looked by then.
+            // By then the collector has read the thread's stack.
             exported.recv_timeout(PATIENCE).unwrap();
             drop(release);
             loader.unwrap().join().unwrap();
@@ -69,7 +69,7 @@ fn a_thread_that_is_silent_through_a_whole_window_is_still_inside_its_spans() {
     assert_eq!(waiting.field("queue").and_then(Value::as_str), Some("train"));
 }
 
-/// Numbers moments of all threads in one order.
+/// A counter that gives the moments of all threads one order.
 #[derive(Default)]
 struct Order(AtomicU64);
 
@@ -79,31 +79,31 @@ impl Order {
     }
 }
 
-/// The turn that begins before the first window and ends after the last.
+/// The number of the span that begins before the first window and ends after the last.
 const THROUGHOUT: u64 = 2000;
 
 #[test]
 fn what_happens_after_a_window_is_not_in_it() {
     const STEPS: u64 = 200;
-    // Windows far shorter than the collector takes to come by, and threads that are mostly silent in them.
+    // The windows are far shorter than the collector's interval, and threads mostly write nothing in them.
     let (order, spans, mut steps) = (Order::default(), Mutex::new(HashMap::new()), Vec::new());
     let (traces, report) = profiled(
         |builder| builder.schedule(Schedule::new().wait(1).active(1)),
         |profiler| {
             let dispatch = &tracing::dispatcher::get_default(Clone::clone);
-            // A span with the moments before, in and after it.
+            // Makes a span, and notes the moments before, in and after it.
             let slow = |turn: u64, work: &dyn Fn()| {
                 tracing::dispatcher::with_default(dispatch, || {
                     let before = order.next();
-                    let inside = info_span!("slow", turn).in_scope(|| {
+                    let within = info_span!("slow", turn).in_scope(|| {
                         let entered = order.next();
                         work();
                         (entered, order.next())
                     });
-                    spans.lock().unwrap().insert(turn, ((before, order.next()), inside));
+                    spans.lock().unwrap().insert(turn, ((before, order.next()), within));
                 });
             };
-            // Some windows long, some not one: which does not matter.
+            // Some pauses last for several windows, some for less than one. Which ones does not matter.
             let pause = |millis| std::thread::sleep(Duration::from_millis(millis));
             let (entered, is_entered) = mpsc::channel();
             let (release, is_released) = mpsc::channel::<()>();
@@ -122,7 +122,7 @@ fn what_happens_after_a_window_is_not_in_it() {
                         // A thread that begins while nothing is recorded.
                         scope.spawn(move || slow(step, &|| pause(4)));
                     }
-                    // The others have their turn.
+                    // The other threads run meanwhile.
                     info_span!("step", step).in_scope(|| std::thread::sleep(Duration::from_micros(300)));
                     let before = order.next();
                     profiler.step();
@@ -148,7 +148,7 @@ fn what_happens_after_a_window_is_not_in_it() {
         assert!(turns.contains(&THROUGHOUT), "window {window}:\n{}", tree(trace));
         for (turn, (_, (entered, left))) in &spans {
             let was_open = *entered < opening && closed < *left || opened < *entered && *left < closing;
-            // A thread that is suspended in the middle of writing may be late; then that is counted.
+            // A thread that is suspended while it writes may be late; then that is counted.
             let found = turns.contains(turn) || late + fields > 0;
             assert!(!was_open || found, "turn {turn} is missing from window {window}:\n{}", tree(trace));
         }
@@ -207,15 +207,15 @@ fn nothing_falls_between_windows_that_follow_each_other() {
             });
         },
     );
-    // Empty windows are left out, but of two that follow each other one has spans.
+    // Empty windows are left out, but one of each two neighbours has spans.
     assert!((STEPS / 2..=STEPS).contains(&(traces.len() as u64)), "{} windows", traces.len());
     let mut seen = HashSet::new();
     for span in traces.iter().flat_map(|trace| trace.spans()) {
-        // One that lies across an edge is in both windows.
+        // A span that crosses the end of a window is in both windows.
         let Some(turn) = span.field("turn").and_then(Value::as_u64) else { continue };
         assert!(seen.insert(turn) || span.cut().start);
     }
-    // A thread may be suspended in the middle of writing for longer than the collector waits; then that is counted.
+    // A thread may be suspended while it writes for longer than the collector waits; then that is counted.
     let Losses { late, fields, .. } = *report.losses();
     assert_eq!(report.losses().total(), late + fields);
     let (seen, made) = (seen.len() as u64, STEPS * SPANS_PER_STEP);

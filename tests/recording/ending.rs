@@ -1,4 +1,4 @@
-//! How a run ends, well or badly: everything is told, nothing stops its siblings, the program goes on.
+//! Tests of the end of a run: every failure is reported, other exporters go on, and so does the program.
 
 use crate::support::{PATIENCE, child, names, profiled};
 use kernspan::{Chrome, Collected, Error, Exporter, Perfetto, Profiler, Schedule, Stacks, Trace, export::ExportResult};
@@ -90,7 +90,7 @@ fn a_training_loop_that_panics_leaves_its_trace() {
         let (layer, profiler) = Profiler::builder().export(Stacks::to_dir(path)).build().unwrap();
         run(layer, || {
             let _step = info_span!("train_step").entered();
-            // A stack whose time rounds to none might be left out.
+            // A stack whose time rounds to 0 might be left out.
             info_span!("forward").in_scope(|| std::thread::sleep(Duration::from_millis(1)));
             std::panic::resume_unwind(Box::new("shape mismatch"));
         });
@@ -137,7 +137,7 @@ fn training_does_not_wait_for_exporters() {
 
 #[test]
 fn exporters_spans_are_not_recorded() {
-    // The exporters' thread has no subscriber but the global one.
+    // The exporters' thread has the global subscriber only.
     child::alone("ending::exporters_spans_are_not_recorded", || {
         let (export, exported) = mpsc::channel();
         let collected = Collected::new();

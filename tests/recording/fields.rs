@@ -1,4 +1,4 @@
-//! Fields: what spans and events say of themselves, at once or later.
+//! Tests of the fields of spans and events, recorded at once or later.
 
 use crate::support::{names, profiled, span, trace_of, tree};
 use kernspan::{Collected, Profiler, trace::Value};
@@ -8,7 +8,8 @@ use tracing_subscriber::prelude::*;
 #[test]
 fn fields_keep_their_types() {
     let trace = trace_of(|_| {
-        info_span!("typed", a = true, b = -1, c = 2_u64, d = 0.5, e = "text", f = ?[1, 2], g = %"shown", h = 1_u128 << 100)
+        let large = 1_u128 << 100;
+        info_span!("typed", a = true, b = -1, c = 2_u64, d = 0.5, e = "text", f = ?[1, 2], g = %"shown", h = large)
             .in_scope(|| ());
     });
     let typed = span(&trace, "typed");
@@ -73,7 +74,7 @@ fn fields_of_events_can_be_counters() {
     assert_eq!(samples("loss")[..3], [1.0, 0.5, 1.0 / 3.0]);
     assert!(samples("loss")[3].is_nan());
     assert_eq!(samples("step"), [0.0, 1.0, 2.0]);
-    // Events that say something besides are events too.
+    // Events with other fields remain events, too.
     assert_eq!(trace.events().len(), 2);
 }
 
@@ -112,11 +113,11 @@ fn spans_that_are_entered_again_have_their_fields_each_time() {
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
         let span = info_span!("op", shape = "[1]", out = tracing::field::Empty);
         (0..3).for_each(|_| span.in_scope(|| ()));
-        // Of this instance on, and not of those before it.
+        // The field belongs to this instance and later ones, but not to those before it.
         span.in_scope(|| span.record("out", 7));
         span.in_scope(|| span.record("shape", "[2]"));
         span.in_scope(|| ());
-        // Of the instance that is open here, though there is a later one.
+        // The field belongs to the instance that is open here, though there is a later one.
         span.in_scope(|| {
             let dispatch = tracing::dispatcher::get_default(Clone::clone);
             let elsewhere = || tracing::dispatcher::with_default(&dispatch, || span.in_scope(|| ()));
@@ -127,14 +128,14 @@ fn spans_that_are_entered_again_have_their_fields_each_time() {
     });
     profiler.finish().unwrap();
     let trace = collected.only();
-    let said = |span: kernspan::trace::Span<'_>| {
+    let fields_of = |span: kernspan::trace::Span<'_>| {
         let fields = span.fields().iter().map(|(name, value)| format!("{name}={value}"));
         fields.collect::<Vec<_>>().join(" ")
     };
     let main = trace.tracks()[0].thread();
     let of = |main_thread: bool| {
         let spans = trace.spans().filter(|span| (span.track().thread() == main) == main_thread);
-        spans.map(said).collect::<Vec<_>>()
+        spans.map(fields_of).collect::<Vec<_>>()
     };
     assert_eq!(
         of(true),
@@ -192,7 +193,7 @@ fn a_field_recorded_again_and_again_stays_with_its_instance() {
             span.record("turn", turn);
         }
     };
-    // A lane that has room for all of it, whether it is emptied meanwhile or not.
+    // The lane has room for all records, whether it is emptied meanwhile or not.
     let (traces, _) = profiled(|builder| builder.lane_capacity(1 << 18), program);
     let turns: Vec<_> = traces[0].spans().map(|span| span.field("turn").unwrap().as_u64().unwrap()).collect();
     assert_eq!(turns, (0..20_000).chain([19_999]).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! A filter for all layers, in a process of its own: the most verbose level is one for the whole process.
+//! A test of a filter for all layers. It has its own process, since the most verbose level is global.
 
 use crate::support::child;
 use kernspan::{Profiler, trace::Level};

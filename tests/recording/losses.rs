@@ -1,4 +1,4 @@
-//! Memory is bounded, and what does not fit is counted: what is there and what is lost is all there was.
+//! Tests of bounded memory: records that do not fit are counted, so that kept and lost records add up.
 
 use crate::support::{PATIENCE, eventually, profiled};
 use kernspan::Trace;
@@ -25,50 +25,50 @@ fn a_full_lane_drops_whole_spans_and_counts_them() {
     assert!(losses.lane_full > 0, "a lane of 64 records cannot hold this");
     assert_eq!(report.spans() + losses.lane_full, SPANS);
     assert_eq!((losses.total(), traces[0].losses()), (losses.lane_full, losses));
-    // What is there is whole.
+    // Spans that were kept are complete.
     assert!(traces[0].spans().all(|span| !span.cut().any()));
     assert!(traces[0].spans().filter(|span| span.name() == "outer").all(|span| span.field("turn").is_some()));
 }
 
 #[test]
 fn a_full_lane_drops_operations_and_counts_them() {
-    const TOLD: u64 = 20_000;
+    const OPERATIONS: u64 = 20_000;
     let add = Arc::new(kernspan::trace::Operation::new("add"));
     let (traces, report) = profiled(
         |builder| builder.lane_capacity(64),
         |profiler| {
             let hand_over = profiler.hand_over();
             let _span = info_span!("work").entered();
-            (0..TOLD).for_each(|_| hand_over.operation(&add));
+            (0..OPERATIONS).for_each(|_| hand_over.operation(&add));
         },
     );
     let lost = report.losses().lane_full;
     assert!(lost > 0, "a lane of 64 records cannot hold this");
-    assert_eq!(traces[0].operations().len() as u64 + lost, TOLD);
+    assert_eq!(traces[0].operations().len() as u64 + lost, OPERATIONS);
     assert_eq!((report.spans(), report.losses().total()), (1, lost));
-    assert!(traces[0].operations().all(|told| told.span().is_some_and(|span| span.name() == "work")));
+    assert!(traces[0].operations().all(|call| call.span().is_some_and(|span| span.name() == "work")));
 }
 
 #[test]
 fn past_the_memory_limit_operations_are_counted() {
-    const TOLD: u64 = 60_000;
+    const OPERATIONS: u64 = 60_000;
     let (traces, report) = profiled(
         |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20),
         |profiler| {
             let hand_over = profiler.hand_over();
-            // Half of them are told of once, and are nobody else's.
+            // Half of the operations are reported once, and are owned by the record alone.
             let add = Arc::new(kernspan::trace::Operation::new("add"));
-            for turn in 0..TOLD {
+            for turn in 0..OPERATIONS {
                 let once = Arc::new(kernspan::trace::Operation::new("once").with("turn", turn));
                 hand_over.operation(if turn % 2 == 0 { &add } else { &once });
             }
         },
     );
     let lost = report.losses().over_memory;
-    assert_eq!(traces[0].operations().len() as u64 + lost, TOLD);
+    assert_eq!(traces[0].operations().len() as u64 + lost, OPERATIONS);
     assert_eq!(report.losses().total(), lost);
     // A mebibyte holds 32,768 records that own nothing.
-    assert!(lost > TOLD - 30_000, "{lost}");
+    assert!(lost > OPERATIONS - 30_000, "{lost}");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn past_the_memory_limit_spans_and_events_are_counted() {
     assert_eq!(losses.lane_full, 0);
     let kept = trace.spans().len() as u64 + trace.events().len() as u64;
     assert_eq!(kept + losses.over_memory, 1 + 2 * TURNS);
-    // The exits of what was kept were kept as well.
+    // The exits of spans that were kept were kept as well.
     let cut: Vec<_> = trace.spans().filter(|span| span.cut().any()).map(|span| (span.id(), span.name())).collect();
     assert!(cut.is_empty(), "{cut:?} of {}", trace.spans().len());
     assert!(kept * 32 < 2 << 20, "{kept} records are more than was allowed");
@@ -162,19 +162,19 @@ fn losses_are_shown_wherever_the_trace_goes() {
         },
         |_| (0..10_000).for_each(|_| info_span!("work").in_scope(|| ())),
     );
-    let said = report.losses().to_string();
-    assert!(said.starts_with("lost ") && report.to_string().contains(&said));
+    let text = report.losses().to_string();
+    assert!(text.starts_with("lost ") && report.to_string().contains(&text));
     assert_eq!(report.files().len(), 3);
     for file in report.files() {
         let content = String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned();
-        assert!(content.contains(&said), "{} does not say {said}", file.display());
+        assert!(content.contains(&text), "{} does not say {text}", file.display());
     }
 }
 
 #[test]
 fn past_the_memory_limit_no_exit_is_taken_for_anothers() {
-    // Windows that follow each other give memory back in the middle of the next, and exits are out of order. A window takes
-    // most of the memory, and the first is held for some time.
+    // Each window gives its memory back while the next is open, and spans are exited out of order. A window takes most
+    // of the memory, and the first is held for some time.
     let (release, is_released) = mpsc::channel::<()>();
     let hold = move |trace: &Trace| {
         if trace.window() == 0 {
@@ -209,7 +209,7 @@ fn past_the_memory_limit_no_exit_is_taken_for_anothers() {
 }
 
 #[test]
-fn texts_count_towards_the_memory_limit() {
+fn text_counts_towards_the_memory_limit() {
     let text = "x".repeat(1_000);
     let (traces, report) = profiled(
         |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20),

@@ -1,4 +1,4 @@
-//! Recording on the host: what is captured, when it is, how it ends, and what the report says of it.
+//! Tests of recording on the host: capture, windows, losses, the end of a run, and the report.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
-//! The report of a program that ran: where the time went, asked in different ways. The tests of `src/report` give the times.
+//! Tests of the report of a program that ran, with rows grouped in different ways. Tests with exact times are in
+//! `src/report`.
 
 use crate::support::{profiled, trace_of};
 use kernspan::{
@@ -16,7 +17,7 @@ fn row(rows: &[Average], name: &str) -> Average {
 }
 
 #[test]
-fn rows_can_be_told_apart_by_stack() {
+fn rows_can_be_grouped_by_stack() {
     let report = report_of(|| {
         info_span!("encoder").in_scope(|| info_span!("linear").in_scope(|| ()));
         info_span!("decoder").in_scope(|| (0..2).for_each(|_| info_span!("linear").in_scope(|| ())));
@@ -36,7 +37,7 @@ fn rows_can_be_told_apart_by_stack() {
 }
 
 #[test]
-fn rows_can_be_told_apart_by_shape() {
+fn rows_can_be_grouped_by_shape() {
     let linear = |inputs: u64| {
         let shape = [64, inputs];
         info_span!("linear", op.shape.input = ?shape, op.flops = 2 * 64 * inputs, op.bytes = 8).in_scope(|| ());
@@ -113,11 +114,11 @@ fn names_that_spans_give_themselves_are_bounded() {
         },
     );
     let rows = report.averages().limit(usize::MAX).rows();
-    // One of the names is that in the source.
+    // One of the names is the one in the source.
     assert_eq!(rows.len(), 10_000);
     let others = rows.iter().find(|row| row.name == kernspan::report::Averages::OTHERS).unwrap();
     assert_eq!((report.spans(), others.calls), (12_000, 12_000 - 9_999));
-    // In one window, too.
+    // The limit holds within one window, too.
     let many = trace_of(|_| {
         for number in 0..11_000 {
             info_span!("op", op.name = format!("{number}")).in_scope(|| ());

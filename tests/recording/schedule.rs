@@ -1,4 +1,4 @@
-//! The schedule and the windows it makes, held against what PyTorch's own profiler does: `fixtures/torch_schedule.py`.
+//! Tests of the schedule and its windows, compared with PyTorch's own profiler: see `fixtures/torch_schedule.py`.
 
 use crate::support::{names, profiled, tree};
 use kernspan::{Error, Phase, Profiler, Schedule, ScheduleError};
@@ -10,12 +10,12 @@ use tracing::info_span;
 
 const TORCH: &str = include_str!("../fixtures/torch_schedule.txt");
 
-/// The lines of one kind, split at spaces, with the schedule they are about.
+/// Returns the lines of one kind: the schedule, the words after it, and the whole line.
 fn torch_lines(kind: &str) -> impl Iterator<Item = (Schedule, Vec<&'static str>, &'static str)> {
     TORCH.lines().filter_map(move |line| {
         let words: Vec<_> = line.strip_prefix(kind)?.split_whitespace().collect();
         let [skip_first, skip_first_wait, wait, warmup, active, repeat] =
-            std::array::from_fn(|place| words[place].parse().unwrap());
+            std::array::from_fn(|index| words[index].parse().unwrap());
         let schedule = Schedule::new().skip_first(skip_first).skip_first_wait(skip_first_wait != 0);
         let schedule = schedule.wait(wait).warmup(warmup).active(active).repeat(repeat);
         Some((schedule, words[6..].to_vec(), line))
@@ -39,7 +39,7 @@ fn every_step_has_the_phase_that_torch_gives_it() {
     assert_eq!(checked, 648);
 }
 
-/// A loop whose spans say which step they are in.
+/// Runs a loop whose spans have the number of their step.
 fn take_steps(profiler: &Profiler, steps: u64) {
     for step in 0..steps {
         info_span!("work", step).in_scope(|| ());
@@ -63,7 +63,7 @@ fn every_run_gives_the_windows_that_torch_gives() {
             .iter()
             .map(|trace| {
                 let numbers: Vec<_> = trace.steps().iter().map(|step| step.number().to_string()).collect();
-                // The spans say the same as the steps.
+                // The spans have the same numbers as the steps.
                 let spans: Vec<_> = trace.spans().map(|span| span.field("step").unwrap().to_string()).collect();
                 assert_eq!(spans, numbers, "{line}");
                 numbers.join("+")
@@ -204,8 +204,8 @@ fn a_window_opened_by_hand_outlives_the_schedules_edges() {
             }
         },
     );
-    let steps = |place: usize| {
-        traces[place].spans().map(|span| span.field("step").unwrap().as_u64().unwrap()).collect::<Vec<_>>()
+    let steps = |index: usize| {
+        traces[index].spans().map(|span| span.field("step").unwrap().as_u64().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(traces.len(), 2);
     assert_eq!((steps(0), steps(1)), (vec![1, 2, 3], vec![5]));

@@ -1,6 +1,6 @@
-//! What exporters are told of every step, whatever the schedule says.
+//! Tests of the summaries that step exporters get of every step, whatever the schedule is.
 
-use crate::support::steps::{Kept, failures, told_of};
+use crate::support::steps::{StepCollector, failures, step_summaries};
 use kernspan::{
     Exporter, Phase, Profiler, Schedule, Trace,
     export::{ExportResult, Run, StepExporter, StepSummary},
@@ -26,11 +26,11 @@ fn numbers(steps: &[StepSummary]) -> Vec<u64> {
 }
 
 #[test]
-fn every_step_is_told_of_whatever_the_schedule_says() {
+fn every_step_has_a_summary_whatever_the_schedule_is() {
     use Phase::{Record, RecordAndSave, Wait, Warmup};
     let schedule = Schedule::new().wait(2).warmup(1).active(2).repeat(1);
     let (steps, report) =
-        told_of(|builder| builder.schedule(schedule), |profiler| (0..9).for_each(|_| profiler.step()));
+        step_summaries(|builder| builder.schedule(schedule), |profiler| (0..9).for_each(|_| profiler.step()));
     assert_eq!(numbers(&steps), (0..9).collect::<Vec<_>>());
     let phases: Vec<_> = steps.iter().map(|step| step.phase).collect();
     assert_eq!(phases, [Wait, Wait, Warmup, Record, RecordAndSave, Wait, Wait, Wait, Wait]);
@@ -42,11 +42,12 @@ fn every_step_is_told_of_whatever_the_schedule_says() {
 fn steps_follow_each_other_on_the_wall_clock() {
     let before = now();
     let mut called = Vec::new();
-    let (steps, _) = told_of(
+    let (steps, _) = step_summaries(
         |builder| builder.schedule(Schedule::manual()),
         |profiler| {
             for millis in [1, 500, 3, 700, 2] {
-                // Some are longer than it takes until somebody looks: steps are told of one by one, and together.
+                // Some steps are longer than the interval of the step thread, so that summaries come alone and
+                // together.
                 std::thread::sleep(Duration::from_millis(millis));
                 let began = Instant::now();
                 profiler.step();
@@ -56,7 +57,7 @@ fn steps_follow_each_other_on_the_wall_clock() {
     );
     let after = now();
     assert!(steps.windows(2).all(|pair| pair[0].end() == pair[1].start), "{steps:?}");
-    // From one call to the next. The rate of the clock is known to half a percent at the worst.
+    // A step lasts from one call to the next. The rate of the clock is exact to half a percent.
     for (step, calls) in steps[1..].iter().zip(called.windows(2)) {
         let (least, most) = (calls[1].0 - calls[0].1, calls[1].1 - calls[0].0);
         assert!(
@@ -64,7 +65,7 @@ fn steps_follow_each_other_on_the_wall_clock() {
             "{step:?}: {least:?}, {most:?}"
         );
     }
-    // It is of today, and not of when the machine was started.
+    // The times are those of the wall clock, not of a clock that counts from the start of the machine.
     let slack = Duration::from_secs(1);
     assert!(steps[0].start.as_unix_nanos() + slack.as_nanos() as u64 > before.as_unix_nanos(), "{steps:?}");
     assert!(steps[4].end().as_unix_nanos() < after.as_unix_nanos() + slack.as_nanos() as u64, "{steps:?}");
@@ -72,28 +73,28 @@ fn steps_follow_each_other_on_the_wall_clock() {
 
 #[test]
 fn recorded_steps_take_as_long_as_in_the_trace() {
-    let kept = Kept::default();
+    let kept = StepCollector::default();
     let (traces, _) = crate::support::profiled(
         |builder| builder.schedule(Schedule::steps(1..=3)).export(kept.clone()),
         |profiler| {
             for _ in 0..5 {
-                // Long enough that readings of the clock take no part of it. How long it is does not matter.
+                // Long enough that the time of reading the clock does not matter. How long it is does not matter.
                 std::thread::sleep(Duration::from_millis(20));
                 profiler.step();
             }
         },
     );
     for step in traces[0].steps() {
-        let told = &kept.steps()[step.number() as usize];
+        let summary = &kept.steps()[step.number() as usize];
         // Both read the counter once, and put it on the wall clock by readings of their own, to half a percent each.
-        let (told, traced) = (told.duration.as_secs_f64(), step.duration().as_secs_f64());
-        assert!((told / traced - 1.0).abs() < 0.02, "{told} s, not {traced} s");
+        let (summed, traced) = (summary.duration.as_secs_f64(), step.duration().as_secs_f64());
+        assert!((summed / traced - 1.0).abs() < 0.02, "{summed} s, not {traced} s");
     }
 }
 
 #[test]
 fn the_last_value_of_a_counter_in_the_step_counts_in_every_phase() {
-    let (steps, _) = told_of(
+    let (steps, _) = step_summaries(
         |builder| builder.schedule(Schedule::steps(2..=3)),
         |profiler| {
             for step in 0..6_i32 {
@@ -129,7 +130,7 @@ fn the_last_value_of_a_counter_in_the_step_counts_in_every_phase() {
 
 #[test]
 fn counters_are_recorded_as_before() {
-    let kept = Kept::default();
+    let kept = StepCollector::default();
     let (traces, _) = crate::support::profiled(
         |builder| builder.schedule(Schedule::steps(1..=2)).export(kept.clone()),
         |profiler| {
@@ -148,8 +149,8 @@ fn counters_are_recorded_as_before() {
 }
 
 #[test]
-fn what_is_said_after_the_last_step_is_not_lost() {
-    let (steps, _) = told_of(
+fn a_counter_after_the_last_step_is_not_lost() {
+    let (steps, _) = step_summaries(
         |builder| builder.schedule(Schedule::manual()),
         |profiler| {
             profiler.step();
@@ -161,8 +162,8 @@ fn what_is_said_after_the_last_step_is_not_lost() {
 }
 
 #[test]
-fn the_close_of_a_span_is_a_step_here_too() {
-    let (steps, _) = told_of(
+fn steps_that_end_with_a_span_have_summaries_too() {
+    let (steps, _) = step_summaries(
         |builder| builder.schedule(Schedule::manual()).step_on("train_step"),
         |_| {
             for step in 0..3 {
@@ -175,7 +176,7 @@ fn the_close_of_a_span_is_a_step_here_too() {
     assert!(steps.iter().all(|step| step.counter("loss") == Some(step.number as f64)), "{steps:?}");
 }
 
-/// Takes its time: until it is let through.
+/// An exporter that blocks while a lock is held.
 struct Slow(Arc<Mutex<()>>);
 
 impl Exporter for Slow {
@@ -198,7 +199,7 @@ impl StepExporter for Slow {
 #[test]
 fn nobody_waits_for_a_slow_exporter_and_what_does_not_fit_is_counted() {
     let (many, gate) = (100_000, Arc::new(Mutex::new(())));
-    let (steps, report) = told_of(
+    let (steps, report) = step_summaries(
         |builder| builder.schedule(Schedule::manual()).export(Slow(Arc::clone(&gate))),
         |profiler| {
             let _closed = gate.lock();
@@ -211,7 +212,7 @@ fn nobody_waits_for_a_slow_exporter_and_what_does_not_fit_is_counted() {
     assert!(steps.windows(2).all(|pair| pair[0].number < pair[1].number && pair[0].end() <= pair[1].start));
 }
 
-/// Fails each time it is called, and panics with the first.
+/// An exporter that panics the first time it is called, and fails each later time.
 struct Failing(Arc<AtomicU32>);
 
 impl Exporter for Failing {
@@ -238,12 +239,12 @@ impl StepExporter for Failing {
 #[test]
 fn a_failure_is_reported_once_and_hurts_nobody_else() {
     let calls = Arc::new(AtomicU32::new(0));
-    let (steps, done) = told_of(
+    let (steps, done) = step_summaries(
         |builder| builder.schedule(Schedule::manual()).export(Failing(Arc::clone(&calls))),
         |profiler| {
             while calls.load(Ordering::Relaxed) < 4 {
                 profiler.step();
-                // Nobody looks for 200 ms, and so many steps would not fit.
+                // The step thread reads every 200 ms, and without a pause the steps would not fit.
                 std::thread::sleep(Duration::from_millis(5));
             }
         },
@@ -255,7 +256,7 @@ fn a_failure_is_reported_once_and_hurts_nobody_else() {
     );
 }
 
-/// Panics when it is asked.
+/// An exporter that panics when its step exporter is asked for.
 struct Panicking;
 
 impl Exporter for Panicking {
@@ -270,7 +271,7 @@ impl Exporter for Panicking {
 
 #[test]
 fn a_panic_while_a_profiler_is_built_is_a_failure() {
-    let (steps, done) = told_of(
+    let (steps, done) = step_summaries(
         |builder| builder.schedule(Schedule::manual()).activities([kernspan::Activity::Host]).export(Panicking),
         Profiler::step,
     );

@@ -1,16 +1,16 @@
-//! A thread's end, in a process of its own: only a global subscriber is there to the last.
+//! A test of the end of a thread. It has its own process, since only a global subscriber is still there then.
 
 use crate::support::child;
 use kernspan::{Collected, Profiler};
 use tracing::{info, info_span};
 use tracing_subscriber::prelude::*;
 
-/// Says goodbye when its thread is gone, as a handle of a library might.
+/// A thread-local value that logs an event when it is destroyed, as a handle of a library might.
 struct Logging;
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        // An event, not a span: the registry itself cannot make one then.
+        // An event and not a span, since the registry cannot make spans any more.
         info!(status = ?"closed", "in a destructor");
     }
 }
@@ -27,7 +27,7 @@ fn end_a_thread() {
     let (layer, profiler) = Profiler::builder().export(collected.clone()).build().unwrap();
     tracing_subscriber::registry().with(layer).init();
     let work = || {
-        // Made before anything of the profiler's, so that it is destroyed after.
+        // It is made before the profiler's own thread-local values, so that it is destroyed after them.
         HANDLE.with(|_| ());
         info_span!("work", turn = 1).in_scope(|| ());
     };

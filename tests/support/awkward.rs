@@ -1,10 +1,11 @@
-//! A program that exporters have trouble with.
+//! A program whose spans, events and operations are hard to export.
 
 use kernspan::{Profiler, trace::Operation};
 use std::sync::Arc;
 use tracing::{info, info_span};
 
-/// Does everything there is on the host, also what is awkward.
+/// Runs a program with everything that can be recorded on the host: odd names, crossing spans, values that are not
+/// finite.
 pub fn awkward_program(profiler: &Profiler) {
     let (hand_over, shape) = (profiler.hand_over(), "[8, 4]");
     let matmul = Operation::new("matmul ☃ \"quoted\"").with("op.shape.lhs", shape).with("span", "taken");

@@ -1,13 +1,16 @@
-// A driver and a CUPTI with no GPU behind them, for what no recording can show: what happens when.
+// A fake driver and a fake CUPTI, for tests of timing that no recording can show.
 //
-// It behaves as CUPTI 13.0.1 was seen to behave on an H200 beside threads that launch without pause (benches/gpu, `switching`):
-// - A buffer comes back when it is full or flushed, and not before all that was launched into it is done.
-// - Correlation ids begin anew when it is attached anew.
-// - A call whose callback is disabled while a thread is in it stays on a stack of that thread: what the thread launches from then on
-//   has the correlation id of that call, and the third one is a crash. Only unsubscribing takes calls off that stack.
-// - If recording ends while a thread is in a call, a later launch of that thread is a crash.
-// - If the subscriber goes and another comes while a thread is in a callback, it is a crash when that thread returns.
-// What CUPTI does not promise it does not forgive: two calls at once that change its state, or detaching it while subscribed.
+// They behave as CUPTI 13.0.1 was seen to behave on an H200 beside threads that launch without pause (benches/gpu,
+// `switching`):
+// - A buffer comes back when it is full or flushed, and not before all work that is recorded in it is done.
+// - Correlation ids start again from 1 when CUPTI is attached again.
+// - A call whose callback is disabled while a thread is in it stays on a stack of that thread. All later launches of
+//   the thread have the correlation id of that call, and the third one crashes. Only unsubscribing clears that stack.
+// - If recording ends while a thread is in a call, a later launch of that thread crashes.
+// - If the subscriber goes and another comes while a thread is in a callback, the thread crashes when it returns.
+//
+// They abort where CUPTI promises nothing: if two calls change its state at once, or if it is detached while
+// subscribed.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -43,7 +46,8 @@ typedef void (*Called)(void *, uint32_t, uint32_t, const void *);
 typedef void (*Requested)(uint8_t **, size_t *, size_t *);
 typedef void (*Completed)(void *, uint32_t, uint8_t *, size_t, size_t);
 
-enum { KERNEL = 10, COPY_KIND = 1, RECORD = 208, LAUNCH = 307, COPY = 277, FUNCTIONS = 2000, DEEPEST = 3, BUFFERS = 4096 };
+enum { KERNEL = 10, COPY_KIND = 1, RECORD = 208, LAUNCH = 307, COPY = 277 };
+enum { FUNCTIONS = 2000, DEEPEST = 3, BUFFERS = 4096 };
 
 static _Atomic(Called) called;
 static _Atomic(void *) watch;
@@ -52,7 +56,7 @@ static _Atomic(Requested) requested;
 static _Atomic(Completed) completed;
 static _Atomic uint32_t recording, correlation = 1, subscription, finalized, flushed;
 
-// One call at a time may change CUPTI's state.
+// Whether a call is changing CUPTI's state: one may do so at a time.
 static _Atomic int changing;
 static void begin(const char *function) {
     if (atomic_exchange(&changing, 1)) {
@@ -123,11 +127,11 @@ int cuptiActivityDisable(uint32_t kind) {
     return end(0);
 }
 
-// Buffers that have not come back, the one that is written to last.
+// The buffers that have not come back; the last is the one that is written to.
 typedef struct {
     uint8_t *bytes;
     size_t length, used;
-    // When all that was launched into it is done.
+    // The time at which all work that is recorded in it is done.
     uint64_t done;
 } Buffer;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -175,7 +179,7 @@ int cuptiFinalize(void) {
     return end(0);
 }
 
-// Writes what comes of a call: a kernel, or a copy, that takes so long from now on.
+// Writes the record of a kernel or a copy that starts now and takes this long.
 static void record(int copies, uint32_t number, uint64_t nanos) {
     static const char name[] = "kernel";
     const char *at = name;
@@ -202,12 +206,12 @@ static void record(int copies, uint32_t number, uint64_t nanos) {
     pthread_mutex_unlock(&lock);
 }
 
-// The calls that this thread is in, as far as CUPTI knows.
+// CUPTI's stack of the calls that this thread is in.
 static _Thread_local struct {
     uint32_t of, depth, correlation, torn;
 } stack;
 
-// The number of this thread's next call, if it has one already.
+// The correlation id of this thread's next call, if it has one already.
 static _Thread_local uint32_t taken;
 
 static _Thread_local int in_callback;
@@ -218,7 +222,7 @@ static void maybe_suspend(_Atomic uint32_t *calls, uint32_t each) {
     if (atomic_fetch_add(calls, 1) % each == 0) nanosleep(&suspended, 0);
 }
 
-// Preloaded, it suspends threads that wait in a callback.
+// Suspends threads that wait in a callback, if this library is preloaded.
 int sched_yield(void) {
     static _Atomic uint32_t calls;
     if (in_callback) maybe_suspend(&calls, 32);
@@ -261,7 +265,7 @@ static void in_call(int copies, void (*inside)(int, uint32_t, uint64_t), uint64_
         abort();
     }
     if (*number % 64 == 0) sched_yield();
-    // What CUPTI knew of the call is gone if it was detached meanwhile.
+    // If CUPTI was detached meanwhile, it has forgotten the call.
     int is_known = attached == atomic_load(&finalized);
     if (inside && is_known && kinds & 1u << (copies ? COPY_KIND : KERNEL)) inside(copies, *number, nanos);
     if (entered && kinds && !atomic_load(&recording)) stack.torn = 1;
@@ -274,30 +278,30 @@ static void in_call(int copies, void (*inside)(int, uint32_t, uint64_t), uint64_
     }
 }
 
-// A call of the driver of which nothing comes by itself; returns its number.
+// Makes a call of the driver without a record of its work, and returns the correlation id.
 uint32_t fake_call(int copies) {
     uint32_t number;
     in_call(copies, 0, 0, &number);
     return number;
 }
 
-// What came of it, perhaps much later: a kernel, or a copy, that just ran.
+// Writes the record of such a call, perhaps much later: a kernel or a copy that just ran.
 void fake_record(int copies, uint32_t number) { record(copies, number, 0); }
 
-// A launch of a kernel that takes so long.
+// Launches a kernel that takes this long.
 void fake_launch(uint64_t nanos) {
     uint32_t number;
     in_call(0, record, nanos, &number);
 }
 
-// Has this thread be in a call that never ends, as if its callback had been disabled meanwhile.
+// Leaves this thread in a call that never ends, as if its callback had been disabled meanwhile.
 void fake_break(void) {
     stack.of = atomic_load(&subscription);
     stack.depth = 1;
     stack.correlation = atomic_fetch_add(&correlation, 1);
 }
 
-// Gives this thread's next call its number already, as if the thread were suspended before anybody is called back.
+// Takes the correlation id of this thread's next call, as if the thread were suspended before its callback.
 void fake_suspend(void) { taken = atomic_fetch_add(&correlation, 1); }
 
 int fake_recording(void) { return atomic_load(&recording) != 0; }

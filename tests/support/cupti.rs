@@ -1,4 +1,4 @@
-//! Real releases of CUPTI out of Python wheels, and drivers that are not NVIDIA's, out of C.
+//! Real releases of CUPTI from Python wheels, and fake drivers compiled from C.
 //!
 //! The releases are where `downloads.rs` puts them.
 
@@ -18,7 +18,7 @@ pub const RELEASES: [(&str, &str); 5] = [
     ("13.4", "nvidia-cuda-cupti==13.4.92"),
 ];
 
-/// The libraries of the releases, the oldest first; none if there is no Python, which is said, and not good enough where `CI=true`.
+/// Returns the libraries of the releases, the oldest first; none if there is no Python, which is an error if `CI=true`.
 pub fn libraries() -> Vec<(&'static str, PathBuf)> {
     let folder = unpack();
     if folder.is_none() {
@@ -32,13 +32,13 @@ pub fn libraries() -> Vec<(&'static str, PathBuf)> {
     folder.iter().flat_map(|folder| RELEASES.map(|(name, _)| (name, library(folder, name)))).collect()
 }
 
-/// Says loudly that something needed is not there.
+/// Reports that a tool is missing; fails if `CI=true`.
 pub fn missing(message: &str) {
     assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{message}");
     eprintln!("\n*** {message} ***\n");
 }
 
-/// Puts the releases where they are not, and returns the folder.
+/// Downloads and unpacks the releases, unless that has been done, and returns their folder.
 fn unpack() -> Option<PathBuf> {
     downloads::folder("cupti", format!("{RELEASES:#?}").as_bytes(), |releases| {
         let work = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ fn unpack() -> Option<PathBuf> {
     })
 }
 
-/// Has C make a `libcuda.so.1` of this in the folder; false if there is no compiler.
+/// Compiles a `libcuda.so.1` from C into the folder. Returns false if there is no compiler.
 pub fn make_driver(folder: &Path, source: &str) -> bool {
     let file = folder.join("driver.c");
     fs::write(&file, source).unwrap();
@@ -72,8 +72,8 @@ pub fn make_driver(folder: &Path, source: &str) -> bool {
 
 fn run(command: &mut Command) -> Result<Output, String> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    let said = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    if output.status.success() { Ok(output) } else { Err(said()) }
+    let message = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    if output.status.success() { Ok(output) } else { Err(message()) }
 }
 
 fn files_under(folder: &Path, ending: &str) -> Vec<PathBuf> {

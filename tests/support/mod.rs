@@ -1,4 +1,4 @@
-//! The machinery behind tests that read as sentences.
+//! Helpers that the integration tests share.
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses its own part")]
 
@@ -17,7 +17,7 @@ pub use self::{
     profiled::{names, profiled, span, trace_of, tree},
 };
 
-/// A window recorded on an H200, replayed.
+/// Returns the trace of a window that was recorded on an H200.
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub fn recorded(name: &str) -> kernspan::Trace {
     let path = format!("{}/tests/fixtures/gpu/{name}.kernspan", env!("CARGO_MANIFEST_DIR"));

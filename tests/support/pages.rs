@@ -1,4 +1,4 @@
-//! What the pages of TensorBoard's plugin for PyTorch must say of a trace.
+//! Checks of the pages of TensorBoard's plugin for PyTorch against a trace.
 
 use kernspan::{
     Trace,
@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-/// The plugin's times are multiples of 1/1024 µs, so each is off by half of that at most.
+/// The maximum error of a time, in microseconds: the plugin's times are multiples of 1/1024 µs.
 const ROUNDING: f64 = 0.5 / 1024.0;
 
-/// What the plugin calls spans of the name `data`.
+/// The name that the plugin gives to spans named `data`.
 const DATA: &str = "enumerate(DataLoader)#kernspan.__next__";
 
-/// Checks the pages that there always are, and that of kernels.
+/// Checks the pages that every trace has, and the page of kernels if there are any.
 pub fn check_all(trace: &Trace, pages: &Json) {
     check_steps(trace, &pages["overview"]["steps"]);
     check_operators(trace, &pages["operators"]);
@@ -29,8 +29,8 @@ pub fn check_all(trace: &Trace, pages: &Json) {
 
 type Range = (Timestamp, Timestamp);
 
-/// How long at least one of these is going on in a range, in microseconds.
-fn together<'a>(ranges: impl Iterator<Item = &'a Range>, within: Range) -> f64 {
+/// Returns the time within a range that is covered by at least one of the others, in microseconds.
+fn covered<'a>(ranges: impl Iterator<Item = &'a Range>, within: Range) -> f64 {
     let mut ranges: Vec<_> = ranges.map(|&(start, end)| (start.max(within.0), end.min(within.1))).collect();
     ranges.sort_unstable();
     let (mut until, mut total) = (within.0, Duration::ZERO);
@@ -45,7 +45,7 @@ fn micros(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e3
 }
 
-/// Steps as the plugin has them: from when the GPU has done the work of the one before until it has done its own.
+/// Returns the steps as the plugin defines them: a step ends when the GPU has done its work, and the next begins then.
 fn plugin_steps(trace: &Trace) -> Vec<(u64, Range)> {
     let mut until = Timestamp::default();
     let ends = trace.steps().iter().map(|step| {
@@ -60,7 +60,7 @@ fn plugin_steps(trace: &Trace) -> Vec<(u64, Range)> {
     ends.collect()
 }
 
-/// Each step is divided up: what a kernel runs in, what is left of that for copies, and so on.
+/// Checks how each step is divided up: the time of kernels, then of copies outside of kernels, and so on.
 fn check_steps(trace: &Trace, steps: &Json) {
     let expected = plugin_steps(trace);
     assert_eq!(steps.as_object().unwrap().len(), expected.len());
@@ -81,21 +81,21 @@ fn check_steps(trace: &Trace, steps: &Json) {
     for (number, step) in expected {
         let shown = &steps[number.to_string()];
         let total: f64 = shown.as_object().unwrap().values().map(|part| part.as_f64().unwrap()).sum();
-        // Each range has two edges, and is counted with what is before and without.
+        // Each range has two ends, and is part of two sums.
         let tolerance = 4.0 * ROUNDING * roles.iter().map(|(_, ranges)| ranges.len()).sum::<usize>() as f64;
         assert!((total - micros(step.1.since(step.0))).abs() < 2.0 * ROUNDING, "step {number}: {total} µs");
         let mut before = 0.0;
-        for place in 0..roles.len() {
-            let covered = together(roles[..=place].iter().flat_map(|(_, ranges)| ranges), step);
-            let part = shown.get(roles[place].0).map_or(0.0, |part| part.as_f64().unwrap());
-            let expected = covered - before;
-            assert!((part - expected).abs() < tolerance, "step {number}, {}: {part}, not {expected}", roles[place].0);
-            before = covered;
+        for role in 0..roles.len() {
+            let sum = covered(roles[..=role].iter().flat_map(|(_, ranges)| ranges), step);
+            let part = shown.get(roles[role].0).map_or(0.0, |part| part.as_f64().unwrap());
+            let expected = sum - before;
+            assert!((part - expected).abs() < tolerance, "step {number}, {}: {part}, not {expected}", roles[role].0);
+            before = sum;
         }
     }
 }
 
-/// What the operator view says of spans of a name, in microseconds.
+/// A row of the operator view: the spans of one name, with times in microseconds.
 #[derive(Default)]
 struct Operator {
     calls: u64,
@@ -103,7 +103,7 @@ struct Operator {
     host_self: f64,
     device: f64,
     device_self: f64,
-    /// How many times were added up.
+    /// The number of times that were added up.
     times: usize,
 }
 
@@ -111,10 +111,10 @@ fn name(span: Span<'_>) -> &str {
     if span.name() == "data" { DATA } else { span.name() }
 }
 
-/// The spans directly inside another, to the plugin, which sees one row at a time.
+/// Returns the children of a span that are on its own row, as the plugin looks at one row at a time.
 fn children<'a>(trace: &'a Trace, span: Span<'a>) -> impl Iterator<Item = Span<'a>> {
-    let inside = move |child: &Span<'_>| child.parent().is_some_and(|parent| parent.id() == span.id());
-    trace.spans().filter(inside).filter(move |child| child.track_id() == span.track_id())
+    let is_child = move |child: &Span<'_>| child.parent().is_some_and(|parent| parent.id() == span.id());
+    trace.spans().filter(is_child).filter(move |child| child.track_id() == span.track_id())
 }
 
 fn operators(trace: &Trace) -> BTreeMap<&str, Operator> {
@@ -147,7 +147,7 @@ fn operators(trace: &Trace) -> BTreeMap<&str, Operator> {
             operator.times += 1;
         }
     }
-    // Which are no operators to the plugin.
+    // Loading data is no operator to the plugin.
     operators.remove(DATA);
     operators
 }
@@ -212,7 +212,7 @@ fn check_kernels(trace: &Trace, page: &Json) {
         let (count, total) = by_name.entry(kernel.name.to_string()).or_default();
         *count += 1;
         *total += micros(work.duration());
-        // A kernel of nobody is shown as such where the thread that launched it has spans.
+        // An unattributed kernel is shown as `CallTreeRoot` if the thread that launched it has spans.
         let has_spans = |call: ApiCall<'_>| trace.spans().any(|span| span.track_id() == call.track_id());
         let nobody = work.call().filter(|call| has_spans(*call)).map(|_| "CallTreeRoot");
         if let Some(owner) = work.span().map(name).or(nobody) {
@@ -237,7 +237,7 @@ fn check_kernels(trace: &Trace, page: &Json) {
 pub fn check_memory(trace: &Trace, page: &Json) {
     let peak = trace.allocations().map(Allocation::in_use).max().unwrap();
     assert_eq!(page["peak"]["GPU0"].as_f64().unwrap(), peak as f64);
-    // A row for each allocation, with when it is freed, and one for each address that is freed only.
+    // There is a row for each allocation and its free, and one for each address that is only freed.
     let (mut open, mut rows, mut freed) = (BTreeSet::new(), 0, BTreeSet::new());
     for allocation in trace.allocations() {
         if allocation.change() == MemoryChange::Allocate {
@@ -249,7 +249,7 @@ pub fn check_memory(trace: &Trace, page: &Json) {
     }
     assert_eq!(page["events"]["GPU0"].as_array().unwrap().len(), rows + freed.len());
     let mut expected: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    // The plugin goes by threads and times, so what a thread does for another is nobody's.
+    // The plugin joins by thread and time, so memory that a thread allocates for another belongs to no operator.
     let is_taken =
         |it: &Allocation<'_>| it.change() == MemoryChange::Allocate && it.attribution() == Attribution::Direct;
     let taken = trace.allocations().filter(is_taken);
@@ -278,10 +278,10 @@ pub fn check_modules(trace: &Trace, page: &Json) {
             let (calls, host, device) = expected.entry(path).or_default();
             *calls += 1;
             *host += micros(span.duration());
-            let inside = trace
+            let in_span = trace
                 .work()
                 .filter(|work| work.span().is_some_and(|own| own.stack().any(|outer| outer.id() == span.id())));
-            *device += inside.map(|work| micros(work.duration())).sum::<f64>();
+            *device += in_span.map(|work| micros(work.duration())).sum::<f64>();
         }
     }
     assert!(!expected.is_empty());

@@ -1,11 +1,11 @@
-//! Waiting for what other threads and processes do.
+//! A loop that waits for other threads and processes.
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something before it says that it never comes: longer than any machine takes, however busy.
+/// The timeout of everything that a test waits for: longer than any machine takes, however busy.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Looks for something again and again until it is there.
+/// Calls `look` again and again until it returns something. Fails after [`PATIENCE`].
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
@@ -14,7 +14,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < until, "{what}: not after {PATIENCE:?}");
-        // The processor is for whoever is waited for.
+        // Leave the processor to the threads that are waited for.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,10 +1,10 @@
-//! Programs under a profiler, and the spans of their traces.
+//! Functions that run a program under a profiler, and read the spans of its traces.
 
 use kernspan::{Collected, Profiler, ProfilerBuilder, Report, Trace, trace::Span};
 use std::sync::Arc;
 use tracing_subscriber::prelude::*;
 
-/// Runs `program` under a profiler set up by `setup`, and gives back all traces and the report.
+/// Runs `program` under a profiler set up by `setup`, and returns all traces and the report.
 pub fn profiled(
     setup: impl FnOnce(ProfilerBuilder) -> ProfilerBuilder,
     program: impl FnOnce(&Profiler),
@@ -16,14 +16,14 @@ pub fn profiled(
     (collected.traces(), report)
 }
 
-/// The trace of a program that is recorded from start to end.
+/// Returns the trace of a program that is recorded from start to end.
 pub fn trace_of(program: impl FnOnce(&Profiler)) -> Arc<Trace> {
     let (mut traces, _) = profiled(|builder| builder, program);
     assert_eq!(traces.len(), 1);
     traces.remove(0)
 }
 
-/// A trace's spans as indented lines, `name` or `name{field=value}`, a thread after the other, cut ends as `…`.
+/// Returns a trace's spans as indented lines, thread by thread: `name` or `name{field=value}`, with `…` for cut ends.
 pub fn tree(trace: &Trace) -> String {
     let mut lines = String::new();
     for span in trace.spans() {
@@ -40,12 +40,12 @@ fn line(span: Span<'_>) -> String {
     format!("{}{}{fields}{}", if cut.start { "…" } else { "" }, span.name(), if cut.end { "…" } else { "" })
 }
 
-/// The names of all spans, in order.
+/// Returns the names of all spans, in order.
 pub fn names(trace: &Trace) -> Vec<String> {
     trace.spans().map(|span| span.name().to_owned()).collect()
 }
 
-/// The only span of this name.
+/// Returns the only span of this name.
 pub fn span<'a>(trace: &'a Trace, name: &str) -> Span<'a> {
     let mut found = trace.spans().filter(|span| span.name() == name);
     let span = found.next().unwrap_or_else(|| panic!("no span {name} in\n{}", tree(trace)));

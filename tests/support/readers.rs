@@ -1,7 +1,7 @@
-//! Programs others wrote, in Python, that read what is exported. Shared with tests inside the library.
+//! Runs the Python programs of others that read exported files. Tests of the library use them, too.
 //!
-//! They live in environments that the tests make: see `downloads.rs`. Without Python they say so and pass, but not where
-//! `CI=true`.
+//! They are installed into environments that the tests make: see `downloads.rs`. Without Python the tests print a
+//! message and pass, unless `CI=true`.
 
 use super::downloads;
 use serde_json::Value as Json;
@@ -12,10 +12,11 @@ use std::{
     sync::{Once, OnceLock},
 };
 
-/// The Python of an environment with what a file in `tests/consumers` asks for; none if there is no Python, which is said: `who` do not check.
+/// Returns the Python of an environment with the packages of a file in `tests/consumers`. Without Python, prints that
+/// `who` do not check the exports, and returns `None`.
 pub fn environment(requirements: &str, who: &str) -> Option<PathBuf> {
     static ALL: Once = Once::new();
-    // Beside each other: they are downloaded for most of the time.
+    // They are installed at the same time, since most of the time is spent on downloads.
     ALL.call_once(|| {
         std::thread::scope(|scope| {
             for requirements in ["requirements.txt", "tensorboard.txt"] {
@@ -32,7 +33,7 @@ pub fn environment(requirements: &str, who: &str) -> Option<PathBuf> {
     found
 }
 
-/// The Python of the environment with Perfetto, HTA and PyTorch's plugin for TensorBoard, and a Node.js.
+/// Returns the Python of the environment with Perfetto, HTA and PyTorch's plugin for TensorBoard, and a Node.js.
 pub fn readers() -> Option<&'static (PathBuf, PathBuf)> {
     static READERS: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
     READERS
@@ -46,10 +47,10 @@ pub fn readers() -> Option<&'static (PathBuf, PathBuf)> {
 
 fn install(requirements: &str) -> Option<PathBuf> {
     let file = scripts().join(requirements);
-    // An environment is of one Python.
-    let asked =
+    // An environment belongs to one version of Python.
+    let output =
         Command::new("python3").args(["-c", "import platform; print(platform.python_version())"]).output().ok()?;
-    let version = String::from_utf8(asked.stdout).unwrap();
+    let version = String::from_utf8(output.stdout).unwrap();
     let name = format!("{}-python-{}", file.file_stem()?.to_str()?, version.trim());
     let environment = downloads::folder(&name, &fs::read(&file).unwrap(), |environment| {
         let made = Command::new("python3").args(["-m", "venv"]).arg(environment).output().ok()?;
@@ -64,15 +65,15 @@ fn python_of(environment: &Path) -> PathBuf {
     environment.join("bin/python")
 }
 
-/// Installs something into an environment, or elsewhere, and nothing else with it.
+/// Installs packages without their dependencies.
 fn pip(python: &Path, arguments: &[&str]) {
-    // Most of it is never imported, so nothing is compiled before it is.
+    // Packages are compiled when they are imported, since most never are.
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile"];
     let output = Command::new(python).args(install).args(arguments).output().unwrap();
     assert!(output.status.success(), "pip: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The system's Node.js, or else one out of a wheel.
+/// Returns the system's Node.js, or else one from a wheel.
 fn node(python: &Path) -> PathBuf {
     if Command::new("node").arg("--version").output().is_ok() {
         return "node".into();
@@ -89,10 +90,10 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/consumers")
 }
 
-/// Runs a script and returns its last lines, each a JSON value.
+/// Runs a script and returns the lines it prints that are JSON values.
 pub fn run(python: &Path, script: &str, arguments: &[&str]) -> Vec<Json> {
     let mut command = Command::new(python);
-    // So that what the first process imports is compiled for all others.
+    // Modules that the first process compiles are then cached for all others.
     command.env_remove("PYTHONDONTWRITEBYTECODE");
     let output = command.arg(scripts().join(script)).args(arguments).output().unwrap();
     let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

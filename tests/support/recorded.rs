@@ -1,5 +1,5 @@
-//! Windows recorded on a real GPU, taken apart and put together again; and what must hold of any trace, whatever was in the file
-//! that it was made of. Shared with the fuzz target.
+//! Files of windows that were recorded on a GPU, to be changed by tests, and checks that hold for every trace. The fuzz
+//! target uses them, too.
 
 use kernspan::{
     Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace,
@@ -8,14 +8,14 @@ use kernspan::{
 };
 use std::{collections::HashSet, io::Read, path::Path};
 
-/// The file of a window, without compression: a protobuf message.
+/// Decompresses the file of a window, and returns its protobuf message.
 pub fn message(compressed: &[u8]) -> Vec<u8> {
     let mut message = Vec::new();
     flate2::read::GzDecoder::new(compressed).read_to_end(&mut message).unwrap();
     message
 }
 
-/// A window's file with CUPTI's records apart from the rest.
+/// A window's file, with CUPTI's records separate from the rest.
 pub struct Recorded {
     rest: Vec<u8>,
     pub records: Vec<Vec<u8>>,
@@ -50,7 +50,7 @@ impl Recorded {
         Self { rest, records }
     }
 
-    /// The file, with these bytes where the records were.
+    /// Returns the file with these bytes in index of the records.
     pub fn with_bytes(&self, records: &[u8]) -> Vec<u8> {
         let mut message = self.rest.clone();
         put_varint(&mut message, Self::RECORDS << 3 | 2);
@@ -59,13 +59,13 @@ impl Recorded {
         message
     }
 
-    /// The file, with these records.
+    /// Returns the file with these records.
     pub fn with<R: AsRef<[u8]>>(&self, records: impl IntoIterator<Item = R>) -> Vec<u8> {
         self.with_bytes(&join(records))
     }
 }
 
-/// Records, each after its length.
+/// Joins records, each after its length.
 pub fn join<R: AsRef<[u8]>>(records: impl IntoIterator<Item = R>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for record in records {
@@ -106,25 +106,25 @@ fn put_varint(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-/// Looks at everything of a trace: ids resolve, work on a row does not overlap, attributions add up.
+/// Checks everything in a trace: ids resolve, work on a row does not overlap, attributions add up.
 pub fn check(trace: &Trace) {
-    for (place, span) in trace.spans().enumerate() {
-        assert_eq!(span.id().index(), place);
+    for (index, span) in trace.spans().enumerate() {
+        assert_eq!(span.id().index(), index);
         assert!(span.parent().is_none_or(|parent| parent.id() < span.id()));
         let _ = (span.name(), span.track(), span.step(), span.duration(), span.self_time());
     }
     for step in trace.steps() {
         let _ = (trace.tracks()[step.track_id().index()].label(), step.duration());
     }
-    for (place, call) in trace.api_calls().enumerate() {
-        assert_eq!(call.id().index(), place);
+    for (index, call) in trace.api_calls().enumerate() {
+        assert_eq!(call.id().index(), index);
         assert_eq!(call.span().is_none(), call.attribution() == Attribution::Unattributed);
         let _ = (call.name(), call.track(), call.duration());
     }
-    for (place, told) in trace.operations().enumerate() {
-        assert_eq!(told.id().index(), place);
-        assert_eq!(told.span().is_none(), told.attribution() == Attribution::Unattributed);
-        let _ = (told.name(), told.fields().op().flops(), told.track(), told.step());
+    for (index, call) in trace.operations().enumerate() {
+        assert_eq!(call.id().index(), index);
+        assert_eq!(call.span().is_none(), call.attribution() == Attribution::Unattributed);
+        let _ = (call.name(), call.fields().op().flops(), call.track(), call.step());
     }
     check_work(trace);
     assert!(trace.waits().is_sorted_by_key(Wait::start));
@@ -140,7 +140,7 @@ pub fn check(trace: &Trace) {
     let _ = (trace.gpu().to_string(), trace.losses().to_string(), trace.duration());
 }
 
-/// The span of a piece of work, and the others of its operations, each once.
+/// Returns the span of a piece of work, and the spans of its operations, each once.
 fn spans_of(work: Work<'_>) -> Vec<SpanId> {
     let mut spans = Vec::new();
     for span in work.span().into_iter().chain(work.operations().filter_map(OperationCall::span)) {
@@ -153,12 +153,12 @@ fn spans_of(work: Work<'_>) -> Vec<SpanId> {
 
 fn check_work(trace: &Trace) {
     let streams: HashSet<_> = trace.streams().iter().collect();
-    assert_eq!(streams.len(), trace.streams().len(), "rows are told apart");
+    assert_eq!(streams.len(), trace.streams().len(), "no two rows are the same");
     let mut until = vec![trace.start(); trace.streams().len()];
     let mut empty = vec![true; until.len()];
     assert!(trace.work().is_sorted_by_key(Work::stream_id));
-    for (place, work) in trace.work().enumerate() {
-        assert_eq!(work.id().index(), place);
+    for (index, work) in trace.work().enumerate() {
+        assert_eq!(work.id().index(), index);
         let row = work.stream_id().index();
         assert!(work.start() <= work.end());
         assert!(std::mem::take(&mut empty[row]) || until[row] <= work.start(), "work overlaps on a row");
@@ -178,7 +178,7 @@ fn check_work(trace: &Trace) {
     assert_eq!(counts.unattributed, trace.work().filter(|work| work.span().is_none()).count() as u64);
 }
 
-/// Exports a trace in every way. The folder is empty afterwards, as it was.
+/// Exports a trace with every exporter, into a folder that is empty before and after.
 pub fn check_exports(trace: &Trace, folder: &Path) {
     let mut torch = Chrome::to_dir(folder).flavor(Flavor::TorchTensorBoard).runtime_names(true);
     let exporters: [&mut dyn Exporter; 5] = [
@@ -199,6 +199,6 @@ pub fn check_exports(trace: &Trace, folder: &Path) {
         }
     }
     std::fs::remove_dir(folder.join("torch_tb_profiler")).unwrap();
-    // With a folder for each capture in it.
+    // It has a folder for each capture.
     std::fs::remove_dir_all(folder.join("plugins")).unwrap();
 }

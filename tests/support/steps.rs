@@ -1,4 +1,4 @@
-//! Trainings, and what is told of their steps.
+//! Training loops, and an exporter that collects the summaries of their steps.
 
 use kernspan::{
     Error, Exporter, Profiler, ProfilerBuilder, Report, Trace,
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use tracing::info;
 use tracing_subscriber::prelude::*;
 
-/// Keeps what it is told.
+/// An exporter that collects the summaries of all steps.
 #[derive(Clone, Default)]
-pub struct Kept(Arc<Mutex<Vec<StepSummary>>>);
+pub struct StepCollector(Arc<Mutex<Vec<StepSummary>>>);
 
-impl Exporter for Kept {
+impl Exporter for StepCollector {
     fn export(&mut self, _: &Trace) -> ExportResult {
         Ok(vec![])
     }
@@ -22,32 +22,32 @@ impl Exporter for Kept {
     }
 }
 
-impl StepExporter for Kept {
+impl StepExporter for StepCollector {
     fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.0.lock().unwrap().extend_from_slice(steps);
         Ok(())
     }
 }
 
-impl Kept {
+impl StepCollector {
     pub fn steps(&self) -> Vec<StepSummary> {
         self.0.lock().unwrap().clone()
     }
 }
 
-/// Runs `program` under a profiler set up by `setup`, and gives back what was told of its steps, and what came of the run.
-pub fn told_of(
+/// Runs `program` under a profiler set up by `setup`. Returns the summaries of its steps, and the report or error.
+pub fn step_summaries(
     setup: impl FnOnce(ProfilerBuilder) -> ProfilerBuilder,
     program: impl FnOnce(&Profiler),
 ) -> (Vec<StepSummary>, Result<Report, Error>) {
-    let kept = Kept::default();
+    let kept = StepCollector::default();
     let (layer, profiler) = setup(Profiler::builder().rank(0, 1)).export(kept.clone()).build().unwrap();
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&profiler));
     let done = profiler.finish();
     (kept.steps(), done)
 }
 
-/// A training of so many steps, with a loss.
+/// Returns a training loop of `count` steps, with a loss.
 pub fn training(count: u32) -> impl FnOnce(&Profiler) {
     move |profiler| {
         for step in 0..count {
@@ -57,7 +57,7 @@ pub fn training(count: u32) -> impl FnOnce(&Profiler) {
     }
 }
 
-/// What failed in a run.
+/// Returns the failures of a run.
 pub fn failures(report: Result<Report, Error>) -> Vec<String> {
     match report {
         Ok(_) => Vec::new(),

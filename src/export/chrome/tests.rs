@@ -3,7 +3,7 @@ use crate::{
     export::samples::{awkward_trace, exported},
     trace::{
         Gpu, GpuProblem, Operation, Trace,
-        sample::{gpu_trace, operations_trace, tell},
+        sample::{add_operations, gpu_trace, operations_trace},
     },
 };
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn operations_are_on_the_row_of_the_thread_that_told_of_them() {
 fn fields_of_operations_do_not_hide_what_is_said_of_them() {
     let mut trace = gpu_trace();
     let odd = Operation::new("a \"b\"").with("span", "mine").with("src", 7_u64).with("External id", f64::NAN);
-    tell(&mut trace, &[(&odd.into(), Some(1), 0)], &[]);
+    add_operations(&mut trace, &[(&odd.into(), Some(1), 0)], &[]);
     let document = Document::of(&trace);
     let [told] = document.of_category("operation")[..] else { panic!() };
     let arguments = json!({

@@ -8,7 +8,7 @@ use crate::{
     export::{Exporter, readers, samples::ranks},
     trace::{
         Counter, Gpu, GpuProblem, Losses, Trace,
-        sample::{at, gpu_trace, say, say_flops},
+        sample::{at, gpu_trace, set_fields, set_flops},
     },
 };
 use serde_json::{Value as Json, json};
@@ -36,7 +36,7 @@ fn hosts(seen: &Json) -> Vec<(&str, &Json)> {
 #[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn ranks_are_hosts_of_one_capture_and_every_page_has_data() {
     let traces = ranks().map(|mut trace| {
-        say_flops(&mut trace, 2, 1_000_000, "f32");
+        set_flops(&mut trace, 2, 1_000_000, "f32");
         trace.callsites[2].name = "data".into();
         trace
     });
@@ -74,7 +74,7 @@ fn counters_and_losses_are_shown() {
     // Names that XProf would write as they are, or keep to itself.
     let names = ["loss", "a\"b\\c\nd\0e", "flops"];
     trace.counters = names.map(|name| Counter { name: Arc::from(name), samples: samples.clone() }).to_vec();
-    say(&mut trace, 1, &[("op.dtype.input", "bf16")]);
+    set_fields(&mut trace, 1, &[("op.dtype.input", "bf16")]);
     // In the middle of a span, so that steps and spans cross.
     (trace.steps[0].end, trace.steps[1].start) = (at(50), at(50));
     let Some(seen) = seen(std::slice::from_ref(&trace), &[]) else { return };

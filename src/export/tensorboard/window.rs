@@ -35,14 +35,14 @@ mod tests {
         report::Report,
         trace::{
             DeviceId, Trace,
-            sample::{at, gpu_trace, memory_trace, say_flops},
+            sample::{at, gpu_trace, memory_trace, set_flops},
         },
     };
 
     #[test]
     fn steps_have_the_numbers_of_the_report() {
         let mut trace = gpu_trace();
-        say_flops(&mut trace, 1, 1_000_000, "f32");
+        set_flops(&mut trace, 1, 1_000_000, "f32");
         trace.losses.late = 3;
         trace.allocations = memory_trace(&[(1, Some(20), 120, None)]).allocations;
         let mfu = Report::of([&trace]).gpu_steps().steps()[0].usage.mfu().unwrap();

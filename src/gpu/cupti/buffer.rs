@@ -1,10 +1,12 @@
+//! The memory that CUPTI writes records into.
+
 /// A buffer that CUPTI writes records into, aligned to eight bytes.
 #[derive(Debug)]
 pub(super) struct Buffer(Box<[u64]>);
 
 impl Buffer {
-    /// A thousand launches. CUPTI gives a buffer back only when all that was launched into it is done, so small ones
-    /// come sooner.
+    /// The size in words, enough for a thousand launches. CUPTI gives a buffer back only when all work that is recorded
+    /// in it is done, so small buffers come back sooner.
     const WORDS: usize = (256 << 10) / 8;
 
     pub(super) fn new() -> Self {
@@ -16,16 +18,18 @@ impl Buffer {
         (Box::into_raw(self.0).cast(), bytes)
     }
 
+    /// Makes a buffer again of what [`into_raw`](Self::into_raw) returned.
+    ///
     /// # Safety
     ///
-    /// Both are of [`into_raw`](Self::into_raw), and nobody uses the buffer any more.
+    /// Both arguments come from [`into_raw`](Self::into_raw), and nobody uses the buffer any more.
     pub(super) unsafe fn from_raw(bytes: *mut u8, length: usize) -> Self {
         let words = std::ptr::slice_from_raw_parts_mut(bytes.cast::<u64>(), length / 8);
-        // SAFETY: the caller says that this came from a box of so many words.
+        // SAFETY: the caller guarantees that this came from a box of so many words.
         Self(unsafe { Box::from_raw(words) })
     }
 
-    /// The first bytes of it.
+    /// Returns the first `valid` bytes.
     pub(super) fn bytes(&self, valid: usize) -> &[u8] {
         let length = size_of_val(&*self.0).min(valid);
         // SAFETY: so many bytes are there, and any is a `u8`.

@@ -1,5 +1,5 @@
-//! CUPTI's callbacks for calls of the API: each call is written into the lane of its thread, between the spans around
-//! it, so that it is known exactly which span it belongs to.
+//! CUPTI's callback for API calls, which writes each call into the lane of its thread, between the spans around it. So
+//! it is known exactly which span a call belongs to.
 
 use super::gate::Gate;
 use crate::{
@@ -22,13 +22,13 @@ use std::{
 
 /// The state that CUPTI's callbacks work on.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct CallbackState {
     pub(super) host: Arc<Host>,
     /// Whether allocations and frees are recorded.
     pub(super) memory: bool,
     /// Whether all calls are recorded, not only launches and copies.
     pub(super) all: bool,
-    /// Where threads wait while CUPTI is being switched.
+    /// The gate at which threads wait while CUPTI is being switched.
     pub(super) gate: Gate,
     /// Whether CUPTI records. It changes while the gate is closed.
     is_on: AtomicBool,
@@ -38,7 +38,7 @@ pub(super) struct Watch {
     before: AtomicU32,
 }
 
-impl Watch {
+impl CallbackState {
     pub(super) fn new(host: Arc<Host>, activities: Activities) -> Self {
         let (memory, all) = (activities.has(Activity::Memory), activities.has(Activity::ApiCalls));
         let (gate, is_on, graphs) = (Gate::default(), AtomicBool::new(false), AtomicBool::new(false));
@@ -46,8 +46,8 @@ impl Watch {
     }
 
     /// Resets the state: CUPTI is about to be attached, and to count correlation ids from the beginning.
-    pub(super) fn renew(&self) {
-        self.gate.renew();
+    pub(super) fn reset(&self) {
+        self.gate.reset();
         self.before.store(0, Ordering::Relaxed);
     }
 
@@ -55,18 +55,18 @@ impl Watch {
         self.is_on.store(on, Ordering::Relaxed);
     }
 
-    /// A thread enters a call that CUPTI records. Returns when.
+    /// Begins a call that CUPTI records, and returns the moment.
     #[inline]
     fn enter(&self, correlation: u32) -> Ticks {
         self.host.enter_call().unwrap_or_else(|| {
-            self.is_before(correlation);
+            self.note_before(correlation);
             OUTSIDE
         })
     }
 
-    /// Notes a call that CUPTI may have recorded and that belongs to no window.
+    /// Notes the correlation id of a call that CUPTI may have recorded and that belongs to no window.
     #[inline]
-    fn is_before(&self, correlation: u32) {
+    fn note_before(&self, correlation: u32) {
         if self.before.load(Ordering::Relaxed) < correlation {
             self.before.fetch_max(correlation, Ordering::Relaxed);
         }
@@ -78,10 +78,10 @@ impl Watch {
     }
 }
 
-/// Stands for the start of a call that was entered while no window was open.
+/// The start of calls that were entered while no window was open.
 const OUTSIDE: Ticks = Ticks(1);
 
-/// The functions of the driver that callbacks are enabled for.
+/// Returns the functions of the driver that callbacks are enabled for.
 pub(super) fn functions(activities: Activities) -> impl Iterator<Item = u32> {
     cbid::ALL.iter().filter(move |(name, _)| is_wanted(name, activities)).map(|(_, function)| *function)
 }
@@ -90,7 +90,7 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
     let function = name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_");
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
     let launches = ["cuLaunch", "cuGraphLaunch", "cuStreamBeginCapture", "cuStreamEndCapture"];
-    // Rare, and the reason why the first launch of a kernel is slow.
+    // They are rare, and the reason why the first launch of a kernel is slow.
     let loads = ["cuModuleLoad", "cuLibraryLoad"];
     let waits = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize", "cuStreamWaitEvent"];
     (activities.has(Activity::Kernels) && starts(&launches) | starts(&loads))
@@ -99,66 +99,68 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
         || (activities.has(Activity::Sync) && starts(&waits))
 }
 
-/// CUPTI calls this on entering and on leaving each of the functions, on the thread that calls them.
+/// Writes an API call. CUPTI calls this on entering and on leaving each of the functions, on the thread that calls
+/// them.
 ///
 /// # Safety
 ///
-/// `watch` is a `Watch` that stays, and `about` a `CallbackData`: so CUPTI was told.
-pub(super) unsafe extern "C" fn called(watch: *mut c_void, api: u32, function: u32, about: *const c_void) {
+/// `callbacks` points to a `CallbackState` that is never freed, and `data` to a `CallbackData`.
+pub(super) unsafe extern "C" fn on_api_call(callbacks: *mut c_void, api: u32, function: u32, data: *const c_void) {
     // SAFETY: as above; CUPTI gives no null.
-    let (watch, about) = unsafe { (&*watch.cast::<Watch>(), &*about.cast::<CallbackData>()) };
-    let host = &*watch.host;
-    if about.correlation_data.is_null() {
+    let (callbacks, data) = unsafe { (&*callbacks.cast::<CallbackState>(), &*data.cast::<CallbackData>()) };
+    let host = &*callbacks.host;
+    if data.correlation_data.is_null() {
         return;
     }
-    if about.callback_site == site::ENTER {
-        let _entered = watch.gate.enter();
-        let start = if watch.is_on.load(Ordering::Relaxed) { watch.enter(about.correlation_id) } else { OUTSIDE };
+    if data.callback_site == site::ENTER {
+        let _entered = callbacks.gate.enter();
+        let start =
+            if callbacks.is_on.load(Ordering::Relaxed) { callbacks.enter(data.correlation_id) } else { OUTSIDE };
         // SAFETY: it is a word that CUPTI keeps for this call.
-        unsafe { *about.correlation_data = start.0 };
+        unsafe { *data.correlation_data = start.0 };
         return;
     }
     // SAFETY: as above.
-    let start = Ticks(unsafe { *about.correlation_data });
-    if about.callback_site != site::EXIT {
+    let start = Ticks(unsafe { *data.correlation_data });
+    if data.callback_site != site::EXIT {
         return;
     }
-    if start <= OUTSIDE || !watch.gate.is_inside() {
-        // Entered before the window, or before callbacks began: its work does not belong to the window.
-        if watch.is_on.load(Ordering::Relaxed) && !host.exit_call_of_before(about.correlation_id) {
-            watch.is_before(about.correlation_id);
+    if start <= OUTSIDE || !callbacks.gate.is_inside() {
+        // It was entered before the window, or before callbacks began, so its work does not belong to the window.
+        if callbacks.is_on.load(Ordering::Relaxed) && !host.exit_earlier_call(data.correlation_id) {
+            callbacks.note_before(data.correlation_id);
         }
-        return watch.gate.leave();
+        return callbacks.gate.leave();
     }
     // SAFETY: on leaving a function of the driver or the runtime, CUPTI points to what it returns.
-    let result = if about.function_return_value.is_null() { 0 } else { unsafe { *about.function_return_value } };
-    // SAFETY: `about` is of this call.
-    let memory = if watch.memory { unsafe { memory(api, function, about) } } else { None };
+    let result = if data.function_return_value.is_null() { 0 } else { unsafe { *data.function_return_value } };
+    // SAFETY: `data` belongs to this call.
+    let memory = if callbacks.memory { unsafe { memory(api, function, data) } } else { None };
     if let Some((address, facts)) = memory
         && result == 0
     {
         host.write_memory(MemoryCall::new(start, address, facts));
     }
-    if memory.is_none() || watch.all {
+    if memory.is_none() || callbacks.all {
         let now = host.clock().now();
-        let call = DeviceCall::new(start, now, about.correlation_id, api as u8, function, result);
+        let call = DeviceCall::new(start, now, data.correlation_id, api as u8, function, result);
         if matches!(function, cbid::GRAPH_LAUNCH | cbid::GRAPH_LAUNCH_PTSZ) && api == domain::DRIVER_API {
-            watch.graphs.store(true, Ordering::Relaxed);
+            callbacks.graphs.store(true, Ordering::Relaxed);
         }
-        // SAFETY: `about` is of this call.
-        host.exit_call(unsafe { work(api, function, about) }, call);
+        // SAFETY: `data` belongs to this call.
+        host.exit_call(unsafe { work(api, function, data) }, call);
     }
     host.leave_call();
-    watch.gate.leave();
+    callbacks.gate.leave();
 }
 
 /// Returns the kind of work that a call gave the GPU.
 ///
 /// # Safety
 ///
-/// `about` is of a call of this function.
-unsafe fn work(api: u32, function: u32, about: &CallbackData) -> DeviceWork {
-    static KNOWN: LazyLock<Vec<DeviceWork>> = LazyLock::new(|| {
+/// `data` belongs to a call of this function.
+unsafe fn work(api: u32, function: u32, data: &CallbackData) -> DeviceWork {
+    static BY_FUNCTION: LazyLock<Vec<DeviceWork>> = LazyLock::new(|| {
         let work = |name: &str| match name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_") {
             name if name.starts_with("cuLaunch") || name.starts_with("cuGraphLaunch") => DeviceWork::Launch,
             name if name.starts_with("cuMemcpy") || name.starts_with("cuMemset") => DeviceWork::Copy { bytes: None },
@@ -167,18 +169,18 @@ unsafe fn work(api: u32, function: u32, about: &CallbackData) -> DeviceWork {
             _ => DeviceWork::Other,
         };
         let last = cbid::ALL.iter().map(|&(_, function)| function).max().unwrap_or(0);
-        let mut known = vec![DeviceWork::Other; last as usize + 1];
-        cbid::ALL.iter().for_each(|&(name, function)| known[function as usize] = work(name));
-        known
+        let mut by_function = vec![DeviceWork::Other; last as usize + 1];
+        cbid::ALL.iter().for_each(|&(name, function)| by_function[function as usize] = work(name));
+        by_function
     });
     match function {
         _ if api != domain::DRIVER_API => DeviceWork::Other,
-        cbid::MEMCPY_HTOD_ASYNC_V2 | cbid::MEMCPY_HTOD_ASYNC_V2_PTSZ if !about.function_params.is_null() => {
+        cbid::MEMCPY_HTOD_ASYNC_V2 | cbid::MEMCPY_HTOD_ASYNC_V2_PTSZ if !data.function_params.is_null() => {
             // SAFETY: these are the first parameters of these functions.
-            let MemcpyToDeviceParams { byte_count: bytes, .. } = unsafe { *about.function_params.cast() };
+            let MemcpyToDeviceParams { byte_count: bytes, .. } = unsafe { *data.function_params.cast() };
             DeviceWork::Copy { bytes: Some(bytes as u64) }
         }
-        _ => KNOWN.get(function as usize).copied().unwrap_or(DeviceWork::Other),
+        _ => BY_FUNCTION.get(function as usize).copied().unwrap_or(DeviceWork::Other),
     }
 }
 
@@ -186,29 +188,29 @@ unsafe fn work(api: u32, function: u32, about: &CallbackData) -> DeviceWork {
 ///
 /// # Safety
 ///
-/// `about` is of a call of this function that has returned.
-unsafe fn memory(api: u32, function: u32, about: &CallbackData) -> Option<(u64, MemoryFacts)> {
+/// `data` belongs to a call of this function that has returned.
+unsafe fn memory(api: u32, function: u32, data: &CallbackData) -> Option<(u64, MemoryFacts)> {
     use cbid::{
         MEM_ALLOC_ASYNC, MEM_ALLOC_ASYNC_PTSZ, MEM_ALLOC_FROM_POOL_ASYNC, MEM_ALLOC_FROM_POOL_ASYNC_PTSZ,
         MEM_ALLOC_MANAGED, MEM_ALLOC_PITCH_V2, MEM_ALLOC_V2, MEM_FREE_ASYNC, MEM_FREE_ASYNC_PTSZ, MEM_FREE_V2,
     };
-    if api != domain::DRIVER_API || about.function_params.is_null() {
+    if api != domain::DRIVER_API || data.function_params.is_null() {
         return None;
     }
     let pooled = !matches!(function, MEM_ALLOC_V2 | MEM_ALLOC_MANAGED | MEM_ALLOC_PITCH_V2 | MEM_FREE_V2);
-    let context = u16::try_from(about.context_uid).unwrap_or(u16::MAX);
+    let context = u16::try_from(data.context_uid).unwrap_or(u16::MAX);
     let facts = |change, bytes| MemoryFacts { bytes, context, change, pooled };
     // SAFETY: where a function succeeded it has written the address; where it failed, nobody looks at this one.
-    let address = |place: *const u64| if place.is_null() { 0 } else { unsafe { *place } };
+    let address = |pointer: *const u64| if pointer.is_null() { 0 } else { unsafe { *pointer } };
     match function {
         MEM_FREE_V2 | MEM_FREE_ASYNC | MEM_FREE_ASYNC_PTSZ => {
             // SAFETY: these are the first parameters of these functions.
-            let MemFreeParams { dptr } = unsafe { *about.function_params.cast() };
+            let MemFreeParams { dptr } = unsafe { *data.function_params.cast() };
             Some((dptr, facts(MemoryChange::Free, 0)))
         }
         MEM_ALLOC_PITCH_V2 => {
             // SAFETY: as above.
-            let MemAllocPitchParams { dptr, pitch, height, .. } = unsafe { *about.function_params.cast() };
+            let MemAllocPitchParams { dptr, pitch, height, .. } = unsafe { *data.function_params.cast() };
             // SAFETY: as for the address.
             let pitch = if pitch.is_null() { 0 } else { unsafe { *pitch } };
             Some((address(dptr), facts(MemoryChange::Allocate, pitch.saturating_mul(height) as u64)))
@@ -220,7 +222,7 @@ unsafe fn memory(api: u32, function: u32, about: &CallbackData) -> Option<(u64, 
         | MEM_ALLOC_FROM_POOL_ASYNC
         | MEM_ALLOC_FROM_POOL_ASYNC_PTSZ => {
             // SAFETY: as above.
-            let MemAllocParams { dptr, bytesize } = unsafe { *about.function_params.cast() };
+            let MemAllocParams { dptr, bytesize } = unsafe { *data.function_params.cast() };
             Some((address(dptr), facts(MemoryChange::Allocate, bytesize as u64)))
         }
         _ => None,
@@ -229,7 +231,7 @@ unsafe fn memory(api: u32, function: u32, about: &CallbackData) -> Option<(u64, 
 
 #[cfg(test)]
 mod tests {
-    use super::{Watch, called, functions};
+    use super::{CallbackState, functions, on_api_call};
     use crate::{
         Activity, Collected, Profiler, Trace,
         activity::Activities,
@@ -240,10 +242,10 @@ mod tests {
     use tracing::info_span;
     use tracing_subscriber::prelude::*;
 
-    /// Calls back as CUPTI does, on entering and on leaving.
-    fn call_back<T>(watch: &Watch, function: u32, correlation: u32, parameters: &T, result: u32) {
+    /// Calls the callback as CUPTI does, on entering and on leaving.
+    fn call_back<T>(callbacks: &CallbackState, function: u32, correlation: u32, parameters: &T, result: u32) {
         let mut word = 0;
-        let mut about = CallbackData {
+        let mut data = CallbackData {
             callback_site: site::ENTER,
             function_name: ptr::null(),
             function_params: ptr::from_ref(parameters).cast(),
@@ -254,31 +256,31 @@ mod tests {
             correlation_data: &mut word,
             correlation_id: correlation,
         };
-        let watch = ptr::from_ref(watch).cast_mut().cast::<c_void>();
-        // SAFETY: so is it called.
-        unsafe { called(watch, domain::DRIVER_API, function, ptr::from_ref(&about).cast()) };
-        (about.callback_site, about.function_return_value) = (site::EXIT, &result);
-        // SAFETY: so is it called.
-        unsafe { called(watch, domain::DRIVER_API, function, ptr::from_ref(&about).cast()) };
+        let callbacks = ptr::from_ref(callbacks).cast_mut().cast::<c_void>();
+        // SAFETY: the arguments are those that CUPTI passes.
+        unsafe { on_api_call(callbacks, domain::DRIVER_API, function, ptr::from_ref(&data).cast()) };
+        (data.callback_site, data.function_return_value) = (site::EXIT, &result);
+        // SAFETY: the arguments are those that CUPTI passes.
+        unsafe { on_api_call(callbacks, domain::DRIVER_API, function, ptr::from_ref(&data).cast()) };
     }
 
-    fn trace_of(memory: bool, program: impl FnOnce(&Watch)) -> Arc<Trace> {
+    fn trace_of(memory: bool, program: impl FnOnce(&CallbackState)) -> Arc<Trace> {
         let collected = Collected::new();
         let (layer, profiler) =
             Profiler::builder().activities([Activity::Host]).export(collected.clone()).build().unwrap();
         let activities = memory.then_some(Activity::Memory).into_iter().collect();
-        let watch = Watch::new(Arc::clone(profiler.session().host()), activities);
-        watch.set_on(true);
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&watch));
+        let callbacks = CallbackState::new(Arc::clone(profiler.session().host()), activities);
+        callbacks.set_on(true);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(&callbacks));
         profiler.finish().unwrap();
         collected.only()
     }
 
     #[test]
     fn a_launch_is_a_call_in_its_span() {
-        let trace = trace_of(true, |watch| {
-            info_span!("forward").in_scope(|| call_back(watch, cbid::LAUNCH_KERNEL, 7, &(), 0));
-            call_back(watch, cbid::LAUNCH_KERNEL, 8, &(), 700);
+        let trace = trace_of(true, |callbacks| {
+            info_span!("forward").in_scope(|| call_back(callbacks, cbid::LAUNCH_KERNEL, 7, &(), 0));
+            call_back(callbacks, cbid::LAUNCH_KERNEL, 8, &(), 700);
         });
         let calls: Vec<_> = trace.api_calls().collect();
         assert_eq!(calls.len(), 2);
@@ -289,20 +291,20 @@ mod tests {
     }
 
     #[test]
-    fn what_functions_of_memory_do_is_read_from_their_parameters() {
+    fn allocations_and_frees_are_read_from_the_parameters_of_calls() {
         let (address, pitch) = (0x7f00_0000_1000_u64, 512_usize);
         let alloc = MemAllocParams { dptr: &address, bytesize: 4096 };
         let pitched = MemAllocPitchParams { dptr: &address, pitch: &pitch, width: 500, height: 3 };
         let free = MemFreeParams { dptr: address };
         let nowhere = MemAllocParams { dptr: ptr::null(), bytesize: 64 };
-        let trace = trace_of(true, |watch| {
+        let trace = trace_of(true, |callbacks| {
             info_span!("work").in_scope(|| {
-                call_back(watch, cbid::MEM_ALLOC_ASYNC, 1, &alloc, 0);
-                call_back(watch, cbid::MEM_FREE_ASYNC, 2, &free, 0);
-                call_back(watch, cbid::MEM_ALLOC_PITCH_V2, 3, &pitched, 0);
-                call_back(watch, cbid::MEM_FREE_V2, 4, &free, 0);
+                call_back(callbacks, cbid::MEM_ALLOC_ASYNC, 1, &alloc, 0);
+                call_back(callbacks, cbid::MEM_FREE_ASYNC, 2, &free, 0);
+                call_back(callbacks, cbid::MEM_ALLOC_PITCH_V2, 3, &pitched, 0);
+                call_back(callbacks, cbid::MEM_FREE_V2, 4, &free, 0);
                 // Out of memory: nothing has changed.
-                call_back(watch, cbid::MEM_ALLOC_V2, 5, &nowhere, 2);
+                call_back(callbacks, cbid::MEM_ALLOC_V2, 5, &nowhere, 2);
             });
         });
         let seen: Vec<_> = trace
@@ -320,15 +322,15 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_was_not_asked_for_is_a_call_like_any_other() {
+    fn an_allocation_is_a_call_like_any_other_if_memory_is_not_recorded() {
         let address = 1_u64;
         let alloc = MemAllocParams { dptr: &address, bytesize: 4096 };
-        let trace = trace_of(false, |watch| call_back(watch, cbid::MEM_ALLOC_ASYNC, 1, &alloc, 0));
+        let trace = trace_of(false, |callbacks| call_back(callbacks, cbid::MEM_ALLOC_ASYNC, 1, &alloc, 0));
         assert_eq!((trace.api_calls().len(), trace.allocations().len()), (1, 0));
     }
 
     #[test]
-    fn only_what_is_asked_for_is_called_back_for() {
+    fn callbacks_are_enabled_for_the_chosen_activities_only() {
         let of = |activities: &[Activity]| -> Vec<u32> {
             functions(activities.iter().copied().collect::<Activities>()).collect()
         };

@@ -1,6 +1,8 @@
+//! The claim of a source to be the only client of CUPTI in the process.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// CUPTI takes one client in a process, so there is one source at a time.
+/// Whether there is a source. CUPTI takes one client in a process, so there is one source at a time.
 static CLAIMED: AtomicBool = AtomicBool::new(false);
 
 /// Marks a source as the process's client of CUPTI, until it is dropped.
@@ -8,7 +10,7 @@ static CLAIMED: AtomicBool = AtomicBool::new(false);
 pub(super) struct Claim;
 
 impl Claim {
-    /// Returns `None` if there is another one.
+    /// Takes the claim. Returns `None` if another source has it.
     pub(super) fn take() -> Option<Self> {
         (!CLAIMED.swap(true, Ordering::AcqRel)).then_some(Self)
     }

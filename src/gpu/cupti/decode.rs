@@ -1,4 +1,5 @@
-//! Decodes the bytes of a CUPTI record into a [`GpuRecord`]. Safe code: any bytes give a record or an error.
+//! The decoder of CUPTI records, which makes a [`GpuRecord`] of bytes. It is safe code: any bytes give a record or an
+//! error.
 
 use crate::{
     recording::{GpuRecord, OverheadRecord, WaitRecord, WorkRecord},
@@ -10,12 +11,12 @@ use cupti_sys::{
 };
 use std::sync::Arc;
 
-/// Finds a kernel's demangled and raw name by the address of the raw one.
+/// A function that finds a kernel's demangled and raw name by the address of the raw one.
 pub(crate) trait KernelNames: FnMut(usize) -> (Arc<str>, Arc<str>) {}
 
 impl<F: FnMut(usize) -> (Arc<str>, Arc<str>)> KernelNames for F {}
 
-/// An invalid record: too short, or with an end before its start, which is how CUPTI says that it does not know the
+/// The error of an invalid record: it is too short, or it ends before it starts, which is how CUPTI marks unknown
 /// times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
@@ -40,8 +41,8 @@ pub(crate) fn decode(record: &[u8], names: &mut impl KernelNames) -> Result<Opti
 }
 
 fn extent(start: u64, end: u64) -> Result<(Timestamp, Timestamp), Unreadable> {
-    let known = start > 0 && end >= start;
-    known.then(|| (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end))).ok_or(Unreadable)
+    let is_valid = start > 0 && end >= start;
+    is_valid.then(|| (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end))).ok_or(Unreadable)
 }
 
 fn graph(graph: u32, node: u64) -> Option<GraphNode> {
@@ -111,15 +112,15 @@ fn wait(record: ActivitySynchronization) -> Result<Option<WaitRecord>, Unreadabl
         sync_type::CONTEXT_SYNCHRONIZE => WaitKind::Context,
         _ => return Ok(None),
     };
-    let known = |id: u32| (id != u32::MAX).then_some(id);
+    let valid = |id: u32| (id != u32::MAX).then_some(id);
     Ok(Some(WaitRecord {
         kind,
         start,
         end,
         correlation: record.correlation_id,
         context: record.context_id,
-        stream: known(record.stream_id),
-        event: known(record.cuda_event_id),
+        stream: valid(record.stream_id),
+        event: valid(record.cuda_event_id),
     }))
 }
 
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_kind_is_an_error() {
+    fn a_record_without_a_kind_is_an_error() {
         for record in [&[][..], &[10], &[10, 0, 0]] {
             assert_eq!(decoded(record).unwrap_err(), Unreadable);
         }

@@ -1,3 +1,5 @@
+//! The devices that the driver sees, with their attributes.
+
 use crate::trace::{Device, DeviceId};
 use cupti_sys::Driver;
 use std::fmt::Write;
@@ -13,8 +15,8 @@ fn describe(driver: Driver, ordinal: u32) -> Option<Device> {
     let attribute =
         |number| driver.device_attribute(device, number).map_or(0, |value| u32::try_from(value).unwrap_or(0));
     let uuid = driver.device_uuid(device).map(|bytes| {
-        bytes.iter().enumerate().fold("GPU-".to_owned(), |mut text, (place, byte)| {
-            let dash = if matches!(place, 4 | 6 | 8 | 10) { "-" } else { "" };
+        bytes.iter().enumerate().fold("GPU-".to_owned(), |mut text, (index, byte)| {
+            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
             let _ = write!(text, "{dash}{byte:02x}");
             text
         })

@@ -1,9 +1,9 @@
-//! Keeps threads out of the driver's functions for the moment in which CUPTI's state changes.
+//! A gate that keeps threads out of the driver's functions while CUPTI's state changes.
 //!
 //! CUPTI calls back when a thread enters and leaves a function that gives the GPU work. Between the two the thread is
 //! *inside*, and CUPTI must not begin or end recording: it follows each operation through several places in the driver,
-//! and expects the same answer at all of them. So whoever switches closes the gate: threads wait where they enter,
-//! those inside go on until they leave, and when nobody is inside, CUPTI can be switched.
+//! and expects the same state at all of them. So the thread that switches CUPTI closes the gate: other threads wait
+//! where they enter, those inside go on until they leave, and when nobody is inside, CUPTI can be switched.
 
 use std::{
     cell::Cell,
@@ -11,24 +11,27 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// The gate, and the counts of the threads inside.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     is_closed: AtomicBool,
-    /// How many threads came while the gate was closed and are still in that callback.
+    /// The number of threads that came while the gate was closed and are still in that callback.
     waiting: AtomicU32,
+    /// The number of times that CUPTI was attached in this process.
     epoch: AtomicU32,
-    /// Threads are spread over slots, so that they need not wait for each other's cache lines.
+    /// The counts of threads inside. Threads are spread over slots, so that they need not wait for each other's cache
+    /// lines.
     slots: [Slot; 16],
 }
 
-/// Counts threads inside: the epoch in the upper half, the count in the lower. A thread that entered in an epoch that
-/// is over gets no callback for leaving, and does not count any more.
+/// A count of threads inside: the epoch in the upper half, the count in the lower. A thread that entered in an epoch
+/// that is over gets no callback for leaving, and does not count any more.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Slot(AtomicU64);
 
 impl Slot {
-    /// Counts by `change` if it is still this epoch.
+    /// Changes the count if it is still this epoch. Returns false if it is not.
     #[inline]
     fn change(&self, epoch: u32, change: impl Fn(u64) -> u64) -> bool {
         let changed = |slot| (slot >> 32 == u64::from(epoch)).then(|| change(slot));
@@ -40,7 +43,7 @@ impl Slot {
     }
 }
 
-/// How many nested calls a thread is in: the runtime's functions call the driver's.
+/// The number of nested calls that a thread is in: the runtime's functions call the driver's.
 #[derive(Clone, Copy)]
 struct Depth {
     epoch: u32,
@@ -53,15 +56,16 @@ thread_local! {
 }
 
 impl Gate {
-    /// How long a thread waits at a closed gate: whoever closed it may be suspended. In tests, for as long as it takes.
-    const PATIENCE_OUTSIDE: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 2 });
-    /// How long the opener of the gate waits until waiting threads have gone inside.
-    const PATIENCE_OPEN: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 100 });
-    /// How long the closer of the gate waits for the threads inside.
-    pub(super) const PATIENCE_INSIDE: Duration = Duration::from_millis(if cfg!(miri) { 1000 } else { 1 });
+    /// How long a thread waits at a closed gate, as the thread that closed it may be suspended. In tests, long enough
+    /// for any machine.
+    const ENTER_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 2 });
+    /// How long to wait, after the gate was opened, until waiting threads have gone inside.
+    const DRAIN_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 100 });
+    /// How long to wait, after the gate was closed, for the threads inside.
+    pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_millis(if cfg!(miri) { 1000 } else { 1 });
 
-    /// Begins an epoch, in which nobody is inside. To be called before callbacks begin.
-    pub(super) fn renew(&self) {
+    /// Begins an epoch, in which nobody is inside. It must be called before callbacks begin.
+    pub(super) fn reset(&self) {
         // One counter for all gates of the process, as threads remember the epoch.
         static EPOCHS: AtomicU32 = AtomicU32::new(0);
         let epoch = EPOCHS.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
@@ -99,7 +103,7 @@ impl Gate {
 
     #[cold]
     fn wait(&self, slot: &Slot, epoch: u32) -> bool {
-        let until = Instant::now() + Self::PATIENCE_OUTSIDE;
+        let until = Instant::now() + Self::ENTER_TIMEOUT;
         let mut counted = true;
         while counted && self.is_closed.load(Ordering::SeqCst) && Instant::now() < until {
             slot.change(epoch, |inside| inside - 1);
@@ -113,8 +117,8 @@ impl Gate {
 
     /// Waits until the threads that waited at the gate have gone inside. Returns false if one of them is suspended for
     /// long.
-    pub(super) fn has_nobody_waiting(&self) -> bool {
-        let until = Instant::now() + Self::PATIENCE_OPEN;
+    pub(super) fn drain_waiting(&self) -> bool {
+        let until = Instant::now() + Self::DRAIN_TIMEOUT;
         while self.waiting.load(Ordering::SeqCst) > 0 {
             if Instant::now() >= until {
                 return false;
@@ -124,7 +128,7 @@ impl Gate {
         true
     }
 
-    /// Leaves a function that the thread [entered](Self::enter), once all has been written about it.
+    /// Leaves a function that the thread [entered](Self::enter), after its records have been written.
     #[inline]
     pub(super) fn leave(&self) {
         let mut depth = DEPTH.get();
@@ -159,7 +163,7 @@ impl Gate {
     pub(super) fn close(&self) -> Option<Closed<'_>> {
         self.is_closed.store(true, Ordering::SeqCst);
         let closed = Closed(self);
-        let until = Instant::now() + Self::PATIENCE_INSIDE;
+        let until = Instant::now() + Self::CLOSE_TIMEOUT;
         while self.slots.iter().any(|slot| slot.inside() > 0) {
             if Instant::now() >= until {
                 return None;
@@ -170,7 +174,7 @@ impl Gate {
     }
 }
 
-/// A guard of a callback in which a thread went inside; holds the gate if the thread had to wait there.
+/// A guard of a callback in which a thread went inside. It holds the gate if the thread had to wait there.
 #[must_use]
 #[derive(Debug)]
 pub(super) struct Entered<'a>(Option<&'a Gate>);
@@ -184,7 +188,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Keeps the gate closed until it is dropped.
+/// A guard that keeps the gate closed until it is dropped.
 #[derive(Debug)]
 pub(super) struct Closed<'a>(&'a Gate);
 
@@ -207,7 +211,7 @@ mod tests {
         let (gate, over) = (Gate::default(), AtomicBool::new(false));
         // Read and written without a lock: only the gate keeps the threads apart.
         let state = AtomicU32::new(0);
-        gate.renew();
+        gate.reset();
         let rounds = if cfg!(miri) { 20 } else { 2000 };
         let closed = std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -246,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_inside_keeps_the_gate_open() {
+    fn the_gate_does_not_close_while_a_thread_stays_inside() {
         let gate = Gate::default();
-        gate.renew();
+        gate.reset();
         let _ = gate.enter();
         assert!(gate.close().is_none());
         gate.leave();
         assert!(gate.close().is_some());
         // Callbacks have ended and begun again while the thread was inside.
         let _ = gate.enter();
-        gate.renew();
+        gate.reset();
         gate.leave();
         assert!(gate.close().is_some());
         let _ = gate.enter();
@@ -265,9 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn who_came_to_the_closed_gate_is_waited_for() {
+    fn threads_that_waited_at_the_gate_are_waited_for() {
         let (gate, over) = (Gate::default(), AtomicBool::new(false));
-        gate.renew();
+        gate.reset();
         std::thread::scope(|scope| {
             let closed = gate.close().unwrap();
             scope.spawn(|| {
@@ -282,9 +286,9 @@ mod tests {
                 std::thread::yield_now();
             }
             drop(closed);
-            assert!(gate.has_nobody_waiting() && over.load(Ordering::SeqCst));
+            assert!(gate.drain_waiting() && over.load(Ordering::SeqCst));
         });
         let _entered = gate.enter();
-        assert!(gate.has_nobody_waiting());
+        assert!(gate.drain_waiting());
     }
 }

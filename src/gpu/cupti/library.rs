@@ -15,7 +15,7 @@ pub(super) struct Library {
     pub(super) driver: Driver,
     pub(super) cupti: Cupti,
     pub(super) devices: Arc<[Device]>,
-    pub(super) about: GpuLibrary,
+    pub(super) info: GpuLibrary,
 }
 
 impl Library {
@@ -33,23 +33,23 @@ impl Library {
         };
         let cupti = cupti.map_err(load_problem)?;
         check_clock(&cupti)?;
-        let about = GpuLibrary {
+        let info = GpuLibrary {
             path: cupti.path().display().to_string(),
             cupti_version: cupti.version(),
             driver_version: driver.version().map_err(|error| problem(&error))?,
             warning: warning(cupti.version()),
         };
-        Ok(Self { driver, devices: device::devices(driver).into(), cupti, about })
+        Ok(Self { driver, devices: device::devices(driver).into(), cupti, info })
     }
 }
 
-/// Returns a warning for releases of CUPTI that are known to be faulty.
+/// Returns a warning for releases of CUPTI that are faulty.
 fn warning(version: u32) -> Option<String> {
     let of_13_2 = (130_200..130_300).contains(&version);
     of_13_2.then(|| "CUPTI of CUDA 13.2 is known to be faulty; use another".to_owned())
 }
 
-/// Checks that CUPTI's clock is the wall clock, which spans are put on.
+/// Checks that CUPTI's clock is the wall clock, as that of spans is.
 fn check_clock(cupti: &Cupti) -> Result<(), GpuProblem> {
     /// A thread may be suspended between two readings.
     const TOLERANCE: u64 = 50_000_000;
@@ -66,7 +66,7 @@ fn load_problem(error: LoadError) -> GpuProblem {
         LoadError::NoDriver { message } => GpuProblem::NoDriver { message },
         LoadError::NoDevice => GpuProblem::NoDevice,
         LoadError::NotFound { looked } => {
-            GpuProblem::NoLibrary { looked: looked.iter().map(|(place, reason)| looked_for(place, reason)).collect() }
+            GpuProblem::NoLibrary { looked: looked.iter().map(|(path, reason)| looked_for(path, reason)).collect() }
         }
         LoadError::TooOld { version } => GpuProblem::TooOld { version },
         LoadError::Broken(error) => problem(&error),
@@ -75,13 +75,13 @@ fn load_problem(error: LoadError) -> GpuProblem {
 }
 
 /// Describes a path that was tried, with the loader's error. Bare names are mostly not found, so they have none.
-fn looked_for(place: &Path, reason: &str) -> String {
-    let place = place.display().to_string();
-    let reason = reason.strip_prefix(&place).map_or(reason, |rest| rest.trim_start_matches(": "));
-    if place.contains('/') { format!("{place} ({reason})") } else { place }
+fn looked_for(path: &Path, reason: &str) -> String {
+    let path = path.display().to_string();
+    let reason = reason.strip_prefix(&path).map_or(reason, |rest| rest.trim_start_matches(": "));
+    if path.contains('/') { format!("{path} ({reason})") } else { path }
 }
 
-/// Translates the error of a call.
+/// Returns the problem for the error of a call.
 pub(super) fn problem(error: &cupti_sys::Error) -> GpuProblem {
     match error {
         cupti_sys::Error::Failed { code: result::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, .. } => {

@@ -1,3 +1,5 @@
+//! Messages to the thread that reads CUPTI's buffers.
+
 use super::buffer::Buffer;
 use crate::{
     recording::{Pool, Recording},
@@ -8,15 +10,15 @@ use std::collections::HashMap;
 /// A message to the [reader](super::reader)'s thread.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// A buffer with so many bytes of records.
+    /// A buffer, and the number of bytes of records in it.
     Filled(Buffer, usize),
-    /// A window is about to open; with the devices' pools.
+    /// A window is about to open; the memory pools of the devices.
     Opening(HashMap<u32, Pool>),
-    /// It is open; with the highest correlation of a call that was entered before.
+    /// The window is open; the highest correlation id of a call that was entered before.
     Opened { last_before: u32 },
-    /// No window is open, nor will be for so long.
-    Rest(WaitLength),
-    /// A window has been collected on the host's side.
+    /// No window is open, nor will be for this long.
+    Idle(WaitLength),
+    /// The host's records of a window have been collected.
     Collected(Box<Recording>),
     /// The last window has been collected.
     Finish,

@@ -9,6 +9,7 @@
 mod buffer;
 mod calls;
 mod claim;
+mod closed;
 pub(crate) mod decode;
 mod device;
 mod gate;
@@ -31,7 +32,7 @@ use std::{
     },
 };
 
-/// Finds out whether CUPTI can be used, and starts the thread that reads.
+/// Starts the thread that reads CUPTI's buffers, if CUPTI can be used.
 pub(super) fn start(
     settings: GpuSettings,
     host: &Arc<Host>,
@@ -51,7 +52,7 @@ pub(super) fn start(
     Ok(Ok(Started { source, thread, collected: CollectedSender(messages).into_hand_on() }))
 }
 
-/// Hands collected windows to the reader, which finishes when it is dropped.
+/// The sender of collected windows to the reader, which finishes when the sender is dropped.
 struct CollectedSender(Sender<Message>);
 
 impl CollectedSender {

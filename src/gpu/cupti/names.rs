@@ -22,8 +22,8 @@ impl LiveNames {
         // SAFETY: CUPTI keeps names as long as it is attached and the module is loaded; the record has just come.
         let raw = unsafe { CStr::from_ptr(pointer) }.to_bytes();
         match self.0.get(&address) {
-            // Where a module is unloaded, another name may come to lie there.
-            Some((name, known)) if known.as_bytes() == raw => (Arc::clone(name), Arc::clone(known)),
+            // After a module is unloaded, another name may be at the same address.
+            Some((name, cached)) if cached.as_bytes() == raw => (Arc::clone(name), Arc::clone(cached)),
             _ => {
                 let raw = String::from_utf8_lossy(raw);
                 let names = (Arc::from(demangle(&raw)), Arc::from(&*raw));
@@ -55,12 +55,12 @@ pub(crate) fn demangle(raw: &str) -> String {
 struct Bounded(String);
 
 impl Bounded {
-    const MOST: usize = 1 << 15;
+    const MAX_BYTES: usize = 1 << 15;
 }
 
 impl fmt::Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > Self::MOST {
+        if self.0.len() + text.len() > Self::MAX_BYTES {
             return Err(fmt::Error);
         }
         self.0.push_str(text);
@@ -83,7 +83,7 @@ mod tests {
     use super::{demangle, without_version};
 
     #[test]
-    fn people_read_demangled_names() {
+    fn cpp_names_are_demangled() {
         assert_eq!(demangle("saxpy"), "saxpy");
         assert_eq!(demangle("_Z5saxpyfPKfPf"), "saxpy(float, float const*, float*)");
         assert_eq!(demangle("_Znonsense"), "_Znonsense");
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn names_that_would_be_huge_are_left_as_they_are() {
         // Each argument of `f` is a pair of the one before it.
-        let number = |place: usize| char::from(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[place]);
+        let number = |index: usize| char::from(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index]);
         let pairs =
             |count: usize| (2..count + 2).map(|last| format!("S1_IS{0}_S{0}_E", number(last))).collect::<String>();
         let raw = |count| format!("_Z1fI1P1QIS0_S0_E{}Evv", pairs(count));

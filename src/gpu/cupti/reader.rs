@@ -1,8 +1,9 @@
-//! The thread that reads CUPTI's buffers, and waits until all work that was launched in a window has been recorded.
+//! The thread that reads CUPTI's buffers, and completes each closed window with the records of its launches.
 
 use super::{
     buffer::Buffer,
     claim::Claim,
+    closed::Closed,
     decode::decode,
     message::Message,
     names::{self, LiveNames},
@@ -14,7 +15,7 @@ use crate::{
     gpu::{
         GpuSource,
         calls::{Call, Calls, Role},
-        gather::{Gathered, Missing},
+        gather::Gathered,
     },
     recording::{Function, GpuRecord, GpuRecording, HandOn, Pool, RawRecords, Record, Recording, ThreadRecords},
     schedule::WaitLength,
@@ -40,7 +41,7 @@ struct Opening {
     last_before: u32,
 }
 
-/// The reader's state.
+/// The state of the reader's thread.
 pub(super) struct Reader {
     source: Arc<Source>,
     sink: &'static Sink,
@@ -50,49 +51,34 @@ pub(super) struct Reader {
     functions: HashMap<Function, Arc<str>>,
     contexts: FxHashMap<u32, u32>,
     gathered: Gathered,
-    /// Windows that are open, or about to be, or closed and not complete.
+    /// The windows that are open or about to open, and those that are closed and not complete.
     open: VecDeque<Opening>,
+    /// The windows that are closed and not complete.
     closed: VecDeque<Closed>,
     budget: Arc<Budget>,
-    /// Chunks of the budget that the gathered records take.
+    /// The number of chunks of the budget that the gathered records take.
     charged: usize,
     losses: Losses,
     finishing: bool,
-    /// Whether a kernel was given up: it may run for ever.
+    /// Whether the records of a kernel were given up, as it may run for ever.
     stuck: bool,
-    /// When a record of work came last.
+    /// The moment at which the last record of work came.
     arrived: Instant,
     /// The bytes of the records, if they are to be kept.
     raw: Option<RawRecords>,
     /// The length of the wait that has begun.
     wait: WaitLength,
-    /// When to detach CUPTI, unless a window opens before.
+    /// The moment at which to detach CUPTI, unless a window opens before.
     detach_at: Option<Instant>,
     /// Held until CUPTI has been detached.
     claim: Option<Claim>,
 }
 
-/// A window that has closed and waits for records of its launches.
-struct Closed {
-    recording: Box<Recording>,
-    calls: Calls,
-    missing: Option<Missing>,
-    since: Instant,
-    /// When a record of it came last, or else when it was collected.
-    moved: Instant,
-    polls: u32,
-}
-
 impl Reader {
-    /// How long to wait for the next record before launches are given up: while the program goes on, and at its end.
-    const PATIENCE: Duration = Duration::from_secs(60);
-    const PATIENCE_AT_END: Duration = Duration::from_secs(5);
-    /// The same where only copies are missing: a copy of no bytes has no record.
-    const PATIENCE_WITH_COPIES: Duration = Duration::from_millis(500);
     /// How long to wait for the next step before CUPTI is detached in the middle of one.
     const UNTIL_NEXT_STEP: Duration = Duration::from_secs(1);
     /// How long CUPTI goes on recording for a window that has closed, if graphs were launched in it.
-    const PATIENCE_WITH_GRAPHS: Duration = Duration::from_secs(1);
+    const GRAPHS_TIMEOUT: Duration = Duration::from_secs(1);
 
     pub(super) fn new(
         source: Arc<Source>,
@@ -170,8 +156,7 @@ impl Reader {
 
     fn wait(&self) -> Result<Message, RecvTimeoutError> {
         if let Some(closed) = self.closed.front() {
-            // Most windows are complete at once; a deep queue of long kernels takes its time.
-            return self.messages.recv_timeout(Duration::from_millis(1 << closed.polls.min(5)));
+            return self.messages.recv_timeout(closed.poll_interval());
         }
         match self.detach_at.filter(|_| self.open.is_empty()) {
             Some(at) => self.messages.recv_timeout(at.saturating_duration_since(Instant::now())),
@@ -191,9 +176,9 @@ impl Reader {
                     opening.last_before = last_before;
                 }
             }
-            Message::Rest(wait) => {
+            Message::Idle(wait) => {
                 self.wait = wait;
-                // Otherwise when the window is complete.
+                // If a window is incomplete, this is planned when it is complete.
                 if self.open.is_empty() {
                     self.plan_detach(Duration::ZERO, 0);
                 }
@@ -204,7 +189,7 @@ impl Reader {
     }
 
     fn read(&mut self, buffer: Buffer, valid: usize) {
-        // While no window is open or being waited for, there is nobody to read for.
+        // If no window is open or incomplete, the records belong to none.
         if !self.open.is_empty() || !self.closed.is_empty() {
             let (names, raw) = (&mut self.names, &mut self.raw);
             // SAFETY: CUPTI filled the buffer with so many bytes and gave it back.
@@ -245,14 +230,14 @@ impl Reader {
 
     /// Begins to wait for the records of a window.
     fn close(&mut self, recording: Box<Recording>) {
-        let (mut calls, now) = (self.calls(&recording), Instant::now());
+        let mut calls = self.calls(&recording);
         calls.last_before = self.open.get(self.closed.len()).map_or(0, |opening| opening.last_before);
         let stepping = recording.window.steps.last().map(|step| step.thread.id);
         let calls_of =
             |thread: &ThreadRecords| thread.chunks.iter().flatten().any(|record| matches!(record, Record::Call(_)));
         let mut calling = recording.threads.iter().filter(|thread| calls_of(thread));
         self.source.set_alone(calling.all(|thread| Some(thread.thread.id) == stepping));
-        self.closed.push_back(Closed { recording, calls, missing: None, since: now, moved: now, polls: 0 });
+        self.closed.push_back(Closed::new(recording, calls));
     }
 
     /// Returns the calls that the threads made in a window.
@@ -272,8 +257,11 @@ impl Reader {
                 let records = thread.chunks.iter().flatten();
                 let calls = records.filter_map(|record| match *record {
                     Record::Call(call) if call.start <= close => {
-                        let role =
-                            if call.is_of_before() { Role::OfBefore } else { role((call.api, call.function.into())) };
+                        let role = if call.is_before_window() {
+                            Role::BeforeWindow
+                        } else {
+                            role((call.api, call.function.into()))
+                        };
                         Some(Call { correlation: call.correlation, role, failed: call.result != 0 })
                     }
                     _ => None,
@@ -289,27 +277,12 @@ impl Reader {
         while let Some(mut closed) = self.closed.pop_front() {
             self.flush(0);
             let missing = self.gathered.missing(&closed.calls);
-            let patience = match missing {
-                Missing { launches: 0, copies: 0 } => Duration::ZERO,
-                Missing { launches: 0, .. } => Self::PATIENCE_WITH_COPIES,
-                _ if self.finishing => Self::PATIENCE_AT_END,
-                _ => Self::PATIENCE,
-            };
             let now = Instant::now();
-            match closed.missing.replace(missing) {
-                // It may have moved while another one was waited for.
-                None => closed.moved = closed.moved.max(self.arrived),
-                // Work of other windows says nothing about this one.
-                Some(before) if before != missing => closed.moved = now,
-                Some(_) => {}
-            }
-            let done = now.duration_since(closed.moved) >= patience;
-            if !done {
+            if !closed.is_done(missing, now, self.arrived, self.finishing) {
                 let last = self.closed.back().unwrap_or(&closed);
-                if now.duration_since(last.since) >= Self::PATIENCE_WITH_GRAPHS {
+                if now.duration_since(last.since) >= Self::GRAPHS_TIMEOUT {
                     self.source.finish_recording(self.expects_step());
                 }
-                closed.polls += 1;
                 self.closed.push_front(closed);
                 return;
             }
@@ -327,8 +300,8 @@ impl Reader {
         }
     }
 
-    /// Gives a kernel up. At the end of the run, takes all records that there are: before, that would cut off those
-    /// still to come.
+    /// Gives up waiting for the record of a kernel. At the end of the run, takes all records that there are. Earlier,
+    /// that would cut off records still to come.
     fn give_up(&mut self) {
         self.stuck = true;
         if !self.finishing {
@@ -352,10 +325,10 @@ impl Reader {
             self.gathered.clear();
             let (window, steps) = (&recording.window, recording.window.steps.len().max(1));
             let step = window.close.unix.since(window.open.unix) / u32::try_from(steps).unwrap_or(u32::MAX);
-            self.plan_detach(step, calls.given() / steps as u64);
+            self.plan_detach(step, calls.work_count() / steps as u64);
         }
         if calls.are_ambiguous() {
-            // Attached anew, CUPTI counts anew.
+            // When CUPTI is attached again, it counts correlation ids from the start.
             self.detach_at = self.detach_at.map(|_| Instant::now());
         }
         let kept = self.gathered.bytes() / Budget::CHUNK_BYTES;
@@ -391,10 +364,10 @@ impl Reader {
     fn detach_if_due(&mut self) {
         let is_time = self.detach_at.is_some_and(|at| at <= Instant::now());
         if is_time && self.open.is_empty() && self.closed.is_empty() {
-            // To detach is to wait for running kernels, which may be for ever.
+            // Detaching waits for running kernels, so it is not done if one may run for ever.
             let done = self.stuck || self.source.detach(self.expects_step());
             self.detach_at = (!done).then(|| Instant::now() + Self::UNTIL_NEXT_STEP);
-            // Nobody steps.
+            // From now on, no step is expected.
             self.wait = WaitLength::Unknown;
         }
     }

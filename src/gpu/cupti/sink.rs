@@ -1,4 +1,4 @@
-//! The buffers that CUPTI fills: handed out on the application's threads, taken back on any, read by our own.
+//! The buffers that CUPTI fills, and the callbacks by which it requests and returns them.
 
 use super::{buffer::Buffer, message::Message};
 use std::sync::{
@@ -7,18 +7,19 @@ use std::sync::{
     mpsc::Sender,
 };
 
-/// Where CUPTI's buffers come from and go to. There is one at a time, since CUPTI's callbacks know of no more.
+/// The pool of free buffers, and the queue of filled ones. There is one sink at a time, since CUPTI's callbacks take no
+/// argument that could name another.
 #[derive(Debug)]
 pub(super) struct Sink {
     filled: Sender<Message>,
-    /// None when nothing is read any more.
+    /// The free buffers; `None` when nothing is read any more.
     free: Mutex<Option<Vec<Buffer>>>,
 }
 
 static SINK: AtomicPtr<Sink> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Sink {
-    /// Buffers that are kept for the next time, and as many are made before anybody asks.
+    /// The number of free buffers that are kept, and that are made at the start.
     const KEPT: usize = 16;
 
     /// Makes this the sink. It is never freed, as a callback may be using it: some hundred bytes a profiler once it is
@@ -35,7 +36,7 @@ impl Sink {
         unsafe { SINK.load(Ordering::Acquire).as_ref() }
     }
 
-    /// A buffer that has been read.
+    /// Takes back a buffer that has been read.
     pub(super) fn give_back(&self, buffer: Buffer) {
         if let Ok(mut free) = self.free.lock()
             && let Some(free) = free.as_mut().filter(|free| free.len() < Self::KEPT)
@@ -44,7 +45,7 @@ impl Sink {
         }
     }
 
-    /// Keeps no buffers any more.
+    /// Frees the buffers, and keeps none any more.
     pub(super) fn close(&self) {
         if let Ok(mut free) = self.free.lock() {
             *free = None;
@@ -52,11 +53,11 @@ impl Sink {
     }
 }
 
-/// CUPTI asks for a buffer, on a thread of the application that must not wait.
+/// Gives CUPTI a buffer. CUPTI calls this on a thread of the application, which must not wait.
 pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
     let kept = Sink::current().and_then(|sink| sink.free.try_lock().ok()?.as_mut()?.pop());
     let (bytes, length) = kept.unwrap_or_else(Buffer::new).into_raw();
-    // SAFETY: CUPTI gives three places to write to.
+    // SAFETY: CUPTI passes three pointers to write to.
     unsafe {
         *buffer = bytes;
         *size = length;
@@ -64,7 +65,7 @@ pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize
     }
 }
 
-/// CUPTI gives a buffer back.
+/// Takes a buffer back that CUPTI has filled.
 pub(super) unsafe extern "C" fn completed(
     _: *mut std::ffi::c_void,
     _: u32,
@@ -75,7 +76,7 @@ pub(super) unsafe extern "C" fn completed(
     if buffer.is_null() {
         return;
     }
-    // SAFETY: it is one that `requested` gave, and CUPTI is done with it.
+    // SAFETY: `requested` gave the buffer to CUPTI, which is done with it.
     let buffer = unsafe { Buffer::from_raw(buffer, size) };
     if let Some(sink) = Sink::current() {
         // If nobody reads any more, the buffer is dropped.
@@ -104,7 +105,7 @@ mod tests {
             let Ok(Message::Filled(buffer, valid)) = messages.recv() else { panic!("no buffer") };
             assert_eq!(buffer.bytes(valid), [round; 100]);
             assert_eq!(buffer.bytes(usize::MAX).len(), size);
-            // More than are kept, so that some are made anew.
+            // Every third is not given back, so that new ones are made.
             if round % 3 > 0 {
                 sink.give_back(buffer);
             }

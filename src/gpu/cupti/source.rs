@@ -1,5 +1,7 @@
+//! The GPU source for CUPTI: decides when CUPTI is attached, on, off and detached.
+
 use super::{
-    calls::Watch,
+    calls::CallbackState,
     claim::Claim,
     library::{self, Library},
     message::Message,
@@ -25,17 +27,18 @@ use std::{
     time::Duration,
 };
 
-/// CUPTI as the session sees it: decides when it is attached, on, off and detached.
+/// The GPU source for CUPTI, which decides when CUPTI is attached, on, off and detached.
 #[derive(Debug)]
 pub(super) struct Source {
     library: &'static Library,
     settings: GpuSettings,
-    watch: &'static Watch,
+    callbacks: &'static CallbackState,
     messages: Sender<Message>,
-    /// Whether CUPTI is to be switched off or detached between steps, and in how many steps from now.
+    /// Whether CUPTI is to be switched off or detached between steps.
     due: AtomicBool,
+    /// The number of steps from now until that is tried.
     due_in: AtomicU32,
-    /// Has a lock of its own, as CUPTI may be waited for under the other.
+    /// Whether GPUs are recorded. It has its own lock, since the other may be held while CUPTI is waited for.
     gpu: Mutex<Gpu>,
     state: Mutex<State>,
     /// The id of the process: a fork has a copy of this, but may not call CUPTI.
@@ -44,25 +47,25 @@ pub(super) struct Source {
 
 #[derive(Debug)]
 struct State {
-    /// Whether a window is open or about to be.
+    /// Whether a window is open or about to open.
     wanted: bool,
-    /// Windows that were opened and are not complete.
+    /// The number of windows that were opened and are not complete.
     windows: u32,
     /// Whether to detach CUPTI at the next step.
     wants_detach: bool,
-    /// How often it could not be switched off.
+    /// The number of times in a row that CUPTI could not be switched off.
     tries: u32,
     /// Whether only the thread that steps launched anything in the last window.
     alone: bool,
     switch: Switch,
-    /// How often CUPTI was detached.
+    /// The number of times that CUPTI was detached.
     detached: u32,
 }
 
 impl Source {
     /// How long the end of the run waits for the GPU.
-    const PATIENCE: Duration = Duration::from_secs(2);
-    /// Pauses between tries to switch off double up to this many times: to 62 steps.
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    /// The number of times that the pause between attempts to switch off doubles: up to 62 steps.
     const TRIES: u32 = 6;
     /// How long a launch may take.
     const SETTLING: Duration = Duration::from_millis(2);
@@ -73,22 +76,23 @@ impl Source {
         host: &Arc<Host>,
         messages: Sender<Message>,
     ) -> Self {
-        let watch: &'static Watch = Box::leak(Box::new(Watch::new(Arc::clone(host), settings.activities)));
+        let callbacks: &'static CallbackState =
+            Box::leak(Box::new(CallbackState::new(Arc::clone(host), settings.activities)));
         Self {
             library,
             settings,
-            watch,
+            callbacks,
             messages,
             due: AtomicBool::new(false),
             due_in: AtomicU32::new(0),
-            gpu: Mutex::new(Gpu::Available(library.about.clone())),
+            gpu: Mutex::new(Gpu::Available(library.info.clone())),
             state: Mutex::new(State {
                 wanted: false,
                 windows: 0,
                 wants_detach: false,
                 tries: 0,
                 alone: false,
-                switch: Switch::new(&library.cupti, watch, settings.activities),
+                switch: Switch::new(&library.cupti, callbacks, settings.activities),
                 detached: 0,
             }),
             process: std::process::id(),
@@ -152,7 +156,7 @@ impl Source {
         devices.filter_map(pool).collect()
     }
 
-    /// Switches CUPTI off and, if it is time, detaches it; unless a window is open or about to be.
+    /// Switches CUPTI off and, if it is time, detaches it, unless a window is open or about to open.
     fn catch_up(&self) {
         let mut state = self.lock();
         self.due.store(false, Ordering::Relaxed);
@@ -162,31 +166,31 @@ impl Source {
         let is_time = state.wants_detach && state.windows == 0 && !state.switch.is_detached();
         let detaches = is_time && state.detached < self.settings.detach.most;
         if !state.switch.turn_off() || detaches && !state.switch.detach() {
-            // Later: a thread that waits inside for the GPU is likely to do so at the next step, too.
+            // Tried again later, since a thread that waits inside a call is likely to do so at the next step, too.
             state.tries = (state.tries + 1).min(Self::TRIES);
             self.due_in.store((1 << state.tries) - 2, Ordering::Relaxed);
             return self.due.store(true, Ordering::Relaxed);
         }
         state.tries = 0;
         self.due_in.store(0, Ordering::Relaxed);
-        self.watch.graphs.store(false, Ordering::Relaxed);
+        self.callbacks.graphs.store(false, Ordering::Relaxed);
         state.wants_detach = false;
         state.detached += u32::from(detaches);
     }
 
-    /// Says whether only the thread that steps launched anything in the last window.
+    /// Sets whether only the thread that steps launched anything in the last window.
     pub(super) fn set_alone(&self, alone: bool) {
         self.lock().alone = alone;
     }
 
-    /// Says that a window is complete.
+    /// Marks a window as complete.
     pub(super) fn finish_window(&self) {
         let mut state = self.lock();
         state.windows = state.windows.saturating_sub(1);
     }
 
-    /// Says that nothing more is to be recorded for windows that have closed: CUPTI is switched off at the next step,
-    /// or at once if none is expected.
+    /// Ends recording for windows that have closed: CUPTI is switched off at the next step, or at once if none is
+    /// expected.
     pub(super) fn finish_recording(&self, expects_step: bool) {
         let state = self.lock();
         if !state.wanted && state.switch.is_on() {
@@ -234,13 +238,13 @@ impl Source {
             let mut pause = Self::SETTLING;
             while !end(&mut source.lock().switch) {
                 std::thread::sleep(pause);
-                pause = (pause * 2).min(Self::PATIENCE);
+                pause = (pause * 2).min(Self::TIMEOUT);
             }
             drop(claim);
             let _ = done.send(());
         });
         if thread.is_ok() {
-            let _ = is_done.recv_timeout(Self::PATIENCE);
+            let _ = is_done.recv_timeout(Self::TIMEOUT);
         }
     }
 }
@@ -248,7 +252,7 @@ impl Source {
 impl GpuSource for Source {
     fn gpu(&self) -> Gpu {
         // In a fork, the lock may be held by a thread that does not exist there.
-        if self.is_forked() { Gpu::Available(self.library.about.clone()) } else { self.lock_gpu().clone() }
+        if self.is_forked() { Gpu::Available(self.library.info.clone()) } else { self.lock_gpu().clone() }
     }
 
     fn prepare(&self) {
@@ -260,8 +264,8 @@ impl GpuSource for Source {
             return;
         }
         if self.attach() {
-            // Launches that other threads were in while CUPTI was attached are recorded, but were not seen: let them
-            // pass.
+            // Launches that other threads were in while CUPTI was attached are recorded, but had no callback. Wait
+            // until they are over.
             std::thread::sleep(Self::SETTLING);
         }
         self.lock().windows += 1;
@@ -270,22 +274,22 @@ impl GpuSource for Source {
 
     fn opened(&self) {
         if !self.is_forked() {
-            let _ = self.messages.send(Message::Opened { last_before: self.watch.last_before() });
+            let _ = self.messages.send(Message::Opened { last_before: self.callbacks.last_before() });
         }
     }
 
-    fn rest(&self, wait: WaitLength) {
+    fn idle(&self, wait: WaitLength) {
         if self.is_forked() {
             return;
         }
         self.lock().wanted = false;
-        // A graph that is launched while CUPTI records nothing spoils the times of its last launch, if those have not
-        // been read. So CUPTI is then switched off when they have been. Nor is it worth it if the next window is about
-        // to be made ready.
-        if !self.watch.graphs.load(Ordering::Relaxed) && wait != WaitLength::Steps(0) {
+        // If a graph is launched while CUPTI is off, the times of its last launch become wrong, unless they have been
+        // read. So CUPTI is switched off only after they have been read. Nor is it switched off if the next window is
+        // prepared in this step.
+        if !self.callbacks.graphs.load(Ordering::Relaxed) && wait != WaitLength::Steps(0) {
             self.catch_up();
         }
-        let _ = self.messages.send(Message::Rest(wait));
+        let _ = self.messages.send(Message::Idle(wait));
     }
 
     fn tick(&self) {

@@ -1,4 +1,4 @@
-//! The owner of CUPTI: attaches it, switches it on and off, flushes it and lets it go.
+//! The switch of CUPTI, which attaches it, turns it on and off, flushes it and detaches it.
 //!
 //! | state | CUPTI |
 //! |---|---|
@@ -35,7 +35,7 @@
 //! `benches/gpu/src/bin/switching.rs` shows the first and the last with CUPTI alone.
 
 use super::{
-    calls::{self, Watch},
+    calls::{self, CallbackState},
     gate::Gate,
     sink,
 };
@@ -49,14 +49,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// When this process last unsubscribed.
+/// The moment at which this process last unsubscribed.
 static UNSUBSCRIBED: Mutex<Option<Instant>> = Mutex::new(None);
 
+/// The owner of CUPTI's state: every call that changes it goes through here.
 #[derive(Debug)]
 pub(super) struct Switch {
     cupti: &'static Cupti,
-    /// A callback may be under way whenever the profiler ends, so this is never freed, nor is the host it holds.
-    watch: &'static Watch,
+    /// The state of the callback. It is never freed, nor is the host that it holds, since a callback may be under way
+    /// when the profiler ends.
+    callbacks: &'static CallbackState,
     activities: Activities,
     state: State,
 }
@@ -69,15 +71,15 @@ enum State {
 }
 
 impl Switch {
-    /// How long a call of another thread may take that was made before callbacks began, and which the gate does not
-    /// know of.
+    /// How long to wait for calls of other threads that were made before callbacks began, and that the gate does not
+    /// count.
     const SETTLING: Duration = Duration::from_millis(2);
-    /// How often the gate is tried before CUPTI is switched on all the same: a copy to the host keeps a thread inside
-    /// until it is done.
+    /// The number of attempts to close the gate before CUPTI is switched on all the same, since a copy to the host
+    /// keeps a thread inside until it is done.
     const TRIES: u32 = 4;
 
-    pub(super) fn new(cupti: &'static Cupti, watch: &'static Watch, activities: Activities) -> Self {
-        Self { cupti, watch, activities, state: State::Detached }
+    pub(super) fn new(cupti: &'static Cupti, callbacks: &'static CallbackState, activities: Activities) -> Self {
+        Self { cupti, callbacks, activities, state: State::Detached }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -89,31 +91,32 @@ impl Switch {
     }
 
     fn gate(&self) -> &'static Gate {
-        &self.watch.gate
+        &self.callbacks.gate
     }
 
-    /// Attaches CUPTI unless it is; `alone` if no other thread launches. Where that fails, CUPTI is detached.
+    /// Attaches CUPTI, unless it is attached. `alone` says that no other thread launches. If this fails, CUPTI is
+    /// detached.
     pub(super) fn attach(&mut self, alone: bool) -> Result<(), Error> {
         if !self.is_detached() {
             return Ok(());
         }
         let unsubscribed = *UNSUBSCRIBED.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::sleep(
-            unsubscribed.map_or(Duration::ZERO, |at| DetachPolicy::RETURNING.saturating_sub(at.elapsed())),
+            unsubscribed.map_or(Duration::ZERO, |at| DetachPolicy::REATTACH_DELAY.saturating_sub(at.elapsed())),
         );
-        self.watch.renew();
-        let watch = std::ptr::from_ref(self.watch).cast_mut().cast();
-        // SAFETY: the watch is never freed, and the callback does not unwind.
-        let subscriber = unsafe { self.cupti.subscribe(calls::called, watch) }?;
+        self.callbacks.reset();
+        let callbacks = std::ptr::from_ref(self.callbacks).cast_mut().cast();
+        // SAFETY: the state is never freed, and the callback does not unwind.
+        let subscriber = unsafe { self.cupti.subscribe(calls::on_api_call, callbacks) }?;
         self.state = State::Off(subscriber);
-        self.call_back(subscriber).inspect_err(|_| _ = self.detach())?;
+        self.enable_callbacks(subscriber).inspect_err(|_| _ = self.detach())?;
         if !alone {
             std::thread::sleep(Self::SETTLING);
         }
         Ok(())
     }
 
-    fn call_back(&self, subscriber: Subscriber) -> Result<(), Error> {
+    fn enable_callbacks(&self, subscriber: Subscriber) -> Result<(), Error> {
         let cupti = self.cupti;
         cupti.set_thread_id_type(thread_id_type::SYSTEM)?;
         // SAFETY: both are functions, which stay, do not unwind, and give buffers that stay until they are taken back.
@@ -124,22 +127,22 @@ impl Switch {
             }
         }
         for function in calls::functions(self.activities) {
-            // A release that does not know a function cannot call it either.
+            // An error is ignored: a release of CUPTI that does not know a function makes no callback for it.
             let _ = cupti.enable_callback(subscriber, domain::DRIVER_API, function, true);
         }
         Ok(())
     }
 
-    /// Records from now on, if CUPTI is attached. Where that fails, CUPTI is off.
+    /// Starts recording, if CUPTI is attached. If this fails, CUPTI is off.
     pub(super) fn turn_on(&mut self) -> Result<(), Error> {
         let State::Off(subscriber) = self.state else { return Ok(()) };
         let _closed = (0..Self::TRIES).find_map(|tries| {
-            // So that those who wait can go on.
-            std::thread::sleep(Gate::PATIENCE_INSIDE * tries);
+            // Threads that wait at the gate go on meanwhile.
+            std::thread::sleep(Gate::CLOSE_TIMEOUT * tries);
             self.gate().close()
         });
         self.state = State::On(subscriber);
-        self.watch.set_on(true);
+        self.callbacks.set_on(true);
         let enabled = self.kinds().try_for_each(|kind| self.cupti.activity_enable(kind));
         enabled.inspect_err(|_| self.disable(subscriber))
     }
@@ -156,7 +159,7 @@ impl Switch {
         for kind in self.kinds() {
             let _ = self.cupti.activity_disable(kind);
         }
-        self.watch.set_on(false);
+        self.callbacks.set_on(false);
         self.state = State::Off(subscriber);
     }
 
@@ -181,8 +184,8 @@ impl Switch {
         if !self.unsubscribe() {
             return false;
         }
-        // Otherwise it stays until the next time, and only calls nobody back.
-        if self.gate().has_nobody_waiting() {
+        // If a thread still waits, CUPTI stays in the process, without callbacks.
+        if self.gate().drain_waiting() {
             // SAFETY: every call of CUPTI that changes its state is made through `&mut self`, and buffers are read by
             // the reader, which has nothing to read for: no window is open, and all that were closed are complete.
             let _ = unsafe { self.cupti.finalize() };
@@ -190,7 +193,7 @@ impl Switch {
         true
     }
 
-    /// Has CUPTI give its buffers back.
+    /// Asks CUPTI to give its buffers back.
     pub(super) fn flush(&mut self, flags: u32) {
         if !self.is_detached() {
             let _ = self.cupti.activity_flush_all(flags);

@@ -1,4 +1,4 @@
-//! Calls of a device's API, operations of frameworks, and on whose behalf a thread makes them.
+//! Records of a device's API calls and of frameworks' operations, and of the origin that a thread has adopted.
 
 use super::{Lane, Resolve, Sources};
 use crate::{
@@ -24,7 +24,8 @@ impl Lane {
             // Two records, as in `write_or_count`; the clock is read only if there is room.
             let at = (self.follow(control, sources) && self.has_room(2)).then(|| sources.clock.now());
             let before = std::mem::replace(&mut control, sources.control());
-            // If the next window has opened meanwhile, it belongs there; if this one has closed, the clock says where.
+            // If the next window has opened meanwhile, the operation belongs there. If this one has closed, `at` says
+            // whether that was before the operation.
             if control == before || !control.is_recording() {
                 return match at {
                     Some(at) => self.write_or_count(Record::Operation { at, operation: Arc::clone(operation) }),
@@ -34,7 +35,7 @@ impl Lane {
         }
     }
 
-    /// Remembers on whose behalf the thread works from now on.
+    /// Sets the origin on behalf of which the thread works from now on.
     #[inline]
     pub(in super::super) fn adopt(
         &mut self,
@@ -43,7 +44,7 @@ impl Lane {
         sources: &Sources<'_, impl Resolve>,
     ) {
         let follows = self.follow(control, sources);
-        // The thread writes this when it joins a window.
+        // It has been written, as a thread writes its origin when it joins a window.
         if self.adopted == origin {
             return;
         }
@@ -51,14 +52,14 @@ impl Lane {
         self.shared.stack.set_adopted(origin);
         if control.is_recording() {
             // If there is no room, it is written before the next call.
-            self.owes_adopt = !(follows && self.has_room(1));
-            if !self.owes_adopt {
+            self.adopt_pending = !(follows && self.has_room(1));
+            if !self.adopt_pending {
                 self.write(Record::Adopt(origin));
             }
         }
     }
 
-    /// From now on, `attributor` decides on whose behalf each call is made.
+    /// Sets the callback that decides the origin of each call from now on.
     pub(in super::super) fn attribute_calls(&mut self, attributor: Option<CallAttributor>) {
         self.attributor = attributor;
     }
@@ -71,14 +72,14 @@ impl Lane {
             if self.adopted != origin {
                 self.adopted = origin;
                 self.shared.stack.set_adopted(origin);
-                self.owes_adopt = true;
+                self.adopt_pending = true;
             }
         }
         self.write_or_count(record);
     }
 
-    /// Begins a call in the window that is open, which is joined if that has not been done. Returns whether it could
-    /// be.
+    /// Begins a call in the window that is open, and joins the window if that has not been done. Returns false if there
+    /// is no room to join.
     #[inline]
     pub(in super::super) fn enter_call(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
         let joined = self.follow(control, sources);
@@ -95,12 +96,12 @@ impl Lane {
         joined
     }
 
-    /// Ends what [`enter_call`](Self::enter_call) began, once it has been written.
+    /// Ends a call that [`enter_call`](Self::enter_call) began, after it has been written.
     #[inline]
     pub(in super::super) fn leave_call(&mut self) {
         self.calls = self.calls.saturating_sub(1);
         if self.calls == 0 {
-            // Whoever sees this sees what was written, too.
+            // Release: whoever sees the 0 sees the records of the call, too.
             self.shared.in_call.store(0, Ordering::Release);
         }
     }
@@ -110,7 +111,7 @@ impl Lane {
         if !self.has_room(2) {
             return self.count_drop();
         }
-        if std::mem::take(&mut self.owes_adopt) {
+        if std::mem::take(&mut self.adopt_pending) {
             self.write(Record::Adopt(self.adopted));
         }
         self.write(record);

@@ -1,4 +1,4 @@
-//! A thread joins a window: it writes which spans were open already, and then goes on.
+//! The joining of a window: a thread writes which spans it had open already, and then goes on.
 
 use super::{Lane, Resolve, Sources};
 use crate::{
@@ -8,31 +8,31 @@ use crate::{
 use std::sync::atomic::Ordering;
 
 impl Lane {
-    /// Notices a window's edge. Returns whether the thread has joined the window that is open.
+    /// Joins the window that is open, if the thread has not done so. Returns false if there is no room.
     #[inline]
     pub(super) fn follow(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
-        self.seen == control || self.notice(control, sources)
+        self.seen == control || self.join_new(control, sources)
     }
 
     #[cold]
-    fn notice(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
-        // The spans that are open now were open through all windows in which this thread did nothing. Once the thread
-        // goes on, the collector cannot see that any more: so it is written for each window that the collector has not
-        // come to yet.
+    fn join_new(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
+        // The spans that are open now were open through all windows in which this thread wrote nothing. Once the thread
+        // goes on, its stack does not show that any more. So the spans are written for each window that the collector
+        // has not handed on.
         let missed = self.window.map_or(0, |window| window + 1).max(self.shared.first_window);
-        let mut told = false;
+        let mut joined_any = false;
         for window in missed.max(sources.collected.load(Ordering::Relaxed))..control.window() {
             let joined = self.join(window, sources);
-            told |= joined;
+            joined_any |= joined;
             if !joined {
                 self.stack.to_vec().iter().for_each(|_| self.count_drop());
             }
         }
         let joined = !control.is_recording() || self.join(control.window(), sources);
-        told |= joined && control.is_recording();
-        if told {
-            self.write(Record::Told);
-            self.owed -= 1;
+        joined_any |= joined && control.is_recording();
+        if joined_any {
+            self.write(Record::Joined);
+            self.reserved -= 1;
         }
         if joined {
             self.seen = control;
@@ -48,9 +48,9 @@ impl Lane {
         }
         self.write(Record::Join { window });
         self.window = Some(window);
-        // `Told` is owed, too.
-        self.owed = 1;
-        self.owes_adopt = false;
+        // A slot for `Joined`.
+        self.reserved = 1;
+        self.adopt_pending = false;
         if self.adopted.is_some() {
             self.write(Record::Adopt(self.adopted));
         }

@@ -6,10 +6,11 @@ use crate::{host::otel_contexts::ENABLED, trace::TraceContext};
 /// Contexts that a lane has still to write.
 #[derive(Debug, Default)]
 pub(super) struct LaneContexts {
-    /// Spans that were open and whose contexts have not been looked up.
-    owed: Vec<RegistryId>,
+    /// Spans that were open, and whose contexts have not been looked up.
+    pending: Vec<RegistryId>,
     /// Contexts that were looked up when a window opened, before the thread joined it.
     found: Vec<(RegistryId, Option<TraceContext>)>,
+    /// The window that they were looked up for.
     found_for: Option<u32>,
 }
 
@@ -19,39 +20,39 @@ impl Lane {
         self.stack.to_vec().iter().map(|open| open.id).collect()
     }
 
-    /// Keeps contexts until the thread joins the window. It does not join here: a call that has begun is in the window
-    /// before.
+    /// Keeps contexts until the thread joins the window. It does not join here, as a call that has begun may still
+    /// belong to the window before.
     pub(in super::super) fn keep_contexts(&mut self, control: Control, found: Vec<(RegistryId, Option<TraceContext>)>) {
         if self.window == Some(control.window()) {
             found.into_iter().for_each(|(id, context)| self.write_context(control, id, context));
         } else {
-            self.contexts = LaneContexts { owed: Vec::new(), found, found_for: Some(control.window()) };
+            self.contexts = LaneContexts { pending: Vec::new(), found, found_for: Some(control.window()) };
         }
     }
 
     /// Whether the thread has joined the window and written all contexts.
     #[inline]
-    pub(in super::super) fn owes_no_contexts(&self, control: Control) -> bool {
-        self.seen == control && self.contexts.owed.is_empty()
+    pub(in super::super) fn has_no_pending_contexts(&self, control: Control) -> bool {
+        self.seen == control && self.contexts.pending.is_empty()
     }
 
     /// Whether the context of this span has still to be written.
-    pub(in super::super) fn owes_context(
+    pub(in super::super) fn has_pending_context(
         &mut self,
         control: Control,
         id: RegistryId,
         sources: &Sources<'_, impl Resolve>,
     ) -> bool {
-        self.follow(control, sources) && self.contexts.owed.contains(&id)
+        self.follow(control, sources) && self.contexts.pending.contains(&id)
     }
 
     /// Writes the context of a span, or that it has none.
     pub(in super::super) fn write_context(&mut self, control: Control, id: RegistryId, context: Option<TraceContext>) {
-        let owed = self.contexts.owed.len();
-        self.contexts.owed.retain(|owed| *owed != id);
-        // Unless the window has closed meanwhile.
-        if self.contexts.owed.len() < owed && self.seen == control && self.has_room(2) {
-            self.write(Record::Of { id });
+        let before = self.contexts.pending.len();
+        self.contexts.pending.retain(|span| *span != id);
+        // Nothing is written if the window has closed meanwhile.
+        if self.contexts.pending.len() < before && self.seen == control && self.has_room(2) {
+            self.write(Record::ContextOf { id });
             context.into_iter().for_each(|context| self.write(Record::of_context(context)));
         }
     }
@@ -59,7 +60,7 @@ impl Lane {
     /// The context of a span that is open when the thread joins a window; `None` if it has not been looked up.
     pub(super) fn found_context(&self, window: u32, id: RegistryId) -> Option<Option<TraceContext>> {
         let mut found = self.contexts.found.iter().filter(|_| self.contexts.found_for == Some(window));
-        found.find(|(known, _)| *known == id).map(|&(_, context)| context)
+        found.find(|(span, _)| *span == id).map(|&(_, context)| context)
     }
 
     /// Notes that an open span has been written, with its context if that was found.
@@ -69,15 +70,15 @@ impl Lane {
             Some(Some(_)) => {}
             Some(None) => {
                 if self.has_room(1) {
-                    self.write(Record::Of { id });
+                    self.write(Record::ContextOf { id });
                 }
             }
-            None => self.contexts.owed.push(id),
+            None => self.contexts.pending.push(id),
         }
     }
 
-    /// Forgets what was owed to another window.
+    /// Clears the contexts that another window still needed.
     pub(super) fn forget_contexts(&mut self) {
-        self.contexts.owed.clear();
+        self.contexts.pending.clear();
     }
 }

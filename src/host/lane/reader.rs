@@ -1,3 +1,5 @@
+//! The reading end of a lane.
+
 use super::{Callsite, Live, Record, RegistryId, Shared, ThreadInfo};
 use rtrb::Consumer;
 use std::sync::{Arc, atomic::Ordering};
@@ -23,12 +25,12 @@ impl LaneReader {
         self.shared.first_window <= window
     }
 
-    /// Whether the thread is inside a call that it made in this window, and that it has still to write down.
+    /// Whether the thread is in a call that it made in this window, and whose record it has not written.
     pub(crate) fn is_in_call(&self, window: u32) -> bool {
         self.shared.in_call.load(Ordering::Acquire) == window + 1
     }
 
-    /// The next record, if there is one.
+    /// Reads the next record, if there is one.
     #[inline]
     pub(crate) fn read(&mut self) -> Option<Record> {
         self.ring.pop().ok()
@@ -39,7 +41,7 @@ impl LaneReader {
         self.ring.is_abandoned()
     }
 
-    /// Whether the thread is gone and left nothing to tell.
+    /// Whether the thread is gone, and left neither records nor losses.
     pub(in crate::host) fn is_done(&self) -> bool {
         self.ring.is_abandoned() && self.ring.is_empty() && self.shared.dropped.load(Ordering::Relaxed) == 0
     }

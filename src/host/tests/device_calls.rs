@@ -1,4 +1,4 @@
-//! Calls of a device's API, in the lanes beside the spans.
+//! Tests of a device's API calls, which are written into the lanes beside the spans.
 
 use crate::{
     Activity, Collected, Profiler, Schedule, Trace,
@@ -16,7 +16,7 @@ use tracing::info_span;
 use tracing_subscriber::prelude::*;
 
 #[test]
-fn what_is_packed_is_unpacked() {
+fn memory_facts_are_packed_and_unpacked() {
     for change in [MemoryChange::Allocate, MemoryChange::Free] {
         for (bytes, context, pooled) in [(0, 1, false), (4096, 3, true), ((1 << 48) - 1, (1 << 14) - 1, true)] {
             let facts = MemoryFacts { bytes, context, change, pooled };
@@ -126,7 +126,7 @@ fn calls_made_for_others_belong_to_the_others_spans() {
         profiler.stop();
     });
     let handed = Attribution::HandedOff;
-    // What the third was asked for was before the window.
+    // The origin of the third is from before the window.
     let (before, direct) = (Attribution::Before, Attribution::Direct);
     let expected =
         [(1, Some("first"), handed), (2, Some("outer"), handed), (3, None, before), (4, Some("of the worker"), direct)];
@@ -134,7 +134,7 @@ fn calls_made_for_others_belong_to_the_others_spans() {
 }
 
 #[test]
-fn who_a_thread_works_for_is_known_in_later_windows() {
+fn an_adopted_origin_holds_in_later_windows() {
     let traces = traces(|profiler, host| {
         let hand_over = profiler.hand_over();
         let (submit, submitted) = mpsc::channel();
@@ -158,7 +158,7 @@ fn who_a_thread_works_for_is_known_in_later_windows() {
             info_span!("one").in_scope(|| work(Some(hand_over.origin()), 1));
             profiler.stop();
             profiler.start();
-            // On behalf of what was in the window before.
+            // The origin is from the window before.
             work(None, 2);
             info_span!("two").in_scope(|| work(Some(hand_over.origin()), 3));
             work(None, 4);
@@ -173,7 +173,7 @@ fn who_a_thread_works_for_is_known_in_later_windows() {
 }
 
 #[test]
-fn a_thread_that_serves_several_is_asked_before_each_call() {
+fn a_thread_that_serves_several_decides_the_origin_of_each_call() {
     let traces = traces(|profiler, host| {
         let hand_over = profiler.hand_over();
         profiler.start();
@@ -229,7 +229,7 @@ fn memory_is_counted_up_and_down() {
     });
     let seen: Vec<_> =
         traces[0].allocations().map(|memory| (memory.bytes(), memory.delta(), memory.in_use())).collect();
-    // What was allocated before the window has no known size.
+    // The size of memory that was allocated before the window is not known.
     assert_eq!(seen, [(Some(100), 100, 100), (Some(50), 50, 150), (Some(100), -100, 50), (None, 0, 50)]);
     assert!(traces[0].allocations().all(|memory| memory.span().unwrap().name() == "work"));
 }

@@ -1,4 +1,4 @@
-//! Operations that frameworks are asked for, in the lanes beside the spans.
+//! Tests of operations that frameworks report, which are written into the lanes beside the spans.
 
 use crate::{
     Collected, Profiler, Schedule, Trace,
@@ -27,9 +27,9 @@ fn elsewhere(work: impl FnOnce() + Send) {
     });
 }
 
-/// Tells of these on behalf of each origin.
-fn tell(hand_over: &HandOver, told: &[(Origin, &Arc<Operation>)]) {
-    for (origin, operation) in told {
+/// Reports each operation on behalf of its origin.
+fn report(hand_over: &HandOver, operations: &[(Origin, &Arc<Operation>)]) {
+    for (origin, operation) in operations {
         hand_over.adopt(*origin);
         hand_over.operation(operation);
     }
@@ -41,10 +41,10 @@ fn names<'a>(operations: impl Iterator<Item = OperationCall<'a>>) -> Vec<&'a str
 
 fn owners(trace: &Trace) -> Vec<(&str, Option<&str>, Attribution)> {
     let operations = trace.operations();
-    operations.map(|told| (told.name(), told.span().map(Span::name), told.attribution())).collect()
+    operations.map(|call| (call.name(), call.span().map(Span::name), call.attribution())).collect()
 }
 
-/// The trace, with a piece of work of each call.
+/// Returns the trace with a piece of work for each call.
 fn with_work(trace: &Trace) -> Trace {
     let mut trace = trace.clone();
     let record = |correlation| WorkRecord {
@@ -58,8 +58,8 @@ fn with_work(trace: &Trace) -> Trace {
         graph: None,
     };
     let work = trace.api_calls().map(|call| record(call.correlation())).chain([record(999)]).collect();
-    let asked = trace.api_calls().map(ApiCall::start).collect();
-    join_gpu(&mut trace, GpuRecording { work, ..GpuRecording::default() }, asked);
+    let requested = trace.api_calls().map(ApiCall::start).collect();
+    join_gpu(&mut trace, GpuRecording { work, ..GpuRecording::default() }, requested);
     trace
 }
 
@@ -67,14 +67,14 @@ fn with_work(trace: &Trace) -> Trace {
 fn done(trace: &Trace) -> Vec<(u32, Vec<&str>, Vec<&str>)> {
     let spans = |work: Work<'_>| work.spans().map(|span| trace.span(span.id()).name()).collect();
     let of = |work: Work<'_>| {
-        let told = work.operations().map(|told| trace.operations().nth(told.id().index()).unwrap().name());
-        (work.correlation(), told.collect(), spans(work))
+        let operations = work.operations().map(|call| trace.operations().nth(call.id().index()).unwrap().name());
+        (work.correlation(), operations.collect(), spans(work))
     };
     trace.work().map(of).collect()
 }
 
 #[test]
-fn operations_belong_to_what_the_thread_has_adopted() {
+fn operations_belong_to_the_origin_that_the_thread_has_adopted() {
     let add = operation("add");
     let traces = traces(|profiler, _| {
         let hand_over = profiler.hand_over();
@@ -90,7 +90,7 @@ fn operations_belong_to_what_the_thread_has_adopted() {
         drop(outer);
         hand_over.operation(&add);
         elsewhere(|| {
-            tell(&hand_over, &[(inner.in_batch(1), &add), (outside, &add), (early.in_batch(1), &add)]);
+            report(&hand_over, &[(inner.in_batch(1), &add), (outside, &add), (early.in_batch(1), &add)]);
             hand_over.release();
             info_span!("of the worker").in_scope(|| hand_over.operation(&operation("mul")));
         });
@@ -107,11 +107,11 @@ fn operations_belong_to_what_the_thread_has_adopted() {
         ("mul", Some("of the worker"), direct),
     ];
     assert_eq!(owners(&traces[0]), expected);
-    assert_eq!(traces[0].operations.len(), 2, "what is told of again is kept once");
+    assert_eq!(traces[0].operations.len(), 2, "an operation reported again is kept once");
     assert_eq!(Arc::strong_count(&add), 2, "and by nobody but the trace");
     let threads: Vec<_> = traces[0].operations().map(OperationCall::thread).collect();
     assert!(threads[0] == threads[1] && threads[1] != threads[2] && threads[2] == threads[5]);
-    assert!(traces[0].operations().all(|told| (traces[0].start..=traces[0].end).contains(&told.at())));
+    assert!(traces[0].operations().all(|call| (traces[0].start..=traces[0].end).contains(&call.at())));
 }
 
 #[test]
@@ -124,12 +124,12 @@ fn work_was_done_for_the_operations_of_its_batch() {
             ["first", "second"].map(|name| info_span!("span", op.name = name).in_scope(|| hand_over.origin()));
         elsewhere(|| {
             let (one, two) = (first.in_batch(7), second.in_batch(7));
-            tell(&hand_over, &[(one, &matmul), (two, &add), (one, &add), (first.in_batch(9), &mul)]);
+            report(&hand_over, &[(one, &matmul), (two, &add), (one, &add), (first.in_batch(9), &mul)]);
             hand_over.release();
             hand_over.operation(&mul);
         });
         elsewhere(|| {
-            // The last has no operations, as if they had been told of in another window.
+            // The last batch has no operations, as if they had been reported in another window.
             let batches = [second.in_batch(7), first.in_batch(9), first, second.in_batch(8)];
             for (origin, number) in batches.into_iter().zip(1..) {
                 hand_over.adopt(origin);
@@ -163,10 +163,10 @@ fn the_batches_of_a_window_are_its_own() {
         let hand_over = profiler.hand_over();
         for operation in [&add, &mul] {
             profiler.start();
-            info_span!("work").in_scope(|| tell(&hand_over, &[(hand_over.origin().in_batch(1), operation)]));
+            info_span!("work").in_scope(|| report(&hand_over, &[(hand_over.origin().in_batch(1), operation)]));
             call(host, 1);
             profiler.stop();
-            // What was adopted while nothing is recorded holds in the next window.
+            // An origin that is adopted while nothing is recorded holds in the next window.
             hand_over.adopt(hand_over.origin().in_batch(2));
         }
         profiler.start();
@@ -179,7 +179,7 @@ fn the_batches_of_a_window_are_its_own() {
 }
 
 #[test]
-fn an_operation_is_of_the_step_it_was_asked_for_in() {
+fn an_operation_belongs_to_the_step_it_was_asked_for_in() {
     let collected = Collected::new();
     let builder = Profiler::builder().schedule(Schedule::steps(0..=2)).export(collected.clone());
     let (layer, profiler) = builder.build().unwrap();
@@ -187,7 +187,7 @@ fn an_operation_is_of_the_step_it_was_asked_for_in() {
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
         let origin = info_span!("zero").in_scope(|| hand_over.origin());
         profiler.step();
-        tell(&hand_over, &[(origin, &add)]);
+        report(&hand_over, &[(origin, &add)]);
         hand_over.release();
         hand_over.operation(&add);
         profiler.step();
@@ -196,6 +196,6 @@ fn an_operation_is_of_the_step_it_was_asked_for_in() {
     });
     profiler.finish().unwrap();
     let trace = collected.only();
-    let steps: Vec<_> = trace.operations().map(|told| told.step().unwrap().number()).collect();
+    let steps: Vec<_> = trace.operations().map(|call| call.step().unwrap().number()).collect();
     assert_eq!(steps, [0, 1, 2]);
 }

@@ -1,4 +1,4 @@
-//! What was written comes back.
+//! Tests that a window that was written to a file is read back unchanged.
 
 use super::Window;
 use crate::{
@@ -9,9 +9,9 @@ use crate::{
 use prost::{Message, bytes::Bytes};
 use std::{collections::HashMap, sync::Arc};
 
-/// A recorded window, with operations told of in it: a batch of two for three launches, and a batch of one that
-/// launches nothing.
-fn told() -> Trace {
+/// Returns a recorded window with operations: a batch of two for three launches, and a batch of one that launches
+/// nothing.
+fn operations_trace() -> Trace {
     let mut trace = replay(&*message()).unwrap();
     assert_eq!(trace.operations().len(), 0, "it is from before there were any");
     let matmul = Operation::new("matmul").with("op.flops", 64_u64).with("op.shape.lhs", "[8, 4]");
@@ -19,8 +19,8 @@ fn told() -> Trace {
     let (matmul, add) = (Arc::new(matmul), Arc::new(Operation::new("add")));
     let launches = trace.api_calls().filter(|call| call.name() == "cuLaunchKernel");
     let launched: Vec<_> = launches.map(|call| (call.correlation(), 70_000)).take(3).collect();
-    let told = [(&matmul, Some(2), 70_000), (&add, Some(5), 70_000), (&add, None, 0), (&matmul, Some(2), 9)];
-    sample::tell(&mut trace, &told, &launched);
+    let operations = [(&matmul, Some(2), 70_000), (&add, Some(5), 70_000), (&add, None, 0), (&matmul, Some(2), 9)];
+    sample::add_operations(&mut trace, &operations, &launched);
     trace
 }
 
@@ -35,22 +35,22 @@ fn written(trace: &Trace) -> Vec<u8> {
 
 /// The message of a recorded window with operations.
 pub(in super::super) fn with_operations() -> Vec<u8> {
-    written(&told())
+    written(&operations_trace())
 }
 
-/// All that is said of each.
+/// Returns a description of each operation.
 fn operations(trace: &Trace) -> Vec<String> {
-    let said = |told: OperationCall<'_>| {
-        let fields: Vec<_> = told.fields().iter().collect();
-        let owner = (told.span().map(Span::name), told.attribution(), told.step().map(Step::number));
-        format!("{} {fields:?} {owner:?} {:?} {:?}", told.name(), told.at(), told.thread())
+    let describe = |call: OperationCall<'_>| {
+        let fields: Vec<_> = call.fields().iter().collect();
+        let owner = (call.span().map(Span::name), call.attribution(), call.step().map(Step::number));
+        format!("{} {fields:?} {owner:?} {:?} {:?}", call.name(), call.at(), call.thread())
     };
-    trace.operations().map(said).collect()
+    trace.operations().map(describe).collect()
 }
 
 fn done(trace: &Trace) -> Vec<(Vec<usize>, Vec<usize>)> {
     let done = |work: Work<'_>| {
-        let operations = work.operations().map(|told| told.id().index()).collect();
+        let operations = work.operations().map(|call| call.id().index()).collect();
         (operations, work.spans().map(|span| span.id().index()).collect())
     };
     trace.work().map(done).collect()
@@ -58,7 +58,7 @@ fn done(trace: &Trace) -> Vec<(Vec<usize>, Vec<usize>)> {
 
 #[test]
 fn operations_and_batches_come_back_as_they_were() {
-    let (before, after) = (told(), replay(&*with_operations()).unwrap());
+    let (before, after) = (operations_trace(), replay(&*with_operations()).unwrap());
     assert_eq!(operations(&before), operations(&after));
     assert_eq!(done(&before), done(&after));
     assert_eq!(done(&before).iter().filter(|(operations, _)| *operations == [0, 1]).count(), 3);
@@ -67,7 +67,7 @@ fn operations_and_batches_come_back_as_they_were() {
 }
 
 #[test]
-fn what_refers_to_no_operation_is_an_error() {
+fn a_reference_to_a_missing_operation_is_an_error() {
     let mut window = Window::decode(Bytes::from(with_operations())).unwrap();
     window.operations.truncate(1);
     assert!(replay(&*window.encode_to_vec()).is_err());

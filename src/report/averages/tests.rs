@@ -5,7 +5,7 @@ use crate::{
     report::Report,
     trace::{
         Attribution, Detail, Trace,
-        sample::{gpu_trace, say, spans_trace},
+        sample::{gpu_trace, set_fields, spans_trace},
     },
 };
 use std::time::Duration;
@@ -65,8 +65,8 @@ fn the_peak_of_memory_is_of_allocations_of_the_spans_and_nested_ones() {
 fn rows_can_be_of_modules() {
     let mut trace = gpu_trace();
     // Both instances of `forward` are of one name, but not of one module.
-    say(&mut trace, 1, &[("op.module", "layers.0")]);
-    say(&mut trace, 4, &[("op.module", "layers.1")]);
+    set_fields(&mut trace, 1, &[("op.module", "layers.0")]);
+    set_fields(&mut trace, 4, &[("op.module", "layers.1")]);
     let report = report(&trace);
     let rows = |by_module| report.averages().group_by_module(by_module).sort_by(SortBy::Name).rows();
     let forward = |row: &Average| (row.name == "forward").then(|| (row.module.clone(), row.calls, row.total_gpu));

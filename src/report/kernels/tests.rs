@@ -85,8 +85,8 @@ fn names_of_a_group_are_a_row() {
 #[test]
 fn the_table_shows_shapes_and_groups() {
     let mut trace = gpu_trace();
-    sample::say(&mut trace, 0, &[("op.shape.input", "[8]")]);
-    sample::say(&mut trace, 1, &[("op.shape.input", "[8, 4]"), ("op.gemm", "8x2x4")]);
+    sample::set_fields(&mut trace, 0, &[("op.shape.input", "[8]")]);
+    sample::set_fields(&mut trace, 1, &[("op.shape.input", "[8, 4]"), ("op.gemm", "8x2x4")]);
     let mut times = KernelTimes::default();
     times.add(&trace);
     // All of it took 158 µs: the second step's 60 and the stray 10, the first `backward`'s 40, and the first
@@ -126,11 +126,11 @@ fn seen(row: &KernelAverage) -> (&str, Option<&str>, Option<&str>, u64, u128) {
 fn shapes_are_those_of_the_innermost_span_that_says_them() {
     let mut trace = sample::gpu_trace();
     // The first step, its `forward`, and its `backward`, which says no shapes; then the second `forward`.
-    sample::say(&mut trace, 0, &[("op.shape.input", "[8]")]);
+    sample::set_fields(&mut trace, 0, &[("op.shape.input", "[8]")]);
     let fields = [("op.shape.input", "[8, 4]"), ("op.gemm", "8x2x4"), ("op.shape.weight", "[4, 2]")];
-    sample::say(&mut trace, 1, &fields);
-    sample::say(&mut trace, 2, &[("op.gemm", "1x1x1"), ("op.flops", "7")]);
-    sample::say(&mut trace, 4, &[("op.shape.input", "[9, 4]")]);
+    sample::set_fields(&mut trace, 1, &fields);
+    sample::set_fields(&mut trace, 2, &[("op.gemm", "1x1x1"), ("op.flops", "7")]);
+    sample::set_fields(&mut trace, 4, &[("op.shape.input", "[9, 4]")]);
     let mut times = KernelTimes::default();
     times.add(&trace);
     let copy = "Memcpy HtoD (Pageable -> Device)";
@@ -178,8 +178,8 @@ fn where_there_are_too_many_shapes_names_are_still_told_apart() {
     for turn in 0..turns {
         let mut trace = sample::gpu_trace();
         let shape = format!("[{turn}]");
-        sample::say(&mut trace, 0, &[("op.shape.input", shape.as_str())]);
-        sample::say(&mut trace, 3, &[("op.shape.input", shape.as_str())]);
+        sample::set_fields(&mut trace, 0, &[("op.shape.input", shape.as_str())]);
+        sample::set_fields(&mut trace, 3, &[("op.shape.input", shape.as_str())]);
         if turn == turns - 1 {
             rename(&mut trace, "gemm", "late");
         }

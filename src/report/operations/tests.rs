@@ -3,7 +3,7 @@ use crate::{
     report::Report,
     trace::{
         Operation,
-        sample::{gpu_trace, operations_trace, tell},
+        sample::{add_operations, gpu_trace, operations_trace},
     },
 };
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn shapes_make_operations_different() {
     let again = matmul("[1]");
     // The first kernel did one shape, twice, and the second two; the graph's kernel and fill did another.
     let calls = [(&one, None, 1), (&again, None, 1), (&one, None, 2), (&two, None, 2), (&gemm, None, 3)];
-    tell(&mut trace, &calls, &[(2, 1), (3, 2), (4, 3)]);
+    add_operations(&mut trace, &calls, &[(2, 1), (3, 2), (4, 3)]);
     let report = Report::of([&trace]);
     let named: Vec<_> = report.operations().rows();
     assert_eq!(named.iter().map(seen).collect::<Vec<_>>(), [("matmul", 5, 0, [70, 0], 3)]);
@@ -86,7 +86,7 @@ fn names_and_shapes_are_bounded() {
         .map(|number| Arc::new(Operation::new(format!("op {number}")).with("op.shape.lhs", format!("[{number}]"))))
         .collect();
     let calls: Vec<_> = operations.iter().map(|operation| (operation, None, 1)).collect();
-    tell(&mut trace, &calls, &[(2, 1)]);
+    add_operations(&mut trace, &calls, &[(2, 1)]);
     let report = Report::of([&trace]);
     let rows = report.operations().limit(usize::MAX).rows();
     assert_eq!(rows.len(), Operations::NAMES + 1);

@@ -1,4 +1,4 @@
-//! The sample with whatever else could go wrong.
+//! A sample trace with unusual data.
 
 use super::{at, gpu_trace, h200};
 use crate::trace::{
@@ -7,8 +7,8 @@ use crate::trace::{
 };
 use std::sync::Arc;
 
-/// The sample, with whatever else could go wrong: a container's first process and two GPUs, contexts that number their
-/// streams alike, waits that cross, a call that failed, memory of unknown size, names that need care.
+/// Returns the sample trace with unusual data: process id 1, two GPUs, contexts whose streams have the same numbers,
+/// waits that overlap, a call that failed, memory of unknown size, and names that must be escaped.
 pub fn awkward_trace() -> Trace {
     let mut trace = gpu_trace();
     trace.metadata = Arc::new(Metadata { pid: 1, rank: 3, world_size: 8, ..(*trace.metadata).clone() });

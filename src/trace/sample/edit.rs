@@ -1,4 +1,4 @@
-//! Changes to a trace, whose fields are private to the crate. Spans and work are named by their place in it.
+//! Functions that change a trace, whose fields are private to the crate. Spans and work are named by their index.
 
 use super::{at, gpu_trace};
 use crate::trace::{
@@ -7,7 +7,7 @@ use crate::trace::{
 };
 use std::{borrow::Cow, sync::Arc};
 
-/// Gives a span the ids that another layer has for it, or marks it as known to have none.
+/// Sets the OpenTelemetry context of a span; `None` if it has none.
 pub fn set_context(trace: &mut Trace, span: usize, context: Option<TraceContext>) {
     trace.contexts.insert(SpanId::new(span), context);
 }
@@ -52,31 +52,31 @@ pub fn add_event(
     });
 }
 
-/// The losses, to be changed.
+/// Returns the losses, to be changed.
 pub fn losses_mut(trace: &mut Trace) -> &mut Losses {
     &mut trace.losses
 }
 
-/// Adds as many copies of a piece of work, on its stream and at its time.
+/// Adds copies of a piece of work, on its stream and at its time.
 pub fn repeat_work(trace: &mut Trace, work: usize, times: usize) {
     let work = trace.work[work].clone();
     trace.work.extend(std::iter::repeat_n(work, times));
 }
 
-/// Takes all steps away, as in a window without any.
+/// Removes all steps, as in a window without any.
 pub fn remove_steps(trace: &mut Trace) {
     trace.steps.clear();
     trace.spans.iter_mut().for_each(|span| span.step = None);
     trace.work.iter_mut().for_each(|work| work.step = None);
 }
 
-/// Takes away what GPUs did, as on a machine where they cannot be recorded.
+/// Removes all GPU activity, as on a machine where GPUs cannot be recorded.
 pub fn remove_gpu(trace: &mut Trace, problem: GpuProblem) {
     (trace.work, trace.waits, trace.api_calls, trace.allocations) = Default::default();
     trace.gpu = Gpu::Unavailable(problem);
 }
 
-/// The first step of the sample with so many copies of `train_step` in it and nothing else.
+/// Returns the first step of the sample trace with this many copies of `train_step` in it and nothing else.
 pub fn copies_trace(spans: usize) -> Trace {
     let mut trace = gpu_trace();
     trace.steps.truncate(1);

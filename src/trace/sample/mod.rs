@@ -32,7 +32,7 @@ pub fn at(micros: u64) -> Timestamp {
 }
 
 /// Returns the sample trace: two steps of 100 µs on the thread `main`, and a second thread, `device`, which launches
-/// for others.
+/// on behalf of `main`.
 ///
 /// The spans are `train_step` (0–90, 100–190), and in it `forward` (10–40, 110–140) and `backward` (40–80, 140–180).
 ///
@@ -211,7 +211,7 @@ pub fn operations_trace() -> Trace {
         ]);
         launched.extend([(100 * step + 2, batch), (100 * step + 3, batch + 1)]);
     }
-    tell(&mut trace, &operations, &launched);
+    add_operations(&mut trace, &operations, &launched);
     trace
 }
 
@@ -219,17 +219,21 @@ pub fn operations_trace() -> Trace {
 ///
 /// Each operation comes with the index of its span and the number of its batch. `launched` has the correlation id and
 /// the batch of each call.
-pub fn tell(trace: &mut Trace, operations: &[(&Arc<Operation>, Option<usize>, u32)], launched: &[(u32, u32)]) {
+pub fn add_operations(
+    trace: &mut Trace,
+    operations: &[(&Arc<Operation>, Option<usize>, u32)],
+    launched: &[(u32, u32)],
+) {
     let mut ids = BatchIds::default();
-    for (index, &(operation, span, batch)) in operations.iter().enumerate() {
-        let known = trace.operations.iter().position(|known| Arc::ptr_eq(known, operation));
-        if known.is_none() {
+    for (number, &(operation, span, batch)) in operations.iter().enumerate() {
+        let index = trace.operations.iter().position(|other| Arc::ptr_eq(other, operation));
+        if index.is_none() {
             trace.operations.push(Arc::clone(operation));
         }
         trace.operation_calls.push(OperationCallData {
-            operation: OperationId::new(known.unwrap_or(trace.operations.len() - 1)),
+            operation: OperationId::new(index.unwrap_or(trace.operations.len() - 1)),
             track: TrackId::new(trace.tracks.len() - 1),
-            at: Timestamp::from_unix_nanos(trace.start.as_unix_nanos() + (15 + index as u64) * MICRO),
+            at: Timestamp::from_unix_nanos(trace.start.as_unix_nanos() + (15 + number as u64) * MICRO),
             attribution: if span.is_some() { Attribution::HandedOff } else { Attribution::Unattributed },
             span: span.map(SpanId::new),
             step: span.and_then(|span| trace.spans[span].step),
@@ -243,13 +247,13 @@ pub fn tell(trace: &mut Trace, operations: &[(&Arc<Operation>, Option<usize>, u3
     trace.batches = Batches::new(&ids, &trace.operation_calls, trace.spans.len());
 }
 
-/// Gives the span with this index these fields.
-pub fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
+/// Sets the fields of the span with this index.
+pub fn set_fields(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone + Into<Value>)]) {
     let span = &mut trace.spans[span];
     let names = &mut trace.callsites[span.callsite.index()].fields;
     span.fields = FieldRange { start: trace.fields.len() as u32, len: fields.len() as u32 };
     for (name, value) in fields {
-        let index = names.iter().position(|known| known == name).unwrap_or(names.len());
+        let index = names.iter().position(|other| other == name).unwrap_or(names.len());
         if index == names.len() {
             names.push(Cow::Borrowed(*name));
         }
@@ -257,10 +261,11 @@ pub fn say(trace: &mut Trace, span: usize, fields: &[(&'static str, impl Clone +
     }
 }
 
-/// Gives the span with this index a number of floating-point operations and the element type of its input.
-pub fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
+/// Sets the fields of the span with this index to a number of floating-point operations and the element type of its
+/// input.
+pub fn set_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
     let dtype = Value::Str(Arc::from(dtype));
-    say(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
+    set_fields(trace, span, &[(convention::FLOPS, Value::U64(flops)), ("op.dtype.input", dtype)]);
 }
 
 /// Returns a trace of spans on one thread: the name of each, the index of its parent, and its start and end in
@@ -268,8 +273,8 @@ pub fn say_flops(trace: &mut Trace, span: usize, flops: u64, dtype: &str) {
 pub fn spans_trace(spans: &[(&'static str, Option<usize>, u64, u64)]) -> Trace {
     let mut trace = Trace { start: at(0), tracks: vec![track(1000, "main")], ..Trace::default() };
     for &(name, parent, start, end) in spans {
-        let known = trace.callsites.iter().position(|known| known.name == name);
-        if known.is_none() {
+        let index = trace.callsites.iter().position(|callsite| callsite.name == name);
+        if index.is_none() {
             trace.callsites.push(callsite(name));
         }
         if let Some(parent) = parent {
@@ -277,7 +282,7 @@ pub fn spans_trace(spans: &[(&'static str, Option<usize>, u64, u64)]) -> Trace {
         }
         trace.spans.push(SpanData {
             step: None,
-            ..span(known.unwrap_or(trace.callsites.len() - 1), parent, StepId::new(0), at(start), at(end), end - start)
+            ..span(index.unwrap_or(trace.callsites.len() - 1), parent, StepId::new(0), at(start), at(end), end - start)
         });
         trace.end = trace.end.max(at(end));
     }

@@ -125,7 +125,7 @@ pub(crate) fn assert_all_arrived_at_least_once(collector: &Collector, outcome: &
 pub(crate) fn refused_to_start(otlp: Otlp) -> String {
     let shown = format!("{otlp:?}");
     assert!(!shown.contains("hunter2"), "{shown}");
-    let (_, report) = steps::told_of(|builder| builder.export(otlp), steps::training(2));
+    let (_, report) = steps::step_summaries(|builder| builder.export(otlp), steps::training(2));
     let failures = steps::failures(report).join("; ");
     assert!(!failures.contains("hunter2"), "{failures}");
     failures

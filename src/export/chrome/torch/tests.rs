@@ -6,7 +6,7 @@ use crate::{
     },
     trace::{
         Attribution, SpanData, SpanId, Trace, TrackId, convention,
-        sample::{at, gpu_trace, say},
+        sample::{at, gpu_trace, set_fields},
     },
 };
 use serde_json::{Value, json};
@@ -36,10 +36,10 @@ fn all_calls_are_runtime_and_say_whose_they_are() {
 fn only_what_the_stepping_thread_waits_for_is_loading() {
     let mut trace = gpu_trace();
     // `forward` of the first step loads, and what is in it reads; another thread loads in advance.
-    say(&mut trace, 1, &[(convention::INPUT, "load")]);
-    say(&mut trace, 2, &[(convention::INPUT, "read")]);
+    set_fields(&mut trace, 1, &[(convention::INPUT, "load")]);
+    set_fields(&mut trace, 2, &[(convention::INPUT, "read")]);
     trace.spans[2].parent = Some(SpanId::new(1));
-    say(&mut trace, 4, &[(convention::INPUT, "preprocess")]);
+    set_fields(&mut trace, 4, &[(convention::INPUT, "preprocess")]);
     trace.spans[4].track = TrackId::new(1);
     let spans = names(&written(&trace).of_category("cpu_op"));
     assert_eq!(spans, ["train_step", DATA_LOADING, "backward", "train_step", "forward", "backward"]);
@@ -114,7 +114,7 @@ fn spans_say_what_they_lie_in() {
 fn modules_are_around_their_spans() {
     let mut trace = gpu_trace();
     for (span, path) in [(0, "model"), (1, "model.0"), (3, "model"), (4, "model.0"), (5, "model.1")] {
-        say(&mut trace, span, &[("op.module", path)]);
+        set_fields(&mut trace, span, &[("op.module", path)]);
     }
     let document = written(&trace);
     let modules = document.of_category("python_function");
@@ -180,9 +180,9 @@ fn launches_of_more_than_a_collective_are_not() {
 fn shapes_of_a_collective_have_types_or_are_left_out() {
     let mut trace = gpu_trace();
     trace.callsites[1].name = "nccl:all_reduce".into();
-    say(&mut trace, 1, &[("op.shape.input", "[8]")]);
-    say(&mut trace, 4, &[("op.shape.input", "[8]"), ("op.dtype.input", "f32")]);
-    say(&mut trace, 2, &[("op.shape.input", "[8]")]);
+    set_fields(&mut trace, 1, &[("op.shape.input", "[8]")]);
+    set_fields(&mut trace, 4, &[("op.shape.input", "[8]"), ("op.dtype.input", "f32")]);
+    set_fields(&mut trace, 2, &[("op.shape.input", "[8]")]);
     let document = written(&trace);
     let dims: Vec<_> = document.of_category("cpu_op").iter().map(|op| op["args"].get("Input Dims").is_some()).collect();
     assert_eq!(dims, [false, false, true, false, true, false]);

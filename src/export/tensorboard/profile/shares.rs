@@ -81,7 +81,7 @@ mod tests {
     use super::{Share, Shares};
     use crate::trace::{
         Trace,
-        sample::{gpu_trace, operations_trace, say_flops},
+        sample::{gpu_trace, operations_trace, set_flops},
     };
 
     fn flops(trace: &Trace) -> Vec<u64> {
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn kernels_share_what_their_span_says() {
         let mut trace = gpu_trace();
-        say_flops(&mut trace, 1, 600, "f32");
-        say_flops(&mut trace, 2, 900, "f32");
+        set_flops(&mut trace, 1, 600, "f32");
+        set_flops(&mut trace, 2, 900, "f32");
         // On stream 7 a copy and two kernels in the first step, on stream 8 a kernel of `backward`, beside a fill.
         assert_eq!(flops(&trace), [0, 600, 450, 0, 0, 0, 0, 450, 0, 0, 0]);
     }
@@ -101,8 +101,8 @@ mod tests {
     #[test]
     fn the_outer_span_speaks_for_what_is_in_it() {
         let mut trace = gpu_trace();
-        say_flops(&mut trace, 0, 900, "f32");
-        say_flops(&mut trace, 2, 5, "f32");
+        set_flops(&mut trace, 0, 900, "f32");
+        set_flops(&mut trace, 2, 5, "f32");
         assert_eq!(flops(&trace)[..3], [0, 300, 300]);
     }
 
@@ -110,7 +110,7 @@ mod tests {
     fn operations_count_where_no_span_says_anything() {
         let mut trace = operations_trace();
         assert_eq!(flops(&trace)[..3], [0, 335_000_000, 670_000_016]);
-        say_flops(&mut trace, 0, 6, "f32");
+        set_flops(&mut trace, 0, 6, "f32");
         assert_eq!(flops(&trace)[..3], [0, 2, 2]);
     }
 

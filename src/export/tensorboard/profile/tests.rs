@@ -6,7 +6,7 @@ use crate::{
     export::samples::awkward_trace,
     trace::{
         Counter, Cut, Gpu, GpuProblem, Losses, Timestamp, Trace, Value as FieldValue, convention,
-        sample::{at, gpu_trace, operations_trace, say, say_flops},
+        sample::{at, gpu_trace, operations_trace, set_fields, set_flops},
     },
 };
 use prost::Message;
@@ -127,7 +127,7 @@ fn events_of_a_line_are_in_order_and_begin_with_the_window() {
 #[test]
 fn kernels_say_what_they_are_and_whose() {
     let mut trace = gpu_trace();
-    say_flops(&mut trace, 1, 600, "f32");
+    set_flops(&mut trace, 1, 600, "f32");
     let read = Read::of(&trace);
     let gpu = read.gpu();
     let gemm = gpu.named("gemm")[0];
@@ -150,7 +150,7 @@ fn kernels_say_what_they_are_and_whose() {
 #[test]
 fn the_precision_is_what_spans_say_or_kernels_are_called() {
     let mut trace = gpu_trace();
-    say(&mut trace, 1, &[("op.dtype.input", FieldValue::Str(Arc::from("BF16")))]);
+    set_fields(&mut trace, 1, &[("op.dtype.input", FieldValue::Str(Arc::from("BF16")))]);
     let read = Read::of(&trace);
     let half = |event: &XEvent| read.gpu().text(event, "shape").map(str::to_owned);
     let gemms: Vec<_> = read.gpu().named("gemm").into_iter().map(half).collect();
@@ -234,7 +234,7 @@ fn spans_that_end_together_end_one_in_the_other() {
 #[test]
 fn fields_are_not_taken_for_stats_of_xprof() {
     let mut trace = gpu_trace();
-    say(&mut trace, 0, &[("group_id", FieldValue::U64(7)), ("op.note", FieldValue::F64(f64::NAN))]);
+    set_fields(&mut trace, 0, &[("group_id", FieldValue::U64(7)), ("op.note", FieldValue::F64(f64::NAN))]);
     let read = Read::of(&trace);
     let step = read.host().named("train_step")[0];
     assert_eq!(read.host().number(step, "field.group_id"), Some(7));
@@ -271,7 +271,7 @@ fn steps_that_took_no_time_are_not_told_of() {
 #[test]
 fn data_is_part_of_the_input_pipeline() {
     let mut trace = gpu_trace();
-    say(&mut trace, 1, &[(convention::INPUT, FieldValue::Str(Arc::from("read")))]);
+    set_fields(&mut trace, 1, &[(convention::INPUT, FieldValue::Str(Arc::from("read")))]);
     trace.callsites[2].name = "data".into();
     let read = Read::of(&trace);
     let host = read.host();

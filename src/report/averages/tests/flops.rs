@@ -5,7 +5,7 @@ use crate::{
     report::{Average, Report, SortBy},
     trace::{
         DeviceId, Operation, SpanId, StepId, Stream, StreamId, Trace, Value, convention,
-        sample::{gpu_trace, h200, operations_trace, say, say_flops, tell},
+        sample::{add_operations, gpu_trace, h200, operations_trace, set_fields, set_flops},
     },
 };
 use std::{sync::Arc, time::Duration};
@@ -14,8 +14,8 @@ use std::{sync::Arc, time::Duration};
 fn trace() -> Trace {
     let mut trace = gpu_trace();
     for step in [0, 3] {
-        say_flops(&mut trace, step + 1, 335_000_000, "f32");
-        say_flops(&mut trace, step + 2, 9_895_000_000, "BF16");
+        set_flops(&mut trace, step + 1, 335_000_000, "f32");
+        set_flops(&mut trace, step + 2, 9_895_000_000, "BF16");
     }
     trace
 }
@@ -47,7 +47,7 @@ fn a_span_comes_to_what_it_says_or_what_is_nested_in_it() {
     assert_eq!(total_flops(&trace), [19_790_000_000, 670_000_000, 20_460_000_000]);
     assert_eq!(rows(&trace).map(|row| row.flops), [19_790_000_000, 670_000_000, 0], "the spans' own");
     // The first step says so itself, and the second does not.
-    say_flops(&mut trace, 0, 5_000_000_000, "f32");
+    set_flops(&mut trace, 0, 5_000_000_000, "f32");
     assert_eq!(total_flops(&trace), [19_790_000_000, 670_000_000, 5_000_000_000 + 10_230_000_000]);
 }
 
@@ -56,7 +56,7 @@ fn operations_of_nested_spans_of_a_row_are_not_counted_twice() {
     let mut trace = gpu_trace();
     let callsite = trace.spans[0].callsite;
     trace.spans.iter_mut().for_each(|span| span.callsite = callsite);
-    [1, 2].into_iter().for_each(|span| say_flops(&mut trace, span, 74, "f32"));
+    [1, 2].into_iter().for_each(|span| set_flops(&mut trace, span, 74, "f32"));
     let mut report = Report::default();
     report.add_trace(&trace);
     let row = &report.averages().rows()[0];
@@ -79,17 +79,19 @@ fn the_input_says_of_what_type_the_operations_are() {
     let text = |text: &str| Value::Str(Arc::from(text));
     let flops = (convention::FLOPS, Value::U64(335_000_000));
     let types = [("op.dtype.mask", text("bf16")), ("op.dtype.input", text("f32"))];
-    [1, 4].into_iter().for_each(|span| say(&mut trace, span, &[flops.clone(), types[0].clone(), types[1].clone()]));
+    [1, 4]
+        .into_iter()
+        .for_each(|span| set_fields(&mut trace, span, &[flops.clone(), types[0].clone(), types[1].clone()]));
     assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"));
-    [1, 4].into_iter().for_each(|span| say(&mut trace, span, &[flops.clone(), ("op.dtype.lhs", text("f32"))]));
+    [1, 4].into_iter().for_each(|span| set_fields(&mut trace, span, &[flops.clone(), ("op.dtype.lhs", text("f32"))]));
     assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the first, where there is no input");
     let tf32 = [flops.clone(), ("op.compute", text("f32")), ("op.dtype.input", text("f64"))];
-    [1, 4].into_iter().for_each(|span| say(&mut trace, span, &tf32));
+    [1, 4].into_iter().for_each(|span| set_fields(&mut trace, span, &tf32));
     assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "what it is computed with, where that is said");
     let tokens = [flops.clone(), ("op.dtype.input", text("u32")), ("op.dtype.output", text("F32"))];
-    [1, 4].into_iter().for_each(|span| say(&mut trace, span, &tokens));
+    [1, 4].into_iter().for_each(|span| set_fields(&mut trace, span, &tokens));
     assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the result's, where numbers go in that are not counted");
-    say(&mut trace, 1, &[flops]);
+    set_fields(&mut trace, 1, &[flops]);
     assert_eq!(mfu(&trace), some(["20.000", "--", "--"]));
     assert_eq!(SpanFlops::of(&trace).why_peak_unknown(), Some("no op.dtype.… with FLOPs of forward"));
 }
@@ -97,7 +99,7 @@ fn the_input_says_of_what_type_the_operations_are() {
 #[test]
 fn there_is_no_utilisation_where_a_peak_is_not_known() {
     let mut trace = trace();
-    say_flops(&mut trace, 4, 1, "u32");
+    set_flops(&mut trace, 4, 1, "u32");
     assert_eq!(mfu(&trace), some(["20.000", "--", "--"]));
     assert_eq!(SpanFlops::of(&trace).why_peak_unknown(), Some("peak of NVIDIA H200 for u32 not known"));
     assert!(rows(&trace).iter().all(|row| row.flops_per_second.is_some()));
@@ -105,8 +107,8 @@ fn there_is_no_utilisation_where_a_peak_is_not_known() {
     assert_eq!(mfu(&trace), some(["--", "--", "--"]));
     // A peak need not be known for operations that do not count.
     let mut trace = self::trace();
-    [1, 4].into_iter().for_each(|span| say_flops(&mut trace, span, 1, "u32"));
-    [0, 3].into_iter().for_each(|span| say_flops(&mut trace, span, 495_800_000, "f32"));
+    [1, 4].into_iter().for_each(|span| set_flops(&mut trace, span, 1, "u32"));
+    [0, 3].into_iter().for_each(|span| set_flops(&mut trace, span, 495_800_000, "f32"));
     assert_eq!(mfu(&trace), some(["20.000", "--", "10.000"]), "7.4 of 74 µs");
     assert_eq!(SpanFlops::of(&trace).why_peak_unknown(), None);
 }
@@ -150,7 +152,7 @@ fn spans_count_for_the_step_they_began_in() {
     // An epoch is around both, and says nothing.
     trace.spans[3].parent = Some(SpanId::new(0));
     assert_eq!(steps(&trace), [10_230_000_000; 2]);
-    say_flops(&mut trace, 3, 7, "f32");
+    set_flops(&mut trace, 3, 7, "f32");
     assert_eq!(steps(&trace), [10_230_000_000, 7]);
 }
 
@@ -163,10 +165,10 @@ fn operations_count_for_their_span_as_nested_spans_do() {
     let steps = |trace: &Trace| [0, 1].map(|step| SpanFlops::of(trace).of_step(StepId::new(step)).count);
     assert_eq!(steps(&trace), [1_005_000_016; 2]);
     // The first `backward` states its own number, so that the operations in it do not count.
-    say_flops(&mut trace, 2, 7, "f32");
+    set_flops(&mut trace, 2, 7, "f32");
     assert_eq!(total_flops(&trace)[0], 7 + 670_000_008);
     assert_eq!(steps(&trace), [335_000_000 + 7 + 8, 1_005_000_016]);
-    say_flops(&mut trace, 0, 5, "f32");
+    set_flops(&mut trace, 0, 5, "f32");
     assert_eq!(steps(&trace), [5, 1_005_000_016]);
     assert_eq!(total_flops(&trace)[2], 5 + 1_005_000_016);
 }
@@ -175,7 +177,7 @@ fn operations_count_for_their_span_as_nested_spans_do() {
 fn operations_of_no_span_count_for_their_step() {
     let mut trace = gpu_trace();
     let add = Arc::new(Operation::new("add").with("op.flops", 9_u64));
-    tell(&mut trace, &[(&add, None, 0), (&add, None, 0)], &[]);
+    add_operations(&mut trace, &[(&add, None, 0), (&add, None, 0)], &[]);
     trace.operation_calls[0].step = Some(StepId::new(1));
     let flops = SpanFlops::of(&trace);
     assert_eq!([0, 1].map(|step| flops.of_step(StepId::new(step)).count), [0, 9]);

@@ -4,7 +4,7 @@ use super::{attributes, named, options, sent, sent_with};
 use crate::{gpu_spans::GpuSpans, ids::IdKind, spans::SpanOptions};
 use kernspan::trace::{
     Level, SpanId, Value,
-    sample::{add_event, at, awkward_trace, gpu_trace, operations_trace, say, set_parent},
+    sample::{add_event, at, awkward_trace, gpu_trace, operations_trace, set_fields, set_parent},
 };
 
 #[test]
@@ -62,7 +62,7 @@ fn fields_keep_their_types() {
         ("half", Value::F64(0.5)),
         ("text", text),
     ];
-    say(&mut trace, 1, &fields);
+    set_fields(&mut trace, 1, &fields);
     let limited = SpanOptions { text_limit: 6, ..options(&trace, GpuSpans::Off) };
     for (options, text) in [(options(&trace, GpuSpans::Off), "snow ☃ in many words"), (limited, "snow ")] {
         let sent = sent_with(&trace, &options);
