@@ -45,7 +45,7 @@ pub(super) fn write<W: Write>(
         out.events.event(&text.head).on_row(row).during(work.start(), work.end()).args(|args| {
             fields::write_external_id(args, owner);
             match work.kernel().map(|kernel| kernel.queued) {
-                Some(Some(queued)) => args.micros("queued", times.at(queued)),
+                Some(Some(queued)) => args.micros("queued", &times.at(queued)),
                 Some(None) => args.number("queued", 0),
                 None => {}
             }
