@@ -1,3 +1,5 @@
+//! The builder of a profiler.
+
 use crate::{
     Error, Profiler,
     activity::{Activities, Activity},

@@ -1,3 +1,5 @@
+//! The activity of one GPU over time, from which its usage in each step is computed.
+
 use super::{
     flops::Flops,
     gpu_usage::GpuUsage,

@@ -1,3 +1,5 @@
+//! The usage of each GPU in each step of a trace.
+
 use super::{
     device_timeline::DeviceTimeline,
     intervals::{Interval, Intervals},

@@ -1,3 +1,5 @@
+//! The usage of a GPU, and the bottleneck that follows from it.
+
 use std::{fmt, time::Duration};
 
 /// The usage of a GPU in one step or in many: how long it was busy, and what it waited for.

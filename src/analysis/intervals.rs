@@ -1,3 +1,5 @@
+//! Sets of time intervals, and the gaps between them.
+
 use crate::trace::Timestamp;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The GPUs that worked for each span.
+
 use crate::trace::{DeviceId, OperationCall, SpanId, Trace};
 
 /// The GPUs that did the work of the spans of a trace, of those nested in them, and of batches of operations.

@@ -1,3 +1,5 @@
+//! The floating-point operations of spans and steps.
+
 use super::{flops::Flops, span_devices::SpanDevices};
 use crate::trace::{DeviceId, OpFacts, OperationCall, Span, SpanId, StepId, Trace, convention};
 

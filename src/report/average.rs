@@ -1,3 +1,5 @@
+//! Rows of the table of spans, and the columns they can be sorted by.
+
 use super::{table::Table, totals::GpuTotals, units};
 use crate::analysis::percent_of;
 use std::{cmp::Ordering, time::Duration};

@@ -1,3 +1,5 @@
+//! The GPU part of a report.
+
 use super::{gpu_steps::GpuSteps, highest_peaks::HighestPeaks, kernel_times::KernelTimes};
 use crate::{
     analysis::SpanFlops,

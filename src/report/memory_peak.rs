@@ -1,3 +1,5 @@
+//! The memory peak of a GPU, and the spans that had allocated the memory.
+
 use super::{average::Average, limits, table::Table, units, view::View};
 use crate::trace::{Allocation, DeviceId, MemoryChange, Span, Trace};
 use rustc_hash::FxHashMap;

@@ -1,3 +1,5 @@
+//! The table of frameworks' operations.
+
 use super::{
     limits,
     operation_average::{OperationAverage, SortOperationsBy},
@@ -58,7 +60,7 @@ impl<'a> Operations<'a> {
     pub const OTHERS: &'static str = limits::OTHERS;
 
     pub(super) fn new(times: &'a OperationTimes) -> Self {
-        let view = View::fit_terminal(Self::LIMIT);
+        let view = View::new(Self::LIMIT);
         Self { times, sort_by: SortOperationsBy::default(), by_shape: false, view }
     }
 
@@ -80,10 +82,16 @@ impl<'a> Operations<'a> {
         self
     }
 
-    /// Sets how many columns of text the printed table may take. By default, the width of the terminal when this value
-    /// was made, or 120 if standard output is no terminal.
+    /// Sets how many columns of text the printed table may take. By default, 120:
+    /// [`Report::WIDTH`](super::Report::WIDTH).
     pub fn width(mut self, columns: usize) -> Self {
         self.view.width = columns;
+        self
+    }
+
+    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
+    pub fn fit_terminal(mut self) -> Self {
+        self.view.fit_terminal();
         self
     }
 

@@ -1,3 +1,5 @@
+//! Shapes of arguments as text.
+
 use super::interner::{Interner, TextId};
 use crate::trace::Fields;
 

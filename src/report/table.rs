@@ -1,3 +1,5 @@
+//! Text tables.
+
 use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
 

@@ -1,3 +1,5 @@
+//! Tests of the Chrome exporter.
+
 use super::{Chrome, document, style::Style};
 use crate::{
     export::samples::{awkward_trace, exported},

@@ -1,3 +1,5 @@
+//! Tests of the Perfetto exporter, which read its files back.
+
 use super::{
     Perfetto, document,
     proto::{self, DebugAnnotation, TrackDescriptor, TrackEvent, Type},

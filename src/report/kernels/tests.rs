@@ -1,3 +1,5 @@
+//! Tests of the table of kernels.
+
 use super::{KernelAverage, KernelTimes, Kernels};
 use crate::trace::{
     Detail, Trace,

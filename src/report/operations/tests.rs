@@ -1,3 +1,5 @@
+//! Tests of the table of operations.
+
 use super::{OperationAverage, Operations, SortOperationsBy};
 use crate::{
     report::Report,

@@ -1,3 +1,5 @@
+//! Tests of the parts for TensorBoard's plugin.
+
 use super::{collectives::collective, span_extras::DATA_LOADING, steps::steps_with_time};
 use crate::{
     export::{

@@ -1,3 +1,5 @@
+//! Tests of profiles, which read them back.
+
 use super::{
     proto::{Value, XEvent, XLine, XPlane, XSpace, XStat},
     write,
