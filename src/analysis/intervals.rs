@@ -9,7 +9,7 @@ pub(super) struct Intervals {
     sorted: Vec<Interval>,
 }
 
-/// A time in which something was done without a pause.
+/// An interval of time in which something was done without a pause.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     pub(super) start: Timestamp,

@@ -103,8 +103,8 @@ impl<'a> Averages<'a> {
         self
     }
 
-    /// Sets by how many of the surrounding spans the rows of a name are split: those with different names around them
-    /// are different rows. By default, 0: all spans of a name are one row.
+    /// Sets how many of the surrounding spans are compared: spans of one name are different rows if the names of the
+    /// spans around them differ. By default, 0: all spans of a name are one row.
     pub fn group_by_stack(mut self, depth: usize) -> Self {
         self.stack_depth = depth;
         self

@@ -21,7 +21,7 @@ use std::fmt;
 ///
 /// - *Alone*, if all operations of the batch have the same name. Alone times of different names add up.
 /// - *Shared*, if the batch has operations of several names. The time counts for each of these names in full, because
-///   nothing says how much of it each took. Shared times of different names do not add up.
+///   it is not known how much of it each took. Shared times of different names do not add up.
 ///
 /// If grouped by shape, a name with one shape and the same name with another shape are two names.
 ///
@@ -117,7 +117,7 @@ impl fmt::Display for Operations<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.all_rows();
         if self.view.shown(&rows).is_empty() {
-            return writeln!(f, "no operations were recorded: no framework told of any");
+            return writeln!(f, "no operations were recorded: no framework reported any");
         }
         self.view.write(f, &rows, OperationAverage::table)
     }

@@ -12,7 +12,7 @@ pub(super) struct Shapes<'a> {
     pub(super) gemm: Option<&'a str>,
 }
 
-/// [`Shapes`] whose texts are in an [`Interner`].
+/// The id of [`Shapes`], whose texts are stored in an [`Interner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ShapesId {
     arguments: TextId,

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 /// Writes a document: its header, the events, and its name.
 ///
-/// An event says what it is, then where it is, then when it is, and then its arguments:
+/// The parts of an event are written in this order: its category and name, its row, its time, its arguments.
 ///
 /// ```text
 /// events.slice("cuda_sync", "Context Sync").on(row).during(start, end).args(|args| args.number("context", 1))?;
@@ -29,7 +29,7 @@ pub(super) struct EventWriter<W> {
 }
 
 impl<W: Write> EventWriter<W> {
-    /// Bytes that are passed on at once.
+    /// The number of bytes that are passed on at once.
     const BATCH: usize = 1 << 16;
 
     pub(super) fn new(out: W, times: Times, header: &Members) -> Self {
@@ -133,7 +133,7 @@ impl<W: Write> EventWriter<W> {
     }
 }
 
-/// An event that says what it is.
+/// An event that has its category and name, and still needs a row.
 #[derive(Debug)]
 #[must_use = "an event ends with its arguments"]
 pub(super) struct Event<'a, W>(&'a mut EventWriter<W>);
@@ -151,7 +151,7 @@ impl<'a, W: Write> Event<'a, W> {
     }
 }
 
-/// An event that says what it is and where.
+/// An event that has its row, and still needs a time.
 #[derive(Debug)]
 #[must_use = "an event ends with its arguments"]
 pub(super) struct PlacedEvent<'a, W>(&'a mut EventWriter<W>);
@@ -173,7 +173,7 @@ impl<'a, W: Write> PlacedEvent<'a, W> {
     }
 }
 
-/// An event that lacks only its arguments.
+/// An event that has its time, and still needs its arguments.
 #[derive(Debug)]
 #[must_use = "an event ends with its arguments"]
 pub(super) struct TimedEvent<'a, W>(&'a mut EventWriter<W>);
@@ -187,7 +187,7 @@ impl<W: Write> TimedEvent<'_, W> {
     }
 }
 
-/// The rows that the line of an instant reaches over.
+/// The rows across which an instant is drawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scope {
     /// Its own row.

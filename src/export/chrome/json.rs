@@ -119,7 +119,7 @@ impl Json {
     }
 }
 
-/// The longest key that is copied at once.
+/// The most bytes of a key that is copied at once.
 const LONGEST_KEY: usize = 40;
 
 /// The members of an object that is being written.

@@ -11,13 +11,13 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The distance between the rows of one thread or stream, larger than any thread id or stream number.
-    pub(super) const DISTANCE: i64 = 10_000_000;
+    /// The difference between the `tid`s of the rows of one thread or stream: more than any thread id or stream number.
+    pub(super) const TID_STRIDE: i64 = 10_000_000;
 
-    /// The row of a track in this process: the thread's own id, or one that no thread has.
+    /// Returns the row of a track in this process. Its `tid` is the thread's own id, or one that no thread has.
     pub(super) fn of_track(pid: i64, track: &Track) -> Self {
         let tid = track.thread().as_u64().cast_signed();
-        Self { pid, tid: tid.wrapping_add(i64::from(track.overlap()) * Self::DISTANCE) }
+        Self { pid, tid: tid.wrapping_add(i64::from(track.overlap()) * Self::TID_STRIDE) }
     }
 
     /// Adds the row to an event.
