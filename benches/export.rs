@@ -50,7 +50,7 @@ fn two_fields(spans: u32) {
 
 fn record(program: fn(u32), spans: u32) -> Result<std::sync::Arc<Trace>, kernspan::Error> {
     let collected = Collected::new();
-    let builder = Profiler::builder().lane_capacity(1 << 20).memory_limit(1 << 30);
+    let builder = Profiler::builder().lane_capacity(1 << 20).memory_limit_bytes(1 << 30);
     let (layer, profiler) = builder.export(collected.clone()).build()?;
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || program(spans));
     let report = profiler.finish()?;

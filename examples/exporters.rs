@@ -43,8 +43,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         profiler.step();
     }
     let report = profiler.finish()?;
-    println!("{}", report.averages().group_by_stack(2).sort_by(SortBy::SelfCpu).limit(5));
-    println!("{report}");
+    println!("{}", report.averages().group_by_stack(2).sort_by(SortBy::SelfCpu).limit(5).fit_terminal());
+    println!("{}", report.fit_terminal());
     Ok(())
 }
 

@@ -33,9 +33,9 @@ use std::{
 /// | [`detach_after`](Self::detach_after) | as soon as it pays, or [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
 /// | [`backtraces`](Self::backtraces) | none |
-/// | [`rank`](Self::rank) | what the launcher's environment says |
+/// | [`rank`](Self::rank) | the rank in the launcher's environment variables |
 /// | [`lane_capacity`](Self::lane_capacity) | [`LANE_CAPACITY`](Self::LANE_CAPACITY) records, 2 MiB a thread |
-/// | [`memory_limit`](Self::memory_limit) | [`MEMORY_LIMIT`](Self::MEMORY_LIMIT), 256 MiB |
+/// | [`memory_limit_bytes`](Self::memory_limit_bytes) | [`MEMORY_LIMIT_BYTES`](Self::MEMORY_LIMIT_BYTES), 256 MiB |
 /// | [`live_spans`](Self::live_spans) | [`LIVE_SPANS`](Self::LIVE_SPANS), 16,384 |
 #[must_use = "call `build` to get the layer and the profiler"]
 pub struct ProfilerBuilder {
@@ -44,7 +44,7 @@ pub struct ProfilerBuilder {
     exporters: Vec<NamedExporter>,
     backtraces: bool,
     lane_capacity: usize,
-    memory_limit: usize,
+    memory_limit_bytes: usize,
     live_spans: usize,
     activities: Activities,
     detach: DetachPolicy,
@@ -53,18 +53,16 @@ pub struct ProfilerBuilder {
 }
 
 impl ProfilerBuilder {
-    /// The default number of records that a thread can be ahead of the collector. A span takes two, a field or an event
-    /// one.
+    /// The default of [`lane_capacity`](Self::lane_capacity). A span takes two records, a field or an event one.
     pub const LANE_CAPACITY: usize = 1 << 16;
-    /// The default number of bytes that records may take until they are exported: enough for four million spans without
-    /// fields.
-    pub const MEMORY_LIMIT: usize = 256 << 20;
-    /// The default number of spans with fields that can be alive at once.
+    /// The default of [`memory_limit_bytes`](Self::memory_limit_bytes): enough for four million spans without fields.
+    pub const MEMORY_LIMIT_BYTES: usize = 256 << 20;
+    /// The default of [`live_spans`](Self::live_spans).
     pub const LIVE_SPANS: usize = 1 << 14;
-    /// The default time without a window after which the GPU's profiling library is detached, if the schedule does not
-    /// show that detaching it earlier pays.
+    /// The default of [`detach_after`](Self::detach_after), where the schedule does not show that detaching earlier
+    /// pays.
     pub const DETACH_AFTER: Duration = Duration::from_millis(250);
-    /// The maximum number of times that the GPU's profiling library is detached between windows.
+    /// The most times that the GPU's profiling library is detached between windows.
     pub const DETACH_MOST: u32 = 100;
 
     pub(crate) fn new() -> Self {
@@ -74,7 +72,7 @@ impl ProfilerBuilder {
             exporters: Vec::new(),
             backtraces: false,
             lane_capacity: Self::LANE_CAPACITY,
-            memory_limit: Self::MEMORY_LIMIT,
+            memory_limit_bytes: Self::MEMORY_LIMIT_BYTES,
             live_spans: Self::LIVE_SPANS,
             activities: Activities::DEFAULT.into_iter().collect(),
             detach: DetachPolicy { after: Self::DETACH_AFTER, fixed: false, most: Self::DETACH_MOST },
@@ -123,10 +121,11 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Writes each window to a file in `folder`, too, with the bytes that the GPU's profiling library recorded and the
-    /// spans and operations around them. [`replay`] makes a trace of the file, on any machine: for tests, and to report
-    /// faults. By default, off. It needs waits between windows: where one follows the other at once, records of the
-    /// second may be in the file of the first.
+    /// Sets a folder into which each window is also written raw: the bytes that the GPU's profiling library recorded,
+    /// and the spans and operations around them. By default, there is none.
+    ///
+    /// [`replay`] makes a trace of such a file, on any machine: for tests, and to report faults. There must be waits
+    /// between windows. If one follows the other at once, records of the second may be in the file of the first.
     ///
     /// [`replay`]: crate::replay()
     #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -135,8 +134,10 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Ends a step whenever a span of this name closes, so that nobody has to call [`Profiler::step`]. It is the name
-    /// in the source, whatever a span says it is [called](crate::trace::convention::NAME).
+    /// Sets the name of a span that ends a step whenever it closes, so that [`Profiler::step`] need not be called. By
+    /// default, there is none.
+    ///
+    /// It is the name in the source, not the one that a field may [give to the span](crate::trace::convention::NAME).
     pub fn step_on(mut self, span_name: impl Into<String>) -> Self {
         self.step_on = Some(span_name.into());
         self
@@ -149,13 +150,14 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Calls a function with each window's trace: PyTorch's `on_trace_ready`. It runs on a background thread.
+    /// Adds a function that is called with each window's trace: PyTorch's `on_trace_ready`. It runs on a background
+    /// thread.
     pub fn on_trace(self, function: impl FnMut(&Trace) + Send + 'static) -> Self {
         self.export(OnTrace(function))
     }
 
-    /// Sets whether to take a backtrace at every enter, PyTorch's `with_stack`. By default, no: it costs microseconds a
-    /// span, and the stack of spans is there anyway.
+    /// Sets whether a backtrace is taken at every enter: PyTorch's `with_stack`. By default, no: it costs microseconds
+    /// a span, and the stack of spans is there anyway.
     pub fn backtraces(mut self, take: bool) -> Self {
         self.backtraces = take;
         self
@@ -174,33 +176,36 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Sets how many records of 32 bytes a thread can be ahead of the collector, which reads every 2 ms. Records that
-    /// do not fit are counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). By default,
+    /// Sets how many records of 32 bytes a thread can be ahead of the collector, which runs every 2 ms. By default,
     /// [`Self::LANE_CAPACITY`].
+    ///
+    /// Records that do not fit are counted in [`Losses::lane_full`](crate::trace::Losses::lane_full).
     pub fn lane_capacity(mut self, records: usize) -> Self {
         self.lane_capacity = records;
         self
     }
 
-    /// Sets how many bytes of records may wait to be exported, over all threads and windows. Records that do not fit
-    /// are counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). By default, [`Self::MEMORY_LIMIT`].
+    /// Sets how many bytes of records may wait to be exported, over all threads and windows. By default,
+    /// [`Self::MEMORY_LIMIT_BYTES`].
     ///
-    /// A span without fields is two records of 32 bytes; text and backtraces count as well. While a window is being
-    /// exported its trace takes half as much again.
-    pub fn memory_limit(mut self, bytes: usize) -> Self {
-        self.memory_limit = bytes;
+    /// Records that do not fit are counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span
+    /// without fields is two records of 32 bytes; texts and backtraces count as well. While a window is being exported
+    /// its trace takes half as much again.
+    pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
+        self.memory_limit_bytes = bytes;
         self
     }
 
-    /// Sets about how many spans with fields can be alive at once, over all threads. Fields that do not fit are counted
-    /// in [`Losses::fields`](crate::trace::Losses::fields). By default, [`Self::LIVE_SPANS`].
+    /// Sets about how many spans with fields can be alive at once, over all threads. By default, [`Self::LIVE_SPANS`].
+    ///
+    /// Spans that do not fit are counted in [`Losses::fields`](crate::trace::Losses::fields).
     pub fn live_spans(mut self, spans: usize) -> Self {
         self.live_spans = spans;
         self
     }
 
-    /// Starts the background threads. Add the layer to the subscriber, and keep the profiler: it ends the recording
-    /// when it is dropped.
+    /// Builds the layer and the profiler, and starts the background threads. Add the layer to the subscriber, and keep
+    /// the profiler: it ends the recording when it is dropped.
     ///
     /// If GPU activities are recorded, as they are by default, this loads and initialises the NVIDIA driver
     /// (`cuInit`), where there is one: `CUDA_VISIBLE_DEVICES` must be set before, and children forked afterwards cannot
@@ -210,7 +215,9 @@ impl ProfilerBuilder {
     ///
     /// If a setting is invalid, or a thread cannot be started.
     pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
-        let Self { schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit, live_spans, .. } = self;
+        let Self {
+            schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit_bytes, live_spans, ..
+        } = self;
         let Self { activities, detach, raw_folder, metadata, .. } = self;
         schedule.check().map_err(Error::Schedule)?;
         let at_least = |setting, value: usize, least: usize| {
@@ -218,7 +225,7 @@ impl ProfilerBuilder {
             if value < least { Err(Error::Setting { setting, problem }) } else { Ok(()) }
         };
         at_least("lane_capacity", lane_capacity, 64)?;
-        at_least("memory_limit", memory_limit, 1 << 20)?;
+        at_least("memory_limit_bytes", memory_limit_bytes, 1 << 20)?;
 
         let clock = Clock::new();
         let metadata = Arc::new(metadata);
@@ -237,7 +244,7 @@ impl ProfilerBuilder {
             }
         }
         let host = Arc::new(Host::new(clock, lane_capacity, live_spans, !want_steps.is_empty()));
-        let budget = Arc::new(Budget::new(memory_limit));
+        let budget = Arc::new(Budget::new(memory_limit_bytes));
         let (commands, to_collector) = mpsc::channel();
         let (to_exports, closed) = mpsc::channel();
         // The exporters' thread is gone only if it panicked, which whoever joins it will report.

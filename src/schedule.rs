@@ -1,4 +1,4 @@
-//! Schedules, which say when to record: PyTorch's schedule, a range of steps, or any function of the step's number.
+//! Schedules, which decide when to record: PyTorch's schedule, a range of steps, or any function of the step's number.
 
 use std::{
     fmt,
@@ -19,13 +19,13 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether the step is recorded.
+    /// Returns whether the step is recorded.
     pub fn is_recording(self) -> bool {
         matches!(self, Self::Record | Self::RecordAndSave)
     }
 }
 
-/// A schedule, which says for each step of a run whether it is recorded.
+/// A schedule, which decides for each step of a run whether it is recorded.
 ///
 /// # PyTorch's schedule
 ///
@@ -56,6 +56,7 @@ impl Phase {
 /// A window ends after a step of [`Phase::RecordAndSave`], before a step that is not recorded, or at the end of the
 /// run. In the second case PyTorch discards the window with a warning. kernspan saves it, so that a function need not
 /// know beforehand which step is the last.
+#[must_use = "a schedule does nothing until it is given to `ProfilerBuilder::schedule`"]
 pub struct Schedule(Kind);
 
 enum Kind {
@@ -83,12 +84,13 @@ struct Cycle {
 }
 
 impl Schedule {
-    /// Makes PyTorch's schedule, to be filled in. By default, every step is `active` and a window of its own.
+    /// Returns PyTorch's schedule, whose numbers can be set. By default, every step is `active` and a window of its
+    /// own.
     pub fn new() -> Self {
         Self(Kind::Cycle(Cycle { skip_first: 0, skip_first_wait: false, wait: 0, warmup: 0, active: 1, repeat: 0 }))
     }
 
-    /// Records the steps of a range as one window, as TensorFlow's `profile_batch` does.
+    /// Returns a schedule that records the steps of a range as one window, as TensorFlow's `profile_batch` does.
     ///
     /// ```
     /// # use kernspan::{Phase, Schedule};
@@ -114,7 +116,7 @@ impl Schedule {
         Self(Kind::Range { first, last })
     }
 
-    /// Asks a function for the phase of each step.
+    /// Returns a schedule that asks a function for the phase of each step.
     ///
     /// The function is called once for each step, on the thread that steps, and must not call the profiler. If it
     /// panics, the profiler waits from then on and reports the panic at the end.
@@ -122,12 +124,12 @@ impl Schedule {
         Self(Kind::Function(Box::new(function)))
     }
 
-    /// Records nothing until [`start`](crate::Profiler::start).
+    /// Returns a schedule that records nothing until [`start`](crate::Profiler::start).
     pub fn manual() -> Self {
         Self(Kind::Manual)
     }
 
-    /// Records from the start to the end.
+    /// Returns a schedule that records from the start to the end.
     pub fn always() -> Self {
         Self(Kind::Always)
     }
@@ -145,37 +147,31 @@ impl Schedule {
     ///
     /// This and the other numbers belong to the schedule of [`Schedule::new`]. Setting one on another schedule is an
     /// error, which [`build`](crate::ProfilerBuilder::build) returns.
-    #[must_use]
     pub fn skip_first(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.skip_first = steps)
     }
 
     /// Sets whether the first cycle leaves its wait out. By default, it does not.
-    #[must_use]
     pub fn skip_first_wait(self, skip: bool) -> Self {
         self.cycle(|cycle| cycle.skip_first_wait = skip)
     }
 
     /// Sets the number of steps at the start of each cycle in which nothing happens. By default, 0.
-    #[must_use]
     pub fn wait(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.wait = steps)
     }
 
     /// Sets the number of steps after the wait in which the profiler gets ready. By default, 0.
-    #[must_use]
     pub fn warmup(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.warmup = steps)
     }
 
     /// Sets the number of steps after the warm-up that are recorded. By default, 1. It must not be 0.
-    #[must_use]
     pub fn active(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.active = steps)
     }
 
     /// Sets the number of cycles. By default, 0, which means without end.
-    #[must_use]
     pub fn repeat(self, cycles: u64) -> Self {
         self.cycle(|cycle| cycle.repeat = cycles)
     }
@@ -212,7 +208,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the run is divided into steps, even if [`step`](crate::Profiler::step) is never called.
+    /// Returns whether the run is divided into steps, even if [`step`](crate::Profiler::step) is never called.
     pub(crate) fn counts_steps(&self) -> bool {
         !matches!(self.0, Kind::Always | Kind::Manual)
     }

@@ -1,3 +1,5 @@
+//! The activity of one GPU over time, from which its usage in each step is computed.
+
 use super::{
     flops::Flops,
     gpu_usage::GpuUsage,
@@ -7,7 +9,7 @@ use super::{
 use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Timestamp, Trace, Work};
 use std::{collections::BTreeMap, time::Duration};
 
-/// When one GPU of a trace did something, and the counts of each step.
+/// The activity of one GPU of a trace over time, and the counts of each step.
 pub(super) struct DeviceTimeline {
     device: DeviceId,
     busy: Intervals,
@@ -25,7 +27,7 @@ struct Counts {
     copied_bytes: Vec<u64>,
 }
 
-/// Work of one GPU, in the order of the trace.
+/// A builder of a [`DeviceTimeline`]. It takes the work of one GPU in the order of the trace.
 struct Builder {
     busy: Vec<Interval>,
     copying: Vec<Interval>,
@@ -52,8 +54,8 @@ impl DeviceTimeline {
 
     /// Returns the usage in a step.
     ///
-    /// `loading` is when the thread of the step was in the input pipeline. `flops` are the operations of the step, if
-    /// this GPU did them all.
+    /// `loading` has the times in which the thread of the step was in the input pipeline. `flops` are the operations of
+    /// the step, if this GPU did all of them.
     pub(super) fn step(&self, id: StepId, step: &Step, loading: Option<&Intervals>, flops: Option<Flops>) -> StepGpu {
         let (start, end) = (step.start(), step.end());
         let first = self.delays.partition_point(|(of, _)| *of < id);

@@ -1,3 +1,5 @@
+//! Floating-point operations, and the time they take at the peak of a GPU.
+
 use std::time::Duration;
 
 /// A number of floating-point operations, and the time that GPUs take for them at their peak.

@@ -1,3 +1,5 @@
+//! The usage of each GPU in each step of a trace.
+
 use super::{
     device_timeline::DeviceTimeline,
     intervals::{Interval, Intervals},
@@ -22,7 +24,7 @@ pub fn gpu_steps(trace: &Trace) -> Vec<StepGpu> {
     gpu_steps_with_reasons(trace, &SpanFlops::of(trace)).into_iter().map(|(step, _)| step).collect()
 }
 
-/// Returns what [`gpu_steps`] returns, each with the reason why the MFU of the step is not known.
+/// Returns the same as [`gpu_steps`], each with the reason why the MFU of the step is not known.
 ///
 /// There is no reason if the MFU is known, or if the step has no floating-point operations.
 pub(crate) fn gpu_steps_with_reasons<'a>(trace: &Trace, flops: &'a SpanFlops) -> Vec<(StepGpu, Option<&'a str>)> {
@@ -34,7 +36,7 @@ pub(crate) fn gpu_steps_with_reasons<'a>(trace: &Trace, flops: &'a SpanFlops) ->
     let mut steps = Vec::new();
     for (index, step) in trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any()) {
         let id = StepId::new(index);
-        // If several GPUs worked, nothing says which of them did which operations.
+        // If several GPUs worked, it is not known which of them did which operations.
         let of_step = (devices.len() == 1).then(|| flops.of_step(id));
         let reason = match of_step {
             Some(of_step) if of_step.ideal().is_none() => flops.why_peak_unknown(),

@@ -1,3 +1,5 @@
+//! The usage of a GPU, and the bottleneck that follows from it.
+
 use std::{fmt, time::Duration};
 
 /// The usage of a GPU in one step or in many: how long it was busy, and what it waited for.
@@ -111,7 +113,7 @@ impl GpuUsage {
         Some(percent_of(ideal, time))
     }
 
-    /// Returns the usage in no step, to which others are added.
+    /// Returns the usage in no step, a start for sums.
     pub(crate) fn zero() -> Self {
         Self { flops: Some(0), ideal: Some(Duration::ZERO), ..Self::default() }
     }
@@ -136,7 +138,7 @@ impl GpuUsage {
         self.judge();
     }
 
-    /// Sets the verdict by the other fields.
+    /// Computes the verdict from the other fields.
     pub(super) fn judge(&mut self) {
         self.verdict = if self.busy >= self.duration * 9 / 10 {
             Verdict::GpuBound
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_hangs_on_whoever_keeps_the_other_waiting() {
+    fn a_step_is_bound_by_the_side_that_the_other_waits_for() {
         assert_eq!(verdict(100, 90, 10), Verdict::GpuBound);
         assert_eq!(verdict(100, 89, 6), Verdict::HostBound);
         assert_eq!(verdict(100, 0, 100), Verdict::HostBound);

@@ -1,3 +1,5 @@
+//! Sets of time intervals, and the gaps between them.
+
 use crate::trace::Timestamp;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ pub(super) struct Intervals {
     sorted: Vec<Interval>,
 }
 
-/// A time in which something was done without a pause.
+/// An interval of time in which something was done without a pause.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     pub(super) start: Timestamp,

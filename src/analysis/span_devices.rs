@@ -1,6 +1,8 @@
+//! The GPUs that worked for each span.
+
 use crate::trace::{DeviceId, OperationCall, SpanId, Trace};
 
-/// The GPUs that did the work of the spans of a trace, of those nested in them, and of batches of operations.
+/// The GPUs that worked for each span of a trace and those nested in it, and for each batch of operations.
 pub(super) struct SpanDevices {
     all: Devices,
     spans: Vec<Devices>,
@@ -27,7 +29,7 @@ impl Devices {
 }
 
 impl SpanDevices {
-    /// Looks at all work of a trace.
+    /// Finds the GPUs of a trace's work.
     pub(super) fn of(trace: &Trace) -> Self {
         let (spans, batches) = (vec![Devices::None; trace.spans().len()], vec![Devices::None; trace.batches.len()]);
         let mut devices = Self { all: Devices::None, spans, batches };

@@ -1,3 +1,5 @@
+//! The floating-point operations of spans and steps.
+
 use super::{flops::Flops, span_devices::SpanDevices};
 use crate::trace::{DeviceId, OpFacts, OperationCall, Span, SpanId, StepId, Trace, convention};
 
@@ -29,16 +31,16 @@ impl SpanFlops {
         // step it began in, whatever is around it, as an epoch is around many steps.
         let mut counted = vec![false; stated.len()];
         for (index, span) in trace.spans().enumerate() {
-            let inside = span.parent().is_some_and(|parent| counted[parent.id().index()]);
-            counted[index] = inside || stated[index];
-            if let Some(step) = span.step_id().filter(|_| stated[index] && !inside) {
+            let nested = span.parent().is_some_and(|parent| counted[parent.id().index()]);
+            counted[index] = nested || stated[index];
+            if let Some(step) = span.step_id().filter(|_| stated[index] && !nested) {
                 let reason = || Stated::by_span(span).why_peak_unknown(trace, devices.of_span(span.id()));
                 flops.add_to_step(step, flops.spans[index], reason);
             }
         }
         for (call, of_call) in trace.operations().zip(calls) {
-            let inside = call.span().is_some_and(|span| counted[span.id().index()]);
-            if let Some(step) = call.step_id().filter(|_| !inside) {
+            let nested = call.span().is_some_and(|span| counted[span.id().index()]);
+            if let Some(step) = call.step_id().filter(|_| !nested) {
                 let reason = || Stated::by_call(call).why_peak_unknown(trace, devices.of_call(call));
                 flops.add_to_step(step, of_call, reason);
             }
@@ -141,7 +143,7 @@ impl<'a> Stated<'a> {
     /// 1. The type of the computation.
     /// 2. The type of the argument `input`, if that is a floating-point type.
     /// 3. The type of the first argument that has a floating-point type.
-    /// 4. The type of the result, if that is a floating-point type, as tokens become numbers inside.
+    /// 4. The type of the result, if that is a floating-point type, as for an embedding of tokens.
     /// 5. The type of the first argument.
     fn dtype(&self) -> Option<&'a str> {
         // f32, bf16, tf32.

@@ -1,3 +1,5 @@
+//! The usage of one GPU in one step.
+
 use super::gpu_usage::GpuUsage;
 use crate::trace::DeviceId;
 use std::time::Duration;

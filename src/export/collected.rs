@@ -1,17 +1,18 @@
-//! Traces in memory.
+//! An exporter that keeps traces in memory.
 
 use super::{exporter::Exporter, result::ExportResult};
 use crate::trace::Trace;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Keeps traces in memory, for tests and for programs that look at them themselves.
+/// An exporter that keeps traces in memory, for tests and for programs that look at them themselves.
 ///
 /// Clones share their traces. See [`Trace`] for an example.
 #[derive(Clone, Debug, Default)]
+#[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Collected(Arc<Mutex<Vec<Arc<Trace>>>>);
 
 impl Collected {
-    /// Makes a collection without traces.
+    /// Returns an exporter without traces.
     pub fn new() -> Self {
         Self::default()
     }

@@ -11,7 +11,7 @@ use crate::trace::Trace;
 /// Exporters run on a background thread, one after the other, never two at once. One that fails or panics is reported
 /// by [`finish`](crate::Profiler::finish); the others go on. Spans that an exporter makes are not recorded.
 ///
-/// Only [`export`](Self::export) must be written:
+/// Only [`export`](Self::export) is required:
 ///
 /// ```
 /// use kernspan::{Exporter, Profiler, Trace, export::ExportResult};

@@ -1,53 +1,53 @@
-//! Arrows from calls to the work that they caused.
+//! Flows: arrows from API calls to the GPU work that they caused.
 
 use crate::trace::{ApiCall, ApiCallId, Trace, Work, WorkId};
 
-/// The arrows of a trace: from which call to which work they lead.
+/// The flows of a trace.
 #[derive(Debug)]
 pub(super) struct Flows {
-    /// The call that the arrow to each piece of work comes from.
-    cause: Vec<Option<ApiCallId>>,
-    /// The place in `work` where that of each call begins, and where that of the last call ends.
-    first: Vec<u32>,
-    /// The work that arrows lead to, call by call.
-    work: Vec<WorkId>,
+    /// The call that the flow to each piece of work begins at.
+    sources: Vec<Option<ApiCallId>>,
+    /// For each call, the index in `targets` at which its work begins. One more entry is the end of the last call's.
+    starts: Vec<u32>,
+    /// The work that flows lead to, call by call.
+    targets: Vec<WorkId>,
 }
 
 impl Flows {
     pub(super) fn new(trace: &Trace) -> Self {
-        let cause: Vec<_> = trace.work().map(cause).collect();
-        // One for each call, one for the end, and one to count in.
-        let mut first = vec![0_u32; trace.api_calls().len() + 2];
-        for call in cause.iter().flatten() {
-            first[call.index() + 2] += 1;
+        let sources: Vec<_> = trace.work().map(source).collect();
+        // A counting sort: one entry for each call, one for the end, and one to count in.
+        let mut starts = vec![0_u32; trace.api_calls().len() + 2];
+        for call in sources.iter().flatten() {
+            starts[call.index() + 2] += 1;
         }
-        for call in 1..first.len() {
-            first[call] += first[call - 1];
+        for call in 1..starts.len() {
+            starts[call] += starts[call - 1];
         }
-        let mut to = vec![WorkId::new(0); first.last().map_or(0, |count| *count as usize)];
-        for (work, call) in cause.iter().enumerate() {
+        let mut targets = vec![WorkId::new(0); starts.last().map_or(0, |count| *count as usize)];
+        for (work, call) in sources.iter().enumerate() {
             if let Some(call) = call {
-                let next = &mut first[call.index() + 1];
-                to[*next as usize] = WorkId::new(work);
+                let next = &mut starts[call.index() + 1];
+                targets[*next as usize] = WorkId::new(work);
                 *next += 1;
             }
         }
-        Self { cause, first, work: to }
+        Self { sources, starts, targets }
     }
 
-    /// The work that the arrows of a call lead to.
-    pub(super) fn of(&self, call: ApiCallId) -> &[WorkId] {
-        &self.work[self.first[call.index()] as usize..self.first[call.index() + 1] as usize]
+    /// Returns the work that the flows of a call lead to.
+    pub(super) fn of_call(&self, call: ApiCallId) -> &[WorkId] {
+        &self.targets[self.starts[call.index()] as usize..self.starts[call.index() + 1] as usize]
     }
 
-    /// Whether an arrow leads to this work.
-    pub(super) fn lead_to(&self, work: WorkId) -> bool {
-        self.cause[work.index()].is_some()
+    /// Returns whether a flow leads to this work.
+    pub(super) fn leads_to(&self, work: WorkId) -> bool {
+        self.sources[work.index()].is_some()
     }
 }
 
-/// The call that the arrow to this work comes from. No reader accepts an arrow that goes back in time.
-fn cause(work: Work<'_>) -> Option<ApiCallId> {
+/// Returns the call that the flow to this work begins at. No reader accepts a flow that goes back in time.
+fn source(work: Work<'_>) -> Option<ApiCallId> {
     work.call().filter(|call| call.start() <= work.start()).map(ApiCall::id)
 }
 
@@ -63,7 +63,7 @@ mod tests {
         trace.api_calls[late.index()].start = at(21);
         let flows = Flows::new(&trace);
         for call in trace.api_calls() {
-            let work = flows.of(call.id());
+            let work = flows.of_call(call.id());
             let expected = match call.name() {
                 _ if call.id() == late => 0,
                 "cuGraphLaunch" => 2,

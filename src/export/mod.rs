@@ -1,4 +1,4 @@
-//! Exporters: where the trace of a recorded window goes.
+//! Exporters, which write the trace of each recorded window to files, or hand it on.
 //!
 //! Add as many as you like with [`ProfilerBuilder::export`](crate::ProfilerBuilder::export). Each gets every window's
 //! [`Trace`](crate::Trace), on a background thread.
@@ -21,7 +21,7 @@
 //! # Your own exporter
 //!
 //! A closure is enough where nothing can fail: [`ProfilerBuilder::on_trace`](crate::ProfilerBuilder::on_trace).
-//! Otherwise implement [`Exporter`], of which one method must be written:
+//! Otherwise implement [`Exporter`], which has one required method:
 //!
 //! ```
 //! use kernspan::{Exporter, Profiler, Trace, export::ExportResult};
@@ -46,7 +46,7 @@
 //! An exporter that also wants the [summary](StepSummary) of every step, recorded or not, returns a [`StepExporter`]
 //! from [`Exporter::steps`].
 
-mod batch_text;
+mod cache;
 mod chrome;
 mod collected;
 #[cfg(test)]
@@ -55,23 +55,24 @@ mod collected;
 mod downloads;
 mod exporter;
 mod flows;
+mod gpu_ranges;
+mod index_ranges;
+mod operation_names;
 mod perfetto;
-mod ranges;
 #[cfg(test)]
 #[path = "../../tests/support/readers.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod readers;
 mod result;
 mod run_id;
-mod runs;
 #[cfg(test)]
 mod samples;
-mod shape;
 mod stacks;
 mod step_exporter;
 mod steps_nest;
 mod tensorboard;
 mod wire;
+mod work_key;
 
 pub(crate) use self::exporter::OnTrace;
 pub use self::{

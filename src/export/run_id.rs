@@ -1,13 +1,12 @@
-//! The name of a run.
+//! The name that a launcher gives to a run.
 
 use std::fmt;
 
 /// The name that a launcher gave to the run. All ranks of a run have the same, so that they can agree on file names and
 /// ids without a message.
 ///
-/// It is the user's own `KERNSPAN_RUN_ID`, or else what torchrun, Slurm, PBS or LSF say. A job may have several runs,
-/// and may be started again, so that it can have several parts: for Slurm, the job, the step and the number of
-/// restarts.
+/// It is the user's own `KERNSPAN_RUN_ID`, or else the id that torchrun, Slurm, PBS or LSF gave. It has several parts
+/// if a job can have several runs or be started again: for Slurm, the job, the step and the number of restarts.
 ///
 /// ```
 /// use kernspan::export::RunId;
@@ -21,8 +20,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RunId(Vec<String>);
 
-/// The environment variables of launchers, in the order they are asked. The first of each says which run it is, the
-/// others tell apart runs of the same job.
+/// The environment variables of launchers, in the order they are read. The first of each launcher has the id of the
+/// job, the others distinguish runs of the same job.
 const VARIABLES: [&[&str]; 5] = [
     &["KERNSPAN_RUN_ID"],
     &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
@@ -32,7 +31,7 @@ const VARIABLES: [&[&str]; 5] = [
 ];
 
 impl RunId {
-    /// Returns the name that the environment of this process says, or `None` if no launcher named the run.
+    /// Returns the name in the environment of this process, or `None` if no launcher named the run.
     pub fn from_env() -> Option<Self> {
         Self::read(|name| std::env::var(name).ok())
     }
@@ -52,7 +51,7 @@ impl RunId {
 }
 
 impl fmt::Display for RunId {
-    /// The parts, with a space between them.
+    /// Writes the parts with a space between them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join(" "))
     }

@@ -1,4 +1,4 @@
-//! Exports of the samples.
+//! The sample traces, exported to files.
 
 pub(super) use crate::trace::sample::{awkward_trace, ranks};
 
@@ -9,7 +9,7 @@ use crate::trace::{
 };
 use std::path::PathBuf;
 
-/// The samples, each with the file that an exporter writes for it.
+/// Returns the sample traces, each with the bytes of the file that an exporter writes for it.
 pub(super) fn exported<E: Exporter>(exporter: impl Fn(PathBuf) -> E) -> Vec<(Trace, Vec<u8>)> {
     let exported = |trace: Trace| {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Folded stacks, the input of flame graph tools.
 
-use super::{exporter::Exporter, result::ExportResult, shape::Shape};
+use super::{exporter::Exporter, result::ExportResult, work_key::WorkKey};
 use crate::{file, trace::Trace};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// Writes folded stacks, the input of flame graph tools such as inferno, speedscope and flamegraph.pl.
+/// An exporter of folded stacks, the input of flame graph tools such as inferno, speedscope and flamegraph.pl.
 ///
 /// A line is a stack of spans with the nanoseconds that were spent in its innermost span itself.
 ///
@@ -44,27 +44,27 @@ impl Exporter for Stacks {
     }
 
     fn export(&mut self, trace: &Trace) -> ExportResult {
-        let (mut stacks, of_spans) = spans(trace);
+        let (mut stacks, stack_of) = host_stacks(trace);
         let mut files = vec![file::write(&self.folder, trace, ".folded", |out| write(&stacks, trace, out))?];
         if trace.work().len() > 0 {
-            work(trace, &mut stacks, &of_spans);
+            add_gpu_work(trace, &mut stacks, &stack_of);
             files.push(file::write(&self.folder, trace, ".gpu.folded", |out| write(&stacks, trace, out))?);
         }
         Ok(files)
     }
 }
 
-/// A stack, with the nanoseconds of its innermost frame.
+/// A stack as text, with the nanoseconds of its innermost frame.
 type Stack = (String, u64);
 
-/// The stacks of spans with the time that the host spent in them, and the place of each span's stack among them.
-fn spans(trace: &Trace) -> (Vec<Stack>, Vec<usize>) {
+/// Returns the stacks of spans with the time that the host spent in them, and for each span the index of its stack.
+fn host_stacks(trace: &Trace) -> (Vec<Stack>, Vec<usize>) {
     // A parent comes before its children, so its frames are known.
-    let mut of_spans: Vec<usize> = Vec::with_capacity(trace.spans().len());
+    let mut stack_of: Vec<usize> = Vec::with_capacity(trace.spans().len());
     let mut stacks: Vec<Stack> = Vec::new();
     let mut known: BTreeMap<(Option<usize>, &str, &str), usize> = BTreeMap::new();
     for span in trace.spans() {
-        let parent = span.parent().map(|parent| of_spans[parent.id().index()]);
+        let parent = span.parent().map(|parent| stack_of[parent.id().index()]);
         let thread = span.track().thread_name();
         let stack = *known.entry((parent, thread, span.name())).or_insert_with(|| {
             let outer = parent.map_or_else(|| frame(thread), |parent| stacks[parent].0.clone());
@@ -72,19 +72,19 @@ fn spans(trace: &Trace) -> (Vec<Stack>, Vec<usize>) {
             stacks.len() - 1
         });
         stacks[stack].1 = stacks[stack].1.saturating_add(nanos(span.self_time()));
-        of_spans.push(stack);
+        stack_of.push(stack);
     }
-    (stacks, of_spans)
+    (stacks, stack_of)
 }
 
-/// Replaces the time of the host by that of GPUs, with a frame for each kernel inside the spans that caused it.
-fn work(trace: &Trace, stacks: &mut Vec<Stack>, of_spans: &[usize]) {
-    let mut known: HashMap<(Option<usize>, Shape), usize> = HashMap::new();
+/// Replaces the time of the host by that of GPUs. Each kernel is a frame inside the spans that caused it.
+fn add_gpu_work(trace: &Trace, stacks: &mut Vec<Stack>, stack_of: &[usize]) {
+    let mut known: HashMap<(Option<usize>, WorkKey), usize> = HashMap::new();
     let mut named: HashMap<String, usize> = HashMap::new();
     stacks.iter_mut().for_each(|(_, nanos)| *nanos = 0);
     for work in trace.work() {
-        let outer = work.span().map(|span| of_spans[span.id().index()]);
-        let stack = *known.entry((outer, Shape::of(work))).or_insert_with(|| {
+        let outer = work.span().map(|span| stack_of[span.id().index()]);
+        let stack = *known.entry((outer, WorkKey::of(work))).or_insert_with(|| {
             let outer = outer.map_or(UNATTRIBUTED, |outer| &stacks[outer].0);
             let stack = format!("{outer};{}", frame(&work.name().to_string()));
             *named.entry(stack).or_insert_with_key(|stack| {
@@ -112,21 +112,21 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A name without the characters that separate frames and lines.
+/// Returns a name without the characters that separate frames and lines.
 fn frame(name: &str) -> String {
     name.replace(';', ":").replace(|c: char| c.is_control(), " ")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{spans, work, write};
+    use super::{add_gpu_work, host_stacks, write};
     use crate::trace::sample::gpu_trace;
 
     #[test]
     fn gpu_time_is_on_top_of_the_spans_that_caused_it() {
         let trace = gpu_trace();
-        let (mut stacks, of_spans) = spans(&trace);
-        work(&trace, &mut stacks, &of_spans);
+        let (mut stacks, stack_of) = host_stacks(&trace);
+        add_gpu_work(&trace, &mut stacks, &stack_of);
         let mut out = Vec::new();
         write(&stacks, &trace, &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();

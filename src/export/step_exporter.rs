@@ -1,4 +1,4 @@
-//! Summaries of every step, recorded or not.
+//! The trait of exporters that take a summary of every step.
 
 use super::{result::ExportResult, run_id::RunId};
 use crate::{
@@ -71,8 +71,8 @@ pub trait StepExporter: Send + 'static {
     /// Whatever is to be reported as a [`Failure`](crate::Failure).
     fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>>;
 
-    /// Learns that the run ends by a panic, as when a training fails and its profiler is dropped. It is called before
-    /// [`finish`](Self::finish). By default, it does nothing.
+    /// Takes note that the run ends by a panic, as when a training fails and its profiler is dropped. It is called
+    /// before [`finish`](Self::finish). By default, it does nothing.
     fn panicked(&mut self) {}
 
     /// Ends the run, and returns the files that were written. It is called once, after the last steps and the last

@@ -1,22 +1,25 @@
-//! Protobuf on the wire. What there are millions of is encoded while it is made, without structs in between; so is what has few
-//! fields.
+//! Encoding of protobuf's wire format.
+//!
+//! A trace has millions of events. They are encoded field by field, without a struct for each message.
 
 use std::io::{self, Write};
 
-/// A number that is not negative, a boolean, an enumeration, or a signed number as it is in memory.
+/// Appends a varint: a number that is not negative, a boolean, an enumeration, or the bits of an `int64`.
 pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
     key(out, field, 0);
     varint(out, value);
 }
 
-/// Bytes, a text, or a message that has been encoded.
+/// Appends bytes: `bytes`, a `string`, or a message that has been encoded.
 pub(super) fn bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     key(out, field, 2);
     varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// A message in a message. Most have a length of one byte; what has a longer one is moved.
+/// Appends a nested message that `write` encodes.
+///
+/// One byte is reserved for the length. If the length needs more, the message is moved.
 pub(super) fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
     key(out, field, 2);
     out.push(0);
@@ -25,20 +28,20 @@ pub(super) fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec
     let length = out.len() - start;
     match out.get_mut(start - 1) {
         Some(byte) if length < 0x80 => *byte = length as u8,
-        _ => make_room(out, start, length),
+        _ => insert_length(out, start, length),
     }
 }
 
 /// Replaces the byte before `start` by a length that does not fit into it.
 #[cold]
-fn make_room(out: &mut Vec<u8>, start: usize, length: usize) {
+fn insert_length(out: &mut Vec<u8>, start: usize, length: usize) {
     let mut longer = Vec::new();
     varint(&mut longer, length as u64);
     out.splice(start - 1..start, longer);
 }
 
-/// A message in a message, of parts that are encoded already and may be too large to be copied without need.
-pub(super) fn parts(out: &mut dyn Write, field: u32, parts: &[&[u8]]) -> io::Result<()> {
+/// Writes a nested message whose parts are encoded already. Large parts are not copied.
+pub(super) fn message_of_parts(out: &mut dyn Write, field: u32, parts: &[&[u8]]) -> io::Result<()> {
     let mut head = Vec::new();
     key(&mut head, field, 2);
     varint(&mut head, parts.iter().map(|part| part.len() as u64).sum());
@@ -46,13 +49,13 @@ pub(super) fn parts(out: &mut dyn Write, field: u32, parts: &[&[u8]]) -> io::Res
     parts.iter().try_for_each(|part| out.write_all(part))
 }
 
-/// Eight bytes as they are: `double`, `fixed64`.
+/// Appends eight bytes as they are: `double`, `fixed64`.
 pub(super) fn fixed64(out: &mut Vec<u8>, field: u32, value: [u8; 8]) {
     key(out, field, 1);
     out.extend_from_slice(&value);
 }
 
-/// Four bytes as they are: `float`, `fixed32`.
+/// Appends four bytes as they are: `float`, `fixed32`.
 pub(super) fn fixed32(out: &mut Vec<u8>, field: u32, value: [u8; 4]) {
     key(out, field, 5);
     out.extend_from_slice(&value);

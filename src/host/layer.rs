@@ -3,12 +3,11 @@
 use super::{
     Control, Host, callsite_cache, fields,
     lane::{Lane, Resolve, Sources},
-    otel_contexts,
 };
 use crate::{
     recording::{self, Callsite, RegistryId},
     thread,
-    trace::FieldData,
+    trace::{FieldData, TraceContext},
 };
 use std::{
     backtrace::Backtrace,
@@ -132,7 +131,7 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        if otel_contexts::ENABLED && !self.host.lookup.is_installed() {
+        if TraceContext::IS_RECORDED && !self.host.lookup.is_installed() {
             tracing::dispatcher::get_default(|dispatch| {
                 let layer = dispatch.downcast_ref::<Self>();
                 if layer.is_some_and(|layer| Arc::ptr_eq(&layer.host, &self.host)) {

@@ -30,9 +30,6 @@ use std::{
 };
 use tracing::{Dispatch, span::Id};
 
-/// Whether contexts are looked up: only with the feature `tracing-opentelemetry`.
-pub(super) const ENABLED: bool = cfg!(feature = "tracing-opentelemetry");
-
 /// Looks contexts up, and remembers whether that is worth it.
 #[derive(Debug, Default)]
 pub(super) struct OtelContexts {
@@ -77,7 +74,7 @@ impl OtelContexts {
         lanes: &Lanes,
         lookup: &SpanLookup,
     ) -> Option<TraceContext> {
-        if !ENABLED {
+        if !TraceContext::IS_RECORDED {
             return None;
         }
         let found = self.found.load(Ordering::Relaxed);
@@ -115,7 +112,7 @@ impl OtelContexts {
         lookup: &SpanLookup,
     ) {
         // Mostly, nothing has to be written.
-        if !ENABLED || lanes.with_first(|lane| lane.has_no_pending_contexts(control)) {
+        if !TraceContext::IS_RECORDED || lanes.with_first(|lane| lane.has_no_pending_contexts(control)) {
             return;
         }
         let mut pending = false;
@@ -128,7 +125,7 @@ impl OtelContexts {
 
     /// Looks up the contexts of all spans that are open on this thread, now that the program has opened a window.
     pub(super) fn look_up_open(&self, control: Control, lanes: &Lanes, lookup: &SpanLookup) {
-        if !ENABLED || !lookup.is_installed() {
+        if !TraceContext::IS_RECORDED || !lookup.is_installed() {
             return;
         }
         let mut open = Vec::new();

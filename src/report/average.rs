@@ -1,3 +1,5 @@
+//! Rows of the table of spans, and the columns they can be sorted by.
+
 use super::{table::Table, totals::GpuTotals, units};
 use crate::analysis::percent_of;
 use std::{cmp::Ordering, time::Duration};
@@ -39,7 +41,7 @@ pub struct Average {
     pub name: String,
     /// The target of the spans; by default, that is the module path.
     pub target: String,
-    /// The place in the source as `file:line`, if known.
+    /// The source location as `file:line`, if known.
     pub location: Option<String>,
     /// The path of the module in its model, if grouped by module: see
     /// [`convention::MODULE`](crate::trace::convention::MODULE).
@@ -159,8 +161,8 @@ impl Average {
         table
     }
 
-    /// Returns the module if the rows are grouped by module, or else the name. Where that is the same for another row,
-    /// it is told apart by the name or the target.
+    /// Returns the text of the first column: the module if the rows are grouped by module, or else the name. If another
+    /// row has the same, the name or the target is added.
     fn label(&self, rows: &[Self]) -> String {
         if let Some(module) = &self.module {
             let same = rows.iter().any(|other| other.module.as_ref() == Some(module) && other.name != self.name);

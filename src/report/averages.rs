@@ -1,3 +1,5 @@
+//! The table of time by span.
+
 use super::{
     average::{Average, SortBy},
     call_tree::CallTree,
@@ -72,7 +74,7 @@ impl<'a> Averages<'a> {
     pub const OTHERS: &'static str = limits::OTHERS;
 
     pub(super) fn new(tree: &'a CallTree) -> Self {
-        let view = View::fit_terminal(Self::LIMIT);
+        let view = View::new(Self::LIMIT);
         Self { tree, sort_by: SortBy::default(), by_module: false, by_shape: false, stack_depth: 0, view }
     }
 
@@ -101,17 +103,23 @@ impl<'a> Averages<'a> {
         self
     }
 
-    /// Sets by how many of the surrounding spans the rows of a name are split: those with different names around them
-    /// are different rows. By default, 0: all spans of a name are one row.
+    /// Sets how many of the surrounding spans are compared: spans of one name are different rows if the names of the
+    /// spans around them differ. By default, 0: all spans of a name are one row.
     pub fn group_by_stack(mut self, depth: usize) -> Self {
         self.stack_depth = depth;
         self
     }
 
-    /// Sets how many columns of text the printed table may take. By default, the width of the terminal when this value
-    /// was made, or 120 if standard output is no terminal.
+    /// Sets how many columns of text the printed table may take. By default, 120:
+    /// [`Report::WIDTH`](super::Report::WIDTH).
     pub fn width(mut self, columns: usize) -> Self {
         self.view.width = columns;
+        self
+    }
+
+    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
+    pub fn fit_terminal(mut self) -> Self {
+        self.view.fit_terminal();
         self
     }
 

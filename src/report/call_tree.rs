@@ -1,3 +1,5 @@
+//! The call tree of all windows, from which the table of spans is made.
+
 use super::{
     limits,
     shapes::argument_shapes,

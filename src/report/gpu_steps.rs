@@ -1,3 +1,5 @@
+//! The usage of GPUs in steps, over all windows.
+
 use super::units;
 use crate::{
     analysis::{GpuUsage, SpanFlops, StepGpu, gpu_steps_with_reasons},

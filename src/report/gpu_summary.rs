@@ -1,3 +1,5 @@
+//! The GPU part of a report.
+
 use super::{gpu_steps::GpuSteps, highest_peaks::HighestPeaks, kernel_times::KernelTimes};
 use crate::{
     analysis::SpanFlops,
@@ -8,7 +10,7 @@ use std::fmt;
 /// The GPU part of a report, over all windows.
 #[derive(Debug, Default)]
 pub(super) struct GpuSummary {
-    /// Whether GPUs were recorded, in the last window that says so.
+    /// Whether GPUs were recorded, in the last window that was to record them.
     pub(super) state: Gpu,
     pub(super) devices: Vec<Device>,
     pub(super) kernels: KernelTimes,

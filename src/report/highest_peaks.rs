@@ -1,3 +1,5 @@
+//! The highest memory peak of each GPU.
+
 use super::memory_peak::MemoryPeak;
 use crate::trace::{Allocation, DeviceId, Trace};
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+//! An interner of texts with a limit.
+
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

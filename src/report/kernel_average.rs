@@ -1,3 +1,5 @@
+//! Rows of the table of kernels.
+
 use super::{kernel_times::KernelTally, table::Table, units};
 use crate::analysis::percent_of;
 use std::time::Duration;

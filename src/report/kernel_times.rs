@@ -1,3 +1,5 @@
+//! GPU time by kernel and shape, over all windows.
+
 use super::{
     interner::{Interner, TextId},
     limits,

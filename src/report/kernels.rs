@@ -1,3 +1,5 @@
+//! The table of GPU time by kernel.
+
 use super::{
     kernel_average::KernelAverage,
     kernel_times::{KernelTally, KernelTimes},
@@ -56,7 +58,7 @@ impl<'a> Kernels<'a> {
     pub const OTHERS: &'static str = limits::OTHERS;
 
     pub(super) fn new(times: &'a KernelTimes) -> Self {
-        Self { times, group: None, by_shape: false, view: View::fit_terminal(Self::LIMIT) }
+        Self { times, group: None, by_shape: false, view: View::new(Self::LIMIT) }
     }
 
     /// Makes one row of all names for which `group` returns the same text, which is the name of the row. By default,
@@ -97,10 +99,16 @@ impl<'a> Kernels<'a> {
         self
     }
 
-    /// Sets how many columns of text the printed table may take. By default, the width of the terminal when this value
-    /// was made, or 120 if standard output is no terminal.
+    /// Sets how many columns of text the printed table may take. By default, 120:
+    /// [`Report::WIDTH`](super::Report::WIDTH).
     pub fn width(mut self, columns: usize) -> Self {
         self.view.width = columns;
+        self
+    }
+
+    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
+    pub fn fit_terminal(mut self) -> Self {
+        self.view.fit_terminal();
         self
     }
 

@@ -1,4 +1,4 @@
-//! Limits on how many rows a report keeps apart, and the name of the row for the rest.
+//! Limits on the number of rows, and the name of the row for everything past them.
 
 /// The number of distinct names, and of distinct pairs of a name and a shape, that have rows of their own.
 pub(super) const NAMES: usize = 10_000;

@@ -1,3 +1,5 @@
+//! The mean occupancy of kernels.
+
 use crate::trace::{Trace, Work};
 
 /// The mean occupancy of kernels, weighted by their duration.

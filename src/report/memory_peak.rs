@@ -1,3 +1,5 @@
+//! The memory peak of a GPU, and the spans that had allocated the memory.
+
 use super::{average::Average, limits, table::Table, units, view::View};
 use crate::trace::{Allocation, DeviceId, MemoryChange, Span, Trace};
 use rustc_hash::FxHashMap;
@@ -70,7 +72,7 @@ impl MemoryPeak {
             };
         }
         let mut owners = MemoryOwner::of(live.values());
-        // The owners together have no more than there is, whatever the records say.
+        // The owners together have no more than is in use, even if the records contradict that.
         let mut before = peak.in_use();
         for owner in &mut owners {
             owner.bytes = owner.bytes.min(before);

@@ -1,3 +1,5 @@
+//! The tables of memory peaks, one for each GPU.
+
 use super::{highest_peaks::HighestPeaks, memory_peak::MemoryPeak, view::View};
 use std::fmt;
 
@@ -26,7 +28,7 @@ impl<'a> MemoryPeaks<'a> {
     pub const LIMIT: usize = 10;
 
     pub(super) fn new(highest: &'a HighestPeaks) -> Self {
-        Self { highest, view: View::fit_terminal(Self::LIMIT) }
+        Self { highest, view: View::new(Self::LIMIT) }
     }
 
     /// Limits the number of owners that are printed for each GPU. By default, [`Self::LIMIT`].
@@ -35,10 +37,16 @@ impl<'a> MemoryPeaks<'a> {
         self
     }
 
-    /// Sets how many columns of text the printed tables may take. By default, the width of the terminal when this value
-    /// was made, or 120 if standard output is no terminal.
+    /// Sets how many columns of text the printed tables may take. By default, 120:
+    /// [`Report::WIDTH`](super::Report::WIDTH).
     pub fn width(mut self, columns: usize) -> Self {
         self.view.width = columns;
+        self
+    }
+
+    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
+    pub fn fit_terminal(mut self) -> Self {
+        self.view.fit_terminal();
         self
     }
 

@@ -12,8 +12,10 @@
 //! | [`steps`](Report::steps) | How long did the steps take? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
 //!
-//! The first four are tables: sort, group and limit them, then print them with `{}` or take their rows. For the figures
-//! of a single window, see [`analysis`](crate::analysis).
+//! The first four are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
+//! [`Report::WIDTH`] columns wide wherever they are printed, unless you set another width or make them
+//! [as wide as the terminal](Report::fit_terminal). For the figures of a single window, see
+//! [`analysis`](crate::analysis).
 //!
 //! ```
 //! use kernspan::{Profiler, report::SortBy};
@@ -67,7 +69,7 @@ pub use self::{
     memory_peaks::MemoryPeaks,
     operation_average::{OperationAverage, SortOperationsBy},
     operations::Operations,
-    report::Report,
+    report::{Report, ReportView},
     step_times::StepTimes,
 };
 

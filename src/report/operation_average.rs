@@ -1,3 +1,5 @@
+//! Rows of the table of operations, and the columns they can be sorted by.
+
 use super::{limits, operation_times::OperationTally, shapes::Shapes, table::Table, units};
 use std::{cmp::Ordering, time::Duration};
 

@@ -1,3 +1,5 @@
+//! GPU time by operation and shape, over all windows.
+
 use super::{
     interner::{Interner, TextId},
     limits,

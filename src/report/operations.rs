@@ -1,3 +1,5 @@
+//! The table of frameworks' operations.
+
 use super::{
     limits,
     operation_average::{OperationAverage, SortOperationsBy},
@@ -19,7 +21,7 @@ use std::fmt;
 ///
 /// - *Alone*, if all operations of the batch have the same name. Alone times of different names add up.
 /// - *Shared*, if the batch has operations of several names. The time counts for each of these names in full, because
-///   nothing says how much of it each took. Shared times of different names do not add up.
+///   it is not known how much of it each took. Shared times of different names do not add up.
 ///
 /// If grouped by shape, a name with one shape and the same name with another shape are two names.
 ///
@@ -58,7 +60,7 @@ impl<'a> Operations<'a> {
     pub const OTHERS: &'static str = limits::OTHERS;
 
     pub(super) fn new(times: &'a OperationTimes) -> Self {
-        let view = View::fit_terminal(Self::LIMIT);
+        let view = View::new(Self::LIMIT);
         Self { times, sort_by: SortOperationsBy::default(), by_shape: false, view }
     }
 
@@ -80,10 +82,16 @@ impl<'a> Operations<'a> {
         self
     }
 
-    /// Sets how many columns of text the printed table may take. By default, the width of the terminal when this value
-    /// was made, or 120 if standard output is no terminal.
+    /// Sets how many columns of text the printed table may take. By default, 120:
+    /// [`Report::WIDTH`](super::Report::WIDTH).
     pub fn width(mut self, columns: usize) -> Self {
         self.view.width = columns;
+        self
+    }
+
+    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
+    pub fn fit_terminal(mut self) -> Self {
+        self.view.fit_terminal();
         self
     }
 
@@ -109,7 +117,7 @@ impl fmt::Display for Operations<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.all_rows();
         if self.view.shown(&rows).is_empty() {
-            return writeln!(f, "no operations were recorded: no framework told of any");
+            return writeln!(f, "no operations were recorded: no framework reported any");
         }
         self.view.write(f, &rows, OperationAverage::table)
     }

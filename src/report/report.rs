@@ -1,6 +1,17 @@
+//! The report of a run.
+
 use super::{
-    averages::Averages, call_tree::CallTree, gpu_steps::GpuSteps, gpu_summary::GpuSummary, kernels::Kernels,
-    memory_peaks::MemoryPeaks, operation_times::OperationTimes, operations::Operations, step_times::StepTimes, units,
+    averages::Averages,
+    call_tree::CallTree,
+    gpu_steps::GpuSteps,
+    gpu_summary::GpuSummary,
+    kernels::Kernels,
+    memory_peaks::MemoryPeaks,
+    operation_times::OperationTimes,
+    operations::Operations,
+    step_times::StepTimes,
+    units,
+    view::{self, View},
 };
 use crate::{
     analysis::SpanFlops,
@@ -12,8 +23,9 @@ use std::{fmt, path::PathBuf, time::Duration};
 /// The report of a run: where the time went, over all its windows. [`finish`](crate::Profiler::finish) returns it.
 ///
 /// `Display` writes the table of spans as PyTorch prints it, then the kernels, the operations and the GPUs if there are
-/// any, the losses, and the files that were written. For other tables, see the [module](crate::report). With the feature
-/// `serde`, a report can be serialized.
+/// any, the losses, and the files that were written. The text is the same wherever it is printed;
+/// [`fit_terminal`](Self::fit_terminal) makes the tables as wide as the terminal. For other tables, see the
+/// [module](crate::report). With the feature `serde`, a report can be serialized.
 #[derive(Default)]
 pub struct Report {
     windows: u32,
@@ -32,6 +44,8 @@ pub struct Report {
 }
 
 impl Report {
+    /// The most columns of text that printed tables take by default.
+    pub const WIDTH: usize = View::WIDTH;
     /// The number of rows in the printed table of kernels, and in that of operations.
     const TABLE_ROWS: usize = 10;
     /// The number of incomplete windows for which a line is printed.
@@ -86,6 +100,23 @@ impl Report {
     /// Adds the results of exporters that send elsewhere.
     pub(crate) fn add_deliveries(&mut self, deliveries: Vec<Delivery>) {
         self.deliveries.extend(deliveries);
+    }
+
+    /// Returns the report to be printed with tables of at most `columns` columns of text.
+    pub fn width(&self, columns: usize) -> ReportView<'_> {
+        ReportView { report: self, width: columns }
+    }
+
+    /// Returns the report to be printed with tables as wide as the terminal, or of [`Self::WIDTH`] if standard output
+    /// is no terminal.
+    ///
+    /// ```
+    /// # fn show(report: &kernspan::Report) {
+    /// println!("{}", report.fit_terminal());
+    /// # }
+    /// ```
+    pub fn fit_terminal(&self) -> ReportView<'_> {
+        self.width(view::terminal_width().unwrap_or(Self::WIDTH))
     }
 
     /// Returns the number of recorded windows.
@@ -180,22 +211,14 @@ impl Report {
     pub fn memory(&self) -> MemoryPeaks<'_> {
         MemoryPeaks::new(&self.gpus.memory)
     }
-}
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.averages().fmt(f)?;
-        if !self.gpus.kernels.is_empty() {
-            write!(f, "\n{}\n", self.kernels().limit(Self::TABLE_ROWS))?;
-        }
-        if !self.operations.is_empty() {
-            write!(f, "\n{}\n", self.operations().limit(Self::TABLE_ROWS))?;
-        }
+    /// Writes the lines after the tables.
+    fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         write!(f, "{} in {}", count(self.spans, "span"), count(self.windows.into(), "window"))?;
         write!(f, " of {} together", units::time(self.recorded))?;
         writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
-        self.gpus.fmt(f)?;
+        write!(f, "{}", self.gpus)?;
         writeln!(f, "{}", self.losses)?;
         for (window, launches) in self.incomplete.iter().take(Self::INCOMPLETE_WINDOWS) {
             writeln!(f, "{}", incomplete(*window, *launches))?;
@@ -208,6 +231,35 @@ impl fmt::Display for Report {
         }
         self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))
+    }
+}
+
+/// A [`Report`] to be printed with tables of a certain width. Made by [`Report::width`] and [`Report::fit_terminal`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a report does nothing unless it is printed"]
+pub struct ReportView<'a> {
+    report: &'a Report,
+    width: usize,
+}
+
+impl fmt::Display for ReportView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { report, width } = *self;
+        report.averages().width(width).fmt(f)?;
+        if !report.gpus.kernels.is_empty() {
+            write!(f, "\n{}\n", report.kernels().limit(Report::TABLE_ROWS).width(width))?;
+        }
+        if !report.operations.is_empty() {
+            write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
+        }
+        report.write_summary(f)
+    }
+}
+
+impl fmt::Display for Report {
+    /// Writes tables of at most [`Self::WIDTH`] columns of text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.width(Self::WIDTH).fmt(f)
     }
 }
 

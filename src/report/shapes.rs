@@ -1,3 +1,5 @@
+//! Shapes of arguments as text.
+
 use super::interner::{Interner, TextId};
 use crate::trace::Fields;
 
@@ -10,7 +12,7 @@ pub(super) struct Shapes<'a> {
     pub(super) gemm: Option<&'a str>,
 }
 
-/// [`Shapes`] whose texts are in an [`Interner`].
+/// The id of [`Shapes`], whose texts are stored in an [`Interner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ShapesId {
     arguments: TextId,

@@ -1,3 +1,5 @@
+//! The durations of steps.
+
 use super::units;
 use crate::trace::Step;
 use std::{fmt, time::Duration};

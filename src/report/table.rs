@@ -1,7 +1,9 @@
+//! Text tables.
+
 use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// A text table for a terminal: numbers to the right, texts to the left and cut in the middle where there is no room.
+/// A text table. Numbers are aligned to the right, texts to the left. Texts are cut in the middle if there is no room.
 ///
 /// A column without a value in any row is left out.
 #[derive(Default)]
@@ -9,11 +11,11 @@ pub(super) struct Table {
     columns: Vec<Column>,
 }
 
-/// A title, and a cell for each row.
+/// A column: a title, and a cell for each row.
 pub(super) struct Column {
     title: &'static str,
     cells: Vec<String>,
-    /// Whether the column is to the left and may be cut.
+    /// Whether the cells are texts, which are aligned to the left and may be cut.
     is_text: bool,
     has_values: bool,
     drop_order: Option<u8>,
@@ -48,7 +50,7 @@ impl Table {
         &mut self.columns[index]
     }
 
-    /// Writes the table in at most `width` columns of the terminal, then how many rows were `left_out` of it.
+    /// Writes the table in at most `width` columns of text, then how many rows were `left_out` of it.
     pub(super) fn write(mut self, f: &mut fmt::Formatter<'_>, left_out: usize, width: usize) -> fmt::Result {
         self.columns.retain(|column| column.has_values);
         let dropped = drop_columns(&mut self.columns, width);
@@ -142,7 +144,7 @@ fn write_row<'a>(
     writeln!(f, "{}", line.trim_end())
 }
 
-/// Returns the text in at most `width` columns. The middle is cut out, as both ends of a path tell more.
+/// Returns the text in at most `width` columns. The middle is cut out, since the ends of a path matter more.
 fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

@@ -1,3 +1,5 @@
+//! Times and counts, added up over spans and over GPU work.
+
 use super::mean_occupancy::MeanOccupancy;
 use crate::{
     analysis::{Flops, SpanFlops},

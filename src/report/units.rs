@@ -1,4 +1,4 @@
-//! Numbers as text, in the units that PyTorch's tables have.
+//! Formatting of numbers, in the units of PyTorch's tables.
 
 use std::time::Duration;
 

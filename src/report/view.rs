@@ -1,7 +1,9 @@
+//! The size of printed tables.
+
 use super::table::Table;
 use std::fmt;
 
-/// The size limits of a printed table: the number of rows, and the width in columns of the terminal.
+/// The size of a printed table: the most rows, and the most columns of text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) limit: usize,
@@ -9,18 +11,19 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The width where standard output is no terminal.
-    const WIDTH: usize = 120;
-
-    /// Returns a view of `limit` rows that is as wide as the terminal is now.
+    /// The width of tables for which no other was set.
     ///
-    /// Nothing else reads the terminal, so that a view prints the same however often and wherever it is printed.
-    pub(super) fn fit_terminal(limit: usize) -> Self {
-        #[cfg(unix)]
-        let columns = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
-        #[cfg(not(unix))]
-        let columns = None;
-        Self { limit, width: columns.filter(|&columns| columns > 0).unwrap_or(Self::WIDTH) }
+    /// It does not depend on the terminal, so that the same report prints the same text wherever it is printed.
+    pub(super) const WIDTH: usize = 120;
+
+    /// Returns a view of `limit` rows.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, width: Self::WIDTH }
+    }
+
+    /// Sets the width to that of the terminal, if standard output is one.
+    pub(super) fn fit_terminal(&mut self) {
+        self.width = terminal_width().unwrap_or(self.width);
     }
 
     /// Drops the rows past the limit.
@@ -39,6 +42,15 @@ impl View {
         let shown = self.shown(rows);
         table(shown).write(f, rows.len() - shown.len(), self.width)
     }
+}
+
+/// Returns the number of columns of the terminal, or `None` if standard output is no terminal.
+pub(super) fn terminal_width() -> Option<usize> {
+    #[cfg(unix)]
+    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    #[cfg(not(unix))]
+    let columns = None;
+    columns.filter(|&columns| columns > 0)
 }
 
 #[cfg(test)]

@@ -25,6 +25,9 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
+    /// Whether the contexts of spans are recorded: only with the feature `tracing-opentelemetry`.
+    pub(crate) const IS_RECORDED: bool = cfg!(feature = "tracing-opentelemetry");
+
     /// Returns `None` if one of the ids is 0, which is not a valid id.
     ///
     /// ```

@@ -14,7 +14,7 @@ pub struct Losses {
     /// [`lane_capacity`](crate::ProfilerBuilder::lane_capacity).
     pub lane_full: u64,
     /// Spans, events, operations, GPU calls and steps past the memory limit: raise
-    /// [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer steps.
+    /// [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes) or record fewer steps.
     pub over_memory: u64,
     /// Spans that were kept without their fields, since too many spans with fields were alive at once (raise
     /// [`live_spans`](crate::ProfilerBuilder::live_spans)), or since the fields came too late.
@@ -25,7 +25,7 @@ pub struct Losses {
     /// Spans, events, operations and GPU calls of a thread that has no lane: it is being torn down, or runs code of
     /// this profiler.
     pub unreachable: u64,
-    /// GPU activity past the memory limit: raise [`memory_limit`](crate::ProfilerBuilder::memory_limit) or record fewer
+    /// GPU activity past the memory limit: raise [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes) or record fewer
     /// steps.
     pub gpu_over_memory: u64,
     /// GPU activity that CUPTI says it dropped.

@@ -53,7 +53,7 @@ fn a_full_lane_drops_operations_and_counts_them() {
 fn past_the_memory_limit_operations_are_counted() {
     const OPERATIONS: u64 = 60_000;
     let (traces, report) = profiled(
-        |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20),
+        |builder| builder.memory_limit_bytes(1 << 20).lane_capacity(1 << 20),
         |profiler| {
             let hand_over = profiler.hand_over();
             // Half of the operations are reported once, and are owned by the record alone.
@@ -90,7 +90,7 @@ fn deep_nesting_in_a_full_lane_keeps_every_exit() {
 fn past_the_memory_limit_spans_and_events_are_counted() {
     const TURNS: u64 = 60_000;
     let (traces, report) = profiled(
-        |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20),
+        |builder| builder.memory_limit_bytes(1 << 20).lane_capacity(1 << 20),
         |_| {
             let _run = info_span!("run").entered();
             for turn in 0..TURNS {
@@ -116,7 +116,7 @@ fn memory_is_given_back_after_each_window() {
     let counted = Arc::clone(&exported);
     let (traces, report) = profiled(
         |builder| {
-            let builder = builder.memory_limit(1 << 20).schedule(kernspan::Schedule::new().active(1));
+            let builder = builder.memory_limit_bytes(1 << 20).schedule(kernspan::Schedule::new().active(1));
             builder.on_trace(move |_| {
                 counted.fetch_add(1, Ordering::Relaxed);
             })
@@ -183,7 +183,7 @@ fn past_the_memory_limit_no_exit_is_taken_for_anothers() {
     };
     let (traces, report) = profiled(
         |builder| {
-            let builder = builder.memory_limit(1 << 20).lane_capacity(1 << 20).on_trace(hold);
+            let builder = builder.memory_limit_bytes(1 << 20).lane_capacity(1 << 20).on_trace(hold);
             builder.schedule(kernspan::Schedule::new().active(1))
         },
         |profiler| {
@@ -212,7 +212,7 @@ fn past_the_memory_limit_no_exit_is_taken_for_anothers() {
 fn text_counts_towards_the_memory_limit() {
     let text = "x".repeat(1_000);
     let (traces, report) = profiled(
-        |builder| builder.memory_limit(1 << 20).lane_capacity(1 << 20),
+        |builder| builder.memory_limit_bytes(1 << 20).lane_capacity(1 << 20),
         |_| (0..20_000).for_each(|_| info!("{text}")),
     );
     assert!(report.losses().over_memory > 0);

@@ -56,9 +56,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} of 1000 digits recognised\n", right.to_scalar::<u32>()?);
 
     let report = profiler.finish()?;
-    println!("{report}");
+    println!("{}", report.fit_terminal());
     if report.gpu().is_available() {
-        println!("{}", report.kernels().group_by(kernel_op).limit(10));
+        println!("{}", report.kernels().group_by(kernel_op).limit(10).fit_terminal());
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ const RUNS: &str = "runs/candle-transformer";
 
 /// Prints the report, and on a GPU the table of kernels by operation.
 pub(crate) fn print(report: &Report) {
-    println!("{report}");
+    println!("{}", report.fit_terminal());
     if report.gpu().is_available() {
-        println!("{}", report.kernels().group_by(kernel_op).limit(10));
+        println!("{}", report.kernels().group_by(kernel_op).limit(10).fit_terminal());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Calls of the GPU's API, and the arrows that begin at them.
 
 use super::{
-    event::Head, fields, flavor::Flavor, json::Members, output::Output, runtime_names::runtime_name, style::Style,
+    event::Head, fields, flavor::Flavor, json::Members, options::Options, output::Output, runtime_names::runtime_name,
     torch::Collectives,
 };
 use crate::{
@@ -11,14 +11,14 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::io;
 
-/// Writes all calls. One that launches nothing but a collective lies in the op of that collective.
+/// Writes all calls. Around a call that launches nothing but a collective, it writes the op of that collective.
 pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
     let rows = out.rows();
     let mut texts: FxHashMap<_, CallText> = FxHashMap::default();
     for call in out.trace.api_calls() {
         // Names at the same address are equal.
         let function = (call.name().as_ptr().addr(), call.function(), call.api());
-        let text = texts.entry(function).or_insert_with(|| CallText::new(call, out.style));
+        let text = texts.entry(function).or_insert_with(|| CallText::new(call, out.options));
         let row = &rows[call.track_id().index()];
         let collective = collectives.get(call.id());
         if let Some(collective) = collective {
@@ -36,7 +36,7 @@ pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectiv
                 args.number("result", call.result());
             }
         })?;
-        if !flows.of(call.id()).is_empty() {
+        if !flows.of_call(call.id()).is_empty() {
             out.events.arrow_from(correlation, row)?;
         }
     }
@@ -51,10 +51,10 @@ struct CallText {
 }
 
 impl CallText {
-    fn new(call: ApiCall<'_>, style: Style) -> Self {
+    fn new(call: ApiCall<'_>, options: Options) -> Self {
         let is_driver = call.api() == Api::CudaDriver;
-        let runtime_name = if style.runtime_names && is_driver { runtime_name(call.name()) } else { None };
-        let category = match style.flavor {
+        let runtime_name = if options.runtime_names && is_driver { runtime_name(call.name()) } else { None };
+        let category = match options.flavor {
             Flavor::TorchTensorBoard => "runtime",
             Flavor::Kineto if is_driver && runtime_name.is_none() => "cuda_driver",
             Flavor::Kineto => "cuda_runtime",

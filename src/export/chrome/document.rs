@@ -1,20 +1,20 @@
-//! A trace as one document.
+//! The JSON document of a trace.
 //!
 //! Three things make readers fail: an array after `traceEvents`, `"rank":0` without a space, and ranges that cross on a
 //! row.
 
 use super::{
-    event::EventWriter, gpu, header, host, operations, output::Output, rows::host_pid, spans, style::Style,
+    event::EventWriter, gpu, header, host, operations, options::Options, output::Output, rows::host_pid, spans,
     times::Times,
 };
 use crate::{export::steps_nest::steps_nest, trace::Trace};
 use std::io::{self, Write};
 
 /// Writes the document of a trace.
-pub(super) fn write(trace: &Trace, style: Style, out: &mut dyn Write) -> io::Result<()> {
-    let times = Times::new(trace, style.flavor);
+pub(super) fn write(trace: &Trace, options: Options, out: &mut dyn Write) -> io::Result<()> {
+    let times = Times::new(trace, options.flavor);
     let events = EventWriter::new(out, times, &header::members(trace, times));
-    let mut out = Output { trace, style, pid: host_pid(trace), events };
+    let mut out = Output { trace, options, pid: host_pid(trace), events };
     let nested_steps = steps_nest(trace);
     host::write_names(&mut out, nested_steps)?;
     host::write_steps(&mut out, nested_steps)?;

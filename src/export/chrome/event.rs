@@ -1,4 +1,4 @@
-//! Events of Chrome's trace format, written one after the other.
+//! A writer of events in Chrome's trace format.
 
 use super::{
     json::{Json, Members, Object},
@@ -11,14 +11,14 @@ use std::io::{self, Write};
 
 /// Writes a document: its header, the events, and its name.
 ///
-/// An event says what it is, then where it is, then when it is, and then its arguments:
+/// The parts of an event are written in this order: its category and name, its row, its time, its arguments.
 ///
 /// ```text
 /// events.slice("cuda_sync", "Context Sync").on(row).during(start, end).args(|args| args.number("context", 1))?;
 /// ```
 pub(super) struct EventWriter<'w> {
     out: &'w mut dyn Write,
-    /// Text to be passed on once it is large enough.
+    /// Text that is passed on to `out` once it is large enough.
     json: Json,
     times: Times,
     /// Whether there is no event yet.
@@ -28,7 +28,7 @@ pub(super) struct EventWriter<'w> {
 }
 
 impl<'w> EventWriter<'w> {
-    /// Bytes that are passed on at once.
+    /// The number of bytes that are passed on at once.
     const BATCH: usize = 1 << 16;
 
     pub(super) fn new(out: &'w mut dyn Write, times: Times, header: &Members) -> Self {
@@ -39,71 +39,83 @@ impl<'w> EventWriter<'w> {
 
     /// Begins an event that takes time.
     pub(super) fn slice(&mut self, category: &'static str, name: &str) -> Event<'_, 'w> {
-        self.begin(|json| slice(json, category, name))
+        self.begin(|event| write_slice(event, category, name))
     }
 
     /// Begins an event of one moment.
     pub(super) fn instant(&mut self, scope: Scope, category: &'static str, name: &str) -> Event<'_, 'w> {
-        self.begin(|json| instant(json, scope, category, name))
+        self.begin(|event| write_instant(event, scope, category, name))
     }
 
     /// Begins a sample of a counter.
     pub(super) fn counter(&mut self, name: &str) -> Event<'_, 'w> {
-        self.begin(|json| {
-            json.raw("{\"ph\":\"C\",\"name\":").string(name);
+        self.begin(|event| {
+            event.word("ph", "C");
+            event.string("name", name);
         })
     }
 
-    /// Begins an event of which this much was written before.
+    /// Begins an event with members that were written before.
     #[inline]
     pub(super) fn event(&mut self, head: &Head) -> Event<'_, 'w> {
-        self.begin(|json| {
-            json.raw(head.0.as_bytes());
-        })
+        self.begin(|event| event.members(&head.0))
     }
 
-    /// Begins an event that says something about a row.
+    /// Begins an event that names or sorts a row.
     pub(super) fn metadata(&mut self, kind: &'static str, row: Row) -> TimedEvent<'_, 'w> {
-        let event = self.begin(|json| {
-            json.raw("{\"ph\":\"M\",\"name\":").string(kind);
+        let event = self.begin(|event| {
+            event.word("ph", "M");
+            event.word("name", kind);
+            row.write(event);
         });
-        row.write(&mut event.0.json);
         TimedEvent(event.0)
     }
 
-    /// Begins an arrow at the event that was written last, which is on this row. It ends at the event of the same
-    /// number, of which these are the digits.
-    pub(super) fn arrow_from(&mut self, number: &str, row: &RowText) -> io::Result<()> {
-        self.json.raw(",\n{\"ph\":\"s\",\"id\":").raw(number);
-        self.at_last(row).raw(",\"cat\":\"ac2g\",\"name\":\"ac2g\"}");
-        self.pass_on()
+    /// Begins an arrow at the event that was written last, which is on this row. The arrow ends where
+    /// [`arrow_to`](Self::arrow_to) is called with the same id, given by its digits.
+    pub(super) fn arrow_from(&mut self, id: &str, row: &RowText) -> io::Result<()> {
+        self.arrow("s", id, row);
+        self.end_event()
     }
 
     /// Ends an arrow at the event that was written last, which is on this row.
-    pub(super) fn arrow_to(&mut self, number: &str, row: &RowText) -> io::Result<()> {
-        self.json.raw(",\n{\"ph\":\"f\",\"id\":").raw(number);
+    pub(super) fn arrow_to(&mut self, id: &str, row: &RowText) -> io::Result<()> {
         // Without the binding point `e` it would end at the next event.
-        self.at_last(row).raw(",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"bp\":\"e\"}");
-        self.pass_on()
+        self.arrow("f", id, row).word("bp", "e");
+        self.end_event()
     }
 
     #[inline]
-    fn at_last(&mut self, row: &RowText) -> &mut Json {
-        row.write_before_time(&mut self.json);
-        self.json.micros(&self.last)
+    fn arrow(&mut self, phase: &'static str, id: &str, row: &RowText) -> Object<'_> {
+        self.separate();
+        let mut event = self.json.begin_object();
+        event.word("ph", phase);
+        event.digits("id", id);
+        row.write(&mut event);
+        event.micros("ts", &self.last);
+        event.word("cat", "ac2g");
+        event.word("name", "ac2g");
+        event
     }
 
     #[inline]
-    fn begin(&mut self, head: impl FnOnce(&mut Json)) -> Event<'_, 'w> {
-        if !std::mem::take(&mut self.first) {
-            self.json.raw(",\n");
-        }
-        head(&mut self.json);
+    fn begin(&mut self, head: impl FnOnce(&mut Object<'_>)) -> Event<'_, 'w> {
+        self.separate();
+        head(&mut self.json.begin_object());
         Event(self)
     }
 
     #[inline]
-    fn pass_on(&mut self) -> io::Result<()> {
+    fn separate(&mut self) {
+        if !std::mem::take(&mut self.first) {
+            self.json.raw(",\n");
+        }
+    }
+
+    /// Ends an event, and passes the text on if it is large enough.
+    #[inline]
+    fn end_event(&mut self) -> io::Result<()> {
+        self.json.end_object();
         if self.json.len() >= Self::BATCH { self.flush() } else { Ok(()) }
     }
 
@@ -120,24 +132,24 @@ impl<'w> EventWriter<'w> {
     }
 }
 
-/// An event that says what it is.
+/// An event that has its category and name, and still needs a row.
 #[must_use = "an event ends with its arguments"]
 pub(super) struct Event<'a, 'w>(&'a mut EventWriter<'w>);
 
 impl<'a, 'w> Event<'a, 'w> {
     pub(super) fn on(self, row: Row) -> PlacedEvent<'a, 'w> {
-        row.write_before_time(&mut self.0.json);
+        row.write(&mut self.0.json.open_object());
         PlacedEvent(self.0)
     }
 
     #[inline]
     pub(super) fn on_row(self, row: &RowText) -> PlacedEvent<'a, 'w> {
-        row.write_before_time(&mut self.0.json);
+        row.write(&mut self.0.json.open_object());
         PlacedEvent(self.0)
     }
 }
 
-/// An event that says what it is and where.
+/// An event that has its row, and still needs a time.
 #[must_use = "an event ends with its arguments"]
 pub(super) struct PlacedEvent<'a, 'w>(&'a mut EventWriter<'w>);
 
@@ -146,19 +158,19 @@ impl<'a, 'w> PlacedEvent<'a, 'w> {
     pub(super) fn at(self, at: Timestamp) -> TimedEvent<'a, 'w> {
         let Self(writer) = self;
         writer.last = writer.times.at(at);
-        writer.json.micros(&writer.last);
+        writer.json.open_object().micros("ts", &writer.last);
         TimedEvent(writer)
     }
 
     #[inline]
     pub(super) fn during(self, start: Timestamp, end: Timestamp) -> TimedEvent<'a, 'w> {
         let TimedEvent(writer) = self.at(start);
-        writer.json.raw(",\"dur\":").micros(&writer.times.between(start, end));
+        writer.json.open_object().micros("dur", &writer.times.between(start, end));
         TimedEvent(writer)
     }
 }
 
-/// An event that lacks only its arguments.
+/// An event that has its time, and still needs its arguments.
 #[must_use = "an event ends with its arguments"]
 pub(super) struct TimedEvent<'a, 'w>(&'a mut EventWriter<'w>);
 
@@ -166,13 +178,12 @@ impl TimedEvent<'_, '_> {
     /// Ends the event with its arguments.
     #[inline]
     pub(super) fn args(self, write: impl FnOnce(&mut Object<'_>)) -> io::Result<()> {
-        self.0.json.raw(",\"args\":{").members(write);
-        self.0.json.raw("}}");
-        self.0.pass_on()
+        self.0.json.open_object().object("args", write);
+        self.0.end_event()
     }
 }
 
-/// The rows that the line of an instant reaches over.
+/// The rows across which an instant is drawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scope {
     /// Its own row.
@@ -183,35 +194,36 @@ pub(super) enum Scope {
     Global,
 }
 
-/// The beginning of an event, up to its name, kept as text because many events have the same one.
+/// The first members of an event, up to its name, kept as text because many events have the same ones.
 #[derive(Clone, Debug)]
-pub(super) struct Head(Json);
+pub(super) struct Head(Members);
 
 impl Head {
-    /// The beginning of an event that takes time.
+    /// The first members of an event that takes time.
     pub(super) fn slice(category: &'static str, name: &str) -> Self {
-        let mut json = Json::default();
-        slice(&mut json, category, name);
-        Self(json)
+        Self(Members::new(|event| write_slice(event, category, name)))
     }
 
-    /// The beginning of an event of one moment.
+    /// The first members of an event of one moment.
     pub(super) fn instant(scope: Scope, category: &'static str, name: &str) -> Self {
-        let mut json = Json::default();
-        instant(&mut json, scope, category, name);
-        Self(json)
+        Self(Members::new(|event| write_instant(event, scope, category, name)))
     }
 }
 
-fn slice(json: &mut Json, category: &'static str, name: &str) {
-    json.raw("{\"ph\":\"X\",\"cat\":\"").raw(category).raw("\",\"name\":").string(name);
+fn write_slice(event: &mut Object<'_>, category: &'static str, name: &str) {
+    event.word("ph", "X");
+    event.word("cat", category);
+    event.string("name", name);
 }
 
-fn instant(json: &mut Json, scope: Scope, category: &'static str, name: &str) {
+fn write_instant(event: &mut Object<'_>, scope: Scope, category: &'static str, name: &str) {
     let scope = match scope {
         Scope::Thread => "t",
         Scope::Process => "p",
         Scope::Global => "g",
     };
-    json.raw("{\"ph\":\"i\",\"s\":\"").raw(scope).raw("\",\"cat\":\"").raw(category).raw("\",\"name\":").string(name);
+    event.word("ph", "i");
+    event.word("s", scope);
+    event.word("cat", category);
+    event.string("name", name);
 }

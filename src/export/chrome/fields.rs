@@ -1,13 +1,13 @@
-//! Arguments that several kinds of events have: the span, fields, inputs, the place in the source, cuts.
+//! Arguments that several kinds of events have: the span, fields, inputs, the source location, cuts.
 
 use super::json::Object;
 use crate::trace::{Callsite, Cut, Fields};
 
 /// The arguments of spans and events that are not fields. A field of the same name is called `field.NAME`.
-pub(super) const OF_HOST: [&str; 8] =
+pub(super) const RESERVED: [&str; 8] =
     ["External id", "src", "started", "finished", "Input Dims", "Input type", "Call stack", "level"];
 
-/// Adds the number that joins an event to the `cpu_op` of its span, if it has one.
+/// Adds the number that links an event to the `cpu_op` of its span, if it has one.
 #[inline]
 pub(super) fn write_external_id(args: &mut Object<'_>, id: Option<usize>) {
     if let Some(id) = id {
@@ -15,11 +15,11 @@ pub(super) fn write_external_id(args: &mut Object<'_>, id: Option<usize>) {
     }
 }
 
-/// Adds an argument for each field, except the one named `except`. A field with a name of `ours` is called
+/// Adds an argument for each field, except the one named `except`. A field with a `reserved` name is called
 /// `field.NAME`.
-pub(super) fn write(args: &mut Object<'_>, fields: Fields<'_>, except: Option<&str>, ours: &[&str]) {
+pub(super) fn write(args: &mut Object<'_>, fields: Fields<'_>, except: Option<&str>, reserved: &[&str]) {
     for (name, value) in fields.iter().filter(|(name, _)| Some(*name) != except) {
-        match ours.contains(&name) {
+        match reserved.contains(&name) {
             true => args.entry(&format!("field.{name}"), value),
             false => args.entry(name, value),
         }
@@ -41,21 +41,21 @@ pub(super) fn write_inputs(args: &mut Object<'_>, fields: Fields<'_>) {
     }
 }
 
-/// The numbers of a shape such as `[64, 512]`; `None` if it is anything else.
+/// Parses a shape such as `[64, 512]`. Returns `None` if it is anything else.
 fn dims(shape: &str) -> Option<impl Iterator<Item = u64>> {
     let inner = shape.trim().strip_prefix('[')?.strip_suffix(']')?;
     let dims = inner.split(',').map(str::trim).filter(|dim| !dim.is_empty()).map(str::parse::<u64>);
     dims.clone().all(|dim| dim.is_ok()).then(|| dims.flatten())
 }
 
-/// Adds where in the source a callsite is, if it is known.
+/// Adds the source location of a callsite, if it is known.
 pub(super) fn write_location(args: &mut Object<'_>, callsite: &Callsite) {
     if let Some(location) = callsite.location() {
         args.string("src", &location);
     }
 }
 
-/// Says which ends of a span or step lie outside the window.
+/// Adds which ends of a span or step lie outside the window.
 pub(super) fn write_cut(args: &mut Object<'_>, cut: Cut) {
     if cut.start {
         args.bool("started", false);

@@ -1,6 +1,6 @@
-//! The two kinds of readers.
+//! The flavors of the format, one for each group of readers.
 
-/// The readers that a [`Chrome`](crate::Chrome) file is for.
+/// The flavor of a [`Chrome`](crate::Chrome) file: the readers that it is for.
 ///
 /// No file suits all of them: HolisticTraceAnalysis fails on a file that TensorBoard's plugin shows completely, and the
 /// plugin fails on the other.
@@ -35,9 +35,12 @@ pub enum Flavor {
     ///   unless it was handed over from another thread.
     /// - Steps are on the host only.
     ///
-    /// The plugin has its own ways: it extends a step to the end of all work that was launched in it, leaves out last
-    /// steps that launched less than those before, does not count calls in the host self time of their span, and makes
-    /// one op of a span and its only child if both have the same name. A step that would have no time left is the
-    /// annotation `step#N`, as the plugin would divide by zero.
+    /// The plugin changes some of what it shows:
+    ///
+    /// - It extends a step to the end of all work that was launched in it.
+    /// - It leaves out last steps that launched less than those before.
+    /// - It does not count calls in the host self time of their span.
+    /// - It makes one op of a span and its only child if both have the same name.
+    /// - It would divide by zero for a step that has no time left. Such a step is the annotation `step#N` instead.
     TorchTensorBoard,
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     export::{
         flows::Flows,
-        ranges::{Cause, GpuRange, gpu_ranges},
+        gpu_ranges::{Cause, GpuRange, gpu_ranges},
     },
     trace::WaitKind,
 };
@@ -27,10 +27,10 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let ranges = gpu_ranges(out.trace);
     let rows = Rows::new(out.trace, &ranges);
     let flows = Flows::new(out.trace);
-    let collectives = Collectives::new(out.trace, &flows, out.style.flavor);
+    let collectives = Collectives::new(out.trace, &flows, out.options.flavor);
     write_names(out, &rows)?;
     calls::write(out, &flows, &collectives)?;
-    // Before the work inside of them: readers take the first of those that begin together for the outer one.
+    // Before the work inside the ranges: of events that begin together, readers take the first for the outer one.
     write_ranges(out, &ranges, &rows)?;
     work::write(out, &rows, &flows, &collectives)?;
     write_waits(out, &rows)?;
@@ -41,12 +41,12 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
 fn write_names(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
     let process = &out.trace.metadata().process;
     let mut last = None;
-    for (place, (row, name)) in rows.names().into_iter().enumerate() {
+    for (index, (row, name)) in rows.names().into_iter().enumerate() {
         let gpu = row.pid;
         if gpu != NO_DEVICE && last.replace(gpu) != Some(gpu) {
             out.name_process(gpu, process, &format!("GPU {gpu}"), FIRST_SORT_INDEX + gpu)?;
         }
-        out.name_row(row, name, place as i64)?;
+        out.name_row(row, name, index as i64)?;
     }
     Ok(())
 }
@@ -55,7 +55,7 @@ fn write_ranges(out: &mut Output<'_>, ranges: &[GpuRange], rows: &Rows) -> io::R
     let trace = out.trace;
     let mut name = String::new();
     for range in ranges {
-        if out.style.flavor == Flavor::TorchTensorBoard && is_op_on_gpu(trace, range.cause) {
+        if out.options.flavor == Flavor::TorchTensorBoard && is_op_on_gpu(trace, range.cause) {
             continue;
         }
         name.clear();
@@ -80,7 +80,7 @@ fn write_waits(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
             fields::write_external_id(args, owner);
             args.string("cuda_sync_kind", kind.as_str());
             if matches!(kind, WaitKind::Event | WaitKind::StreamForEvent) {
-                // It is not known where the event was recorded, which Kineto writes as -1.
+                // Kineto writes -1 where it is not known which stream recorded the event.
                 args.number("wait_on_stream", -1);
                 args.number("wait_on_cuda_event_record_corr_id", -1);
                 args.number("wait_on_cuda_event_id", wait.event().map_or(-1, i64::from));
@@ -97,7 +97,7 @@ fn write_waits(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
 fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
     /// The device type of CUDA in PyTorch.
     const CUDA: u32 = 1;
-    for (place, allocation) in out.trace.allocations().enumerate() {
+    for (index, allocation) in out.trace.allocations().enumerate() {
         let (row, owner) = (out.row(allocation.track()), out.external_id(allocation.span()));
         let event = out.events.instant(Scope::Thread, "cpu_instant_event", "[memory]");
         event.on(row).at(allocation.at()).args(|args| {
@@ -112,7 +112,7 @@ fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
             args.number("Total Allocated", allocation.in_use());
             // It is not known how much a pool has reserved, but it is no less than what is in use.
             args.number("Total Reserved", allocation.reserved());
-            args.number("Ev Idx", place);
+            args.number("Ev Idx", index);
         })?;
     }
     Ok(())

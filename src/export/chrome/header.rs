@@ -1,4 +1,4 @@
-//! The members of a document before its events: where the trace is from, and how it was recorded.
+//! The header of a document: the members before its events.
 
 use super::{
     json::{Members, Object},
@@ -27,7 +27,7 @@ const RESERVED: [&str; 17] = [
     "traceName",
 ];
 
-/// The header of a document whose times are these.
+/// Returns the header, which says where the trace is from and how it was recorded.
 pub(super) fn members(trace: &Trace, times: Times) -> Members {
     let metadata = trace.metadata();
     Members::lines(|header| {
@@ -86,7 +86,7 @@ fn properties(object: &mut Object<'_>, device: &Device) {
     object.number("sharedMemPerMultiprocessor", device.shared_memory_per_multiprocessor);
 }
 
-/// Says how much work was attributed in which way, if there is any.
+/// Adds how much work was attributed in which way, if there is any.
 fn attributions(header: &mut Object<'_>, trace: &Trace) {
     let attributions = trace.attributions();
     if attributions.total() == 0 {
@@ -102,7 +102,7 @@ fn attributions(header: &mut Object<'_>, trace: &Trace) {
     });
 }
 
-/// An id that differs from that of any other window of any process.
+/// Returns an id that differs from that of any other window of any process.
 fn trace_id(trace: &Trace) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let metadata = trace.metadata();

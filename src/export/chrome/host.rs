@@ -12,8 +12,8 @@ pub(super) fn write_names(out: &mut Output<'_>, nested_steps: bool) -> io::Resul
     let (trace, pid) = (out.trace, out.pid);
     let metadata = trace.metadata();
     out.name_process(pid, &metadata.process, "CPU", metadata.pid.into())?;
-    for (place, track) in trace.tracks().iter().enumerate() {
-        out.name_row(out.row(track), &track.label(), place as i64)?;
+    for (index, track) in trace.tracks().iter().enumerate() {
+        out.name_row(out.row(track), &track.label(), index as i64)?;
     }
     if !nested_steps {
         out.name_row(Row { pid, tid: STEPS_TID }, "steps", -1)?;
@@ -24,7 +24,7 @@ pub(super) fn write_names(out: &mut Output<'_>, nested_steps: bool) -> io::Resul
 /// Writes steps: on the rows of their threads if they nest there, or else on a row of their own.
 pub(super) fn write_steps(out: &mut Output<'_>, nested_steps: bool) -> io::Result<()> {
     let trace = out.trace;
-    let shown = steps_shown(trace, out.style.flavor);
+    let shown = steps_shown(trace, out.options.flavor);
     let mut name = String::new();
     for (step, shown) in trace.steps().iter().zip(shown) {
         let row = match nested_steps {
@@ -45,20 +45,20 @@ pub(super) fn write_steps(out: &mut Output<'_>, nested_steps: bool) -> io::Resul
 
 /// Writes events as instants.
 pub(super) fn write_events(out: &mut Output<'_>) -> io::Result<()> {
-    let texts: Vec<_> = out.trace.callsites().iter().map(text).collect();
+    let callsites: Vec<_> = out.trace.callsites().iter().map(callsite_members).collect();
     let rows = out.rows();
     for (event, data) in out.trace.events().zip(&out.trace.events) {
         let instant = out.events.instant(Scope::Thread, "cpu_instant_event", event.message());
         instant.on_row(&rows[event.track_id().index()]).at(event.at()).args(|args| {
-            args.members(&texts[data.callsite.index()]);
-            fields::write(args, event.fields(), Some("message"), &fields::OF_HOST);
+            args.members(&callsites[data.callsite.index()]);
+            fields::write(args, event.fields(), Some("message"), &fields::RESERVED);
         })?;
     }
     Ok(())
 }
 
-/// The arguments that all events of a callsite have.
-fn text(callsite: &Callsite) -> Members {
+/// Returns the arguments that all events of a callsite have.
+fn callsite_members(callsite: &Callsite) -> Members {
     Members::new(|args| {
         args.string("level", &callsite.level().to_string());
         fields::write_location(args, callsite);
@@ -73,7 +73,7 @@ pub(super) fn write_counters(out: &mut Output<'_>) -> io::Result<()> {
             let event = if value.is_finite() {
                 out.events.counter(counter.name())
             } else {
-                // No counter track can show it, and it is the sample that matters most.
+                // No counter track can show NaN or infinity, and such a sample matters most.
                 let name = format!("{} is {value}", counter.name());
                 out.events.instant(Scope::Process, "cpu_instant_event", &name)
             };
@@ -83,7 +83,7 @@ pub(super) fn write_counters(out: &mut Output<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes losses where a person looks: at the window's start, across all rows.
+/// Writes losses as an instant at the window's start, across all rows, where people see it.
 pub(super) fn write_losses(out: &mut Output<'_>) -> io::Result<()> {
     let losses = out.trace.losses();
     if losses.is_empty() {

@@ -1,4 +1,4 @@
-//! JSON text, appended to a buffer: a trace is a million small objects of known shape.
+//! A writer of JSON text. It appends to a buffer, since a trace is a million small objects of known keys.
 
 use super::micros::Micros;
 use crate::trace::Value;
@@ -32,12 +32,12 @@ impl Json {
         self.0.push(b'"');
         let bytes = text.as_bytes();
         let mut written = 0;
-        for (place, &byte) in bytes.iter().enumerate() {
+        for (index, &byte) in bytes.iter().enumerate() {
             if byte >= 0x20 && byte != b'"' && byte != b'\\' {
                 continue;
             }
-            self.0.extend_from_slice(&bytes[written..place]);
-            written = place + 1;
+            self.0.extend_from_slice(&bytes[written..index]);
+            written = index + 1;
             match byte {
                 b'"' => self.raw(br#"\""#),
                 b'\\' => self.raw(br"\\"),
@@ -52,14 +52,8 @@ impl Json {
     }
 
     #[inline]
-    pub(super) fn number(&mut self, number: impl itoa::Integer) -> &mut Self {
+    fn number(&mut self, number: impl itoa::Integer) -> &mut Self {
         self.raw(itoa::Buffer::new().format(number))
-    }
-
-    #[inline]
-    pub(super) fn micros(&mut self, micros: &Micros) -> &mut Self {
-        micros.append_to(&mut self.0);
-        self
     }
 
     /// Appends a number, or a string if it is not finite, which no number of JSON can be.
@@ -83,16 +77,29 @@ impl Json {
     }
 
     /// Appends an object.
+    #[inline]
     fn object(&mut self, write: impl FnOnce(&mut Object<'_>)) -> &mut Self {
-        self.raw("{");
-        self.members(write);
-        self.raw("}")
+        write(&mut self.begin_object());
+        self.end_object();
+        self
     }
 
-    /// Appends the members of an object, without braces.
+    /// Begins an object, to be ended with [`end_object`](Self::end_object).
     #[inline]
-    pub(super) fn members(&mut self, write: impl FnOnce(&mut Object<'_>)) {
-        write(&mut Object { json: self, first: true, lines: false });
+    pub(super) fn begin_object(&mut self) -> Object<'_> {
+        self.0.push(b'{');
+        Object { json: self, first: true, lines: false }
+    }
+
+    /// Returns the object that was begun, to add members to those that it has.
+    #[inline]
+    pub(super) fn open_object(&mut self) -> Object<'_> {
+        Object { json: self, first: false, lines: false }
+    }
+
+    #[inline]
+    pub(super) fn end_object(&mut self) {
+        self.0.push(b'}');
     }
 
     fn array(&mut self, lines: bool, write: impl FnOnce(&mut Array<'_>)) -> &mut Self {
@@ -112,7 +119,7 @@ impl Json {
     }
 }
 
-/// The longest key that is copied at once.
+/// The most bytes of a key that is copied at once.
 const LONGEST_KEY: usize = 40;
 
 /// The members of an object that is being written.
@@ -130,16 +137,19 @@ pub(super) struct Object<'a> {
 impl Object<'_> {
     #[inline(always)]
     fn key(&mut self, key: &'static str) -> &mut Json {
-        self.json.separate(&mut self.first, self.lines);
-        // The compiler knows the length of the key, and makes one copy of these three.
-        let mut text = [b'"'; LONGEST_KEY + 3];
-        match text.get_mut(1..=key.len()) {
-            Some(middle) if key.len() <= LONGEST_KEY => {
-                middle.copy_from_slice(key.as_bytes());
-                text[key.len() + 2] = b':';
-                self.json.raw(&text[..key.len() + 3])
-            }
-            _ => self.json.raw("\"").raw(key).raw("\":"),
+        if self.lines || key.len() > LONGEST_KEY {
+            self.json.separate(&mut self.first, self.lines);
+            return self.json.raw("\"").raw(key).raw("\":");
+        }
+        // The compiler knows the length of the key, and copies `,"KEY":` at once.
+        let mut text = [b'"'; LONGEST_KEY + 4];
+        let end = key.len() + 4;
+        text[0] = b',';
+        text[2..end - 2].copy_from_slice(key.as_bytes());
+        text[end - 1] = b':';
+        match std::mem::take(&mut self.first) {
+            true => self.json.raw(&text[1..end]),
+            false => self.json.raw(&text[..end]),
         }
     }
 
@@ -158,8 +168,15 @@ impl Object<'_> {
         self.key(key).float(number);
     }
 
-    pub(super) fn micros(&mut self, key: &'static str, micros: Micros) {
-        self.key(key).micros(&micros);
+    #[inline]
+    pub(super) fn micros(&mut self, key: &'static str, micros: &Micros) {
+        micros.append_to(&mut self.key(key).0);
+    }
+
+    /// Adds a string that needs no escaping.
+    #[inline]
+    pub(super) fn word(&mut self, key: &'static str, word: &'static str) {
+        self.key(key).raw("\"").raw(word).raw("\"");
     }
 
     /// Adds a number whose digits are known.
@@ -192,6 +209,7 @@ impl Object<'_> {
         self.json.string(key).raw(":").value(value);
     }
 
+    #[inline]
     pub(super) fn object(&mut self, key: &'static str, write: impl FnOnce(&mut Object<'_>)) {
         self.key(key).object(write);
     }
@@ -254,15 +272,15 @@ pub(super) struct Members(Json);
 
 impl Members {
     pub(super) fn new(write: impl FnOnce(&mut Object<'_>)) -> Self {
-        Self::written(false, write)
+        Self::write(false, write)
     }
 
-    /// Members with a line for each.
+    /// Writes each member on a line of its own.
     pub(super) fn lines(write: impl FnOnce(&mut Object<'_>)) -> Self {
-        Self::written(true, write)
+        Self::write(true, write)
     }
 
-    fn written(lines: bool, write: impl FnOnce(&mut Object<'_>)) -> Self {
+    fn write(lines: bool, write: impl FnOnce(&mut Object<'_>)) -> Self {
         let mut json = Json::default();
         write(&mut Object { json: &mut json, first: true, lines });
         Self(json)

@@ -3,78 +3,79 @@
 /// A number of microseconds, as decimal text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Micros {
-    /// The text is before the middle. All after it is there to be copied along, so that every copy has the same length,
-    /// which is quicker.
-    text: [u8; 2 * Self::MOST],
-    first: usize,
+    /// The text ends at the middle of the buffer. The bytes after it are copied along, so that every copy has the same
+    /// length, which is quicker.
+    buffer: [u8; 2 * Self::MAX_LEN],
+    /// The index at which the text starts.
+    start: usize,
 }
 
 impl Micros {
-    /// The most bytes that a text has: that of `u64::MAX` [ticks](Self::ticks).
-    const MOST: usize = 28;
+    /// The length of the longest text: that of `u64::MAX` [ticks](Self::ticks).
+    const MAX_LEN: usize = 28;
 
-    /// The text of a number of nanoseconds, with three decimals.
+    /// Returns the text of a number of nanoseconds, with three decimals.
     pub(super) fn of(nanos: u64) -> Self {
-        let mut text = [b'.'; 2 * Self::MOST];
+        let mut text = [b'.'; 2 * Self::MAX_LEN];
         let decimals = nanos % 1000;
-        text[Self::MOST - 3] = b'0' + (decimals / 100) as u8;
-        put(&mut text, Self::MOST - 2, decimals);
-        let first = whole(&mut text, Self::MOST - 4, nanos / 1000);
-        Self { text, first }
+        text[Self::MAX_LEN - 3] = b'0' + (decimals / 100) as u8;
+        put_pair(&mut text, Self::MAX_LEN - 2, decimals);
+        let start = put_integer(&mut text, Self::MAX_LEN - 4, nanos / 1000);
+        Self { buffer: text, start }
     }
 
-    /// Nanoseconds in ticks, of which a microsecond has 1024. Times that are equal, earlier or later remain so.
+    /// Converts nanoseconds to ticks, of which a microsecond has 1024. The order of times stays the same.
     pub(super) fn ticks(nanos: u64) -> u64 {
-        let ticks = (u128::from(nanos) * u128::from(TICKS) + 500) / 1000;
+        let ticks = (u128::from(nanos) * u128::from(TICKS_PER_MICRO) + 500) / 1000;
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
-    /// The text of a number of [ticks](Self::ticks), with ten decimals, which are exact. A reader that adds such times
-    /// in floating point makes no error, so that a range that ends where another begins still does.
+    /// Returns the text of a number of [ticks](Self::ticks), with ten decimals, which are exact. A reader that adds
+    /// such times in floating point makes no error, so that a range that ends where another begins still does.
     pub(super) fn of_ticks(ticks: u64) -> Self {
-        /// `10_000_000_000 / TICKS`.
+        /// `10_000_000_000 / TICKS_PER_MICRO`.
         const TEN_DECIMALS: u64 = 9_765_625;
-        let mut text = [b'.'; 2 * Self::MOST];
-        let mut decimals = ticks % TICKS * TEN_DECIMALS;
-        for place in (Self::MOST - 10..Self::MOST).step_by(2).rev() {
-            put(&mut text, place, decimals);
+        let mut text = [b'.'; 2 * Self::MAX_LEN];
+        let mut decimals = ticks % TICKS_PER_MICRO * TEN_DECIMALS;
+        for index in (Self::MAX_LEN - 10..Self::MAX_LEN).step_by(2).rev() {
+            put_pair(&mut text, index, decimals);
             decimals /= 100;
         }
-        let first = whole(&mut text, Self::MOST - 11, ticks / TICKS);
-        Self { text, first }
+        let start = put_integer(&mut text, Self::MAX_LEN - 11, ticks / TICKS_PER_MICRO);
+        Self { buffer: text, start }
     }
 
     /// Appends the text to a buffer.
     #[inline]
     pub(super) fn append_to(&self, buffer: &mut Vec<u8>) {
-        let length = buffer.len() + Self::MOST - self.first;
-        buffer.extend_from_slice(&self.text[self.first..][..Self::MOST]);
+        let length = buffer.len() + Self::MAX_LEN - self.start;
+        buffer.extend_from_slice(&self.buffer[self.start..][..Self::MAX_LEN]);
         buffer.truncate(length);
     }
 }
 
-/// The ticks of a microsecond.
-const TICKS: u64 = 1024;
+/// The number of ticks in a microsecond.
+const TICKS_PER_MICRO: u64 = 1024;
 
-/// Writes the last two digits of a number.
-fn put(text: &mut [u8], place: usize, number: u64) {
-    text[place..place + 2].copy_from_slice(&PAIRS[number as usize % 100]);
+/// Writes the last two digits of a number at this index.
+fn put_pair(text: &mut [u8], index: usize, number: u64) {
+    text[index..index + 2].copy_from_slice(&PAIRS[number as usize % 100]);
 }
 
-/// Writes a number that ends before this place, and returns where it begins.
-fn whole(text: &mut [u8], end: usize, mut rest: u64) -> usize {
-    let mut first = end;
+/// Writes an integer that ends before the index `end`, and returns the index at which it starts.
+fn put_integer(text: &mut [u8], end: usize, mut rest: u64) -> usize {
+    let mut start = end;
     while rest >= 100 {
-        first -= 2;
-        put(text, first, rest);
+        start -= 2;
+        put_pair(text, start, rest);
         rest /= 100;
     }
     if rest >= 10 {
-        put(text, first - 2, rest);
-        first - 2
+        put_pair(text, start - 2, rest);
+        start - 2
     } else {
-        text[first - 1] = b'0' + rest as u8;
-        first - 1
+        text[start - 1] = b'0' + rest as u8;
+        start - 1
     }
 }
 

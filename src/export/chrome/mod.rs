@@ -17,12 +17,12 @@ mod host;
 mod json;
 mod micros;
 mod operations;
+mod options;
 mod output;
 mod row;
 mod rows;
 mod runtime_names;
 mod spans;
-mod style;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -31,14 +31,15 @@ mod work;
 
 pub use self::flavor::Flavor;
 
-use self::style::Style;
+use self::options::Options;
 
 use super::{exporter::Exporter, result::ExportResult};
 use crate::file;
 use crate::trace::Trace;
 use std::path::PathBuf;
 
-/// Writes traces as `torch.profiler` does, for [Perfetto](https://ui.perfetto.dev) and HolisticTraceAnalysis.
+/// An exporter of traces in the format that `torch.profiler` writes, for [Perfetto](https://ui.perfetto.dev) and
+/// HolisticTraceAnalysis.
 ///
 /// ```no_run
 /// # use kernspan::{Chrome, Profiler};
@@ -55,8 +56,8 @@ use std::path::PathBuf;
 /// types that follow the [`convention`](crate::trace::convention) are also `Input Dims` and `Input type`. A span that
 /// the window's edge has cut says `"started": false` or `"finished": false`.
 ///
-/// [Operations](crate::trace::Operation) are instants of the category `operation` on the row of the thread that told of
-/// them, with their fields and the name of their span.
+/// [Operations](crate::trace::Operation) are instants of the category `operation` on the row of the thread that
+/// reported them, with their fields and the name of their span.
 ///
 /// # GPUs
 ///
@@ -75,13 +76,13 @@ use std::path::PathBuf;
 pub struct Chrome {
     folder: PathBuf,
     gzip: bool,
-    style: Style,
+    options: Options,
 }
 
 impl Chrome {
     /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), gzip: false, style: Style::default() }
+        Self { folder: folder.into(), gzip: false, options: Options::default() }
     }
 
     /// Sets the readers that the files are for. By default, [`Flavor::Kineto`].
@@ -95,7 +96,7 @@ impl Chrome {
     /// let for_tensorboard = Chrome::to_dir("runs/mnist").flavor(Flavor::TorchTensorBoard);
     /// ```
     pub fn flavor(mut self, flavor: Flavor) -> Self {
-        self.style.flavor = flavor;
+        self.options.flavor = flavor;
         self
     }
 
@@ -111,7 +112,7 @@ impl Chrome {
     /// let for_hta = Chrome::to_dir("runs/mnist").runtime_names(true);
     /// ```
     pub fn runtime_names(mut self, runtime_names: bool) -> Self {
-        self.style.runtime_names = runtime_names;
+        self.options.runtime_names = runtime_names;
         self
     }
 
@@ -123,7 +124,7 @@ impl Chrome {
     }
 
     fn folder(&self) -> PathBuf {
-        match self.style.flavor {
+        match self.options.flavor {
             Flavor::Kineto => self.folder.clone(),
             Flavor::TorchTensorBoard => self.folder.join("torch_tb_profiler"),
         }
@@ -136,16 +137,16 @@ impl Exporter for Chrome {
     }
 
     fn export(&mut self, trace: &Trace) -> ExportResult {
-        let (folder, style) = (self.folder(), self.style);
+        let (folder, options) = (self.folder(), self.options);
         let path = match self.gzip {
             #[cfg(feature = "gzip")]
             true => file::write(&folder, trace, ".pt.trace.json.gz", |out| {
                 // Level 1 is three times as fast as the default and a tenth larger.
                 let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
-                document::write(trace, style, &mut out)?;
+                document::write(trace, options, &mut out)?;
                 out.finish().map(drop)
             }),
-            _ => file::write(&folder, trace, ".pt.trace.json", |out| document::write(trace, style, out)),
+            _ => file::write(&folder, trace, ".pt.trace.json", |out| document::write(trace, options, out)),
         };
         Ok(vec![path?])
     }

@@ -1,4 +1,4 @@
-//! Operations of frameworks as instants.
+//! Operations of frameworks, as instants.
 
 use super::{
     event::{Head, Scope},
@@ -10,9 +10,9 @@ use crate::trace::{Attribution, Operation};
 use std::io;
 
 /// The arguments of operations that are not fields. A field of the same name is called `field.NAME`.
-const ARGUMENTS: [&str; 5] = ["External id", "span", "attribution", "Input Dims", "Input type"];
+const RESERVED: [&str; 5] = ["External id", "span", "attribution", "Input Dims", "Input type"];
 
-/// Writes each call of an operation, on the row of the thread that told of it.
+/// Writes each call of an operation, on the row of the thread that reported it.
 pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let mut texts: Vec<Option<OperationText>> = out.trace.operations.iter().map(|_| None).collect();
     let rows = out.rows();
@@ -46,7 +46,7 @@ impl OperationText {
             head: Head::instant(Scope::Thread, "operation", operation.name()),
             fields: Members::new(|args| {
                 fields::write_inputs(args, operation.fields());
-                fields::write(args, operation.fields(), None, &ARGUMENTS);
+                fields::write(args, operation.fields(), None, &RESERVED);
             }),
         }
     }

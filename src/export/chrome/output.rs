@@ -3,8 +3,8 @@
 use super::{
     event::EventWriter,
     flavor::Flavor,
+    options::Options,
     row::{Row, RowText},
-    style::Style,
 };
 use crate::trace::{Span, Trace, Track};
 use std::io;
@@ -12,33 +12,33 @@ use std::io;
 /// A document that is being written.
 pub(super) struct Output<'a> {
     pub(super) trace: &'a Trace,
-    pub(super) style: Style,
+    pub(super) options: Options,
     /// The number of the process.
     pub(super) pid: i64,
     pub(super) events: EventWriter<'a>,
 }
 
 impl Output<'_> {
-    /// The row of a track.
+    /// Returns the row of a track.
     pub(super) fn row(&self, track: &Track) -> Row {
         Row::of_track(self.pid, track)
     }
 
-    /// The rows of all tracks, by the tracks' ids.
+    /// Returns the rows of all tracks, by the tracks' ids.
     pub(super) fn rows(&self) -> Vec<RowText> {
         self.trace.tracks().iter().map(|track| self.row(track).into()).collect()
     }
 
-    /// The number that joins an event to the `cpu_op` of its span.
+    /// Returns the number that links an event to the `cpu_op` of its span.
     ///
     /// For TensorBoard's plugin, an event without a span has 0: otherwise the plugin gives it to the first step or
     /// module.
     pub(super) fn external_id(&self, span: Option<Span<'_>>) -> Option<usize> {
-        let no_span = (self.style.flavor == Flavor::TorchTensorBoard).then_some(0);
+        let no_span = (self.options.flavor == Flavor::TorchTensorBoard).then_some(0);
         span.map(|span| span.id().index() + 1).or(no_span)
     }
 
-    /// Names a process, and says where it is among the others.
+    /// Writes the name of a process, and its position among the others.
     pub(super) fn name_process(&mut self, pid: i64, name: &str, label: &str, sort_index: i64) -> io::Result<()> {
         let row = Row { pid, tid: 0 };
         self.events.metadata("process_name", row).args(|args| args.string("name", name))?;
@@ -46,7 +46,7 @@ impl Output<'_> {
         self.events.metadata("process_sort_index", row).args(|args| args.number("sort_index", sort_index))
     }
 
-    /// Names a row, and says where it is among the others of its process.
+    /// Writes the name of a row, and its position among the others of its process.
     pub(super) fn name_row(&mut self, row: Row, name: &str, sort_index: i64) -> io::Result<()> {
         self.events.metadata("thread_name", row).args(|args| args.string("name", name))?;
         self.events.metadata("thread_sort_index", row).args(|args| args.number("sort_index", sort_index))

@@ -1,6 +1,6 @@
 //! The row that an event is drawn on.
 
-use super::json::Json;
+use super::json::{Members, Object};
 use crate::trace::Track;
 
 /// A row, by the two numbers that Kineto gives it: process and thread, or device and stream.
@@ -11,43 +11,36 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The distance between the rows of one thread or stream, larger than any thread id or stream number.
-    pub(super) const DISTANCE: i64 = 10_000_000;
+    /// The difference between the `tid`s of the rows of one thread or stream: more than any thread id or stream number.
+    pub(super) const TID_STRIDE: i64 = 10_000_000;
 
-    /// The row of a track in this process: the thread's own id, or one that no thread has.
+    /// Returns the row of a track in this process. Its `tid` is the thread's own id, or one that no thread has.
     pub(super) fn of_track(pid: i64, track: &Track) -> Self {
         let tid = track.thread().as_u64().cast_signed();
-        Self { pid, tid: tid.wrapping_add(i64::from(track.overlap()) * Self::DISTANCE) }
+        Self { pid, tid: tid.wrapping_add(i64::from(track.overlap()) * Self::TID_STRIDE) }
     }
 
-    /// Appends the row to an event.
-    pub(super) fn write(self, event: &mut Json) {
-        event.raw(",\"pid\":").number(self.pid).raw(",\"tid\":").number(self.tid);
-    }
-
-    /// Appends the row to an event, and the key of the event's time.
-    pub(super) fn write_before_time(self, event: &mut Json) {
-        self.write(event);
-        event.raw(",\"ts\":");
+    /// Adds the row to an event.
+    pub(super) fn write(self, event: &mut Object<'_>) {
+        event.number("pid", self.pid);
+        event.number("tid", self.tid);
     }
 }
 
-/// A row as an event has it before its time, kept as text because many events are on the same row.
+/// A row as text, kept because many events are on the same row.
 #[derive(Clone, Debug)]
-pub(super) struct RowText(Json);
+pub(super) struct RowText(Members);
 
 impl RowText {
-    /// Appends the row to an event, and the key of the event's time.
+    /// Adds the row to an event.
     #[inline]
-    pub(super) fn write_before_time(&self, event: &mut Json) {
-        event.raw(self.0.as_bytes());
+    pub(super) fn write(&self, event: &mut Object<'_>) {
+        event.members(&self.0);
     }
 }
 
 impl From<Row> for RowText {
     fn from(row: Row) -> Self {
-        let mut text = Json::default();
-        row.write_before_time(&mut text);
-        Self(text)
+        Self(Members::new(|event| row.write(event)))
     }
 }

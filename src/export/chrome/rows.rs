@@ -2,7 +2,7 @@
 
 use super::row::Row;
 use crate::{
-    export::ranges::GpuRange,
+    export::gpu_ranges::GpuRange,
     trace::{DeviceId, Nesting, Stream, StreamId, Trace, Wait},
 };
 use std::{
@@ -10,21 +10,21 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
 };
 
-/// Kineto's number for the process of events that belong to no process or device. It gets no name: Perfetto reads it as
+/// Kineto's process number for events that belong to no process or device. It gets no name, since Perfetto reads it as
 /// 0.
 pub(super) const NO_DEVICE: i64 = -1;
 
-/// The number of the host's process.
+/// Returns the number of the host's process.
 ///
-/// The process of a GPU has the GPU's number. The first process of a container is 1, and so is the second GPU: the
-/// host's then gets another number.
+/// A GPU is a process with the GPU's number. The first process of a container has the number 1, and so has the second
+/// GPU. The host's process gets another number then.
 pub(super) fn host_pid(trace: &Trace) -> i64 {
     let pid = i64::from(trace.metadata().pid);
     let is_device = devices(trace).into_iter().any(|device| i64::from(device.as_u32()) == pid);
-    if is_device { pid + Row::DISTANCE } else { pid }
+    if is_device { pid + Row::TID_STRIDE } else { pid }
 }
 
-/// The devices that have streams or are waited for.
+/// Returns the devices that have streams or are waited for.
 fn devices(trace: &Trace) -> Vec<DeviceId> {
     let of_streams = trace.streams().iter().map(Stream::device);
     let mut devices: Vec<_> = of_streams.chain(trace.waits().filter_map(Wait::device)).collect();
@@ -43,14 +43,14 @@ pub(super) struct Rows {
     /// The row of each overhead, in the order of the overheads.
     pub(super) overheads: Vec<Row>,
     ranges: HashMap<(StreamId, usize), Row>,
-    taken: HashSet<Row>,
-    /// The number of rows that are taken or skipped, for each device and stream number.
-    reach: HashMap<(i64, i64), usize>,
-    named: Vec<(Place, Row, String)>,
+    used: HashSet<Row>,
+    /// For each device and stream number, the number of strides after which all rows are free.
+    free_from: HashMap<(i64, i64), usize>,
+    named: Vec<(Position, Row, String)>,
 }
 
-/// The place of a row among the others: its device, context, stream, kind and number.
-type Place = (i64, i64, i64, Kind, usize);
+/// The position of a row among the others: its device, context, stream, kind and number.
+type Position = (i64, i64, i64, Kind, usize);
 
 /// The kinds of rows, in the order they are shown in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,9 +67,9 @@ impl Rows {
         for stream in trace.streams() {
             let (device, context, number) = (stream.device().as_u32(), stream.context(), stream.number());
             let overlap = stream.overlap() as usize;
-            let place = (device.into(), context.into(), number.into(), Kind::Work, overlap);
+            let position = (device.into(), context.into(), number.into(), Kind::Work, overlap);
             // Kineto's names end in a space.
-            let row = rows.add(place, number.into(), overlap, format!("{} ", stream.label()));
+            let row = rows.add(position, number.into(), overlap, format!("{} ", stream.label()));
             rows.streams.push(row);
         }
         for range in ranges {
@@ -83,7 +83,7 @@ impl Rows {
         rows
     }
 
-    /// The row of a range: that of its stream if it nests there.
+    /// Returns the row of a range, which is that of its stream if the range nests there.
     pub(super) fn range(&self, range: &GpuRange) -> Row {
         self.ranges[&(range.stream, range.row)]
     }
@@ -94,20 +94,20 @@ impl Rows {
         }
         let stream = &trace.streams()[range.stream.index()];
         let (device, context, number) = (stream.device().as_u32(), stream.context(), stream.number());
-        let place = (device.into(), context.into(), number.into(), Kind::Ranges, range.row);
-        self.add(place, number.into(), range.row, format!("stream {number} spans {}", range.row))
+        let position = (device.into(), context.into(), number.into(), Kind::Ranges, range.row);
+        self.add(position, number.into(), range.row, format!("stream {number} spans {}", range.row))
     }
 
-    /// Puts waits beside the work that they wait for, not among it: a wait for a stream crosses the work that runs
-    /// there.
+    /// Puts waits on rows of their own, next to the work that they wait for: a wait for a stream crosses the work that
+    /// runs there.
     fn place_waits(&mut self, trace: &Trace) {
         let waits: Vec<_> = trace.waits().collect();
         let mut order: Vec<_> = (0..waits.len()).collect();
         order.sort_by_key(|&wait| (waits[wait].start(), Reverse(waits[wait].end())));
         let mut nestings: BTreeMap<_, (Nesting, Vec<Row>)> = BTreeMap::new();
         self.waits = vec![Row { pid: NO_DEVICE, tid: 0 }; waits.len()];
-        for place in order {
-            let wait = waits[place];
+        for index in order {
+            let wait = waits[index];
             let pid = wait.device().map_or(NO_DEVICE, |device| device.as_u32().into());
             let (context, stream) = (i64::from(wait.context()), wait.stream());
             let (nesting, rows) = nestings.entry((pid, context, stream)).or_default();
@@ -119,54 +119,53 @@ impl Rows {
                 };
                 // A wait for a context is one for all its streams, so it is shown after them, on a row that no stream
                 // has.
-                let (number, away) = stream.map_or((0, row + 1), |stream| (stream.into(), row));
+                let (number, strides) = stream.map_or((0, row + 1), |stream| (stream.into(), row));
                 let last = stream.map_or(i64::MAX, i64::from);
-                rows.push(self.add((pid, context, last, Kind::Waits, row), number, away, name));
+                rows.push(self.add((pid, context, last, Kind::Waits, row), number, strides, name));
             }
-            self.waits[place] = rows[row];
+            self.waits[index] = rows[row];
         }
     }
 
     fn place_overheads(&mut self, trace: &Trace) {
         let overheads = trace.overheads();
         let mut order: Vec<_> = (0..overheads.len()).collect();
-        order.sort_by_key(|&place| (overheads[place].start(), Reverse(overheads[place].end())));
+        order.sort_by_key(|&index| (overheads[index].start(), Reverse(overheads[index].end())));
         let mut nesting = Nesting::default();
         let mut rows = Vec::new();
         self.overheads = vec![Row { pid: NO_DEVICE, tid: 0 }; overheads.len()];
-        for place in order {
-            let row = nesting.place(overheads[place].start(), overheads[place].end(), 0);
+        for index in order {
+            let row = nesting.place(overheads[index].start(), overheads[index].end(), 0);
             if row == rows.len() {
                 rows.push(self.add((NO_DEVICE, 0, 0, Kind::Overhead, row), 0, row, "overhead".to_owned()));
             }
-            self.overheads[place] = rows[row];
+            self.overheads[index] = rows[row];
         }
     }
 
-    /// Adds a row that no other has: `number`, moved by the distance between rows `away` times, or more often if that
-    /// is taken. Contexts of a device may number their streams alike.
-    fn add(&mut self, place: Place, number: i64, away: usize, name: String) -> Row {
+    /// Adds a row, and returns it. Its `tid` is `number` plus so many strides, or more if that row is used already:
+    /// contexts of a device may number their streams alike.
+    fn add(&mut self, position: Position, number: i64, mut strides: usize, name: String) -> Row {
         // Perfetto takes the rows of no device for those of device 0.
-        let pid = place.0.max(0);
-        let tid = |away: usize| number + away as i64 * Row::DISTANCE;
-        let reach = self.reach.entry((pid, number)).or_default();
-        let mut away = away;
-        if !self.taken.insert(Row { pid, tid: tid(away) }) {
-            away = (*reach).max(away + 1);
-            while !self.taken.insert(Row { pid, tid: tid(away) }) {
-                away += 1;
+        let pid = position.0.max(0);
+        let tid = |strides: usize| number + strides as i64 * Row::TID_STRIDE;
+        let free_from = self.free_from.entry((pid, number)).or_default();
+        if !self.used.insert(Row { pid, tid: tid(strides) }) {
+            strides = (*free_from).max(strides + 1);
+            while !self.used.insert(Row { pid, tid: tid(strides) }) {
+                strides += 1;
             }
         }
-        *reach = (*reach).max(away + 1);
-        let row = Row { pid: place.0, tid: tid(away) };
-        self.named.push((place, row, name));
+        *free_from = (*free_from).max(strides + 1);
+        let row = Row { pid: position.0, tid: tid(strides) };
+        self.named.push((position, row, name));
         row
     }
 
-    /// All rows with their names, in the order they are to be shown in.
+    /// Returns all rows with their names, in the order they are to be shown in.
     pub(super) fn names(&self) -> Vec<(Row, &str)> {
         let mut named: Vec<_> = self.named.iter().collect();
-        named.sort_unstable_by_key(|(place, row, _)| (*place, *row));
+        named.sort_unstable_by_key(|(position, row, _)| (*position, *row));
         named.into_iter().map(|(_, row, name)| (*row, name.as_str())).collect()
     }
 }

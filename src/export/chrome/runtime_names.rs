@@ -1,6 +1,6 @@
-//! Functions of CUDA's driver API under the names of its runtime API.
+//! Names of CUDA's runtime API for functions of its driver API.
 
-/// The function of the runtime API that does the same as a function of the driver API, if there is one.
+/// Returns the function of the runtime API that does the same as a function of the driver API, if there is one.
 pub(super) fn runtime_name(driver: &str) -> Option<&'static str> {
     let queued = driver.ends_with("Async");
     Some(match driver {

@@ -11,13 +11,13 @@ use super::{
 use crate::trace::{Callsite, Span};
 use std::io;
 
-/// Writes all spans, and in the flavor of TensorBoard's plugin the modules that some of them are.
+/// Writes all spans. In the flavor of TensorBoard's plugin, it also writes the modules that spans are calls of.
 pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
-    let texts: Vec<_> = out.trace.callsites().iter().map(CallsiteText::new).collect();
+    let callsites: Vec<_> = out.trace.callsites().iter().map(CallsiteText::new).collect();
     let rows = out.rows();
-    let mut extras = SpanExtras::new(out.trace, out.style.flavor);
-    for (place, span) in out.trace.spans().enumerate() {
-        let (text, row) = (&texts[span.callsite_id().index()], &rows[span.track_id().index()]);
+    let mut extras = SpanExtras::new(out.trace, out.options.flavor);
+    for (index, span) in out.trace.spans().enumerate() {
+        let (text, row) = (&callsites[span.callsite_id().index()], &rows[span.track_id().index()]);
         if let Some(module) = extras.as_mut().and_then(|extras| extras.module(span)) {
             write_module(&mut out.events, span, &module, row)?;
         }
@@ -26,14 +26,14 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
             None => out.events.event(&text.head),
         };
         event.on_row(row).during(span.start(), span.end()).args(|args| {
-            args.number("External id", place + 1);
+            args.number("External id", index + 1);
             args.members(&text.location);
             fields::write_cut(args, span.cut());
             if !span.fields().is_empty() {
                 if extras.as_ref().is_none_or(|extras| extras.may_have_inputs(span)) {
                     fields::write_inputs(args, span.fields());
                 }
-                fields::write(args, span.fields(), None, &fields::OF_HOST);
+                fields::write(args, span.fields(), None, &fields::RESERVED);
             }
             let call_stack = extras.as_mut().map(|extras| extras.call_stack(span));
             if !span.backtrace().is_empty() {
@@ -46,11 +46,11 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the module that a span is, before the span: the plugin takes the first of two equal ranges for the outer one.
+/// Writes the module of a span, before the span: the plugin takes the first of two equal ranges for the outer one.
 fn write_module(events: &mut EventWriter<'_>, span: Span<'_>, module: &Module<'_>, row: &RowText) -> io::Result<()> {
     let event = events.slice("python_function", &format!("nn.Module: {}", module.path));
     event.on_row(row).during(span.start(), span.end()).args(|args| {
-        args.number("Python id", module.place);
+        args.number("Python id", module.node);
         match module.parent {
             Some(parent) => args.number("Python parent id", parent),
             None => args.null("Python parent id"),

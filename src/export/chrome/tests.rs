@@ -1,4 +1,6 @@
-use super::{Chrome, document, style::Style};
+//! Tests of the Chrome exporter.
+
+use super::{Chrome, document, options::Options};
 use crate::{
     export::samples::{awkward_trace, exported},
     trace::{
@@ -13,12 +15,12 @@ pub(super) struct Document(pub(super) Value);
 
 impl Document {
     fn of(trace: &Trace) -> Self {
-        Self::in_style(trace, Style::default())
+        Self::with_options(trace, Options::default())
     }
 
-    pub(super) fn in_style(trace: &Trace, style: Style) -> Self {
+    pub(super) fn with_options(trace: &Trace, options: Options) -> Self {
         let mut out = Vec::new();
-        document::write(trace, style, &mut out).unwrap();
+        document::write(trace, options, &mut out).unwrap();
         Self(serde_json::from_slice(&out).unwrap())
     }
 
@@ -31,8 +33,8 @@ impl Document {
     }
 
     /// The values of this key in metadata events of one kind, by row.
-    fn about(&self, what: &str, key: &str) -> BTreeMap<(i64, i64), Value> {
-        let events = self.events().iter().filter(|event| event["ph"] == "M" && event["name"] == what);
+    fn metadata(&self, kind: &str, key: &str) -> BTreeMap<(i64, i64), Value> {
+        let events = self.events().iter().filter(|event| event["ph"] == "M" && event["name"] == kind);
         events.map(|event| (row(event), event["args"][key].clone())).collect()
     }
 }
@@ -75,47 +77,50 @@ fn everything_is_there_once() {
 }
 
 #[test]
-fn operations_are_on_the_row_of_the_thread_that_told_of_them() {
+fn operations_are_on_the_row_of_the_thread_that_reported_them() {
     let trace = operations_trace();
     let document = Document::of(&trace);
-    let told = document.of_category("operation");
-    assert_eq!(told.len(), trace.operations().len());
-    assert!(told.iter().all(|event| event["ph"] == "i" && event["s"] == "t" && row(event) == (1000, 1001)));
+    let operations = document.of_category("operation");
+    assert_eq!(operations.len(), trace.operations().len());
+    assert!(operations.iter().all(|event| event["ph"] == "i" && event["s"] == "t" && row(event) == (1000, 1001)));
     let arguments = json!({
         "External id": 2, "span": "forward", "attribution": "handed off", "Input Dims": [[8, 4]], "Input type": ["f32"],
         "op.shape.lhs": "[8, 4]", "op.dtype.lhs": "f32", "op.flops": 335_000_000
     });
-    assert_eq!((&told[0]["name"], &told[0]["args"]), (&json!("matmul"), &arguments));
-    let times = trace.operations().map(|told| told.at().since(trace.start()).as_nanos() as u64);
+    assert_eq!((&operations[0]["name"], &operations[0]["args"]), (&json!("matmul"), &arguments));
+    let times = trace.operations().map(|call| call.at().since(trace.start()).as_nanos() as u64);
     let first = extent(document.of_category("user_annotation")[0]).0;
-    let seen = told.iter().map(|event| (event["ts"].as_f64().unwrap() * 1e3).round() as u64 - first);
+    let seen = operations.iter().map(|event| (event["ts"].as_f64().unwrap() * 1e3).round() as u64 - first);
     assert!(seen.eq(times));
-    assert_eq!((&told[4]["name"], &told[4]["args"]), (&json!("sync"), &json!({"attribution": "unattributed"})));
+    assert_eq!(
+        (&operations[4]["name"], &operations[4]["args"]),
+        (&json!("sync"), &json!({"attribution": "unattributed"}))
+    );
 }
 
 #[test]
-fn fields_of_operations_do_not_hide_what_is_said_of_them() {
+fn fields_of_operations_do_not_hide_other_arguments() {
     let mut trace = gpu_trace();
     let odd = Operation::new("a \"b\"").with("span", "mine").with("src", 7_u64).with("External id", f64::NAN);
     add_operations(&mut trace, &[(&odd.into(), Some(1), 0)], &[]);
     let document = Document::of(&trace);
-    let [told] = document.of_category("operation")[..] else { panic!() };
+    let [operation] = document.of_category("operation")[..] else { panic!() };
     let arguments = json!({
         "External id": 2, "span": "forward", "attribution": "handed off",
         "field.span": "mine", "src": 7, "field.External id": "NaN"
     });
-    assert_eq!((&told["name"], &told["args"]), (&json!("a \"b\""), &arguments));
+    assert_eq!((&operation["name"], &operation["args"]), (&json!("a \"b\""), &arguments));
 }
 
 #[test]
 fn kernels_say_which_operations_they_did() {
     let document = Document::of(&operations_trace());
     let kernels = document.of_category("kernel");
-    let said = |key: &str| kernels.iter().map(|kernel| kernel["args"].get(key).cloned()).collect::<Vec<_>>();
+    let values = |key: &str| kernels.iter().map(|kernel| kernel["args"].get(key).cloned()).collect::<Vec<_>>();
     let (one, all) = (Some(json!("matmul")), Some(json!("matmul, add, add")));
-    assert_eq!(said("ops"), [one.clone(), all.clone(), one, all, None, None, None]);
+    assert_eq!(values("ops"), [one.clone(), all.clone(), one, all, None, None, None]);
     let both = Some(json!("backward, train_step"));
-    assert_eq!(said("spans"), [None, both.clone(), None, both, None, None, None]);
+    assert_eq!(values("spans"), [None, both.clone(), None, both, None, None, None]);
 }
 
 #[test]
@@ -176,14 +181,14 @@ fn a_demangled_name_keeps_the_raw_one() {
 }
 
 #[test]
-fn the_first_of_kernels_that_are_alike_says_the_raw_name() {
+fn only_the_first_of_kernels_that_are_alike_has_the_raw_name() {
     let mut trace = awkward_trace();
     let again = trace.work[1].clone();
     trace.work.insert(2, again);
     let document = Document::of(&trace);
     let kernels = document.of_category("kernel");
-    let said: Vec<_> = kernels.iter().map(|kernel| kernel["args"].get("raw name").is_some()).collect();
-    assert_eq!((&kernels[0]["name"], &said[..2]), (&kernels[1]["name"], &[true, false][..]));
+    let has_raw_name: Vec<_> = kernels.iter().map(|kernel| kernel["args"].get("raw name").is_some()).collect();
+    assert_eq!((&kernels[0]["name"], &has_raw_name[..2]), (&kernels[1]["name"], &[true, false][..]));
 }
 
 #[test]
@@ -254,8 +259,8 @@ fn what_is_on_a_row_nests_and_the_outer_comes_first() {
         }
         for (row, mut events) in rows {
             events.sort_by_key(|((start, _), _)| *start);
-            for (place, (left, outer)) in events.iter().enumerate() {
-                for (right, inner) in &events[place + 1..] {
+            for (index, (left, outer)) in events.iter().enumerate() {
+                for (right, inner) in &events[index + 1..] {
                     let nests = left.1 <= right.0 || right.1 <= left.1;
                     assert!(nests, "{inner} crosses {outer} on {row:?}");
                 }
@@ -267,25 +272,26 @@ fn what_is_on_a_row_nests_and_the_outer_comes_first() {
 #[test]
 fn every_row_has_a_name() {
     for (_, document) in both() {
-        let (threads, processes) = (document.about("thread_name", "name"), document.about("process_labels", "labels"));
+        let (threads, processes) =
+            (document.metadata("thread_name", "name"), document.metadata("process_labels", "labels"));
         for event in document.events().iter().filter(|event| event["ph"] == "X") {
             assert!(threads.contains_key(&row(event)), "{event}");
             assert!(row(event).0 < 0 || processes.contains_key(&(row(event).0, 0)), "{event}");
         }
     }
     let document = Document::of(&gpu_trace());
-    let threads = document.about("thread_name", "name");
+    let threads = document.metadata("thread_name", "name");
     assert_eq!(threads[&(0, 7)], "stream 7 ");
     assert_eq!(threads[&(0, 10_000_008)], "stream 8 (overlap 1) ");
     assert_eq!(threads[&(0, 10_000_007)], "stream 7 sync");
-    assert_eq!(document.about("process_labels", "labels")[&(0, 0)], "GPU 0");
-    assert_eq!(document.about("process_sort_index", "sort_index")[&(0, 0)], 5_000_000);
+    assert_eq!(document.metadata("process_labels", "labels")[&(0, 0)], "GPU 0");
+    assert_eq!(document.metadata("process_sort_index", "sort_index")[&(0, 0)], 5_000_000);
 }
 
 #[test]
 fn a_process_is_never_taken_for_a_gpu() {
     let document = Document::of(&awkward_trace());
-    let labels = document.about("process_labels", "labels");
+    let labels = document.metadata("process_labels", "labels");
     let labels: Vec<_> = labels.values().map(|label| label.as_str().unwrap()).collect();
     assert_eq!(labels, ["GPU 0", "GPU 1", "CPU"]);
 }
@@ -297,7 +303,7 @@ fn waits_say_what_is_waited_for() {
     let of = |kind: &str| *waits.iter().find(|wait| wait["args"]["cuda_sync_kind"] == kind).unwrap();
     let context = of("Context Sync");
     assert_eq!((context["pid"].as_i64(), &context["args"]["stream"]), (Some(0), &json!(-1)));
-    assert_eq!(document.about("thread_name", "name")[&row(context)], "context 1 sync");
+    assert_eq!(document.metadata("thread_name", "name")[&row(context)], "context 1 sync");
     let event = of("Stream Wait Event");
     assert_eq!((event["pid"].as_i64(), &event["args"]["wait_on_cuda_event_id"]), (Some(1), &json!(5)));
     let nowhere = of("Event Sync");

@@ -1,4 +1,4 @@
-//! The times of a document.
+//! Conversion of timestamps to the times of a document.
 
 use super::{flavor::Flavor, micros::Micros};
 use crate::trace::{Timestamp, Trace};
@@ -11,20 +11,20 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// The base is a multiple of this many nanoseconds, a day: the ranks of a run agree on it, and microseconds since
-    /// then are small enough for readers that add them up in floating point.
-    const BASE: u64 = 24 * 3600 * 1_000_000_000;
+    /// The nanoseconds of a day. The base is a multiple of it, so that the ranks of a run agree on the base, and
+    /// microseconds since then are small enough for readers that add them up in floating point.
+    const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
     pub(super) fn new(trace: &Trace, flavor: Flavor) -> Self {
-        Self { flavor, base: trace.start().as_unix_nanos() / Self::BASE * Self::BASE }
+        Self { flavor, base: trace.start().as_unix_nanos() / Self::DAY * Self::DAY }
     }
 
-    /// The base, in nanoseconds since 1970.
+    /// Returns the base, in nanoseconds since 1970.
     pub(super) fn base(self) -> u64 {
         self.base
     }
 
-    /// The time of a moment.
+    /// Returns the time of a moment.
     #[inline]
     pub(super) fn at(self, at: Timestamp) -> Micros {
         let nanos = self.since_base(at);
@@ -34,7 +34,8 @@ impl Times {
         }
     }
 
-    /// The duration from `start` to `end`. A reader that adds it to the text of the start gets the text of the end.
+    /// Returns the duration from `start` to `end`. A reader that adds it to the text of the start gets the text of the
+    /// end.
     #[inline]
     pub(super) fn between(self, start: Timestamp, end: Timestamp) -> Micros {
         match self.flavor {

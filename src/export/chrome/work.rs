@@ -11,24 +11,19 @@ use super::{
     torch::Collectives,
 };
 use crate::{
-    export::{batch_text::BatchText, flows::Flows, shape::Shape},
+    export::{cache::Cache, flows::Flows, operation_names::OperationNames, work_key::WorkKey},
     trace::{ApiCall, Attribution, Detail, Device, Kernel, Work},
 };
-use rustc_hash::FxHashMap;
 use std::io;
 
 /// Writes all work on the rows of its streams.
 pub(super) fn write(out: &mut Output<'_>, rows: &Rows, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
-    let times = Times::new(out.trace, out.style.flavor);
+    let times = Times::new(out.trace, out.options.flavor);
     let rows: Vec<_> = rows.streams.iter().copied().map(RowText::from).collect();
-    let mut texts: FxHashMap<_, WorkText> = FxHashMap::default();
-    let mut batch = BatchText::default();
+    let mut texts: Cache<_, WorkText> = Cache::default();
+    let mut names = OperationNames::default();
     for work in out.trace.work() {
-        let shape = (work.stream_id(), Shape::of(work));
-        if texts.len() >= Shape::KEPT && !texts.contains_key(&shape) {
-            texts.clear();
-        }
-        let text = texts.entry(shape).or_insert_with(|| {
+        let text = texts.get_or_insert_with((work.stream_id(), WorkKey::of(work)), || {
             let device = out.trace.device(work.stream().device());
             WorkText::new(work, device)
         });
@@ -40,7 +35,7 @@ pub(super) fn write(out: &mut Output<'_>, rows: &Rows, flows: &Flows, collective
         out.events.event(&text.head).on_row(row).during(work.start(), work.end()).args(|args| {
             fields::write_external_id(args, owner);
             match work.kernel().map(|kernel| kernel.queued) {
-                Some(Some(queued)) => args.micros("queued", times.at(queued)),
+                Some(Some(queued)) => args.micros("queued", &times.at(queued)),
                 Some(None) => args.number("queued", 0),
                 None => {}
             }
@@ -49,21 +44,21 @@ pub(super) fn write(out: &mut Output<'_>, rows: &Rows, flows: &Flows, collective
             args.members(&text.launch);
             args.members(&std::mem::take(&mut text.raw_name));
             write_details(args, work);
-            if let Some((operations, spans)) = batch.of(work) {
+            if let Some((operations, spans)) = names.of(work) {
                 args.string("ops", operations);
                 if let Some(spans) = spans {
                     args.string("spans", spans);
                 }
             }
         })?;
-        if flows.lead_to(work.id()) {
+        if flows.leads_to(work.id()) {
             out.events.arrow_to(correlation, row)?;
         }
     }
     Ok(())
 }
 
-/// Adds the arguments in which pieces of work of the same shape differ.
+/// Adds the arguments in which pieces of work with the same key differ.
 fn write_details(args: &mut Object<'_>, work: Work<'_>) {
     if work.kernel().is_none() {
         args.number("bytes", work.bytes());
@@ -80,13 +75,13 @@ fn write_details(args: &mut Object<'_>, work: Work<'_>) {
     }
 }
 
-/// The text that all work of a shape on a stream has in common.
+/// The text that all work with the same key on a stream has in common.
 #[derive(Debug)]
 struct WorkText {
     head: Head,
     stream: Members,
     launch: Members,
-    /// Raw names of templates are long, and no reader asks for them: only the first piece of work of a shape has it.
+    /// Raw names of templates are long, and no reader asks for them: only the first piece of work has it.
     raw_name: Members,
 }
 

@@ -1,4 +1,4 @@
-//! A trace as one file.
+//! The file of a trace.
 
 use super::{
     event::Event,
@@ -52,7 +52,7 @@ fn write_counters(out: &mut TrackWriter<'_>) -> io::Result<()> {
                 sequence.count(&mut out.packets, at, value)?;
                 continue;
             }
-            // A counter track cannot show it, and it is the sample that matters most.
+            // No counter track can show NaN or infinity, and such a sample matters most.
             let name = format!("{} is {value}", counter.name());
             let event = Event::new(Type::Instant, Event::default()).name(&name).track(out.uuid);
             sequence.instant(&mut out.packets, at, event)?;

@@ -1,11 +1,12 @@
-//! Events, encoded while they are made: a trace has millions.
+//! Events in protobuf's wire format.
 //!
-//! The numbers are those of the fields in [`proto`](super::proto), by which tests read them.
+//! A trace has millions of events, so they are encoded field by field, without structs. The field numbers are those in
+//! [`proto`](super::proto), which tests decode them with.
 
 use super::proto::Type;
 use crate::export::wire::{bytes, fixed64, message, number};
 
-/// A `TrackEvent` as it is on the wire.
+/// An encoded `TrackEvent`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Event(Vec<u8>);
 
@@ -17,7 +18,7 @@ pub(super) enum AnnotationValue<'a> {
     I64(i64),
     F64(f64),
     Text(&'a str),
-    /// The number of a text.
+    /// The number of an interned text.
     Interned(u64),
 }
 
@@ -25,7 +26,7 @@ impl Event {
     /// The end of a slice, which has no other fields.
     pub(super) const SLICE_END: [u8; 2] = [9 << 3, Type::SliceEnd as u8];
 
-    /// Makes an event of this type, in the memory of one that was written.
+    /// Returns an event of this type. It reuses the memory of an event that was written.
     pub(super) fn new(kind: Type, used: Self) -> Self {
         let mut event = used;
         event.0.clear();
@@ -33,7 +34,7 @@ impl Event {
         event
     }
 
-    /// Copies this event into the memory of one that was written.
+    /// Returns a copy of this event. It reuses the memory of an event that was written.
     pub(super) fn copy_into(&self, mut used: Self) -> Self {
         used.0.clone_from(&self.0);
         used
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_no_more_than_that() {
+    fn the_end_of_a_slice_has_no_other_fields() {
         let expected = TrackEvent { r#type: Some(Type::SliceEnd as i32), ..TrackEvent::default() };
         assert_eq!(TrackEvent::decode(&Event::SLICE_END[..]).unwrap(), expected);
     }

@@ -8,15 +8,15 @@ use super::{
 };
 use crate::{
     export::{
-        batch_text::BatchText,
+        cache::Cache,
         flows::Flows,
-        ranges::{Cause, GpuRange, gpu_ranges},
-        runs::runs,
-        shape::Shape,
+        gpu_ranges::{Cause, GpuRange, gpu_ranges},
+        index_ranges::index_ranges,
+        operation_names::OperationNames,
+        work_key::WorkKey,
     },
     trace::{Allocation, Device, DeviceId, Kernel, Nesting, Stream, StreamId, Timestamp, Value, Wait, Work},
 };
-use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, collections::BTreeSet, io};
 
 /// Writes the tracks of all GPUs, and of the waits and overheads that belong to none.
@@ -26,19 +26,19 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> 
     let allocations = trace.allocations().map(Allocation::device);
     let devices: BTreeSet<_> = streams.chain(trace.waits().filter_map(Wait::device)).chain(allocations).collect();
     let ranges = gpu_ranges(trace);
-    let runs = runs(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
+    let of_streams = index_ranges(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
     for device in devices {
         let group = write_group(out, device)?;
         write_memory(out, group, device)?;
         write_waits(out, group, "waits", trace.waits().filter(|wait| wait.device() == Some(device)))?;
         let streams = trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device);
         let contexts: BTreeSet<_> = streams.clone().map(|(_, stream)| stream.context()).collect();
-        for (place, stream) in streams {
-            let stream_id = StreamId::new(place);
+        for (index, stream) in streams {
+            let stream_id = StreamId::new(index);
             let name = stream_name(stream, contexts.len());
             write_ranges(out, group, &name, stream_id, &ranges)?;
             let sequence = out.child(group, name)?;
-            let work = trace.work_at(runs[place].clone());
+            let work = trace.work_at(of_streams[index].clone());
             write_work(out, sequence, flows, work.filter(|work| work.stream_id() == stream_id))?;
         }
     }
@@ -165,16 +165,12 @@ fn write_work<'a>(
     flows: &Flows,
     work: impl Iterator<Item = Work<'a>>,
 ) -> io::Result<()> {
-    let mut shapes: FxHashMap<Shape, Event> = FxHashMap::default();
-    let mut batch = BatchText::default();
+    let mut events: Cache<WorkKey, Event> = Cache::default();
+    let mut names = OperationNames::default();
     for work in work {
-        let shape = Shape::of(work);
-        if shapes.len() >= Shape::KEPT && !shapes.contains_key(&shape) {
-            shapes.clear();
-        }
-        let known = shapes.entry(shape).or_insert_with(|| {
+        let known = events.get_or_insert_with(WorkKey::of(work), || {
             let device = out.trace.device(work.stream().device());
-            launch(&mut sequence, work, device)
+            common_event(&mut sequence, work, device)
         });
         let mut event = sequence.copy(known);
         sequence.annotate(&mut event, "correlation", &Value::U64(work.correlation().into()));
@@ -189,13 +185,13 @@ fn write_work<'a>(
             sequence.annotate(&mut event, "graph node", &Value::U64(node.node));
         }
         sequence.annotate_cause(&mut event, work.span(), work.attribution());
-        if let Some((operations, spans)) = batch.of(work) {
+        if let Some((operations, spans)) = names.of(work) {
             sequence.annotate_text(&mut event, "ops", operations);
             if let Some(spans) = spans {
                 sequence.annotate_text(&mut event, "spans", spans);
             }
         }
-        if flows.lead_to(work.id()) {
+        if flows.leads_to(work.id()) {
             event.end_flow(out.flow(work.id()));
         }
         sequence.slice(&mut out.packets, work.start(), work.end(), event)?;
@@ -203,8 +199,8 @@ fn write_work<'a>(
     sequence.finish(&mut out.packets)
 }
 
-/// The name of a stream on a device with so many contexts. These may number their streams alike, and Perfetto makes one
-/// track of all that share a name.
+/// Returns the name of a stream on a device with so many contexts. Contexts may number their streams alike, and
+/// Perfetto makes one track of all that share a name.
 fn stream_name(stream: &Stream, contexts: usize) -> String {
     match contexts {
         ..=1 => stream.label(),
@@ -212,8 +208,8 @@ fn stream_name(stream: &Stream, contexts: usize) -> String {
     }
 }
 
-/// Makes the event that all work of a shape begins with.
-fn launch(sequence: &mut Sequence, work: Work<'_>, device: Option<&Device>) -> Event {
+/// Returns the part of an event that all work with the same key has in common.
+fn common_event(sequence: &mut Sequence, work: Work<'_>, device: Option<&Device>) -> Event {
     let mut event = sequence.named(&work.name().to_string());
     let Some(kernel) = work.kernel() else { return event };
     let Kernel { grid, block, registers, static_shared_memory, dynamic_shared_memory, .. } = kernel;

@@ -1,4 +1,4 @@
-//! Names of a sequence as numbers.
+//! An interner: the names of a sequence as numbers.
 
 use super::proto::{InternedData, InternedName, SourceLocation};
 use crate::trace::Callsite;
@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 /// Gives numbers to the names of one sequence. Each name is written once, with the first event that has it.
 #[derive(Debug)]
 pub(super) struct Interner {
-    /// The callsites that have been written, by their places in the trace.
+    /// Whether each callsite of the trace has been written.
     callsites: Vec<bool>,
     event_names: FxHashMap<String, u64>,
     annotation_names: FxHashMap<String, u64>,
@@ -19,10 +19,10 @@ pub(super) struct Interner {
 }
 
 impl Interner {
-    /// The most texts that get a number: texts that differ every time are not worth one.
-    const TEXTS: usize = 1024;
+    /// The most texts that get a number. Texts that differ every time are not worth one.
+    const MAX_TEXTS: usize = 1024;
 
-    /// An interner for a trace of so many callsites.
+    /// Returns an interner for a trace of so many callsites.
     pub(super) fn new(callsites: usize) -> Self {
         Self {
             callsites: vec![false; callsites],
@@ -34,15 +34,15 @@ impl Interner {
         }
     }
 
-    /// The names that have got a number since this was called last.
+    /// Returns the names that have got a number since this was called last.
     pub(super) fn take_new(&mut self) -> Option<InternedData> {
         self.new.take()
     }
 
-    /// The number of a callsite's name and source location, given the callsite's place in the trace.
-    pub(super) fn callsite(&mut self, place: usize, callsite: &Callsite) -> u64 {
-        let iid = place as u64 + 1;
-        if !std::mem::replace(&mut self.callsites[place], true) {
+    /// Returns the number of a callsite's name and source location. `index` is that of the callsite in the trace.
+    pub(super) fn callsite(&mut self, index: usize, callsite: &Callsite) -> u64 {
+        let iid = index as u64 + 1;
+        if !std::mem::replace(&mut self.callsites[index], true) {
             let new = self.new.get_or_insert_default();
             new.event_names.push(interned(iid, callsite.name()));
             new.source_locations.push(SourceLocation {
@@ -55,7 +55,7 @@ impl Interner {
         iid
     }
 
-    /// The number of an event's name.
+    /// Returns the number of an event's name.
     pub(super) fn event_name(&mut self, name: &str) -> u64 {
         self.event_names.get(name).copied().unwrap_or_else(|| {
             // After those of the callsites.
@@ -66,7 +66,7 @@ impl Interner {
         })
     }
 
-    /// The number of the category of operations.
+    /// Returns the number of the category of operations.
     pub(super) fn operation_category(&mut self) -> u64 {
         const CATEGORY: u64 = 1;
         if !std::mem::replace(&mut self.has_category, true) {
@@ -75,7 +75,7 @@ impl Interner {
         CATEGORY
     }
 
-    /// The number of an annotation's name.
+    /// Returns the number of an annotation's name.
     pub(super) fn annotation_name(&mut self, name: &str) -> u64 {
         if let Some(&iid) = self.annotation_names.get(name) {
             return iid;
@@ -86,12 +86,12 @@ impl Interner {
         iid
     }
 
-    /// The number of an annotation's text; `None` if there are too many texts already.
+    /// Returns the number of an annotation's text, or `None` if there are too many texts already.
     pub(super) fn text(&mut self, text: &str) -> Option<u64> {
         if let Some(&iid) = self.texts.get(text) {
             return Some(iid);
         }
-        if self.texts.len() >= Self::TEXTS {
+        if self.texts.len() >= Self::MAX_TEXTS {
             return None;
         }
         let iid = self.texts.len() as u64 + 1;

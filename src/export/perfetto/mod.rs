@@ -21,8 +21,8 @@ use crate::file;
 use crate::trace::Trace;
 use std::path::PathBuf;
 
-/// Writes traces in [Perfetto](https://ui.perfetto.dev)'s protobuf format: a fifth of the size of JSON, and quicker to
-/// open.
+/// An exporter of traces in [Perfetto](https://ui.perfetto.dev)'s protobuf format: a fifth of the size of JSON, and
+/// quicker to open.
 ///
 /// ```no_run
 /// # use kernspan::{Perfetto, Profiler};
@@ -35,9 +35,9 @@ use std::path::PathBuf;
 /// and for each stream its work, below the steps and spans that caused it. An arrow leads from each call, inside its
 /// span, to its work.
 ///
-/// [Operations](crate::trace::Operation) are instants of the category `operation` on the track of the thread that told
-/// of them. Kernels that were launched for operations have their names as `ops`, and if several spans asked for them,
-/// the names of these as `spans`.
+/// [Operations](crate::trace::Operation) are instants of the category `operation` on the track of the thread that
+/// reported them. Kernels that were launched for operations have their names as `ops`, and if several spans asked for
+/// them, the names of these as `spans`.
 #[derive(Clone, Debug)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Perfetto {

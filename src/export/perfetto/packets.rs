@@ -5,15 +5,15 @@ use crate::export::wire;
 use prost::Message;
 use std::io::{self, Write};
 
-/// Writes packets one after the other, which is all that a trace is.
+/// A buffered writer of packets. A trace is nothing but packets, one after the other.
 pub(super) struct PacketWriter<'a> {
     out: &'a mut dyn Write,
-    /// Packets to be passed on once they are large enough.
+    /// Packets that are passed on to `out` once they are large enough.
     bytes: Vec<u8>,
 }
 
 impl<'a> PacketWriter<'a> {
-    /// Bytes that are passed on at once.
+    /// The number of bytes that are passed on at once.
     const BATCH: usize = 1 << 16;
 
     pub(super) fn new(out: &'a mut dyn Write) -> Self {

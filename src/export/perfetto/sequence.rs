@@ -1,4 +1,4 @@
-//! The events of one track.
+//! Sequences of packets, each with the events of one track.
 
 use super::{
     event::{AnnotationValue, Event},
@@ -26,7 +26,7 @@ pub(super) struct Sequence {
     names: Interner,
     /// The annotations about the cause of an event, by the callsite of the span that is the cause.
     causes: FxHashMap<(Option<CallsiteId>, Attribution), Event>,
-    /// The event that was written last, whose memory the next one gets.
+    /// The event that was written last. The next one reuses its memory.
     used: Event,
 }
 
@@ -68,7 +68,8 @@ impl Sequence {
         })
     }
 
-    /// Writes a packet with an event. The end of a slice, which has no names, can do without the two bytes of `flags`.
+    /// Writes a packet with an event. The end of a slice has no interned names, so it needs no `flags`, which saves two
+    /// bytes.
     fn write(
         &mut self,
         packets: &mut PacketWriter<'_>,
@@ -146,13 +147,13 @@ impl Sequence {
         event.copy_into(std::mem::take(&mut self.used))
     }
 
-    /// Makes the beginning of a slice named after its callsite, given the callsite's place in the trace.
-    pub(super) fn at_callsite(&mut self, place: usize, callsite: &Callsite) -> Event {
-        let iid = self.names.callsite(place, callsite);
+    /// Makes the beginning of a slice named after its callsite. `index` is that of the callsite in the trace.
+    pub(super) fn at_callsite(&mut self, index: usize, callsite: &Callsite) -> Event {
+        let iid = self.names.callsite(index, callsite);
         self.new_event(Type::SliceBegin).interned_name(iid).source_location(iid)
     }
 
-    /// Makes the beginning of a slice whose name comes again and again.
+    /// Makes the beginning of a slice with an interned name.
     pub(super) fn named(&mut self, name: &str) -> Event {
         let iid = self.names.event_name(name);
         self.new_event(Type::SliceBegin).interned_name(iid)
@@ -172,7 +173,7 @@ impl Sequence {
         }
     }
 
-    /// Says which ends of an event lie outside the window.
+    /// Annotates an event with the ends of it that lie outside the window.
     pub(super) fn annotate_cut(&mut self, event: &mut Event, cut: Cut) {
         if cut.start {
             self.annotate(event, "started", &Value::Bool(false));
@@ -182,7 +183,7 @@ impl Sequence {
         }
     }
 
-    /// Says which span caused an event of the GPU, and how that is known.
+    /// Annotates an event of the GPU with the span that caused it, and how that is known.
     pub(super) fn annotate_cause(&mut self, event: &mut Event, span: Option<Span<'_>>, how: Attribution) {
         let cause = (span.map(Span::callsite_id), how);
         if let Some(known) = self.causes.get(&cause) {

@@ -1,3 +1,5 @@
+//! Tests of the Perfetto exporter, which read its files back.
+
 use super::{
     Perfetto, document,
     proto::{self, DebugAnnotation, TrackDescriptor, TrackEvent, Type},
@@ -29,7 +31,7 @@ struct Slice {
 struct Read {
     tracks: BTreeMap<u64, TrackDescriptor>,
     slices: Vec<Slice>,
-    /// Instants that have a category, which is the second.
+    /// The instants that have a category, each with its category.
     instants: Vec<(Slice, String)>,
     counts: Vec<(u64, f64)>,
 }
@@ -197,17 +199,17 @@ fn kernels_and_copies_say_what_they_are() {
 }
 
 #[test]
-fn operations_are_on_the_track_of_the_thread_that_told_of_them() {
+fn operations_are_on_the_track_of_the_thread_that_reported_them() {
     let trace = operations_trace();
     let read = read(&written(&trace));
     assert_eq!(read.instants.len(), trace.operations().len());
-    for ((instant, category), told) in read.instants.iter().zip(trace.operations()) {
+    for ((instant, category), call) in read.instants.iter().zip(trace.operations()) {
         assert_eq!((read.name(instant.track), category.as_str()), ("device", "operation"));
-        assert_eq!((instant.name.as_str(), instant.start), (told.name(), nanos(told.at())));
+        assert_eq!((instant.name.as_str(), instant.start), (call.name(), nanos(call.at())));
         let mut expected: BTreeMap<_, _> =
-            told.fields().iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
-        expected.insert("attribution".to_owned(), told.attribution().as_str().to_owned());
-        expected.extend(told.span().map(|span| ("span".to_owned(), span.name().to_owned())));
+            call.fields().iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
+        expected.insert("attribution".to_owned(), call.attribution().as_str().to_owned());
+        expected.extend(call.span().map(|span| ("span".to_owned(), span.name().to_owned())));
         assert_eq!(instant.arguments, expected);
     }
 }
@@ -215,12 +217,12 @@ fn operations_are_on_the_track_of_the_thread_that_told_of_them() {
 #[test]
 fn kernels_say_which_operations_they_did() {
     let read = read(&written(&operations_trace()));
-    let said = |key: &str| {
+    let values = |key: &str| {
         let kernels = read.on("stream 7").filter(|slice| slice.name == "gemm");
         kernels.map(|slice| slice.arguments.get(key).cloned().unwrap_or_default()).collect::<Vec<_>>()
     };
-    assert_eq!(said("ops"), ["matmul", "matmul, add, add", "matmul", "matmul, add, add"]);
-    assert_eq!(said("spans"), ["", "backward, train_step", "", "backward, train_step"]);
+    assert_eq!(values("ops"), ["matmul", "matmul, add, add", "matmul", "matmul, add, add"]);
+    assert_eq!(values("spans"), ["", "backward, train_step", "", "backward, train_step"]);
     assert!(read.on("stream 8").all(|slice| !slice.arguments.contains_key("ops")));
 }
 
@@ -286,9 +288,9 @@ fn a_gpu_is_a_group_of_its_own() {
 #[test]
 fn slices_of_a_track_nest() {
     for (_, read) in samples() {
-        for (place, outer) in read.slices.iter().enumerate() {
+        for (index, outer) in read.slices.iter().enumerate() {
             assert!(outer.start <= outer.end);
-            for inner in read.slices[place + 1..].iter().filter(|inner| inner.track == outer.track) {
+            for inner in read.slices[index + 1..].iter().filter(|inner| inner.track == outer.track) {
                 let nests = outer.end <= inner.start || (outer.start <= inner.start && inner.end <= outer.end);
                 assert!(nests, "{inner:?} crosses {outer:?}");
             }

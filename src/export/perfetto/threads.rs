@@ -7,22 +7,21 @@ use super::{
     tracks::TrackWriter,
 };
 use crate::{
-    export::{flows::Flows, runs::runs, shape::Shape},
+    export::{cache::Cache, flows::Flows, index_ranges::index_ranges},
     trace::{ApiCall, Event, OperationCall, OperationId, Span, TrackId, Value},
 };
-use rustc_hash::FxHashMap;
 use std::io;
 
 /// Writes a track for each track of the trace.
 pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> {
     let trace = out.trace;
     let tracks = trace.tracks().len();
-    let spans = runs(tracks, trace.spans().map(|span| span.track_id().index()));
-    let calls = runs(tracks, trace.api_calls().map(|call| call.track_id().index()));
-    let events = runs(tracks, trace.events().map(|event| event.track_id().index()));
-    let operations = runs(tracks, trace.operations().map(|call| call.track_id().index()));
+    let spans = index_ranges(tracks, trace.spans().map(|span| span.track_id().index()));
+    let calls = index_ranges(tracks, trace.api_calls().map(|call| call.track_id().index()));
+    let events = index_ranges(tracks, trace.events().map(|event| event.track_id().index()));
+    let operations = index_ranges(tracks, trace.operations().map(|call| call.track_id().index()));
     let mut thread = out.uuid;
-    for (place, track) in trace.tracks().iter().enumerate() {
+    for (index, track) in trace.tracks().iter().enumerate() {
         let mut descriptor = TrackDescriptor::default();
         if track.overlap() == 0 {
             descriptor.thread = Some(ThreadDescriptor {
@@ -37,12 +36,12 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> 
         let uuid = out.track(descriptor)?;
         thread = if track.overlap() == 0 { uuid } else { thread };
         let sequence = out.sequence(uuid)?;
-        let here = TrackId::new(place);
-        let spans = trace.spans_at(spans[place].clone());
-        let calls = trace.api_calls_at(calls[place].clone());
-        let events = trace.events_at(events[place].clone());
-        let operations = trace.operations_at(operations[place].clone());
-        let writer = ThreadWriter { out, sequence, flows, operations: FxHashMap::default() };
+        let here = TrackId::new(index);
+        let spans = trace.spans_at(spans[index].clone());
+        let calls = trace.api_calls_at(calls[index].clone());
+        let events = trace.events_at(events[index].clone());
+        let operations = trace.operations_at(operations[index].clone());
+        let writer = ThreadWriter { out, sequence, flows, operations: Cache::default() };
         writer.write(
             spans.filter(|span| span.track_id() == here),
             calls.filter(|call| call.track_id() == here),
@@ -58,12 +57,12 @@ struct ThreadWriter<'a, 'b> {
     out: &'b mut TrackWriter<'a>,
     sequence: Sequence,
     flows: &'b Flows,
-    /// The operations that have been written on this track, without the parts in which their calls differ.
-    operations: FxHashMap<OperationId, Packet>,
+    /// Events of operations, without the parts in which the calls of an operation differ.
+    operations: Cache<OperationId, Packet>,
 }
 
 impl<'a> ThreadWriter<'a, '_> {
-    /// Writes everything in order of time. Of those that begin together the span comes first, as it is the outer one.
+    /// Writes everything in order of time. If several begin together, the span comes first, since it is the outer one.
     fn write(
         mut self,
         spans: impl Iterator<Item = Span<'a>>,
@@ -111,7 +110,7 @@ impl<'a> ThreadWriter<'a, '_> {
             self.sequence.annotate(&mut event, "result", &Value::U64(call.result().into()));
         }
         self.sequence.annotate_cause(&mut event, call.span(), call.attribution());
-        self.flows.of(call.id()).iter().for_each(|work| event.begin_flow(self.out.flow(*work)));
+        self.flows.of_call(call.id()).iter().for_each(|work| event.begin_flow(self.out.flow(*work)));
         self.sequence.slice(&mut self.out.packets, call.start(), call.end(), event)
     }
 
@@ -125,12 +124,8 @@ impl<'a> ThreadWriter<'a, '_> {
     }
 
     fn operation(&mut self, call: OperationCall<'_>) -> io::Result<()> {
-        let id = call.operation_id();
-        if self.operations.len() >= Shape::KEPT && !self.operations.contains_key(&id) {
-            self.operations.clear();
-        }
         let sequence = &mut self.sequence;
-        let known = self.operations.entry(id).or_insert_with(|| {
+        let known = self.operations.get_or_insert_with(call.operation_id(), || {
             let mut event = sequence.operation(call.name());
             sequence.annotate_fields(&mut event, call.fields(), None);
             event

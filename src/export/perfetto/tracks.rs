@@ -1,4 +1,4 @@
-//! The tracks of a trace, and their places in the tree that Perfetto shows.
+//! Descriptors of tracks, which make up the tree that Perfetto shows.
 
 use super::{
     packets::PacketWriter,
@@ -11,11 +11,11 @@ use std::{
     io::{self, Write},
 };
 
-/// Describes tracks and begins the sequences of their events.
+/// A writer of track descriptors. It also begins the sequences of the tracks' events.
 pub(super) struct TrackWriter<'a> {
     pub(super) trace: &'a Trace,
     pub(super) packets: PacketWriter<'a>,
-    /// The uuid of the process. Tracks have those after it, and the ids of flows are counted from it, too.
+    /// The uuid of the process. The uuids of tracks and the ids of flows are counted from it.
     pub(super) uuid: u64,
     /// The number of tracks so far.
     tracks: u32,
@@ -29,8 +29,8 @@ impl<'a> TrackWriter<'a> {
         Self { trace, packets: PacketWriter::new(out), uuid: uuid(trace), tracks: 0 }
     }
 
-    /// The id of the flow from a call to a piece of its work. It differs between ranks, whose traces may be opened
-    /// together.
+    /// Returns the id of the flow from a call to a piece of its work. It differs between ranks, whose traces may be
+    /// opened together.
     pub(super) fn flow(&self, work: WorkId) -> u64 {
         self.uuid + work.index() as u64
     }
@@ -47,7 +47,7 @@ impl<'a> TrackWriter<'a> {
         })
     }
 
-    /// Describes the process, which all other tracks are in.
+    /// Describes the process, which is the parent of the tracks.
     pub(super) fn process(&mut self) -> io::Result<()> {
         let metadata = self.trace.metadata();
         let mut labels = vec![
@@ -71,8 +71,8 @@ impl<'a> TrackWriter<'a> {
         })
     }
 
-    /// Describes a track, which is shown after those before it, and returns its uuid. `descriptor` says neither of
-    /// these.
+    /// Describes a track, and returns its uuid. The uuid and the order of the track among its siblings, which is the
+    /// order of these calls, are added to `descriptor`.
     pub(super) fn track(&mut self, descriptor: TrackDescriptor) -> io::Result<u64> {
         let uuid = self.uuid + 1 + u64::from(self.tracks);
         let sibling_order_rank = i32::try_from(self.tracks).ok();
@@ -105,7 +105,7 @@ impl<'a> TrackWriter<'a> {
     }
 }
 
-/// The first uuid of a trace. It differs between ranks, whose traces may be opened together.
+/// Returns the uuid of the process of a trace. It differs between ranks, whose traces may be opened together.
 fn uuid(trace: &Trace) -> u64 {
     let mut hasher = DefaultHasher::new();
     let metadata = trace.metadata();

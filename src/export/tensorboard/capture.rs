@@ -1,4 +1,4 @@
-//! The folder and the file of a profile.
+//! The path of a profile.
 
 use crate::{
     export::run_id::RunId,
@@ -11,11 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The names of a profile: of its capture, which is a folder for each window, and of its host, which is a file in that
-/// folder.
+/// The names of a profile's capture and host. A capture is the folder of a window, and each host is a file in it.
 ///
-/// The ranks of a run find each other in one folder without a message: all of them know the run's id from the launcher,
-/// the window and its first step.
+/// The ranks of a run write into one folder without a message between them: the folder's name is made of the run's id,
+/// the window and its first step, which all of them know.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Capture {
     name: String,
@@ -42,8 +41,8 @@ impl Capture {
         Self { name, host: format!("{host}_rank_{}", metadata.rank) }
     }
 
-    /// Writes the file into the first folder of this name that has none of this host. Another run may have left its
-    /// captures there.
+    /// Writes the file into the capture's folder. If that has a file of this host already, as from another run, a
+    /// number is added to the folder's name.
     pub(super) fn write(
         &self,
         folder: &Path,
@@ -58,7 +57,7 @@ impl Capture {
     }
 }
 
-/// A date and time such as `2026_11_15_09_30_00`, as XProf names its own captures.
+/// Formats a time as `2026_11_15_09_30_00`, as XProf names its own captures.
 fn utc(unix_nanos: u64) -> String {
     let seconds = unix_nanos / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);

@@ -6,8 +6,8 @@ use crate::{
 };
 use std::fmt::Write;
 
-/// The longest value in a table, in characters.
-const LONGEST: usize = 1_000;
+/// The most characters of a value in a table.
+const MAX_CHARS: usize = 1_000;
 
 /// A table of two columns, in Markdown.
 #[derive(Debug)]
@@ -19,17 +19,17 @@ impl Table {
     }
 
     fn row(&mut self, name: &str, value: &str) {
-        // A String takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.0, "| {} | {} |", escaped(name), escaped(value));
     }
 }
 
-/// A text in one line, escaped so that Markdown shows it as it is.
+/// Returns a text in one line, escaped so that Markdown shows it as it is.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for (count, c) in text.chars().enumerate() {
         match c {
-            _ if count == LONGEST => {
+            _ if count == MAX_CHARS => {
                 escaped.push('…');
                 break;
             }
@@ -47,7 +47,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The program, with its arguments if they may be written, and how it was profiled.
+/// Returns the text about the program and how it is profiled. It has the arguments if they may be written.
 pub(super) fn configuration(run: &Run, arguments: Option<&[String]>) -> String {
     let Metadata { host, pid, process, rank, world_size, user } = &*run.metadata;
     let mut table = Table::new();
@@ -66,7 +66,7 @@ pub(super) fn configuration(run: &Run, arguments: Option<&[String]>) -> String {
     table.0
 }
 
-/// The GPUs of a window, or why there are none.
+/// Returns the text about the GPUs of a window, or why there are none.
 pub(super) fn gpu(trace: &Trace) -> String {
     let mut table = Table::new();
     match trace.gpu() {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_told_of_or_why_there_are_none() {
+    fn the_text_has_the_gpus_or_why_there_are_none() {
         let text = gpu(&gpu_trace());
         assert!(
             text.contains("| CUPTI | 130001 from libcupti\\.so\\.13 |\n") && text.contains("| GPU 0 | NVIDIA H200, "),

@@ -99,9 +99,9 @@ fn counters_and_losses_are_shown() {
 #[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn a_host_without_a_gpu_has_steps_and_operations_all_the_same() {
     let mut trace = gpu_trace();
-    for (place, span) in trace.spans.iter_mut().enumerate() {
+    for (index, span) in trace.spans.iter_mut().enumerate() {
         // XProf counts what is done on the host only in spans that are in the step.
-        span.start = span.start.max(at(100 * (place as u64 / 3)));
+        span.start = span.start.max(at(100 * (index as u64 / 3)));
     }
     trace.gpu = Gpu::Unavailable(GpuProblem::NoDevice);
     trace.devices.clear();

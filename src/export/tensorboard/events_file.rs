@@ -1,7 +1,7 @@
-//! The file of a run's scalars and texts: a sequence of records, each with its length and checksums.
+//! Events files, which hold a run's scalars and texts as records with lengths and checksums.
 
 use super::{
-    crc::masked,
+    crc::masked_crc32c,
     summary::{Summary, seconds},
 };
 use crate::{
@@ -25,11 +25,11 @@ pub(super) struct EventsFile {
     file: Option<(PathBuf, File)>,
     /// Records to be written. A part of the first may be in the file already.
     pending: Vec<u8>,
-    /// The bytes that are left of such a first record.
-    rest: usize,
-    /// The records that a file begins with.
+    /// The number of bytes that are left of such a first record.
+    partial: usize,
+    /// The records that every file of the run begins with.
     head: Vec<u8>,
-    /// The first number that may be free for the end of the name.
+    /// The next number to try at the end of the name.
     next: u64,
     /// The events that did not fit into memory.
     dropped: u64,
@@ -39,11 +39,11 @@ pub(super) struct EventsFile {
 
 impl EventsFile {
     /// The most bytes that are kept while the file cannot be written: some hundred thousand scalars.
-    const PENDING: usize = 8 << 20;
+    const MAX_PENDING: usize = 8 << 20;
     /// The status `START` of TensorBoard's `SessionLog`.
     const START: u64 = 1;
-    /// The bytes of a record around its event: the length, and a checksum of the length and of the event.
-    const AROUND: usize = 16;
+    /// The bytes of a record besides its event: the length, and checksums of the length and of the event.
+    const OVERHEAD: usize = 16;
 
     /// Makes the file of a run that begins at this moment with this step. Nothing is written yet.
     ///
@@ -61,7 +61,7 @@ impl EventsFile {
             name: format!("events.out.tfevents.{unix:010}.{host}.{}", metadata.pid),
             file: None,
             pending: Vec::new(),
-            rest: 0,
+            partial: 0,
             head: Vec::new(),
             next: 0,
             dropped: 0,
@@ -73,7 +73,7 @@ impl EventsFile {
         file
     }
 
-    /// Keeps the events so far as those that a file begins with, also one that has to take this one's place.
+    /// Keeps the events so far as the head: if the file is deleted, the next one begins with them, too.
     pub(super) fn keep_head(&mut self) {
         self.head.clone_from(&self.pending);
     }
@@ -85,20 +85,20 @@ impl EventsFile {
         }
     }
 
-    fn event(&mut self, at: Timestamp, step: Option<u64>, what: impl FnOnce(&mut Vec<u8>)) {
+    fn event(&mut self, at: Timestamp, step: Option<u64>, write: impl FnOnce(&mut Vec<u8>)) {
         let mut event = Vec::new();
         fixed64(&mut event, 1, seconds(at).to_le_bytes());
         step.iter().for_each(|&step| number(&mut event, 2, step));
-        what(&mut event);
-        if self.pending.len() + event.len() > Self::PENDING {
+        write(&mut event);
+        if self.pending.len() + event.len() > Self::MAX_PENDING {
             self.dropped += 1;
             return;
         }
         let length = (event.len() as u64).to_le_bytes();
         self.pending.extend_from_slice(&length);
-        self.pending.extend_from_slice(&masked(&length).to_le_bytes());
+        self.pending.extend_from_slice(&masked_crc32c(&length).to_le_bytes());
         self.pending.extend_from_slice(&event);
-        self.pending.extend_from_slice(&masked(&event).to_le_bytes());
+        self.pending.extend_from_slice(&masked_crc32c(&event).to_le_bytes());
     }
 
     /// Writes the events that were added. If that fails, the next flush goes on where this one stopped.
@@ -129,12 +129,12 @@ impl EventsFile {
                 Err(error) => break Err(error),
             }
         };
-        let mut whole = self.rest;
+        let mut whole = self.partial;
         while whole < written {
             let length = self.pending[whole..].first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
-            whole += length as usize + Self::AROUND;
+            whole += length as usize + Self::OVERHEAD;
         }
-        self.rest = whole - written;
+        self.partial = whole - written;
         self.pending.drain(..written);
         result.map_err(FileError::at(path.as_path()))
     }
@@ -143,27 +143,27 @@ impl EventsFile {
     fn begin_anew(&mut self) {
         self.file = None;
         self.reported = false;
-        if self.rest > 0 {
+        if self.partial > 0 {
             self.dropped += 1;
-            self.pending.drain(..self.rest);
-            self.rest = 0;
+            self.pending.drain(..self.partial);
+            self.partial = 0;
         }
         self.pending.splice(..0, self.head.iter().copied());
     }
 
-    /// The path of the file, if there is one and this was not called before.
+    /// Returns the path of the file, if there is one and this was not called before.
     pub(super) fn unreported_path(&mut self) -> Option<PathBuf> {
         let (path, _) = self.file.as_ref().filter(|_| !self.reported)?;
         self.reported = true;
         Some(path.clone())
     }
 
-    /// The path of the file, if somebody has deleted it.
+    /// Returns the path of the file, if somebody has deleted it.
     pub(super) fn deleted(&self) -> Option<&Path> {
         self.file.as_ref().map(|(path, _)| path.as_path()).filter(|path| is_gone(path))
     }
 
-    /// The number of events that are not in the file and never will be.
+    /// Returns the number of events that are lost.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -176,8 +176,8 @@ impl EventsFile {
     }
 }
 
-/// Whether a file certainly does not exist. It may still exist if that cannot be found out, as on a disk that is not
-/// mounted.
+/// Returns whether a file certainly does not exist. If that cannot be found out, as on a disk that is not mounted, it
+/// may exist.
 fn is_gone(path: &Path) -> bool {
     matches!(path.try_exists(), Ok(false))
 }
@@ -198,7 +198,7 @@ fn create(folder: &Path, name: &str, mut n: u64) -> Result<(u64, PathBuf, File),
 
 #[cfg(test)]
 mod tests {
-    use super::{EventsFile, Summary, masked};
+    use super::{EventsFile, Summary, masked_crc32c};
     use crate::trace::{Metadata, Timestamp};
 
     fn second(n: u64) -> Timestamp {
@@ -221,8 +221,8 @@ mod tests {
         while !bytes.is_empty() {
             let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
             let crc = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-            assert_eq!(crc(8), masked(&bytes[..8]));
-            assert_eq!(crc(12 + length), masked(&bytes[12..12 + length]));
+            assert_eq!(crc(8), masked_crc32c(&bytes[..8]));
+            assert_eq!(crc(12 + length), masked_crc32c(&bytes[12..12 + length]));
             records.push(bytes[12..12 + length].to_vec());
             bytes = &bytes[16 + length..];
         }
@@ -321,18 +321,18 @@ mod tests {
         file.add(second(4), 1, &loss(0.5));
         file.add(second(4), 2, &loss(0.25));
         // As if the disk had been full after five bytes.
-        file.rest = file.pending.len() / 2 - 5;
+        file.partial = file.pending.len() / 2 - 5;
         file.pending.drain(..5);
         file.flush().unwrap();
         let records = records(&std::fs::read(file.unreported_path().unwrap()).unwrap());
-        assert_eq!((records.len(), file.dropped(), file.rest), (3, 1, 0));
+        assert_eq!((records.len(), file.dropped(), file.partial), (3, 1, 0));
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_full_disk_is_an_error_and_memory_is_bounded() {
         let mut file = EventsFile::at("/dev/full".as_ref());
-        let events = EventsFile::PENDING as u64 / 30;
+        let events = EventsFile::MAX_PENDING as u64 / 30;
         for step in 0..events {
             file.add(second(4), step, &loss(0.5));
             if step % 100_000 == 0 {
@@ -340,7 +340,7 @@ mod tests {
                 assert!(format!("{error:?}").contains("No space left"), "{error:?}");
             }
         }
-        assert!(file.pending.len() <= EventsFile::PENDING + 16 && file.dropped() > 0);
+        assert!(file.pending.len() <= EventsFile::MAX_PENDING + 16 && file.dropped() > 0);
         let kept = records(&file.pending).len() as u64;
         assert_eq!(kept + file.dropped(), events + 2);
     }

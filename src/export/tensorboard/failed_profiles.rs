@@ -38,7 +38,7 @@ impl FailedProfiles {
         is_new
     }
 
-    /// The failures that were counted and not reported.
+    /// Returns the number of failures that were not reported.
     pub(super) fn unreported(&self) -> u64 {
         self.unreported.load(Ordering::Relaxed)
     }

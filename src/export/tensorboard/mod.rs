@@ -1,6 +1,6 @@
 //! TensorBoard's files: profiles, scalars, texts and hyperparameters.
 //!
-//! [`profile`] writes the profile of a window. All else goes into the [events file](events_file) of the run:
+//! [`profile`] writes the profile of a window. Everything else goes into the [events file](events_file) of the run: the
 //! [`scalars`] of every step, and those that only a recorded [`window`] has.
 
 mod capture;
@@ -21,7 +21,7 @@ use self::{
     capture::Capture,
     events_file::EventsFile,
     failed_profiles::FailedProfiles,
-    scalars::{Scalars, StepScalars},
+    scalars::{ScalarExporter, StepScalars},
     shared_file::SharedFile,
     summary::Summary,
 };
@@ -34,8 +34,8 @@ use super::{
 use crate::trace::{Metadata, Step, Timestamp, Trace, Value};
 use std::path::PathBuf;
 
-/// Writes for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and scalars of every
-/// step, also of those that are not recorded.
+/// An exporter for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and scalars of
+/// every step, also of those that are not recorded.
 ///
 /// ```no_run
 /// # use kernspan::{Profiler, TensorBoard};
@@ -58,16 +58,16 @@ use std::path::PathBuf;
 /// | Trace Viewer | threads with their spans and calls, streams with their kernels, arrows between them, counters |
 /// | Kernel Stats | each kernel with its launch, registers, occupancy and operation |
 /// | Framework Op Stats | spans by their paths, as `train_step/forward/linear`, with the host's and the GPU's time |
-/// | HLO Op Stats, Roofline | the same with [FLOPs and bytes](crate::trace::convention), and the place in the source |
+/// | HLO Op Stats, Roofline | the same with [FLOPs and bytes](crate::trace::convention), and the source location |
 /// | Memory Profile | the GPU's memory over time, and its owners at the peak, with [`Activity::Memory`] |
 /// | Input Pipeline | [data loading](crate::trace::InputStage), and copies to the device |
 ///
 /// [`Activity::Memory`]: crate::Activity::Memory
 ///
-/// An operation is a path of spans. Where a framework tells of its [operations](crate::trace::Operation), their names
+/// An operation is a path of spans. Where a framework reports its [operations](crate::trace::Operation), their names
 /// are added to the path. XProf accepts few characters in paths: others are `_`, and `::` is a slash.
 ///
-/// XProf has its own ways:
+/// XProf changes some of what it shows:
 ///
 /// - A step is over when the GPU has done all its work, and the next one begins then, so that all steps together are as
 ///   long as they were.
@@ -194,16 +194,17 @@ impl TensorBoard {
 
     /// Sets whether the text `kernspan/configuration` has all arguments of the command line. By default, yes.
     ///
-    /// Say no if they may hold secrets, such as passwords or keys, that not everybody who sees the charts may know.
+    /// Set this to `false` if they may hold secrets, such as passwords or keys.
     pub fn arguments(mut self, arguments: bool) -> Self {
         self.arguments = arguments;
         self
     }
 
-    /// The step at which something of a window is written: `step`, or without one the last step of a window.
+    /// Returns TensorBoard's number of the step at which something of a window is written: that of `step`, or if there
+    /// is none, that of the last step of the windows so far.
     ///
-    /// If a tag comes again at an earlier step, TensorBoard forgets all values that the tag had from there on. Steps
-    /// that are exported as they end may be further already, so they do not count.
+    /// If a tag comes again at an earlier step, TensorBoard forgets all values that the tag had from there on. So the
+    /// steps that are exported as they end do not count: they may be later ones.
     fn window_step(&mut self, step: Option<u64>) -> u64 {
         let step = step.map(|step| self.scalars.number(step)).or(self.last_window_step);
         let step = step.unwrap_or_else(|| self.scalars.number(0));
@@ -283,7 +284,7 @@ impl Exporter for TensorBoard {
         let arguments: Option<Vec<_>> = self.arguments.then(arguments);
         let configuration = configuration::configuration(run, arguments.as_deref());
         let file = self.file(&run.metadata, run.start, Some(configuration));
-        Some(Box::new(Scalars {
+        Some(Box::new(ScalarExporter {
             file,
             scalars: self.scalars.clone(),
             hparams: !self.hparams.is_empty() && run.metadata.rank == 0,
@@ -300,7 +301,7 @@ mod tests {
     use super::TensorBoard;
 
     #[test]
-    fn a_window_without_steps_is_told_of_where_the_one_before_ended() {
+    fn a_window_without_steps_is_written_at_the_end_of_the_one_before() {
         let mut exporter = TensorBoard::to_dir("unused").first_step(10);
         let steps = [None, Some(5), None, Some(6), None].map(|step| exporter.window_step(step));
         assert_eq!(steps, [10, 15, 15, 16, 16]);

@@ -11,7 +11,7 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::{error::Error, time::Duration};
 
-/// Makes the scalars of steps.
+/// Computes the scalars of steps.
 #[derive(Clone, Debug)]
 pub(super) struct StepScalars {
     pub(super) samples_per_step: Option<u64>,
@@ -22,20 +22,20 @@ pub(super) struct StepScalars {
 }
 
 impl StepScalars {
-    /// The most names of counters that are remembered: a recording may have any number of them.
-    const TAGS: usize = 4096;
+    /// The most tags that are kept. A program may have any number of counters.
+    const MAX_TAGS: usize = 4096;
 
     pub(super) fn new(samples_per_step: Option<u64>, first_step: u64) -> Self {
         Self { samples_per_step, first_step, tags: FxHashMap::default() }
     }
 
-    /// The number that TensorBoard gives to a step.
+    /// Returns the number that TensorBoard gives to a step.
     pub(super) fn number(&self, step: u64) -> u64 {
-        // It is signed.
+        // TensorBoard's number is signed.
         self.first_step.saturating_add(step).min(i64::MAX.cast_unsigned())
     }
 
-    /// The scalars of a step. If its duration is not known or of no use, there are only the counters.
+    /// Returns the scalars of a step. Without a duration, these are only the counters.
     fn of<'a>(
         &mut self,
         duration: Option<Duration>,
@@ -44,8 +44,9 @@ impl StepScalars {
         let mut summary = Summary::default();
         if let Some(duration) = duration {
             summary.scalar(tag::STEP_TIME, duration.as_secs_f64() * 1e3);
-            let told = counters.clone().filter(|&(name, _)| name == convention::SAMPLES).map(|(_, value)| value).last();
-            let samples = told.or(self.samples_per_step.map(|samples| samples as f64));
+            let counted =
+                counters.clone().filter(|&(name, _)| name == convention::SAMPLES).map(|(_, value)| value).last();
+            let samples = counted.or(self.samples_per_step.map(|samples| samples as f64));
             if !duration.is_zero() {
                 summary.scalar(tag::STEPS_PER_SECOND, 1.0 / duration.as_secs_f64());
                 samples
@@ -59,7 +60,7 @@ impl StepScalars {
 
     fn tag(&mut self, name: &str) -> &str {
         if !self.tags.contains_key(name) {
-            if self.tags.len() >= Self::TAGS {
+            if self.tags.len() >= Self::MAX_TAGS {
                 self.tags.clear();
             }
             self.tags.insert(name.to_owned(), tag::of_counter(name));
@@ -67,8 +68,8 @@ impl StepScalars {
         self.tags.get(name).map_or("", String::as_str)
     }
 
-    /// The scalars of each step of a trace, with the step's end and its number, for a trace that is exported without a
-    /// run.
+    /// Returns the scalars of each step of a trace, with the step's end and its number, for a trace that is exported
+    /// without a run.
     pub(super) fn of_trace(&mut self, trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
         let mut found = Vec::new();
         for step in trace.steps() {
@@ -80,17 +81,17 @@ impl StepScalars {
     }
 }
 
-/// Whether the duration of a step is worth showing.
+/// Returns whether the duration of a step is worth showing.
 ///
-/// The first step of a run begins when the profiler is made, before the data and the model are loaded. Next to it, in a
-/// chart, all others would be a line at the bottom.
+/// The first step of a run begins when the profiler is made, before the data and the model are loaded. In a chart, all
+/// others would be a line at the bottom next to it.
 fn has_time(step: u64) -> bool {
     step > 0
 }
 
-/// Writes the scalars of every step.
+/// The exporter of the scalars of every step.
 #[derive(Debug)]
-pub(super) struct Scalars {
+pub(super) struct ScalarExporter {
     pub(super) file: SharedFile,
     pub(super) scalars: StepScalars,
     /// Whether there are hyperparameters, whose session ends with the run.
@@ -99,12 +100,12 @@ pub(super) struct Scalars {
     pub(super) failed: bool,
     /// The end and the number of the last step.
     pub(super) last: (Timestamp, u64),
-    /// Whether the file could not be written the last time, which has been reported.
+    /// Whether the file could not be written the last time. That failure has been reported.
     pub(super) failing: bool,
     pub(super) failed_profiles: FailedProfiles,
 }
 
-impl StepExporter for Scalars {
+impl StepExporter for ScalarExporter {
     fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
         let mut file = self.file.lock();
         for step in steps {
@@ -144,7 +145,7 @@ impl StepExporter for Scalars {
             0 => None,
             dropped => Some(format!("{dropped} events are missing, as the file could not be written for too long")),
         };
-        // Nothing was left to write, so no other file has taken its place.
+        // Nothing was left to write, so no other file was begun instead.
         let deleted = file.deleted().map(|path| format!("{} was deleted before the run ended", path.display()));
         match [dropped, deleted, profiles].into_iter().flatten().collect::<Vec<_>>() {
             none if none.is_empty() => Ok(file.unreported_path().into_iter().collect()),
@@ -184,8 +185,8 @@ mod tests {
         let mut sampled = StepScalars::new(Some(8), 0);
         let rates = |samples| [("step/time_ms", 4.0), ("step/per_second", 250.0), ("step/samples_per_second", samples)];
         assert_eq!(of(&mut sampled, 4, &[]), summary(&rates(2000.0)));
-        let told = [&rates(500.0)[..], &[("samples", 2.0)]].concat();
-        assert_eq!(of(&mut sampled, 4, &[("samples", 2.0)]), summary(&told));
+        let counted = [&rates(500.0)[..], &[("samples", 2.0)]].concat();
+        assert_eq!(of(&mut sampled, 4, &[("samples", 2.0)]), summary(&counted));
         assert_eq!(sampled.of(None, [("loss", 0.5)].into_iter()).as_bytes(), summary(&[("loss", 0.5)]));
     }
 

@@ -1,9 +1,9 @@
-//! The events file of a run, of which there is one.
+//! An events file that two exporters share.
 
 use super::events_file::EventsFile;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The events file of a run, shared by the exporter of windows and the exporter of every step.
+/// The events file of a run, shared by the exporter of windows and the exporter of steps.
 #[derive(Clone, Debug)]
 pub(super) struct SharedFile(Arc<Mutex<EventsFile>>);
 

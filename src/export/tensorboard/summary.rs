@@ -1,4 +1,4 @@
-//! The content of an event: scalars, texts and hyperparameters, encoded while they are added.
+//! Summaries, the content of events: scalars, texts and hyperparameters.
 //!
 //! The field numbers are those of `Summary` in `tensorboard/compat/proto/summary.proto`, and of the hyperparameters in
 //! `tensorboard/plugins/hparams/plugin_data.proto`.
@@ -18,7 +18,7 @@ const DT_STRING: u64 = 7;
 const STATUS_SUCCESS: u64 = 1;
 const STATUS_FAILURE: u64 = 2;
 
-/// A `Summary`: values with their tags.
+/// An encoded `Summary`: values with their tags.
 #[derive(Debug, Default)]
 pub(super) struct Summary(Vec<u8>);
 
@@ -103,7 +103,7 @@ impl Summary {
     }
 }
 
-/// A time as TensorBoard has it, in seconds since 1970.
+/// Returns a time in seconds since 1970, as TensorBoard has it.
 pub(super) fn seconds(at: Timestamp) -> f64 {
     at.as_unix_nanos() as f64 / 1e9
 }

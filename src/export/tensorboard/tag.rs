@@ -13,11 +13,11 @@ pub(super) const GPU: &str = "kernspan/gpu";
 pub(super) const HPARAMS_START: &str = "_hparams_/session_start_info";
 pub(super) const HPARAMS_END: &str = "_hparams_/session_end_info";
 
-/// The longest tag, in bytes. TensorBoard accepts any length, but shows tags in a line and puts them into URLs.
-const LONGEST: usize = 256;
+/// The most bytes of a tag. TensorBoard accepts any length, but shows tags in a line and puts them into URLs.
+const MAX_LEN: usize = 256;
 
-/// The tag of a user's counter: its name, with `_` for control characters. A name that is too long is cut, and ends in
-/// a checksum that distinguishes it from others.
+/// Returns the tag of a user's counter: its name, with `_` for control characters. A name that is too long is cut, and
+/// ends in a checksum that distinguishes it from others.
 ///
 /// A name that is one of our own tags gets `counter/` before it, as TensorBoard expects all values of a tag to be of
 /// one kind.
@@ -25,9 +25,9 @@ pub(super) fn of_counter(name: &str) -> String {
     let ours = [STEP_TIME, STEPS_PER_SECOND, SAMPLES_PER_SECOND, LOST, CONFIGURATION, GPU, HPARAMS_START, HPARAMS_END];
     let of_gpu = [BUSY, KERNELS, COPIED, PEAK_MEMORY, MFU];
     let mut tag: String = name.chars().map(|c| if c.is_control() { '_' } else { c }).collect();
-    if tag.len() > LONGEST {
+    if tag.len() > MAX_LEN {
         let rest = format!("…{:08x}", crc32c(name.as_bytes()));
-        let end = (0..=LONGEST - rest.len()).rev().find(|&end| tag.is_char_boundary(end)).unwrap_or(0);
+        let end = (0..=MAX_LEN - rest.len()).rev().find(|&end| tag.is_char_boundary(end)).unwrap_or(0);
         tag.truncate(end);
         tag.push_str(&rest);
     }
@@ -45,14 +45,14 @@ pub(super) const COPIED: &str = "copied_bytes";
 pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
 pub(super) const MFU: &str = "mfu_percent";
 
-/// The tag of a GPU's scalar. The first GPU has no number, as most processes have only one.
+/// Returns the tag of a GPU's scalar. The first GPU has no number, as most processes have only one.
 pub(super) fn of_gpu(device: u32, name: &str) -> String {
     if device == 0 { format!("gpu/{name}") } else { format!("gpu{device}/{name}") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST, of_counter, of_gpu};
+    use super::{MAX_LEN, of_counter, of_gpu};
 
     #[test]
     fn names_are_kept_as_they_are_if_they_can_be() {
@@ -67,11 +67,11 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_between_characters_and_still_told_apart() {
+    fn long_names_are_cut_between_characters_and_still_differ() {
         let [one, other] = ["a", "b"].map(|end| of_counter(&("é☃".repeat(2_000) + end)));
-        assert!(one.len() <= LONGEST && one.len() > LONGEST - 4 && one.starts_with("é☃é☃"), "{one}");
+        assert!(one.len() <= MAX_LEN && one.len() > MAX_LEN - 4 && one.starts_with("é☃é☃"), "{one}");
         assert_ne!(one, other);
-        assert_eq!(of_counter(&"x".repeat(LONGEST)), "x".repeat(LONGEST));
+        assert_eq!(of_counter(&"x".repeat(MAX_LEN)), "x".repeat(MAX_LEN));
     }
 
     #[test]

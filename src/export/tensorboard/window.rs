@@ -7,8 +7,8 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The scalars of each step of a window, and those of the window itself at its last step, if it has one. Each comes
-/// with its time and the step's number in the trace.
+/// Returns the scalars of each step of a window, and those of the window itself, at its last step if it has one. Each
+/// comes with its time and the step's number in the trace.
 pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, Option<u64>, Summary)> {
     let ends: BTreeMap<u64, Timestamp> = trace.steps().iter().map(|step| (step.number(), step.end())).collect();
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
 //! OpenTelemetry contexts of the spans that were open on a thread before it joined a window.
 
 use super::{Control, Lane, Record, RegistryId, Resolve, Sources};
-use crate::{host::otel_contexts::ENABLED, trace::TraceContext};
+use crate::trace::TraceContext;
 
 /// Contexts that a lane has still to write.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl Lane {
     /// Notes that an open span has been written, with its context if that was found.
     pub(super) fn settle_context(&mut self, id: RegistryId, found: Option<Option<TraceContext>>) {
         match found {
-            _ if !ENABLED => {}
+            _ if !TraceContext::IS_RECORDED => {}
             Some(Some(_)) => {}
             Some(None) => {
                 if self.has_room(1) {

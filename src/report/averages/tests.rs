@@ -1,3 +1,5 @@
+//! Tests of the table of spans.
+
 mod flops;
 
 use super::{Average, SortBy};

@@ -1,3 +1,5 @@
+//! Tests of the table of kernels.
+
 use super::{KernelAverage, KernelTimes, Kernels};
 use crate::trace::{
     Detail, Trace,
@@ -125,7 +127,7 @@ fn seen(row: &KernelAverage) -> (&str, Option<&str>, Option<&str>, u64, u128) {
 #[test]
 fn shapes_are_those_of_the_innermost_span_that_says_them() {
     let mut trace = sample::gpu_trace();
-    // The first step, its `forward`, and its `backward`, which says no shapes; then the second `forward`.
+    // The first step, its `forward`, and its `backward`, which states no shapes; then the second `forward`.
     sample::set_fields(&mut trace, 0, &[("op.shape.input", "[8]")]);
     let fields = [("op.shape.input", "[8, 4]"), ("op.gemm", "8x2x4"), ("op.shape.weight", "[4, 2]")];
     sample::set_fields(&mut trace, 1, &fields);

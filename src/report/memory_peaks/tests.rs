@@ -1,3 +1,5 @@
+//! Tests of the tables of memory peaks.
+
 use super::{HighestPeaks, MemoryPeak, MemoryPeaks};
 use crate::{
     report::MemoryOwner,

@@ -1,3 +1,5 @@
+//! Tests of the table of operations.
+
 use super::{OperationAverage, Operations, SortOperationsBy};
 use crate::{
     report::Report,
@@ -55,7 +57,7 @@ fn shapes_make_operations_different() {
 #[test]
 fn the_table_shows_what_is_known() {
     let none = Report::of([&gpu_trace()]);
-    assert_eq!(none.operations().to_string(), "no operations were recorded: no framework told of any\n");
+    assert_eq!(none.operations().to_string(), "no operations were recorded: no framework reported any\n");
     assert!(!none.to_string().contains("operations were"), "not asked for, it is not mentioned");
     let report = Report::of([&operations_trace()]);
     let table = report.operations().group_by_shape(true).limit(3).width(120);

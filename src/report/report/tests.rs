@@ -1,3 +1,5 @@
+//! Tests of the report.
+
 use super::Report;
 use crate::trace::{DeviceId, Gpu, GpuProblem, Trace, sample::gpu_trace};
 
@@ -30,6 +32,16 @@ fn the_report_shows_what_gpus_did() {
         assert!(text.contains(line), "no {line:?} in\n{text}");
     }
     assert!(!text.contains("GPU recorded") && !text.contains("GPU not recorded"), "{text}");
+}
+
+#[test]
+fn the_width_of_tables_can_be_set() {
+    let report = report(&[gpu_trace()]);
+    assert_eq!(report.to_string(), report.width(Report::WIDTH).to_string());
+    let widest = |text: &str| text.lines().filter(|line| line.starts_with("---")).map(str::len).max();
+    let [narrow, wide] = [100, 400].map(|width| report.width(width).to_string());
+    assert!(widest(&narrow) <= Some(100) && widest(&narrow) < widest(&wide), "{narrow}{wide}");
+    assert!(narrow.contains("\nno room for ") && !wide.contains("\nno room for "), "{narrow}{wide}");
 }
 
 #[test]

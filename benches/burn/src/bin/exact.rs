@@ -29,8 +29,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (windows, spans) = (arguments.next().unwrap_or(10), arguments.next().unwrap_or(1000));
     let device = gpu()?;
     let collected = Collected::new();
-    let (layer, profiler) =
-        Profiler::builder().schedule(Schedule::manual()).memory_limit(4 << 30).export(collected.clone()).build()?;
+    let (layer, profiler) = Profiler::builder()
+        .schedule(Schedule::manual())
+        .memory_limit_bytes(4 << 30)
+        .export(collected.clone())
+        .build()?;
     assert!(profiler.gpu().is_available(), "{}", profiler.gpu());
     tracing_subscriber::registry().with(layer).init();
     let _attached = kernspan_burn::attach(&profiler, &device)?;

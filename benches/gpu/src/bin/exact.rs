@@ -32,7 +32,7 @@ fn main() {
     let collected = Collected::new();
     let (layer, profiler) = Profiler::builder()
         .schedule(Schedule::manual())
-        .memory_limit(4 << 30)
+        .memory_limit_bytes(4 << 30)
         .detach_after(if rest.is_zero() { ProfilerBuilder::DETACH_AFTER } else { Duration::ZERO })
         .export(collected.clone())
         .build()

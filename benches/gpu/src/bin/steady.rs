@@ -22,7 +22,7 @@ fn main() {
     let signal = Arc::clone(&written);
     let (layer, profiler) = Profiler::builder()
         .schedule(Schedule::manual())
-        .memory_limit(2 << 30)
+        .memory_limit_bytes(2 << 30)
         .export(Chrome::to_dir(&folder))
         .export(Perfetto::to_dir(&folder))
         .on_trace(move |_| signal.store(true, Ordering::Release))

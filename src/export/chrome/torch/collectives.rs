@@ -1,7 +1,7 @@
 //! Collectives of NCCL, for the plugin's Distributed view.
 
 use crate::{
-    export::{chrome::flavor::Flavor, flows::Flows, ranges::Cause},
+    export::{chrome::flavor::Flavor, flows::Flows, gpu_ranges::Cause},
     trace::{ApiCall, ApiCallId, Attribution, Detail, Trace, WorkId},
 };
 use rustc_hash::FxHashMap;
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Default)]
 pub(in super::super) struct Collectives(FxHashMap<ApiCallId, Collective>);
 
-/// The op of a collective, which lies around the call that launches it.
+/// The op of a collective. It is written around the call that launches the collective.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Collective {
     pub(in super::super) name: &'static str,
@@ -19,7 +19,7 @@ pub(in super::super) struct Collective {
 }
 
 impl Collectives {
-    /// The collectives of a trace; none in other flavors.
+    /// Finds the collectives of a trace. There are none in other flavors.
     pub(in super::super) fn new(trace: &Trace, flows: &Flows, flavor: Flavor) -> Self {
         if flavor != Flavor::TorchTensorBoard {
             return Self::default();
@@ -29,7 +29,7 @@ impl Collectives {
                 let Detail::Kernel(kernel) = &trace.work[work.index()].detail else { return None };
                 collective(&kernel.name)
             };
-            let (first, others) = flows.of(call.id()).split_first()?;
+            let (first, others) = flows.of_call(call.id()).split_first()?;
             let first = name(first)?;
             (others.iter().all(|work| name(work) == Some(first)) && nests(call)).then_some(first)
         };
@@ -39,24 +39,25 @@ impl Collectives {
         Self(named.zip(first..).map(|((call, name), id)| (call, Collective { name, id })).collect())
     }
 
-    /// The collective that a call launches, if it is one.
+    /// Returns the collective that a call launches, if it launches one.
     #[inline]
     pub(in super::super) fn get(&self, call: ApiCallId) -> Option<Collective> {
         self.0.get(&call).copied()
     }
 }
 
-/// Whether an op around the call nests in the span that the call belongs to, and that span is no such op itself.
+/// Returns whether an op around the call nests in the span that the call belongs to, and that span is no such op
+/// itself.
 fn nests(call: ApiCall<'_>) -> bool {
     call.attribution() != Attribution::HandedOff && call.span().is_none_or(|span| !is_collective(span.name()))
 }
 
-/// Whether the plugin takes a span of this name for a collective.
+/// Returns whether the plugin takes a span of this name for a collective.
 pub(super) fn is_collective(name: &str) -> bool {
     name.starts_with("nccl:") || name.starts_with("gloo:")
 }
 
-/// PyTorch's name of the collective that a kernel of NCCL does.
+/// Returns PyTorch's name of the collective that a kernel of NCCL does.
 pub(super) fn collective(kernel: &str) -> Option<&'static str> {
     let prefixes = ["ncclDevKernel_", "ncclKernel_", "ncclSymDevKernel_", "ncclSymkDevKernel_"];
     let rest = prefixes.iter().find_map(|prefix| kernel.strip_prefix(prefix))?;
@@ -72,7 +73,7 @@ pub(super) fn collective(kernel: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether the plugin would take a range on the GPU for an op, as if it were on the host.
+/// Returns whether the plugin would take a range on the GPU for an op of the host.
 pub(in super::super) fn is_op_on_gpu(trace: &Trace, cause: Cause) -> bool {
     match cause {
         Cause::Step(_) => true,

@@ -1,5 +1,5 @@
-//! The parts of a document that only TensorBoard's plugin for PyTorch, torch-tb-profiler, asks for: modules, call
-//! stacks, collectives, and steps by whose length it can divide.
+//! The parts of a document that only TensorBoard's plugin for PyTorch, torch-tb-profiler, reads: modules, call stacks,
+//! collectives, and steps whose length is not zero.
 
 mod call_stacks;
 mod collectives;

@@ -5,7 +5,7 @@ use crate::{
     trace::{Timestamp, Trace},
 };
 
-/// Which steps are called `ProfilerStep#N`, so that readers take them for steps.
+/// Returns for each step whether it is called `ProfilerStep#N`, so that readers take it for a step.
 pub(in super::super) fn steps_shown(trace: &Trace, flavor: Flavor) -> Vec<bool> {
     match flavor {
         Flavor::Kineto => vec![true; trace.steps().len()],
@@ -13,17 +13,17 @@ pub(in super::super) fn steps_shown(trace: &Trace, flavor: Flavor) -> Vec<bool> 
     }
 }
 
-/// Which steps have any time left in the plugin.
+/// Returns for each step whether it has any time left in the plugin.
 ///
-/// There, a step begins when the GPU has done everything that the step before launched. The plugin divides by the time
-/// that is left, and loses the whole file if that is zero.
+/// In the plugin, a step begins when the GPU has done everything that the step before launched. The plugin divides by
+/// the time that is left, and loses the whole file if that is zero.
 pub(super) fn steps_with_time(trace: &Trace) -> Vec<bool> {
     let steps = trace.steps();
     let mut device_ends: Vec<Option<Timestamp>> = vec![None; steps.len()];
     for (call, end) in trace.work().filter_map(|work| Some((work.call()?, work.end()))) {
         let after = steps.partition_point(|step| step.start() <= call.start());
-        if let Some(place) = after.checked_sub(1).filter(|place| call.end() <= steps[*place].end()) {
-            device_ends[place] = device_ends[place].max(Some(end));
+        if let Some(step) = after.checked_sub(1).filter(|step| call.end() <= steps[*step].end()) {
+            device_ends[step] = device_ends[step].max(Some(end));
         }
     }
     let uses_gpu = device_ends.iter().any(Option::is_some);

@@ -1,7 +1,9 @@
+//! Tests of the parts for TensorBoard's plugin.
+
 use super::{collectives::collective, span_extras::DATA_LOADING, steps::steps_with_time};
 use crate::{
     export::{
-        chrome::{Flavor, style::Style, tests::Document},
+        chrome::{Flavor, options::Options, tests::Document},
         samples::{awkward_trace, ranks},
     },
     trace::{
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 fn written(trace: &Trace) -> Document {
-    Document::in_style(trace, Style { flavor: Flavor::TorchTensorBoard, runtime_names: false })
+    Document::with_options(trace, Options { flavor: Flavor::TorchTensorBoard, runtime_names: false })
 }
 
 fn names(events: &[&Value]) -> Vec<String> {
@@ -62,7 +64,7 @@ fn call_stacks_have_an_end() {
 #[test]
 fn driver_calls_may_have_the_names_of_the_runtime() {
     for flavor in [Flavor::Kineto, Flavor::TorchTensorBoard] {
-        let document = Document::in_style(&gpu_trace(), Style { flavor, runtime_names: true });
+        let document = Document::with_options(&gpu_trace(), Options { flavor, runtime_names: true });
         let calls = document.of_category(if flavor == Flavor::Kineto { "cuda_runtime" } else { "runtime" });
         let seen: BTreeSet<_> =
             calls.iter().map(|call| (call["name"].as_str(), call["args"]["driver name"].as_str())).collect();
@@ -129,8 +131,8 @@ fn modules_are_around_their_spans() {
     assert_eq!(ids("Python parent id"), [json!(null), json!(1), json!(null), json!(1), json!(1)]);
     let events = document.events();
     for module in modules {
-        let place = events.iter().position(|event| std::ptr::eq(event, module)).unwrap();
-        let span = &events[place + 1];
+        let index = events.iter().position(|event| std::ptr::eq(event, module)).unwrap();
+        let span = &events[index + 1];
         assert_eq!(span["cat"], "cpu_op");
         assert_eq!((&span["ts"], &span["dur"], &span["tid"]), (&module["ts"], &module["dur"], &module["tid"]));
     }

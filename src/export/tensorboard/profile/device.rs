@@ -2,14 +2,14 @@
 
 use super::{
     ops::{OpId, Ops},
-    plane::{EventName, Line, Plane, StatValue, Text},
+    plane::{EventNameId, Line, Plane, StatValue, TextId},
     program::{InstructionId, Program},
     shares::{Share, Shares},
     stat::Stat,
     steps::Steps,
 };
 use crate::{
-    export::{runs::runs, shape::Shape},
+    export::{cache::Cache, index_ranges::index_ranges, work_key::WorkKey},
     trace::{
         BatchId, Detail, Device, Direction, Kernel, MemoryKind, Span, SpanId, Stream, StreamId, Timestamp, Trace, Work,
     },
@@ -33,7 +33,7 @@ impl<'a> Devices<'a, '_> {
     pub(super) fn write(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let trace = self.trace;
         let devices: BTreeSet<_> = trace.streams().iter().map(Stream::device).collect();
-        let runs = runs(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
+        let of_streams = index_ranges(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
         for device in devices {
             let plane = Plane::new(trace, device.as_u32().into(), format!("/device:GPU:{device}"));
             let mut writer = DeviceWriter {
@@ -42,7 +42,7 @@ impl<'a> Devices<'a, '_> {
                 several_contexts: false,
                 lines: HashSet::new(),
                 last: vec![Timestamp::default(); trace.steps().len()],
-                shapes: FxHashMap::default(),
+                kernels: Cache::default(),
                 ops: FxHashMap::default(),
                 half: (None, false),
                 instructions: FxHashMap::default(),
@@ -50,9 +50,9 @@ impl<'a> Devices<'a, '_> {
             let streams = trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device);
             let contexts: BTreeSet<_> = streams.clone().map(|(_, stream)| stream.context()).collect();
             writer.several_contexts = contexts.len() > 1;
-            for (place, stream) in streams {
-                let on_row = |work: &Work<'a>| work.stream_id() == StreamId::new(place);
-                writer.stream(self, stream, trace.work_at(runs[place].clone()).filter(on_row));
+            for (index, stream) in streams {
+                let on_row = |work: &Work<'a>| work.stream_id() == StreamId::new(index);
+                writer.stream(self, stream, trace.work_at(of_streams[index].clone()).filter(on_row));
             }
             writer.steps(self);
             writer.capabilities();
@@ -67,27 +67,27 @@ struct DeviceWriter<'a> {
     device: Option<&'a Device>,
     plane: Plane,
     several_contexts: bool,
-    /// The numbers of lines that are taken.
+    /// The numbers of lines that are used.
     lines: HashSet<u64>,
     /// The end of the last work of each step.
     last: Vec<Timestamp>,
-    shapes: FxHashMap<Shape, Known>,
-    ops: FxHashMap<OpId, Text>,
-    /// The cause of the last piece of work, and whether it computes with 16 bits: mostly the next one has the same
+    kernels: Cache<WorkKey, WorkText>,
+    ops: FxHashMap<OpId, TextId>,
+    /// The cause of the last piece of work, and whether it computes with 16 bits. The next one mostly has the same
     /// cause.
     half: (Option<WorkCause>, bool),
-    instructions: FxHashMap<usize, Text>,
+    instructions: FxHashMap<usize, TextId>,
 }
 
 /// The cause of a piece of work: its span and its batch.
 type WorkCause = (Option<SpanId>, Option<BatchId>);
 
-/// The texts that all work of a shape has in common.
+/// The texts that all work with the same key has in common.
 #[derive(Clone, Copy)]
-struct Known {
-    name: EventName,
-    details: Option<Text>,
-    /// Whether the name shows that it computes with 16 bits.
+struct WorkText {
+    name: EventNameId,
+    details: Option<TextId>,
+    /// Whether the name shows that the kernel computes with 16 bits.
     half: bool,
 }
 
@@ -96,17 +96,17 @@ impl<'a> DeviceWriter<'a> {
         let module = self.plane.text(&all.program.name);
         let half = self.plane.text("(half)");
         let mut line = self.plane.line();
-        let mut does = BTreeSet::new();
+        let mut activities = BTreeSet::new();
         for work in work {
-            does.insert(activity(work));
+            activities.insert(activity(work));
             self.work(all, &mut line, work, module, half);
             if let Some(step) = work.step_id() {
                 let last = &mut self.last[step.index()];
                 *last = work.end().max(*last);
             }
         }
-        let does = does.into_iter().collect::<Vec<_>>().join(",");
-        let mut name = format!("Stream #{}({does})", stream.number());
+        let activities = activities.into_iter().collect::<Vec<_>>().join(",");
+        let mut name = format!("Stream #{}({activities})", stream.number());
         if self.several_contexts {
             name += &format!(" context {}", stream.context());
         }
@@ -117,37 +117,37 @@ impl<'a> DeviceWriter<'a> {
         self.plane.add_line(id, &name, &line);
     }
 
-    /// A number that no other line has: `number`, or one far from it. Contexts number their streams alike, and a stream
-    /// whose work overlaps has several rows.
+    /// Returns a number that no other line has: `number`, or one that is much larger. Contexts number their streams
+    /// alike, and a stream whose work overlaps has several rows.
     fn line_id(&mut self, number: u64) -> u64 {
-        const DISTANCE: u64 = 1_000_000;
+        const STRIDE: u64 = 1_000_000;
         let mut id = number;
         while !self.lines.insert(id) {
-            id += DISTANCE;
+            id += STRIDE;
         }
         id
     }
 
-    fn work(&mut self, all: &mut Devices<'a, '_>, line: &mut Line, work: Work<'a>, module: Text, half: Text) {
-        let known = self.known(work);
+    fn work(&mut self, all: &mut Devices<'a, '_>, line: &mut Line, work: Work<'a>, module: TextId, half: TextId) {
+        let text = self.text(work);
         let op = all.ops.of_work(work);
         let tf_op = *self.ops.entry(op).or_insert_with(|| self.plane.text(&all.ops.get(op).full_name()));
-        let of = (work.span().map(Span::id), work.batch_id());
-        if self.half.0 != Some(of) {
-            self.half = (Some(of), computes_with_16_bits(work));
+        let cause = (work.span().map(Span::id), work.batch_id());
+        if self.half.0 != Some(cause) {
+            self.half = (Some(cause), computes_with_16_bits(work));
         }
         let half_op = self.half.1;
         let share = all.shares.of(work);
         let instruction = work.kernel().and_then(|_| all.program.instruction(all.ops, op, share));
         let hlo_op = instruction.map(|id| self.instruction(all.program, id));
         let group = work.step_id().and_then(|step| all.steps.group(step));
-        line.event(known.name, work.start(), work.end(), |stats| {
+        line.event(text.name, work.start(), work.end(), |stats| {
             stats.add(Stat::CorrelationId, StatValue::U64(work.correlation().into()));
             stats.add(Stat::TfOp, StatValue::Text(tf_op));
             if let Some(group) = group {
                 stats.add(Stat::GroupId, StatValue::I64(group));
             }
-            if let Some(details) = known.details {
+            if let Some(details) = text.details {
                 let stat = match work.detail() {
                     Detail::Kernel(_) => Stat::KernelDetails,
                     Detail::Copy(_) => Stat::MemcpyDetails,
@@ -166,7 +166,7 @@ impl<'a> DeviceWriter<'a> {
                     stats.add(stat, StatValue::U64(count));
                 }
             }
-            if work.kernel().is_some() && (known.half || half_op) {
+            if work.kernel().is_some() && (text.half || half_op) {
                 stats.add(Stat::Shape, StatValue::Text(half));
             }
             if let Some(node) = work.graph() {
@@ -176,34 +176,28 @@ impl<'a> DeviceWriter<'a> {
         });
     }
 
-    fn instruction(&mut self, program: &Program, id: InstructionId) -> Text {
+    fn instruction(&mut self, program: &Program, id: InstructionId) -> TextId {
         *self.instructions.entry(id.index()).or_insert_with(|| self.plane.text(program.instruction_name(id)))
     }
 
-    fn known(&mut self, work: Work<'_>) -> Known {
+    fn text(&mut self, work: Work<'_>) -> WorkText {
         match work.detail() {
-            Detail::Kernel(kernel) => {
-                let shape = Shape::of(work);
-                if self.shapes.len() >= Shape::KEPT && !self.shapes.contains_key(&shape) {
-                    self.shapes.clear();
-                }
-                *self.shapes.entry(shape).or_insert_with(|| {
-                    let details = self.plane.text(&kernel_details(kernel, self.device));
-                    let half = ["half", "fp16", "bf16", "f16"].iter().any(|word| kernel.name.contains(word));
-                    Known { name: self.plane.event_name(&kernel.name), details: Some(details), half }
-                })
-            }
+            Detail::Kernel(kernel) => *self.kernels.get_or_insert_with(WorkKey::of(work), || {
+                let details = self.plane.text(&kernel_details(kernel, self.device));
+                let half = ["half", "fp16", "bf16", "f16"].iter().any(|word| kernel.name.contains(word));
+                WorkText { name: self.plane.event_name(&kernel.name), details: Some(details), half }
+            }),
             // Sizes differ, so each has its own details.
             Detail::Copy(copy) => {
                 let (from, to, bytes) = (kind(copy.from), kind(copy.to), copy.bytes);
                 let details = format!("num_bytes:{bytes}\nkind_src:{from} kind_dst:{to} size:{bytes}");
                 let details = Some(self.plane.text(&details));
-                Known { name: self.plane.event_name(copy_name(copy.direction)), details, half: false }
+                WorkText { name: self.plane.event_name(copy_name(copy.direction)), details, half: false }
             }
             Detail::Fill(fill) => {
                 let details = format!("kind:{} num_bytes:{} value:{}", kind(fill.memory), fill.bytes, fill.value);
                 let details = Some(self.plane.text(&details));
-                Known { name: self.plane.event_name("Memset"), details, half: false }
+                WorkText { name: self.plane.event_name("Memset"), details, half: false }
             }
         }
     }
@@ -211,7 +205,7 @@ impl<'a> DeviceWriter<'a> {
     fn steps(&mut self, all: &Devices<'a, '_>) {
         let name = self.plane.event_name(STEP);
         let mut line = self.plane.line();
-        for (group, (start, end)) in (0..).zip(all.steps.tiles(all.trace, &self.last)) {
+        for (group, (start, end)) in (0..).zip(all.steps.device_times(all.trace, &self.last)) {
             line.event(name, start, end, |stats| stats.add(Stat::GroupId, StatValue::I64(group)));
         }
         let id = self.line_id(1);
@@ -244,7 +238,7 @@ impl<'a> DeviceWriter<'a> {
     }
 }
 
-/// The name of steps: XProf takes events whose names begin with it for steps.
+/// The name of steps. XProf takes events whose names begin with it for steps.
 pub(super) const STEP: &str = "train";
 
 fn activity(work: Work<'_>) -> &'static str {
@@ -265,7 +259,7 @@ fn copy_activity(direction: Direction) -> &'static str {
     }
 }
 
-/// The name by which XProf knows a copy.
+/// Returns the name by which XProf knows a copy.
 fn copy_name(direction: Direction) -> &'static str {
     match direction {
         Direction::HostToDevice => "MemcpyHToD",
@@ -301,11 +295,11 @@ fn kernel_details(kernel: &Kernel, device: Option<&Device>) -> String {
     details
 }
 
-/// Whether the span or the operations of a piece of work say that it computes with 16 bits.
+/// Returns whether the span or the operations of a piece of work state that it computes with 16 bits.
 fn computes_with_16_bits(work: Work<'_>) -> bool {
     let is_half =
         |dtype: &str| ["f16", "bf16", "float16", "bfloat16"].iter().any(|half| half.eq_ignore_ascii_case(dtype));
     let spans = work.span().into_iter().flat_map(|span| span.stack().take(1)).map(|span| span.fields().op());
-    let operations = work.operations().map(|told| told.fields().op());
+    let operations = work.operations().map(|call| call.fields().op());
     spans.chain(operations).any(|op| op.compute().map_or_else(|| op.dtypes().any(|(_, dtype)| is_half(dtype)), is_half))
 }

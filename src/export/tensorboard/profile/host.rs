@@ -1,15 +1,14 @@
-//! The plane of the host: a line for each thread, with its spans and the calls of the GPU's API among them, and one for
-//! memory.
+//! The plane of the host: a line for each thread, with its spans and API calls, and a line for memory.
 
 use super::{
     device::STEP,
     ops::{OpId, Ops},
-    plane::{EventName, Line, Plane, StatValue, Stats, Text},
+    plane::{EventNameId, Line, Plane, StatValue, Stats, TextId},
     stat::Stat,
     steps::Steps,
 };
 use crate::{
-    export::{runs::runs, steps_nest::steps_nest},
+    export::{index_ranges::index_ranges, steps_nest::steps_nest},
     trace::{ApiCall, DeviceId, Event, InputStage, MemoryChange, Nesting, Span, Timestamp, Trace, TrackId, Value},
 };
 use rustc_hash::FxHashMap;
@@ -20,12 +19,12 @@ use std::{
     ops::Range,
 };
 
-/// The number of the line with memory events. XProf looks for them on lines of its own, whose numbers begin here, and
-/// leaves those lines out of the times of operations.
+/// The number of the line with memory events. XProf looks for them on lines whose numbers begin here, and does not
+/// count those lines in the times of operations.
 const MEMORY_LINE: u64 = 0xdead_beef + 6;
 /// The first number of input stages. XProf looks them up among the numbers of events' names, which are lower.
 const STAGES: i64 = 1 << 40;
-/// The numbers of lines that belong to no thread.
+/// The first number of lines that belong to no thread.
 const OTHER_LINES: u64 = 0xdea0_0000;
 const WAITS: u64 = OTHER_LINES + 16;
 
@@ -36,13 +35,13 @@ pub(super) struct Host<'a, 'b> {
     ops: &'b Ops<'a>,
     steps: &'b Steps,
     /// The names of spans, by callsite.
-    span_names: Vec<EventName>,
-    op_names: FxHashMap<OpId, Text>,
-    field_names: HashMap<&'a str, Text>,
+    span_names: Vec<EventNameId>,
+    op_names: FxHashMap<OpId, TextId>,
+    field_names: HashMap<&'a str, TextId>,
 }
 
-/// An event of a line, by its kind and place in the trace. The order is the one that XProf expects: by start, the
-/// longer first, steps around spans, spans around calls.
+/// An event of a line: its start, its end, its kind, and its index in the trace. Entries are in the order that XProf
+/// expects: by start, the longer first, steps around spans, spans around calls.
 type Entry = (Timestamp, Reverse<Timestamp>, Kind, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +56,7 @@ enum Kind {
 impl<'a, 'b> Host<'a, 'b> {
     pub(super) fn new(trace: &'a Trace, ops: &'b Ops<'a>, steps: &'b Steps) -> Self {
         let mut plane = Plane::new(trace, 0, "/host:CPU");
-        let span_names = trace.callsites().iter().map(|callsite| name(&mut plane, callsite.name())).collect();
+        let span_names = trace.callsites().iter().map(|callsite| event_name(&mut plane, callsite.name())).collect();
         let (op_names, field_names) = (FxHashMap::default(), HashMap::new());
         Self { trace, plane, ops, steps, span_names, op_names, field_names }
     }
@@ -73,34 +72,34 @@ impl<'a, 'b> Host<'a, 'b> {
     fn threads(&mut self) {
         let trace = self.trace;
         let tracks = trace.tracks().len();
-        let spans = runs(tracks, trace.spans().map(|span| span.track_id().index()));
-        let calls = runs(tracks, trace.api_calls().map(|call| call.track_id().index()));
-        let events = runs(tracks, trace.events().map(|event| event.track_id().index()));
-        let told = runs(tracks, trace.operations().map(|told| told.track_id().index()));
+        let spans = index_ranges(tracks, trace.spans().map(|span| span.track_id().index()));
+        let calls = index_ranges(tracks, trace.api_calls().map(|call| call.track_id().index()));
+        let events = index_ranges(tracks, trace.events().map(|event| event.track_id().index()));
+        let operations = index_ranges(tracks, trace.operations().map(|call| call.track_id().index()));
         let nested_steps = steps_nest(trace);
         let mut steps = vec![Vec::new(); tracks];
         for (group, step) in self.steps.iter(trace).filter(|_| nested_steps) {
             steps[step.track_id().index()].push((step.start(), Reverse(step.end()), Kind::Step, group as usize));
         }
         let mut entries: Vec<Entry> = Vec::new();
-        for (place, track) in trace.tracks().iter().enumerate() {
-            let here = TrackId::new(place);
+        for (track_index, track) in trace.tracks().iter().enumerate() {
+            let here = TrackId::new(track_index);
             entries.clear();
-            entries.append(&mut steps[place]);
-            for span in trace.spans_at(spans[place].clone()).filter(|span| span.track_id() == here) {
+            entries.append(&mut steps[track_index]);
+            for span in trace.spans_at(spans[track_index].clone()).filter(|span| span.track_id() == here) {
                 entries.push((span.start(), Reverse(span.end()), Kind::Span, span.id().index()));
             }
-            for call in trace.api_calls_at(calls[place].clone()).filter(|call| call.track_id() == here) {
+            for call in trace.api_calls_at(calls[track_index].clone()).filter(|call| call.track_id() == here) {
                 entries.push((call.start(), Reverse(call.end()), Kind::Call, call.id().index()));
             }
-            let here_said = events[place].clone().zip(trace.events_at(events[place].clone()));
-            for (index, event) in here_said.filter(|(_, event)| event.track_id() == here) {
+            let numbered = events[track_index].clone().zip(trace.events_at(events[track_index].clone()));
+            for (index, event) in numbered.filter(|(_, event)| event.track_id() == here) {
                 entries.push((event.at(), Reverse(event.at()), Kind::Event, index));
             }
-            for told in trace.operations_at(told[place].clone()).filter(|told| told.track_id() == here) {
-                entries.push((told.at(), Reverse(told.at()), Kind::Operation, told.id().index()));
+            for call in trace.operations_at(operations[track_index].clone()).filter(|call| call.track_id() == here) {
+                entries.push((call.at(), Reverse(call.at()), Kind::Operation, call.id().index()));
             }
-            // This sort is quick on runs that are in order, as these are.
+            // The stable sort is quick, since each kind is in order already.
             entries.sort();
             let mut line = self.plane.line();
             for &(_, _, kind, index) in &entries {
@@ -116,24 +115,24 @@ impl<'a, 'b> Host<'a, 'b> {
         }
     }
 
-    /// Adds the one event at this place of the trace.
-    fn entry(&mut self, line: &mut Line, kind: Kind, place: Range<usize>) {
+    /// Adds the event of this kind at this index of the trace, which is given as a range of one index.
+    fn entry(&mut self, line: &mut Line, kind: Kind, index: Range<usize>) {
         let trace = self.trace;
         match kind {
-            Kind::Step => self.step(line, place.start),
-            Kind::Span => trace.spans_at(place).for_each(|span| self.span(line, span)),
-            Kind::Call => trace.api_calls_at(place).for_each(|call| self.call(line, call)),
-            Kind::Event => trace.events_at(place).for_each(|event| self.event(line, event)),
-            Kind::Operation => trace.operations_at(place).for_each(|told| {
-                let name = name(&mut self.plane, told.name());
-                line.event(name, told.at(), told.at(), |_| ());
+            Kind::Step => self.step(line, index.start),
+            Kind::Span => trace.spans_at(index).for_each(|span| self.span(line, span)),
+            Kind::Call => trace.api_calls_at(index).for_each(|call| self.call(line, call)),
+            Kind::Event => trace.events_at(index).for_each(|event| self.event(line, event)),
+            Kind::Operation => trace.operations_at(index).for_each(|call| {
+                let name = event_name(&mut self.plane, call.name());
+                line.event(name, call.at(), call.at(), |_| ());
             }),
         }
     }
 
     fn step(&mut self, line: &mut Line, group: usize) {
         let step = self.steps.get(self.trace, group);
-        let name = self.plane.shown_as(STEP, &format!("ProfilerStep#{}", step.number()));
+        let name = self.plane.event_name_shown_as(STEP, &format!("ProfilerStep#{}", step.number()));
         line.event(name, step.start(), step.end(), |stats| {
             stats.add(Stat::Root, StatValue::I64(1));
             stats.add(Stat::StepNum, StatValue::I64(step.number().cast_signed()));
@@ -144,7 +143,7 @@ impl<'a, 'b> Host<'a, 'b> {
         let op = self.ops.of_span(span.id());
         let stage = span.input_stage();
         let op_name = match stage {
-            // XProf gets these by their stage.
+            // XProf knows spans of the input pipeline by their stage.
             Some(_) => None,
             None => Some(self.op_name(op)),
         };
@@ -169,7 +168,7 @@ impl<'a, 'b> Host<'a, 'b> {
         });
     }
 
-    fn op_name(&mut self, op: OpId) -> Text {
+    fn op_name(&mut self, op: OpId) -> TextId {
         *self.op_names.entry(op).or_insert_with(|| self.plane.text(&self.ops.get(op).full_name()))
     }
 
@@ -183,7 +182,7 @@ impl<'a, 'b> Host<'a, 'b> {
     fn event(&mut self, line: &mut Line, event: Event<'a>) {
         let fields: Vec<_> = event.fields().iter().filter(|(name, _)| *name != "message").collect();
         let names: Vec<_> = fields.iter().map(|(name, _)| self.field_name(name)).collect();
-        let name = name(&mut self.plane, event.message());
+        let name = event_name(&mut self.plane, event.message());
         line.event(name, event.at(), event.at(), |stats| {
             for (name, (_, value)) in names.iter().zip(&fields) {
                 add_value(stats, *name, value);
@@ -191,8 +190,9 @@ impl<'a, 'b> Host<'a, 'b> {
         });
     }
 
-    /// The name of a user's field. It must not be that of a stat with a meaning, none of which has a dot in it.
-    fn field_name(&mut self, name: &'a str) -> Text {
+    /// Returns the name of a user's field. It must not be that of a stat that XProf knows, none of which has a dot in
+    /// it.
+    fn field_name(&mut self, name: &'a str) -> TextId {
         *self.field_names.entry(name).or_insert_with(|| match name.contains('.') {
             true => self.plane.text(name),
             false => self.plane.text(&format!("field.{name}")),
@@ -216,20 +216,20 @@ impl<'a, 'b> Host<'a, 'b> {
 
     /// Adds each allocation and free, with the memory that is in use after it.
     fn memory(&mut self) {
-        let mut devices: HashMap<DeviceId, (Text, u64)> = HashMap::new();
+        let mut devices: HashMap<DeviceId, (TextId, u64)> = HashMap::new();
         let [allocated, freed] = [ALLOCATED, FREED].map(|name| self.plane.event_name(name));
         let [kept, temporary] = ["persist/dynamic", "temp"].map(|kind| self.plane.text(kind));
         let unattributed = self.plane.text("unattributed");
-        let outlives = outlives(self.trace);
+        let outlives = outlive_window(self.trace);
         let mut line = self.plane.line();
-        for (place, allocation) in self.trace.allocations().enumerate() {
+        for (index, allocation) in self.trace.allocations().enumerate() {
             let device = allocation.device();
             let (name, peak) = devices.entry(device).or_insert_with(|| (self.plane.text(&format!("GPU {device}")), 0));
             *peak = allocation.in_use().max(*peak);
             let (name, peak) = (*name, *peak);
             let op = allocation.span().map_or(unattributed, |span| {
                 let op = self.ops.of_span(span.id());
-                // The path alone, as only people read it.
+                // Only the path, without the kind, since only people read it.
                 self.plane.text(&self.ops.get(op).path)
             });
             let all = self.trace.device(device).map_or(0, |device| device.memory);
@@ -248,7 +248,7 @@ impl<'a, 'b> Host<'a, 'b> {
                     stats.add(stat, StatValue::I64(number));
                 }
                 stats.add(Stat::TfOp, StatValue::Text(op));
-                stats.add(Stat::RegionType, StatValue::Text(if outlives[place] { kept } else { temporary }));
+                stats.add(Stat::RegionType, StatValue::Text(if outlives[index] { kept } else { temporary }));
             });
         }
         self.plane.add_line(MEMORY_LINE, "GPU memory", &line);
@@ -273,34 +273,34 @@ impl<'a, 'b> Host<'a, 'b> {
     }
 }
 
-/// Which allocations are not freed in the window.
-fn outlives(trace: &Trace) -> Vec<bool> {
+/// Returns for each allocation whether it is not freed in the window.
+fn outlive_window(trace: &Trace) -> Vec<bool> {
     let mut outlives = vec![false; trace.allocations().len()];
     let mut open: HashMap<(DeviceId, u64), usize> = HashMap::new();
-    for (place, allocation) in trace.allocations().enumerate() {
+    for (index, allocation) in trace.allocations().enumerate() {
         let key = (allocation.device(), allocation.address());
         match allocation.change() {
-            MemoryChange::Allocate => drop(open.insert(key, place)),
+            MemoryChange::Allocate => drop(open.insert(key, index)),
             MemoryChange::Free => drop(open.remove(&key)),
         }
     }
-    open.into_values().for_each(|place| outlives[place] = true);
+    open.into_values().for_each(|index| outlives[index] = true);
     outlives
 }
 
-/// The number of a span's or event's name. XProf would take a name with a colon for an operation and its kind, and a
-/// name such as `MemoryAllocation` for a change of memory.
-fn name(plane: &mut Plane, name: &str) -> EventName {
+/// Returns the number of a span's or event's name. XProf would take a name with a colon for an operation and its kind,
+/// and a name such as `MemoryAllocation` for a change of memory.
+fn event_name(plane: &mut Plane, name: &str) -> EventNameId {
     match name {
-        ALLOCATED | FREED => plane.shown_as(&format!("span {name}"), name),
-        _ => plane.shown_as(&name.replace(':', "/"), name),
+        ALLOCATED | FREED => plane.event_name_shown_as(&format!("span {name}"), name),
+        _ => plane.event_name_shown_as(&name.replace(':', "/"), name),
     }
 }
 
 const ALLOCATED: &str = "MemoryAllocation";
 const FREED: &str = "MemoryDeallocation";
 
-fn add_value(stats: &mut Stats<'_>, name: Text, value: &Value) {
+fn add_value(stats: &mut Stats<'_>, name: TextId, value: &Value) {
     match value {
         Value::U64(number) => stats.add_named(name, StatValue::U64(*number)),
         Value::I64(number) => stats.add_named(name, StatValue::I64(*number)),

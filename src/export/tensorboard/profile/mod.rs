@@ -1,11 +1,13 @@
 //! The profile of a window for XProf, TensorBoard's profile plugin.
 //!
-//! It is an `XSpace`, which has planes for the host and for each device. A plane has lines for its threads or streams,
-//! and a line has events.
+//! A profile is an `XSpace`, which has planes for the host and for each device. A plane has lines for its threads or
+//! streams, and a line has events.
 //!
-//! XProf expects three things that it does not document. Times are counted from the window's beginning, as those since
-//! 1970 overflow. Kernels know their steps by the numbers that XProf itself gives to steps. And a plane that has a name
-//! for a stat is taken to be about that stat.
+//! XProf expects three things that it does not document:
+//!
+//! - Times are counted from the window's beginning, as those since 1970 overflow.
+//! - Kernels refer to their steps by the numbers that XProf itself gives to steps.
+//! - A plane has names only for stats that it uses: XProf looks at the names to find out what a plane is about.
 
 mod device;
 mod host;
@@ -55,9 +57,12 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     environment.add_stat(Stat::ProfileStop, StatValue::U64(trace.end().as_unix_nanos()));
     environment.write(out)?;
     let too_many =
-        ops.left_out().then(|| format!("kernspan: operations after the first {} are `{}`", Ops::MOST, Ops::OTHERS));
+        ops.is_full().then(|| format!("kernspan: operations after the first {} are `{}`", Ops::MAX, Ops::OTHERS));
     let no_roofline = program.is_full().then(|| {
-        format!("kernspan: the roofline has the first {} operations of different FLOPs, and no more", Program::MOST)
+        format!(
+            "kernspan: the roofline has the first {} operations of different FLOPs, and no more",
+            Program::MAX_INSTRUCTIONS
+        )
     });
     let mut rest = Vec::new();
     let warnings = warnings(trace).into_iter().chain(too_many).chain(no_roofline);
@@ -66,11 +71,11 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&rest)
 }
 
-/// The plane of counters. They are not on the planes of GPUs, where they would make steps longer.
+/// Returns the plane of counters. They are not on the planes of GPUs, where they would make steps longer.
 fn counters(trace: &Trace) -> Plane {
     let mut plane = Plane::new(trace, 0, "/device:CUSTOM:counters");
     let mut samples = Vec::new();
-    // This is not the counter's name, which may be that of a stat with a meaning.
+    // The stat does not have the counter's name, since XProf may know a stat of that name.
     let stat = plane.text("counter.value");
     for counter in trace.counters() {
         let name = plane.event_name(&counter_name(counter.name()));
@@ -86,12 +91,12 @@ fn counters(trace: &Trace) -> Plane {
     plane
 }
 
-/// The name of a counter without characters that JSON escapes: XProf writes it into JSON as it is.
+/// Returns the name of a counter without characters that JSON escapes: XProf writes it into JSON as it is.
 fn counter_name(name: &str) -> String {
     name.chars().map(|c| if c.is_control() || c == '"' || c == '\\' { '_' } else { c }).collect()
 }
 
-/// The warnings that XProf shows above all pages.
+/// Returns the warnings that XProf shows above all pages.
 fn warnings(trace: &Trace) -> Vec<String> {
     let mut warnings = Vec::new();
     if !trace.losses().is_empty() {

@@ -20,12 +20,12 @@ pub(super) struct Op<'a> {
     pub(super) path: String,
     /// The kind, such as `Linear`.
     pub(super) kind: String,
-    /// The innermost span's place in the source.
+    /// The callsite of the innermost span.
     pub(super) callsite: Option<&'a Callsite>,
 }
 
 impl Op<'_> {
-    /// The path and the kind in one, which XProf splits again.
+    /// Returns the path and the kind in one text, which XProf splits again.
     pub(super) fn full_name(&self) -> String {
         format!("{}:{}", self.path, self.kind)
     }
@@ -38,50 +38,51 @@ impl Op<'_> {
 #[derive(Debug)]
 pub(super) struct Ops<'a> {
     ops: Vec<Op<'a>>,
-    of_spans: Vec<OpId>,
-    with_operations: FxHashMap<(OpId, String), OpId>,
-    of_batches: FxHashMap<(BatchId, Option<SpanId>), OpId>,
+    by_span: Vec<OpId>,
+    /// The operations of frameworks, by the operation of their span and their names.
+    by_names: FxHashMap<(OpId, String), OpId>,
+    by_batch: FxHashMap<(BatchId, Option<SpanId>), OpId>,
 }
 
 impl<'a> Ops<'a> {
-    /// The most operations: with recursion there may be one for each span. Those that come later are
-    /// [`OTHERS`](Self::OTHERS).
-    pub(super) const MOST: usize = 20_000;
+    /// The most operations: with recursion there may be one for each span. Later ones are [`OTHERS`](Self::OTHERS).
+    pub(super) const MAX: usize = 20_000;
+    /// The name of the operation that stands for all later ones.
     pub(super) const OTHERS: &'static str = "others";
     /// The operation of work whose span is not known.
     const UNATTRIBUTED: OpId = OpId(0);
     /// The operation named [`OTHERS`](Self::OTHERS).
     const OTHER: OpId = OpId(1);
-    /// The longest path, in bytes. Longer ones lose their beginnings.
-    const LONGEST: usize = 1000;
+    /// The most bytes of a path. Longer ones lose their beginnings.
+    const MAX_PATH: usize = 1000;
     /// The most operations of one kernel that are named.
-    const NAMED: usize = 4;
+    const MAX_NAMES: usize = 4;
 
     pub(super) fn new(trace: &'a Trace) -> Self {
         let mut ops = vec![Op::named(None, "unattributed"), Op::named(None, Self::OTHERS)];
         let mut known: FxHashMap<(Option<OpId>, usize), OpId> = FxHashMap::default();
-        let mut of_spans: Vec<OpId> = Vec::with_capacity(trace.spans().len());
+        let mut by_span: Vec<OpId> = Vec::with_capacity(trace.spans().len());
         for span in trace.spans() {
-            let parent = span.parent().map(|parent| of_spans[parent.id().index()]);
-            let place = (parent, span.callsite_id().index());
-            let id = match known.get(&place) {
+            let parent = span.parent().map(|parent| by_span[parent.id().index()]);
+            let key = (parent, span.callsite_id().index());
+            let id = match known.get(&key) {
                 Some(&id) => id,
-                None if ops.len() == Self::MOST => Self::OTHER,
+                None if ops.len() == Self::MAX => Self::OTHER,
                 None => {
                     ops.push(Op::of(parent.map(|parent| ops[parent.index()].path.as_str()), span.callsite()));
                     let id = OpId(ops.len() as u32 - 1);
-                    known.insert(place, id);
+                    known.insert(key, id);
                     id
                 }
             };
-            of_spans.push(id);
+            by_span.push(id);
         }
-        Self { ops, of_spans, with_operations: FxHashMap::default(), of_batches: FxHashMap::default() }
+        Self { ops, by_span, by_names: FxHashMap::default(), by_batch: FxHashMap::default() }
     }
 
-    /// Whether there may be operations that have no number of their own.
-    pub(super) fn left_out(&self) -> bool {
-        self.ops.len() == Self::MOST
+    /// Returns whether no more operations fit, so that there may be [`OTHERS`](Self::OTHERS).
+    pub(super) fn is_full(&self) -> bool {
+        self.ops.len() == Self::MAX
     }
 
     pub(super) fn get(&self, id: OpId) -> &Op<'a> {
@@ -89,19 +90,19 @@ impl<'a> Ops<'a> {
     }
 
     pub(super) fn of_span(&self, span: SpanId) -> OpId {
-        self.of_spans[span.index()]
+        self.by_span[span.index()]
     }
 
-    /// The operation of a piece of work: that of its span, or that of a framework inside it.
+    /// Returns the operation of a piece of work: that of its span, or that of a framework inside it.
     pub(super) fn of_work(&mut self, work: Work<'a>) -> OpId {
         let span = work.span().map(Span::id);
         let own = span.map_or(Self::UNATTRIBUTED, |span| self.of_span(span));
         let Some(batch) = work.batch_id() else { return own };
-        if let Some(&known) = self.of_batches.get(&(batch, span)) {
+        if let Some(&known) = self.by_batch.get(&(batch, span)) {
             return known;
         }
         let id = self.of_operations(own, work);
-        self.of_batches.insert((batch, span), id);
+        self.by_batch.insert((batch, span), id);
         id
     }
 
@@ -110,22 +111,22 @@ impl<'a> Ops<'a> {
         if operations.len() == 0 {
             return own;
         }
-        let more = operations.len().saturating_sub(Self::NAMED);
-        let mut name = operations.take(Self::NAMED).map(OperationCall::name).collect::<Vec<_>>().join("-");
+        let more = operations.len().saturating_sub(Self::MAX_NAMES);
+        let mut name = operations.take(Self::MAX_NAMES).map(OperationCall::name).collect::<Vec<_>>().join("-");
         if more > 0 {
             name += "-and-more";
         }
-        if let Some(&known) = self.with_operations.get(&(own, name.clone())) {
+        if let Some(&known) = self.by_names.get(&(own, name.clone())) {
             return known;
         }
-        if self.left_out() {
+        if self.is_full() {
             return own;
         }
         let outer = self.get(own);
         let op = Op { callsite: outer.callsite, ..Op::named(Some(&outer.path), &name) };
         self.ops.push(op);
         let id = OpId(self.ops.len() as u32 - 1);
-        self.with_operations.insert((own, name), id);
+        self.by_names.insert((own, name), id);
         id
     }
 }
@@ -136,29 +137,29 @@ impl<'a> Op<'a> {
     }
 
     fn named(parent: Option<&str>, name: &str) -> Self {
-        let name = fitting(name);
+        let name = sanitize(name);
         let mut path = parent.map_or_else(|| name.clone(), |parent| format!("{parent}/{name}"));
-        if path.len() > Ops::LONGEST {
+        if path.len() > Ops::MAX_PATH {
             // All of it is ASCII.
-            path = format!("...{}", &path[path.len() - Ops::LONGEST..]);
+            path = format!("...{}", &path[path.len() - Ops::MAX_PATH..]);
         }
         Self { path, kind: kind(&name), callsite: None }
     }
 }
 
-/// A name changed so that XProf accepts every character, short enough for a table.
-fn fitting(name: &str) -> String {
-    let mut fitting = String::new();
+/// Returns a name of which XProf accepts every character, short enough for a table.
+fn sanitize(name: &str) -> String {
+    let mut clean = String::new();
     // `model::layer` is a path already.
     for c in name.replace("::", "/").chars().take(200) {
-        let taken = c.is_ascii_alphanumeric() || "_./-".contains(c);
-        fitting.push(if taken { c } else { '_' });
+        let accepted = c.is_ascii_alphanumeric() || "_./-".contains(c);
+        clean.push(if accepted { c } else { '_' });
     }
-    let fitting = fitting.trim_matches('/');
-    if fitting.starts_with(|c: char| c.is_ascii_alphanumeric()) { fitting.to_owned() } else { format!("0{fitting}") }
+    let clean = clean.trim_matches('/');
+    if clean.starts_with(|c: char| c.is_ascii_alphanumeric()) { clean.to_owned() } else { format!("0{clean}") }
 }
 
-/// The kind of an operation, `TrainStep` for `train_step`: XProf's kinds begin with a capital letter.
+/// Returns the kind of an operation, `TrainStep` for `train_step`: XProf's kinds begin with a capital letter.
 fn kind(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
     let mut kind = String::new();
@@ -172,20 +173,20 @@ fn kind(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ops, fitting, kind};
+    use super::{Ops, kind, sanitize};
     use crate::trace::{
         SpanData, SpanId,
         sample::{gpu_trace, operations_trace},
     };
 
     #[test]
-    fn names_are_made_of_what_is_taken() {
-        assert_eq!(fitting("forward"), "forward");
-        assert_eq!(fitting("model::layers.0::attention"), "model/layers.0/attention");
-        assert_eq!(fitting("schöne Grüße: 1"), "sch_ne_Gr__e__1");
-        assert_eq!(fitting("::<T>\0"), "0_T__");
-        assert_eq!(fitting(""), "0");
-        assert_eq!(fitting(&"x".repeat(10_000)).len(), 200);
+    fn names_have_only_characters_that_are_accepted() {
+        assert_eq!(sanitize("forward"), "forward");
+        assert_eq!(sanitize("model::layers.0::attention"), "model/layers.0/attention");
+        assert_eq!(sanitize("schöne Grüße: 1"), "sch_ne_Gr__e__1");
+        assert_eq!(sanitize("::<T>\0"), "0_T__");
+        assert_eq!(sanitize(""), "0");
+        assert_eq!(sanitize(&"x".repeat(10_000)).len(), 200);
     }
 
     #[test]
@@ -211,18 +212,18 @@ mod tests {
         let mut trace = gpu_trace();
         let span = trace.spans[0].clone();
         trace.spans.clear();
-        for depth in 0..Ops::MOST {
+        for depth in 0..Ops::MAX {
             let parent = depth.checked_sub(1).map(SpanId::new);
             trace.spans.push(SpanData { parent, ..span.clone() });
         }
         let ops = Ops::new(&trace);
-        let last = ops.get(ops.of_span(SpanId::new(Ops::MOST - 1)));
-        assert_eq!((last.full_name(), ops.left_out()), ("others:Others".to_owned(), true));
-        assert!(ops.ops.iter().all(|op| op.path.len() <= Ops::LONGEST + 3));
+        let last = ops.get(ops.of_span(SpanId::new(Ops::MAX - 1)));
+        assert_eq!((last.full_name(), ops.is_full()), ("others:Others".to_owned(), true));
+        assert!(ops.ops.iter().all(|op| op.path.len() <= Ops::MAX_PATH + 3));
     }
 
     #[test]
-    fn work_that_operations_are_known_of_says_them() {
+    fn work_of_known_operations_has_their_names() {
         let trace = operations_trace();
         let mut ops = Ops::new(&trace);
         let paths: Vec<_> = trace.work().take(7).map(|work| ops.of_work(work)).collect();

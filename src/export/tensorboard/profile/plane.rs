@@ -1,6 +1,7 @@
-//! Planes, lines, events and stats, encoded while they are made: a window has millions of events.
+//! Planes, lines, events and stats in protobuf's wire format.
 //!
-//! The numbers are those of the fields in [`proto`](super::proto), by which tests read them.
+//! A window has millions of events, so they are encoded field by field, without structs. The field numbers are those in
+//! `proto.rs`, which tests decode them with.
 
 use super::stat::Stat;
 use crate::{
@@ -21,23 +22,22 @@ pub(super) struct Plane {
     stats: Vec<u8>,
     event_names: EventNames,
     texts: Texts,
-    /// The known stats that are used. Others get no name, as XProf takes a plane to be about all stats that it has
-    /// names for.
-    used: Used,
+    /// The known stats that are used. Others get no name: XProf looks at the names to find out what a plane is about.
+    used: StatSet,
 }
 
 /// A set of known stats.
 #[derive(Clone, Copy, Debug, Default)]
-struct Used(u64);
+struct StatSet(u64);
 
 const _: () = assert!(Stat::NAMES.len() <= u64::BITS as usize, "each stat has a bit");
 
-impl Used {
+impl StatSet {
     fn add(&mut self, stat: Stat) {
         self.0 |= 1 << stat as u32;
     }
 
-    fn has(self, stat: u64) -> bool {
+    fn contains(self, stat: u64) -> bool {
         self.0 >> stat & 1 == 1
     }
 }
@@ -58,11 +58,11 @@ struct Texts {
 
 /// The number of an event's name in its plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EventName(u64);
+pub(super) struct EventNameId(u64);
 
 /// The number of a text in its plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Text(u64);
+pub(super) struct TextId(u64);
 
 /// The value of a stat. XProf expects some numbers to be signed and some not.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ pub(super) enum StatValue<'a> {
     U64(u64),
     I64(i64),
     Str(&'a str),
-    Text(Text),
+    Text(TextId),
 }
 
 impl Plane {
@@ -84,26 +84,26 @@ impl Plane {
             stats: Vec::new(),
             event_names: EventNames::default(),
             texts: Texts::default(),
-            used: Used::default(),
+            used: StatSet::default(),
         }
     }
 
-    pub(super) fn event_name(&mut self, name: &str) -> EventName {
+    pub(super) fn event_name(&mut self, name: &str) -> EventNameId {
         self.event_names.id(name, None)
     }
 
-    /// The number of a name that XProf goes by, together with one that it shows.
-    pub(super) fn shown_as(&mut self, name: &str, shown: &str) -> EventName {
+    /// Returns the number of a name that XProf uses, together with one that it shows instead.
+    pub(super) fn event_name_shown_as(&mut self, name: &str, shown: &str) -> EventNameId {
         self.event_names.id(name, Some(shown).filter(|shown| *shown != name))
     }
 
-    pub(super) fn text(&mut self, text: &str) -> Text {
+    pub(super) fn text(&mut self, text: &str) -> TextId {
         self.texts.id(text)
     }
 
     /// Makes an empty line, to be [added](Self::add_line) once it has its events.
     pub(super) fn line(&self) -> Line {
-        Line { base: self.base, events: Vec::new(), used: Used::default(), open: Vec::new() }
+        Line { base: self.base, events: Vec::new(), used: StatSet::default(), open: Vec::new() }
     }
 
     /// Adds a line, unless it has no events. Its number decides where it is shown.
@@ -114,8 +114,8 @@ impl Plane {
         let mut head = Vec::new();
         wire::number(&mut head, 1, id);
         wire::bytes(&mut head, 2, name.as_bytes());
-        // A `Vec` takes all that is written to it.
-        let _ = wire::parts(&mut self.lines, 3, &[&head, &line.events]);
+        // Writing to a `Vec` cannot fail.
+        let _ = wire::message_of_parts(&mut self.lines, 3, &[&head, &line.events]);
         self.used.0 |= line.used.0;
     }
 
@@ -130,15 +130,15 @@ impl Plane {
         let mut head = Vec::new();
         wire::number(&mut head, 1, self.id);
         wire::bytes(&mut head, 2, self.name.as_bytes());
-        for (place, name) in Stat::NAMES.iter().enumerate().filter(|(place, _)| self.used.has(*place as u64)) {
-            stat_name(&mut head, place as u64 + 1, name);
+        for (index, name) in Stat::NAMES.iter().enumerate().filter(|(index, _)| self.used.contains(*index as u64)) {
+            stat_name(&mut head, index as u64 + 1, name);
         }
-        wire::parts(out, 1, &[&head, &self.lines, &self.event_names.names, &self.texts.names, &self.stats])
+        wire::message_of_parts(out, 1, &[&head, &self.lines, &self.event_names.names, &self.texts.names, &self.stats])
     }
 }
 
 impl EventNames {
-    fn id(&mut self, name: &str, shown: Option<&str>) -> EventName {
+    fn id(&mut self, name: &str, shown: Option<&str>) -> EventNameId {
         let next = self.ids.len() as u64 + 1;
         let id = *self.ids.entry((name.into(), shown.map(Into::into))).or_insert(next);
         if id == next {
@@ -153,19 +153,19 @@ impl EventNames {
                 });
             });
         }
-        EventName(id)
+        EventNameId(id)
     }
 }
 
 impl Texts {
-    fn id(&mut self, text: &str) -> Text {
+    fn id(&mut self, text: &str) -> TextId {
         if let Some(&id) = self.ids.get(text) {
-            return Text(id);
+            return TextId(id);
         }
         let id = (Stat::NAMES.len() + self.ids.len()) as u64 + 1;
         self.ids.insert(text.into(), id);
         stat_name(&mut self.names, id, text);
-        Text(id)
+        TextId(id)
     }
 }
 
@@ -179,33 +179,33 @@ fn stat_name(out: &mut Vec<u8>, id: u64, name: &str) {
     });
 }
 
-/// The events of a line. They come in the order of their starts, the outer before the inner.
+/// The events of a line, in the order of their starts, and the outer before the inner.
 #[derive(Debug)]
 pub(super) struct Line {
     base: Timestamp,
     events: Vec<u8>,
-    used: Used,
-    /// The ends of the last span and of the spans around it, outermost first, in picoseconds.
+    used: StatSet,
+    /// The ends of the last span and of the spans around it in picoseconds, outermost first.
     open: Vec<u64>,
 }
 
 impl Line {
     pub(super) fn event(
         &mut self,
-        name: EventName,
+        name: EventNameId,
         start: Timestamp,
         end: Timestamp,
         stats: impl FnOnce(&mut Stats<'_>),
     ) {
         let picoseconds = |from: Timestamp, to: Timestamp| (to.since(from).as_nanos() as u64).saturating_mul(1000);
-        self.place(name, picoseconds(self.base, start), picoseconds(start, end), stats);
+        self.push(name, picoseconds(self.base, start), picoseconds(start, end), stats);
     }
 
-    /// Adds a span inside the spans before it that are not over. XProf loses a span that ends together with the one
-    /// around it, so it ends a picosecond earlier.
+    /// Adds a span that is nested in those before it that are not over. XProf loses a span that ends together with the
+    /// one around it, so it ends a picosecond earlier.
     pub(super) fn nested(
         &mut self,
-        name: EventName,
+        name: EventNameId,
         start: Timestamp,
         end: Timestamp,
         stats: impl FnOnce(&mut Stats<'_>),
@@ -219,10 +219,10 @@ impl Line {
             end = end.min(around - 1).max(start);
         }
         self.open.push(end);
-        self.place(name, start, end - start, stats);
+        self.push(name, start, end - start, stats);
     }
 
-    fn place(&mut self, name: EventName, offset: u64, duration: u64, stats: impl FnOnce(&mut Stats<'_>)) {
+    fn push(&mut self, name: EventNameId, offset: u64, duration: u64, stats: impl FnOnce(&mut Stats<'_>)) {
         wire::message(&mut self.events, 4, |out| {
             wire::number(out, 1, name.0);
             wire::number(out, 2, offset);
@@ -237,17 +237,17 @@ impl Line {
 /// The stats of an event.
 pub(super) struct Stats<'a> {
     out: &'a mut Vec<u8>,
-    used: &'a mut Used,
+    used: &'a mut StatSet,
 }
 
 impl Stats<'_> {
     pub(super) fn add(&mut self, stat: Stat, value: StatValue<'_>) {
         self.used.add(stat);
-        self.add_named(Text(stat.id()), value);
+        self.add_named(TextId(stat.id()), value);
     }
 
     /// Adds a stat that XProf does not know.
-    pub(super) fn add_named(&mut self, name: Text, value: StatValue<'_>) {
+    pub(super) fn add_named(&mut self, name: TextId, value: StatValue<'_>) {
         wire::message(self.out, 4, |out| encode(out, name.0, value));
     }
 }
@@ -259,11 +259,11 @@ fn encode(out: &mut Vec<u8>, stat: u64, value: StatValue<'_>) {
         StatValue::U64(value) => wire::number(out, 3, value),
         StatValue::I64(value) => wire::number(out, 4, value.cast_unsigned()),
         StatValue::Str(text) => wire::bytes(out, 5, text.as_bytes()),
-        StatValue::Text(Text(id)) => wire::number(out, 7, id),
+        StatValue::Text(TextId(id)) => wire::number(out, 7, id),
     }
 }
 
-/// Writes the plane with the program, whose number is that of the event's name.
+/// Writes the plane with the program. The number of the event's name is that of the program.
 pub(super) fn write_metadata(out: &mut dyn Write, program: u64, name: &str, hlo: &[u8]) -> io::Result<()> {
     let mut plane = Vec::new();
     wire::bytes(&mut plane, 2, b"/host:metadata");
@@ -279,5 +279,5 @@ pub(super) fn write_metadata(out: &mut dyn Write, program: u64, name: &str, hlo:
         wire::bytes(out, 2, &metadata);
     });
     stat_name(&mut plane, 1, "Hlo Proto");
-    wire::parts(out, 1, &[&plane])
+    wire::message_of_parts(out, 1, &[&plane])
 }

@@ -7,7 +7,7 @@ use super::{
 use crate::export::wire;
 use rustc_hash::FxHashMap;
 
-/// An XLA program in which each operation is a custom call, with its place in the source.
+/// An XLA program in which each operation is a custom call, with its source location.
 ///
 /// The Roofline and HLO pages count floating-point operations only of instructions of an XLA program.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Program {
     /// The number of the one program.
     pub(super) const ID: u64 = 1;
     /// The most instructions. Operations that come later are in no program.
-    pub(super) const MOST: usize = 20_000;
+    pub(super) const MAX_INSTRUCTIONS: usize = 20_000;
 
     pub(super) fn new(process: &str) -> Self {
         let letters = process.chars().take(200).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
@@ -44,7 +44,7 @@ impl Program {
         Self { name, instructions: Vec::new(), known: FxHashMap::default(), names: FxHashMap::default() }
     }
 
-    /// The instruction of an operation's kernels with this share; `None` if there are too many.
+    /// Returns the instruction of an operation's kernels with this share, or `None` if there are too many.
     pub(super) fn instruction(&mut self, ops: &Ops<'_>, op: OpId, share: Share) -> Option<InstructionId> {
         if let Some(&known) = self.known.get(&(op, share)) {
             return Some(known);
@@ -59,7 +59,7 @@ impl Program {
         Some(id)
     }
 
-    /// A name that no other instruction has: `plain`, or with the first number after it that is free.
+    /// Returns a name that no other instruction has: `plain`, or `plain` and the first number that makes it unique.
     fn free_name(&mut self, plain: &str) -> String {
         loop {
             let count = self.names.entry(plain.to_owned()).or_insert(0);
@@ -71,9 +71,9 @@ impl Program {
         }
     }
 
-    /// Whether there may be operations that are in no program.
+    /// Returns whether no more instructions fit, so that there may be operations that are in no program.
     pub(super) fn is_full(&self) -> bool {
-        self.instructions.len() == Self::MOST
+        self.instructions.len() == Self::MAX_INSTRUCTIONS
     }
 
     pub(super) fn instruction_name(&self, id: InstructionId) -> &str {
@@ -96,9 +96,9 @@ impl Program {
         let mut result = Vec::new();
         let mut computation = Vec::new();
         wire::bytes(&mut computation, 1, b"main");
-        for (place, (name, op)) in self.instructions.iter().enumerate() {
+        for (index, (name, op)) in self.instructions.iter().enumerate() {
             let op = ops.get(*op);
-            let number = place as u64 + 1;
+            let number = index as u64 + 1;
             wire::message(&mut computation, 2, |out| {
                 wire::bytes(out, 1, name.as_bytes());
                 wire::bytes(out, 2, b"custom-call");
@@ -148,7 +148,7 @@ mod tests {
     use super::Program;
 
     #[test]
-    fn names_are_told_apart() {
+    fn names_are_unique() {
         let mut program = Program::new("train");
         let names = ["a", "a.2", "a", "a", "a.2", "b"].map(|name| program.free_name(name));
         assert_eq!(names, ["a", "a.2", "a.3", "a.4", "a.2.2", "b"]);

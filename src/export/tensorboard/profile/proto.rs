@@ -1,4 +1,4 @@
-//! The messages of `tensorflow.profiler.XSpace`, by which tests read profiles.
+//! The messages of `tensorflow.profiler.XSpace`, which tests decode profiles with.
 
 use prost::Message;
 use std::collections::HashMap;

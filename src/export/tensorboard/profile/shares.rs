@@ -1,22 +1,22 @@
-//! Floating-point operations and bytes of each kernel.
+//! The share of each kernel in the floating-point operations and bytes of its span.
 
 use crate::trace::{BatchId, SpanId, Trace, Work};
 use rustc_hash::FxHashMap;
 
 /// The floating-point operations and bytes of each kernel.
 ///
-/// As in the report, a span has as many as its fields say, and then those nested in it do not count. An operation
-/// outside of such spans counts for its batch. It is not known how much each of several kernels did, so they have equal
-/// shares.
+/// As in the report, if the fields of a span state them, those of the spans nested in it do not count. An operation of
+/// a framework outside such spans counts for its batch. It is not known how much each kernel of a span or batch did, so
+/// they have equal shares.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// The outermost span with such fields around each span, or the span itself.
-    counted: Vec<Option<SpanId>>,
+    /// For each span, the outermost span that states them: one around it, or the span itself.
+    stating: Vec<Option<SpanId>>,
     spans: FxHashMap<SpanId, Amount>,
     batches: FxHashMap<BatchId, Amount>,
 }
 
-/// The work of several kernels together.
+/// The sum over all kernels of a span or batch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Amount {
     flops: u64,
@@ -24,7 +24,7 @@ struct Amount {
     kernels: u64,
 }
 
-/// The work of one kernel.
+/// The operations and bytes of one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Share {
     pub(super) flops: u64,
@@ -35,19 +35,19 @@ impl Shares {
     pub(super) fn new(trace: &Trace) -> Self {
         let mut shares = Self::default();
         for span in trace.spans() {
-            let around = span.parent().and_then(|parent| shares.counted[parent.id().index()]);
+            let around = span.parent().and_then(|parent| shares.stating[parent.id().index()]);
             let op = span.fields().op();
-            let says = op.flops().filter(|_| around.is_none());
-            if let Some(flops) = says {
+            let stated = op.flops().filter(|_| around.is_none());
+            if let Some(flops) = stated {
                 let amount = Amount { flops, bytes: op.bytes().unwrap_or(0), kernels: 0 };
                 shares.spans.insert(span.id(), amount);
             }
-            shares.counted.push(around.or_else(|| says.map(|_| span.id())));
+            shares.stating.push(around.or_else(|| stated.map(|_| span.id())));
         }
-        for told in trace.operations() {
-            let around = told.span().and_then(|span| shares.counted[span.id().index()]);
-            let Some(batch) = told.batch_id().filter(|_| around.is_none()) else { continue };
-            let (op, amount) = (told.fields().op(), shares.batches.entry(batch).or_default());
+        for call in trace.operations() {
+            let around = call.span().and_then(|span| shares.stating[span.id().index()]);
+            let Some(batch) = call.batch_id().filter(|_| around.is_none()) else { continue };
+            let (op, amount) = (call.fields().op(), shares.batches.entry(batch).or_default());
             amount.flops = amount.flops.saturating_add(op.flops().unwrap_or(0));
             amount.bytes = amount.bytes.saturating_add(op.bytes().unwrap_or(0));
         }
@@ -62,13 +62,13 @@ impl Shares {
     }
 
     fn amount(&mut self, work: Work<'_>) -> Option<&mut Amount> {
-        match work.span().and_then(|span| self.counted[span.id().index()]) {
+        match work.span().and_then(|span| self.stating[span.id().index()]) {
             Some(span) => self.spans.get_mut(&span),
             None => self.batches.get_mut(&work.batch_id()?),
         }
     }
 
-    /// The share of a kernel; zero for other work.
+    /// Returns the share of a kernel, or zero for other work.
     pub(super) fn of(&mut self, work: Work<'_>) -> Share {
         let amount = work.kernel().and_then(|_| self.amount(work)).copied().unwrap_or_default();
         let part = |all: u64| all.checked_div(amount.kernels).unwrap_or(0);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_share_what_their_span_says() {
+    fn kernels_share_what_their_span_states() {
         let mut trace = gpu_trace();
         set_flops(&mut trace, 1, 600, "f32");
         set_flops(&mut trace, 2, 900, "f32");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outer_span_speaks_for_what_is_in_it() {
+    fn the_outer_span_counts_for_nested_ones() {
         let mut trace = gpu_trace();
         set_flops(&mut trace, 0, 900, "f32");
         set_flops(&mut trace, 2, 5, "f32");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_count_where_no_span_says_anything() {
+    fn operations_count_where_no_span_states_anything() {
         let mut trace = operations_trace();
         assert_eq!(flops(&trace)[..3], [0, 335_000_000, 670_000_016]);
         set_flops(&mut trace, 0, 6, "f32");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_says_anything() {
+    fn nothing_is_stated() {
         let mut shares = Shares::new(&gpu_trace());
         assert!(gpu_trace().work().all(|work| shares.of(work) == Share::default()));
     }

@@ -1,4 +1,4 @@
-//! Stats that have a meaning in XProf.
+//! The stats that XProf knows.
 
 macro_rules! stats {
     ($($stat:ident: $name:literal,)*) => {
@@ -57,7 +57,7 @@ stats! {
 }
 
 impl Stat {
-    /// The number of the stat's name in every plane.
+    /// Returns the number of the stat's name, which is the same in every plane.
     pub(super) fn id(self) -> u64 {
         self as u64 + 1
     }

@@ -16,21 +16,21 @@ impl Steps {
         let steps = trace.steps();
         let all_cut = steps.iter().all(|step| step.cut().any());
         let (mut shown, mut groups) = (Vec::new(), Vec::new());
-        for (place, step) in steps.iter().enumerate() {
+        for (index, step) in steps.iter().enumerate() {
             // XProf would make up a time for a step that took none.
             let is_shown = (all_cut || !step.cut().any()) && step.start() < step.end();
             groups.push(is_shown.then_some(shown.len() as i64));
-            shown.extend(is_shown.then(|| StepId::new(place)));
+            shown.extend(is_shown.then(|| StepId::new(index)));
         }
         Self { shown, groups }
     }
 
-    /// XProf's number of a step, if it is shown.
+    /// Returns XProf's number of a step, if the step is shown.
     pub(super) fn group(&self, step: StepId) -> Option<i64> {
         self.groups[step.index()]
     }
 
-    /// The step of this number of XProf's.
+    /// Returns the step that XProf gives this number.
     pub(super) fn get<'a>(&self, trace: &'a Trace, group: usize) -> &'a Step {
         &trace.steps()[self.shown[group].index()]
     }
@@ -39,16 +39,17 @@ impl Steps {
         (0..).zip(self.shown.iter().map(|id| &trace.steps()[id.index()]))
     }
 
-    /// The times of the steps on a device. A step begins when it began on the host and the step before is over. It ends
-    /// when its last work is over on the device, which `last` says for each step of the trace.
-    pub(super) fn tiles(&self, trace: &Trace, last: &[Timestamp]) -> Vec<(Timestamp, Timestamp)> {
+    /// Returns the start and end of each step on a device. A step starts when it has started on the host and the step
+    /// before is over. It ends when its last work on the device is over. `last` has that time for each step of the
+    /// trace.
+    pub(super) fn device_times(&self, trace: &Trace, last: &[Timestamp]) -> Vec<(Timestamp, Timestamp)> {
         let mut before = trace.start();
-        let tiles = self.shown.iter().map(|id| {
+        let times = self.shown.iter().map(|id| {
             let step = &trace.steps()[id.index()];
             let (start, end) = (step.start().max(before), step.end().max(last[id.index()]));
             before = end.max(start);
             (start, before)
         });
-        tiles.collect()
+        times.collect()
     }
 }

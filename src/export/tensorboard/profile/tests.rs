@@ -1,3 +1,5 @@
+//! Tests of profiles, which read them back.
+
 use super::{
     proto::{Value, XEvent, XLine, XPlane, XSpace, XStat},
     write,
@@ -125,7 +127,7 @@ fn events_of_a_line_are_in_order_and_begin_with_the_window() {
 }
 
 #[test]
-fn kernels_say_what_they_are_and_whose() {
+fn kernels_have_their_details_and_their_spans() {
     let mut trace = gpu_trace();
     set_flops(&mut trace, 1, 600, "f32");
     let read = Read::of(&trace);
@@ -148,7 +150,7 @@ fn kernels_say_what_they_are_and_whose() {
 }
 
 #[test]
-fn the_precision_is_what_spans_say_or_kernels_are_called() {
+fn the_precision_follows_from_spans_and_from_names_of_kernels() {
     let mut trace = gpu_trace();
     set_fields(&mut trace, 1, &[("op.dtype.input", FieldValue::Str(Arc::from("BF16")))]);
     let read = Read::of(&trace);
@@ -158,7 +160,7 @@ fn the_precision_is_what_spans_say_or_kernels_are_called() {
 }
 
 #[test]
-fn planes_name_only_what_they_say() {
+fn planes_name_only_the_stats_they_use() {
     // XProf does not group what is grouped already, which it takes from the names.
     let read = Read::of(&gpu_trace());
     let names = |plane: Plane<'_>| plane.0.stat_metadata.values().any(|stat| stat.name == "group_id");
@@ -175,12 +177,12 @@ fn steps_are_as_long_as_they_were() {
     assert_eq!(numbers, [(Some(1), Some(5)), (Some(1), Some(6))]);
     assert_eq!(steps.iter().map(|step| host.shown(step)).collect::<Vec<_>>(), ["ProfilerStep#5", "ProfilerStep#6"]);
     let extent = |event: &XEvent| (event.offset_ps, event.duration_ps);
-    let told: Vec<_> = steps.into_iter().map(extent).collect();
-    let true_ones = trace.steps().iter();
-    let true_ones = true_ones.map(|step| (picoseconds(&trace, step.start()), step.duration().as_nanos() as i64 * 1000));
-    assert!(told.iter().copied().eq(true_ones));
+    let on_host: Vec<_> = steps.into_iter().map(extent).collect();
+    let recorded = trace.steps().iter();
+    let recorded = recorded.map(|step| (picoseconds(&trace, step.start()), step.duration().as_nanos() as i64 * 1000));
+    assert!(on_host.iter().copied().eq(recorded));
     let on_gpu = |gpu: Plane<'_>| gpu.line("steps of the host").events.iter().map(extent).collect::<Vec<_>>();
-    assert_eq!(on_gpu(gpu), told);
+    assert_eq!(on_gpu(gpu), on_host);
     // Work may be done after the step that launched it.
     let last = trace.work.iter_mut().filter(|work| work.step == Some(crate::trace::StepId::new(0)));
     last.max_by_key(|work| work.end).unwrap().end = at(130);
@@ -190,7 +192,7 @@ fn steps_are_as_long_as_they_were() {
 }
 
 #[test]
-fn steps_that_are_cut_are_not_told_of_where_there_are_others() {
+fn steps_that_are_cut_are_left_out_if_there_are_others() {
     let mut trace = gpu_trace();
     trace.steps[0].cut = Cut { start: true, end: false };
     let numbers = |trace: &Trace| {
@@ -212,10 +214,10 @@ fn what_is_on_a_line_nests() {
     for trace in [gpu_trace(), awkward_trace(), operations_trace(), crossing] {
         let read = Read::of(&trace);
         for line in read.0.planes.iter().flat_map(|plane| &plane.lines) {
-            for (place, outer) in line.events.iter().enumerate() {
+            for (index, outer) in line.events.iter().enumerate() {
                 let end = outer.offset_ps + outer.duration_ps;
                 let crosses = |inner: &&XEvent| inner.offset_ps < end && end < inner.offset_ps + inner.duration_ps;
-                assert!(!line.events[place + 1..].iter().any(|inner| crosses(&inner)), "{}", line.name);
+                assert!(!line.events[index + 1..].iter().any(|inner| crosses(&inner)), "{}", line.name);
             }
         }
         assert_eq!(read.host().named("train").len(), trace.steps().len());
@@ -262,7 +264,7 @@ fn a_span_is_not_taken_for_memory() {
 }
 
 #[test]
-fn steps_that_took_no_time_are_not_told_of() {
+fn steps_that_took_no_time_are_left_out() {
     let mut trace = gpu_trace();
     trace.steps[1].end = trace.steps[1].start;
     assert_eq!(Read::of(&trace).host().named("train").len(), 1);
@@ -284,7 +286,7 @@ fn data_is_part_of_the_input_pipeline() {
 }
 
 #[test]
-fn memory_says_what_is_in_use_and_whose_it_is() {
+fn memory_has_the_bytes_in_use_and_their_owner() {
     let trace = gpu_trace();
     let read = Read::of(&trace);
     let host = read.host();
@@ -325,11 +327,11 @@ fn a_banner_says_what_is_missing() {
 }
 
 #[test]
-fn the_device_says_what_it_can() {
+fn the_plane_has_the_capabilities_of_the_device() {
     let read = Read::of(&gpu_trace());
     let gpu = read.gpu();
-    let said = |name: &str| gpu.value(&gpu.0.stats, name).cloned();
-    assert_eq!(said("memory_bandwidth"), Some(Value::Uint64(4_916_736_000_000)));
-    assert_eq!(said("peak_teraflops_per_second"), Some(Value::Double(989.5)));
-    assert_eq!(said("core_count"), Some(Value::Uint64(132)));
+    let stat = |name: &str| gpu.value(&gpu.0.stats, name).cloned();
+    assert_eq!(stat("memory_bandwidth"), Some(Value::Uint64(4_916_736_000_000)));
+    assert_eq!(stat("peak_teraflops_per_second"), Some(Value::Double(989.5)));
+    assert_eq!(stat("core_count"), Some(Value::Uint64(132)));
 }

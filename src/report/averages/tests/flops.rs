@@ -1,4 +1,4 @@
-//! Floating-point operations in the rows: whose number counts, and at which GPU's peak.
+//! Tests of floating-point operations in the rows: which numbers count, and the peak of which GPU.
 
 use crate::{
     analysis::SpanFlops,
@@ -46,7 +46,7 @@ fn a_span_comes_to_what_it_says_or_what_is_nested_in_it() {
     let mut trace = trace();
     assert_eq!(total_flops(&trace), [19_790_000_000, 670_000_000, 20_460_000_000]);
     assert_eq!(rows(&trace).map(|row| row.flops), [19_790_000_000, 670_000_000, 0], "the spans' own");
-    // The first step says so itself, and the second does not.
+    // The first step states its number itself, and the second does not.
     set_flops(&mut trace, 0, 5_000_000_000, "f32");
     assert_eq!(total_flops(&trace), [19_790_000_000, 670_000_000, 5_000_000_000 + 10_230_000_000]);
 }
@@ -87,7 +87,7 @@ fn the_input_says_of_what_type_the_operations_are() {
     assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the first, where there is no input");
     let tf32 = [flops.clone(), ("op.compute", text("f32")), ("op.dtype.input", text("f64"))];
     [1, 4].into_iter().for_each(|span| set_fields(&mut trace, span, &tf32));
-    assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "what it is computed with, where that is said");
+    assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the type of the computation, if it is stated");
     let tokens = [flops.clone(), ("op.dtype.input", text("u32")), ("op.dtype.output", text("F32"))];
     [1, 4].into_iter().for_each(|span| set_fields(&mut trace, span, &tokens));
     assert_eq!(mfu(&trace)[1].as_deref(), Some("25.000"), "the result's, where numbers go in that are not counted");
@@ -149,7 +149,7 @@ fn spans_count_for_the_step_they_began_in() {
     let mut trace = trace();
     let steps = |trace: &Trace| [0, 1].map(|step| SpanFlops::of(trace).of_step(StepId::new(step)).count);
     assert_eq!(steps(&trace), [10_230_000_000; 2]);
-    // An epoch is around both, and says nothing.
+    // An epoch is around both, and states nothing.
     trace.spans[3].parent = Some(SpanId::new(0));
     assert_eq!(steps(&trace), [10_230_000_000; 2]);
     set_flops(&mut trace, 3, 7, "f32");
@@ -202,7 +202,7 @@ fn the_peak_is_that_of_the_gpu_that_did_the_operations() {
     (copy.stream, copy.span, copy.call) = (stream, Some(SpanId::new(4)), None);
     trace.work.push(copy);
     let ideal = SpanFlops::of(&trace).of_span(SpanId::new(4)).ideal();
-    assert_eq!(ideal, Some(Duration::from_micros(5)), "the batch says which one, where the span has two");
+    assert_eq!(ideal, Some(Duration::from_micros(5)), "the batch has one GPU, where the span has two");
     trace.api_calls.iter_mut().for_each(|call| call.batch = None);
     assert_eq!(SpanFlops::of(&trace).of_span(SpanId::new(4)).ideal(), None);
 }

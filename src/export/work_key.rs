@@ -1,13 +1,11 @@
-//! Work that differs only in its time and cause.
+//! Keys of GPU work for caches.
 
 use crate::trace::{Detail, DeviceId, Direction, MemoryKind, Work};
 use std::hash::{Hash, Hasher};
 
-/// Everything about a piece of work except when it ran and what caused it.
-///
-/// A training loop has few shapes and runs each many times, so exporters keep the text of each shape.
+/// A cache key of a piece of work: everything about it except when it ran and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum WorkKey {
     Kernel {
         device: DeviceId,
         /// The addresses of the names: names at the same address are equal, and addresses are quicker to compare.
@@ -27,8 +25,8 @@ pub(super) enum Shape {
     },
 }
 
-impl Hash for Shape {
-    /// Hashes only as much as distinguishes most shapes.
+impl Hash for WorkKey {
+    /// Hashes only as much as distinguishes most keys.
     fn hash<H: Hasher>(&self, state: &mut H) {
         match *self {
             Self::Kernel {
@@ -47,10 +45,7 @@ impl Hash for Shape {
     }
 }
 
-impl Shape {
-    /// The most shapes whose text is kept. A program that never repeats a shape must not fill the memory with them.
-    pub(super) const KEPT: usize = 4096;
-
+impl WorkKey {
     pub(super) fn of(work: Work<'_>) -> Self {
         match work.detail() {
             Detail::Kernel(kernel) => Self::Kernel {

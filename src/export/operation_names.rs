@@ -1,34 +1,35 @@
-//! The names of the operations that were done in one kernel.
+//! The names of the operations that a kernel did, as text.
 
 use crate::trace::{BatchId, OperationCall, Span, SpanId, Work};
 
-/// The operations of a piece of work, and the spans that asked for them, as text.
+/// The names of a kernel's operations, and of the spans that asked for them, each joined to one text.
 ///
-/// The text is kept for the next piece of work, which often is of the same batch.
+/// The texts are kept for the next kernel, which often is of the same batch.
 #[derive(Debug, Default)]
-pub(super) struct BatchText {
-    of: Option<(BatchId, Option<SpanId>)>,
+pub(super) struct OperationNames {
+    /// The batch and the span that the texts are of.
+    key: Option<(BatchId, Option<SpanId>)>,
     operations: String,
     spans: String,
 }
 
-impl BatchText {
-    /// The most names in a text. A batch may have thousands.
-    const NAMES: usize = 16;
+impl OperationNames {
+    /// The most names in a text. A batch may have thousands of operations.
+    const MAX_NAMES: usize = 16;
 
-    /// The operations that a piece of work was launched for, such as `matmul, add, … 3 more`, and the spans that asked
-    /// for them if there are several; `None` if no operation is known.
+    /// Returns the operations that a piece of work was launched for, such as `matmul, add, … 3 more`, and the spans
+    /// that asked for them if there are several; `None` if no operation is known.
     pub(super) fn of(&mut self, work: Work<'_>) -> Option<(&str, Option<&str>)> {
-        let of = (work.batch_id()?, work.span().map(Span::id));
-        if self.of.replace(of) != Some(of) {
-            let left = work.operations().len().saturating_sub(Self::NAMES);
-            self.operations = join(work.operations().map(OperationCall::name).take(Self::NAMES));
-            if left > 0 {
-                self.operations += &format!(", … {left} more");
+        let key = (work.batch_id()?, work.span().map(Span::id));
+        if self.key.replace(key) != Some(key) {
+            let more = work.operations().len().saturating_sub(Self::MAX_NAMES);
+            self.operations = join(work.operations().map(OperationCall::name).take(Self::MAX_NAMES));
+            if more > 0 {
+                self.operations += &format!(", … {more} more");
             }
             // Spans are not counted: that would visit all operations of the batch.
             let mut spans = work.spans().map(Span::name);
-            self.spans = join(spans.by_ref().take(Self::NAMES));
+            self.spans = join(spans.by_ref().take(Self::MAX_NAMES));
             if spans.next().is_some() {
                 self.spans += ", …";
             }
@@ -47,37 +48,37 @@ fn join<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::BatchText;
+    use super::OperationNames;
     use crate::trace::{
         Operation, Trace,
         sample::{add_operations, gpu_trace, operations_trace},
     };
     use std::sync::Arc;
 
-    fn texts(trace: &Trace) -> Vec<Option<(String, Option<String>)>> {
-        let mut text = BatchText::default();
+    fn names(trace: &Trace) -> Vec<Option<(String, Option<String>)>> {
+        let mut names = OperationNames::default();
         let owned = |(operations, spans): (&str, Option<&str>)| (operations.to_owned(), spans.map(str::to_owned));
-        trace.work().map(|work| text.of(work).map(owned)).collect()
+        trace.work().map(|work| names.of(work).map(owned)).collect()
     }
 
     #[test]
-    fn work_says_its_operations_and_for_whom_if_that_are_several() {
-        let texts = texts(&operations_trace());
+    fn work_has_the_names_of_its_operations_and_of_their_spans_if_there_are_several() {
+        let names = names(&operations_trace());
         // On stream 7: a copy, the two kernels, in each step; then a stray one. On stream 8, nothing was launched in a
         // batch.
         let one = Some(("matmul".to_owned(), None));
         let both = Some(("matmul, add, add".to_owned(), Some("backward, train_step".to_owned())));
-        assert_eq!(texts[..7], [None, one.clone(), both.clone(), None, one, both, None]);
-        assert_eq!(texts[7..], [None, None, None, None]);
+        assert_eq!(names[..7], [None, one.clone(), both.clone(), None, one, both, None]);
+        assert_eq!(names[7..], [None, None, None, None]);
     }
 
     #[test]
-    fn of_many_the_first_are_said() {
+    fn only_the_first_of_many_names_are_shown() {
         let mut trace = gpu_trace();
         let operations: Vec<_> = (0..20).map(|number| Arc::new(Operation::new(number.to_string()))).collect();
-        let told: Vec<_> = operations.iter().map(|operation| (operation, None, 1)).collect();
-        add_operations(&mut trace, &told, &[(2, 1)]);
-        let (operations, spans) = texts(&trace)[1].clone().unwrap();
+        let calls: Vec<_> = operations.iter().map(|operation| (operation, None, 1)).collect();
+        add_operations(&mut trace, &calls, &[(2, 1)]);
+        let (operations, spans) = names(&trace)[1].clone().unwrap();
         assert_eq!(operations, "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, … 4 more");
         assert_eq!(spans, None);
         // Each in a span of its own.
@@ -86,9 +87,9 @@ mod tests {
         trace.operations.clear();
         trace.operation_calls.clear();
         let add = Arc::new(Operation::new("add"));
-        let told: Vec<_> = (10..30).map(|span| (&add, Some(span), 1)).collect();
-        add_operations(&mut trace, &told, &[(2, 1)]);
-        let (_, spans) = texts(&trace)[1].clone().unwrap();
+        let calls: Vec<_> = (10..30).map(|span| (&add, Some(span), 1)).collect();
+        add_operations(&mut trace, &calls, &[(2, 1)]);
+        let (_, spans) = names(&trace)[1].clone().unwrap();
         let names: Vec<_> = spans.as_deref().unwrap().split(", ").map(str::to_owned).collect();
         assert_eq!((names.len(), names[0].as_str(), names[15].as_str()), (17, "forward", "train_step"));
         assert_eq!(names[16], "…");

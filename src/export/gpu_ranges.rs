@@ -1,6 +1,6 @@
-//! Steps and spans as ranges on GPUs.
+//! Steps and spans as ranges of time on GPUs.
 
-use super::runs::runs;
+use super::index_ranges::index_ranges;
 use crate::trace::{DeviceId, Nesting, SpanId, StepId, StreamId, Timestamp, Trace};
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -10,15 +10,16 @@ pub(super) struct GpuRange {
     pub(super) cause: Cause,
     /// The stream's first row, even if some of the work is on its other rows.
     pub(super) stream: StreamId,
-    /// 0 if the range nests with the work on the stream's first row. Ranges that would cross, as when threads share a
-    /// stream, are on rows 1, 2, ….
+    /// The row that the range is drawn on: 0 if it nests with the work on the stream's first row. Ranges that would
+    /// cross, as when threads share a stream, are on rows 1, 2, ….
     pub(super) row: usize,
     pub(super) start: Timestamp,
     pub(super) end: Timestamp,
 }
 
-/// The step or span that a range belongs to. Of two equal ranges, the step is the outer one, and a span is outside its
-/// children.
+/// The step or span that a range belongs to.
+///
+/// Causes are in the order in which equal ranges nest: steps are outside spans, and spans are outside their children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
     Step(StepId),
@@ -34,12 +35,12 @@ pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
     let parents: Vec<_> = trace.spans().map(|span| span.parent().map(|parent| parent.id().index())).collect();
     let mut steps = Extents::new(trace.steps().len());
     let mut spans = Extents::new(parents.len());
-    let runs = runs(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
+    let of_rows = index_ranges(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
     let mut ranges = Vec::new();
     for rows in streams(trace) {
         let mut own_row = Vec::new();
         for &row in &rows {
-            for work in trace.work_at(runs[row.index()].clone()).filter(|work| work.stream_id() == row) {
+            for work in trace.work_at(of_rows[row.index()].clone()).filter(|work| work.stream_id() == row) {
                 let extent = Extent { start: work.start(), end: work.end(), work: 1 };
                 // If all work is on one row, a range begins and ends with work of that row and cannot cut through it.
                 if row == rows[0] && rows.len() > 1 {
@@ -57,8 +58,8 @@ pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
         let mut found = |cause, Extent { start, end, .. }| {
             ranges.push(GpuRange { cause, stream: rows[0], row: 0, start, end });
         };
-        steps.take(|_| None, |step, extent| found(Cause::Step(StepId::new(step)), extent));
-        spans.take(
+        steps.drain(|_| None, |step, extent| found(Cause::Step(StepId::new(step)), extent));
+        spans.drain(
             |span| parents[span],
             |span, extent| {
                 if extent.work >= 2 {
@@ -71,19 +72,19 @@ pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
         found.sort_by_key(|range| (range.start, Reverse(range.end), range.cause));
         let mut nesting = Nesting::default();
         for range in found {
-            let crosses = within(&own_row, range.start) || within(&own_row, range.end);
+            let crosses = contains(&own_row, range.start) || contains(&own_row, range.end);
             range.row = nesting.place(range.start, range.end, crosses.into());
         }
     }
     ranges
 }
 
-/// The rows of each stream, the first one first.
+/// Returns the rows of each stream, the first row first.
 fn streams(trace: &Trace) -> Vec<Vec<StreamId>> {
     let mut streams: BTreeMap<(DeviceId, u32, u32), Vec<StreamId>> = BTreeMap::new();
-    for (place, stream) in trace.streams().iter().enumerate() {
+    for (index, stream) in trace.streams().iter().enumerate() {
         let key = (stream.device(), stream.context(), stream.number());
-        streams.entry(key).or_default().push(StreamId::new(place));
+        streams.entry(key).or_default().push(StreamId::new(index));
     }
     let mut streams: Vec<_> = streams.into_values().collect();
     streams.iter_mut().for_each(|rows| rows.sort_by_key(|row| trace.streams()[row.index()].overlap()));
@@ -91,13 +92,13 @@ fn streams(trace: &Trace) -> Vec<Vec<StreamId>> {
     streams
 }
 
-/// Whether a moment lies inside one of these ranges, which are in order and do not overlap.
-fn within(ranges: &[(Timestamp, Timestamp)], at: Timestamp) -> bool {
+/// Returns whether a moment lies inside one of these ranges, which are in order and do not overlap.
+fn contains(ranges: &[(Timestamp, Timestamp)], at: Timestamp) -> bool {
     let after = ranges.partition_point(|&(start, _)| start < at);
     after.checked_sub(1).is_some_and(|before| at < ranges[before].1)
 }
 
-/// The time that some work spans, and the number of its pieces.
+/// The time from the start of the first work to the end of the last, and the number of pieces of work.
 #[derive(Clone, Copy)]
 struct Extent {
     start: Timestamp,
@@ -105,9 +106,10 @@ struct Extent {
     work: u32,
 }
 
-/// The extents of steps or spans on one stream at a time.
+/// The extents of steps or of spans on one stream.
 struct Extents {
-    of: Vec<Option<Extent>>,
+    /// The extent of each owner.
+    extents: Vec<Option<Extent>>,
     /// The number of owners with an extent.
     count: usize,
     /// The last owner with an extent.
@@ -116,11 +118,12 @@ struct Extents {
 
 impl Extents {
     fn new(count: usize) -> Self {
-        Self { of: vec![None; count], count: 0, last: 0 }
+        Self { extents: vec![None; count], count: 0, last: 0 }
     }
 
+    /// Extends the extent of an owner.
     fn add(&mut self, owner: usize, more: Extent) {
-        match &mut self.of[owner] {
+        match &mut self.extents[owner] {
             Some(extent) => {
                 extent.start = extent.start.min(more.start);
                 extent.end = extent.end.max(more.end);
@@ -134,14 +137,14 @@ impl Extents {
         }
     }
 
-    /// Passes on all extents and leaves none. An owner comes before its parent, whose number is lower, so each is
-    /// passed on once it is complete.
-    fn take(&mut self, parent: impl Fn(usize) -> Option<usize>, mut each: impl FnMut(usize, Extent)) {
+    /// Removes all extents, adds each to that of its parent, and calls `each` with it. A parent has a lower number and
+    /// comes later, so that its extent is complete by then.
+    fn drain(&mut self, parent: impl Fn(usize) -> Option<usize>, mut each: impl FnMut(usize, Extent)) {
         for owner in (0..=self.last).rev() {
             if self.count == 0 {
                 break;
             }
-            let Some(extent) = self.of[owner].take() else { continue };
+            let Some(extent) = self.extents[owner].take() else { continue };
             self.count -= 1;
             if let Some(parent) = parent(owner) {
                 self.add(parent, extent);

@@ -1,10 +1,10 @@
-//! The choices that a document leaves to the user.
+//! The options of a document.
 
 use super::flavor::Flavor;
 
-/// The user's choices about a document.
+/// The options that the user can set.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Style {
+pub(super) struct Options {
     pub(super) flavor: Flavor,
     /// Whether calls of CUDA's driver API have the names of its runtime API.
     pub(super) runtime_names: bool,
