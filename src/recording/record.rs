@@ -39,7 +39,6 @@ pub(crate) enum Record {
     /// The OpenTelemetry context of a span that is not sampled, written like `Context`.
     Unsampled { trace: [u64; 2], span: u64 },
     /// Names an open span. A context that follows belongs to this span; if none follows, the span has none.
-    #[cfg_attr(not(feature = "tracing-opentelemetry"), allow(dead_code, reason = "without it there are no contexts"))]
     ContextOf { id: RegistryId },
     /// The call stack of the `Enter` before it.
     Backtrace(Box<Backtrace>),
