@@ -94,7 +94,7 @@
 //! - `gzip` (default): compressed Chrome traces.
 //! - `serde`: the report can be serialized.
 //! - `tracing-opentelemetry`: spans know the ids that a layer of that crate gives them ([`trace::Span::context`]).
-//!   That layer is asked when a span is entered, which begins the span there: set a parent before.
+//!   The layer is asked when a span is entered, which begins the span there: set a parent before.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(

@@ -25,7 +25,7 @@
 //! is then relative to the device's TF32 peak.
 //!
 //! The backward pass of an op counts as twice its forward pass, because Candle computes the gradients of both factors.
-//! That is exact for products and convolutions without a bias, which are nearly all of the work, and an estimate for
+//! It is exact for products and convolutions without a bias, which are nearly all of the work, and an estimate for
 //! other ops.
 
 use candle_core::Tensor;
