@@ -23,8 +23,8 @@ pub struct Losses {
     /// Spans, events, operations and GPU calls of a thread that has no lane: it is being torn down, or runs code of
     /// this profiler.
     pub unreachable: u64,
-    /// GPU activity past the memory limit: raise [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes) or record fewer
-    /// steps.
+    /// GPU activity past the memory limit: raise
+    /// [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes) or record fewer steps.
     pub gpu_over_memory: u64,
     /// GPU activity that CUPTI says it dropped.
     pub gpu_dropped: u64,
