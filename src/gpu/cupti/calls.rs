@@ -45,10 +45,11 @@ impl CallbackState {
         Self { host, memory, all, gate, is_on, graphs, before: AtomicU32::new(0) }
     }
 
-    /// Resets the state: CUPTI is about to be attached, and to count correlation ids from the beginning.
-    pub(super) fn reset(&self) {
-        self.gate.reset();
+    /// Resets the state: CUPTI is about to be attached, and to count correlation ids from the beginning. Returns the
+    /// number of threads that it called back on when it was attached before.
+    pub(super) fn reset(&self) -> u32 {
         self.before.store(0, Ordering::Relaxed);
+        self.gate.reset()
     }
 
     pub(super) fn set_on(&self, on: bool) {

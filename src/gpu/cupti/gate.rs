@@ -19,6 +19,8 @@ pub(super) struct Gate {
     waiting: AtomicU32,
     /// The number of times that CUPTI was attached in this process.
     epoch: AtomicU32,
+    /// The number of threads that have entered a function in this epoch.
+    threads: AtomicU32,
     /// The counts of threads inside. Threads are spread over slots, so that they need not wait for each other's cache
     /// lines.
     slots: [Slot; 16],
@@ -64,13 +66,21 @@ impl Gate {
     /// How long to wait, after the gate was closed, for the threads inside.
     pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_millis(if cfg!(miri) { 1000 } else { 1 });
 
-    /// Begins an epoch, in which nobody is inside. It must be called before callbacks begin.
-    pub(super) fn reset(&self) {
+    /// Begins an epoch, in which nobody is inside, and returns the number of other threads that entered in the last
+    /// one. It must be called before callbacks begin.
+    pub(super) fn reset(&self) -> u32 {
         // One counter for all gates of the process, as threads remember the epoch.
         static EPOCHS: AtomicU32 = AtomicU32::new(0);
         let epoch = EPOCHS.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         self.slots.iter().for_each(|slot| slot.0.store(u64::from(epoch) << 32, Ordering::SeqCst));
-        self.epoch.store(epoch, Ordering::SeqCst);
+        let last = self.epoch.swap(epoch, Ordering::SeqCst);
+        let own = u32::from(DEPTH.get().epoch == last);
+        self.threads.swap(0, Ordering::SeqCst).saturating_sub(own)
+    }
+
+    /// The number of threads that have entered a function since the last [reset](Self::reset).
+    pub(super) fn threads(&self) -> u32 {
+        self.threads.load(Ordering::SeqCst)
     }
 
     /// Goes inside, and waits if the gate is closed. The guard is to be dropped when the callback returns.
@@ -79,6 +89,7 @@ impl Gate {
         let (mut depth, epoch) = (DEPTH.get(), self.epoch.load(Ordering::SeqCst));
         if depth.epoch != epoch {
             depth = Depth { epoch, calls: 0 };
+            self.threads.fetch_add(1, Ordering::SeqCst);
         }
         let mut entered = Entered(None);
         if depth.calls > 0 || self.pass(epoch, &mut entered) {
@@ -266,6 +277,21 @@ mod tests {
         gate.leave();
         gate.leave();
         assert!(gate.close().is_some());
+    }
+
+    #[test]
+    fn threads_are_counted_once_each_time_that_cupti_is_attached() {
+        let gate = Gate::default();
+        gate.reset();
+        let enter_twice = || (0..2).for_each(|_| drop((gate.enter(), gate.leave())));
+        enter_twice();
+        std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(enter_twice))));
+        assert_eq!(gate.threads(), 4);
+        // The thread that attaches it does not wait for itself.
+        assert_eq!((gate.reset(), gate.threads()), (3, 0));
+        enter_twice();
+        assert_eq!((gate.threads(), gate.reset()), (1, 0));
+        assert_eq!(gate.reset(), 0);
     }
 
     #[test]

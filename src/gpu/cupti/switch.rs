@@ -45,6 +45,7 @@ use crate::{
 };
 use cupti_sys::{Cupti, Error, Subscriber, domain, kind, thread_id_type};
 use std::{
+    ops::Range,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -71,9 +72,9 @@ enum State {
 }
 
 impl Switch {
-    /// How long to wait for calls of other threads that were made before callbacks began, and that the gate does not
-    /// count.
-    const SETTLING: Duration = Duration::from_millis(2);
+    /// How long to wait, at least and at most, for calls of other threads that were made before callbacks began, and
+    /// that the gate does not count.
+    const SETTLING: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(10);
     /// The number of attempts to close the gate before CUPTI is switched on all the same, since a copy to the host
     /// keeps a thread inside until it is done.
     const TRIES: u32 = 4;
@@ -104,16 +105,27 @@ impl Switch {
         std::thread::sleep(
             unsubscribed.map_or(Duration::ZERO, |at| DetachPolicy::REATTACH_DELAY.saturating_sub(at.elapsed())),
         );
-        self.callbacks.reset();
+        let threads = self.callbacks.reset();
         let callbacks = std::ptr::from_ref(self.callbacks).cast_mut().cast();
         // SAFETY: the state is never freed, and the callback does not unwind.
         let subscriber = unsafe { self.cupti.subscribe(calls::on_api_call, callbacks) }?;
         self.state = State::Off(subscriber);
         self.enable_callbacks(subscriber).inspect_err(|_| _ = self.detach())?;
         if !alone {
-            std::thread::sleep(Self::SETTLING);
+            self.settle(threads);
         }
         Ok(())
+    }
+
+    /// Waits for calls that were made before callbacks began. A thread that enters a function has left its call; a
+    /// thread that was suspended inside one may need longer than others. `threads` is the number of threads that are
+    /// expected to enter one. If fewer launch than before, the wait takes its full time.
+    fn settle(&self, threads: u32) {
+        let start = Instant::now();
+        std::thread::sleep(Self::SETTLING.start);
+        while self.gate().threads() < threads && start.elapsed() < Self::SETTLING.end {
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 
     fn enable_callbacks(&self, subscriber: Subscriber) -> Result<(), Error> {
