@@ -31,7 +31,7 @@ impl<'w> EventWriter<'w> {
     /// The number of bytes that are passed on at once.
     const BATCH: usize = 1 << 16;
 
-    pub(super) fn new(out: &'w mut dyn Write, times: Times, header: &Members) -> Self {
+    pub(super) fn new(out: &'w mut dyn Write, times: Times, header: &Json) -> Self {
         let mut json = Json::default();
         json.raw("{").raw(header.as_bytes()).raw(",\n\"traceEvents\":[\n");
         Self { out, json, times, first: true, last: Micros::of(0) }
@@ -154,7 +154,7 @@ impl<'a, 'w> Event<'a, 'w> {
 pub(super) struct PlacedEvent<'a, 'w>(&'a mut EventWriter<'w>);
 
 impl<'a, 'w> PlacedEvent<'a, 'w> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn at(self, at: Timestamp) -> TimedEvent<'a, 'w> {
         let Self(writer) = self;
         writer.last = writer.times.at(at);
@@ -162,7 +162,7 @@ impl<'a, 'w> PlacedEvent<'a, 'w> {
         TimedEvent(writer)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn during(self, start: Timestamp, end: Timestamp) -> TimedEvent<'a, 'w> {
         let TimedEvent(writer) = self.at(start);
         writer.json.open_object().micros("dur", &writer.times.between(start, end));

@@ -1,7 +1,7 @@
 //! The header of a document: the members before its events.
 
 use super::{
-    json::{Members, Object},
+    json::{Json, Object},
     times::Times,
 };
 use crate::trace::{Device, Gpu, Trace, Value};
@@ -28,9 +28,9 @@ const RESERVED: [&str; 17] = [
 ];
 
 /// Returns the header, which says where the trace is from and how it was recorded.
-pub(super) fn members(trace: &Trace, times: Times) -> Members {
+pub(super) fn members(trace: &Trace, times: Times) -> Json {
     let metadata = trace.metadata();
-    Members::lines(|header| {
+    Json::of_lines(|header| {
         header.number("schemaVersion", 1);
         header.array_of_lines("deviceProperties", |devices| {
             trace.devices().iter().for_each(|device| devices.object(|object| properties(object, device)));

@@ -76,6 +76,13 @@ impl Json {
         }
     }
 
+    /// Returns the members of an object, each on a line of its own, without braces.
+    pub(super) fn of_lines(write: impl FnOnce(&mut Object<'_>)) -> Self {
+        let mut json = Self::default();
+        write(&mut Object { json: &mut json, first: true, lines: true });
+        json
+    }
+
     /// Appends an object.
     #[inline]
     fn object(&mut self, write: impl FnOnce(&mut Object<'_>)) -> &mut Self {
@@ -224,11 +231,14 @@ impl Object<'_> {
     }
 
     /// Adds members that were written before.
-    #[inline]
+    #[inline(always)]
     pub(super) fn members(&mut self, members: &Members) {
-        if !members.0.0.is_empty() {
-            self.json.separate(&mut self.first, self.lines);
-            self.json.raw(members.0.as_bytes());
+        match members.0.as_bytes() {
+            [_, text @ ..] if self.first => {
+                self.first = false;
+                self.json.raw(text);
+            }
+            text => _ = self.json.raw(text),
         }
     }
 }
@@ -266,28 +276,15 @@ impl Array<'_> {
     }
 }
 
-/// Members of an object, kept as text because many objects have the same ones.
+/// Members of an object, kept as text because many objects have the same ones. There is a comma before each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members(Json);
 
 impl Members {
     pub(super) fn new(write: impl FnOnce(&mut Object<'_>)) -> Self {
-        Self::write(false, write)
-    }
-
-    /// Writes each member on a line of its own.
-    pub(super) fn lines(write: impl FnOnce(&mut Object<'_>)) -> Self {
-        Self::write(true, write)
-    }
-
-    fn write(lines: bool, write: impl FnOnce(&mut Object<'_>)) -> Self {
         let mut json = Json::default();
-        write(&mut Object { json: &mut json, first: true, lines });
+        write(&mut Object { json: &mut json, first: false, lines: false });
         Self(json)
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
     }
 }
 
@@ -358,7 +355,7 @@ mod tests {
         });
         let expected = r#"{"b":2,"c":true,"d\"":0.5,"e":[1,["x"],{"y":null}],"f":"\n","g": 7}"#;
         assert_eq!(String::from_utf8(json.as_bytes().to_vec()).unwrap(), expected);
-        let lines = Members::lines(|object| {
+        let lines = Json::of_lines(|object| {
             object.members(&kept);
             object.array_of_lines("h", |array| [3, 4].iter().for_each(|&number| array.number(number)));
         });
