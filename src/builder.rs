@@ -32,6 +32,7 @@ use std::{
 /// | [`activities`](Self::activities) | spans, kernels and copies |
 /// | [`detach_after`](Self::detach_after) | as soon as it pays, or [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
+/// | [`print_report`](Self::print_report) | not if the profiler is dropped |
 /// | [`backtraces`](Self::backtraces) | none |
 /// | [`rank`](Self::rank) | the rank in the launcher's environment variables |
 /// | [`lane_capacity`](Self::lane_capacity) | [`LANE_CAPACITY`](Self::LANE_CAPACITY) records, 2 MiB a thread |
@@ -42,6 +43,7 @@ pub struct ProfilerBuilder {
     schedule: Schedule,
     step_on: Option<String>,
     exporters: Vec<NamedExporter>,
+    print_report: bool,
     backtraces: bool,
     lane_capacity: usize,
     memory_limit_bytes: usize,
@@ -70,6 +72,7 @@ impl ProfilerBuilder {
             schedule: Schedule::always(),
             step_on: None,
             exporters: Vec::new(),
+            print_report: false,
             backtraces: false,
             lane_capacity: Self::LANE_CAPACITY,
             memory_limit_bytes: Self::MEMORY_LIMIT_BYTES,
@@ -156,6 +159,15 @@ impl ProfilerBuilder {
         self.export(OnTrace(function))
     }
 
+    /// Sets whether the report is written to standard error if the profiler is dropped rather than
+    /// [finished](Profiler::finish), as when `main` returns early or panics. By default, no.
+    ///
+    /// Failures are written there in any case.
+    pub fn print_report(mut self, print: bool) -> Self {
+        self.print_report = print;
+        self
+    }
+
     /// Sets whether a backtrace is taken at every enter: PyTorch's `with_stack`. By default, no: it costs microseconds
     /// a span, and the stack of spans is there anyway.
     pub fn backtraces(mut self, take: bool) -> Self {
@@ -218,7 +230,7 @@ impl ProfilerBuilder {
         let Self {
             schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit_bytes, live_spans, ..
         } = self;
-        let Self { activities, detach, raw_folder, metadata, .. } = self;
+        let Self { activities, detach, raw_folder, metadata, print_report, .. } = self;
         schedule.check().map_err(Error::Schedule)?;
         let at_least = |setting, value: usize, least: usize| {
             let problem = format!("{value} is less than {least}, so that nothing could be recorded");
@@ -278,7 +290,8 @@ impl ProfilerBuilder {
             StepOn { name, step: Box::new(move || session.step()) }
         });
         let spans = activities.has(Activity::Host);
-        Ok((ProfilerLayer::new(host, spans, step_on, backtraces), Profiler::new(session, pipeline, activities)))
+        let profiler = Profiler::new(session, pipeline, activities, print_report);
+        Ok((ProfilerLayer::new(host, spans, step_on, backtraces), profiler))
     }
 }
 

@@ -11,12 +11,16 @@ use crate::{
     session::Session,
     trace::Gpu,
 };
-use std::sync::Arc;
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
 
 /// A handle to a recording, which it controls, and ends when it is dropped.
 ///
 /// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Best end it with
-/// [`finish`](Self::finish), since dropping it can report failures only through `tracing` or standard error.
+/// [`finish`](Self::finish), which returns failures. A profiler that is dropped, as when `main` returns early or panics,
+/// exports as well, and writes each failure to standard error, and with [`ProfilerBuilder::print_report`] the report.
 #[must_use = "dropping the profiler ends the recording"]
 #[derive(Debug)]
 pub struct Profiler {
@@ -24,6 +28,8 @@ pub struct Profiler {
     /// The background threads, until the recording ends.
     pipeline: Option<Pipeline>,
     activities: Activities,
+    /// Whether the report is printed if the profiler is dropped rather than finished.
+    print_report: bool,
 }
 
 impl Profiler {
@@ -32,8 +38,8 @@ impl Profiler {
         ProfilerBuilder::new()
     }
 
-    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, activities: Activities) -> Self {
-        Self { session, pipeline: Some(pipeline), activities }
+    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, activities: Activities, print_report: bool) -> Self {
+        Self { session, pipeline: Some(pipeline), activities, print_report }
     }
 
     #[cfg(test)]
@@ -150,12 +156,14 @@ impl Profiler {
 
 impl Drop for Profiler {
     fn drop(&mut self) {
-        for failure in self.end().into_iter().flat_map(|outcome| outcome.failures) {
-            if tracing::enabled!(tracing::Level::ERROR) {
-                tracing::error!(%failure, "kernspan: a failure that nobody asked for");
-            } else {
-                eprintln!("kernspan: {failure}");
-            }
+        let Some(Outcome { report, failures }) = self.end() else { return };
+        // `eprintln!` would panic if standard error is closed, and so abort a program that panics already.
+        let mut stderr = io::stderr().lock();
+        if self.print_report {
+            let _ = writeln!(stderr, "{report}");
+        }
+        for failure in failures {
+            let _ = writeln!(stderr, "kernspan: {failure}");
         }
     }
 }

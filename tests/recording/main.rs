@@ -6,6 +6,7 @@ mod support;
 mod capture;
 mod edges;
 mod ending;
+mod exits;
 mod fields;
 mod filtered;
 mod losses;
