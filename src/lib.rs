@@ -3,7 +3,8 @@
 //! Add the [layer](ProfilerLayer) to a `tracing` subscriber, put `#[instrument]` on functions that matter, and call
 //! [`step`](Profiler::step) once a turn. A [`Schedule`] like PyTorch's says which steps are recorded. Each recorded
 //! window becomes a [`Trace`]; [exporters](export) take it to Perfetto, TensorBoard, flame graphs, OpenTelemetry or
-//! your own code, and [`finish`](Profiler::finish) returns a [`Report`], whose `Display` is a table.
+//! your own code, and [`finish_and_print`](Profiler::finish_and_print) prints a [`Report`], whose `Display` is a
+//! table, and returns every failure.
 //!
 //! ```
 //! use kernspan::{Chrome, Perfetto, Profiler, Schedule};
@@ -24,7 +25,7 @@
 //!     train_step(batch);
 //!     profiler.step();
 //! }
-//! println!("{}", profiler.finish()?);
+//! profiler.finish_and_print()?;
 //!
 //! #[tracing::instrument(skip_all)]
 //! fn train_step(batch: u32) {

@@ -19,7 +19,7 @@ use std::{
 /// A handle to a recording, which it controls, and ends when it is dropped.
 ///
 /// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Best end it with
-/// [`finish`](Self::finish), which returns failures. A profiler that is dropped, as when `main` returns early or panics,
+/// [`finish_and_print`](Self::finish_and_print) or [`finish`](Self::finish), which return failures. A profiler that is dropped, as when `main` returns early or panics,
 /// exports as well, and writes each failure to standard error, and with [`ProfilerBuilder::print_report`] the report.
 #[must_use = "dropping the profiler ends the recording"]
 #[derive(Debug)]
@@ -127,7 +127,41 @@ impl Profiler {
         RecordGuard { profiler: self, started: self.start() }
     }
 
-    /// Ends the recording, waits for the exporters, and returns where the time went.
+    /// Ends the recording, waits for the exporters, and prints the report to standard output, with tables as wide as the
+    /// terminal. Then returns the report, for tables of one's own.
+    ///
+    /// The report is printed also if a part of the run failed. The text of the error does not repeat it, so that a
+    /// `main` that returns the error prints both.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kernspan::Error> {
+    /// let (layer, profiler) = kernspan::Profiler::builder().build()?;
+    /// # drop(layer);
+    /// let report = profiler.finish_and_print()?;
+    /// println!("{}", report.averages().limit(5));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Run`] with every failure, and the report.
+    pub fn finish_and_print(self) -> Result<Report, Error> {
+        let finished = self.finish();
+        let report = match &finished {
+            Ok(report) => Some(report),
+            Err(Error::Run { report, .. }) => Some(&**report),
+            Err(_) => None,
+        };
+        if let Some(report) = report {
+            // `println!` would panic if nobody reads the output any more, as in `train | head`.
+            let _ = writeln!(io::stdout(), "{}", report.fit_terminal());
+        }
+        finished
+    }
+
+    /// Ends the recording, waits for the exporters, and returns where the time went. Prints nothing: see
+    /// [`finish_and_print`](Self::finish_and_print).
     ///
     /// # Errors
     ///

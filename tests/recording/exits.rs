@@ -5,7 +5,10 @@ use kernspan::{
     Exporter, Profiler, ProfilerBuilder, Trace,
     export::{ExportResult, Run, StepExporter, StepSummary},
 };
-use std::error::Error;
+use std::{
+    error::Error,
+    process::{ExitCode, Termination},
+};
 use tracing::info_span;
 use tracing_subscriber::{fmt, prelude::*};
 
@@ -86,6 +89,38 @@ fn a_dropped_profiler_prints_the_report_if_asked() {
     assert!(has_table(&stderr), "{stderr}");
     assert!(stderr.lines().all(|line| line.chars().count() <= 120), "{stderr}");
     assert!(stderr.ends_with(&format!("kernspan: {}\n", FAILURES.join("\nkernspan: "))), "{stderr}");
+}
+
+#[test]
+fn the_table_is_printed_also_if_an_exporter_failed() {
+    let ended = child::program("exits::the_table_is_printed_also_if_an_exporter_failed", &[], || {
+        let run = || -> Result<(), kernspan::Error> {
+            train(|builder| builder.export(Failing)).finish_and_print()?;
+            Ok(())
+        };
+        // As with a `main` that returns this result.
+        let code = run().report();
+        std::process::exit(if code == ExitCode::FAILURE { 1 } else { 0 });
+    });
+    let Ended { status, stdout, stderr } = ended.wait();
+    assert_eq!(status.code(), Some(1));
+    assert!(has_table(&stdout) && !has_table(&stderr), "{stdout}{stderr}");
+    assert_eq!(stderr, format!("Error: part of the run failed; {}\n", FAILURES.join("; ")));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_closed_standard_output_does_no_harm() {
+    let ended = child::program("exits::a_closed_standard_output_does_no_harm", &[], || {
+        let profiler = train(|builder| builder);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        rustix::stdio::dup2_stdout(writer).unwrap();
+        let report = profiler.finish_and_print().unwrap();
+        eprintln!("{} spans", report.spans());
+    });
+    let Ended { status, stderr, .. } = ended.wait();
+    assert!(status.success() && stderr == "1 spans\n", "{status}: {stderr}");
 }
 
 /// A profiler that is dropped by a panic must not make it an abort.
