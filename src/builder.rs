@@ -1,11 +1,14 @@
 //! The builder of a profiler: its settings and their defaults.
 
+#[cfg(all(feature = "signals", unix))]
+use crate::exit::SavedOnExit;
 use crate::{
     Error, Profiler,
     activity::{Activities, Activity},
     budget::Budget,
     clock::Clock,
     collector::Collector,
+    ending::Ending,
     export::{Exporter, OnTrace, Run, RunId},
     gpu::{self, DetachPolicy, GpuSettings, Started},
     host::{Host, ProfilerLayer, StepOn},
@@ -44,6 +47,8 @@ pub struct ProfilerBuilder {
     step_on: Option<String>,
     exporters: Vec<NamedExporter>,
     print_report: bool,
+    #[cfg(all(feature = "signals", unix))]
+    save_within: Option<Duration>,
     backtraces: bool,
     lane_capacity: usize,
     memory_limit_bytes: usize,
@@ -67,12 +72,18 @@ impl ProfilerBuilder {
     /// The most times that the GPU's profiling library is detached between windows.
     pub const DETACH_MOST: u32 = 100;
 
+    /// The time limit of [`save_on_exit`](Self::save_on_exit).
+    #[cfg(all(feature = "signals", unix))]
+    pub const SAVE_WITHIN: Duration = Duration::from_secs(10);
+
     pub(crate) fn new() -> Self {
         Self {
             schedule: Schedule::always(),
             step_on: None,
             exporters: Vec::new(),
             print_report: false,
+            #[cfg(all(feature = "signals", unix))]
+            save_within: None,
             backtraces: false,
             lane_capacity: Self::LANE_CAPACITY,
             memory_limit_bytes: Self::MEMORY_LIMIT_BYTES,
@@ -168,6 +179,28 @@ impl ProfilerBuilder {
         self
     }
 
+    /// Saves the recording also if `SIGINT` (Ctrl-C), `SIGTERM` or a call of [`exit`](std::process::exit) ends the
+    /// process, in at most [`Self::SAVE_WITHIN`]: see [`save_on_exit_within`](Self::save_on_exit_within). By default, no.
+    #[cfg(all(feature = "signals", unix))]
+    pub fn save_on_exit(self) -> Self {
+        self.save_on_exit_within(Self::SAVE_WITHIN)
+    }
+
+    /// As [`save_on_exit`](Self::save_on_exit), in at most this time.
+    ///
+    /// At the first signal the window is closed and exported, failures are written to standard error, and the signal
+    /// then ends the process as it would have. A second signal ends it at once. Signals that are ignored, as in a job
+    /// that a shell has started in the background, stay so. `exit` waits for the exporters likewise, so that a profiler
+    /// in a `static`, which is never dropped, is saved too.
+    ///
+    /// A program with a handler of its own, as of `tokio::signal` or `ctrlc`, must not use this, since the process would
+    /// end before that handler is done: it calls [`Profiler::finish`] where it shuts down.
+    #[cfg(all(feature = "signals", unix))]
+    pub fn save_on_exit_within(mut self, limit: Duration) -> Self {
+        self.save_within = Some(limit);
+        self
+    }
+
     /// Sets whether a backtrace is taken at every enter: PyTorch's `with_stack`. By default, no: it costs microseconds
     /// a span, and the stack of spans is there anyway.
     pub fn backtraces(mut self, take: bool) -> Self {
@@ -231,6 +264,8 @@ impl ProfilerBuilder {
             schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit_bytes, live_spans, ..
         } = self;
         let Self { activities, detach, raw_folder, metadata, print_report, .. } = self;
+        #[cfg(all(feature = "signals", unix))]
+        let save_within = self.save_within;
         schedule.check().map_err(Error::Schedule)?;
         let at_least = |setting, value: usize, least: usize| {
             let problem = format!("{value} is less than {least}, so that nothing could be recorded");
@@ -290,7 +325,20 @@ impl ProfilerBuilder {
             StepOn { name, step: Box::new(move || session.step()) }
         });
         let spans = activities.has(Activity::Host);
-        let profiler = Profiler::new(session, pipeline, activities, print_report);
+        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, print_report));
+        // This is the last step, so that functions that CUDA has called at exit are called later.
+        #[cfg(all(feature = "signals", unix))]
+        let saved_on_exit = save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();
+        #[cfg(all(feature = "signals", unix))]
+        let saved_on_exit =
+            saved_on_exit.map_err(|error| Error::Setting { setting: "save_on_exit", problem: error.to_string() })?;
+        let profiler = Profiler::new(
+            session,
+            ending,
+            activities,
+            #[cfg(all(feature = "signals", unix))]
+            saved_on_exit,
+        );
         Ok((ProfilerLayer::new(host, spans, step_on, backtraces), profiler))
     }
 }

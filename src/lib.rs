@@ -94,6 +94,8 @@
 //! - `cuda` (default): records NVIDIA GPUs, on Linux. Nothing of CUDA is needed to build it.
 //! - `gzip` (default): compressed Chrome traces.
 //! - `serde`: the report can be serialized.
+//! - `signals`: a recording can be saved when a signal or a call of `exit` ends the process, on Unix
+//!   ([`ProfilerBuilder`]`::save_on_exit`).
 //! - `tracing-opentelemetry`: spans know the ids that a layer of that crate gives them ([`trace::Span::context`]).
 //!   The layer is asked when a span is entered, which begins the span there: set a parent before.
 
@@ -111,7 +113,10 @@ mod clock;
 mod collector;
 mod correlate;
 mod delivery;
+mod ending;
 mod error;
+#[cfg(all(feature = "signals", unix))]
+mod exit;
 pub mod export;
 mod failure;
 mod file;

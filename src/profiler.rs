@@ -1,11 +1,13 @@
 //! The profiler: the handle that a program steps, starts, stops and finishes.
 
+#[cfg(all(feature = "signals", unix))]
+use crate::exit::SavedOnExit;
 use crate::{
     Error, ProfilerBuilder,
     activity::{Activities, Activity},
-    failure::Failure,
+    ending::Ending,
     host::HandOver,
-    pipeline::{Outcome, Pipeline},
+    pipeline::Outcome,
     report::Report,
     schedule::Phase,
     session::Session,
@@ -25,11 +27,10 @@ use std::{
 #[derive(Debug)]
 pub struct Profiler {
     session: Arc<Session>,
-    /// The background threads, until the recording ends.
-    pipeline: Option<Pipeline>,
+    ending: Arc<Ending>,
     activities: Activities,
-    /// Whether the report is printed if the profiler is dropped rather than finished.
-    print_report: bool,
+    #[cfg(all(feature = "signals", unix))]
+    _saved_on_exit: Option<SavedOnExit>,
 }
 
 impl Profiler {
@@ -38,8 +39,19 @@ impl Profiler {
         ProfilerBuilder::new()
     }
 
-    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, activities: Activities, print_report: bool) -> Self {
-        Self { session, pipeline: Some(pipeline), activities, print_report }
+    pub(crate) fn new(
+        session: Arc<Session>,
+        ending: Arc<Ending>,
+        activities: Activities,
+        #[cfg(all(feature = "signals", unix))] saved_on_exit: Option<SavedOnExit>,
+    ) -> Self {
+        Self {
+            session,
+            ending,
+            activities,
+            #[cfg(all(feature = "signals", unix))]
+            _saved_on_exit: saved_on_exit,
+        }
     }
 
     #[cfg(test)]
@@ -166,39 +178,15 @@ impl Profiler {
     /// # Errors
     ///
     /// [`Error::Run`] with every failure, and the report.
-    pub fn finish(mut self) -> Result<Report, Error> {
-        let Outcome { report, failures } = self.end().unwrap_or_default();
+    pub fn finish(self) -> Result<Report, Error> {
+        let Outcome { report, failures } = self.ending.end().unwrap_or_default();
         if failures.is_empty() { Ok(report) } else { Err(Error::Run { failures, report: Box::new(report) }) }
-    }
-
-    fn end(&mut self) -> Option<Outcome> {
-        let pipeline = self.pipeline.take()?;
-        if self.session.is_forked() {
-            // A fork has none of the threads, and its parent exports the recording. To drop either would lock their
-            // queues, whose locks may be held by threads that do not exist here.
-            std::mem::forget((pipeline, Arc::clone(&self.session)));
-            return None;
-        }
-        let schedule_panic = self.session.end();
-        let mut outcome = pipeline.join();
-        outcome.report.settle_gpu(self.session.gpu());
-        self.session.turn_off();
-        outcome.failures.extend(schedule_panic.map(|message| Failure::of_panic("schedule", None, &message)));
-        Some(outcome)
     }
 }
 
 impl Drop for Profiler {
     fn drop(&mut self) {
-        let Some(Outcome { report, failures }) = self.end() else { return };
-        // `eprintln!` would panic if standard error is closed, and so abort a program that panics already.
-        let mut stderr = io::stderr().lock();
-        if self.print_report {
-            let _ = writeln!(stderr, "{report}");
-        }
-        for failure in failures {
-            let _ = writeln!(stderr, "kernspan: {failure}");
-        }
+        self.ending.end_and_print();
     }
 }
 

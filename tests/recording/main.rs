@@ -12,6 +12,8 @@ mod filtered;
 mod losses;
 mod report;
 mod schedule;
+#[cfg(all(feature = "signals", unix))]
+mod signals;
 mod steps;
 mod teardown;
 mod watch;

@@ -34,12 +34,22 @@ pub fn alone(name: &str, test: impl FnOnce()) {
 /// Runs `program` in a process of its own, which exits with status 0 after it, and whose output is kept. `name` is the
 /// name of the test that calls this.
 pub fn program(name: &str, variables: &[(&str, &OsStr)], program: impl FnOnce()) -> Captured {
+    capture(Command::new(env::current_exe().unwrap()), name, variables, program)
+}
+
+/// As [`program`], in a process that a shell becomes after it has run this command.
+pub fn program_in_shell(before: &str, name: &str, variables: &[(&str, &OsStr)], program: impl FnOnce()) -> Captured {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{before}; exec \"$0\" \"$@\"")]).arg(env::current_exe().unwrap());
+    capture(command, name, variables, program)
+}
+
+fn capture(mut command: Command, name: &str, variables: &[(&str, &OsStr)], program: impl FnOnce()) -> Captured {
     if env::var_os(ALONE).is_some_and(|alone| alone == name) {
         program();
         std::process::exit(0);
     }
     let [stdout, stderr] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
-    let mut command = Command::new(env::current_exe().unwrap());
     prepare(&mut command, name, variables);
     command.env(ALONE, name).stdout(stdout.reopen().unwrap()).stderr(stderr.reopen().unwrap());
     Captured { running: Running(command.spawn().unwrap()), stdout, stderr }
@@ -61,10 +71,23 @@ pub struct Ended {
 }
 
 impl Captured {
-    /// Kills the process, and returns what it had printed.
-    pub fn kill(mut self) -> Ended {
-        let _ = self.running.0.kill();
-        self.wait()
+    /// Sends a signal to the process.
+    #[cfg(unix)]
+    pub fn send(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.running.0), signal).unwrap();
+    }
+
+    /// Waits until the process has printed this to its standard output. Fails if it ends or hangs.
+    pub fn wait_for_output(&mut self, text: &str) {
+        eventually(text, || {
+            // Asked first, since the process may print and end in between.
+            let ended = self.running.ended();
+            let [printed, errors] =
+                [&self.stdout, &self.stderr].map(|file| std::fs::read_to_string(file.path()).unwrap());
+            let found = printed.contains(text);
+            assert!(found || ended.is_none(), "{ended:?} without {text}: {printed}{errors}");
+            found.then_some(())
+        });
     }
 
     /// Waits for the end of the process. Fails if it hangs.
