@@ -180,7 +180,8 @@ impl ProfilerBuilder {
     }
 
     /// Saves the recording also if `SIGINT` (Ctrl-C), `SIGTERM` or a call of [`exit`](std::process::exit) ends the
-    /// process, in at most [`Self::SAVE_WITHIN`]: see [`save_on_exit_within`](Self::save_on_exit_within). By default, no.
+    /// process, in at most [`Self::SAVE_WITHIN`]: see [`save_on_exit_within`](Self::save_on_exit_within). By default,
+    /// no.
     #[cfg(all(feature = "signals", unix))]
     pub fn save_on_exit(self) -> Self {
         self.save_on_exit_within(Self::SAVE_WITHIN)
@@ -193,8 +194,9 @@ impl ProfilerBuilder {
     /// that a shell has started in the background, stay so. `exit` waits for the exporters likewise, so that a profiler
     /// in a `static`, which is never dropped, is saved too.
     ///
-    /// A program with a handler of its own, as of `tokio::signal` or `ctrlc`, must not use this, since the process would
-    /// end before that handler is done: it calls [`Profiler::finish`] where it shuts down.
+    /// A program with a handler of its own, as of `tokio::signal` or `ctrlc`, must not use this, since the process
+    /// would end before that handler is done: it calls [`Profiler::finish`] where it shuts down. A fork saves nothing,
+    /// and a signal ends it at once.
     #[cfg(all(feature = "signals", unix))]
     pub fn save_on_exit_within(mut self, limit: Duration) -> Self {
         self.save_within = Some(limit);

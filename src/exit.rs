@@ -15,7 +15,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::net::UnixStream,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
@@ -26,12 +26,13 @@ use std::{
 /// out of a chain of them.
 static SAVER: Mutex<Option<Arc<Saver>>> = Mutex::new(None);
 
+/// Whether a signal ends the process at once: if nothing is recorded, if another signal came before, or in a fork.
+static AT_ONCE: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
 /// A thread that saves recordings, and the handlers that wake it.
 #[derive(Debug)]
 struct Saver {
     recordings: Mutex<Vec<Recording>>,
-    /// Whether a signal ends the process at once: if nothing is recorded, or if another signal came before.
-    at_once: Arc<AtomicBool>,
     wake: UnixStream,
     /// Whether the process is in `exit`.
     exiting: AtomicBool,
@@ -64,10 +65,13 @@ impl SavedOnExit {
             Some(saver) => Arc::clone(saver),
             None => Arc::clone(saver.insert(Saver::start()?)),
         };
+        if saver.is_forked() {
+            return Err(io::Error::other("this process is a fork of one that is saved at its exit"));
+        }
         let ending = Arc::downgrade(ending);
         let mut recordings = lock(&saver.recordings);
         recordings.push(Recording { ending: Weak::clone(&ending), within });
-        saver.at_once.store(false, Ordering::SeqCst);
+        end_at_once(false);
         drop(recordings);
         Ok(Self { saver, ending })
     }
@@ -82,7 +86,7 @@ impl Drop for SavedOnExit {
         let mut recordings = lock(&self.saver.recordings);
         recordings.retain(|recording| !Weak::ptr_eq(&recording.ending, &self.ending));
         if recordings.is_empty() {
-            self.saver.at_once.store(true, Ordering::SeqCst);
+            end_at_once(true);
         }
     }
 }
@@ -90,7 +94,7 @@ impl Drop for SavedOnExit {
 impl Saver {
     fn start() -> io::Result<Arc<Self>> {
         let (woken, wake) = UnixStream::pair()?;
-        let at_once = Arc::new(AtomicBool::new(false));
+        let at_once = AT_ONCE.get_or_init(Arc::default);
         let caught = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGTERM] {
             // The parent may have had a signal ignored, as a shell does for jobs in the background.
@@ -98,15 +102,16 @@ impl Saver {
                 continue;
             }
             // Handlers run in this order: the first signal passes the first one, and sets the flag for the next signal.
-            flag::register_conditional_default(signal, Arc::clone(&at_once))?;
-            flag::register(signal, Arc::clone(&at_once))?;
+            flag::register_conditional_default(signal, Arc::clone(at_once))?;
+            flag::register(signal, Arc::clone(at_once))?;
             flag::register_usize(signal, Arc::clone(&caught), signal.unsigned_abs() as usize)?;
             pipe::register(signal, wake.try_clone()?)?;
         }
         sys::at_exit(save_at_exit)?;
+        // A fork has the handlers, but not the thread.
+        sys::in_forks(|| end_at_once(true))?;
         let saver = Arc::new(Self {
             recordings: Mutex::default(),
-            at_once,
             wake,
             exiting: AtomicBool::new(false),
             saved: Mutex::new(false),
@@ -181,6 +186,12 @@ fn save_at_exit() {
     let saver = lock(&SAVER).clone();
     if let Some(saver) = saver.filter(|saver| !saver.is_forked()) {
         saver.save_at_exit();
+    }
+}
+
+fn end_at_once(at_once: bool) {
+    if let Some(flag) = AT_ONCE.get() {
+        flag.store(at_once, Ordering::SeqCst);
     }
 }
 

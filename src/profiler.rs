@@ -21,8 +21,9 @@ use std::{
 /// A handle to a recording, which it controls, and ends when it is dropped.
 ///
 /// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Best end it with
-/// [`finish_and_print`](Self::finish_and_print) or [`finish`](Self::finish), which return failures. A profiler that is dropped, as when `main` returns early or panics,
-/// exports as well, and writes each failure to standard error, and with [`ProfilerBuilder::print_report`] the report.
+/// [`finish_and_print`](Self::finish_and_print) or [`finish`](Self::finish), which return failures. A profiler that is
+/// dropped, as when `main` returns early or panics, exports as well, and writes each failure to standard error, and with
+/// [`ProfilerBuilder::print_report`] the report.
 #[must_use = "dropping the profiler ends the recording"]
 #[derive(Debug)]
 pub struct Profiler {
@@ -139,8 +140,8 @@ impl Profiler {
         RecordGuard { profiler: self, started: self.start() }
     }
 
-    /// Ends the recording, waits for the exporters, and prints the report to standard output, with tables as wide as the
-    /// terminal. Then returns the report, for tables of one's own.
+    /// Ends the recording, waits for the exporters, and prints the report to standard output, with tables as wide as
+    /// the terminal. Then returns the report, for tables of one's own.
     ///
     /// The report is printed also if a part of the run failed. The text of the error does not repeat it, so that a
     /// `main` that returns the error prints both.

@@ -1,4 +1,4 @@
-//! Calls of the C library for which no safe function is known: `atexit`, and asking whether a signal is ignored.
+//! Calls of the C library for which no safe function is known: at the exit, in forks, and of ignored signals.
 
 #![allow(unsafe_code, reason = "these are functions of C")]
 
@@ -22,6 +22,27 @@ pub(super) fn at_exit(function: fn()) -> io::Result<()> {
     match unsafe { libc::atexit(call) } {
         0 => Ok(()),
         _ => Err(io::Error::other("there are too many functions to call at exit")),
+    }
+}
+
+/// Has a function called in each process that is forked from this one. Only the first one is kept. It may do no more
+/// than a handler of signals may: locks may be held by threads that the fork does not have.
+#[doc(alias = "pthread_atfork")]
+pub(super) fn in_forks(function: fn()) -> io::Result<()> {
+    static FUNCTION: OnceLock<fn()> = OnceLock::new();
+    extern "C" fn call() {
+        if let Some(function) = FUNCTION.get() {
+            // A panic must not unwind into C.
+            let _ = catch_unwind(function);
+        }
+    }
+    if FUNCTION.set(function).is_err() {
+        return Ok(());
+    }
+    // SAFETY: as for `atexit`.
+    match unsafe { libc::pthread_atfork(None, None, Some(call)) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 

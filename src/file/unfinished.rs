@@ -214,12 +214,12 @@ mod tests {
         let output = BufReader::new(writer.stdout.take().unwrap());
         assert!(output.lines().any(|line| line.unwrap().ends_with("writing")));
 
-        let unfinished = format!("{}_killed.kernspan.tmp", host());
+        let unfinished = [format!("{}_killed.kernspan.tmp", host())];
         remove_abandoned(folder);
-        assert_eq!(names(folder), [unfinished.clone()], "its writer is alive");
+        assert_eq!(names(folder), unfinished, "its writer is alive");
         writer.kill().unwrap();
         writer.wait().unwrap();
-        assert_eq!(names(folder), [unfinished]);
+        assert_eq!(names(folder), unfinished);
         write(folder, "next", |_| Ok(()));
         assert_eq!(names(folder), [format!("{}_next", host())]);
     }

@@ -207,3 +207,42 @@ fn an_ignored_signal_stays_ignored() {
     assert_eq!(running.wait().status.signal(), Some(Signal::TERM.as_raw()));
     assert!(is_saved(folder.path()));
 }
+
+#[cfg(target_os = "linux")]
+mod forks {
+    #![allow(unsafe_code, reason = "there is no other way to fork")]
+
+    use super::{FOR_EVER, is_saved, program, train};
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+    use std::io::{Read, Write};
+
+    unsafe extern "C" {
+        fn fork() -> i32;
+    }
+
+    /// A fork has no thread that could save anything, so that it would only lose the signal.
+    #[test]
+    fn a_signal_ends_a_fork_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = program("forks::a_signal_ends_a_fork_at_once", folder.path(), || {
+            let profiler = train(|builder| builder.save_on_exit_within(FOR_EVER));
+            let (mut ready, mut is_ready) = std::io::pipe().unwrap();
+            // SAFETY: the fork runs the code below, and has no other threads.
+            let process = unsafe { fork() };
+            if process == 0 {
+                is_ready.write_all(b"!").unwrap();
+                loop {
+                    std::thread::park();
+                }
+            }
+            ready.read_exact(&mut [0]).unwrap();
+            let process = Pid::from_raw(process).unwrap();
+            kill_process(process, Signal::TERM).unwrap();
+            let (_, status) = waitpid(Some(process), WaitOptions::empty()).unwrap().unwrap();
+            assert_eq!(status.terminating_signal(), Some(Signal::TERM.as_raw()));
+            drop(profiler);
+        });
+        let ended = running.wait();
+        assert!(ended.status.success() && is_saved(folder.path()), "{ended:?}");
+    }
+}
