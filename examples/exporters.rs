@@ -42,9 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         fibonacci(n);
         profiler.step();
     }
-    let report = profiler.finish()?;
+    let report = profiler.finish_and_print()?;
     println!("{}", report.averages().group_by_stack(2).sort_by(SortBy::SelfCpu).limit(5).fit_terminal());
-    println!("{}", report.fit_terminal());
     Ok(())
 }
 

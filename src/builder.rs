@@ -1,11 +1,14 @@
 //! The builder of a profiler: its settings and their defaults.
 
+#[cfg(all(feature = "signals", unix))]
+use crate::exit::SavedOnExit;
 use crate::{
     Error, Profiler,
     activity::{Activities, Activity},
     budget::Budget,
     clock::Clock,
     collector::Collector,
+    ending::Ending,
     export::{Exporter, OnTrace, Run, RunId},
     gpu::{self, DetachPolicy, GpuSettings, Started},
     host::{Host, ProfilerLayer, StepOn},
@@ -32,6 +35,7 @@ use std::{
 /// | [`activities`](Self::activities) | spans, kernels and copies |
 /// | [`detach_after`](Self::detach_after) | as soon as it pays, or [`DETACH_AFTER`](Self::DETACH_AFTER), 250 ms |
 /// | [`export`](Self::export), [`on_trace`](Self::on_trace) | nowhere; the report is there all the same |
+/// | [`print_report`](Self::print_report) | not if the profiler is dropped |
 /// | [`backtraces`](Self::backtraces) | none |
 /// | [`rank`](Self::rank) | the rank in the launcher's environment variables |
 /// | [`lane_capacity`](Self::lane_capacity) | [`LANE_CAPACITY`](Self::LANE_CAPACITY) records, 2 MiB a thread |
@@ -42,6 +46,9 @@ pub struct ProfilerBuilder {
     schedule: Schedule,
     step_on: Option<String>,
     exporters: Vec<NamedExporter>,
+    print_report: bool,
+    #[cfg(all(feature = "signals", unix))]
+    save_within: Option<Duration>,
     backtraces: bool,
     lane_capacity: usize,
     memory_limit_bytes: usize,
@@ -65,11 +72,18 @@ impl ProfilerBuilder {
     /// The most times that the GPU's profiling library is detached between windows.
     pub const DETACH_MOST: u32 = 100;
 
+    /// The time limit of [`save_on_exit`](Self::save_on_exit).
+    #[cfg(all(feature = "signals", unix))]
+    pub const SAVE_WITHIN: Duration = Duration::from_secs(10);
+
     pub(crate) fn new() -> Self {
         Self {
             schedule: Schedule::always(),
             step_on: None,
             exporters: Vec::new(),
+            print_report: false,
+            #[cfg(all(feature = "signals", unix))]
+            save_within: None,
             backtraces: false,
             lane_capacity: Self::LANE_CAPACITY,
             memory_limit_bytes: Self::MEMORY_LIMIT_BYTES,
@@ -156,6 +170,39 @@ impl ProfilerBuilder {
         self.export(OnTrace(function))
     }
 
+    /// Sets whether the report is written to standard error if the profiler is dropped rather than
+    /// [finished](Profiler::finish), as when `main` returns early or panics. By default, no.
+    ///
+    /// Failures are written there in any case.
+    pub fn print_report(mut self, print: bool) -> Self {
+        self.print_report = print;
+        self
+    }
+
+    /// Saves the recording also if `SIGINT` (Ctrl-C), `SIGTERM` or a call of [`exit`](std::process::exit) ends the
+    /// process, in at most [`Self::SAVE_WITHIN`]: see [`save_on_exit_within`](Self::save_on_exit_within). By default,
+    /// no.
+    #[cfg(all(feature = "signals", unix))]
+    pub fn save_on_exit(self) -> Self {
+        self.save_on_exit_within(Self::SAVE_WITHIN)
+    }
+
+    /// As [`save_on_exit`](Self::save_on_exit), in at most this time.
+    ///
+    /// At the first signal the window is closed and exported, failures are written to standard error, and the signal
+    /// then ends the process as it would have. A second signal ends it at once. Signals that are ignored, as in a job
+    /// that a shell has started in the background, stay so. `exit` waits for the exporters likewise, so that a profiler
+    /// in a `static`, which is never dropped, is saved too.
+    ///
+    /// A program with a handler of its own, as of `tokio::signal` or `ctrlc`, must not use this, since the process
+    /// would end before that handler is done: it calls [`Profiler::finish`] where it shuts down. A fork saves nothing,
+    /// and a signal ends it at once.
+    #[cfg(all(feature = "signals", unix))]
+    pub fn save_on_exit_within(mut self, limit: Duration) -> Self {
+        self.save_within = Some(limit);
+        self
+    }
+
     /// Sets whether a backtrace is taken at every enter: PyTorch's `with_stack`. By default, no: it costs microseconds
     /// a span, and the stack of spans is there anyway.
     pub fn backtraces(mut self, take: bool) -> Self {
@@ -218,7 +265,9 @@ impl ProfilerBuilder {
         let Self {
             schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit_bytes, live_spans, ..
         } = self;
-        let Self { activities, detach, raw_folder, metadata, .. } = self;
+        let Self { activities, detach, raw_folder, metadata, print_report, .. } = self;
+        #[cfg(all(feature = "signals", unix))]
+        let save_within = self.save_within;
         schedule.check().map_err(Error::Schedule)?;
         let at_least = |setting, value: usize, least: usize| {
             let problem = format!("{value} is less than {least}, so that nothing could be recorded");
@@ -278,7 +327,21 @@ impl ProfilerBuilder {
             StepOn { name, step: Box::new(move || session.step()) }
         });
         let spans = activities.has(Activity::Host);
-        Ok((ProfilerLayer::new(host, spans, step_on, backtraces), Profiler::new(session, pipeline, activities)))
+        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, print_report));
+        // This is the last step, so that functions that CUDA has called at exit are called later.
+        #[cfg(all(feature = "signals", unix))]
+        let saved_on_exit = save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();
+        #[cfg(all(feature = "signals", unix))]
+        let saved_on_exit =
+            saved_on_exit.map_err(|error| Error::Setting { setting: "save_on_exit", problem: error.to_string() })?;
+        let profiler = Profiler::new(
+            session,
+            ending,
+            activities,
+            #[cfg(all(feature = "signals", unix))]
+            saved_on_exit,
+        );
+        Ok((ProfilerLayer::new(host, spans, step_on, backtraces), profiler))
     }
 }
 

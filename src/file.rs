@@ -1,12 +1,17 @@
 //! Files that appear whole or not at all, under names that never collide.
 
+mod unfinished;
+
+use self::unfinished::UnfinishedFile;
 use crate::trace::Trace;
 use std::{
+    collections::BTreeSet,
     error::Error,
     fmt,
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 /// A file or folder that could not be written.
@@ -62,41 +67,34 @@ pub(crate) fn write_first_free(
     name: impl Fn(u64) -> PathBuf,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<PathBuf, FileError> {
-    let (path, unfinished, file) = claim(&name)?;
-    let mut writer = BufWriter::with_capacity(1 << 16, file);
-    let written = content(&mut writer).and_then(|()| writer.flush());
-    finish(path, &unfinished, written)
+    let (path, mut unfinished) = claim(&name)?;
+    let written = content(unfinished.writer()).and_then(|()| unfinished.finish(&path));
+    written.map_err(FileError::at(&path))?;
+    Ok(path)
 }
 
-/// Gives a file that was written its name, or removes what there is of it.
-fn finish(path: PathBuf, unfinished: &Path, written: io::Result<()>) -> Result<PathBuf, FileError> {
-    match written.and_then(|()| fs::rename(unfinished, &path)) {
-        Ok(()) => Ok(path),
-        Err(error) => {
-            // An error here is ignored, since the first one is the cause.
-            let _ = fs::remove_file(unfinished);
-            Err(FileError::at(path)(error))
-        }
-    }
-}
-
-fn claim(name: &dyn Fn(u64) -> PathBuf) -> Result<(PathBuf, PathBuf, File), FileError> {
+fn claim(name: &dyn Fn(u64) -> PathBuf) -> Result<(PathBuf, UnfinishedFile), FileError> {
     let mut attempt = 0;
     loop {
         let path = name(attempt);
-        let mut unfinished = path.clone().into_os_string();
-        unfinished.push(".tmp");
-        let unfinished = PathBuf::from(unfinished);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(FileError::at(folder))?;
+            clean_up(folder);
         }
-        match File::create_new(&unfinished) {
-            Ok(file) if !path.exists() => return Ok((path, unfinished, file)),
-            Ok(_) => drop(fs::remove_file(&unfinished)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(FileError::at(unfinished)(error)),
+        let unfinished = UnfinishedFile::create(&path).map_err(FileError::at(&path))?;
+        if let Some(unfinished) = unfinished.filter(|_| !path.exists()) {
+            return Ok((path, unfinished));
         }
         attempt += 1;
+    }
+}
+
+/// Removes files from a folder that were being written when their process was killed. It does so once for each folder,
+/// since it takes the longer the more files there are.
+pub(crate) fn clean_up(folder: &Path) {
+    static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    if DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned()) {
+        unfinished::remove_abandoned(folder);
     }
 }
 

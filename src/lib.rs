@@ -3,7 +3,8 @@
 //! Add the [layer](ProfilerLayer) to a `tracing` subscriber, put `#[instrument]` on functions that matter, and call
 //! [`step`](Profiler::step) once a turn. A [`Schedule`] like PyTorch's says which steps are recorded. Each recorded
 //! window becomes a [`Trace`]; [exporters](export) take it to Perfetto, TensorBoard, flame graphs, OpenTelemetry or
-//! your own code, and [`finish`](Profiler::finish) returns a [`Report`], whose `Display` is a table.
+//! your own code, and [`finish_and_print`](Profiler::finish_and_print) prints a [`Report`], whose `Display` is a
+//! table, and returns every failure.
 //!
 //! ```
 //! use kernspan::{Chrome, Perfetto, Profiler, Schedule};
@@ -24,7 +25,7 @@
 //!     train_step(batch);
 //!     profiler.step();
 //! }
-//! println!("{}", profiler.finish()?);
+//! profiler.finish_and_print()?;
 //!
 //! #[tracing::instrument(skip_all)]
 //! fn train_step(batch: u32) {
@@ -93,6 +94,8 @@
 //! - `cuda` (default): records NVIDIA GPUs, on Linux. Nothing of CUDA is needed to build it.
 //! - `gzip` (default): compressed Chrome traces.
 //! - `serde`: the report can be serialized.
+//! - `signals`: a recording can be saved when a signal or a call of `exit` ends the process, on Unix
+//!   ([`ProfilerBuilder`]`::save_on_exit`).
 //! - `tracing-opentelemetry`: spans know the ids that a layer of that crate gives them ([`trace::Span::context`]).
 //!   The layer is asked when a span is entered, which begins the span there: set a parent before.
 
@@ -110,7 +113,10 @@ mod clock;
 mod collector;
 mod correlate;
 mod delivery;
+mod ending;
 mod error;
+#[cfg(all(feature = "signals", unix))]
+mod exit;
 pub mod export;
 mod failure;
 mod file;

@@ -138,10 +138,7 @@ impl Exports {
         for exporter in &mut self.exporters {
             match exporter.export(&trace) {
                 Ok(files) => outcome.report.add_files(files),
-                Err(failure) => {
-                    tracing::error!(%failure, "kernspan: export failed");
-                    outcome.failures.push(failure);
-                }
+                Err(failure) => outcome.failures.push(failure),
             }
         }
     }

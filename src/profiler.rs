@@ -1,29 +1,37 @@
 //! The profiler: the handle that a program steps, starts, stops and finishes.
 
+#[cfg(all(feature = "signals", unix))]
+use crate::exit::SavedOnExit;
 use crate::{
     Error, ProfilerBuilder,
     activity::{Activities, Activity},
-    failure::Failure,
+    ending::Ending,
     host::HandOver,
-    pipeline::{Outcome, Pipeline},
+    pipeline::Outcome,
     report::Report,
     schedule::Phase,
     session::Session,
     trace::Gpu,
 };
-use std::sync::Arc;
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
 
 /// A handle to a recording, which it controls, and ends when it is dropped.
 ///
 /// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Best end it with
-/// [`finish`](Self::finish), since dropping it can report failures only through `tracing` or standard error.
+/// [`finish_and_print`](Self::finish_and_print) or [`finish`](Self::finish), which return failures. A profiler that is
+/// dropped, as when `main` returns early or panics, exports as well, and writes each failure to standard error, and with
+/// [`ProfilerBuilder::print_report`] the report.
 #[must_use = "dropping the profiler ends the recording"]
 #[derive(Debug)]
 pub struct Profiler {
     session: Arc<Session>,
-    /// The background threads, until the recording ends.
-    pipeline: Option<Pipeline>,
+    ending: Arc<Ending>,
     activities: Activities,
+    #[cfg(all(feature = "signals", unix))]
+    _saved_on_exit: Option<SavedOnExit>,
 }
 
 impl Profiler {
@@ -32,8 +40,19 @@ impl Profiler {
         ProfilerBuilder::new()
     }
 
-    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, activities: Activities) -> Self {
-        Self { session, pipeline: Some(pipeline), activities }
+    pub(crate) fn new(
+        session: Arc<Session>,
+        ending: Arc<Ending>,
+        activities: Activities,
+        #[cfg(all(feature = "signals", unix))] saved_on_exit: Option<SavedOnExit>,
+    ) -> Self {
+        Self {
+            session,
+            ending,
+            activities,
+            #[cfg(all(feature = "signals", unix))]
+            _saved_on_exit: saved_on_exit,
+        }
     }
 
     #[cfg(test)]
@@ -121,42 +140,54 @@ impl Profiler {
         RecordGuard { profiler: self, started: self.start() }
     }
 
-    /// Ends the recording, waits for the exporters, and returns where the time went.
+    /// Ends the recording, waits for the exporters, and prints the report to standard output, with tables as wide as
+    /// the terminal. Then returns the report, for tables of one's own.
+    ///
+    /// The report is printed also if a part of the run failed. The text of the error does not repeat it, so that a
+    /// `main` that returns the error prints both.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kernspan::Error> {
+    /// let (layer, profiler) = kernspan::Profiler::builder().build()?;
+    /// # drop(layer);
+    /// let report = profiler.finish_and_print()?;
+    /// println!("{}", report.averages().limit(5));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
     /// [`Error::Run`] with every failure, and the report.
-    pub fn finish(mut self) -> Result<Report, Error> {
-        let Outcome { report, failures } = self.end().unwrap_or_default();
-        if failures.is_empty() { Ok(report) } else { Err(Error::Run { failures, report: Box::new(report) }) }
+    pub fn finish_and_print(self) -> Result<Report, Error> {
+        let finished = self.finish();
+        let report = match &finished {
+            Ok(report) => Some(report),
+            Err(Error::Run { report, .. }) => Some(&**report),
+            Err(_) => None,
+        };
+        if let Some(report) = report {
+            // `println!` would panic if nobody reads the output any more, as in `train | head`.
+            let _ = writeln!(io::stdout(), "{}", report.fit_terminal());
+        }
+        finished
     }
 
-    fn end(&mut self) -> Option<Outcome> {
-        let pipeline = self.pipeline.take()?;
-        if self.session.is_forked() {
-            // A fork has none of the threads, and its parent exports the recording. To drop either would lock their
-            // queues, whose locks may be held by threads that do not exist here.
-            std::mem::forget((pipeline, Arc::clone(&self.session)));
-            return None;
-        }
-        let schedule_panic = self.session.end();
-        let mut outcome = pipeline.join();
-        outcome.report.settle_gpu(self.session.gpu());
-        self.session.turn_off();
-        outcome.failures.extend(schedule_panic.map(|message| Failure::of_panic("schedule", None, &message)));
-        Some(outcome)
+    /// Ends the recording, waits for the exporters, and returns where the time went. Prints nothing: see
+    /// [`finish_and_print`](Self::finish_and_print).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Run`] with every failure, and the report.
+    pub fn finish(self) -> Result<Report, Error> {
+        let Outcome { report, failures } = self.ending.end().unwrap_or_default();
+        if failures.is_empty() { Ok(report) } else { Err(Error::Run { failures, report: Box::new(report) }) }
     }
 }
 
 impl Drop for Profiler {
     fn drop(&mut self) {
-        for failure in self.end().into_iter().flat_map(|outcome| outcome.failures) {
-            if tracing::enabled!(tracing::Level::ERROR) {
-                tracing::error!(%failure, "kernspan: a failure that nobody asked for");
-            } else {
-                eprintln!("kernspan: {failure}");
-            }
-        }
+        self.ending.end_and_print();
     }
 }
 

@@ -280,7 +280,6 @@ impl StepOutcome {
                 let text = failure.to_string();
                 let is_old = self.failures.iter().any(|old| old.to_string() == text);
                 if !is_old && self.failures.len() < Self::MAX_FAILURES {
-                    tracing::error!(%failure, "kernspan: export of steps failed");
                     self.failures.push(failure);
                 }
             }

@@ -17,6 +17,8 @@ const FLOORS: &[&[&str]] = &[
     &["gpu", "framework"],
     &["replay", "collector", "steps", "error"],
     &["pipeline", "session"],
+    &["ending"],
+    &["exit"],
     &["profiler", "builder"],
 ];
 

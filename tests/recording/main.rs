@@ -6,11 +6,14 @@ mod support;
 mod capture;
 mod edges;
 mod ending;
+mod exits;
 mod fields;
 mod filtered;
 mod losses;
 mod report;
 mod schedule;
+#[cfg(all(feature = "signals", unix))]
+mod signals;
 mod steps;
 mod teardown;
 mod watch;

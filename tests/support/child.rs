@@ -1,6 +1,6 @@
 //! Child processes: tests that other tests run in a process of their own.
 
-use super::PATIENCE;
+use super::{PATIENCE, eventually};
 use std::{
     env,
     ffi::OsStr,
@@ -13,6 +13,9 @@ use std::{
 const CLEARED: [&str; 7] =
     ["KERNSPAN_CUPTI", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CONDA_PREFIX", "VIRTUAL_ENV", "LD_PRELOAD"];
 
+/// The variable that names the test that a child process is for.
+const ALONE: &str = "KERNSPAN_TEST_ALONE";
+
 /// Runs the test with this name in a process of its own. Fails if the process fails or hangs.
 pub fn run(test: &str, variables: &[(&str, &OsStr)]) {
     finish(Command::new(env::current_exe().unwrap()), test, variables);
@@ -21,11 +24,77 @@ pub fn run(test: &str, variables: &[(&str, &OsStr)]) {
 /// Runs a test in a process of its own, in which it may change global state such as the global subscriber. `name` is
 /// the name of the test that calls this.
 pub fn alone(name: &str, test: impl FnOnce()) {
-    const ALONE: &str = "KERNSPAN_TEST_ALONE";
     if env::var_os(ALONE).is_some_and(|alone| alone == name) {
         test();
     } else {
         run(name, &[(ALONE, name.as_ref())]);
+    }
+}
+
+/// Runs `program` in a process of its own, which exits with status 0 after it, and whose output is kept. `name` is the
+/// name of the test that calls this.
+pub fn program(name: &str, variables: &[(&str, &OsStr)], program: impl FnOnce()) -> Captured {
+    capture(Command::new(env::current_exe().unwrap()), name, variables, program)
+}
+
+/// As [`program`], in a process that a shell becomes after it has run this command.
+pub fn program_in_shell(before: &str, name: &str, variables: &[(&str, &OsStr)], program: impl FnOnce()) -> Captured {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{before}; exec \"$0\" \"$@\"")]).arg(env::current_exe().unwrap());
+    capture(command, name, variables, program)
+}
+
+fn capture(mut command: Command, name: &str, variables: &[(&str, &OsStr)], program: impl FnOnce()) -> Captured {
+    if env::var_os(ALONE).is_some_and(|alone| alone == name) {
+        program();
+        std::process::exit(0);
+    }
+    let [stdout, stderr] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+    prepare(&mut command, name, variables);
+    command.env(ALONE, name).stdout(stdout.reopen().unwrap()).stderr(stderr.reopen().unwrap());
+    Captured { running: Running(command.spawn().unwrap()), stdout, stderr }
+}
+
+/// A process whose output is kept.
+pub struct Captured {
+    running: Running,
+    stdout: tempfile::NamedTempFile,
+    stderr: tempfile::NamedTempFile,
+}
+
+/// The end of a process: its status, and the text that it printed.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Captured {
+    /// Sends a signal to the process.
+    #[cfg(unix)]
+    pub fn send(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.running.0), signal).unwrap();
+    }
+
+    /// Waits until the process has printed this to its standard output. Fails if it ends or hangs.
+    pub fn wait_for_output(&mut self, text: &str) {
+        eventually(text, || {
+            // Asked first, since the process may print and end in between.
+            let ended = self.running.ended();
+            let [printed, errors] =
+                [&self.stdout, &self.stderr].map(|file| std::fs::read_to_string(file.path()).unwrap());
+            let found = printed.contains(text);
+            assert!(found || ended.is_none(), "{ended:?} without {text}: {printed}{errors}");
+            found.then_some(())
+        });
+    }
+
+    /// Waits for the end of the process. Fails if it hangs.
+    pub fn wait(mut self) -> Ended {
+        let status = eventually("the end of the process", || self.running.ended());
+        let [stdout, stderr] = [&self.stdout, &self.stderr].map(|file| std::fs::read_to_string(file.path()).unwrap());
+        Ended { status, stdout, stderr }
     }
 }
 

@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let right = recognised(&model.valid(), &device)?;
     println!("{right} of {UNSEEN} digits recognised\n");
-    println!("{}", profiler.finish()?.fit_terminal());
+    profiler.finish_and_print()?;
     if right < UNSEEN * 95 / 100 { Err("it did not learn".into()) } else { Ok(()) }
 }
 

@@ -55,8 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let right = model.forward_t(&images, false)?.argmax(1)?.eq(&labels)?.to_dtype(DType::U32)?.sum_all()?;
     println!("{} of 1000 digits recognised\n", right.to_scalar::<u32>()?);
 
-    let report = profiler.finish()?;
-    println!("{}", report.fit_terminal());
+    let report = profiler.finish_and_print()?;
     if report.gpu().is_available() {
         println!("{}", report.kernels().group_by(kernel_op).limit(10).fit_terminal());
     }

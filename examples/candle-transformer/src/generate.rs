@@ -2,7 +2,7 @@ use crate::{
     arguments::Arguments,
     latencies::{Kind, Latencies},
     llama::Model,
-    profiling::{print, profiler},
+    profiling::{finish, profiler},
     random::Random,
 };
 use candle_core::Device;
@@ -57,6 +57,6 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         }
     }
     println!("{prompts} prompts of {prompt_tokens} tokens, {tokens} generated for each\n\n{latencies}\n");
-    print(&profiler.finish()?);
+    finish(profiler)?;
     Ok(())
 }

@@ -1,16 +1,17 @@
 //! The profiler that both commands use.
 
-use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Report, Stacks, TensorBoard};
+use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Stacks, TensorBoard};
 use kernspan_candle::kernel_op;
 
 const RUNS: &str = "runs/candle-transformer";
 
 /// Prints the report, and on a GPU the table of kernels by operation.
-pub(crate) fn print(report: &Report) {
-    println!("{}", report.fit_terminal());
+pub(crate) fn finish(profiler: Profiler) -> Result<(), kernspan::Error> {
+    let report = profiler.finish_and_print()?;
     if report.gpu().is_available() {
         println!("{}", report.kernels().group_by(kernel_op).limit(10).fit_terminal());
     }
+    Ok(())
 }
 
 /// Returns a builder with activities and exporters; each command adds its schedule.

@@ -1,7 +1,7 @@
 use crate::{
     arguments::Arguments,
     gpt::{Gpt, Size},
-    profiling::{print, profiler},
+    profiling::{finish, profiler},
     text::Text,
 };
 use candle_core::{DType, Device, Tensor, Var};
@@ -56,7 +56,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         }
     }
     println!("completion: {}\n", model.complete("611 612 613 ", 12, &device)?);
-    print(&profiler.finish()?);
+    finish(profiler)?;
 
     let (first, last) = (losses.first().copied().unwrap_or(f32::NAN), losses.last().copied().unwrap_or(f32::NAN));
     // Written so that NaN is an error, too.

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         profiler.step();
     }
-    println!("{}", profiler.finish()?.fit_terminal());
+    profiler.finish_and_print()?;
     Ok(())
 }
 

@@ -64,7 +64,7 @@ fn train() -> Result<(), Box<dyn Error>> {
         train_step(&mut model, step);
         profiler.step();
     }
-    println!("{}", profiler.finish()?.fit_terminal());
+    profiler.finish_and_print()?;
     Ok(())
 }
 

@@ -24,7 +24,7 @@ fn main() -> Result<(), kernspan::Error> {
         accuracy = train_step(&mut model, &batch);
         profiler.step();
     }
-    println!("{}", profiler.finish()?.fit_terminal());
+    profiler.finish_and_print()?;
     println!("accuracy on the last batch: {:.0} %", 100.0 * accuracy);
     println!("open the .json or .pftrace file at https://ui.perfetto.dev");
     Ok(())

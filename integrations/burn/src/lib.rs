@@ -21,7 +21,7 @@
 //!     tracing::info_span!("train_step").in_scope(|| { /* forward, backward, optimizer */ });
 //!     profiler.step();
 //! }
-//! println!("{}", profiler.finish()?);
+//! profiler.finish_and_print()?;
 //! # Ok(())
 //! # }
 //! ```

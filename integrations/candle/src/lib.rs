@@ -30,8 +30,7 @@
 //!         optimizer.backward_step(&loss)
 //!     })?;
 //! }
-//! let report = profiler.finish()?;
-//! println!("{report}");
+//! let report = profiler.finish_and_print()?;
 //! println!("{}", report.kernels().group_by(kernspan_candle::kernel_op)); // on a GPU
 //! # assert_eq!(report.steps().times().len(), 3);
 //! # Ok(())

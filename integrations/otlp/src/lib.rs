@@ -16,7 +16,7 @@
 //!     train_step(batch);
 //!     profiler.step();
 //! }
-//! println!("{}", profiler.finish()?); // also how many spans and points were sent and lost
+//! profiler.finish_and_print()?; // also how many spans and points were sent and lost
 //!
 //! #[tracing::instrument]
 //! fn train_step(batch: u64) {

@@ -6,7 +6,7 @@ use crate::{
     trace::Trace,
 };
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufWriter},
     path::{Path, PathBuf},
 };
@@ -49,6 +49,8 @@ impl Capture {
         content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
     ) -> Result<PathBuf, FileError> {
         let captures = folder.join("plugins/profile");
+        // A killed process may have left a part of a file in any of the captures.
+        fs::read_dir(&captures).into_iter().flatten().flatten().for_each(|entry| file::clean_up(&entry.path()));
         let path = |turn: u64| {
             let again = if turn == 0 { String::new() } else { format!("_{}", turn + 1) };
             captures.join(format!("{}{again}", self.name)).join(format!("{}.xplane.pb", self.host))
@@ -129,6 +131,19 @@ mod tests {
         let name = "window_0000_from_step_5";
         assert_eq!(captures, [name, name, "window_0000_from_step_5_2", "window_0000_from_step_5_2"]);
         assert_eq!(written.map(|path| fs::read_to_string(path).unwrap()), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_part_of_a_file_in_an_earlier_capture_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = crate::file::safe(&Metadata::of_this_process().host);
+        let earlier = folder.path().join("plugins/profile/earlier");
+        fs::create_dir_all(&earlier).unwrap();
+        let part = earlier.join(format!("{host}.xplane.pb.kernspan.tmp"));
+        fs::write(&part, "half of it").unwrap();
+        Capture::new(&of_rank(0, 1, "node"), None).write(folder.path(), |_| Ok(())).unwrap();
+        assert!(!part.exists());
     }
 
     #[test]

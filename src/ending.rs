@@ -1,0 +1,59 @@
+//! The end of a recording, for which the profiler, a signal and the exit of the process may ask.
+
+use crate::{
+    failure::Failure,
+    pipeline::{Outcome, Pipeline},
+    session::Session,
+};
+use std::{
+    io::{self, Write},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// The parts of a recording that end it. It ends once, for whoever asks first; others wait until it has ended.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    session: Arc<Session>,
+    /// The background threads, until the recording ends.
+    pipeline: Mutex<Option<Pipeline>>,
+    /// Whether the report is printed if the profiler is dropped rather than finished.
+    print_report: bool,
+}
+
+impl Ending {
+    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, print_report: bool) -> Self {
+        Self { session, pipeline: Mutex::new(Some(pipeline)), print_report }
+    }
+
+    /// Ends the recording and waits for the exporters. Returns `None` if it has ended already, or in a fork.
+    pub(crate) fn end(&self) -> Option<Outcome> {
+        // It is locked to the end, so that others wait for that.
+        let mut running = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipeline = running.take()?;
+        if self.session.is_forked() {
+            // A fork has none of the threads, and its parent exports the recording. To drop either would lock their
+            // queues, whose locks may be held by threads that do not exist here.
+            std::mem::forget((pipeline, Arc::clone(&self.session)));
+            return None;
+        }
+        let schedule_panic = self.session.end();
+        let mut outcome = pipeline.join();
+        outcome.report.settle_gpu(self.session.gpu());
+        self.session.turn_off();
+        outcome.failures.extend(schedule_panic.map(|message| Failure::of_panic("schedule", None, &message)));
+        Some(outcome)
+    }
+
+    /// As [`end`](Self::end), and writes each failure to standard error, after the report if that was asked for.
+    pub(crate) fn end_and_print(&self) {
+        let Some(Outcome { report, failures }) = self.end() else { return };
+        // `eprintln!` would panic if standard error is closed, and so abort a program that panics already.
+        let mut stderr = io::stderr().lock();
+        if self.print_report {
+            let _ = writeln!(stderr, "{report}");
+        }
+        for failure in failures {
+            let _ = writeln!(stderr, "kernspan: {failure}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! A file that is being written, under a temporary name, and the removal of those that a killed process left.
+
+use crate::{file::safe, trace::Metadata};
+#[cfg(unix)]
+use rustix::fs::FlockOperation;
+use std::{
+    ffi::OsStr,
+    fs::{self, DirEntry, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// A file that is being written, under a temporary name beside its own. Dropping it removes it, unless it is finished.
+///
+/// Its writer holds a lock on it (`flock`), which ends with the process, however it ends. So a temporary file that is
+/// not locked was left by a process that was killed. A process id in the name would not tell: ids are used again, and
+/// mean nothing in another container or on another machine.
+#[derive(Debug)]
+pub(super) struct UnfinishedFile {
+    path: PathBuf,
+    writer: BufWriter<File>,
+    finished: bool,
+}
+
+impl UnfinishedFile {
+    /// The end of a temporary file's name, by which the profiler's own are known.
+    const SUFFIX: &str = ".kernspan.tmp";
+
+    /// Creates the temporary file for a file of this name. Returns `None` if another writer has created it.
+    pub(super) fn create(path: &Path) -> io::Result<Option<Self>> {
+        let mut unfinished = path.as_os_str().to_owned();
+        unfinished.push(Self::SUFFIX);
+        let path = PathBuf::from(unfinished);
+        loop {
+            let file = match File::create_new(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            // Before it was locked, somebody may have taken it for one that was left, and removed it.
+            if !lock(&file) || !is_removed(&file, &path) {
+                return Ok(Some(Self { path, writer: BufWriter::with_capacity(1 << 16, file), finished: false }));
+            }
+        }
+    }
+
+    pub(super) fn writer(&mut self) -> &mut BufWriter<File> {
+        &mut self.writer
+    }
+
+    /// Gives the file its name.
+    pub(super) fn finish(mut self, path: &Path) -> io::Result<()> {
+        self.writer.flush()?;
+        fs::rename(&self.path, path)?;
+        self.finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for UnfinishedFile {
+    fn drop(&mut self) {
+        if !self.finished {
+            // An error here is ignored, since it is dropped for an earlier one.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes the temporary files in a folder whose writers are gone. Files that cannot be read or locked are left.
+pub(super) fn remove_abandoned(folder: &Path) {
+    let host = safe(&Metadata::of_this_process().host);
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if may_be_abandoned(&entry, &host) {
+            remove_if_unlocked(&entry.path());
+        }
+    }
+}
+
+/// The time after which an unlocked file of another machine counts as abandoned. Some file systems do not show locks
+/// to other machines, but they show when a file was written to.
+const UNTOUCHED: Duration = Duration::from_secs(3600);
+
+/// Whether a file of this name and age is abandoned if it is not locked.
+fn may_be_abandoned(entry: &DirEntry, host: &str) -> bool {
+    let name = entry.file_name();
+    let is_ours = name.as_encoded_bytes().ends_with(UnfinishedFile::SUFFIX.as_bytes());
+    if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+        return false;
+    }
+    let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+    is_of_host(&name, host) || modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > UNTOUCHED)
+}
+
+/// Whether a file's name begins with this host, as those that exporters give do.
+fn is_of_host(name: &OsStr, host: &str) -> bool {
+    name.to_str().and_then(|name| name.strip_prefix(host)).is_some_and(|rest| rest.starts_with(['_', '.']))
+}
+
+fn remove_if_unlocked(path: &Path) {
+    // Open for writing, without which a file cannot be locked on NFS.
+    let Ok(file) = File::options().write(true).open(path) else { return };
+    // Whoever removes or renames a temporary file has it locked. So the path stays that of this file, if it is now.
+    if try_lock(&file) && is_at(&file, path) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Locks a file. Returns false if the file system has no locks.
+#[cfg(unix)]
+fn lock(file: &File) -> bool {
+    // It waits only for somebody who is about to remove the file.
+    rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive)).is_ok()
+}
+
+/// Locks a file. Returns false if somebody else has locked it, or the file system has no locks.
+#[cfg(unix)]
+fn try_lock(file: &File) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Whether a path leads to this very file.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let same = |open: fs::Metadata, there: fs::Metadata| (open.dev(), open.ino()) == (there.dev(), there.ino());
+    file.metadata().is_ok_and(|open| fs::symlink_metadata(path).is_ok_and(|there| same(open, there)))
+}
+
+/// Whether a file that was at this path has been removed. Both signs are asked for, since there are file systems that
+/// make up numbers of files and of links.
+#[cfg(unix)]
+fn is_removed(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().is_ok_and(|open| open.nlink() == 0) && !is_at(file, path)
+}
+
+#[cfg(not(unix))]
+fn lock(_: &File) -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn try_lock(_: &File) -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn is_removed(_: &File, _: &Path) -> bool {
+    false
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::{UNTOUCHED, UnfinishedFile, is_of_host, remove_abandoned};
+    use crate::{
+        file::{safe, write_first_free},
+        trace::Metadata,
+    };
+    use std::{
+        env, fs,
+        io::{self, BufRead, BufReader, Read, Write},
+        path::Path,
+        process::{Command, Stdio},
+        time::SystemTime,
+    };
+
+    /// Returns the names in a folder, in order.
+    fn names(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+
+    fn host() -> String {
+        safe(&Metadata::of_this_process().host)
+    }
+
+    /// Writes a file of this host, of a few bytes.
+    fn write(folder: &Path, name: &str, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+        write_first_free(|_| folder.join(format!("{}_{name}", host())), |out| content(out)).unwrap();
+    }
+
+    const FOLDER: &str = "KERNSPAN_TEST_UNFINISHED";
+
+    /// The process that is killed. Without the variable there is nothing to test.
+    #[test]
+    fn a_writer_that_blocks() {
+        let Some(folder) = env::var_os(FOLDER) else { return };
+        write(Path::new(&folder), "killed", |out| {
+            out.write_all(b"half of it")?;
+            println!("writing");
+            io::stdin().read_to_end(&mut Vec::new()).map(drop)
+        });
+    }
+
+    #[test]
+    fn a_file_of_a_killed_process_is_removed_by_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut writer = Command::new(env::current_exe().unwrap())
+            .args(["file::unfinished::tests::a_writer_that_blocks", "--exact", "--nocapture"])
+            .env(FOLDER, folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(writer.stdout.take().unwrap());
+        assert!(output.lines().any(|line| line.unwrap().ends_with("writing")));
+
+        let unfinished = [format!("{}_killed.kernspan.tmp", host())];
+        remove_abandoned(folder);
+        assert_eq!(names(folder), unfinished, "its writer is alive");
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        assert_eq!(names(folder), unfinished);
+        write(folder, "next", |_| Ok(()));
+        assert_eq!(names(folder), [format!("{}_next", host())]);
+    }
+
+    #[test]
+    fn files_of_others_are_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let old = SystemTime::now() - 2 * UNTOUCHED;
+        let (host, other) = (host(), "another-machine_1.kernspan.tmp");
+        let [mine, theirs] = [format!("{host}_1.json.tmp"), format!("{host}.tmp")];
+        for name in [&*mine, &*theirs, other] {
+            let file = fs::File::create(folder.join(name)).unwrap();
+            file.set_modified(if name == other { SystemTime::now() } else { old }).unwrap();
+        }
+        fs::create_dir(folder.join(format!("{host}_folder.kernspan.tmp"))).unwrap();
+        std::os::unix::fs::symlink(folder.join(&mine), folder.join(format!("{host}_link.kernspan.tmp"))).unwrap();
+        let before = names(folder);
+        remove_abandoned(folder);
+        assert_eq!(names(folder), before);
+        fs::File::options().write(true).open(folder.join(other)).unwrap().set_modified(old).unwrap();
+        remove_abandoned(folder);
+        assert_eq!(names(folder), before.into_iter().filter(|name| name != other).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_file_is_removed_if_it_is_not_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace");
+        let first = UnfinishedFile::create(&path).unwrap().unwrap();
+        assert!(UnfinishedFile::create(&path).unwrap().is_none(), "it reserves the name");
+        drop(first);
+        assert!(names(folder.path()).is_empty());
+        UnfinishedFile::create(&path).unwrap().unwrap().finish(&path).unwrap();
+        assert_eq!(names(folder.path()), ["trace"]);
+    }
+
+    #[test]
+    fn names_begin_with_the_whole_host() {
+        let is_of = |name: &str| is_of_host(name.as_ref(), "node-1");
+        assert!(is_of("node-1_42.7.pftrace.kernspan.tmp") && is_of("node-1.xplane.pb.kernspan.tmp"));
+        assert!(!is_of("node-12_42.7.pftrace.kernspan.tmp") && !is_of("another_42.7.kernspan.tmp"));
+    }
+}
