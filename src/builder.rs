@@ -7,6 +7,8 @@ use crate::{
     clock::Clock,
     collector::Collector,
     export::{Exporter, OnTrace, Run, RunId},
+    failure::Failure,
+    file,
     gpu::{self, DetachPolicy, GpuSettings, Started},
     host::{Host, ProfilerLayer, StepOn},
     pipeline::{Exports, NamedExporter, Pipeline},
@@ -59,6 +61,10 @@ impl ProfilerBuilder {
     pub const MEMORY_LIMIT_BYTES: usize = 256 << 20;
     /// The default of [`live_spans`](Self::live_spans).
     pub const LIVE_SPANS: usize = 1 << 14;
+    /// The maximum of [`lane_capacity`](Self::lane_capacity): 2 GiB a thread.
+    pub const MAX_LANE_CAPACITY: usize = 1 << 26;
+    /// The maximum of [`live_spans`](Self::live_spans), which takes about 2 GiB.
+    pub const MAX_LIVE_SPANS: usize = 1 << 24;
     /// The default of [`detach_after`](Self::detach_after), where the schedule does not show that detaching earlier
     /// pays.
     pub const DETACH_AFTER: Duration = Duration::from_millis(250);
@@ -177,7 +183,7 @@ impl ProfilerBuilder {
     }
 
     /// Sets how many records of 32 bytes a thread can be ahead of the collector, which runs every 2 ms. By default,
-    /// [`Self::LANE_CAPACITY`].
+    /// [`Self::LANE_CAPACITY`]. It must be 64 at least, and [`Self::MAX_LANE_CAPACITY`] at most.
     ///
     /// Records that do not fit are counted in [`Losses::lane_full`](crate::trace::Losses::lane_full).
     pub fn lane_capacity(mut self, records: usize) -> Self {
@@ -197,6 +203,7 @@ impl ProfilerBuilder {
     }
 
     /// Sets about how many spans with fields can be alive at once, over all threads. By default, [`Self::LIVE_SPANS`].
+    /// It must be [`Self::MAX_LIVE_SPANS`] at most.
     ///
     /// Spans that do not fit are counted in [`Losses::fields`](crate::trace::Losses::fields).
     pub fn live_spans(mut self, spans: usize) -> Self {
@@ -213,7 +220,8 @@ impl ProfilerBuilder {
     ///
     /// # Errors
     ///
-    /// If a setting is invalid, or a thread cannot be started.
+    /// If a setting is invalid, an exporter [cannot export](Exporter::check), the folder of `raw_to_dir` cannot be
+    /// written, or a thread cannot be started.
     pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
         let Self {
             schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit_bytes, live_spans, ..
@@ -226,6 +234,18 @@ impl ProfilerBuilder {
         };
         at_least("lane_capacity", lane_capacity, 64)?;
         at_least("memory_limit_bytes", memory_limit_bytes, 1 << 20)?;
+        let at_most = |setting, value: usize, most: usize| {
+            let problem = format!("{value} is more than {most}, the most that there may be");
+            if value > most { Err(Error::Setting { setting, problem }) } else { Ok(()) }
+        };
+        at_most("lane_capacity", lane_capacity, Self::MAX_LANE_CAPACITY)?;
+        at_most("live_spans", live_spans, Self::MAX_LIVE_SPANS)?;
+        let mut failures: Vec<_> = exporters.iter_mut().filter_map(NamedExporter::check).collect();
+        let raw = raw_folder.as_deref().and_then(|folder| file::check(folder).err());
+        failures.extend(raw.map(|error| Failure::new("raw_to_dir", None, error.into())));
+        if !failures.is_empty() {
+            return Err(Error::Exporters { failures });
+        }
 
         let clock = Clock::new();
         let metadata = Arc::new(metadata);
@@ -236,7 +256,7 @@ impl ProfilerBuilder {
             schedule: format!("{schedule:?}"),
             activities: activities.iter().collect(),
         };
-        let (mut want_steps, mut failures) = (Vec::new(), Vec::new());
+        let mut want_steps = Vec::new();
         for exporter in &mut exporters {
             match exporter.steps(&run) {
                 Ok(steps) => want_steps.extend(steps),
