@@ -40,7 +40,9 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     let functions = &gpu_recording.functions;
     let origins = Threads::new(&mut trace, &mut callsites, &timeline, extent, functions, &mut operations).add(threads);
     trace.callsites = callsites.into_table();
-    (trace.events, trace.counters) = counters::extract(std::mem::take(&mut trace.events), &trace);
+    let (events, counters, lost_values) = counters::extract(std::mem::take(&mut trace.events), &trace);
+    (trace.events, trace.counters) = (events, counters);
+    trace.losses.counters += lost_values;
 
     for mark in window.steps {
         let track = trace.tracks.iter().position(|track| track.thread == mark.thread.id && track.overlap == 0);

@@ -242,7 +242,7 @@ where
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
         let control = self.host.control();
         if let Some(counters) = self.host.counters.as_ref().filter(|_| !control.is_off()) {
-            counters.note(event);
+            counters.note(event, control.is_recording() && self.spans);
         }
         if !control.is_recording() || !self.spans {
             return;

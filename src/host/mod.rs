@@ -118,6 +118,7 @@ impl Host {
             late: self.late.swap(0, Ordering::Relaxed),
             unreachable: self.lanes.take_unreachable(),
             steps: self.counters.as_ref().map_or(0, Counters::take_lost),
+            counters: self.counters.as_ref().map_or(0, Counters::take_no_numbers),
             ..Losses::default()
         }
     }

@@ -220,6 +220,9 @@ impl Report {
         writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
         write!(f, "{}", self.gpus)?;
         writeln!(f, "{}", self.losses)?;
+        if self.losses.counters > 0 {
+            writeln!(f, "counters take numbers of at most 64 bits on events, as in info!(counter.loss = 0.3)")?;
+        }
         for (window, launches) in self.incomplete.iter().take(Self::INCOMPLETE_WINDOWS) {
             writeln!(f, "{}", incomplete(*window, *launches))?;
         }
