@@ -143,7 +143,8 @@ impl ProfilerBuilder {
     /// Sets the name of a span that ends a step whenever it closes, so that [`Profiler::step`] need not be called. By
     /// default, there is none.
     ///
-    /// It is the name in the source, not the one that a field may [give to the span](crate::trace::convention::NAME).
+    /// Calls of [`Profiler::step`] would then be steps of their own. It is the name in the source, not the one that a
+    /// field may [give to the span](crate::trace::convention::NAME).
     pub fn step_on(mut self, span_name: impl Into<String>) -> Self {
         self.step_on = Some(span_name.into());
         self
@@ -291,11 +292,12 @@ impl ProfilerBuilder {
         let (summaries, steps) = steps.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
 
-        let session = Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands, summaries);
+        let session =
+            Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands, summaries, step_on.clone());
         let session = Arc::new(session);
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);
-            StepOn { name, step: Box::new(move || session.step()) }
+            StepOn { name, step: Box::new(move || session.step_by_close()) }
         });
         let spans = activities.has(Activity::Host);
         Ok((ProfilerLayer::new(host, spans, step_on, backtraces), Profiler::new(session, pipeline, activities)))

@@ -142,6 +142,8 @@ impl Profiler {
         let schedule_panic = self.session.end();
         let mut outcome = pipeline.join();
         outcome.report.settle_gpu(self.session.gpu());
+        let spans = self.records(Activity::Host).then(|| outcome.report.spans());
+        outcome.report.add_hints(self.session.hints(spans));
         self.session.turn_off();
         outcome.failures.extend(schedule_panic.map(|message| Failure::of_panic("schedule", None, &message)));
         Some(outcome)

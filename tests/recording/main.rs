@@ -8,6 +8,8 @@ mod edges;
 mod ending;
 mod fields;
 mod filtered;
+mod finished;
+mod hints;
 mod losses;
 mod report;
 mod schedule;
