@@ -60,8 +60,8 @@ impl ProfilerLayer {
         Self { host, spans, step_on, backtraces }
     }
 
-    /// Returns the layer with a filter that disables it once the profiler has finished, so that spans and events that no
-    /// other layer enables cost nothing from then on.
+    /// Returns the layer with a filter that disables it once the profiler has finished, so that from then on spans and
+    /// events that no other layer enables cost nothing.
     ///
     /// The filter costs some nanoseconds a span while the profiler runs, unless other layers have filters of their own
     /// anyway.

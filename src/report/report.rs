@@ -153,8 +153,8 @@ impl Report {
 
     /// Returns the most verbose level of spans that could be recorded, or `None` if all levels could.
     ///
-    /// There is such a level if the subscriber has a filter for all its layers or each layer has one, or if a feature of
-    /// `tracing` turns more verbose levels off. Filters may disable spans of this level, too: see
+    /// There is such a level if the subscriber has a filter for all its layers or each layer has one, or if a feature
+    /// of `tracing` turns more verbose levels off. Filters may disable spans of this level, too: see
     /// [`Hint::Disabled`]. The spans of candle-transformers have [`Level::Trace`].
     pub fn filtered(&self) -> Option<Level> {
         self.filtered

@@ -1,7 +1,7 @@
 //! Tests of bounded memory: records that do not fit are counted, so that kept and lost records add up.
 
 use crate::support::{PATIENCE, eventually, profiled, steps::step_summaries};
-use kernspan::Trace;
+use kernspan::{Trace, trace::Counter};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -230,7 +230,7 @@ fn counters_that_are_no_numbers_or_are_on_spans_are_counted() {
         },
     );
     let trace = &traces[0];
-    let counters: Vec<_> = trace.counters().iter().map(|counter| counter.name()).collect();
+    let counters: Vec<_> = trace.counters().iter().map(Counter::name).collect();
     assert_eq!((counters, trace.events().len()), (vec!["loss"], 2));
     assert_eq!((report.losses().counters, report.losses().total()), (5, 5));
     let text = report.to_string();
