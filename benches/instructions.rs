@@ -21,6 +21,11 @@ fn main() -> Result<(), kernspan::Error> {
             profiler.finish()?;
             (Contender::new("off", registry().with(layer)), None)
         }
+        "finished" => {
+            let contender = Contender::new("finished", registry().with(layer.until_finished()));
+            profiler.finish()?;
+            (contender, None)
+        }
         "recording" => {
             profiler.start();
             (Contender::new("recording", registry().with(layer)), Some(profiler))

@@ -4,10 +4,10 @@ set -eu
 cd "$(dirname "$0")/.."
 program=$(cargo bench --quiet --bench instructions --no-run --message-format=json |
     sed -n 's/.*"name":"instructions".*"executable":"\([^"]*\)".*/\1/p')
-printf '%-18s%12s%12s%12s%12s\n' 'instructions' empty off waiting recording
+printf '%-18s%12s%12s%12s%12s%12s\n' 'instructions' empty off finished waiting recording
 for workload in plain 'two fields' 'eight fields' 'entered again'; do
     printf '%-18s' "$workload"
-    for phase in empty off waiting recording; do
+    for phase in empty off finished waiting recording; do
         # Ten rounds of ten thousand spans. Only `race` and its thread are counted.
         total=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*support*race*' \
             "$program" "$phase" "$workload" 10 2>&1 | sed -n 's/.*Collected : //p')

@@ -10,6 +10,8 @@ use crate::{
     collector::Collector,
     ending::Ending,
     export::{Exporter, OnTrace, Run, RunId},
+    failure::Failure,
+    file,
     gpu::{self, DetachPolicy, GpuSettings, Started},
     host::{Host, ProfilerLayer, StepOn},
     pipeline::{Exports, NamedExporter, Pipeline},
@@ -66,6 +68,10 @@ impl ProfilerBuilder {
     pub const MEMORY_LIMIT_BYTES: usize = 256 << 20;
     /// The default of [`live_spans`](Self::live_spans).
     pub const LIVE_SPANS: usize = 1 << 14;
+    /// The maximum of [`lane_capacity`](Self::lane_capacity): 2 GiB a thread.
+    pub const MAX_LANE_CAPACITY: usize = 1 << 26;
+    /// The maximum of [`live_spans`](Self::live_spans), which takes about 2 GiB.
+    pub const MAX_LIVE_SPANS: usize = 1 << 24;
     /// The default of [`detach_after`](Self::detach_after), where the schedule does not show that detaching earlier
     /// pays.
     pub const DETACH_AFTER: Duration = Duration::from_millis(250);
@@ -151,7 +157,8 @@ impl ProfilerBuilder {
     /// Sets the name of a span that ends a step whenever it closes, so that [`Profiler::step`] need not be called. By
     /// default, there is none.
     ///
-    /// It is the name in the source, not the one that a field may [give to the span](crate::trace::convention::NAME).
+    /// Calls of [`Profiler::step`] would then be steps of their own. It is the name in the source, not the one that a
+    /// field may [give to the span](crate::trace::convention::NAME).
     pub fn step_on(mut self, span_name: impl Into<String>) -> Self {
         self.step_on = Some(span_name.into());
         self
@@ -224,7 +231,7 @@ impl ProfilerBuilder {
     }
 
     /// Sets how many records of 32 bytes a thread can be ahead of the collector, which runs every 2 ms. By default,
-    /// [`Self::LANE_CAPACITY`].
+    /// [`Self::LANE_CAPACITY`]. It must be 64 at least, and [`Self::MAX_LANE_CAPACITY`] at most.
     ///
     /// Records that do not fit are counted in [`Losses::lane_full`](crate::trace::Losses::lane_full).
     pub fn lane_capacity(mut self, records: usize) -> Self {
@@ -244,6 +251,7 @@ impl ProfilerBuilder {
     }
 
     /// Sets about how many spans with fields can be alive at once, over all threads. By default, [`Self::LIVE_SPANS`].
+    /// It must be [`Self::MAX_LIVE_SPANS`] at most.
     ///
     /// Spans that do not fit are counted in [`Losses::fields`](crate::trace::Losses::fields).
     pub fn live_spans(mut self, spans: usize) -> Self {
@@ -260,7 +268,8 @@ impl ProfilerBuilder {
     ///
     /// # Errors
     ///
-    /// If a setting is invalid, or a thread cannot be started.
+    /// If a setting is invalid, an exporter [cannot export](Exporter::check), the folder of `raw_to_dir` cannot be
+    /// written, or a thread cannot be started.
     pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
         let Self {
             schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit_bytes, live_spans, ..
@@ -275,6 +284,18 @@ impl ProfilerBuilder {
         };
         at_least("lane_capacity", lane_capacity, 64)?;
         at_least("memory_limit_bytes", memory_limit_bytes, 1 << 20)?;
+        let at_most = |setting, value: usize, most: usize| {
+            let problem = format!("{value} is more than {most}, the most that there may be");
+            if value > most { Err(Error::Setting { setting, problem }) } else { Ok(()) }
+        };
+        at_most("lane_capacity", lane_capacity, Self::MAX_LANE_CAPACITY)?;
+        at_most("live_spans", live_spans, Self::MAX_LIVE_SPANS)?;
+        let mut failures: Vec<_> = exporters.iter_mut().filter_map(NamedExporter::check).collect();
+        let raw = raw_folder.as_deref().and_then(|folder| file::check(folder).err());
+        failures.extend(raw.map(|error| Failure::new("raw_to_dir", None, error.into())));
+        if !failures.is_empty() {
+            return Err(Error::Exporters { failures });
+        }
 
         let clock = Clock::new();
         let metadata = Arc::new(metadata);
@@ -285,7 +306,7 @@ impl ProfilerBuilder {
             schedule: format!("{schedule:?}"),
             activities: activities.iter().collect(),
         };
-        let (mut want_steps, mut failures) = (Vec::new(), Vec::new());
+        let mut want_steps = Vec::new();
         for exporter in &mut exporters {
             match exporter.steps(&run) {
                 Ok(steps) => want_steps.extend(steps),
@@ -320,14 +341,15 @@ impl ProfilerBuilder {
         let (summaries, steps) = steps.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
 
-        let session = Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands, summaries);
+        let session =
+            Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands, summaries, step_on.clone());
         let session = Arc::new(session);
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);
-            StepOn { name, step: Box::new(move || session.step()) }
+            StepOn { name, step: Box::new(move || session.step_by_close()) }
         });
         let spans = activities.has(Activity::Host);
-        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, print_report));
+        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, print_report));
         // This is the last step, so that functions that CUDA has called at exit are called later.
         #[cfg(all(feature = "signals", unix))]
         let saved_on_exit = save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();

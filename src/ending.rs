@@ -1,6 +1,7 @@
 //! The end of a recording, for which the profiler, a signal and the exit of the process may ask.
 
 use crate::{
+    activity::{Activities, Activity},
     failure::Failure,
     pipeline::{Outcome, Pipeline},
     session::Session,
@@ -16,29 +17,33 @@ pub(crate) struct Ending {
     session: Arc<Session>,
     /// The background threads, until the recording ends.
     pipeline: Mutex<Option<Pipeline>>,
+    activities: Activities,
     /// Whether the report is printed if the profiler is dropped rather than finished.
     print_report: bool,
 }
 
 impl Ending {
-    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, print_report: bool) -> Self {
-        Self { session, pipeline: Mutex::new(Some(pipeline)), print_report }
+    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, activities: Activities, print_report: bool) -> Self {
+        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, print_report }
     }
 
     /// Ends the recording and waits for the exporters. Returns `None` if it has ended already, or in a fork.
     pub(crate) fn end(&self) -> Option<Outcome> {
-        // It is locked to the end, so that others wait for that.
-        let mut running = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipeline = running.take()?;
         if self.session.is_forked() {
             // A fork has none of the threads, and its parent exports the recording. To drop either would lock their
-            // queues, whose locks may be held by threads that do not exist here.
+            // queues, whose locks may be held by threads that do not exist here, as may this one.
+            let pipeline = self.pipeline.try_lock().map(|mut running| running.take());
             std::mem::forget((pipeline, Arc::clone(&self.session)));
             return None;
         }
+        // It is locked to the end, so that others wait for that.
+        let mut running = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipeline = running.take()?;
         let schedule_panic = self.session.end();
         let mut outcome = pipeline.join();
         outcome.report.settle_gpu(self.session.gpu());
+        let spans = self.activities.has(Activity::Host).then(|| outcome.report.spans());
+        outcome.report.add_hints(self.session.hints(spans));
         self.session.turn_off();
         outcome.failures.extend(schedule_panic.map(|message| Failure::of_panic("schedule", None, &message)));
         Some(outcome)

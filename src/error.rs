@@ -22,6 +22,12 @@ pub enum Error {
         /// The problem with its value.
         problem: String,
     },
+    /// Exporters cannot export, as their [check](crate::Exporter::check) found out.
+    #[non_exhaustive]
+    Exporters {
+        /// The failure of each exporter that cannot export.
+        failures: Vec<Failure>,
+    },
     /// A background thread could not be started.
     Thread(io::Error),
     /// Exporters or user functions failed. Everything else went on, so the report is here too.
@@ -39,6 +45,10 @@ impl fmt::Display for Error {
         match self {
             Self::Schedule(error) => write!(f, "invalid schedule: {error}"),
             Self::Setting { setting, problem } => write!(f, "invalid setting {setting}: {problem}"),
+            Self::Exporters { failures } => {
+                f.write_str("cannot export")?;
+                failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
+            }
             Self::Thread(_) => f.write_str("cannot start the profiler's background thread"),
             Self::Run { failures, .. } => {
                 f.write_str("part of the run failed")?;
@@ -57,9 +67,9 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Schedule(error) => Some(error),
             Self::Thread(source) => Some(source),
-            Self::Run { .. } | Self::Setting { .. } => None,
+            // `Display` has the causes of these.
+            Self::Schedule(_) | Self::Setting { .. } | Self::Exporters { .. } | Self::Run { .. } => None,
         }
     }
 }

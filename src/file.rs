@@ -9,7 +9,7 @@ use std::{
     error::Error,
     fmt,
     fs::{self, File},
-    io::{self, BufWriter},
+    io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -73,6 +73,26 @@ pub(crate) fn write_first_free(
     Ok(path)
 }
 
+/// Checks that files can be written into `folder`, by writing a small file and removing it. The folder is created if it
+/// does not exist, and stays: another process may be about to write into it.
+pub(crate) fn check(folder: &Path) -> Result<(), FileError> {
+    fs::create_dir_all(folder).map_err(FileError::at(folder))?;
+    let mut attempt = 0_u64;
+    loop {
+        // Processes on other hosts may have the same id, and check the same folder.
+        let path = folder.join(format!(".kernspan-check-{}-{attempt}.tmp", std::process::id()));
+        match File::create_new(&path) {
+            Ok(mut file) => {
+                let written = file.write_all(b"kernspan can write here\n");
+                drop(file);
+                return written.and(fs::remove_file(&path)).map_err(FileError::at(folder));
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => attempt += 1,
+            Err(error) => return Err(FileError::at(folder)(error)),
+        }
+    }
+}
+
 fn claim(name: &dyn Fn(u64) -> PathBuf) -> Result<(PathBuf, UnfinishedFile), FileError> {
     let mut attempt = 0;
     loop {
@@ -102,4 +122,40 @@ pub(crate) fn clean_up(folder: &Path) {
 pub(crate) fn safe(name: &str) -> String {
     let safe = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' };
     name.chars().take(64).map(safe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use std::fs;
+
+    #[test]
+    fn a_check_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs/mnist");
+        check(&runs).unwrap();
+        check(&runs).unwrap();
+        assert_eq!(fs::read_dir(&runs).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_check_leaves_the_files_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let theirs = folder.path().join(format!(".kernspan-check-{}-0.tmp", std::process::id()));
+        fs::write(&theirs, "of another host").unwrap();
+        check(folder.path()).unwrap();
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "of another host");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_where_the_folder_should_be_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        fs::write(&runs, "mine").unwrap();
+        for bad in [runs.clone(), runs.join("mnist")] {
+            assert_eq!(check(&bad).unwrap_err().path(), bad);
+        }
+        assert_eq!(fs::read_to_string(&runs).unwrap(), "mine");
+    }
 }

@@ -149,6 +149,14 @@ impl NamedExporter {
         Self { name: exporter.name().to_owned(), exporter: Box::new(exporter) }
     }
 
+    /// Returns the failure of the exporter's check, if it fails.
+    pub(crate) fn check(&mut self) -> Option<Failure> {
+        match catch_unwind(AssertUnwindSafe(|| self.exporter.check())) {
+            Ok(checked) => checked.err().map(|error| Failure::new(&self.name, None, error)),
+            Err(panic) => Some(Failure::of_panic(&self.name, None, &panic_message(&*panic))),
+        }
+    }
+
     /// Returns the step exporter of this exporter, if it takes every step.
     pub(crate) fn steps(&mut self, run: &Run) -> Result<Option<NamedSteps>, Failure> {
         match catch_unwind(AssertUnwindSafe(|| self.exporter.steps(run))) {

@@ -198,6 +198,21 @@ impl Schedule {
         }
     }
 
+    /// Returns the first step that is recorded, if that is known.
+    pub(crate) fn first_recorded(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Always => Some(0),
+            Kind::Cycle(cycle) => Some(cycle.first_recorded()),
+            Kind::Range { first, .. } => Some(*first),
+            Kind::Manual | Kind::Misused | Kind::Function(_) => None,
+        }
+    }
+
+    /// Returns whether windows are opened by the program only.
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self.0, Kind::Manual)
+    }
+
     /// Returns an error if the schedule is invalid.
     pub(crate) fn check(&self) -> Result<(), ScheduleError> {
         match &self.0 {
@@ -228,6 +243,11 @@ impl Cycle {
             .and_then(|steps| steps.checked_add(self.skip_first))
             .map(|_| ())
             .ok_or(ScheduleError::Overflow)
+    }
+
+    fn first_recorded(&self) -> u64 {
+        let wait = if self.skip_first_wait { 0 } else { self.wait };
+        self.skip_first.saturating_add(wait).saturating_add(self.warmup)
     }
 
     fn phase(&self, step: u64) -> Phase {
@@ -314,3 +334,19 @@ impl fmt::Display for ScheduleError {
 }
 
 impl std::error::Error for ScheduleError {}
+
+#[cfg(test)]
+mod tests {
+    use super::Schedule;
+
+    #[test]
+    fn the_first_recorded_step_is_known() {
+        let cycle = || Schedule::new().skip_first(3).wait(2).warmup(1).active(2);
+        for schedule in [cycle(), cycle().skip_first_wait(true), Schedule::new(), Schedule::steps(4..9)] {
+            let mut schedule = schedule;
+            let first = schedule.first_recorded();
+            assert_eq!((0..20).find(|&step| schedule.phase(step).is_recording()), first, "{schedule:?}");
+        }
+        assert_eq!(Schedule::manual().first_recorded(), None);
+    }
+}

@@ -1,10 +1,14 @@
 //! The session: counts steps, follows the schedule, and opens and closes windows.
 
+mod stepping;
+
+use self::stepping::Stepping;
 use crate::{
     clock::{Anchor, Ticks},
     collector::Command,
     failure::panic_message,
     gpu::GpuSource,
+    hint::{Facts, Hint},
     host::{Control, Host},
     recording::{ClosedWindow, StepMark},
     schedule::{Phase, Schedule, WaitLength},
@@ -13,7 +17,6 @@ use crate::{
     trace::{Cut, Gpu},
 };
 use std::{
-    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
     time::Instant,
@@ -26,6 +29,8 @@ pub(crate) struct Session {
     host: Arc<Host>,
     /// The state to report where GPUs are not recorded.
     without_gpu: Gpu,
+    /// The name of the span whose close ends a step.
+    step_on: Option<String>,
     state: Mutex<State>,
 }
 
@@ -39,6 +44,8 @@ struct State {
     phase: Phase,
     /// The number of the current step.
     step: u64,
+    /// The number of steps that a span's close ended.
+    closed: u64,
     /// Whether the program or the schedule counts steps.
     stepping: bool,
     window: Option<OpenWindow>,
@@ -71,6 +78,7 @@ impl Session {
         mut schedule: Schedule,
         commands: Sender<Command>,
         summaries: Option<StepSender>,
+        step_on: Option<String>,
     ) -> Self {
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
@@ -81,6 +89,7 @@ impl Session {
             summaries,
             phase: *phase.as_ref().unwrap_or(&Phase::Wait),
             step: 0,
+            closed: 0,
             stepping,
             window: None,
             windows: 0,
@@ -94,7 +103,7 @@ impl Session {
         } else {
             state.warm_up(Phase::Wait);
         }
-        Self { host, without_gpu, state: Mutex::new(state) }
+        Self { host, without_gpu, step_on, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -103,8 +112,20 @@ impl Session {
 
     /// Ends a step and begins the next.
     pub(crate) fn step(&self) {
+        self.end_step(false);
+    }
+
+    /// Ends a step and begins the next, as the span of [`step_on`](crate::ProfilerBuilder::step_on) has closed.
+    pub(crate) fn step_by_close(&self) {
+        self.end_step(true);
+    }
+
+    fn end_step(&self, by_close: bool) {
         if let Some(_stepping) = Stepping::begin() {
-            self.lock().step(&self.host);
+            let mut state = self.lock();
+            let before = state.step;
+            state.step(&self.host);
+            state.closed += if by_close { state.step - before } else { 0 };
         }
     }
 
@@ -187,26 +208,34 @@ impl Session {
     /// Turns the layer off for good. It must be called after the collector is done: until then, a thread may still have
     /// to write the spans that it had open in the last window.
     pub(crate) fn turn_off(&self) {
-        self.host.set_control(Control::OFF);
+        self.host.turn_off();
+    }
+
+    /// Returns the reasons why less was recorded than the program may expect. `spans` is the number of recorded spans,
+    /// if spans were to be recorded. It must be called before the layer is turned off.
+    pub(crate) fn hints(&self, spans: Option<u64>) -> Vec<Hint> {
+        let state = self.lock();
+        let facts = Facts {
+            spans,
+            windows: state.windows,
+            installed: self.host.is_installed(),
+            manual: state.schedule.is_manual(),
+            first_step: state.schedule.first_recorded(),
+            step_on: self.step_on.clone(),
+            closed: state.closed,
+            called: state.step - state.closed,
+            all_levels_off: self.host.is_in_use() && levels() == LevelFilter::OFF,
+            disabled: None,
+        };
+        // Layers of others are asked which spans are disabled, and they may do anything.
+        drop(state);
+        Facts { disabled: self.host.disabled_spans(), ..facts }.hints()
     }
 }
 
-/// A guard that marks this thread as ending a step or a window. A watcher may close a span meanwhile, which is no step,
-/// even if [`step_on`](crate::ProfilerBuilder::step_on) names it.
-struct Stepping;
-
-thread_local!(static STEPPING: Cell<bool> = const { Cell::new(false) });
-
-impl Stepping {
-    fn begin() -> Option<Self> {
-        (!STEPPING.replace(true)).then_some(Self)
-    }
-}
-
-impl Drop for Stepping {
-    fn drop(&mut self) {
-        STEPPING.set(false);
-    }
+/// Returns the most verbose level of spans that is not off for the whole process.
+fn levels() -> LevelFilter {
+    LevelFilter::current().min(STATIC_MAX_LEVEL)
 }
 
 impl State {
@@ -339,7 +368,7 @@ impl State {
         }
         let OpenWindow { index, open, steps, lost_steps, .. } = window;
         let closed = Instant::now();
-        let levels = LevelFilter::current().min(STATIC_MAX_LEVEL);
+        let levels = levels();
         let closed = ClosedWindow { index, open, close: edge, levels, closed, steps, lost_steps, followed, leftover };
         let _ = self.commands.send(Command::Closed(closed));
     }

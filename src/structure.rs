@@ -11,7 +11,7 @@ use std::{
 /// The floors of ARCHITECTURE.md, lowest first. A module may use modules on lower floors only.
 const FLOORS: &[&[&str]] = &[
     &["trace"],
-    &["activity", "budget", "clock", "delivery", "failure", "file", "gallop_search", "schedule", "thread"],
+    &["activity", "budget", "clock", "delivery", "failure", "file", "gallop_search", "hint", "schedule", "thread"],
     &["recording", "analysis"],
     &["host", "correlate", "export", "report"],
     &["gpu", "framework"],

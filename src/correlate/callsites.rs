@@ -1,8 +1,8 @@
 //! The table of a trace's callsites.
 
 use crate::{
-    recording::Callsite,
-    trace::{CallsiteData, CallsiteId, Level, convention},
+    recording::{Callsite, level_of},
+    trace::{CallsiteData, CallsiteId, convention},
 };
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -65,17 +65,6 @@ impl Callsites {
 
     pub(super) fn into_table(self) -> Vec<CallsiteData> {
         self.table
-    }
-}
-
-/// Converts a level of `tracing` to one of a trace, which knows nothing of `tracing`.
-pub(super) fn level_of(level: tracing::Level) -> Level {
-    match level {
-        tracing::Level::TRACE => Level::Trace,
-        tracing::Level::DEBUG => Level::Debug,
-        tracing::Level::INFO => Level::Info,
-        tracing::Level::WARN => Level::Warn,
-        tracing::Level::ERROR => Level::Error,
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) use self::gpu::join_gpu;
 
 use self::{callsites::Callsites, operations::Operations, threads::Threads};
 use crate::{
-    recording::Recording,
+    recording::{Recording, level_of},
     trace::{Level, Metadata, Step, StepId, Trace, Track, TrackId},
 };
 use std::sync::Arc;
@@ -33,14 +33,16 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     // earlier thread comes after that.
     threads.sort_by_key(|thread| thread.thread.id);
 
-    let filtered = window.levels.into_level().map(callsites::level_of).filter(|level| *level > Level::Trace);
+    let filtered = window.levels.into_level().map(level_of).filter(|level| *level > Level::Trace);
     let mut trace = Trace { window: window.index, start, end, metadata, losses, filtered, ..Trace::default() };
     let (mut callsites, mut operations) = (Callsites::default(), Operations::default());
     let extent = window.open.ticks..=window.close.ticks;
     let functions = &gpu_recording.functions;
     let origins = Threads::new(&mut trace, &mut callsites, &timeline, extent, functions, &mut operations).add(threads);
     trace.callsites = callsites.into_table();
-    (trace.events, trace.counters) = counters::extract(std::mem::take(&mut trace.events), &trace);
+    let (events, counters, lost_values) = counters::extract(std::mem::take(&mut trace.events), &trace);
+    (trace.events, trace.counters) = (events, counters);
+    trace.losses.counters += lost_values;
 
     for mark in window.steps {
         let track = trace.tracks.iter().position(|track| track.thread == mark.thread.id && track.overlap == 0);

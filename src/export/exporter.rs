@@ -5,6 +5,7 @@ use super::{
     step_exporter::{Run, StepExporter},
 };
 use crate::trace::Trace;
+use std::error::Error;
 
 /// A destination of traces: it is given the trace of each recorded window.
 ///
@@ -44,6 +45,20 @@ pub trait Exporter: Send + 'static {
     ///
     /// Whatever is to be reported as a [`Failure`](crate::Failure).
     fn export(&mut self, trace: &Trace) -> ExportResult;
+
+    /// Checks that traces can be exported. [`build`](crate::ProfilerBuilder::build) calls it once, so that a mistake
+    /// is found before the training begins. By default, it does nothing.
+    ///
+    /// Exporters that write into a folder create it if it does not exist, and write and remove a small file. The folder
+    /// stays.
+    ///
+    /// # Errors
+    ///
+    /// The reason why nothing can be exported, which [`build`](crate::ProfilerBuilder::build) returns in
+    /// [`Error::Exporters`](crate::Error::Exporters). A panic counts as an error.
+    fn check(&mut self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(())
+    }
 
     /// Returns the exporter's name, as a [`Failure`](crate::Failure) has it. By default, the name of its type, without
     /// its path and its generic parameters.

@@ -4,6 +4,7 @@ use super::{exporter::Exporter, result::ExportResult, work_key::WorkKey};
 use crate::{file, trace::Trace};
 use std::{
     collections::{BTreeMap, HashMap},
+    error::Error,
     io::{self, Write},
     path::PathBuf,
     time::Duration,
@@ -41,6 +42,10 @@ impl Stacks {
 impl Exporter for Stacks {
     fn name(&self) -> &str {
         "Stacks"
+    }
+
+    fn check(&mut self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(file::check(&self.folder)?)
     }
 
     fn export(&mut self, trace: &Trace) -> ExportResult {

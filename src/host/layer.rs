@@ -3,6 +3,8 @@
 use super::{
     Control, Host, callsite_cache, fields,
     lane::{Lane, Resolve, Sources},
+    reached_spans,
+    until_finished::UntilFinished,
 };
 use crate::{
     recording::{self, Callsite, RegistryId},
@@ -16,7 +18,9 @@ use std::{
 };
 use tracing::{
     Dispatch, Event, Subscriber,
+    level_filters::LevelFilter,
     span::{Attributes, Id, Record},
+    subscriber::Interest,
 };
 use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
@@ -25,6 +29,9 @@ use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 /// It enables every span and event it is asked about and changes nothing for the layers beside it. To record less, give
 /// it a filter of its own: `layer.with_filter(LevelFilter::INFO)`. To print less than is recorded, give the filter to
 /// the layer that prints: a global `EnvFilter` decides for all layers.
+///
+/// It stays in the subscriber after the profiler has finished, and goes on enabling spans that no filter disables, in
+/// which it then does nothing. If the program goes on for long, add [`until_finished`](Self::until_finished).
 ///
 /// Made by [`ProfilerBuilder::build`](crate::ProfilerBuilder::build).
 #[derive(Debug)]
@@ -51,6 +58,31 @@ impl fmt::Debug for StepOn {
 impl ProfilerLayer {
     pub(crate) fn new(host: Arc<Host>, spans: bool, step_on: Option<StepOn>, backtraces: bool) -> Self {
         Self { host, spans, step_on, backtraces }
+    }
+
+    /// Returns the layer with a filter that disables it once the profiler has finished, so that from then on spans and
+    /// events that no other layer enables cost nothing.
+    ///
+    /// The filter costs some nanoseconds a span while the profiler runs, unless other layers have filters of their own
+    /// anyway.
+    ///
+    /// ```
+    /// # use kernspan::Profiler;
+    /// # use tracing_subscriber::prelude::*;
+    /// let (layer, profiler) = Profiler::builder().build()?;
+    /// tracing_subscriber::registry().with(layer.until_finished()).init();
+    /// assert!(tracing::enabled!(tracing::Level::TRACE));
+    /// profiler.finish()?;
+    /// assert!(!tracing::enabled!(tracing::Level::ERROR));
+    /// # Ok::<(), kernspan::Error>(())
+    /// ```
+    pub fn until_finished<S>(self) -> impl Layer<S>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let host = Arc::clone(&self.host);
+        host.until_finished.store(true, Ordering::Relaxed);
+        self.with_filter(UntilFinished::new(host))
     }
 
     /// The sources that a lane needs to write about spans.
@@ -166,7 +198,19 @@ impl<S> Layer<S> for ProfilerLayer
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
+    fn register_callsite(&self, _: Callsite) -> Interest {
+        self.host.installed.store(true, Ordering::Relaxed);
+        reached_spans::note_asked(self.host.lanes.profiler());
+        Interest::always()
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        self.host.installed.store(true, Ordering::Relaxed);
+        None
+    }
+
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
+        self.host.installed.store(true, Ordering::Relaxed);
         self.host.lookup.install(dispatch, |dispatch, id| Some(dispatch.downcast_ref::<S>()?.span(id)?.metadata()));
     }
 
@@ -242,7 +286,7 @@ where
     fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
         let control = self.host.control();
         if let Some(counters) = self.host.counters.as_ref().filter(|_| !control.is_off()) {
-            counters.note(event);
+            counters.note(event, control.is_recording() && self.spans);
         }
         if !control.is_recording() || !self.spans {
             return;

@@ -16,10 +16,12 @@ mod lanes;
 mod layer;
 mod live;
 mod otel_contexts;
+mod reached_spans;
 mod span_lookup;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod until_finished;
 mod watcher;
 
 pub use self::{
@@ -41,12 +43,13 @@ use self::{
 };
 use crate::{
     clock::{Clock, Ticks},
+    hint::DisabledSpans,
     recording::{DeviceCall, MemoryCall, Origin, Record},
     trace::{Losses, Operation},
 };
 use std::sync::{
     Arc, MutexGuard,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 /// The state of one profiler that the layer, the session and the collector share.
@@ -64,6 +67,10 @@ pub(crate) struct Host {
     collected: AtomicU32,
     /// Records that came after their window had closed.
     late: AtomicU64,
+    /// Whether the layer is in a subscriber.
+    installed: AtomicBool,
+    /// Whether a filter disables the layer once the profiler has finished.
+    until_finished: AtomicBool,
 }
 
 impl Host {
@@ -78,6 +85,8 @@ impl Host {
             counters: counters.then(Counters::new),
             collected: AtomicU32::new(0),
             late: AtomicU64::new(0),
+            installed: AtomicBool::new(false),
+            until_finished: AtomicBool::new(false),
         }
     }
 
@@ -99,6 +108,31 @@ impl Host {
         self.lanes.set_control(control);
     }
 
+    // For the end of the run.
+
+    /// Whether the layer is in a subscriber.
+    pub(crate) fn is_installed(&self) -> bool {
+        self.installed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the subscriber that the layer is in has not been dropped.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.lookup.dispatch().is_some()
+    }
+
+    /// The spans that the program has reached and that filters disable, if there are any and the subscriber is in use.
+    pub(crate) fn disabled_spans(&self) -> Option<DisabledSpans> {
+        reached_spans::disabled(self.lanes.profiler(), &self.lookup.dispatch()?)
+    }
+
+    /// Turns the layer off for good.
+    pub(crate) fn turn_off(&self) {
+        self.set_control(Control::OFF);
+        if self.until_finished.load(Ordering::Relaxed) {
+            reached_spans::rebuild_interest();
+        }
+    }
+
     // For the collector.
 
     /// Marks this window as handed on by the collector.
@@ -118,6 +152,7 @@ impl Host {
             late: self.late.swap(0, Ordering::Relaxed),
             unreachable: self.lanes.take_unreachable(),
             steps: self.counters.as_ref().map_or(0, Counters::take_lost),
+            counters: self.counters.as_ref().map_or(0, Counters::take_no_numbers),
             ..Losses::default()
         }
     }

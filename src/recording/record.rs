@@ -3,7 +3,7 @@
 use super::{DeviceCall, MemoryCall, Origin};
 use crate::{
     clock::Ticks,
-    trace::{FieldData, Operation, TraceContext},
+    trace::{FieldData, Level, Operation, TraceContext},
 };
 use std::{backtrace::Backtrace, sync::Arc};
 
@@ -12,6 +12,17 @@ pub(crate) type RegistryId = u64;
 
 /// The metadata that `tracing` has for the place where a span or event is written.
 pub(crate) type Callsite = &'static tracing::Metadata<'static>;
+
+/// Converts a level of `tracing` to one of a trace, which knows nothing of `tracing`.
+pub(crate) fn level_of(level: tracing::Level) -> Level {
+    match level {
+        tracing::Level::TRACE => Level::Trace,
+        tracing::Level::DEBUG => Level::Debug,
+        tracing::Level::INFO => Level::Info,
+        tracing::Level::WARN => Level::Warn,
+        tracing::Level::ERROR => Level::Error,
+    }
+}
 
 /// A record that a thread writes into its lane. It holds facts only: durations, parents and names are worked out later.
 #[derive(Debug)]

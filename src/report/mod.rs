@@ -72,5 +72,6 @@ pub use self::{
     report::{Report, ReportView},
     step_times::StepTimes,
 };
+pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 
 pub(crate) use self::report::incomplete;

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     analysis::SpanFlops,
     delivery::Delivery,
+    hint::Hint,
     trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace},
 };
 use std::{fmt, path::PathBuf, time::Duration};
@@ -39,6 +40,7 @@ pub struct Report {
     /// Each window that lacks launches, and the number of these launches.
     incomplete: Vec<(u32, u64)>,
     filtered: Option<Level>,
+    hints: Vec<Hint>,
     files: Vec<PathBuf>,
     deliveries: Vec<Delivery>,
 }
@@ -90,6 +92,11 @@ impl Report {
     /// Adds losses that belong to no window.
     pub(crate) fn add_losses(&mut self, losses: Losses) {
         self.losses += losses;
+    }
+
+    /// Adds reasons why less was recorded than the program may expect.
+    pub(crate) fn add_hints(&mut self, hints: Vec<Hint>) {
+        self.hints.extend(hints);
     }
 
     /// Adds files that were written.
@@ -146,10 +153,19 @@ impl Report {
 
     /// Returns the most verbose level of spans that could be recorded, or `None` if all levels could.
     ///
-    /// There is such a level if the subscriber has a filter for all its layers, or if a feature of `tracing` turns more
-    /// verbose levels off. The spans of candle-transformers have [`Level::Trace`].
+    /// There is such a level if the subscriber has a filter for all its layers or each layer has one, or if a feature
+    /// of `tracing` turns more verbose levels off. Filters may disable spans of this level, too: see
+    /// [`Hint::Disabled`]. The spans of candle-transformers have [`Level::Trace`].
     pub fn filtered(&self) -> Option<Level> {
         self.filtered
+    }
+
+    /// Returns why less was recorded than the program may expect: why there are no spans, which spans filters disabled,
+    /// and whether steps are counted twice. The report prints them.
+    ///
+    /// The spans that filters disabled are known if the subscriber is still there when the profiler finishes.
+    pub fn hints(&self) -> &[Hint] {
+        &self.hints
     }
 
     /// Returns the files that the exporters wrote.
@@ -220,6 +236,9 @@ impl Report {
         writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
         write!(f, "{}", self.gpus)?;
         writeln!(f, "{}", self.losses)?;
+        if self.losses.counters > 0 {
+            writeln!(f, "counters take numbers of at most 64 bits on events, as in info!(counter.loss = 0.3)")?;
+        }
         for (window, launches) in self.incomplete.iter().take(Self::INCOMPLETE_WINDOWS) {
             writeln!(f, "{}", incomplete(*window, *launches))?;
         }
@@ -227,8 +246,10 @@ impl Report {
             writeln!(f, "and so {} {more} more", if more == 1 { "is" } else { "are" })?;
         }
         if let Some(level) = self.filtered {
-            writeln!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
+            write!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
+            writeln!(f, ", or filters of each layer do")?;
         }
+        self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
         self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))
     }
@@ -281,7 +302,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 16)?;
+        let mut report = serializer.serialize_struct("Report", 17)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -296,6 +317,7 @@ impl serde::Serialize for Report {
         report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
         report.serialize_field("losses", &self.losses)?;
         report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;
+        report.serialize_field("hints", &self.hints)?;
         report.serialize_field("files", &self.files)?;
         report.serialize_field("deliveries", &self.deliveries)?;
         report.end()

@@ -61,6 +61,7 @@ impl Callsite {
 
 /// How verbose a span or event is, as in `tracing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "UPPERCASE"))]
 pub enum Level {
     /// The most verbose.
     Trace,

@@ -43,6 +43,10 @@ pub struct Losses {
     /// of thousands of steps, by fewer if they have counters. A value of a counter counts as one if its step had values
     /// of 256 other counters already.
     pub steps: u64,
+    /// Values of `counter.…` fields that are no samples, since they are no numbers (text, booleans, integers of 128
+    /// bits) or are on a span. They stay fields of their event or span, if that is recorded. Write a number of at most
+    /// 64 bits on an event: `tracing::info!(counter.loss = 0.3)`.
+    pub counters: u64,
 }
 
 impl Losses {
@@ -69,6 +73,7 @@ impl Losses {
             ("gpu_unreadable", self.gpu_unreadable),
             ("gpu_unfinished", self.gpu_unfinished),
             ("steps", self.steps),
+            ("counters", self.counters),
         ]
         .into_iter()
     }
@@ -86,6 +91,7 @@ impl AddAssign for Losses {
         self.gpu_unreadable += other.gpu_unreadable;
         self.gpu_unfinished += other.gpu_unfinished;
         self.steps += other.steps;
+        self.counters += other.counters;
     }
 }
 

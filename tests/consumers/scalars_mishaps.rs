@@ -1,7 +1,7 @@
 //! Tests of TensorBoard's scalars in failures: processes are killed, disks are full.
 
 use crate::support::{
-    child, eventually,
+    Unchecked, child, eventually,
     steps::{StepCollector, failures, step_summaries, training},
     tensorboard::{shown, values},
 };
@@ -100,7 +100,7 @@ fn a_folder_that_cannot_be_made_is_reported_once_and_the_training_goes_on() {
     let in_the_way = folder.path().join("runs");
     std::fs::write(&in_the_way, "somebody else's").unwrap();
     let schedule = Schedule::new().active(1).wait(1);
-    let exporter = TensorBoard::to_dir(in_the_way.join("mnist"));
+    let exporter = Unchecked(TensorBoard::to_dir(in_the_way.join("mnist")));
     let kept = StepCollector::default();
     let (steps_taken, report) = step_summaries(
         |builder| builder.schedule(schedule).export(exporter).export(kept.clone()),

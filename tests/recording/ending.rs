@@ -1,7 +1,9 @@
 //! Tests of the end of a run: every failure is reported, other exporters go on, and so does the program.
 
-use crate::support::{PATIENCE, child, names, profiled};
-use kernspan::{Chrome, Collected, Error, Exporter, Perfetto, Profiler, Schedule, Stacks, Trace, export::ExportResult};
+use crate::support::{PATIENCE, Unchecked, child, names, profiled};
+use kernspan::{
+    Chrome, Collected, Error, Exporter, Perfetto, Profiler, Schedule, Stacks, TensorBoard, Trace, export::ExportResult,
+};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
@@ -70,7 +72,7 @@ fn a_folder_that_cannot_be_made_is_named() {
     let in_the_way = folder.path().join("runs");
     std::fs::write(&in_the_way, "a file").unwrap();
     let (layer, profiler) = Profiler::builder()
-        .export(Chrome::to_dir(in_the_way.join("mnist")))
+        .export(Unchecked(Chrome::to_dir(in_the_way.join("mnist"))))
         .export(Perfetto::to_dir(folder.path()))
         .build()
         .unwrap();
@@ -80,6 +82,51 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(failure.starts_with("Chrome, window 0: cannot write ") && failure.contains("runs/mnist: "), "{failure}");
     assert_eq!((failures.len(), report.files().len()), (1, 1));
     assert_eq!(std::fs::read_to_string(&in_the_way).unwrap(), "a file");
+}
+
+#[test]
+fn folders_that_cannot_be_written_are_found_before_the_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_the_way = folder.path().join("runs");
+    std::fs::write(&in_the_way, "a file").unwrap();
+    let bad = in_the_way.join("mnist");
+    let builder = Profiler::builder()
+        .export(Chrome::to_dir(&bad))
+        .export(Stacks::to_dir(folder.path().join("good")))
+        .export(Perfetto::to_dir(&bad))
+        .export(TensorBoard::to_dir(&bad))
+        .export(Stacks::to_dir(&bad));
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    let builder = builder.raw_to_dir(&bad);
+    let error = builder.build().unwrap_err();
+    let message = error.to_string();
+    assert_eq!(format!("{error:?}"), message, "what a main that returns it prints");
+    let Error::Exporters { failures, .. } = error else { panic!("{error}") };
+    let mut origins = vec!["Chrome", "Perfetto", "TensorBoard", "Stacks"];
+    origins.extend(cfg!(all(feature = "cuda", target_os = "linux")).then_some("raw_to_dir"));
+    assert_eq!(failures.iter().map(kernspan::Failure::origin).collect::<Vec<_>>(), origins);
+    for failure in &failures {
+        let text = failure.to_string();
+        let expected = format!("{}: cannot write {}: ", failure.origin(), bad.display());
+        assert!(text.starts_with(&expected) && message.contains(&text), "{text} in {message}");
+    }
+    assert_eq!(std::fs::read_to_string(&in_the_way).unwrap(), "a file");
+    assert_eq!(files(&folder.path().join("good")), [""; 0], "a check leaves no file");
+}
+
+#[test]
+fn a_check_that_panics_is_an_error() {
+    struct Rash;
+    impl Exporter for Rash {
+        fn export(&mut self, _: &Trace) -> ExportResult {
+            Ok(vec![])
+        }
+        fn check(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+            panic!("no folder");
+        }
+    }
+    let error = Profiler::builder().export(Rash).build().unwrap_err();
+    assert_eq!(error.to_string(), "cannot export; Rash: panicked: no folder");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of bounded memory: records that do not fit are counted, so that kept and lost records add up.
 
-use crate::support::{PATIENCE, eventually, profiled};
-use kernspan::Trace;
+use crate::support::{PATIENCE, eventually, profiled, steps::step_summaries};
+use kernspan::{Trace, trace::Counter};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -217,4 +217,37 @@ fn text_counts_towards_the_memory_limit() {
     );
     assert!(report.losses().over_memory > 0);
     assert!(traces[0].events().len() < 2_000, "{} events of a kilobyte in a mebibyte", traces[0].events().len());
+}
+
+#[test]
+fn counters_that_are_no_numbers_or_are_on_spans_are_counted() {
+    let (traces, report) = profiled(
+        |builder| builder,
+        |_| {
+            info!(counter.loss = 0.5, counter.name = "adam", counter.done = true, counter.big = 1_i128);
+            info!(counter.text = %"0.5", other = "text");
+            info_span!("work", counter.loss = 0.5, other = 1).in_scope(|| ());
+        },
+    );
+    let trace = &traces[0];
+    let counters: Vec<_> = trace.counters().iter().map(Counter::name).collect();
+    assert_eq!((counters, trace.events().len()), (vec!["loss"], 2));
+    assert_eq!((report.losses().counters, report.losses().total()), (5, 5));
+    let text = report.to_string();
+    assert!(text.contains("lost 5: 5 counters\ncounters take numbers of at most 64 bits on events"), "{text}");
+}
+
+#[test]
+fn counters_that_are_no_numbers_are_counted_in_steps_that_are_not_recorded_too() {
+    let (steps, report) = step_summaries(
+        |builder| builder.schedule(kernspan::Schedule::new().wait(2).active(1).repeat(1)),
+        |profiler| {
+            for _ in 0..3 {
+                info!(counter.loss = 0.5, counter.name = "adam", counter.done = true);
+                profiler.step();
+            }
+        },
+    );
+    assert!(steps.len() == 3 && steps.iter().all(|step| step.counter("loss") == Some(0.5)), "{steps:?}");
+    assert_eq!(report.unwrap().losses().counters, 6);
 }

@@ -9,6 +9,8 @@ mod ending;
 mod exits;
 mod fields;
 mod filtered;
+mod finished;
+mod hints;
 mod losses;
 mod report;
 mod schedule;

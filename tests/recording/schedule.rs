@@ -95,6 +95,16 @@ fn nonsense_is_refused_with_a_clear_message() {
     assert_eq!(message, "invalid schedule: active is 0, so no step would ever be recorded; use active(1) or more");
     let message = Profiler::builder().lane_capacity(1).build().unwrap_err().to_string();
     assert_eq!(message, "invalid setting lane_capacity: 1 is less than 64, so that nothing could be recorded");
+    let error = refusal(Schedule::new().active(0));
+    assert_eq!(format!("{error:?}"), error.to_string(), "the cause is printed once");
+    for (setting, builder) in [
+        ("lane_capacity", Profiler::builder().lane_capacity(1 << 40)),
+        ("live_spans", Profiler::builder().live_spans(usize::MAX)),
+    ] {
+        let message = builder.build().unwrap_err().to_string();
+        assert!(message.starts_with(&format!("invalid setting {setting}: ")), "{message}");
+        assert!(message.contains(" is more than "), "{message}");
+    }
 }
 
 fn windows_of(schedule: Schedule, steps: u64) -> Vec<Vec<u64>> {

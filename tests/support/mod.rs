@@ -11,10 +11,12 @@ mod profiled;
 pub mod readers;
 pub mod steps;
 pub mod tensorboard;
+mod unchecked;
 
 pub use self::{
     patience::{PATIENCE, eventually},
     profiled::{names, profiled, span, trace_of, tree},
+    unchecked::Unchecked,
 };
 
 /// Returns the trace of a window that was recorded on an H200.

@@ -36,7 +36,7 @@ use self::options::Options;
 use super::{exporter::Exporter, result::ExportResult};
 use crate::file;
 use crate::trace::Trace;
-use std::path::PathBuf;
+use std::{error::Error, path::PathBuf};
 
 /// An exporter of traces in the format that `torch.profiler` writes, for [Perfetto](https://ui.perfetto.dev) and
 /// HolisticTraceAnalysis.
@@ -134,6 +134,10 @@ impl Chrome {
 impl Exporter for Chrome {
     fn name(&self) -> &str {
         "Chrome"
+    }
+
+    fn check(&mut self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(file::check(&self.folder())?)
     }
 
     fn export(&mut self, trace: &Trace) -> ExportResult {

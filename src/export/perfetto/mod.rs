@@ -19,7 +19,7 @@ mod tracks;
 use super::{exporter::Exporter, result::ExportResult};
 use crate::file;
 use crate::trace::Trace;
-use std::path::PathBuf;
+use std::{error::Error, path::PathBuf};
 
 /// An exporter of traces in [Perfetto](https://ui.perfetto.dev)'s protobuf format: a fifth of the size of JSON, and
 /// quicker to open.
@@ -54,6 +54,10 @@ impl Perfetto {
 impl Exporter for Perfetto {
     fn name(&self) -> &str {
         "Perfetto"
+    }
+
+    fn check(&mut self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(file::check(&self.folder)?)
     }
 
     fn export(&mut self, trace: &Trace) -> ExportResult {

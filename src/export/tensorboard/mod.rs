@@ -31,8 +31,11 @@ use super::{
     run_id::RunId,
     step_exporter::{Run, StepExporter},
 };
-use crate::trace::{Metadata, Step, Timestamp, Trace, Value};
-use std::path::PathBuf;
+use crate::{
+    file,
+    trace::{Metadata, Step, Timestamp, Trace, Value},
+};
+use std::{error::Error, path::PathBuf};
 
 /// An exporter for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and scalars of
 /// every step, also of those that are not recorded.
@@ -236,6 +239,10 @@ impl TensorBoard {
 impl Exporter for TensorBoard {
     fn name(&self) -> &str {
         "TensorBoard"
+    }
+
+    fn check(&mut self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(file::check(&self.folder)?)
     }
 
     fn export(&mut self, trace: &Trace) -> ExportResult {

@@ -107,7 +107,8 @@ fn warnings(trace: &Trace) -> Vec<String> {
     }
     if let Some(level) = trace.filtered() {
         warnings.push(format!(
-            "kernspan: spans below {level} were off: a filter for all layers, or a feature of tracing, hides them"
+            "kernspan: spans below {level} were off: a filter for all layers, or a feature of tracing, hides them, or \
+             filters of each layer do"
         ));
     }
     warnings

@@ -1,0 +1,254 @@
+//! Hints: reasons why a run recorded less than its program may expect, and what to change.
+
+use crate::trace::Level;
+use std::fmt;
+
+/// A reason why a run recorded less than its program may expect. `Display` also says what to change.
+///
+/// Only what is certain is a hint. [`Report::hints`](crate::Report::hints) returns the hints of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum Hint {
+    /// No spans were recorded: the layer was never in a subscriber that the program uses.
+    NotInstalled,
+    /// No spans were recorded: the schedule is [manual](crate::Schedule::manual), and
+    /// [`start`](crate::Profiler::start) was never called.
+    NeverStarted,
+    /// No spans were recorded: the schedule needs steps, and none was taken.
+    NoSteps {
+        /// The first step that the schedule records, counted from 0.
+        first: u64,
+    },
+    /// No spans were recorded: the run ended before the first step that the schedule records.
+    NotReached {
+        /// The first step that the schedule records, counted from 0.
+        first: u64,
+        /// The number of steps that were taken.
+        taken: u64,
+    },
+    /// No spans were recorded: the function of the schedule asked for no step to be recorded.
+    NothingScheduled {
+        /// The number of steps that were taken.
+        taken: u64,
+    },
+    /// No spans were recorded: filters, or a feature of `tracing`, turn off spans of all levels.
+    AllLevelsOff,
+    /// No spans were recorded, although a window was open and no callsite is known that a filter disables.
+    NoSpans,
+    /// No span closed that has the name given to [`step_on`](crate::ProfilerBuilder::step_on), so that no step ended.
+    StepSpanNeverClosed {
+        /// The name given to `step_on`.
+        span: String,
+    },
+    /// Steps ended where a span closed, as [`step_on`](crate::ProfilerBuilder::step_on) says, and also where
+    /// [`step`](crate::Profiler::step) was called.
+    StepsCountedTwice {
+        /// The name given to `step_on`.
+        span: String,
+        /// The number of steps that the span's close ended.
+        closed: u64,
+        /// The number of steps that `step` ended.
+        called: u64,
+    },
+    /// Filters disabled spans that the program reached.
+    Disabled(DisabledSpans),
+}
+
+/// The spans that filters disabled, by callsite.
+///
+/// The program has reached them, and no filter lets the profiler see them. Spans of a level that is off for the whole
+/// process are not known by name: see [`Report::filtered`](crate::Report::filtered).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DisabledSpans {
+    /// The first few callsites, by target and name.
+    pub first: Vec<DisabledSpan>,
+    /// The number of other callsites.
+    pub more: usize,
+    /// Whether no other span was reached.
+    pub all: bool,
+}
+
+/// A callsite of a span that a filter disabled.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DisabledSpan {
+    /// The target, which is the module path by default.
+    pub target: String,
+    /// The name of the span.
+    pub name: String,
+    /// How verbose it is.
+    pub level: Level,
+}
+
+impl DisabledSpans {
+    /// The number of callsites that are named.
+    const NAMED: usize = 5;
+
+    /// Returns the callsites in the order of their targets and names, the first few by name. `others` says whether
+    /// there are spans that were not disabled.
+    pub(crate) fn new(mut callsites: Vec<DisabledSpan>, others: bool) -> Self {
+        callsites.sort();
+        callsites.dedup();
+        let more = callsites.len().saturating_sub(Self::NAMED);
+        callsites.truncate(Self::NAMED);
+        Self { first: callsites, more, all: !others }
+    }
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInstalled => f.write_str(
+                "the profiler's layer was never in use: add it to the program's subscriber, as in \
+                 tracing_subscriber::registry().with(layer).init()",
+            ),
+            Self::NeverStarted => f.write_str("the schedule is manual, and start() was never called: call it"),
+            Self::NoSteps { first } => {
+                write!(f, "the schedule records from step {first} on, and no step was taken: ")?;
+                f.write_str("call step() in each turn of the loop, or name a span by step_on()")
+            }
+            Self::NotReached { first, taken } => {
+                let steps = if *taken == 1 { "step was" } else { "steps were" };
+                write!(f, "the schedule records from step {first} on, counted from 0, and {taken} {steps} taken: ")?;
+                f.write_str("take more, or let the schedule wait for fewer")
+            }
+            Self::NothingScheduled { taken } => {
+                write!(f, "the schedule's function asked for no step to be recorded, after {taken} steps")
+            }
+            Self::AllLevelsOff => f.write_str(
+                "filters, or a feature of tracing, turn all spans off: give filters to the layers that print",
+            ),
+            Self::NoSpans => f.write_str(
+                "no span was entered in a window: put #[tracing::instrument] on functions that recorded steps call, \
+                 and see whether a filter hides them",
+            ),
+            Self::StepSpanNeverClosed { span } => {
+                write!(f, "step_on() names the span {span}, and none of that name closed: ")?;
+                f.write_str("check the name in the source, and that no filter disables the span")
+            }
+            Self::StepsCountedTwice { span, closed, called } => {
+                write!(f, "steps are counted twice: the span {span} of step_on() ended {closed}, step() {called}: ")?;
+                f.write_str("leave one of them out")
+            }
+            Self::Disabled(disabled) => disabled.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for DisabledSpans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "filters disabled {}", if self.all { "all spans: " } else { "" })?;
+        for (index, DisabledSpan { target, name, level }) in self.first.iter().enumerate() {
+            write!(f, "{}{name} ({level}, target {target})", if index == 0 { "" } else { ", " })?;
+        }
+        if self.more > 0 {
+            write!(f, " and {} more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+/// The facts of a run that hints follow from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// The number of recorded spans, if spans were to be recorded.
+    pub(crate) spans: Option<u64>,
+    /// The number of windows that were opened.
+    pub(crate) windows: u32,
+    /// Whether the layer is in a subscriber.
+    pub(crate) installed: bool,
+    /// Whether the schedule leaves it to the program to open windows.
+    pub(crate) manual: bool,
+    /// The first step that the schedule records, if that is known.
+    pub(crate) first_step: Option<u64>,
+    /// The name of the span that ends a step.
+    pub(crate) step_on: Option<String>,
+    /// The number of steps that the close of this span ended.
+    pub(crate) closed: u64,
+    /// The number of steps that a call ended.
+    pub(crate) called: u64,
+    /// Whether spans of all levels are off.
+    pub(crate) all_levels_off: bool,
+    /// The spans that filters disable, if there are any.
+    pub(crate) disabled: Option<DisabledSpans>,
+}
+
+impl Facts {
+    pub(crate) fn hints(self) -> Vec<Hint> {
+        let mut hints = Vec::new();
+        let (closed, called) = (self.closed, self.called);
+        let by_span = self.step_on.is_some();
+        if (self.spans.is_some() || by_span) && !self.installed {
+            hints.push(Hint::NotInstalled);
+        }
+        if let Some(span) = self.step_on.filter(|_| self.installed) {
+            match (closed, called) {
+                (0, _) => hints.push(Hint::StepSpanNeverClosed { span }),
+                (_, 0) => {}
+                _ => hints.push(Hint::StepsCountedTwice { span, closed, called }),
+            }
+        }
+        if self.windows == 0 {
+            hints.extend(match (self.first_step, closed + called) {
+                // It has been said why the span ended no step.
+                (Some(_), 0) if by_span => None,
+                (Some(first), 0) => Some(Hint::NoSteps { first }),
+                (Some(first), taken) => Some(Hint::NotReached { first, taken }),
+                (None, _) if self.manual => Some(Hint::NeverStarted),
+                (None, taken) => Some(Hint::NothingScheduled { taken }),
+            });
+        } else if self.spans == Some(0) && self.installed {
+            match &self.disabled {
+                _ if self.all_levels_off => hints.push(Hint::AllLevelsOff),
+                None => hints.push(Hint::NoSpans),
+                Some(_) => {}
+            }
+        }
+        hints.extend(self.disabled.filter(|_| self.spans.is_some()).map(Hint::Disabled));
+        hints
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DisabledSpan, DisabledSpans, Facts, Hint};
+    use crate::trace::Level;
+
+    fn disabled(count: usize, others: bool) -> DisabledSpans {
+        let callsite = |index| DisabledSpan { target: "model".into(), name: format!("s{index}"), level: Level::Info };
+        DisabledSpans::new((0..count).rev().map(callsite).collect(), others)
+    }
+
+    #[test]
+    fn a_run_that_recorded_spans_has_no_hints() {
+        let facts = Facts { spans: Some(1), windows: 1, installed: true, first_step: Some(0), ..Facts::default() };
+        assert_eq!(facts.hints(), []);
+    }
+
+    #[test]
+    fn a_run_that_was_to_record_no_spans_needs_no_layer() {
+        let facts = Facts { windows: 1, first_step: Some(0), ..Facts::default() };
+        assert_eq!(facts.hints(), []);
+    }
+
+    #[test]
+    fn the_first_callsites_are_named() {
+        let text = disabled(7, true).to_string();
+        assert!(text.starts_with("filters disabled s0 (INFO, target model), s1 "), "{text}");
+        assert!(text.ends_with("s4 (INFO, target model) and 2 more"), "{text}");
+        assert_eq!(disabled(1, false).to_string(), "filters disabled all spans: s0 (INFO, target model)");
+    }
+
+    #[test]
+    fn filters_explain_that_there_are_no_spans() {
+        let facts = Facts { spans: Some(0), windows: 1, installed: true, ..Facts::default() };
+        assert_eq!(facts.clone().hints(), [Hint::NoSpans]);
+        assert_eq!(Facts { all_levels_off: true, ..facts.clone() }.hints(), [Hint::AllLevelsOff]);
+        let disabled = disabled(1, false);
+        assert_eq!(Facts { disabled: Some(disabled.clone()), ..facts }.hints(), [Hint::Disabled(disabled)]);
+    }
+}
