@@ -53,11 +53,14 @@ mod operations;
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod report;
 mod shapes;
+mod short_names;
 mod step_times;
 mod table;
 mod totals;
 mod units;
 mod view;
+mod wrap;
+mod written_files;
 
 pub use self::{
     average::{Average, SortBy},

@@ -12,6 +12,8 @@ use super::{
     step_times::StepTimes,
     units,
     view::{self, View},
+    wrap::wrap,
+    written_files::WrittenFiles,
 };
 use crate::{
     analysis::SpanFlops,
@@ -22,8 +24,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 /// The report of a run: where the time went, over all its windows. [`finish`](crate::Profiler::finish) returns it.
 ///
-/// `Display` writes the table of spans as PyTorch prints it, then the kernels, the operations and the GPUs if there are
-/// any, the losses, and the files that were written. The text is the same wherever it is printed;
+/// `Display` writes the table of spans, then the kernels, the operations and the GPUs if there are
+/// any, the losses, and the files that were written, those of one kind in one folder as one line. The text is the same wherever it is printed;
 /// [`fit_terminal`](Self::fit_terminal) makes the tables as wide as the terminal. For other tables, see the
 /// [module](crate::report). With the feature `serde`, a report can be serialized.
 #[derive(Default)]
@@ -44,7 +46,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The most columns of text that printed tables take by default.
+    /// The most columns of text that a printed report takes by default.
     pub const WIDTH: usize = View::WIDTH;
     /// The number of rows in the printed table of kernels, and in that of operations.
     const TABLE_ROWS: usize = 10;
@@ -102,7 +104,8 @@ impl Report {
         self.deliveries.extend(deliveries);
     }
 
-    /// Returns the report to be printed with tables of at most `columns` columns of text.
+    /// Returns the report to be printed in at most `columns` columns of text. Only paths of files may be longer, and a
+    /// table with the columns that are never left out, which take some forty.
     pub fn width(&self, columns: usize) -> ReportView<'_> {
         ReportView { report: self, width: columns }
     }
@@ -212,7 +215,7 @@ impl Report {
         MemoryPeaks::new(&self.gpus.memory)
     }
 
-    /// Writes the lines after the tables.
+    /// Writes the lines after the tables, without those of files.
     fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         write!(f, "{} in {}", count(self.spans, "span"), count(self.windows.into(), "window"))?;
@@ -229,17 +232,25 @@ impl Report {
         if let Some(level) = self.filtered {
             writeln!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
         }
-        self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))
     }
 }
 
-/// A [`Report`] to be printed with tables of a certain width. Made by [`Report::width`] and [`Report::fit_terminal`].
+/// A [`Report`] to be printed in a certain width. Made by [`Report::width`] and [`Report::fit_terminal`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a report does nothing unless it is printed"]
 pub struct ReportView<'a> {
     report: &'a Report,
     width: usize,
+}
+
+/// The lines after the tables.
+struct Summary<'a>(&'a Report);
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_summary(f)
+    }
 }
 
 impl fmt::Display for ReportView<'_> {
@@ -252,7 +263,8 @@ impl fmt::Display for ReportView<'_> {
         if !report.operations.is_empty() {
             write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
         }
-        report.write_summary(f)
+        let summary = Summary(report).to_string();
+        write!(f, "{}{}", wrap(&summary, width), WrittenFiles(&report.files))
     }
 }
 

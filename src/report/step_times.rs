@@ -50,14 +50,19 @@ impl StepTimes {
 }
 
 impl fmt::Display for StepTimes {
-    /// Writes `6 steps of 3.120ms (median 3.002ms, 99 % within 3.871ms)`, or nothing if there are no steps.
+    /// Writes `6 steps, 3.120ms on average (median 3.002ms, longest 3.871ms)`, or nothing if there are no steps. From a
+    /// hundred steps on, it also writes the time that 99 % of them were within.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some(mean), Some(median), Some(most)) = (self.mean(), self.percentile(50.0), self.percentile(99.0)) else {
-            return Ok(());
-        };
-        let steps = self.times.len();
-        write!(f, "{steps} step{} of {}", if steps == 1 { "" } else { "s" }, units::time(mean))?;
-        write!(f, " (median {}, 99 % within {})", units::time(median), units::time(most))
+        let Some(mean) = self.mean() else { return Ok(()) };
+        let time = |percent| units::time(self.percentile(percent).unwrap_or_default());
+        match self.times.len() {
+            1 => return write!(f, "1 step of {}", units::time(mean)),
+            steps => write!(f, "{steps} steps, {} on average (median {}", units::time(mean), time(50.0))?,
+        }
+        if self.times.len() >= 100 {
+            write!(f, ", 99 % within {}", time(99.0))?;
+        }
+        write!(f, ", longest {})", time(100.0))
     }
 }
 
@@ -72,5 +77,16 @@ mod tests {
         let millis = |percent| steps.percentile(percent).map(|time| time.as_millis());
         assert_eq!([millis(0.0), millis(50.0), millis(51.0), millis(100.0)], [Some(1), Some(5), Some(6), Some(10)]);
         assert_eq!(StepTimes::default().percentile(50.0), None);
+    }
+
+    #[test]
+    fn a_mean_is_called_one() {
+        let text = |steps| StepTimes { times: (1..=steps).map(Duration::from_millis).collect() }.to_string();
+        assert_eq!([text(0), text(1)], ["", "1 step of 1.000ms"]);
+        assert_eq!(text(4), "4 steps, 2.500ms on average (median 2.000ms, longest 4.000ms)");
+        assert_eq!(
+            text(100),
+            "100 steps, 50.500ms on average (median 50.000ms, 99 % within 99.000ms, longest 100.000ms)"
+        );
     }
 }
