@@ -142,6 +142,7 @@ impl Profiler {
         let schedule_panic = self.session.end();
         let mut outcome = pipeline.join();
         outcome.report.settle_gpu(self.session.gpu());
+        outcome.report.add_unrecorded_steps(self.session.unrecorded_steps());
         self.session.turn_off();
         outcome.failures.extend(schedule_panic.map(|message| Failure::of_panic("schedule", None, &message)));
         Some(outcome)

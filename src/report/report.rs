@@ -9,6 +9,7 @@ use super::{
     memory_peaks::MemoryPeaks,
     operation_times::OperationTimes,
     operations::Operations,
+    recording_cost::RecordingCost,
     step_times::StepTimes,
     units,
     view::{self, View},
@@ -35,6 +36,8 @@ pub struct Report {
     spans: u64,
     tree: CallTree,
     steps: StepTimes,
+    /// The steps that were not recorded.
+    unrecorded: StepTimes,
     gpus: GpuSummary,
     operations: OperationTimes,
     losses: Losses,
@@ -52,6 +55,8 @@ impl Report {
     const TABLE_ROWS: usize = 10;
     /// The number of incomplete windows for which a line is printed.
     const INCOMPLETE_WINDOWS: usize = 5;
+    /// The number of slow steps for which a line is printed.
+    const SLOW_STEPS: usize = 5;
 
     /// Returns the report of these windows, for traces that were kept or replayed.
     ///
@@ -87,6 +92,11 @@ impl Report {
         if self.gpus.state == Gpu::NotAsked {
             self.gpus.state = gpu;
         }
+    }
+
+    /// Adds the durations of steps that were not recorded.
+    pub(crate) fn add_unrecorded_steps(&mut self, times: Vec<Duration>) {
+        self.unrecorded = times.into();
     }
 
     /// Adds losses that belong to no window.
@@ -140,6 +150,12 @@ impl Report {
     /// Returns the durations of the recorded steps.
     pub fn steps(&self) -> &StepTimes {
         &self.steps
+    }
+
+    /// Returns how much longer recorded steps took than others of the same run, or `None` if there are fewer than five of
+    /// either kind.
+    pub fn recording_cost(&self) -> Option<RecordingCost> {
+        RecordingCost::of(&self.unrecorded, &self.steps)
     }
 
     /// Returns what could not be recorded, over the whole run.
@@ -215,12 +231,24 @@ impl Report {
         MemoryPeaks::new(&self.gpus.memory)
     }
 
+    /// Writes what recording cost the steps, and which of them were slow.
+    fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.recording_cost().iter().try_for_each(|cost| writeln!(f, "{cost}"))?;
+        let slow = self.steps.slow();
+        slow.iter().take(Self::SLOW_STEPS).try_for_each(|step| writeln!(f, "{step}"))?;
+        match slow.len().saturating_sub(Self::SLOW_STEPS) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more took over {} times the median", StepTimes::SLOW),
+        }
+    }
+
     /// Writes the lines after the tables, without those of files.
     fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         write!(f, "{} in {}", count(self.spans, "span"), count(self.windows.into(), "window"))?;
         write!(f, " of {} together", units::time(self.recorded))?;
         writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
+        self.write_steps(f)?;
         write!(f, "{}", self.gpus)?;
         writeln!(f, "{}", self.losses)?;
         for (window, launches) in self.incomplete.iter().take(Self::INCOMPLETE_WINDOWS) {
@@ -293,11 +321,12 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 16)?;
+        let mut report = serializer.serialize_struct("Report", 17)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
         report.serialize_field("steps", &self.steps)?;
+        report.serialize_field("recording_cost", &self.recording_cost())?;
         report.serialize_field("averages", &self.averages().limit(usize::MAX).rows())?;
         report.serialize_field("gpu", &self.gpus.state.to_string())?;
         report.serialize_field("devices", &self.gpus.devices)?;

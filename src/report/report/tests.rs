@@ -2,7 +2,7 @@
 
 use super::Report;
 use crate::trace::{
-    DeviceId, Gpu, GpuProblem, Trace,
+    DeviceId, Gpu, GpuProblem, Step, Trace,
     sample::{gpu_trace, set_fields, spans_trace},
 };
 use std::{collections::HashSet, path::Path};
@@ -37,6 +37,27 @@ fn the_report_shows_what_gpus_did() {
         assert!(text.contains(line), "no {line:?} in\n{text}");
     }
     assert!(!text.contains("GPU recorded") && !text.contains("GPU not recorded"), "{text}");
+}
+
+#[test]
+fn the_report_says_what_recording_cost_and_which_steps_were_slow() {
+    let mut trace = gpu_trace();
+    let last = trace.steps[1];
+    for (index, micros) in [100, 100, 100, 900].into_iter().enumerate() {
+        let start = trace.steps[trace.steps.len() - 1].end;
+        let end = start + std::time::Duration::from_micros(micros);
+        trace.steps.push(Step { number: 7 + index as u64, start, end, ..last });
+    }
+    let mut report = report(&[trace]);
+    assert_eq!(report.recording_cost(), None, "nothing to compare with");
+    assert!(!report.to_string().contains("times as long"), "{report}");
+    report.add_unrecorded_steps(vec![std::time::Duration::from_micros(80); 28]);
+    let text = report.width(300).to_string();
+    let cost = "\nrecorded steps took 1.25 times as long (80.000µs → 100.000µs, quartiles 80.000µs to 80.000µs and \
+                100.000µs to 100.000µs, 28 and 6 steps)\nstep 10 took 900.000µs, 9.0 times the median\n";
+    assert!(text.contains(cost), "{text}");
+    #[cfg(feature = "serde")]
+    assert_eq!(serde_json::to_value(&report).unwrap()["recording_cost"]["unrecorded"]["steps"], 28);
 }
 
 #[test]
