@@ -52,6 +52,11 @@ impl Clock {
         (0..5).map(|_| read()).min_by_key(|&(width, _)| width).map(|(_, anchor)| anchor).unwrap_or_default()
     }
 
+    /// Returns how long this many ticks are, by the rate that is estimated without anchors.
+    pub(crate) fn duration(&self, ticks: u64) -> Duration {
+        Duration::from_nanos(self.0.delta_as_nanos(0, ticks))
+    }
+
     /// The length of a tick in nanoseconds, as estimated without anchors.
     fn nanos_per_tick(&self) -> f64 {
         const MANY: u64 = 1 << 40;

@@ -42,6 +42,7 @@ impl Ending {
         let schedule_panic = self.session.end();
         let mut outcome = pipeline.join();
         outcome.report.settle_gpu(self.session.gpu());
+        outcome.report.add_unrecorded_steps(self.session.unrecorded_steps());
         let spans = self.activities.has(Activity::Host).then(|| outcome.report.spans());
         outcome.report.add_hints(self.session.hints(spans));
         self.session.turn_off();

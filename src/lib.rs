@@ -134,6 +134,7 @@ mod replay;
 pub mod report;
 mod schedule;
 mod session;
+mod step_sample;
 mod steps;
 #[cfg(test)]
 mod structure;

@@ -12,6 +12,7 @@ use crate::{
     host::{Control, Host},
     recording::{ClosedWindow, StepMark},
     schedule::{Phase, Schedule, WaitLength},
+    step_sample::StepSample,
     steps::StepSender,
     thread::{ThreadInfo, this_thread},
     trace::{Cut, Gpu},
@@ -19,7 +20,7 @@ use crate::{
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
@@ -41,6 +42,8 @@ struct State {
     commands: Sender<Command>,
     /// The sender of step summaries, if an exporter takes every step.
     summaries: Option<StepSender>,
+    /// The durations of steps that are not recorded.
+    unrecorded: StepSample,
     phase: Phase,
     /// The number of the current step.
     step: u64,
@@ -87,6 +90,7 @@ impl Session {
             gpu,
             commands,
             summaries,
+            unrecorded: StepSample::new(),
             phase: *phase.as_ref().unwrap_or(&Phase::Wait),
             step: 0,
             closed: 0,
@@ -138,6 +142,12 @@ impl Session {
     /// Whether GPUs are recorded.
     pub(crate) fn gpu(&self) -> Gpu {
         self.lock().gpu.as_ref().map_or_else(|| self.without_gpu.clone(), |gpu| gpu.gpu())
+    }
+
+    /// Returns the durations of steps that were not recorded, or of a sample of them.
+    pub(crate) fn unrecorded_steps(&self) -> Vec<Duration> {
+        let clock = self.host.clock();
+        self.lock().unrecorded.durations().iter().map(|&ticks| clock.duration(ticks)).collect()
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {
@@ -261,6 +271,12 @@ impl State {
         if (closes || opens) && self.is_forked() {
             return;
         }
+        let sampled = if before == Phase::Wait && self.window.is_none() {
+            self.unrecorded.end_step(|| host.clock().now())
+        } else {
+            self.unrecorded.leave_out();
+            None
+        };
         // A step that ends a window ends with it, to the tick.
         let _edge = (closes || opens).then(|| host.edge());
         if closes || opens {
@@ -271,7 +287,7 @@ impl State {
         if let Some((window, end)) = self.window.as_mut().zip(end) {
             window.mark_step(number, end, false);
         }
-        self.send_step(host, number, before, end, true);
+        self.send_step(host, number, before, end.or(sampled), true);
         if let Some(edge) = edge {
             if closes {
                 self.close(edge, opens, false);
@@ -285,6 +301,9 @@ impl State {
             }
         }
         self.warm_up(before);
+        if closes && !opens {
+            self.unrecorded.begin_step(host.clock().now());
+        }
     }
 
     /// Passes a step on to the exporters that take every step. `end` is the moment, if it has been read already.
@@ -348,6 +367,7 @@ impl State {
     fn open(&mut self, edge: Anchor, manual: bool) {
         let index = self.windows;
         self.windows += 1;
+        self.unrecorded.leave_out();
         self.window = Some(OpenWindow {
             index,
             open: edge,

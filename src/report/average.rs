@@ -32,7 +32,12 @@ pub enum SortBy {
 /// A row of [`Averages`](super::Averages): the spans of one name, or of one name, module, shape and stack if the rows
 /// are grouped so.
 ///
-/// In a total "with nested spans", a span that is nested in another span of the same row is counted once.
+/// Times with `cpu` in their names are wall-clock time on the host between entering and exiting, as PyTorch's are: also
+/// time in which the thread waited or did not run. Times with `gpu` are those of work on a GPU.
+///
+/// An instance that is nested in another instance of the same row, as in a recursive function, is one more of the
+/// `calls`, but totals and averages "with nested spans" do not count it again: they are of the `outermost_calls`, and
+/// `average_cpu` times `outermost_calls` is `total_cpu`. A line below the printed table says so if there are any.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -52,13 +57,15 @@ pub struct Average {
     pub stack: Vec<String>,
     /// The number of span instances.
     pub calls: u64,
-    /// Time without nested spans.
+    /// The number of span instances that are not nested in another instance of the same row.
+    pub outermost_calls: u64,
+    /// Wall-clock time without nested spans.
     pub self_cpu: Duration,
-    /// Time with nested spans.
+    /// Wall-clock time with nested spans.
     pub total_cpu: Duration,
-    /// Mean time of an instance, with nested spans.
+    /// Mean wall-clock time of an outermost instance, with nested spans.
     pub average_cpu: Duration,
-    /// Time of the longest instance, with nested spans.
+    /// Wall-clock time of the longest instance, with nested spans.
     pub longest_cpu: Duration,
     /// `self_cpu` in percent of the recorded time of all threads.
     pub self_percent: f64,
@@ -91,7 +98,7 @@ pub struct Average {
     pub self_gpu: Duration,
     /// Time of the GPU work with nested spans.
     pub total_gpu: Duration,
-    /// Mean GPU time of an instance, with nested spans.
+    /// Mean GPU time of an outermost instance, with nested spans.
     pub average_gpu: Duration,
     /// `self_gpu` in percent of the time of all GPU work.
     pub self_gpu_percent: f64,
@@ -128,36 +135,42 @@ impl Average {
         }
     }
 
-    /// Returns the table of the rows, with the titles that PyTorch has.
+    /// Returns the table of the rows. Its columns are PyTorch's, with titles that say what they are.
+    ///
+    /// Where room is short, columns go in the order of how little they are used: shares and amounts first, which can be
+    /// computed from others, then rates and memory. Times and calls stay the longest.
     pub(super) fn table(rows: &[Self]) -> Table {
         let mut table = Table::default();
         let labels: Vec<_> = rows.iter().map(|row| row.label(rows)).collect();
         table.text("Name", &labels, String::clone);
-        table.number("Self CPU %", rows, |row| units::percent(row.self_percent)).droppable(3);
-        table.number("Self CPU", rows, |row| units::time(row.self_cpu));
-        table.number("CPU total %", rows, |row| units::percent(row.total_percent)).droppable(2);
-        table.number("CPU total", rows, |row| units::time(row.total_cpu));
-        table.number("CPU time avg", rows, |row| units::time(row.average_cpu)).droppable(6);
+        table.number("Self %", rows, |row| units::percent(row.self_percent)).droppable(3);
+        table.number("Self time", rows, |row| units::time(row.self_cpu)).droppable(15);
+        table.number("Total %", rows, |row| units::percent(row.total_percent)).droppable(2);
+        table.number("Total time", rows, |row| units::time(row.total_cpu));
+        table.number("Avg time", rows, |row| units::time(row.average_cpu)).droppable(13);
         if rows.iter().any(|row| !row.total_gpu.is_zero()) {
-            table.number("Self CUDA", rows, |row| units::time(row.self_gpu));
+            table.number("Self CUDA", rows, |row| units::time(row.self_gpu)).droppable(14);
             table.number("Self CUDA %", rows, |row| units::percent(row.self_gpu_percent)).droppable(8);
             table.number("CUDA total", rows, |row| units::time(row.total_gpu));
             table.number("CUDA time avg", rows, |row| units::time(row.average_gpu)).droppable(5);
         }
         if rows.iter().any(|row| row.self_gpu_memory != 0 || row.total_gpu_memory != 0) {
-            table.number("CUDA Mem", rows, |row| units::memory(row.total_gpu_memory));
+            table.number("CUDA Mem", rows, |row| units::memory(row.total_gpu_memory)).droppable(12);
             table.number("Self CUDA Mem", rows, |row| units::memory(row.self_gpu_memory)).droppable(7);
         }
-        // Dropped after "CPU time avg", which has the same order and is to its left.
         table.number("CUDA Peak", rows, |row| row.peak_gpu_memory.map(units::bytes)).droppable(6);
-        table.number("Occupancy", rows, |row| row.occupancy.map(units::percent));
+        table.number("Occupancy", rows, |row| row.occupancy.map(units::percent)).droppable(11);
         table.number("# of Calls", rows, |row| row.calls.to_string());
         table.text("Input Shapes", rows, |row| row.shapes.clone());
-        table.text("Inside", rows, |row| (!row.stack.is_empty()).then(|| row.stack.join(" < ")));
+        table.text("Inside", rows, |row| (!row.stack.is_empty()).then(|| row.stack.join(" < "))).keep_start();
         table.number("Total FLOPs", rows, |row| units::count(row.total_flops)).droppable(4);
         table.number("FLOP/s", rows, |row| row.flops_per_second.map(units::rate)).droppable(9);
-        table.number("GPU MFU", rows, |row| row.gpu_mfu.map(|mfu| units::digits(mfu) + "%"));
+        table.number("GPU MFU", rows, |row| row.gpu_mfu.map(|mfu| units::digits(mfu) + "%")).droppable(10);
         table.number("Total Bytes", rows, |row| units::count(row.bytes)).droppable(1);
+        if let nested @ 1.. = rows.iter().map(|row| row.calls.saturating_sub(row.outermost_calls)).sum::<u64>() {
+            let calls = if nested == 1 { "call was" } else { "calls were" };
+            table.note(format!("{nested} {calls} inside a call of the same row: only # of Calls counts them again"));
+        }
         table
     }
 
@@ -204,6 +217,7 @@ mod tests {
             name: name.to_owned(),
             target: "model".to_owned(),
             calls,
+            outermost_calls: calls,
             self_cpu: Duration::from_micros(micros / 2),
             total_cpu: Duration::from_micros(micros),
             average_cpu: Duration::from_micros(micros / calls),
@@ -229,12 +243,12 @@ mod tests {
         assert_eq!(
             table(&rows, 2, 120),
             "
-----------  ----------  ---------  -----------  ---------  ------------  ----------
-Name        Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls
-----------  ----------  ---------  -----------  ---------  ------------  ----------
-train_step      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3
-模型            12.50%  300.000µs       25.00%  600.000µs      10.000µs          60
-----------  ----------  ---------  -----------  ---------  ------------  ----------
+----------  ------  ---------  -------  ----------  --------  ----------
+Name        Self %  Self time  Total %  Total time  Avg time  # of Calls
+----------  ------  ---------  -------  ----------  --------  ----------
+train_step  12.50%    6.000ms   25.00%    12.000ms   4.000ms           3
+模型        12.50%  300.000µs   25.00%   600.000µs  10.000µs          60
+----------  ------  ---------  -------  ----------  --------  ----------
 2 more rows
 "
         );
@@ -246,7 +260,7 @@ train_step      12.50%    6.000ms       25.00%   12.000ms       4.000ms         
         rows[0].shapes = Some("[64, 512], [512, 512]".to_owned());
         rows[0].total_flops = 33_554_432;
         let expected = include_str!("average/shapes.txt");
-        assert_eq!(table(&rows, 0, 132).trim_start(), expected);
+        assert_eq!(table(&rows, 0, 120).trim_start(), expected);
     }
 
     #[test]
@@ -258,22 +272,22 @@ train_step      12.50%    6.000ms       25.00%   12.000ms       4.000ms         
         assert_eq!(
             table(&rows, 0, 120),
             "
-------  ----------  ---------  -----------  ---------  ------------  ----------  -----------  ------  -------
-Name    Self CPU %   Self CPU  CPU total %  CPU total  CPU time avg  # of Calls  Total FLOPs  FLOP/s  GPU MFU
-------  ----------  ---------  -----------  ---------  ------------  ----------  -----------  ------  -------
-matmul      12.50%    6.000ms       25.00%   12.000ms       4.000ms           3       2.000G   61.2G  0.0914%
-add         12.50%  300.000µs       25.00%  600.000µs      10.000µs          60           --      --       --
-------  ----------  ---------  -----------  ---------  ------------  ----------  -----------  ------  -------
+------  ------  ---------  -------  ----------  --------  ----------  -----------  ------  -------
+Name    Self %  Self time  Total %  Total time  Avg time  # of Calls  Total FLOPs  FLOP/s  GPU MFU
+------  ------  ---------  -------  ----------  --------  ----------  -----------  ------  -------
+matmul  12.50%    6.000ms   25.00%    12.000ms   4.000ms           3       2.000G   61.2G  0.0914%
+add     12.50%  300.000µs   25.00%   600.000µs  10.000µs          60           --      --       --
+------  ------  ---------  -------  ----------  --------  ----------  -----------  ------  -------
 "
         );
         let narrow = table(&rows, 0, 70);
-        assert!(narrow.ends_with("no room for CPU total %, Self CPU %, Total FLOPs, CPU time avg\n"), "{narrow}");
+        assert!(narrow.ends_with("no room for Total %, Self %, Total FLOPs\n"), "{narrow}");
     }
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         let rows = [row(&"x".repeat(500), 1, 1), row("y", 1, 1)];
-        for width in [90, 100, 200, 700] {
+        for width in [60, 80, 90, 100, 200, 700] {
             assert!(table(&rows, 0, width).lines().all(|line| line.width() <= width), "{width}");
         }
     }

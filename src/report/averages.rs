@@ -61,7 +61,8 @@ struct RowTotals {
     stack: Vec<usize>,
     /// All nodes.
     all: SpanTotals,
-    /// Time of the outermost nodes: those that are not nested in another node of the row.
+    /// Instances of the outermost nodes: those that are not nested in another node of the row.
+    outermost_calls: u64,
     outermost_time: Duration,
     outermost_gpu: GpuTotals,
     outermost_flops: Flops,
@@ -161,6 +162,7 @@ impl<'a> Averages<'a> {
             });
             rows[row].all.add(&node.totals);
             if !tree.ancestors(index).any(|outer| row_of[outer] == row) {
+                rows[row].outermost_calls += node.totals.calls;
                 rows[row].outermost_time += node.totals.total_time;
                 rows[row].outermost_gpu.add(&node.totals.total_gpu);
                 rows[row].outermost_flops.add(&node.totals.total_flops);
@@ -172,10 +174,10 @@ impl<'a> Averages<'a> {
 
     /// Makes a row of its totals. `all_cpu` and `all_gpu` are the times of all rows.
     fn average(&self, row: RowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
-        let RowTotals { node, stack, all, outermost_time, outermost_gpu, outermost_flops } = row;
+        let RowTotals { node, stack, all, outermost_calls, outermost_time, outermost_gpu, outermost_flops } = row;
         let node = &self.tree.nodes()[node];
         let name = self.tree.name(node.name);
-        let calls = all.calls.max(1) as f64;
+        let calls = outermost_calls.max(1) as f64;
         let flops_time = if outermost_gpu.time.is_zero() { outermost_time } else { outermost_gpu.time };
         Average {
             name: name.name.clone(),
@@ -185,9 +187,10 @@ impl<'a> Averages<'a> {
             shapes: node.shapes.clone().filter(|_| self.by_shape),
             stack: stack.into_iter().map(|name| self.tree.name(name).name.clone()).collect(),
             calls: all.calls,
+            outermost_calls,
             self_cpu: all.self_time,
             total_cpu: outermost_time,
-            average_cpu: all.total_time.div_f64(calls),
+            average_cpu: outermost_time.div_f64(calls),
             longest_cpu: all.longest,
             self_percent: percent_of(all.self_time, all_cpu),
             total_percent: percent_of(outermost_time, all_cpu),
@@ -196,7 +199,7 @@ impl<'a> Averages<'a> {
             flops_per_second: outermost_flops.per_second(flops_time),
             gpu_mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
             bytes: all.bytes,
-            average_gpu: all.total_gpu.time.div_f64(calls),
+            average_gpu: outermost_gpu.time.div_f64(calls),
             ..Average::of_gpu(&all.self_gpu, &outermost_gpu, all_gpu)
         }
     }
@@ -208,6 +211,7 @@ impl RowTotals {
             node,
             stack,
             all: SpanTotals::default(),
+            outermost_calls: 0,
             outermost_time: Duration::ZERO,
             outermost_gpu: GpuTotals::default(),
             outermost_flops: Flops::default(),

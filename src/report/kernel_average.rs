@@ -65,18 +65,17 @@ impl KernelAverage {
     pub(super) fn table(rows: &[Self]) -> Table {
         let mut table = Table::default();
         table.text("Kernel", rows, |row| row.name.clone());
-        table.number("CUDA %", rows, |row| units::percent(row.percent));
+        table.number("CUDA %", rows, |row| units::percent(row.percent)).droppable(8);
         table.number("CUDA total", rows, |row| units::time(row.total));
         table.number("Average", rows, |row| units::time(row.average));
         table.number("Shortest", rows, |row| units::time(row.shortest)).droppable(4);
         table.number("Longest", rows, |row| units::time(row.longest)).droppable(3);
-        table.number("Occupancy", rows, |row| row.occupancy.map(units::percent));
+        table.number("Occupancy", rows, |row| row.occupancy.map(units::percent)).droppable(7);
         table.number("Registers", rows, |row| row.registers.map(|count| count.to_string())).droppable(2);
         if rows.iter().any(|row| row.bytes > 0) {
             table.number("Bytes", rows, |row| units::count(row.bytes)).droppable(1);
-            table.number("GB/s", rows, |row| {
-                units::or_none(row.bytes_per_second.map(|rate| format!("{:.2}", rate / 1e9)))
-            });
+            let rate = |row: &Self| units::or_none(row.bytes_per_second.map(|rate| format!("{:.2}", rate / 1e9)));
+            table.number("GB/s", rows, rate).droppable(6);
         }
         table.number("# of Calls", rows, |row| row.calls.to_string());
         if rows.iter().any(|row| row.names > 1) {

@@ -1,6 +1,6 @@
 //! The memory peak of a GPU, and the spans that had allocated the memory.
 
-use super::{average::Average, limits, table::Table, units, view::View};
+use super::{average::Average, limits, table::Table, units, view::View, wrap::wrap};
 use crate::trace::{Allocation, DeviceId, MemoryChange, Span, Trace};
 use rustc_hash::FxHashMap;
 use std::{
@@ -100,7 +100,7 @@ impl MemoryPeak {
 
     /// Writes the line and the table of the owners.
     pub(super) fn write_table(&self, f: &mut fmt::Formatter<'_>, mut view: View) -> fmt::Result {
-        writeln!(f, "{self}")?;
+        writeln!(f, "{}", wrap(&self.to_string(), view.width))?;
         let before = MemoryOwner { name: Self::BEFORE.to_owned(), bytes: self.before, ..MemoryOwner::default() };
         let before = Some(&before).filter(|before| before.bytes > 0);
         // This row is first, whatever its size, and does not count for the limit: so it is never left out.
@@ -132,7 +132,7 @@ impl Row<'_> {
         let mut table = Table::default();
         table.text("Allocated by", rows, |row| row.owner.name.clone());
         if rows.iter().any(|row| !row.owner.stack.is_empty()) {
-            table.text("Inside", rows, |row| row.owner.stack.join(" < "));
+            table.text("Inside", rows, |row| row.owner.stack.join(" < ")).keep_start();
         }
         table.number("CUDA Mem", rows, |row| units::bytes(row.owner.bytes));
         table.number("CUDA Mem %", rows, |row| units::percent(row.percent)).droppable(1);

@@ -10,6 +10,7 @@
 //! | [`operations`](Report::operations) | Which operations of a framework took the GPU's time? |
 //! | [`memory`](Report::memory) | Which spans held the GPU's memory when the most was in use? |
 //! | [`steps`](Report::steps) | How long did the steps take? |
+//! | [`recording_cost`](Report::recording_cost) | How much longer did steps take because they were recorded? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
 //!
 //! The first four are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
@@ -50,14 +51,18 @@ mod memory_peaks;
 mod operation_average;
 mod operation_times;
 mod operations;
+mod recording_cost;
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod report;
 mod shapes;
+mod short_names;
 mod step_times;
 mod table;
 mod totals;
 mod units;
 mod view;
+mod wrap;
+mod written_files;
 
 pub use self::{
     average::{Average, SortBy},
@@ -69,8 +74,9 @@ pub use self::{
     memory_peaks::MemoryPeaks,
     operation_average::{OperationAverage, SortOperationsBy},
     operations::Operations,
+    recording_cost::{RecordingCost, StepQuartiles},
     report::{Report, ReportView},
-    step_times::StepTimes,
+    step_times::{SlowStep, StepTimes},
 };
 pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 

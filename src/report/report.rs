@@ -9,9 +9,12 @@ use super::{
     memory_peaks::MemoryPeaks,
     operation_times::OperationTimes,
     operations::Operations,
+    recording_cost::RecordingCost,
     step_times::StepTimes,
     units,
     view::{self, View},
+    wrap::wrap,
+    written_files::WrittenFiles,
 };
 use crate::{
     analysis::SpanFlops,
@@ -23,8 +26,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 /// The report of a run: where the time went, over all its windows. [`finish`](crate::Profiler::finish) returns it.
 ///
-/// `Display` writes the table of spans as PyTorch prints it, then the kernels, the operations and the GPUs if there are
-/// any, the losses, and the files that were written. The text is the same wherever it is printed;
+/// `Display` writes the table of spans, then the kernels, the operations and the GPUs if there are
+/// any, the losses, and the files that were written, those of one kind in one folder as one line. The text is the same wherever it is printed;
 /// [`fit_terminal`](Self::fit_terminal) makes the tables as wide as the terminal. For other tables, see the
 /// [module](crate::report). With the feature `serde`, a report can be serialized.
 #[derive(Default)]
@@ -34,6 +37,8 @@ pub struct Report {
     spans: u64,
     tree: CallTree,
     steps: StepTimes,
+    /// The steps that were not recorded.
+    unrecorded: StepTimes,
     gpus: GpuSummary,
     operations: OperationTimes,
     losses: Losses,
@@ -46,12 +51,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// The most columns of text that printed tables take by default.
+    /// The most columns of text that a printed report takes by default.
     pub const WIDTH: usize = View::WIDTH;
     /// The number of rows in the printed table of kernels, and in that of operations.
     const TABLE_ROWS: usize = 10;
     /// The number of incomplete windows for which a line is printed.
     const INCOMPLETE_WINDOWS: usize = 5;
+    /// The number of slow steps for which a line is printed.
+    const SLOW_STEPS: usize = 5;
 
     /// Returns the report of these windows, for traces that were kept or replayed.
     ///
@@ -89,6 +96,11 @@ impl Report {
         }
     }
 
+    /// Adds the durations of steps that were not recorded.
+    pub(crate) fn add_unrecorded_steps(&mut self, times: Vec<Duration>) {
+        self.unrecorded = times.into();
+    }
+
     /// Adds losses that belong to no window.
     pub(crate) fn add_losses(&mut self, losses: Losses) {
         self.losses += losses;
@@ -109,7 +121,8 @@ impl Report {
         self.deliveries.extend(deliveries);
     }
 
-    /// Returns the report to be printed with tables of at most `columns` columns of text.
+    /// Returns the report to be printed in at most `columns` columns of text. Only paths of files may be longer, and a
+    /// table with the columns that are never left out, which take some forty.
     pub fn width(&self, columns: usize) -> ReportView<'_> {
         ReportView { report: self, width: columns }
     }
@@ -144,6 +157,12 @@ impl Report {
     /// Returns the durations of the recorded steps.
     pub fn steps(&self) -> &StepTimes {
         &self.steps
+    }
+
+    /// Returns how much longer recorded steps took than others of the same run, or `None` if there are fewer than five of
+    /// either kind.
+    pub fn recording_cost(&self) -> Option<RecordingCost> {
+        RecordingCost::of(&self.unrecorded, &self.steps)
     }
 
     /// Returns what could not be recorded, over the whole run.
@@ -228,12 +247,24 @@ impl Report {
         MemoryPeaks::new(&self.gpus.memory)
     }
 
-    /// Writes the lines after the tables.
+    /// Writes what recording cost the steps, and which of them were slow.
+    fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.recording_cost().iter().try_for_each(|cost| writeln!(f, "{cost}"))?;
+        let slow = self.steps.slow();
+        slow.iter().take(Self::SLOW_STEPS).try_for_each(|step| writeln!(f, "{step}"))?;
+        match slow.len().saturating_sub(Self::SLOW_STEPS) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more took over {} times the median", StepTimes::SLOW),
+        }
+    }
+
+    /// Writes the lines after the tables, without those of files.
     fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         write!(f, "{} in {}", count(self.spans, "span"), count(self.windows.into(), "window"))?;
         write!(f, " of {} together", units::time(self.recorded))?;
         writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
+        self.write_steps(f)?;
         write!(f, "{}", self.gpus)?;
         writeln!(f, "{}", self.losses)?;
         if self.losses.counters > 0 {
@@ -250,17 +281,25 @@ impl Report {
             writeln!(f, ", or filters of each layer do")?;
         }
         self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
-        self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))
     }
 }
 
-/// A [`Report`] to be printed with tables of a certain width. Made by [`Report::width`] and [`Report::fit_terminal`].
+/// A [`Report`] to be printed in a certain width. Made by [`Report::width`] and [`Report::fit_terminal`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a report does nothing unless it is printed"]
 pub struct ReportView<'a> {
     report: &'a Report,
     width: usize,
+}
+
+/// The lines after the tables.
+struct Summary<'a>(&'a Report);
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_summary(f)
+    }
 }
 
 impl fmt::Display for ReportView<'_> {
@@ -273,7 +312,8 @@ impl fmt::Display for ReportView<'_> {
         if !report.operations.is_empty() {
             write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
         }
-        report.write_summary(f)
+        let summary = Summary(report).to_string();
+        write!(f, "{}{}", wrap(&summary, width), WrittenFiles(&report.files))
     }
 }
 
@@ -302,11 +342,12 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 17)?;
+        let mut report = serializer.serialize_struct("Report", 18)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
         report.serialize_field("steps", &self.steps)?;
+        report.serialize_field("recording_cost", &self.recording_cost())?;
         report.serialize_field("averages", &self.averages().limit(usize::MAX).rows())?;
         report.serialize_field("gpu", &self.gpus.state.to_string())?;
         report.serialize_field("devices", &self.gpus.devices)?;

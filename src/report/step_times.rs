@@ -9,17 +9,60 @@ use std::{fmt, time::Duration};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StepTimes {
     times: Vec<Duration>,
+    numbers: Vec<u64>,
+}
+
+/// A recorded step that took more than [`StepTimes::SLOW`] times the median. `Display` writes `step 37 took 65.000ms, 17
+/// times the median`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct SlowStep {
+    /// The number of the step in the run, counted from 0.
+    pub number: u64,
+    /// How long it took.
+    pub duration: Duration,
+    /// `duration` as a multiple of the median of all recorded steps.
+    pub factor: f64,
 }
 
 impl StepTimes {
+    /// A step that took more than this many times the median is slow.
+    pub const SLOW: f64 = 3.0;
+    /// The number of steps from which on a median says something.
+    pub(super) const ENOUGH: usize = 5;
+
     /// Adds the steps of a window.
     pub(super) fn add(&mut self, steps: &[Step]) {
-        self.times.extend(steps.iter().filter(|step| !step.cut().any()).map(Step::duration));
+        for step in steps.iter().filter(|step| !step.cut().any()) {
+            self.times.push(step.duration());
+            self.numbers.push(step.number());
+        }
     }
 
     /// Returns the duration of each step, in the order of the steps.
     pub fn times(&self) -> &[Duration] {
         &self.times
+    }
+
+    /// Returns the number of each step in the run, in the same order.
+    pub fn numbers(&self) -> &[u64] {
+        &self.numbers
+    }
+
+    /// Returns the steps that took more than [`Self::SLOW`] times the median, slowest first. There are none if fewer than
+    /// five steps were recorded.
+    pub fn slow(&self) -> Vec<SlowStep> {
+        let enough = self.times.len() >= Self::ENOUGH;
+        let median = self.percentile(50.0).filter(|median| enough && !median.is_zero());
+        let Some(median) = median else { return Vec::new() };
+        let step = |(&number, &duration): (&u64, &Duration)| {
+            let factor = duration.as_secs_f64() / median.as_secs_f64();
+            (factor > Self::SLOW).then_some(SlowStep { number, duration, factor })
+        };
+        let mut slow: Vec<_> = self.numbers.iter().zip(&self.times).filter_map(step).collect();
+        slow.sort_by_key(|step| std::cmp::Reverse(step.duration));
+        slow
     }
 
     /// Returns whether no whole step was recorded.
@@ -49,15 +92,35 @@ impl StepTimes {
     }
 }
 
-impl fmt::Display for StepTimes {
-    /// Writes `6 steps of 3.120ms (median 3.002ms, 99 % within 3.871ms)`, or nothing if there are no steps.
+impl From<Vec<Duration>> for StepTimes {
+    /// Makes the durations of steps whose numbers are not known.
+    fn from(times: Vec<Duration>) -> Self {
+        Self { times, numbers: Vec::new() }
+    }
+}
+
+impl fmt::Display for SlowStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some(mean), Some(median), Some(most)) = (self.mean(), self.percentile(50.0), self.percentile(99.0)) else {
-            return Ok(());
-        };
-        let steps = self.times.len();
-        write!(f, "{steps} step{} of {}", if steps == 1 { "" } else { "s" }, units::time(mean))?;
-        write!(f, " (median {}, 99 % within {})", units::time(median), units::time(most))
+        let Self { number, duration, factor } = self;
+        let factor = if *factor < 10.0 { format!("{factor:.1}") } else { format!("{factor:.0}") };
+        write!(f, "step {number} took {}, {factor} times the median", units::time(*duration))
+    }
+}
+
+impl fmt::Display for StepTimes {
+    /// Writes `6 steps, 3.120ms on average (median 3.002ms, longest 3.871ms)`, or nothing if there are no steps. From a
+    /// hundred steps on, it also writes the time that 99 % of them were within.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(mean) = self.mean() else { return Ok(()) };
+        let time = |percent| units::time(self.percentile(percent).unwrap_or_default());
+        match self.times.len() {
+            1 => return write!(f, "1 step of {}", units::time(mean)),
+            steps => write!(f, "{steps} steps, {} on average (median {}", units::time(mean), time(50.0))?,
+        }
+        if self.times.len() >= 100 {
+            write!(f, ", 99 % within {}", time(99.0))?;
+        }
+        write!(f, ", longest {})", time(100.0))
     }
 }
 
@@ -68,9 +131,30 @@ mod tests {
 
     #[test]
     fn percentiles_are_times_that_were_seen() {
-        let steps = StepTimes { times: (1..=10).rev().map(Duration::from_millis).collect() };
+        let steps = StepTimes::from((1..=10).rev().map(Duration::from_millis).collect::<Vec<_>>());
         let millis = |percent| steps.percentile(percent).map(|time| time.as_millis());
         assert_eq!([millis(0.0), millis(50.0), millis(51.0), millis(100.0)], [Some(1), Some(5), Some(6), Some(10)]);
         assert_eq!(StepTimes::default().percentile(50.0), None);
+    }
+
+    #[test]
+    fn steps_far_above_the_median_are_slow() {
+        let times: Vec<_> = [4, 4, 13, 5, 70, 12].map(Duration::from_millis).to_vec();
+        let steps = StepTimes { times: times.clone(), numbers: (33..39).collect() };
+        let slow: Vec<_> = steps.slow().iter().map(ToString::to_string).collect();
+        assert_eq!(slow, ["step 37 took 70.000ms, 14 times the median"]);
+        let few = StepTimes { times: vec![times[0], times[0], times[4]], numbers: vec![0, 1, 2] };
+        assert!(few.slow().is_empty(), "too few to tell");
+    }
+
+    #[test]
+    fn a_mean_is_called_one() {
+        let text = |steps| StepTimes::from((1..=steps).map(Duration::from_millis).collect::<Vec<_>>()).to_string();
+        assert_eq!([text(0), text(1)], ["", "1 step of 1.000ms"]);
+        assert_eq!(text(4), "4 steps, 2.500ms on average (median 2.000ms, longest 4.000ms)");
+        assert_eq!(
+            text(100),
+            "100 steps, 50.500ms on average (median 50.000ms, 99 % within 99.000ms, longest 100.000ms)"
+        );
     }
 }

@@ -1,14 +1,20 @@
 //! Text tables.
 
+use super::{
+    short_names::{KeptEnd, are_ambiguous, short_names},
+    wrap::wrap,
+};
 use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// A text table. Numbers are aligned to the right, texts to the left. Texts are cut in the middle if there is no room.
+/// A text table. Numbers are aligned to the right, texts to the left. Texts are
+/// shortened if there is no room, so that they stay different.
 ///
 /// A column without a value in any row is left out.
 #[derive(Default)]
 pub(super) struct Table {
     columns: Vec<Column>,
+    notes: Vec<String>,
 }
 
 /// A column: a title, and a cell for each row.
@@ -19,6 +25,7 @@ pub(super) struct Column {
     is_text: bool,
     has_values: bool,
     drop_order: Option<u8>,
+    kept_end: KeptEnd,
 }
 
 impl Table {
@@ -46,15 +53,21 @@ impl Table {
         let clean = |cell: String| cell.replace(|c: char| c.is_control(), " ");
         let cells = cells.into_iter().map(text).map(clean).collect();
         let index = self.columns.len();
-        self.columns.push(Column { title, cells, is_text, has_values, drop_order: None });
+        self.columns.push(Column { title, cells, is_text, has_values, drop_order: None, kept_end: KeptEnd::default() });
         &mut self.columns[index]
+    }
+
+    /// Adds a line that is written below the table.
+    pub(super) fn note(&mut self, note: String) {
+        self.notes.push(note);
     }
 
     /// Writes the table in at most `width` columns of text, then how many rows were `left_out` of it.
     pub(super) fn write(mut self, f: &mut fmt::Formatter<'_>, left_out: usize, width: usize) -> fmt::Result {
         self.columns.retain(|column| column.has_values);
         let dropped = drop_columns(&mut self.columns, width);
-        let widths = widths(&self.columns, width);
+        let widths = widths(&self.columns.iter().collect::<Vec<_>>(), width);
+        let widths: Vec<_> = self.columns.iter_mut().zip(widths).map(|(column, width)| column.shorten(width)).collect();
         let line: String = widths.iter().map(|&width| "-".repeat(width)).collect::<Vec<_>>().join("  ");
         writeln!(f, "{line}")?;
         write_row(f, &self.columns, &widths, |column| column.title)?;
@@ -64,12 +77,14 @@ impl Table {
         }
         writeln!(f, "{line}")?;
         if !dropped.is_empty() {
-            writeln!(f, "no room for {}", dropped.join(", "))?;
+            // No title is broken.
+            let titles = dropped.join(", ").replace(' ', "\u{a0}").replace(",\u{a0}", ", ");
+            writeln!(f, "{}", wrap(&format!("no room for {titles}"), width).replace('\u{a0}', " "))?;
         }
         if left_out > 0 {
-            writeln!(f, "{left_out} more rows")?;
+            writeln!(f, "{left_out} more row{}", if left_out == 1 { "" } else { "s" })?;
         }
-        Ok(())
+        self.notes.iter().try_for_each(|note| writeln!(f, "{}", wrap(note, width)))
     }
 }
 
@@ -82,6 +97,22 @@ impl Column {
     /// Lets the column be dropped where there is no room. The column with the lowest `order` is dropped first.
     pub(super) fn droppable(&mut self, order: u8) {
         self.drop_order = Some(order);
+    }
+
+    /// Has texts keep their start if they are shortened, and not their end.
+    pub(super) fn keep_start(&mut self) {
+        self.kept_end = KeptEnd::Start;
+    }
+
+    /// Returns the texts in at most `width` columns.
+    fn short_cells(&self, width: usize) -> Vec<String> {
+        if self.is_text { short_names(&self.cells, width, self.kept_end) } else { self.cells.clone() }
+    }
+
+    /// Shortens the texts to at most `width` columns. Returns the width of the widest, or of the title.
+    fn shorten(&mut self, width: usize) -> usize {
+        self.cells = self.short_cells(width);
+        self.width().min(width)
     }
 
     fn width(&self) -> usize {
@@ -98,20 +129,36 @@ fn cells<R, C: Into<Option<String>>>(rows: &[R], cell: fn(&R) -> C) -> Vec<Optio
     rows.iter().map(|row| cell(row).into()).collect()
 }
 
-/// Drops columns until the others have room. Returns the titles of the dropped columns, in the order they were dropped.
+/// Drops columns until the others have room, and then until no two texts look alike, if that is possible. Returns the
+/// titles of the dropped columns, in the order they were dropped.
 fn drop_columns(columns: &mut Vec<Column>, available: usize) -> Vec<&'static str> {
-    let mut dropped = Vec::new();
-    while columns.iter().map(|column| column.legible_width() + 2).sum::<usize>() > available.saturating_add(2) {
-        let orders = columns.iter().enumerate().filter_map(|(index, column)| Some((column.drop_order?, index)));
-        let Some((_, index)) = orders.min() else { break };
-        dropped.push(columns.remove(index).title);
-    }
+    let mut order: Vec<_> = (0..columns.len()).filter(|&index| columns[index].drop_order.is_some()).collect();
+    order.sort_by_key(|&index| columns[index].drop_order);
+    let kept = |count: usize| {
+        let is_kept = |index: &usize| !order[..count].contains(index);
+        (0..columns.len()).filter(is_kept).map(|index| &columns[index]).collect::<Vec<_>>()
+    };
+    let has_room = |count: &usize| {
+        let needed = kept(*count).iter().map(|column| column.legible_width() + 2).sum::<usize>();
+        needed <= available.saturating_add(2)
+    };
+    let is_clear = |count: &usize| {
+        let kept = kept(*count);
+        let widths = widths(&kept, available);
+        let mut texts = kept.iter().zip(widths).filter(|(column, width)| column.is_text && *width < column.width());
+        texts.all(|(column, width)| !are_ambiguous(&column.cells, &column.short_cells(width)))
+    };
+    let fewest = (0..=order.len()).find(has_room).unwrap_or(order.len());
+    let count = (fewest..=order.len()).find(is_clear).unwrap_or(fewest);
+    let dropped = order[..count].iter().map(|&index| columns[index].title).collect();
+    let mut index = 0..;
+    columns.retain(|_| index.next().is_some_and(|index| !order[..count].contains(&index)));
     dropped
 }
 
 /// Returns the width of each column: that of its widest cell, less what text is cut by.
-fn widths(columns: &[Column], available: usize) -> Vec<usize> {
-    let mut widths: Vec<_> = columns.iter().map(Column::width).collect();
+fn widths(columns: &[&Column], available: usize) -> Vec<usize> {
+    let mut widths: Vec<_> = columns.iter().map(|column| column.width()).collect();
     let gaps = 2 * columns.len().saturating_sub(1);
     let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(available);
     while excess > 0 {
@@ -136,7 +183,7 @@ fn write_row<'a>(
 ) -> fmt::Result {
     let mut line = String::new();
     for (index, (column, &width)) in columns.iter().zip(widths).enumerate() {
-        let cell = shorten(cell(column), width);
+        let cell = cell(column);
         let padding = " ".repeat(width.saturating_sub(cell.width()));
         let (before, after) = if column.is_text { ("", padding.as_str()) } else { (padding.as_str(), "") };
         write!(line, "{}{before}{cell}{after}", if index == 0 { "" } else { "  " })?;
@@ -144,27 +191,10 @@ fn write_row<'a>(
     writeln!(f, "{}", line.trim_end())
 }
 
-/// Returns the text in at most `width` columns. The middle is cut out, since the ends of a path matter more.
-fn shorten(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    // A text can be wider than the sum of its characters, so the whole text is measured.
-    let characters: Vec<_> = text.chars().collect();
-    let middle = |cut: usize| {
-        let kept = characters.len() - cut;
-        let (head, tail) = (&characters[..kept / 2], &characters[characters.len() - (kept - kept / 2)..]);
-        head.iter().chain(&['…']).chain(tail).collect::<String>()
-    };
-    let least = characters.len().saturating_sub(width);
-    (least..=characters.len()).map(middle).find(|text| text.width() <= width).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Table, shorten};
+    use super::Table;
     use std::fmt;
-    use unicode_width::UnicodeWidthStr;
 
     struct Sizes(Vec<(&'static str, u32)>, usize);
 
@@ -198,8 +228,9 @@ Name                    Size
 a name of …characters.     8
 b                         10
 ----------------------  ----
-no room for Half the size, Twice the size
-1 more rows
+no room for Half the size,
+  Twice the size
+1 more row
 "
         );
     }
@@ -222,15 +253,5 @@ no room for Half the size, Twice the size
         assert_eq!(rows(vec![None, Some(7)]), ["Number  Known", "     1     --", "     1      7"]);
         assert_eq!(rows(vec![None, None]), ["Number", "     1", "     1"]);
         assert_eq!(rows(vec![]), ["Number  Known"]);
-    }
-
-    #[test]
-    fn long_names_lose_their_middle() {
-        assert_eq!(shorten("forward", 7), "forward");
-        assert_eq!(shorten("model::layers::attention", 11), "model…ntion");
-        for width in 1..12 {
-            assert!(shorten("模型::注意力::层", width).width() <= width);
-            assert!(shorten("gears ⚙️⚙️⚙️ \u{7} and more", width).width() <= width);
-        }
     }
 }

@@ -82,8 +82,28 @@ fn the_report_says_what_there_was() {
     );
     assert_eq!((report.windows(), report.spans(), report.steps().times().len()), (2, 4, 4));
     let text = report.to_string();
-    assert!(text.contains("4 spans in 2 windows of ") && text.contains("; 4 steps of "), "{text}");
+    assert!(text.contains("4 spans in 2 windows of ") && text.contains("; 4 steps, "), "{text}");
     assert!(text.contains("\nnothing lost\n"), "{text}");
+}
+
+#[test]
+fn recorded_steps_are_compared_with_others_of_the_run() {
+    let program = |profiler: &kernspan::Profiler| {
+        for _ in 0..30 {
+            info_span!("work").in_scope(|| (0..100).for_each(|number| drop(std::hint::black_box(number))));
+            profiler.step();
+        }
+    };
+    let schedule = kernspan::Schedule::new().wait(8).warmup(1).active(6).repeat(1);
+    let (_, report) = profiled(|builder| builder.schedule(schedule), program);
+    let cost = report.recording_cost().expect("there are enough steps of both kinds");
+    // Steps 1 to 7 and 15 to 29: the first one is left out, and so is that of the warm-up.
+    assert_eq!((cost.unrecorded.steps, cost.recorded.steps), (22, 6));
+    assert_eq!(report.steps().numbers(), [9, 10, 11, 12, 13, 14]);
+    assert!(cost.unrecorded.lower <= cost.unrecorded.median && cost.unrecorded.median <= cost.unrecorded.upper);
+    assert!(cost.factor() > 0.0 && report.to_string().contains("recorded steps took "), "{report}");
+    let (_, report) = profiled(|builder| builder, program);
+    assert_eq!(report.recording_cost(), None, "all steps were recorded");
 }
 
 #[cfg(feature = "serde")]

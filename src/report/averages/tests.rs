@@ -117,25 +117,25 @@ fn gpu_time_of_nested_spans_of_a_row_is_not_counted_twice() {
     let rows = report(&trace).averages().rows();
     assert_eq!(rows[0].name, "train_step");
     assert_eq!((rows[0].self_gpu, rows[0].total_gpu, rows[0].kernels), (micros(148), micros(148), 6));
-    // 2 × 74 µs around 2 × 20 and 2 × 50, in 6 instances.
-    assert_eq!(rows[0].average_gpu, micros(288) / 6);
+    // 2 × 74 µs around 2 × 20 and 2 × 50, which are counted once.
+    assert_eq!((rows[0].calls, rows[0].outermost_calls, rows[0].average_gpu), (6, 2, micros(74)));
 }
 
 #[test]
-fn the_table_has_pytorchs_columns() {
+fn the_table_has_all_columns_that_have_room() {
     assert_eq!(report(&gpu_trace()).averages().width(200).to_string(), include_str!("tests/wide.txt"));
     assert_eq!(
         format!("\n{}", report(&gpu_trace()).averages().width(120)),
         "
---------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
-Name            Self CPU  CPU total  Self CUDA  Self CUDA %  CUDA total  CUDA Mem  Self CUDA Mem  Occupancy  # of Calls
---------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
-train_step      40.000µs  180.000µs    8.000µs        5.06%   148.000µs       0 B            0 B      2.27%           2
-backward        80.000µs   80.000µs  100.000µs       63.29%   100.000µs  -8.00 KB       -8.00 KB      2.27%           2
-forward         60.000µs   60.000µs   40.000µs       25.32%    40.000µs   8.00 KB        8.00 KB      2.27%           2
-[unattributed]   0.000µs    0.000µs   10.000µs        6.33%    10.000µs       0 B            0 B      2.27%           0
---------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
-no room for CPU total %, Self CPU %, CUDA time avg, CPU time avg, CUDA Peak
+--------------  ---------  ----------  --------  ---------  -----------  ----------  --------  ---------  ----------
+Name            Self time  Total time  Avg time  Self CUDA  Self CUDA %  CUDA total  CUDA Mem  Occupancy  # of Calls
+--------------  ---------  ----------  --------  ---------  -----------  ----------  --------  ---------  ----------
+train_step       40.000µs   180.000µs  90.000µs    8.000µs        5.06%   148.000µs       0 B      2.27%           2
+backward         80.000µs    80.000µs  40.000µs  100.000µs       63.29%   100.000µs  -8.00 KB      2.27%           2
+forward          60.000µs    60.000µs  30.000µs   40.000µs       25.32%    40.000µs   8.00 KB      2.27%           2
+[unattributed]    0.000µs     0.000µs   0.000µs   10.000µs        6.33%    10.000µs       0 B      2.27%           0
+--------------  ---------  ----------  --------  ---------  -----------  ----------  --------  ---------  ----------
+no room for Total %, Self %, CUDA time avg, CUDA Peak, Self CUDA Mem
 "
     );
 }
@@ -170,8 +170,11 @@ fn recursion_is_not_counted_twice() {
     assert_eq!(rows.len(), 3);
     let (down, between) = (row(&rows, "down"), row(&rows, "between"));
     assert_eq!((down.calls, down.total_cpu, between.total_cpu), (3, micros(40), micros(30)));
-    // The average is over all instances, nested ones too.
-    assert_eq!(down.average_cpu, micros(30));
+    // The average is of what the total counts.
+    assert_eq!((down.outermost_calls, down.average_cpu, down.longest_cpu), (1, micros(40), micros(40)));
+    let note = "3 calls were inside a call of the same row: only # of Calls counts them again\n";
+    let table = report(&spans_trace(&spans)).averages().to_string();
+    assert!(table.ends_with(note), "{table}");
 }
 
 #[test]

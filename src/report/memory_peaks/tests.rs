@@ -156,7 +156,7 @@ Allocated by                   Inside       CUDA Mem  CUDA Mem %  # of Allocatio
 forward                        train_step   40.00 MB      22.86%                 2
 backward                       train_step   30.00 MB      17.14%                 1
 -----------------------------  ----------  ---------  ----------  ----------------
-1 more rows
+1 more row
 "
     );
     assert_eq!(MemoryPeaks::new(&HighestPeaks::default()).to_string(), "no GPU memory was recorded\n");

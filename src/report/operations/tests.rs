@@ -71,7 +71,7 @@ add           0.000µs     60.000µs             2           4           32  [8]
 matmul        0.000µs     60.000µs             2           2       1.340G  [4, 8]
 matmul       40.000µs      0.000µs             2           2     670.000M  [8, 4]
 ---------  ----------  -----------  ------------  ----------  -----------  ------------
-1 more rows
+1 more row
 "
     );
     assert!(report.to_string().contains("\nOperation  CUDA alone"), "{report}");

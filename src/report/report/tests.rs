@@ -1,7 +1,12 @@
 //! Tests of the report.
 
 use super::Report;
-use crate::trace::{DeviceId, Gpu, GpuProblem, Trace, sample::gpu_trace};
+use crate::trace::{
+    DeviceId, Gpu, GpuProblem, Step, Trace,
+    sample::{gpu_trace, set_fields, spans_trace},
+};
+use std::{collections::HashSet, path::Path};
+use unicode_width::UnicodeWidthStr;
 
 fn report(traces: &[Trace]) -> Report {
     let mut report = Report::default();
@@ -35,6 +40,27 @@ fn the_report_shows_what_gpus_did() {
 }
 
 #[test]
+fn the_report_says_what_recording_cost_and_which_steps_were_slow() {
+    let mut trace = gpu_trace();
+    let last = trace.steps[1];
+    for (index, micros) in [100, 100, 100, 900].into_iter().enumerate() {
+        let start = trace.steps[trace.steps.len() - 1].end;
+        let end = start + std::time::Duration::from_micros(micros);
+        trace.steps.push(Step { number: 7 + index as u64, start, end, ..last });
+    }
+    let mut report = report(&[trace]);
+    assert_eq!(report.recording_cost(), None, "nothing to compare with");
+    assert!(!report.to_string().contains("times as long"), "{report}");
+    report.add_unrecorded_steps(vec![std::time::Duration::from_micros(80); 28]);
+    let text = report.width(300).to_string();
+    let cost = "\nrecorded steps took 1.25 times as long (80.000µs → 100.000µs, quartiles 80.000µs to 80.000µs and \
+                100.000µs to 100.000µs, 28 and 6 steps)\nstep 10 took 900.000µs, 9.0 times the median\n";
+    assert!(text.contains(cost), "{text}");
+    #[cfg(feature = "serde")]
+    assert_eq!(serde_json::to_value(&report).unwrap()["recording_cost"]["unrecorded"]["steps"], 28);
+}
+
+#[test]
 fn the_width_of_tables_can_be_set() {
     let report = report(&[gpu_trace()]);
     assert_eq!(report.to_string(), report.width(Report::WIDTH).to_string());
@@ -42,6 +68,50 @@ fn the_width_of_tables_can_be_set() {
     let [narrow, wide] = [100, 400].map(|width| report.width(width).to_string());
     assert!(widest(&narrow) <= Some(100) && widest(&narrow) < widest(&wide), "{narrow}{wide}");
     assert!(narrow.contains("\nno room for ") && !wide.contains("\nno room for "), "{narrow}{wide}");
+}
+
+/// Returns a window of a transformer with twelve layers, whose modules have long paths.
+fn transformer() -> Trace {
+    let modules: Vec<_> = (0..12)
+        .flat_map(|layer| {
+            ["attn.query_projection", "attn.key_projection", "attn.value_projection", "mlp.up_projection"]
+                .map(|module| format!("model.transformer.h.{layer}.{module}"))
+        })
+        .collect();
+    let spans: Vec<_> = (0..).zip(&modules).map(|(at, _)| ("linear", None, at * 10, at * 10 + 1 + at % 7)).collect();
+    let mut trace = spans_trace(&spans);
+    for (span, module) in modules.iter().enumerate() {
+        set_fields(&mut trace, span, &[("op.module", module.as_str())]);
+    }
+    trace
+}
+
+/// Compares `text` with a golden file, or writes it there if `KERNSPAN_BLESS` is set.
+fn check_golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("KERNSPAN_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, golden, "{name} has changed: if that is right, run with KERNSPAN_BLESS=1");
+}
+
+#[test]
+fn the_report_fits_its_width_and_names_stay_different() {
+    let [gpu, modules] = [report(&[gpu_trace(), gpu_trace()]), report(&[transformer()])];
+    for width in [80, 120, 200] {
+        let by_module = modules.averages().group_by_module(true).width(width).to_string();
+        let text = format!("{}\n{by_module}", gpu.width(width));
+        assert!(text.lines().all(|line| line.width() <= width), "{text}");
+        let rows: Vec<_> = by_module.lines().skip(3).take(48).collect();
+        let names: HashSet<_> = rows.iter().filter_map(|row| row.split_whitespace().next()).collect();
+        assert_eq!(names.len(), 48, "{by_module}");
+        check_golden(&format!("report_{width}.txt"), &text);
+    }
+    for width in 50..80 {
+        let text = gpu.width(width).to_string();
+        assert!(text.lines().all(|line| line.width() <= width), "{text}");
+    }
 }
 
 #[test]

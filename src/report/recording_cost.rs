@@ -1,0 +1,93 @@
+//! The cost of recording: how much longer recorded steps took.
+
+use super::{step_times::StepTimes, units};
+use std::{fmt, time::Duration};
+
+/// The cost of recording: how long recorded steps took, and how long those of the same run took that were not recorded.
+///
+/// Warm-up steps, the first step of the run and steps that a window cut are in neither. Of a long run, a sample of some
+/// hundred steps that were not recorded is kept, spread evenly over the run. Other things than recording can make a
+/// difference, too, such as validation in some of the steps, so look at the quartiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct RecordingCost {
+    /// The steps that were not recorded.
+    pub unrecorded: StepQuartiles,
+    /// The recorded steps.
+    pub recorded: StepQuartiles,
+}
+
+/// The median and the quartiles of the durations of steps. Half of the steps took from `lower` to `upper`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct StepQuartiles {
+    /// The number of steps.
+    pub steps: u64,
+    /// The duration that a quarter of the steps did not exceed.
+    pub lower: Duration,
+    /// The median.
+    pub median: Duration,
+    /// The duration that three quarters of the steps did not exceed.
+    pub upper: Duration,
+}
+
+impl RecordingCost {
+    /// Returns the cost, or `None` if there are too few steps of either kind.
+    pub(super) fn of(unrecorded: &StepTimes, recorded: &StepTimes) -> Option<Self> {
+        let [unrecorded, recorded] = [StepQuartiles::of(unrecorded)?, StepQuartiles::of(recorded)?];
+        Some(Self { unrecorded, recorded })
+    }
+
+    /// Returns the median of the recorded steps as a multiple of that of the others.
+    pub fn factor(&self) -> f64 {
+        self.recorded.median.as_secs_f64() / self.unrecorded.median.as_secs_f64()
+    }
+}
+
+impl StepQuartiles {
+    fn of(steps: &StepTimes) -> Option<Self> {
+        let time = |percent| steps.percentile(percent).filter(|time| !time.is_zero());
+        let steps = Some(steps.times().len()).filter(|&steps| steps >= StepTimes::ENOUGH)? as u64;
+        Some(Self { steps, lower: time(25.0)?, median: time(50.0)?, upper: time(75.0)? })
+    }
+}
+
+impl fmt::Display for RecordingCost {
+    /// Writes `recorded steps took 1.20 times as long (4.400ms → 5.300ms, quartiles 4.300ms to 4.500ms and 5.100ms to
+    /// 5.600ms, 28 and 10 steps)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { unrecorded, recorded } = self;
+        let range = |steps: &StepQuartiles| format!("{} to {}", units::time(steps.lower), units::time(steps.upper));
+        write!(f, "recorded steps took {} times as long", units::digits(self.factor()))?;
+        write!(f, " ({} → {}", units::time(unrecorded.median), units::time(recorded.median))?;
+        write!(f, ", quartiles {} and {}", range(unrecorded), range(recorded))?;
+        write!(f, ", {} and {} steps)", unrecorded.steps, recorded.steps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RecordingCost;
+    use crate::report::step_times::StepTimes;
+    use std::time::Duration;
+
+    fn millis(times: &[u64]) -> StepTimes {
+        StepTimes::from(times.iter().map(|&time| Duration::from_millis(time)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn medians_and_quartiles_are_compared() {
+        let (unrecorded, recorded) = (millis(&[10, 12, 10, 11, 90, 9]), millis(&[13, 12, 11, 14, 12]));
+        let cost = RecordingCost::of(&unrecorded, &recorded).unwrap();
+        assert_eq!(
+            cost.to_string(),
+            "recorded steps took 1.20 times as long (10.000ms → 12.000ms, quartiles 10.000ms to 12.000ms and 12.000ms \
+             to 13.000ms, 6 and 5 steps)"
+        );
+        assert_eq!(RecordingCost::of(&unrecorded, &millis(&[1; 4])), None, "too few");
+        assert_eq!(RecordingCost::of(&millis(&[1; 4]), &recorded), None, "too few");
+        assert_eq!(RecordingCost::of(&millis(&[0; 9]), &recorded), None, "not measured");
+    }
+}

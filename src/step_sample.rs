@@ -1,0 +1,117 @@
+//! A sample of the durations of steps that are not recorded.
+
+use crate::clock::Ticks;
+
+/// A sample of the durations of steps that are not recorded, spread evenly over the run.
+///
+/// It takes every step at first. Whenever it is full, it drops every other one, and from then on takes half as many. So
+/// its size is bounded, and in a long run the clock is seldom read for it.
+#[derive(Debug)]
+pub(crate) struct StepSample {
+    /// The durations in ticks.
+    durations: Vec<u64>,
+    /// One step in so many is taken.
+    stride: u32,
+    /// The number of ends of steps until the clock is read again.
+    until_reading: u32,
+    /// The start of the step that is to be taken, if it was read.
+    start: Option<Ticks>,
+}
+
+impl StepSample {
+    /// The number of steps at which every other one is dropped.
+    const CAPACITY: usize = 512;
+
+    /// Makes an empty sample. The first step is not taken, since a run prepares its data and its model in it.
+    pub(crate) fn new() -> Self {
+        Self { durations: Vec::with_capacity(Self::CAPACITY), stride: 1, until_reading: 1, start: None }
+    }
+
+    /// Ends a step that was not recorded, and begins another one. Returns the moment if it was read.
+    #[inline]
+    pub(crate) fn end_step(&mut self, now: impl FnOnce() -> Ticks) -> Option<Ticks> {
+        if self.until_reading > 1 {
+            self.until_reading -= 1;
+            return None;
+        }
+        let now = now();
+        self.read(now);
+        Some(now)
+    }
+
+    /// Begins a step that is not recorded after one that was.
+    pub(crate) fn begin_step(&mut self, now: Ticks) {
+        self.start = (self.until_reading == 1).then_some(now);
+    }
+
+    /// Leaves out the current step.
+    #[inline]
+    pub(crate) fn leave_out(&mut self) {
+        self.start = None;
+    }
+
+    /// Returns the durations in ticks.
+    pub(crate) fn durations(&self) -> &[u64] {
+        &self.durations
+    }
+
+    fn read(&mut self, now: Ticks) {
+        let Some(start) = self.start.take() else {
+            self.start = Some(now);
+            return;
+        };
+        self.durations.push(now.0.saturating_sub(start.0));
+        // If every other step is dropped, the last one is, too, and the next one takes its place.
+        let until_next = self.stride;
+        if self.durations.len() == Self::CAPACITY {
+            let mut keep = false;
+            self.durations.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.stride = self.stride.saturating_mul(2);
+        }
+        // The start of the next step that is taken is the end of the one before it.
+        self.start = (until_next == 1).then_some(now);
+        self.until_reading = (until_next - 1).max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StepSample;
+    use crate::clock::Ticks;
+
+    #[test]
+    fn steps_are_taken_from_one_end_to_the_next() {
+        let mut sample = StepSample::new();
+        for now in [100, 101, 103] {
+            sample.end_step(|| Ticks(now));
+        }
+        sample.leave_out();
+        for now in [200, 204] {
+            sample.end_step(|| Ticks(now));
+        }
+        sample.leave_out();
+        sample.begin_step(Ticks(300));
+        sample.end_step(|| Ticks(305));
+        assert_eq!(sample.durations(), [1, 2, 4, 5]);
+    }
+
+    #[test]
+    fn a_long_run_is_sampled_evenly_and_the_clock_seldom_read() {
+        let (mut sample, mut readings, mut now) = (StepSample::new(), 0, 0);
+        for step in 0..1_000_000 {
+            now += step;
+            sample.end_step(|| {
+                readings += 1;
+                Ticks(now)
+            });
+        }
+        let durations = sample.durations();
+        assert!((StepSample::CAPACITY / 2..StepSample::CAPACITY).contains(&durations.len()), "{}", durations.len());
+        let gaps: Vec<_> = durations.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.iter().all(|&gap| gap == gaps[0]), "{gaps:?}");
+        assert!(readings < 10_000, "{readings}");
+    }
+}
