@@ -42,6 +42,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     trace.callsites = callsites.into_table();
     (trace.events, trace.counters) = counters::extract(std::mem::take(&mut trace.events), &trace);
 
+    trace.steps.reserve_exact(window.steps.len());
     for mark in window.steps {
         let track = trace.tracks.iter().position(|track| track.thread == mark.thread.id && track.overlap == 0);
         let track = TrackId::new(track.unwrap_or_else(|| {

@@ -36,16 +36,22 @@ pub struct Report {
     gpus: GpuSummary,
     operations: OperationTimes,
     losses: Losses,
-    /// Each window that lacks launches, and the number of these launches.
+    /// The first windows that lack launches, and the number of these launches.
     incomplete: Vec<(u32, u64)>,
+    /// The number of other windows that lack launches.
+    more_incomplete: u64,
     filtered: Option<Level>,
     files: Vec<PathBuf>,
+    /// The number of files that are not in `files`.
+    more_files: u64,
     deliveries: Vec<Delivery>,
 }
 
 impl Report {
     /// The most columns of text that printed tables take by default.
     pub const WIDTH: usize = View::WIDTH;
+    /// The most files that are kept by name.
+    pub const FILES: usize = 100_000;
     /// The number of rows in the printed table of kernels, and in that of operations.
     const TABLE_ROWS: usize = 10;
     /// The number of incomplete windows for which a line is printed.
@@ -75,8 +81,13 @@ impl Report {
         self.gpus.add(trace, &flops);
         self.operations.add(trace);
         self.losses += *trace.losses();
-        let unfinished = trace.losses().gpu_unfinished;
-        self.incomplete.extend((unfinished > 0).then_some((trace.window(), unfinished)));
+        match trace.losses().gpu_unfinished {
+            0 => {}
+            unfinished if self.incomplete.len() < Self::INCOMPLETE_WINDOWS => {
+                self.incomplete.push((trace.window(), unfinished));
+            }
+            _ => self.more_incomplete += 1,
+        }
         self.filtered = trace.filtered().or(self.filtered);
     }
 
@@ -94,7 +105,9 @@ impl Report {
 
     /// Adds files that were written.
     pub(crate) fn add_files(&mut self, files: Vec<PathBuf>) {
-        self.files.extend(files);
+        let room = Self::FILES.saturating_sub(self.files.len());
+        self.more_files += files.len().saturating_sub(room) as u64;
+        self.files.extend(files.into_iter().take(room));
     }
 
     /// Adds the results of exporters that send elsewhere.
@@ -152,7 +165,7 @@ impl Report {
         self.filtered
     }
 
-    /// Returns the files that the exporters wrote.
+    /// Returns the files that the exporters wrote; the first [`Self::FILES`] of them, if there are more.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -220,16 +233,19 @@ impl Report {
         writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
         write!(f, "{}", self.gpus)?;
         writeln!(f, "{}", self.losses)?;
-        for (window, launches) in self.incomplete.iter().take(Self::INCOMPLETE_WINDOWS) {
+        for (window, launches) in &self.incomplete {
             writeln!(f, "{}", incomplete(*window, *launches))?;
         }
-        if let more @ 1.. = self.incomplete.len().saturating_sub(Self::INCOMPLETE_WINDOWS) {
+        if let more @ 1.. = self.more_incomplete {
             writeln!(f, "and so {} {more} more", if more == 1 { "is" } else { "are" })?;
         }
         if let Some(level) = self.filtered {
             writeln!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
         }
         self.files.iter().try_for_each(|file| writeln!(f, "wrote {}", file.display()))?;
+        if let more @ 1.. = self.more_files {
+            writeln!(f, "wrote {more} more")?;
+        }
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))
     }
 }
