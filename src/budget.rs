@@ -1,35 +1,63 @@
-//! The memory limit that the records of all windows share.
+//! The memory limit that all windows of a profiler share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A count of the memory that records take, with their text and backtraces, from when they are read to when they have
-/// been exported. It is counted in chunks, so that threads seldom contend for it.
+/// A count of the bytes that windows take until they have been exported: their records, steps and texts, and the trace
+/// that is made of them. The trace is charged together with the records, since both are in memory while it is made.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    chunks: usize,
+    limit: usize,
     held: AtomicUsize,
 }
 
 impl Budget {
-    /// The size of a chunk.
-    pub(crate) const CHUNK_BYTES: usize = 32 << 10;
+    /// The part of the limit by which windows and steps may exceed it. A window that is full of spans has room for the
+    /// steps, too, and the next window can open while it is exported.
+    const WINDOWS_SHARE: usize = 16;
 
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { chunks: bytes / Self::CHUNK_BYTES, held: AtomicUsize::new(0) }
+        Self { limit: bytes, held: AtomicUsize::new(0) }
     }
 
     /// Whether the limit is reached.
     pub(crate) fn is_spent(&self) -> bool {
-        self.held.load(Ordering::Relaxed) >= self.chunks
+        self.held.load(Ordering::Relaxed) >= self.limit
     }
 
-    /// Charges one chunk. The last ones may go past the limit.
-    pub(crate) fn take(&self) {
-        self.held.fetch_add(1, Ordering::Relaxed);
+    /// Charges bytes. The last ones may exceed the limit.
+    pub(crate) fn take(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns chunks that were charged.
-    pub(crate) fn give_back(&self, chunks: usize) {
-        self.held.fetch_sub(chunks, Ordering::Relaxed);
+    /// Charges the bytes of a window or a step. Returns false, having charged nothing, if they do not fit.
+    pub(crate) fn take_for_window(&self, bytes: usize) -> bool {
+        let fits = self.held.load(Ordering::Relaxed) < self.limit + self.limit / Self::WINDOWS_SHARE;
+        if fits {
+            self.take(bytes);
+        }
+        fits
+    }
+
+    /// Returns bytes that were charged.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Budget;
+
+    #[test]
+    fn a_window_still_opens_when_records_have_taken_all() {
+        let budget = Budget::new(1600);
+        budget.take(1600);
+        assert!(budget.is_spent());
+        assert!(budget.take_for_window(100));
+        assert!(!budget.take_for_window(1));
+        budget.give_back(101);
+        assert!(!budget.is_spent());
+        budget.give_back(1599);
+        assert!(!budget.is_spent());
     }
 }

@@ -64,7 +64,7 @@ pub struct ProfilerBuilder {
 impl ProfilerBuilder {
     /// The default of [`lane_capacity`](Self::lane_capacity). A span takes two records, a field or an event one.
     pub const LANE_CAPACITY: usize = 1 << 16;
-    /// The default of [`memory_limit_bytes`](Self::memory_limit_bytes): enough for four million spans without fields.
+    /// The default of [`memory_limit_bytes`](Self::memory_limit_bytes): enough for 1.8 million spans without fields.
     pub const MEMORY_LIMIT_BYTES: usize = 256 << 20;
     /// The default of [`live_spans`](Self::live_spans).
     pub const LIVE_SPANS: usize = 1 << 14;
@@ -239,12 +239,20 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Sets how many bytes of records may wait to be exported, over all threads and windows. By default,
-    /// [`Self::MEMORY_LIMIT_BYTES`].
+    /// Sets how many bytes all windows may take until they have been exported: the records of all threads, with their
+    /// texts and backtraces, the steps, and the trace that is made of them. By default, [`Self::MEMORY_LIMIT_BYTES`].
     ///
-    /// Records that do not fit are counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span
-    /// without fields is two records of 32 bytes; texts and backtraces count as well. While a window is being exported
-    /// its trace takes half as much again.
+    /// What does not fit is counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span without
+    /// fields takes 144 bytes, of which 80 are its part of the trace. A thread takes some hundred bytes in a window,
+    /// and a window itself about a kilobyte. A window that does not fit is not opened, and its steps are counted.
+    ///
+    /// The process takes at most a quarter more than this limit, by the peak of its resident memory, and besides:
+    ///
+    /// - a lane for each living thread, of 32 bytes for each record of its [`lane_capacity`](Self::lane_capacity); the
+    ///   lanes of threads that have ended are used again;
+    /// - what exporters hold. [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto) and [`Stacks`](crate::Stacks)
+    ///   write as they go, while [`TensorBoard`](crate::TensorBoard) holds the profile of a window, which may take half
+    ///   as much as the limit, and [`Collected`](crate::Collected) keeps all traces.
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = bytes;
         self
@@ -334,6 +342,7 @@ impl ProfilerBuilder {
         };
         drop(to_exports);
         let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
+        let session_budget = Arc::clone(&budget);
         let exports =
             Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters, failures, raw_folder };
         let steps = (!want_steps.is_empty()).then(|| StepThread::start(Arc::clone(&host), want_steps));
@@ -341,8 +350,16 @@ impl ProfilerBuilder {
         let (summaries, steps) = steps.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
 
-        let session =
-            Session::start(Arc::clone(&host), gpu, without_gpu, schedule, commands, summaries, step_on.clone());
+        let session = Session::start(
+            Arc::clone(&host),
+            gpu,
+            without_gpu,
+            schedule,
+            commands,
+            summaries,
+            step_on.clone(),
+            session_budget,
+        );
         let session = Arc::new(session);
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);

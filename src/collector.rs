@@ -23,7 +23,10 @@ use std::{
 pub(crate) enum Command {
     Opened,
     Closed(ClosedWindow),
-    Finish,
+    /// The run ends. `lost_steps` were not kept for lack of memory, and no window has counted them.
+    Finish {
+        lost_steps: u64,
+    },
 }
 
 /// The collector's state: it reads all lanes, and puts the records of each closed window together.
@@ -85,10 +88,10 @@ impl Collector {
                         self.take_anchor();
                         continue;
                     }
-                    Err(RecvTimeoutError::Disconnected) => Command::Finish,
+                    Err(RecvTimeoutError::Disconnected) => Command::Finish { lost_steps: 0 },
                 }
             } else {
-                self.commands.recv().unwrap_or(Command::Finish)
+                self.commands.recv().unwrap_or(Command::Finish { lost_steps: 0 })
             };
             match command {
                 Command::Opened => self.open = true,
@@ -99,9 +102,10 @@ impl Collector {
                     // If the next window is open already, its `Opened` is still in the queue.
                     self.open = false;
                 }
-                Command::Finish => {
+                Command::Finish { lost_steps } => {
                     self.drain();
                     self.take_losses();
+                    self.losses.over_memory += lost_steps;
                     return self.losses;
                 }
             }
@@ -110,16 +114,20 @@ impl Collector {
 
     fn drain(&mut self) {
         self.intakes.extend(self.host.take_new_lanes().into_iter().map(Intake::new));
-        self.intakes.retain_mut(|intake| {
-            // Read first, so that records that a thread writes before it ends are read below.
-            let finished = intake.lane.is_abandoned();
-            intake.drain(self.next, &self.budget, &mut self.gathered, &mut self.losses);
-            if finished {
-                self.gathered.extend(intake.take());
-                self.losses.lane_full += intake.lane.take_dropped();
-            }
-            !finished
-        });
+        let ended: Vec<_> = self
+            .intakes
+            .extract_if(.., |intake| {
+                // Read first, so that records that a thread writes before it ends are read below.
+                let has_ended = intake.lane.has_ended();
+                intake.drain(self.next, &self.budget, &mut self.gathered, &mut self.losses);
+                has_ended
+            })
+            .collect();
+        for mut intake in ended {
+            self.gathered.extend(intake.take(&self.budget));
+            self.losses.lane_full += intake.lane.take_dropped();
+            self.host.reuse(intake.lane);
+        }
     }
 
     /// Drains until no thread is in a call of the window, or [`GRACE_IN_CALL`](Self::GRACE_IN_CALL) has passed.
@@ -146,11 +154,13 @@ impl Collector {
             let open = if may_have_spans { self.host.open_on(&intake.lane) } else { Vec::new() };
             intake.drain(self.next, &self.budget, &mut self.gathered, &mut self.losses);
             if intake.window == Some(window.index) {
-                self.gathered.extend(intake.take());
+                self.gathered.extend(intake.take(&self.budget));
             } else if silent(intake) && !open.is_empty() {
-                self.budget.take();
                 let thread = intake.lane.thread().clone();
-                self.gathered.push((window.index, ThreadRecords { thread, chunks: vec![open], charged: 1 }));
+                let records: usize = open.iter().map(|record| Record::SIZE + record.cost()).sum();
+                let charged = records + ThreadRecords::cost(&thread.name);
+                self.budget.take(charged);
+                self.gathered.push((window.index, ThreadRecords { thread, chunks: vec![open], charged }));
             }
         }
         let threads = self.gathered.extract_if(.., |(index, _)| *index == window.index);
@@ -207,8 +217,10 @@ struct Intake {
     /// them: until then the thread has not gone on, and its stack says the same.
     joining: Vec<(u32, Vec<Record>)>,
     chunks: Vec<Vec<Record>>,
-    /// Bytes that the text and backtraces of the window's records take beside the chunks.
-    owned_bytes: usize,
+    /// The bytes that the window's records cost.
+    cost: usize,
+    /// The part of the cost that has been charged.
+    charged: usize,
     /// Spans that were left out for lack of memory and have not been exited.
     skipped: Vec<RegistryId>,
     /// Whether the last record that was not a field was left out, and so are its fields.
@@ -218,8 +230,11 @@ struct Intake {
 }
 
 impl Intake {
-    /// Records in a chunk. Growing by chunks moves nothing and wastes little.
-    const CHUNK: usize = Budget::CHUNK_BYTES / Record::SIZE;
+    /// The number of records in a thread's first chunk of a window, and the most in a later one. Each has room for as
+    /// many as all before it, so that a thread with few records takes little, and none are ever moved.
+    const CHUNK: (usize, usize) = (16, 1024);
+    /// The cost that is charged at once, so that the collector and the other threads seldom contend for the count.
+    const CHARGE: usize = 4096;
 
     fn new(lane: LaneReader) -> Self {
         Self {
@@ -227,7 +242,8 @@ impl Intake {
             window: None,
             joining: Vec::new(),
             chunks: Vec::new(),
-            owned_bytes: 0,
+            cost: 0,
+            charged: 0,
             skipped: Vec::new(),
             skipping: false,
             late_owner: false,
@@ -241,7 +257,7 @@ impl Intake {
                 Record::Join { window } => self.joining.push((window, Vec::new())),
                 Record::Joined => {
                     for (window, open) in std::mem::take(&mut self.joining) {
-                        gathered.extend(self.take());
+                        gathered.extend(self.take(budget));
                         self.window = Some(window);
                         self.skipped.clear();
                         // Spans that were open through a window that has been handed on are in it already.
@@ -256,6 +272,7 @@ impl Intake {
                 },
             }
         }
+        self.charge(budget);
     }
 
     /// Counts a record for a window that has been handed on: a span or an event is lost, or the fields of one that is
@@ -289,23 +306,38 @@ impl Intake {
     }
 
     /// Takes the records that were read for the thread's window.
-    fn take(&mut self) -> Option<(u32, ThreadRecords)> {
-        let chunks = std::mem::take(&mut self.chunks);
-        let charged = chunks.len() + std::mem::take(&mut self.owned_bytes) / Budget::CHUNK_BYTES;
-        let thread = self.lane.thread().clone();
-        self.window.filter(|_| !chunks.is_empty()).map(|window| (window, ThreadRecords { thread, chunks, charged }))
+    fn take(&mut self, budget: &Budget) -> Option<(u32, ThreadRecords)> {
+        let window = self.window.filter(|_| !self.chunks.is_empty())?;
+        self.charge(budget);
+        let (chunks, charged) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.charged));
+        self.cost = 0;
+        Some((window, ThreadRecords { thread: self.lane.thread().clone(), chunks, charged }))
     }
 
     fn push(&mut self, record: Record, budget: &Budget) {
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::CHUNK) {
-            budget.take();
-            self.chunks.push(Vec::with_capacity(Self::CHUNK));
+        self.cost += record.cost();
+        match self.chunks.last_mut() {
+            Some(chunk) if chunk.len() < chunk.capacity() => chunk.push(record),
+            last => {
+                let (first, most) = Self::CHUNK;
+                let records = last.map_or(first, |last| (2 * last.capacity()).min(most));
+                self.cost += records * Record::SIZE;
+                self.cost += if self.chunks.is_empty() { ThreadRecords::cost(&self.lane.thread().name) } else { 0 };
+                let mut chunk = Vec::with_capacity(records);
+                chunk.push(record);
+                self.chunks.push(chunk);
+            }
         }
-        let before = self.owned_bytes / Budget::CHUNK_BYTES;
-        self.owned_bytes += record.owned_bytes();
-        (before..self.owned_bytes / Budget::CHUNK_BYTES).for_each(|_| budget.take());
-        if let Some(chunk) = self.chunks.last_mut() {
-            chunk.push(record);
+        if self.cost - self.charged >= Self::CHARGE {
+            self.charge(budget);
+        }
+    }
+
+    /// Charges the cost that has not been charged.
+    fn charge(&mut self, budget: &Budget) {
+        if self.cost > self.charged {
+            budget.take(self.cost - self.charged);
+            self.charged = self.cost;
         }
     }
 

@@ -80,8 +80,9 @@
 //!
 //! # Losses
 //!
-//! Memory is bounded. What does not fit is counted by cause in [`trace::Losses`], which every export and the report
-//! show.
+//! Memory is bounded: the process takes at most a quarter more than the
+//! [`memory_limit_bytes`](ProfilerBuilder::memory_limit_bytes), beside the threads' lanes and what exporters hold. What
+//! does not fit is counted by cause in [`trace::Losses`], which every export and the report show.
 //!
 //! # Frameworks and collectors
 //!

@@ -102,7 +102,8 @@ impl Profiler {
     }
 
     /// Opens a window now, whatever the schedule says, that stays open until [`stop`](Self::stop). Returns false, and
-    /// changes nothing, if a window is open already.
+    /// changes nothing, if a window is open already, or if so many wait to be exported that there is no memory for
+    /// another: see [`memory_limit_bytes`](ProfilerBuilder::memory_limit_bytes).
     ///
     /// ```
     /// use kernspan::{Collected, Profiler, Schedule};

@@ -4,13 +4,14 @@ mod stepping;
 
 use self::stepping::Stepping;
 use crate::{
+    budget::Budget,
     clock::{Anchor, Ticks},
     collector::Command,
     failure::panic_message,
     gpu::GpuSource,
     hint::{Facts, Hint},
     host::{Control, Host},
-    recording::{ClosedWindow, StepMark},
+    recording::{ClosedWindow, Recording, StepMark},
     schedule::{Phase, Schedule, WaitLength},
     step_sample::StepSample,
     steps::StepSender,
@@ -40,6 +41,7 @@ struct State {
     schedule: Schedule,
     gpu: Option<Arc<dyn GpuSource>>,
     commands: Sender<Command>,
+    budget: Arc<Budget>,
     /// The sender of step summaries, if an exporter takes every step.
     summaries: Option<StepSender>,
     /// The durations of steps that are not recorded.
@@ -53,6 +55,10 @@ struct State {
     stepping: bool,
     window: Option<OpenWindow>,
     windows: u32,
+    /// Whether the schedule's window could not be opened for lack of memory. It is tried again at the next step.
+    overdue: bool,
+    /// The number of steps that were not recorded for lack of memory, since the last window closed.
+    lost_steps: u64,
     ended: bool,
     /// The message of the panic of the schedule's function, if it panicked.
     schedule_panic: Option<String>,
@@ -70,6 +76,9 @@ struct OpenWindow {
     step_cut: bool,
     steps: Vec<StepMark>,
     lost_steps: u64,
+    budget: Arc<Budget>,
+    /// The bytes that the window and its steps are charged with.
+    charged: usize,
 }
 
 impl Session {
@@ -82,6 +91,7 @@ impl Session {
         commands: Sender<Command>,
         summaries: Option<StepSender>,
         step_on: Option<String>,
+        budget: Arc<Budget>,
     ) -> Self {
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
@@ -89,6 +99,7 @@ impl Session {
             schedule,
             gpu,
             commands,
+            budget,
             summaries,
             unrecorded: StepSample::new(),
             phase: *phase.as_ref().unwrap_or(&Phase::Wait),
@@ -97,11 +108,13 @@ impl Session {
             stepping,
             window: None,
             windows: 0,
+            overdue: false,
+            lost_steps: 0,
             ended: false,
             schedule_panic: phase.err().map(|panic| panic_message(&*panic)),
             process: std::process::id(),
         };
-        if state.phase.is_recording() {
+        if state.phase.is_recording() && state.charge_window() {
             let edge = state.edge(&host, true);
             state.open(edge, false);
         } else {
@@ -165,15 +178,16 @@ impl Session {
         self.lock().window.is_some()
     }
 
-    /// Opens a window by hand. Returns false if one is open already.
+    /// Opens a window by hand. Returns false if one is open already, or if there is no memory for it.
     pub(crate) fn open(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
         let mut state = self.lock();
-        if state.window.is_some() || state.ended || state.is_forked() {
+        if state.window.is_some() || state.ended || state.is_forked() || !state.charge_window() {
             return false;
         }
         let _edge = self.host.edge();
         self.host.settle();
+        state.overdue = false;
         let edge = state.edge(&self.host, true);
         state.open(edge, true);
         self.host.look_up_contexts();
@@ -211,7 +225,8 @@ impl Session {
         state.send_step(&self.host, step, phase, None, false);
         state.ended = true;
         // The collector is gone only if it panicked, which whoever joins it will report.
-        let _ = state.commands.send(Command::Finish);
+        let lost_steps = state.lost_steps;
+        let _ = state.commands.send(Command::Finish { lost_steps });
         state.schedule_panic.take()
     }
 
@@ -266,9 +281,9 @@ impl State {
         let ends = before == Phase::RecordAndSave || !self.phase.is_recording();
         let begins = self.phase.is_recording() && (before == Phase::RecordAndSave || !before.is_recording());
         let closes = ends && self.window.as_ref().is_some_and(|window| !window.manual);
-        let opens = begins && (closes || self.window.is_none());
+        let is_due = (begins || self.overdue) && (closes || self.window.is_none());
 
-        if (closes || opens) && self.is_forked() {
+        if (closes || is_due) && self.is_forked() {
             return;
         }
         let sampled = if before == Phase::Wait && self.window.is_none() {
@@ -277,6 +292,9 @@ impl State {
             self.unrecorded.leave_out();
             None
         };
+        self.lost_steps += u64::from(self.overdue);
+        let opens = is_due && self.phase.is_recording() && self.charge_window();
+        self.overdue = is_due && self.phase.is_recording() && !opens;
         // A step that ends a window ends with it, to the tick.
         let _edge = (closes || opens).then(|| host.edge());
         if closes || opens {
@@ -364,6 +382,12 @@ impl State {
         edge
     }
 
+    /// Charges the memory of a window that is about to open. Returns false if there is not enough.
+    fn charge_window(&self) -> bool {
+        self.budget.take_for_window(Recording::COST)
+    }
+
+    /// Opens a window that has been charged.
     fn open(&mut self, edge: Anchor, manual: bool) {
         let index = self.windows;
         self.windows += 1;
@@ -376,6 +400,8 @@ impl State {
             step_cut: manual,
             steps: Vec::new(),
             lost_steps: 0,
+            budget: Arc::clone(&self.budget),
+            charged: Recording::COST,
         });
         let _ = self.commands.send(Command::Opened);
     }
@@ -386,22 +412,24 @@ impl State {
         if self.stepping && window.step_start < edge.ticks {
             window.mark_step(self.step, edge.ticks, true);
         }
-        let OpenWindow { index, open, steps, lost_steps, .. } = window;
+        let OpenWindow { index, open, steps, charged, .. } = window;
+        let lost_steps = window.lost_steps + std::mem::take(&mut self.lost_steps);
         let closed = Instant::now();
-        let levels = levels();
-        let closed = ClosedWindow { index, open, close: edge, levels, closed, steps, lost_steps, followed, leftover };
+        let (levels, close) = (levels(), edge);
+        let closed =
+            ClosedWindow { index, open, close, levels, closed, steps, lost_steps, charged, followed, leftover };
         let _ = self.commands.send(Command::Closed(closed));
     }
 }
 
 impl OpenWindow {
-    /// The maximum number of steps of one window that are kept.
-    const STEPS: usize = 1_000_000;
-
+    /// Adds a step, if there is memory for it. The first is charged with the window.
     fn mark_step(&mut self, number: u64, end: Ticks, cut: bool) {
-        if self.steps.len() >= Self::STEPS {
+        let cost = if self.steps.is_empty() { 0 } else { StepMark::COST };
+        if cost > 0 && !self.budget.take_for_window(cost) {
             self.lost_steps += 1;
         } else {
+            self.charged += cost;
             let thread = self.steps.last().map(|step| &step.thread).filter(|thread| thread.id == this_thread());
             let thread = thread.cloned().unwrap_or_else(|| Arc::new(ThreadInfo::of_this_thread()));
             let cut = Cut { start: self.step_cut, end: cut };

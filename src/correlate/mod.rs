@@ -44,6 +44,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     (trace.events, trace.counters) = (events, counters);
     trace.losses.counters += lost_values;
 
+    trace.steps.reserve_exact(window.steps.len());
     for mark in window.steps {
         let track = trace.tracks.iter().position(|track| track.thread == mark.thread.id && track.overlap == 0);
         let track = TrackId::new(track.unwrap_or_else(|| {

@@ -68,12 +68,23 @@ impl<'a> Threads<'a> {
     /// Adds the threads. Returns the origins of the calls, allocations and operations that were made on behalf of
     /// others.
     pub(super) fn add(mut self, threads: Vec<ThreadRecords>) -> Origins {
-        let records = threads.iter().flat_map(|thread| thread.chunks.iter().flatten());
-        let updated = records.filter_map(|record| match record {
-            Record::Update { id, .. } => Some(*id),
-            _ => None,
-        });
-        self.updated = updated.collect::<HashSet<_>>().into_iter().map(|id| (id, Vec::new())).collect();
+        // The lists of the trace are made once, as large as they become: growing them would take more memory.
+        let (mut spans, mut events, mut fields, mut operations) = (0, 0, 0, 0);
+        for record in threads.iter().flat_map(|thread| thread.chunks.iter().flatten()) {
+            match record {
+                Record::Open { .. } | Record::Enter { .. } => spans += 1,
+                Record::Event { .. } => events += 1,
+                Record::Field(_) => fields += 1,
+                Record::Operation { .. } => operations += 1,
+                Record::Update { id, .. } => drop(self.updated.entry(*id).or_default()),
+                _ => {}
+            }
+        }
+        self.trace.spans.reserve_exact(spans);
+        self.trace.events.reserve_exact(events);
+        self.trace.fields.reserve_exact(fields);
+        self.trace.operation_calls.reserve_exact(operations);
+        self.origins.operations.reserve_exact(operations);
         for thread in threads {
             self.add_thread(thread);
         }

@@ -4,6 +4,7 @@ use super::calls::{Calls, Owner};
 use crate::{
     gallop_search::GallopSearch,
     recording::{GpuRecord, GpuRecording, OverheadRecord, WaitRecord, WorkRecord},
+    trace::{WaitData, WorkData},
 };
 use std::cell::Cell;
 
@@ -45,10 +46,10 @@ impl Gathered {
         *self = Self::default();
     }
 
-    /// Returns about how many bytes of memory the records take.
+    /// Returns about how many bytes of memory the records take, and the trace that is made of them.
     pub(crate) fn bytes(&self) -> usize {
-        self.work.len() * size_of::<WorkRecord>()
-            + self.waits.len() * size_of::<WaitRecord>()
+        self.work.len() * (size_of::<WorkRecord>() + 3 * size_of::<WorkData>() / 2)
+            + self.waits.len() * (size_of::<WaitRecord>() + size_of::<WaitData>())
             + self.overheads.len() * size_of::<OverheadRecord>()
     }
 

@@ -26,14 +26,17 @@ use crate::{
     thread::ThreadInfo,
     trace::{FieldData, TraceContext},
 };
-use rtrb::{Producer, RingBuffer};
+use rtrb::{Consumer, Producer, RingBuffer};
 use std::{
     backtrace::Backtrace,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
+
+/// Both ends of an empty ring.
+pub(super) type Ring = (Producer<Record>, Consumer<Record>);
 
 /// The writing end of a lane, owned by its thread.
 #[derive(Debug)]
@@ -73,6 +76,14 @@ struct Shared {
     stack: Arc<SharedStack>,
     /// One more than the window of the calls that the thread is in; 0 if it is in none.
     in_call: AtomicU32,
+    /// The writing end of the ring, once the thread has ended.
+    returned: Mutex<Option<Producer<Record>>>,
+}
+
+impl Shared {
+    fn lock_returned(&self) -> MutexGuard<'_, Option<Producer<Record>>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The parts of the host that a lane needs to write about spans.
@@ -99,8 +110,13 @@ pub(super) trait Resolve: Fn(RegistryId) -> Option<Callsite> {}
 impl<F: Fn(RegistryId) -> Option<Callsite>> Resolve for F {}
 
 impl Lane {
-    pub(super) fn new(profiler: u64, control: Control, thread: ThreadInfo, capacity: usize) -> (Self, LaneReader) {
-        let (producer, consumer) = RingBuffer::new(capacity);
+    /// Returns an empty ring of this capacity.
+    pub(super) fn ring(capacity: usize) -> Ring {
+        RingBuffer::new(capacity)
+    }
+
+    pub(super) fn new(profiler: u64, control: Control, thread: ThreadInfo, ring: Ring) -> (Self, LaneReader) {
+        let (producer, consumer) = ring;
         let (stack, shared_stack) = Stack::new();
         let shared = Arc::new(Shared {
             thread,
@@ -108,6 +124,7 @@ impl Lane {
             dropped: AtomicU64::new(0),
             stack: shared_stack,
             in_call: AtomicU32::new(0),
+            returned: Mutex::new(None),
         });
         let lane = Self {
             profiler,
@@ -288,5 +305,14 @@ impl Lane {
     #[cold]
     fn count_drop(&self) {
         self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Lane {
+    /// Returns the writing end of the ring to the collector, since the thread has ended.
+    fn drop(&mut self) {
+        let (unused, _) = RingBuffer::new(0);
+        let ring = std::mem::replace(&mut self.ring, unused);
+        *self.shared.lock_returned() = Some(ring);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Control,
-    lane::{Lane, LaneReader},
+    lane::{Lane, LaneReader, Ring},
 };
 use crate::thread::{self, ThreadInfo};
 use std::{
@@ -22,10 +22,18 @@ pub(super) struct Lanes {
     /// The number of the profiler, which distinguishes the lanes of several profilers on one thread.
     profiler: u64,
     capacity: usize,
-    /// Readers of lanes that the collector has not taken over yet.
-    new: Mutex<Vec<LaneReader>>,
+    rings: Mutex<Rings>,
     /// Records for which there was no lane.
     unreachable: AtomicU64,
+}
+
+/// The rings that are not in the hands of the collector.
+#[derive(Debug, Default)]
+struct Rings {
+    /// Readers of lanes that the collector has not taken over yet.
+    new: Vec<LaneReader>,
+    /// The rings of threads that have ended, for those that begin.
+    free: Vec<Ring>,
 }
 
 thread_local! {
@@ -38,7 +46,7 @@ impl Lanes {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let profiler = NEXT.fetch_add(1, Ordering::Relaxed);
         let control = AtomicU64::new(Control::waiting(0).as_u64());
-        Self { control, profiler, capacity, new: Mutex::default(), unreachable: AtomicU64::new(0) }
+        Self { control, profiler, capacity, rings: Mutex::default(), unreachable: AtomicU64::new(0) }
     }
 
     #[inline]
@@ -49,6 +57,9 @@ impl Lanes {
 
     pub(super) fn set_control(&self, control: Control) {
         self.control.store(control.as_u64(), Ordering::Relaxed);
+        if control.is_off() {
+            self.lock_rings().free.clear();
+        }
     }
 
     /// Returns the control word itself, for callers that read it again.
@@ -111,29 +122,53 @@ impl Lanes {
     #[cold]
     fn open(&self, lanes: &mut Vec<Lane>) -> usize {
         lanes.retain(|lane| !lane.is_abandoned());
-        let (lane, reader) = Lane::new(self.profiler, self.control(), ThreadInfo::of_this_thread(), self.capacity);
-        let mut new = self.lock_new();
-        // While nothing is recorded, the collector does not take the readers, and threads may come and go.
-        if new.len() >= 32 && new.len().is_power_of_two() {
-            new.retain(|reader| !reader.is_done());
-        }
-        new.push(reader);
-        drop(new);
+        let ring = self.lock_rings().take_free();
+        let ring = ring.unwrap_or_else(|| Lane::ring(self.capacity));
+        let (lane, reader) = Lane::new(self.profiler, self.control(), ThreadInfo::of_this_thread(), ring);
+        self.lock_rings().new.push(reader);
         lanes.push(lane);
         lanes.len() - 1
     }
 
-    fn lock_new(&self) -> MutexGuard<'_, Vec<LaneReader>> {
-        self.new.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_rings(&self) -> MutexGuard<'_, Rings> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The readers of lanes made since the last call.
     pub(super) fn take_new(&self) -> Vec<LaneReader> {
-        std::mem::take(&mut *self.lock_new())
+        std::mem::take(&mut self.lock_rings().new)
+    }
+
+    /// Keeps the ring of a thread that has ended, for one that begins.
+    pub(super) fn reuse(&self, reader: LaneReader) {
+        if let Some(ring) = reader.into_ring() {
+            self.lock_rings().keep(ring);
+        }
     }
 
     /// Records for which there was no lane since the last call.
     pub(super) fn take_unreachable(&self) -> u64 {
         self.unreachable.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Rings {
+    /// The most rings that are kept. More are freed, since threads that all live at once may never come again.
+    const FREE: usize = 32;
+
+    /// Takes the ring of a thread that has ended, if there is one.
+    fn take_free(&mut self) -> Option<Ring> {
+        // While nothing is recorded, the collector does not take the readers, and threads may come and go.
+        if self.free.is_empty() && self.new.len() >= 32 && self.new.len().is_power_of_two() {
+            let done: Vec<_> = self.new.extract_if(.., |reader| reader.is_done()).collect();
+            done.into_iter().filter_map(LaneReader::into_ring).for_each(|ring| self.keep(ring));
+        }
+        self.free.pop()
+    }
+
+    fn keep(&mut self, ring: Ring) {
+        if self.free.len() < Self::FREE {
+            self.free.push(ring);
+        }
     }
 }

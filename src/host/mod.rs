@@ -145,6 +145,11 @@ impl Host {
         self.lanes.take_new()
     }
 
+    /// Keeps the ring of a thread that has ended, for one that begins.
+    pub(crate) fn reuse(&self, lane: LaneReader) {
+        self.lanes.reuse(lane);
+    }
+
     /// Losses outside of lanes since the last call.
     pub(crate) fn take_losses(&self) -> Losses {
         Losses {

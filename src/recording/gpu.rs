@@ -74,7 +74,7 @@ pub(crate) struct GpuRecording {
     /// The device of each context that was seen, by their numbers.
     pub(crate) contexts: FxHashMap<u32, u32>,
     pub(crate) losses: Losses,
-    /// The memory that the records are charged with, in chunks of the [`Budget`](crate::budget::Budget).
+    /// The bytes that the records are charged with in the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
     /// The records as CUPTI wrote them, if they are to be kept.
     pub(crate) raw: Option<RawRecords>,

@@ -2,6 +2,7 @@
 //!
 //! Threads write [`record`]s and [`device_call`]s into their lanes; [`gpu`] has the records of GPU activity.
 
+mod cost;
 mod device_call;
 mod gpu;
 mod origin;
@@ -38,9 +39,9 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// The memory that the records are charged with, in chunks of the [`Budget`](crate::budget::Budget).
+    /// The bytes that the window is charged with in the [`Budget`](crate::budget::Budget).
     pub(crate) fn charged(&self) -> usize {
-        self.threads.iter().map(|thread| thread.charged).sum::<usize>() + self.gpu.charged
+        self.window.charged + self.threads.iter().map(|thread| thread.charged).sum::<usize>() + self.gpu.charged
     }
 }
 
@@ -55,8 +56,10 @@ pub(crate) struct ClosedWindow {
     /// When the window closed, from which the wait for late records is measured.
     pub(crate) closed: Instant,
     pub(crate) steps: Vec<StepMark>,
-    /// The number of steps past the limit, which were not kept.
+    /// The number of steps that were not kept for lack of memory, in this window or before it.
     pub(crate) lost_steps: u64,
+    /// The bytes that the window and its steps are charged with in the [`Budget`](crate::budget::Budget).
+    pub(crate) charged: usize,
     /// Whether the next window opened at the moment this one closed.
     pub(crate) followed: bool,
     /// Whether the window was opened by the last step and closed by the end of the run. It gives no trace if nothing
@@ -79,6 +82,6 @@ pub(crate) struct StepMark {
 pub(crate) struct ThreadRecords {
     pub(crate) thread: ThreadInfo,
     pub(crate) chunks: Vec<Vec<Record>>,
-    /// The memory that the records are charged with, in chunks of the [`Budget`](crate::budget::Budget).
+    /// The bytes that the records are charged with in the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
 }

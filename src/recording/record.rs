@@ -75,16 +75,4 @@ impl Record {
         let trace = [(trace_id >> 64) as u64, trace_id as u64];
         if sampled { Self::Context { trace, span } } else { Self::Unsampled { trace, span } }
     }
-
-    /// The approximate size of the memory that the record owns, beside itself.
-    pub(crate) fn owned_bytes(&self) -> usize {
-        const BACKTRACE: usize = 4096;
-        match self {
-            Self::Field(field) => field.value.as_str().map_or(0, str::len),
-            Self::Backtrace(_) => BACKTRACE,
-            // The framework holds on to an operation that it reports again and again.
-            Self::Operation { operation, .. } if Arc::strong_count(operation) == 1 => operation.bytes(),
-            _ => 0,
-        }
-    }
 }

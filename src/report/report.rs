@@ -42,17 +42,23 @@ pub struct Report {
     gpus: GpuSummary,
     operations: OperationTimes,
     losses: Losses,
-    /// Each window that lacks launches, and the number of these launches.
+    /// The first windows that lack launches, and the number of these launches.
     incomplete: Vec<(u32, u64)>,
+    /// The number of other windows that lack launches.
+    more_incomplete: u64,
     filtered: Option<Level>,
     hints: Vec<Hint>,
     files: Vec<PathBuf>,
+    /// The number of files that are not in `files`.
+    more_files: u64,
     deliveries: Vec<Delivery>,
 }
 
 impl Report {
     /// The most columns of text that a printed report takes by default.
     pub const WIDTH: usize = View::WIDTH;
+    /// The most files that are kept by name.
+    pub const FILES: usize = 100_000;
     /// The number of rows in the printed table of kernels, and in that of operations.
     const TABLE_ROWS: usize = 10;
     /// The number of incomplete windows for which a line is printed.
@@ -84,8 +90,13 @@ impl Report {
         self.gpus.add(trace, &flops);
         self.operations.add(trace);
         self.losses += *trace.losses();
-        let unfinished = trace.losses().gpu_unfinished;
-        self.incomplete.extend((unfinished > 0).then_some((trace.window(), unfinished)));
+        match trace.losses().gpu_unfinished {
+            0 => {}
+            unfinished if self.incomplete.len() < Self::INCOMPLETE_WINDOWS => {
+                self.incomplete.push((trace.window(), unfinished));
+            }
+            _ => self.more_incomplete += 1,
+        }
         self.filtered = trace.filtered().or(self.filtered);
     }
 
@@ -113,7 +124,9 @@ impl Report {
 
     /// Adds files that were written.
     pub(crate) fn add_files(&mut self, files: Vec<PathBuf>) {
-        self.files.extend(files);
+        let room = Self::FILES.saturating_sub(self.files.len());
+        self.more_files += files.len().saturating_sub(room) as u64;
+        self.files.extend(files.into_iter().take(room));
     }
 
     /// Adds the results of exporters that send elsewhere.
@@ -187,7 +200,7 @@ impl Report {
         &self.hints
     }
 
-    /// Returns the files that the exporters wrote.
+    /// Returns the files that the exporters wrote; the first [`Self::FILES`] of them, if there are more.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -270,10 +283,10 @@ impl Report {
         if self.losses.counters > 0 {
             writeln!(f, "counters take numbers of at most 64 bits on events, as in info!(counter.loss = 0.3)")?;
         }
-        for (window, launches) in self.incomplete.iter().take(Self::INCOMPLETE_WINDOWS) {
+        for (window, launches) in &self.incomplete {
             writeln!(f, "{}", incomplete(*window, *launches))?;
         }
-        if let more @ 1.. = self.incomplete.len().saturating_sub(Self::INCOMPLETE_WINDOWS) {
+        if let more @ 1.. = self.more_incomplete {
             writeln!(f, "and so {} {more} more", if more == 1 { "is" } else { "are" })?;
         }
         if let Some(level) = self.filtered {
@@ -313,7 +326,11 @@ impl fmt::Display for ReportView<'_> {
             write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
         }
         let summary = Summary(report).to_string();
-        write!(f, "{}{}", wrap(&summary, width), WrittenFiles(&report.files))
+        write!(f, "{}{}", wrap(&summary, width), WrittenFiles(&report.files))?;
+        match report.more_files {
+            0 => Ok(()),
+            more => writeln!(f, "wrote {more} more"),
+        }
     }
 }
 

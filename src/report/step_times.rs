@@ -10,6 +10,15 @@ use std::{fmt, time::Duration};
 pub struct StepTimes {
     times: Vec<Duration>,
     numbers: Vec<u64>,
+    /// The binary logarithm of the number of steps of which one is kept.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    thinned: u32,
+    /// The number of all steps.
+    steps: u64,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    sum: Duration,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    longest: Duration,
 }
 
 /// A recorded step that took more than [`StepTimes::SLOW`] times the median. `Display` writes `step 37 took 65.000ms, 17
@@ -27,6 +36,8 @@ pub struct SlowStep {
 }
 
 impl StepTimes {
+    /// The most steps that are kept one by one. Of more steps, every second is kept, or every fourth, and so on.
+    pub const STEPS: usize = 1 << 17;
     /// A step that took more than this many times the median is slow.
     pub const SLOW: f64 = 3.0;
     /// The number of steps from which on a median says something.
@@ -35,12 +46,27 @@ impl StepTimes {
     /// Adds the steps of a window.
     pub(super) fn add(&mut self, steps: &[Step]) {
         for step in steps.iter().filter(|step| !step.cut().any()) {
-            self.times.push(step.duration());
-            self.numbers.push(step.number());
+            self.add_step(Some(step.number()), step.duration());
         }
     }
 
-    /// Returns the duration of each step, in the order of the steps.
+    fn add_step(&mut self, number: Option<u64>, time: Duration) {
+        if self.times.len() == Self::STEPS {
+            keep_every_second(&mut self.times);
+            keep_every_second(&mut self.numbers);
+            self.thinned += 1;
+        }
+        if self.steps.trailing_zeros() >= self.thinned {
+            self.times.push(time);
+            self.numbers.extend(number);
+        }
+        self.steps += 1;
+        self.sum += time;
+        self.longest = self.longest.max(time);
+    }
+
+    /// Returns the duration of each step, in the order of the steps. If there are more than [`Self::STEPS`], it is that
+    /// of every second step, or of every fourth, and so on.
     pub fn times(&self) -> &[Duration] {
         &self.times
     }
@@ -50,8 +76,18 @@ impl StepTimes {
         &self.numbers
     }
 
-    /// Returns the steps that took more than [`Self::SLOW`] times the median, slowest first. There are none if fewer than
-    /// five steps were recorded.
+    /// Returns the number of steps.
+    pub fn count(&self) -> u64 {
+        self.steps
+    }
+
+    /// Returns the duration of the longest step, or `None` if there are no steps.
+    pub fn longest(&self) -> Option<Duration> {
+        (self.steps > 0).then_some(self.longest)
+    }
+
+    /// Returns the steps in [`times`](Self::times) that took more than [`Self::SLOW`] times the median, slowest first.
+    /// There are none if fewer than five steps were recorded.
     pub fn slow(&self) -> Vec<SlowStep> {
         let enough = self.times.len() >= Self::ENOUGH;
         let median = self.percentile(50.0).filter(|median| enough && !median.is_zero());
@@ -72,11 +108,12 @@ impl StepTimes {
 
     /// Returns the mean duration, or `None` if there are no steps.
     pub fn mean(&self) -> Option<Duration> {
-        let steps = u32::try_from(self.times.len()).ok().filter(|&steps| steps > 0)?;
-        Some(self.times.iter().sum::<Duration>() / steps)
+        let nanos = self.sum.as_nanos().checked_div(self.steps.into())?;
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Returns a percentile of the durations by the nearest-rank method, or `None` if there are no steps.
+    /// Returns a percentile of the durations in [`times`](Self::times) by the nearest-rank method, or `None` if there
+    /// are no steps.
     ///
     /// This is a duration that a step really had, and `percent` of the steps took no longer.
     ///
@@ -92,10 +129,20 @@ impl StepTimes {
     }
 }
 
+fn keep_every_second<T>(list: &mut Vec<T>) {
+    let mut index = 0_usize;
+    list.retain(|_| {
+        index += 1;
+        index % 2 == 1
+    });
+}
+
 impl From<Vec<Duration>> for StepTimes {
     /// Makes the durations of steps whose numbers are not known.
     fn from(times: Vec<Duration>) -> Self {
-        Self { times, numbers: Vec::new() }
+        let mut steps = Self::default();
+        times.into_iter().for_each(|time| steps.add_step(None, time));
+        steps
     }
 }
 
@@ -113,14 +160,14 @@ impl fmt::Display for StepTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(mean) = self.mean() else { return Ok(()) };
         let time = |percent| units::time(self.percentile(percent).unwrap_or_default());
-        match self.times.len() {
+        match self.steps {
             1 => return write!(f, "1 step of {}", units::time(mean)),
             steps => write!(f, "{steps} steps, {} on average (median {}", units::time(mean), time(50.0))?,
         }
-        if self.times.len() >= 100 {
+        if self.steps >= 100 {
             write!(f, ", 99 % within {}", time(99.0))?;
         }
-        write!(f, ", longest {})", time(100.0))
+        write!(f, ", longest {})", units::time(self.longest))
     }
 }
 
@@ -140,11 +187,25 @@ mod tests {
     #[test]
     fn steps_far_above_the_median_are_slow() {
         let times: Vec<_> = [4, 4, 13, 5, 70, 12].map(Duration::from_millis).to_vec();
-        let steps = StepTimes { times: times.clone(), numbers: (33..39).collect() };
+        let mut steps = StepTimes::default();
+        times.iter().zip(33..).for_each(|(&time, number)| steps.add_step(Some(number), time));
         let slow: Vec<_> = steps.slow().iter().map(ToString::to_string).collect();
         assert_eq!(slow, ["step 37 took 70.000ms, 14 times the median"]);
-        let few = StepTimes { times: vec![times[0], times[0], times[4]], numbers: vec![0, 1, 2] };
+        let mut few = StepTimes::default();
+        [times[0], times[0], times[4]].into_iter().zip(0..).for_each(|(time, number)| few.add_step(Some(number), time));
         assert!(few.slow().is_empty(), "too few to tell");
+    }
+
+    #[test]
+    fn of_very_many_steps_some_are_kept_evenly() {
+        const STEPS: u64 = 5 * StepTimes::STEPS as u64 + 3;
+        let mut steps = StepTimes::default();
+        (0..STEPS).for_each(|number| steps.add_step(Some(number), Duration::from_nanos(number)));
+        assert!((StepTimes::STEPS / 2..=StepTimes::STEPS).contains(&steps.times().len()));
+        assert!(steps.times().iter().enumerate().all(|(index, time)| time.as_nanos() == 8 * index as u128));
+        assert!(steps.numbers().iter().enumerate().all(|(index, number)| *number == 8 * index as u64));
+        assert_eq!((steps.count(), steps.mean()), (STEPS, Some(Duration::from_nanos((STEPS - 1) / 2))));
+        assert_eq!(steps.longest(), Some(Duration::from_nanos(STEPS - 1)));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Losses {
     pub lane_full: u64,
     /// Spans, events, operations, GPU calls and steps past the memory limit: raise
     /// [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes) or record fewer steps.
+    ///
+    /// If there is no memory for a whole window, it is not opened, and only its steps are counted.
     pub over_memory: u64,
     /// Spans that were kept without their fields, since too many spans with fields were alive at once (raise
     /// [`live_spans`](crate::ProfilerBuilder::live_spans)), or since the fields came too late.

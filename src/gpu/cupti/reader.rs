@@ -56,7 +56,7 @@ pub(super) struct Reader {
     /// The windows that are closed and not complete.
     closed: VecDeque<Closed>,
     budget: Arc<Budget>,
-    /// The number of chunks of the budget that the gathered records take.
+    /// The bytes that the gathered records are charged with.
     charged: usize,
     losses: Losses,
     finishing: bool,
@@ -223,9 +223,9 @@ impl Reader {
 
     fn charge(&mut self) {
         let raw = self.raw.as_ref().map_or(0, RawRecords::bytes);
-        let chunks = (self.gathered.bytes() + raw) / Budget::CHUNK_BYTES;
-        (self.charged..chunks).for_each(|_| self.budget.take());
-        self.charged = self.charged.max(chunks);
+        let bytes = self.gathered.bytes() + raw;
+        self.budget.take(bytes.saturating_sub(self.charged));
+        self.charged = self.charged.max(bytes);
     }
 
     /// Begins to wait for the records of a window.
@@ -331,7 +331,7 @@ impl Reader {
             // When CUPTI is attached again, it counts correlation ids from the start.
             self.detach_at = self.detach_at.map(|_| Instant::now());
         }
-        let kept = self.gathered.bytes() / Budget::CHUNK_BYTES;
+        let kept = self.gathered.bytes();
         let mut losses = std::mem::take(&mut self.losses);
         losses += taken.losses;
         recording.gpu = GpuRecording {

@@ -1,6 +1,6 @@
 //! The reading end of a lane.
 
-use super::{Callsite, Live, Record, RegistryId, Shared, ThreadInfo};
+use super::{Callsite, Live, Record, RegistryId, Ring, Shared, ThreadInfo};
 use rtrb::Consumer;
 use std::sync::{Arc, atomic::Ordering};
 
@@ -36,14 +36,20 @@ impl LaneReader {
         self.ring.pop().ok()
     }
 
-    /// Whether the thread is gone.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.ring.is_abandoned()
+    /// Whether the thread has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.lock_returned().is_some()
     }
 
-    /// Whether the thread is gone, and left neither records nor losses.
+    /// Whether the thread has ended, and left neither records nor losses.
     pub(in crate::host) fn is_done(&self) -> bool {
-        self.ring.is_abandoned() && self.ring.is_empty() && self.shared.dropped.load(Ordering::Relaxed) == 0
+        self.has_ended() && self.ring.is_empty() && self.shared.dropped.load(Ordering::Relaxed) == 0
+    }
+
+    /// Returns the ring, if the thread has ended and all its records have been read.
+    pub(in crate::host) fn into_ring(self) -> Option<Ring> {
+        let producer = self.shared.lock_returned().take().filter(|_| self.ring.is_empty())?;
+        Some((producer, self.ring))
     }
 
     /// Spans and events dropped since the last call.

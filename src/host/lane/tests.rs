@@ -27,7 +27,7 @@ struct Environment {
 }
 
 fn test_lane(capacity: usize) -> (TestLane, LaneReader) {
-    let (lane, reader) = Lane::new(1, Control::waiting(0), ThreadInfo::of_this_thread(), capacity);
+    let (lane, reader) = Lane::new(1, Control::waiting(0), ThreadInfo::of_this_thread(), Lane::ring(capacity));
     let (collected, control) = (AtomicU32::new(0), AtomicU64::new(0));
     (
         TestLane { lane, environment: Environment { clock: Clock::mock(), live: Live::new(64), collected, control } },
@@ -186,6 +186,26 @@ fn spans_that_do_not_fit_are_dropped_as_a_whole() {
 }
 
 #[test]
+fn the_ring_of_a_thread_that_has_ended_is_used_again() {
+    let (mut test, mut reader) = test_lane(8);
+    test.enter(FIRST, 1);
+    test.exit(FIRST, 1);
+    assert!(!reader.has_ended());
+    drop(test);
+    assert!(reader.has_ended() && !reader.is_done(), "its records have still to be read");
+    assert_eq!(read_all(&mut reader), "join 0 joined enter 1 exit 1");
+    assert!(reader.is_done());
+    let ring = reader.into_ring().unwrap();
+    let (mut test, _) = test_lane(8);
+    let (lane, mut reader) = Lane::new(1, Control::waiting(0), ThreadInfo::of_this_thread(), ring);
+    test.lane = lane;
+    test.enter(FIRST, 3);
+    test.exit(FIRST, 3);
+    assert_eq!(read_all(&mut reader), "join 0 joined enter 3 exit 3");
+    assert!(!reader.has_ended() && !test.lane.is_abandoned());
+}
+
+#[test]
 fn a_reader_on_another_thread_sees_whole_spans() {
     let (mut test, mut reader) = test_lane(16);
     let turns = if cfg!(miri) { 40 } else { 20_000 };
@@ -201,7 +221,7 @@ fn a_reader_on_another_thread_sees_whole_spans() {
     });
     let (mut open, mut seen, mut field_of) = (Vec::new(), 0, None);
     loop {
-        let finished = reader.is_abandoned();
+        let finished = reader.has_ended();
         while let Some(record) = reader.read() {
             match record {
                 Record::Enter { id, .. } => {

@@ -1,0 +1,69 @@
+//! The memory that records are charged with.
+
+use super::{Origin, Record, Recording, StepMark, ThreadRecords};
+use crate::trace::{
+    AllocationData, ApiCallData, EventData, FieldData, OperationCallData, SpanData, SpanId, Step, TraceContext, Track,
+};
+use std::sync::Arc;
+
+/// The allocator's own memory for an allocation, and the counts of an [`Arc`] in it.
+const ALLOCATION: usize = 32;
+/// An entry of a hash map with a small value, while the map is half empty.
+const MAP_ENTRY: usize = 64;
+/// A backtrace as it is captured, and the same again as the names of its functions.
+const BACKTRACE: usize = 2 * 4096;
+
+impl Record {
+    /// Returns about how many bytes the record takes beside itself until it has been exported: the memory that it owns,
+    /// its part of the trace, and what is needed to make that.
+    pub(crate) fn cost(&self) -> usize {
+        match self {
+            // Its track among several, and its node in the report.
+            Self::Enter { .. } | Self::Open { .. } => size_of::<SpanData>() + 2 * size_of::<usize>(),
+            // A sample of a counter takes less than the event.
+            Self::Event { .. } => size_of::<EventData>() + 2 * size_of::<u64>(),
+            // Its span has an entry in a map, and all fields of the span may be copied.
+            Self::Update { .. } => 3 * MAP_ENTRY + 3 * ALLOCATION + 4 * size_of::<FieldData>(),
+            Self::Field(field) => {
+                let text = field.value.as_str().map_or(0, |text| text.len() + ALLOCATION);
+                size_of::<FieldData>() + text
+            }
+            // The span holds on to fields that it shares with its instances. The first instance pays for them.
+            Self::Fields(fields) if Arc::strong_count(fields) <= 2 => {
+                2 * size_of_val::<[FieldData]>(fields) + ALLOCATION + MAP_ENTRY
+            }
+            Self::Context { .. } | Self::Unsampled { .. } | Self::ContextOf { .. } => {
+                size_of::<(SpanId, Option<TraceContext>)>()
+            }
+            Self::Backtrace(_) => BACKTRACE,
+            // The calls of a thread are sorted before they are added to the trace.
+            Self::Call(_) => 5 * size_of::<(ApiCallData, Option<Origin>)>() / 2,
+            Self::Memory(_) => 2 * size_of::<(AllocationData, Option<Origin>)>(),
+            Self::Operation { operation, .. } => {
+                // The framework holds on to an operation that it reports again and again.
+                let is_owned = Arc::strong_count(operation) == 1;
+                let owned = if is_owned { operation.bytes() + 4 * ALLOCATION + 2 * MAP_ENTRY } else { 0 };
+                size_of::<(OperationCallData, Option<Origin>)>() + 4 * size_of::<u64>() + owned
+            }
+            Self::Fields(_) | Self::Join { .. } | Self::Joined | Self::Exit { .. } | Self::Adopt(_) => 0,
+        }
+    }
+}
+
+impl ThreadRecords {
+    /// Returns about how many bytes a thread with a name of this length takes in a window, beside its records.
+    pub(crate) fn cost(name: &str) -> usize {
+        size_of::<Self>() + size_of::<Track>() + 2 * (name.len() + ALLOCATION)
+    }
+}
+
+impl StepMark {
+    /// About how many bytes a step takes until it has been exported. Lists of them grow by doubling.
+    pub(crate) const COST: usize = 3 * size_of::<Self>() / 2 + size_of::<Step>();
+}
+
+impl Recording {
+    /// About how many bytes a window takes beside its records, on its way from the session to the export, with its
+    /// first step.
+    pub(crate) const COST: usize = 3 * size_of::<Self>() / 2 + 4 * size_of::<StepMark>() + 8 * ALLOCATION;
+}

@@ -1,0 +1,8 @@
+//! Tests of the memory limit: the peak memory of whole processes stays within the promise of `memory_limit_bytes`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod floods;
+mod process;
+mod short_lived;
