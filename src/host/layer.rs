@@ -63,8 +63,7 @@ impl ProfilerLayer {
     /// Returns the layer with a filter that disables it once the profiler has finished, so that from then on spans and
     /// events that no other layer enables cost nothing.
     ///
-    /// The filter costs some nanoseconds a span while the profiler runs, unless other layers have filters of their own
-    /// anyway.
+    /// While the profiler runs, each span also pays for the filter, which is one of [`Layer::with_filter`].
     ///
     /// ```
     /// # use kernspan::Profiler;
