@@ -3,6 +3,7 @@
 use super::{
     average::{Average, SortBy},
     call_tree::CallTree,
+    durations::Durations,
     limits,
     totals::{GpuTotals, SpanTotals},
     view::View,
@@ -61,6 +62,8 @@ struct RowTotals {
     stack: Vec<usize>,
     /// All nodes.
     all: SpanTotals,
+    /// The time of each instance, with nested spans.
+    times: Durations,
     /// Time of the outermost nodes: those that are not nested in another node of the row.
     outermost_time: Duration,
     outermost_gpu: GpuTotals,
@@ -160,6 +163,7 @@ impl<'a> Averages<'a> {
                 rows.len() - 1
             });
             rows[row].all.add(&node.totals);
+            rows[row].times.merge(&node.times);
             if !tree.ancestors(index).any(|outer| row_of[outer] == row) {
                 rows[row].outermost_time += node.totals.total_time;
                 rows[row].outermost_gpu.add(&node.totals.total_gpu);
@@ -172,10 +176,12 @@ impl<'a> Averages<'a> {
 
     /// Makes a row of its totals. `all_cpu` and `all_gpu` are the times of all rows.
     fn average(&self, row: RowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
-        let RowTotals { node, stack, all, outermost_time, outermost_gpu, outermost_flops } = row;
+        let RowTotals { node, stack, all, times, outermost_time, outermost_gpu, outermost_flops } = row;
         let node = &self.tree.nodes()[node];
         let name = self.tree.name(node.name);
         let calls = all.calls.max(1) as f64;
+        // The middle of a bucket may be past the longest time.
+        let percentile = |percent| times.percentile(percent).unwrap_or_default().min(all.longest);
         let flops_time = if outermost_gpu.time.is_zero() { outermost_time } else { outermost_gpu.time };
         Average {
             name: name.name.clone(),
@@ -188,6 +194,8 @@ impl<'a> Averages<'a> {
             self_cpu: all.self_time,
             total_cpu: outermost_time,
             average_cpu: all.total_time.div_f64(calls),
+            p50_cpu: percentile(50.0),
+            p95_cpu: percentile(95.0),
             longest_cpu: all.longest,
             self_percent: percent_of(all.self_time, all_cpu),
             total_percent: percent_of(outermost_time, all_cpu),
@@ -208,6 +216,7 @@ impl RowTotals {
             node,
             stack,
             all: SpanTotals::default(),
+            times: Durations::default(),
             outermost_time: Duration::ZERO,
             outermost_gpu: GpuTotals::default(),
             outermost_flops: Flops::default(),

@@ -1,6 +1,7 @@
 //! The call tree of all windows, from which the table of spans is made.
 
 use super::{
+    durations::Durations,
     limits,
     shapes::argument_shapes,
     totals::{GpuTotals, SpanTotals},
@@ -51,6 +52,8 @@ pub(super) struct Node {
     /// The shapes of the arguments, if the span states them.
     pub(super) shapes: Option<String>,
     pub(super) totals: SpanTotals,
+    /// The time of each instance, with nested spans.
+    pub(super) times: Durations,
 }
 
 impl CallTree {
@@ -68,6 +71,7 @@ impl CallTree {
             let name = names[span.callsite_id().index()];
             let node = self.node(NodeKey { parent, name, module, shapes: argument_shapes(span.fields()) });
             self.nodes[node].totals.add(&SpanTotals::of(span, flops));
+            self.nodes[node].times.add(span.duration());
             nodes.push(node);
         }
         self.add_gpu(trace, &nodes);
@@ -126,7 +130,8 @@ impl CallTree {
         }
         *self.node_index.entry(key).or_insert_with_key(|key| {
             let NodeKey { parent, name, module, shapes } = key.clone();
-            self.nodes.push(Node { parent, name, module, shapes, totals: SpanTotals::default() });
+            let (totals, times) = Default::default();
+            self.nodes.push(Node { parent, name, module, shapes, totals, times });
             self.nodes.len() - 1
         })
     }

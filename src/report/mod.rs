@@ -36,6 +36,7 @@
 mod average;
 mod averages;
 mod call_tree;
+mod durations;
 mod gpu_steps;
 mod gpu_summary;
 mod highest_peaks;

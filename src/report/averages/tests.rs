@@ -135,7 +135,7 @@ backward        80.000µs   80.000µs  100.000µs       63.29%   100.000µs  -8.
 forward         60.000µs   60.000µs   40.000µs       25.32%    40.000µs   8.00 KB        8.00 KB      2.27%           2
 [unattributed]   0.000µs    0.000µs   10.000µs        6.33%    10.000µs       0 B            0 B      2.27%           0
 --------------  --------  ---------  ---------  -----------  ----------  --------  -------------  ---------  ----------
-no room for CPU total %, Self CPU %, CUDA time avg, CPU time avg, CUDA Peak
+no room for p50, Longest, p95, CPU total %, Self CPU %, CUDA time avg, CPU time avg, CUDA Peak
 "
     );
 }
@@ -154,6 +154,32 @@ fn self_and_total_time_are_told_apart() {
     assert_eq!((inner.calls, inner.self_cpu, inner.total_cpu), (2, micros(28), micros(28)));
     assert_eq!((inner.longest_cpu, inner.average_cpu), (micros(18), micros(14)));
     assert_eq!((outer.total_percent, outer.self_percent, inner.self_percent), (100.0, 20.0, 80.0));
+}
+
+#[test]
+fn percentiles_are_of_all_instances_of_a_row() {
+    // 1 µs, 2 µs and so on to 100 µs, on two paths.
+    let spans: Vec<_> = (1..=100_u64)
+        .flat_map(|n| {
+            let (outer, start) = (if n % 2 == 0 { "even" } else { "odd" }, 1000 * n);
+            [(outer, None, start, start + n), ("inner", Some(2 * (n as usize - 1)), start, start + n)]
+        })
+        .collect();
+    let rows = report(&spans_trace(&spans)).averages().rows();
+    let (inner, even) = (row(&rows, "inner"), row(&rows, "even"));
+    assert_eq!((inner.p50_cpu, inner.p95_cpu, inner.longest_cpu), (micros(50), micros(95), micros(100)));
+    assert_eq!((even.p50_cpu, even.p95_cpu, even.longest_cpu), (micros(50), micros(96), micros(100)));
+
+    // More windows than times are kept for: percentiles are less than 1 % off, and the longest is exact.
+    let (mut report, trace) = (Report::default(), spans_trace(&spans));
+    (0..5).for_each(|_| report.add_trace(&trace));
+    let inner = row(&report.averages().rows(), "inner");
+    assert_eq!((inner.calls, inner.longest_cpu), (500, micros(100)));
+    for (found, exact) in [(inner.p50_cpu, 50e-6), (inner.p95_cpu, 95e-6)] {
+        assert!((found.as_secs_f64() / exact - 1.0).abs() <= 0.01, "{found:?}");
+    }
+    let table = report.averages().width(160).to_string();
+    assert!(["p50", "p95", "Longest"].iter().all(|title| table.contains(title)), "{table}");
 }
 
 #[test]
