@@ -1,9 +1,9 @@
 //! The table of time by span.
 
 use super::{
-    average::{Average, SortBy},
+    average::{Average, Latency, SortBy},
+    call_times::CallTimes,
     call_tree::CallTree,
-    durations::Durations,
     limits,
     totals::{GpuTotals, SpanTotals},
     view::View,
@@ -62,8 +62,7 @@ struct RowTotals {
     stack: Vec<usize>,
     /// All nodes.
     all: SpanTotals,
-    /// The time of each instance, with nested spans.
-    times: Durations,
+    times: CallTimes,
     /// Time of the outermost nodes: those that are not nested in another node of the row.
     outermost_time: Duration,
     outermost_gpu: GpuTotals,
@@ -181,7 +180,16 @@ impl<'a> Averages<'a> {
         let name = self.tree.name(node.name);
         let calls = all.calls.max(1) as f64;
         // The middle of a bucket may be past the longest time.
-        let percentile = |percent| times.percentile(percent).unwrap_or_default().min(all.longest);
+        let percentile = |percent| times.busy().percentile(percent).unwrap_or_default().min(all.longest);
+        let latency = times.latency().map(|latencies| {
+            let percentile = |percent| latencies.percentile(percent).unwrap_or_default().min(all.longest_latency);
+            Latency {
+                average: all.latency.div_f64(calls),
+                p50: percentile(50.0),
+                p95: percentile(95.0),
+                longest: all.longest_latency,
+            }
+        });
         let flops_time = if outermost_gpu.time.is_zero() { outermost_time } else { outermost_gpu.time };
         Average {
             name: name.name.clone(),
@@ -191,12 +199,14 @@ impl<'a> Averages<'a> {
             shapes: node.shapes.clone().filter(|_| self.by_shape),
             stack: stack.into_iter().map(|name| self.tree.name(name).name.clone()).collect(),
             calls: all.calls,
+            enters: all.enters,
             self_cpu: all.self_time,
             total_cpu: outermost_time,
-            average_cpu: all.total_time.div_f64(calls),
+            average_cpu: all.call_time.div_f64(calls),
             p50_cpu: percentile(50.0),
             p95_cpu: percentile(95.0),
             longest_cpu: all.longest,
+            latency,
             self_percent: percent_of(all.self_time, all_cpu),
             total_percent: percent_of(outermost_time, all_cpu),
             flops: all.flops,
@@ -216,7 +226,7 @@ impl RowTotals {
             node,
             stack,
             all: SpanTotals::default(),
-            times: Durations::default(),
+            times: CallTimes::default(),
             outermost_time: Duration::ZERO,
             outermost_gpu: GpuTotals::default(),
             outermost_flops: Flops::default(),

@@ -35,6 +35,7 @@
 
 mod average;
 mod averages;
+mod call_times;
 mod call_tree;
 mod durations;
 mod gpu_steps;
@@ -61,7 +62,7 @@ mod units;
 mod view;
 
 pub use self::{
-    average::{Average, SortBy},
+    average::{Average, Latency, SortBy},
     averages::Averages,
     gpu_steps::{DeviceUsage, GpuSteps},
     kernel_average::KernelAverage,

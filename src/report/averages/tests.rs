@@ -7,7 +7,7 @@ use crate::{
     report::Report,
     trace::{
         Attribution, Detail, Trace,
-        sample::{gpu_trace, set_fields, spans_trace},
+        sample::{gpu_trace, set_fields, set_previous, spans_trace},
     },
 };
 use std::time::Duration;
@@ -220,4 +220,38 @@ fn rows_are_sorted_and_limited_as_asked() {
     assert_eq!(by_self, ["b slow", "d inner", "c often", "a outer"]);
     let table = report.averages().limit(1).to_string();
     assert!(table.contains("b slow") && !table.contains("c often") && table.ends_with("3 more rows\n"), "{table}");
+}
+
+#[test]
+fn enters_of_one_call_are_counted_once() {
+    // Two futures: one of three polls with another span in it, and one that is ready at once.
+    let mut trace = spans_trace(&[
+        ("fetch", None, 0, 10),
+        ("fetch", None, 20, 24),
+        ("parse", Some(1), 21, 23),
+        ("fetch", None, 90, 100),
+        ("fetch", None, 200, 206),
+    ]);
+    set_previous(&mut trace, 1, 0);
+    set_previous(&mut trace, 3, 1);
+    let report = report(&trace);
+    let rows = report.averages().rows();
+    let (fetch, parse) = (row(&rows, "fetch"), row(&rows, "parse"));
+    assert_eq!((fetch.calls, fetch.enters, fetch.total_cpu, fetch.self_cpu), (2, 4, micros(30), micros(28)));
+    assert_eq!((fetch.average_cpu, fetch.p50_cpu, fetch.longest_cpu), (micros(15), micros(6), micros(24)));
+    let latency = fetch.latency.unwrap();
+    assert_eq!((latency.average, latency.p50, latency.p95), (micros(53), micros(6), micros(100)));
+    assert_eq!(latency.longest, micros(100));
+    assert_eq!((parse.calls, parse.enters, parse.latency), (1, 1, None));
+    let table = report.averages().width(160).to_string();
+    assert!(["# of Calls", "# of Enters", "Latency p50", "Latency p95"].iter().all(|title| table.contains(title)));
+}
+
+#[test]
+fn time_is_counted_once_if_a_call_is_entered_inside_itself() {
+    let mut trace = spans_trace(&[("fetch", None, 0, 10), ("fetch", Some(0), 2, 8)]);
+    set_previous(&mut trace, 1, 0);
+    let fetch = row(&report(&trace).averages().rows(), "fetch");
+    assert_eq!((fetch.calls, fetch.enters, fetch.average_cpu, fetch.total_cpu), (1, 2, micros(10), micros(10)));
+    assert_eq!(fetch.latency.unwrap().longest, micros(10));
 }
