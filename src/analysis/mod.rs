@@ -28,11 +28,15 @@ mod flops;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;
+mod span_calls;
 mod span_devices;
 mod span_flops;
 mod step_gpu;
 
-pub(crate) use self::{flops::Flops, gpu_steps::gpu_steps_with_reasons, gpu_usage::percent_of, span_flops::SpanFlops};
+pub(crate) use self::{
+    flops::Flops, gpu_steps::gpu_steps_with_reasons, gpu_usage::percent_of, span_calls::SpanCalls,
+    span_flops::SpanFlops,
+};
 pub use self::{
     gpu_steps::gpu_steps,
     gpu_usage::{GpuUsage, Verdict},

@@ -1,6 +1,7 @@
 //! Makes a [`Trace`] of a [`Recording`], by pure functions.
 //!
 //! - [`threads`] turns each thread's records into spans, events, API calls and operations;
+//! - [`enters`] joins the enters of a span that belong to one call;
 //! - [`nest`] puts spans that overlap without nesting on tracks of their own, and computes self times;
 //! - [`gpu`] joins GPU work to the API calls that caused it, and [`streams`] assigns the rows that it is drawn on;
 //! - [`correlate`] puts the whole together.
@@ -8,6 +9,7 @@
 mod backtrace;
 mod callsites;
 mod counters;
+mod enters;
 mod gpu;
 mod innermost;
 mod nest;
@@ -38,7 +40,8 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     let (mut callsites, mut operations) = (Callsites::default(), Operations::default());
     let extent = window.open.ticks..=window.close.ticks;
     let functions = &gpu_recording.functions;
-    let origins = Threads::new(&mut trace, &mut callsites, &timeline, extent, functions, &mut operations).add(threads);
+    let (origins, enters) =
+        Threads::new(&mut trace, &mut callsites, &timeline, extent, functions, &mut operations).add(threads);
     trace.callsites = callsites.into_table();
     let (events, counters, lost_values) = counters::extract(std::mem::take(&mut trace.events), &trace);
     (trace.events, trace.counters) = (events, counters);
@@ -70,6 +73,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     {
         trace.steps.pop();
     }
+    enters.link(&mut trace);
     let requested = gpu::hand_over(&mut trace, &origins, &timeline, window.open.ticks);
     operations.add_to(&mut trace);
     join_gpu(&mut trace, gpu_recording, requested);

@@ -49,6 +49,7 @@ mod tests {
             callsite: CallsiteId::new(0),
             track: TrackId::new(0),
             parent: parent.map(SpanId::new),
+            previous: None,
             step: None,
             start: Timestamp::from_unix_nanos(start),
             end: Timestamp::from_unix_nanos(end),

@@ -1,6 +1,6 @@
 //! Turns the records of each thread into spans, events, API calls, allocations and operations.
 
-use super::{Callsites, backtrace::frames, gpu::Origins, nest, operations::Operations};
+use super::{Callsites, backtrace::frames, enters::Enters, gpu::Origins, nest, operations::Operations};
 use crate::{
     clock::{Ticks, Timeline},
     recording::{Callsite, DeviceCall, Function, MemoryCall, MemoryFacts, Origin, Record, RegistryId, ThreadRecords},
@@ -24,6 +24,7 @@ pub(super) struct Threads<'a> {
     functions: &'a HashMap<Function, Arc<str>>,
     operations: &'a mut Operations,
     origins: Origins,
+    enters: Enters,
     /// The instances of each span on which fields were recorded after it was entered, with the moments they were
     /// entered.
     updated: HashMap<RegistryId, Vec<(Ticks, SpanId)>>,
@@ -61,13 +62,14 @@ impl<'a> Threads<'a> {
         functions: &'a HashMap<Function, Arc<str>>,
         operations: &'a mut Operations,
     ) -> Self {
-        let (origins, updated, updates, shared) = (Origins::default(), HashMap::new(), Vec::new(), HashMap::new());
-        Self { trace, callsites, timeline, window, functions, operations, origins, updated, updates, shared }
+        let (origins, enters) = (Origins::default(), Enters::default());
+        let (updated, updates, shared) = (HashMap::new(), Vec::new(), HashMap::new());
+        Self { trace, callsites, timeline, window, functions, operations, origins, enters, updated, updates, shared }
     }
 
     /// Adds the threads. Returns the origins of the calls, allocations and operations that were made on behalf of
-    /// others.
-    pub(super) fn add(mut self, threads: Vec<ThreadRecords>) -> Origins {
+    /// others, and the enters of all spans.
+    pub(super) fn add(mut self, threads: Vec<ThreadRecords>) -> (Origins, Enters) {
         // The lists of the trace are made once, as large as they become: growing them would take more memory.
         let (mut spans, mut events, mut fields, mut operations) = (0, 0, 0, 0);
         for record in threads.iter().flat_map(|thread| thread.chunks.iter().flatten()) {
@@ -90,7 +92,7 @@ impl<'a> Threads<'a> {
         }
         self.apply_updates();
         self.apply_names();
-        self.origins
+        (self.origins, self.enters)
     }
 
     fn add_thread(&mut self, thread: ThreadRecords) {
@@ -222,6 +224,7 @@ impl<'a> Threads<'a> {
             callsite: self.callsites.id(callsite),
             track: TrackId::new(0),
             parent: open.last().map(|&(_, span)| span),
+            previous: None,
             step: None,
             start: at.map_or(self.trace.start, |at| self.timeline.at(at)),
             end: self.trace.end,
@@ -230,6 +233,7 @@ impl<'a> Threads<'a> {
             cut: Cut { start: at.is_none(), end: true },
         });
         open.push((id, span));
+        self.enters.add(at, id, span);
         if let Some(instances) = self.updated.get_mut(&id) {
             instances.push((at.unwrap_or_default(), span));
         }

@@ -122,6 +122,8 @@ pub(super) struct SpanMessage {
     pub(super) cut: Option<CutMessage>,
     #[prost(message, repeated, tag = "7")]
     pub(super) fields: Vec<FieldMessage>,
+    #[prost(uint32, optional, tag = "8")]
+    pub(super) previous: Option<u32>,
 }
 
 /// The span that an item belongs to, and how the span is known.

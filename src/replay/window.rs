@@ -145,6 +145,7 @@ impl Window {
                     self_nanos: span.self_nanos,
                     cut: cut(span.cut),
                     fields: trace.fields[span.fields.as_range()].iter().map(FieldMessage::of).collect(),
+                    previous: span.previous.map(|previous| previous.index() as u32),
                 })
                 .collect(),
             calls: trace
@@ -237,6 +238,7 @@ impl Window {
                     Some(parent) => Some(SpanId::new(within(parent, trace.spans.len())?)),
                     None => None,
                 },
+                previous: span.previous.map(|previous| SpanId::new(previous as usize)),
                 step: match span.step {
                     Some(step) => Some(StepId::new(within(step, trace.steps.len())?)),
                     None => None,
@@ -250,6 +252,17 @@ impl Window {
                 },
                 cut: cut(span.cut),
             });
+        }
+        for index in 0..trace.spans.len() {
+            let span = &trace.spans[index];
+            // Otherwise, there might be a circle.
+            let is_earlier = |id: SpanId| {
+                let previous = trace.spans.get(id.index());
+                previous.is_some_and(|previous| (previous.start, id) < (span.start, SpanId::new(index)))
+            };
+            if !span.previous.is_none_or(is_earlier) {
+                return None;
+            }
         }
         let owner = |owner: Option<OwnerMessage>, spans: usize| {
             let owner = owner.unwrap_or_default();

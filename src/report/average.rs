@@ -55,18 +55,35 @@ pub struct Average {
     pub shapes: Option<String>,
     /// The names of the surrounding spans, from the inside out, if grouped by stack.
     pub stack: Vec<String>,
-    /// The number of span instances.
+    /// The number of calls. A call is usually one enter of a span; all polls of a future are one call, too.
+    ///
+    /// [`Span::previous`](crate::trace::Span::previous) says which enters are one call. A call that lasts through
+    /// several windows is counted in each of them. A span that is made once and entered for ever is called once in each
+    /// call of the span around it and in each step; outside of these, it is one call, and only `enters` says how often
+    /// it did something.
     pub calls: u64,
+    /// The number of enters: for a future, one for each poll, and one when it was dropped.
+    pub enters: u64,
     /// The number of span instances that are not nested in another instance of the same row.
     pub outermost_calls: u64,
     /// Wall-clock time without nested spans.
     pub self_cpu: Duration,
     /// Wall-clock time with nested spans.
     pub total_cpu: Duration,
-    /// Mean wall-clock time of an outermost instance, with nested spans.
+    /// Mean wall-clock time of an outermost call, with nested spans. Time between two enters of a call does not count:
+    /// see `latency`.
     pub average_cpu: Duration,
-    /// Wall-clock time of the longest instance, with nested spans.
+    /// The median time of a call, with nested spans: half of them took no longer.
+    ///
+    /// This and the other percentiles are exact in rows of up to 128 calls. Of more, only a histogram of the times
+    /// is kept, and a percentile is less than 1 % from the exact one.
+    pub p50_cpu: Duration,
+    /// The 95th percentile of the time of a call, with nested spans: 95 % of them took no longer.
+    pub p95_cpu: Duration,
+    /// Wall-clock time of the longest call, with nested spans. It is exact.
     pub longest_cpu: Duration,
+    /// The time from the first enter of a call to its last exit; `None` if no call was entered more than once.
+    pub latency: Option<Latency>,
     /// `self_cpu` in percent of the recorded time of all threads.
     pub self_percent: f64,
     /// `total_cpu` in percent of the recorded time of all threads.
@@ -98,7 +115,7 @@ pub struct Average {
     pub self_gpu: Duration,
     /// Time of the GPU work with nested spans.
     pub total_gpu: Duration,
-    /// Mean GPU time of an outermost instance, with nested spans.
+    /// Mean GPU time of an outermost call, with nested spans.
     pub average_gpu: Duration,
     /// `self_gpu` in percent of the time of all GPU work.
     pub self_gpu_percent: f64,
@@ -114,6 +131,22 @@ pub struct Average {
     /// The mean estimated [`Occupancy`](crate::trace::Occupancy) of these kernels in percent, weighted by their
     /// duration, if known.
     pub occupancy: Option<f64>,
+}
+
+/// The time from the first enter of a call to its last exit, as far as the window shows them: for a future, from its
+/// first poll until it was dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Latency {
+    /// The mean.
+    pub average: Duration,
+    /// The median, as exact as [`Average::p50_cpu`].
+    pub p50: Duration,
+    /// The 95th percentile.
+    pub p95: Duration,
+    /// The longest. It is exact.
+    pub longest: Duration,
 }
 
 impl Average {
@@ -148,6 +181,11 @@ impl Average {
         table.number("Total %", rows, |row| units::percent(row.total_percent)).droppable(2);
         table.number("Total time", rows, |row| units::time(row.total_cpu));
         table.number("Avg time", rows, |row| units::time(row.average_cpu)).droppable(13);
+        if rows.iter().any(|row| !row.p95_cpu.is_zero()) {
+            table.number("p50", rows, |row| (row.calls > 0).then(|| units::time(row.p50_cpu))).droppable(0);
+            table.number("p95", rows, |row| (row.calls > 0).then(|| units::time(row.p95_cpu))).droppable(4);
+            table.number("Longest", rows, |row| (row.calls > 0).then(|| units::time(row.longest_cpu))).droppable(1);
+        }
         if rows.iter().any(|row| !row.total_gpu.is_zero()) {
             table.number("Self CUDA", rows, |row| units::time(row.self_gpu)).droppable(14);
             table.number("Self CUDA %", rows, |row| units::percent(row.self_gpu_percent)).droppable(8);
@@ -161,6 +199,11 @@ impl Average {
         table.number("CUDA Peak", rows, |row| row.peak_gpu_memory.map(units::bytes)).droppable(6);
         table.number("Occupancy", rows, |row| row.occupancy.map(units::percent)).droppable(11);
         table.number("# of Calls", rows, |row| row.calls.to_string());
+        if rows.iter().any(|row| row.latency.is_some()) {
+            table.number("# of Enters", rows, |row| row.enters.to_string()).droppable(9);
+            table.number("Latency p50", rows, |row| row.latency.map(|latency| units::time(latency.p50))).droppable(5);
+            table.number("Latency p95", rows, |row| row.latency.map(|latency| units::time(latency.p95))).droppable(12);
+        }
         table.text("Input Shapes", rows, |row| row.shapes.clone());
         table.text("Inside", rows, |row| (!row.stack.is_empty()).then(|| row.stack.join(" < "))).keep_start();
         table.number("Total FLOPs", rows, |row| units::count(row.total_flops)).droppable(4);

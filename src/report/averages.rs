@@ -1,7 +1,8 @@
 //! The table of time by span.
 
 use super::{
-    average::{Average, SortBy},
+    average::{Average, Latency, SortBy},
+    call_times::CallTimes,
     call_tree::CallTree,
     limits,
     totals::{GpuTotals, SpanTotals},
@@ -61,8 +62,10 @@ struct RowTotals {
     stack: Vec<usize>,
     /// All nodes.
     all: SpanTotals,
-    /// Instances of the outermost nodes: those that are not nested in another node of the row.
+    times: CallTimes,
+    /// Calls of the outermost nodes: those that are not nested in another node of the row.
     outermost_calls: u64,
+    /// Time of the outermost nodes.
     outermost_time: Duration,
     outermost_gpu: GpuTotals,
     outermost_flops: Flops,
@@ -161,6 +164,7 @@ impl<'a> Averages<'a> {
                 rows.len() - 1
             });
             rows[row].all.add(&node.totals);
+            rows[row].times.merge(&node.times);
             if !tree.ancestors(index).any(|outer| row_of[outer] == row) {
                 rows[row].outermost_calls += node.totals.calls;
                 rows[row].outermost_time += node.totals.total_time;
@@ -174,10 +178,22 @@ impl<'a> Averages<'a> {
 
     /// Makes a row of its totals. `all_cpu` and `all_gpu` are the times of all rows.
     fn average(&self, row: RowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
-        let RowTotals { node, stack, all, outermost_calls, outermost_time, outermost_gpu, outermost_flops } = row;
+        let RowTotals { node, stack, all, times, outermost_calls, outermost_time, outermost_gpu, outermost_flops } =
+            row;
         let node = &self.tree.nodes()[node];
         let name = self.tree.name(node.name);
-        let calls = outermost_calls.max(1) as f64;
+        let (calls, outermost) = (all.calls.max(1) as f64, outermost_calls.max(1) as f64);
+        // The middle of a bucket may be past the longest time.
+        let percentile = |percent| times.busy().percentile(percent).unwrap_or_default().min(all.longest);
+        let latency = times.latency().map(|latencies| {
+            let percentile = |percent| latencies.percentile(percent).unwrap_or_default().min(all.longest_latency);
+            Latency {
+                average: all.latency.div_f64(calls),
+                p50: percentile(50.0),
+                p95: percentile(95.0),
+                longest: all.longest_latency,
+            }
+        });
         let flops_time = if outermost_gpu.time.is_zero() { outermost_time } else { outermost_gpu.time };
         Average {
             name: name.name.clone(),
@@ -188,10 +204,14 @@ impl<'a> Averages<'a> {
             stack: stack.into_iter().map(|name| self.tree.name(name).name.clone()).collect(),
             calls: all.calls,
             outermost_calls,
+            enters: all.enters,
             self_cpu: all.self_time,
             total_cpu: outermost_time,
-            average_cpu: outermost_time.div_f64(calls),
+            average_cpu: outermost_time.div_f64(outermost),
+            p50_cpu: percentile(50.0),
+            p95_cpu: percentile(95.0),
             longest_cpu: all.longest,
+            latency,
             self_percent: percent_of(all.self_time, all_cpu),
             total_percent: percent_of(outermost_time, all_cpu),
             flops: all.flops,
@@ -199,7 +219,7 @@ impl<'a> Averages<'a> {
             flops_per_second: outermost_flops.per_second(flops_time),
             gpu_mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
             bytes: all.bytes,
-            average_gpu: outermost_gpu.time.div_f64(calls),
+            average_gpu: outermost_gpu.time.div_f64(outermost),
             ..Average::of_gpu(&all.self_gpu, &outermost_gpu, all_gpu)
         }
     }
@@ -211,6 +231,7 @@ impl RowTotals {
             node,
             stack,
             all: SpanTotals::default(),
+            times: CallTimes::default(),
             outermost_calls: 0,
             outermost_time: Duration::ZERO,
             outermost_gpu: GpuTotals::default(),

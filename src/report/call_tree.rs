@@ -1,15 +1,20 @@
 //! The call tree of all windows, from which the table of spans is made.
 
 use super::{
+    call_times::{CallTime, CallTimes},
     limits,
     shapes::argument_shapes,
     totals::{GpuTotals, SpanTotals},
 };
 use crate::{
-    analysis::SpanFlops,
+    analysis::{SpanCalls, SpanFlops},
     trace::{Callsite, SpanId, Trace},
 };
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 /// The call tree of all windows: one node for each distinct path of nested spans, with its totals.
 #[derive(Debug, Default)]
@@ -51,6 +56,23 @@ pub(super) struct Node {
     /// The shapes of the arguments, if the span states them.
     pub(super) shapes: Option<String>,
     pub(super) totals: SpanTotals,
+    pub(super) times: CallTimes,
+}
+
+impl Node {
+    fn add_call(&mut self, call: &CallTime) {
+        let CallTime { busy, .. } = *call;
+        let latency = call.latency();
+        self.totals.add(&SpanTotals {
+            calls: 1,
+            call_time: busy,
+            longest: busy,
+            latency,
+            longest_latency: latency,
+            ..SpanTotals::default()
+        });
+        self.times.add(call);
+    }
 }
 
 impl CallTree {
@@ -60,6 +82,9 @@ impl CallTree {
     /// Adds the spans of a window.
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
         let names: Vec<_> = trace.callsites().iter().map(|callsite| self.intern_name(callsite)).collect();
+        let calls = SpanCalls::of(trace);
+        // Calls with several enters, by the first.
+        let mut reentered: BTreeMap<SpanId, CallTime> = BTreeMap::new();
         // A parent comes before its children.
         let mut nodes: Vec<usize> = Vec::with_capacity(trace.spans().len());
         for span in trace.spans() {
@@ -68,8 +93,16 @@ impl CallTree {
             let name = names[span.callsite_id().index()];
             let node = self.node(NodeKey { parent, name, module, shapes: argument_shapes(span.fields()) });
             self.nodes[node].totals.add(&SpanTotals::of(span, flops));
+            let first = calls.first(span.id());
+            if calls.is_reentered(first) {
+                let busy = if calls.is_nested(span) { Duration::ZERO } else { span.duration() };
+                reentered.entry(first).or_default().add(span, busy);
+            } else {
+                self.nodes[node].add_call(&CallTime::of(span));
+            }
             nodes.push(node);
         }
+        reentered.iter().for_each(|(first, call)| self.nodes[nodes[first.index()]].add_call(call));
         self.add_gpu(trace, &nodes);
     }
 
@@ -126,7 +159,8 @@ impl CallTree {
         }
         *self.node_index.entry(key).or_insert_with_key(|key| {
             let NodeKey { parent, name, module, shapes } = key.clone();
-            self.nodes.push(Node { parent, name, module, shapes, totals: SpanTotals::default() });
+            let (totals, times) = Default::default();
+            self.nodes.push(Node { parent, name, module, shapes, totals, times });
             self.nodes.len() - 1
         })
     }

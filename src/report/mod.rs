@@ -36,7 +36,9 @@
 
 mod average;
 mod averages;
+mod call_times;
 mod call_tree;
+mod durations;
 mod gpu_steps;
 mod gpu_summary;
 mod highest_peaks;
@@ -65,7 +67,7 @@ mod wrap;
 mod written_files;
 
 pub use self::{
-    average::{Average, SortBy},
+    average::{Average, Latency, SortBy},
     averages::Averages,
     gpu_steps::{DeviceUsage, GpuSteps},
     kernel_average::KernelAverage,

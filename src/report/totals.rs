@@ -11,11 +11,18 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpanTotals {
     pub(super) calls: u64,
+    /// The number of enters, of which a call may have several.
+    pub(super) enters: u64,
     /// Time with nested spans.
     pub(super) total_time: Duration,
     /// Time without nested spans.
     pub(super) self_time: Duration,
+    /// Time of the calls, in which no moment of a thread is counted twice for a call.
+    pub(super) call_time: Duration,
     pub(super) longest: Duration,
+    /// Time from the first enter of each call to its last exit.
+    pub(super) latency: Duration,
+    pub(super) longest_latency: Duration,
     /// Floating-point operations that the spans state themselves.
     pub(super) flops: u64,
     /// Floating-point operations of the spans, or of everything nested in them: see [`SpanFlops`].
@@ -40,14 +47,13 @@ pub(super) struct GpuTotals {
 }
 
 impl SpanTotals {
-    /// Returns the totals of one span, without its GPU work.
+    /// Returns the totals of one enter of a span, without its call and its GPU work.
     pub(super) fn of(span: Span<'_>, flops: &SpanFlops) -> Self {
         let op = span.fields().op();
         Self {
-            calls: 1,
+            enters: 1,
             total_time: span.duration(),
             self_time: span.self_time(),
-            longest: span.duration(),
             flops: op.flops().unwrap_or(0),
             total_flops: flops.of_span(span.id()),
             bytes: op.bytes().unwrap_or(0),
@@ -58,9 +64,13 @@ impl SpanTotals {
     /// Adds the totals of other spans.
     pub(super) fn add(&mut self, other: &Self) {
         self.calls += other.calls;
+        self.enters += other.enters;
         self.total_time += other.total_time;
+        self.call_time += other.call_time;
         self.self_time += other.self_time;
         self.longest = self.longest.max(other.longest);
+        self.latency += other.latency;
+        self.longest_latency = self.longest_latency.max(other.longest_latency);
         self.flops = self.flops.saturating_add(other.flops);
         self.total_flops.add(&other.total_flops);
         self.bytes = self.bytes.saturating_add(other.bytes);

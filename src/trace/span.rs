@@ -37,6 +37,8 @@ pub(crate) struct SpanData {
     pub(crate) callsite: CallsiteId,
     pub(crate) track: TrackId,
     pub(crate) parent: Option<SpanId>,
+    /// It began earlier, or at the same time with a lower id.
+    pub(crate) previous: Option<SpanId>,
     pub(crate) step: Option<StepId>,
     pub(crate) start: Timestamp,
     pub(crate) end: Timestamp,
@@ -47,8 +49,9 @@ pub(crate) struct SpanData {
 
 /// A span instance: one enter and exit on one thread.
 ///
-/// A span that is entered several times, on the same thread or on others, has an instance for each time. The parent of
-/// an instance is the innermost span that was open on the thread when it was entered.
+/// A span that is entered several times, on the same thread or on others, has an instance for each time; those of one
+/// call are linked by [`previous`](Self::previous). The parent of an instance is the innermost span that was open on the
+/// thread when it was entered.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     trace: &'a Trace,
@@ -96,6 +99,32 @@ impl<'a> Span<'a> {
     /// The innermost span open on the thread when this one was entered.
     pub fn parent(self) -> Option<Span<'a>> {
         self.data().parent.map(|id| Span::new(self.trace, id.index()))
+    }
+
+    /// The enter before this one in the same call, if this is not the call's first.
+    ///
+    /// A future with a span, such as an `async fn` with `#[instrument]`, enters the span each time that it is polled,
+    /// perhaps on different threads, and once more when it is dropped. All of these are one call, as long as the window
+    /// lasts.
+    ///
+    /// A span that is made once and entered for ever, such as that of a model's layer or of a worker's loop, looks
+    /// the same. So another enter begins a new call:
+    ///
+    /// - if it is in another call of the span around it: a layer that is entered once in each `forward` is called as
+    ///   often as that;
+    /// - if a step has ended since the enter before it, on the thread of both and outside the span.
+    ///
+    /// A span that is entered again and again outside of other spans and steps is one call.
+    ///
+    /// ```
+    /// # use kernspan::trace::Span;
+    /// /// How long a future waited before this poll.
+    /// fn waited(poll: Span<'_>) -> Option<std::time::Duration> {
+    ///     poll.previous().map(|previous| poll.start().since(previous.end()))
+    /// }
+    /// ```
+    pub fn previous(self) -> Option<Span<'a>> {
+        self.data().previous.map(|id| Span::new(self.trace, id.index()))
     }
 
     /// This span, its parent, and so on outwards.

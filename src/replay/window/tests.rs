@@ -72,3 +72,22 @@ fn a_reference_to_a_missing_operation_is_an_error() {
     window.operations.truncate(1);
     assert!(replay(&*window.encode_to_vec()).is_err());
 }
+
+#[test]
+fn calls_come_back_as_they_were() {
+    let mut trace = replay(&*message()).unwrap();
+    sample::set_previous(&mut trace, 5, 2);
+    let after = replay(&*written(&trace)).unwrap();
+    let previous = |trace: &Trace| trace.spans().map(|span| span.previous().map(Span::id)).collect::<Vec<_>>();
+    assert_eq!(previous(&after), previous(&trace));
+    assert_eq!(after.spans().filter(|span| span.previous().is_some()).count(), 1);
+}
+
+#[test]
+fn an_enter_before_the_first_of_its_call_is_an_error() {
+    for previous in [5, 6, u32::MAX] {
+        let mut window = Window::decode(Bytes::from(message())).unwrap();
+        window.spans[5].previous = Some(previous);
+        assert!(replay(&*window.encode_to_vec()).is_err(), "{previous}");
+    }
+}

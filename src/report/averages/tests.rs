@@ -7,7 +7,7 @@ use crate::{
     report::Report,
     trace::{
         Attribution, Detail, Trace,
-        sample::{gpu_trace, set_fields, spans_trace},
+        sample::{gpu_trace, set_fields, set_previous, spans_trace},
     },
 };
 use std::time::Duration;
@@ -135,7 +135,7 @@ backward         80.000µs    80.000µs  40.000µs  100.000µs       63.29%   10
 forward          60.000µs    60.000µs  30.000µs   40.000µs       25.32%    40.000µs   8.00 KB      2.27%           2
 [unattributed]    0.000µs     0.000µs   0.000µs   10.000µs        6.33%    10.000µs       0 B      2.27%           0
 --------------  ---------  ----------  --------  ---------  -----------  ----------  --------  ---------  ----------
-no room for Total %, Self %, CUDA time avg, CUDA Peak, Self CUDA Mem
+no room for p50, Longest, Total %, Self %, p95, CUDA time avg, CUDA Peak, Self CUDA Mem
 "
     );
 }
@@ -154,6 +154,32 @@ fn self_and_total_time_are_told_apart() {
     assert_eq!((inner.calls, inner.self_cpu, inner.total_cpu), (2, micros(28), micros(28)));
     assert_eq!((inner.longest_cpu, inner.average_cpu), (micros(18), micros(14)));
     assert_eq!((outer.total_percent, outer.self_percent, inner.self_percent), (100.0, 20.0, 80.0));
+}
+
+#[test]
+fn percentiles_are_of_all_instances_of_a_row() {
+    // 1 µs, 2 µs and so on to 100 µs, on two paths.
+    let spans: Vec<_> = (1..=100_u64)
+        .flat_map(|n| {
+            let (outer, start) = (if n % 2 == 0 { "even" } else { "odd" }, 1000 * n);
+            [(outer, None, start, start + n), ("inner", Some(2 * (n as usize - 1)), start, start + n)]
+        })
+        .collect();
+    let rows = report(&spans_trace(&spans)).averages().rows();
+    let (inner, even) = (row(&rows, "inner"), row(&rows, "even"));
+    assert_eq!((inner.p50_cpu, inner.p95_cpu, inner.longest_cpu), (micros(50), micros(95), micros(100)));
+    assert_eq!((even.p50_cpu, even.p95_cpu, even.longest_cpu), (micros(50), micros(96), micros(100)));
+
+    // More windows than times are kept for: percentiles are less than 1 % off, and the longest is exact.
+    let (mut report, trace) = (Report::default(), spans_trace(&spans));
+    (0..5).for_each(|_| report.add_trace(&trace));
+    let inner = row(&report.averages().rows(), "inner");
+    assert_eq!((inner.calls, inner.longest_cpu), (500, micros(100)));
+    for (found, exact) in [(inner.p50_cpu, 50e-6), (inner.p95_cpu, 95e-6)] {
+        assert!((found.as_secs_f64() / exact - 1.0).abs() <= 0.01, "{found:?}");
+    }
+    let table = report.averages().width(160).to_string();
+    assert!(["p50", "p95", "Longest"].iter().all(|title| table.contains(title)), "{table}");
 }
 
 #[test]
@@ -197,4 +223,38 @@ fn rows_are_sorted_and_limited_as_asked() {
     assert_eq!(by_self, ["b slow", "d inner", "c often", "a outer"]);
     let table = report.averages().limit(1).to_string();
     assert!(table.contains("b slow") && !table.contains("c often") && table.ends_with("3 more rows\n"), "{table}");
+}
+
+#[test]
+fn enters_of_one_call_are_counted_once() {
+    // Two futures: one of three polls with another span in it, and one that is ready at once.
+    let mut trace = spans_trace(&[
+        ("fetch", None, 0, 10),
+        ("fetch", None, 20, 24),
+        ("parse", Some(1), 21, 23),
+        ("fetch", None, 90, 100),
+        ("fetch", None, 200, 206),
+    ]);
+    set_previous(&mut trace, 1, 0);
+    set_previous(&mut trace, 3, 1);
+    let report = report(&trace);
+    let rows = report.averages().rows();
+    let (fetch, parse) = (row(&rows, "fetch"), row(&rows, "parse"));
+    assert_eq!((fetch.calls, fetch.enters, fetch.total_cpu, fetch.self_cpu), (2, 4, micros(30), micros(28)));
+    assert_eq!((fetch.average_cpu, fetch.p50_cpu, fetch.longest_cpu), (micros(15), micros(6), micros(24)));
+    let latency = fetch.latency.unwrap();
+    assert_eq!((latency.average, latency.p50, latency.p95), (micros(53), micros(6), micros(100)));
+    assert_eq!(latency.longest, micros(100));
+    assert_eq!((parse.calls, parse.enters, parse.latency), (1, 1, None));
+    let table = report.averages().width(160).to_string();
+    assert!(["# of Calls", "# of Enters", "Latency p50", "Latency p95"].iter().all(|title| table.contains(title)));
+}
+
+#[test]
+fn time_is_counted_once_if_a_call_is_entered_inside_itself() {
+    let mut trace = spans_trace(&[("fetch", None, 0, 10), ("fetch", Some(0), 2, 8)]);
+    set_previous(&mut trace, 1, 0);
+    let fetch = row(&report(&trace).averages().rows(), "fetch");
+    assert_eq!((fetch.calls, fetch.enters, fetch.average_cpu, fetch.total_cpu), (1, 2, micros(10), micros(10)));
+    assert_eq!(fetch.latency.unwrap().longest, micros(10));
 }

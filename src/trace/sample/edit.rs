@@ -17,6 +17,11 @@ pub fn set_parent(trace: &mut Trace, span: usize, parent: usize) {
     trace.spans[span].parent = Some(SpanId::new(parent));
 }
 
+/// Makes an enter belong to the call of an earlier one.
+pub fn set_previous(trace: &mut Trace, span: usize, previous: usize) {
+    trace.spans[span].previous = Some(SpanId::new(previous));
+}
+
 /// Marks a span as open through the whole window.
 pub fn cut_both_ends(trace: &mut Trace, span: usize) {
     let cut = &mut trace.spans[span].cut;

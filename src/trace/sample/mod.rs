@@ -10,7 +10,7 @@ pub use self::{
     awkward::awkward_trace,
     edit::{
         add_counter, add_event, copies_trace, cut_both_ends, losses_mut, remove_gpu, remove_steps, repeat_work,
-        set_context, set_parent,
+        set_context, set_parent, set_previous,
     },
     ranks::{COLLECTIVES, ranks},
 };
@@ -381,6 +381,7 @@ fn span(
         callsite: CallsiteId::new(callsite),
         track: TrackId::new(0),
         parent: parent.map(SpanId::new),
+        previous: None,
         step: Some(step),
         start,
         end,

@@ -1,0 +1,173 @@
+//! A collection of durations for percentiles, in bounded memory.
+
+use std::{collections::BTreeMap, time::Duration};
+
+/// A collection of durations that percentiles are asked of, in bounded memory.
+///
+/// Up to [`EXACT`](Self::EXACT) durations are kept as they are. Past that only a histogram is kept, with buckets that
+/// are 1/64 as wide as the power of two that they begin after. A percentile is then the middle of its bucket, which is
+/// less than 1 % from the exact one.
+#[derive(Clone, Debug)]
+pub(super) enum Durations {
+    /// All durations, in nanoseconds and in no order.
+    Exact(Vec<u64>),
+    /// The number of durations in each bucket.
+    Histogram(BTreeMap<u16, u64>),
+}
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self::Exact(Vec::new())
+    }
+}
+
+impl Durations {
+    /// The number of durations that are kept as they are.
+    pub(super) const EXACT: usize = 128;
+    /// The number of bits of a duration that its bucket keeps, after the highest one.
+    const BITS: u32 = 6;
+
+    /// Adds a duration.
+    pub(super) fn add(&mut self, duration: Duration) {
+        self.add_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), 1);
+    }
+
+    /// Adds all durations of another collection.
+    pub(super) fn merge(&mut self, other: &Self) {
+        match other {
+            Self::Exact(values) => values.iter().for_each(|&nanos| self.add_nanos(nanos, 1)),
+            Self::Histogram(counts) => {
+                self.coarsen();
+                counts.iter().for_each(|(&bucket, &count)| self.add_nanos(middle(bucket), count));
+            }
+        }
+    }
+
+    /// Returns the shortest duration that at least this percentage of all durations do not exceed, or `None` if there
+    /// are no durations.
+    pub(super) fn percentile(&self, percent: f64) -> Option<Duration> {
+        let rank = |count: u64| ((percent / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1)) - 1;
+        let nanos = match self {
+            Self::Exact(values) => {
+                let (mut values, index) = (values.clone(), rank(values.len() as u64) as usize);
+                if values.is_empty() {
+                    return None;
+                }
+                *values.select_nth_unstable(index).1
+            }
+            Self::Histogram(counts) => {
+                let rank = rank(counts.values().sum());
+                let mut below = 0;
+                let found = counts.iter().find(|&(_, &count)| {
+                    below += count;
+                    rank < below
+                });
+                middle(*found?.0)
+            }
+        };
+        Some(Duration::from_nanos(nanos))
+    }
+
+    fn add_nanos(&mut self, nanos: u64, count: u64) {
+        if matches!(self, Self::Exact(values) if values.len() >= Self::EXACT) {
+            self.coarsen();
+        }
+        match self {
+            Self::Exact(values) => values.push(nanos),
+            Self::Histogram(counts) => *counts.entry(bucket(nanos)).or_default() += count,
+        }
+    }
+
+    /// Makes a histogram of the durations, unless they are one already.
+    fn coarsen(&mut self) {
+        if let Self::Exact(values) = self {
+            let mut counts = BTreeMap::new();
+            values.iter().for_each(|&nanos| *counts.entry(bucket(nanos)).or_default() += 1);
+            *self = Self::Histogram(counts);
+        }
+    }
+}
+
+/// Returns the bucket of a number of nanoseconds: the position of its highest bit, and the bits after that.
+fn bucket(nanos: u64) -> u16 {
+    let shift = nanos.checked_ilog2().unwrap_or(0).saturating_sub(Durations::BITS);
+    ((u64::from(shift) << Durations::BITS) + (nanos >> shift)) as u16
+}
+
+/// Returns the number of nanoseconds in the middle of a bucket.
+fn middle(bucket: u16) -> u64 {
+    let bucket = u64::from(bucket);
+    // The bits that are kept include the highest one, which counts as one more in the upper part.
+    let shift = (bucket >> Durations::BITS).saturating_sub(1);
+    let low = bucket - (shift << Durations::BITS) << shift;
+    low + ((1_u64 << shift) >> 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Durations, bucket, middle};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn durations(nanos: &[u64]) -> Durations {
+        let mut durations = Durations::default();
+        nanos.iter().for_each(|&nanos| durations.add(Duration::from_nanos(nanos)));
+        durations
+    }
+
+    /// Returns the exact percentile by definition.
+    fn exact(nanos: &[u64], percent: f64) -> u64 {
+        let mut sorted = nanos.to_vec();
+        sorted.sort_unstable();
+        let enough = |&nanos: &u64| {
+            let not_longer = sorted.iter().filter(|&&other| other <= nanos).count();
+            not_longer as f64 >= percent / 100.0 * sorted.len() as f64
+        };
+        sorted.iter().copied().find(enough).unwrap()
+    }
+
+    /// Durations of all magnitudes, from nanoseconds to hours.
+    fn any_nanos() -> impl Strategy<Value = u64> {
+        (0_u32..44, any::<u64>()).prop_map(|(bits, random)| random & ((1 << bits) - 1) | 1 << bits)
+    }
+
+    #[test]
+    fn there_are_no_percentiles_of_nothing() {
+        assert_eq!(Durations::default().percentile(50.0), None);
+    }
+
+    #[test]
+    fn every_bucket_holds_its_middle() {
+        for nanos in [0, 1, 63, 64, 127, 128, 129, 1 << 20, u64::MAX] {
+            assert_eq!(bucket(middle(bucket(nanos))), bucket(nanos), "{nanos}");
+        }
+        assert!(usize::from(bucket(u64::MAX)) < 64 * 64);
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_of_few_durations_are_exact(
+            nanos in prop::collection::vec(any_nanos(), 1..=Durations::EXACT),
+            percent in 0.1_f64..=100.0,
+        ) {
+            let expected = Duration::from_nanos(exact(&nanos, percent));
+            prop_assert_eq!(durations(&nanos).percentile(percent), Some(expected));
+        }
+
+        #[test]
+        fn percentiles_of_many_durations_are_within_a_percent(
+            nanos in prop::collection::vec(any_nanos(), 1..600),
+            split in any::<prop::sample::Index>(),
+            percent in prop_oneof![Just(50.0), Just(95.0), 0.1_f64..=100.0],
+        ) {
+            let exact = exact(&nanos, percent) as f64;
+            let (left, right) = nanos.split_at(split.index(nanos.len()));
+            let mut merged = durations(left);
+            merged.merge(&durations(right));
+            for found in [durations(&nanos), merged] {
+                let found = found.percentile(percent).unwrap().as_nanos() as f64;
+                prop_assert!((found - exact).abs() <= 0.01 * exact, "{found} instead of {exact}");
+            }
+        }
+    }
+}
