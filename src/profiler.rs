@@ -22,8 +22,8 @@ use std::{
 ///
 /// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Best end it with
 /// [`finish_and_print`](Self::finish_and_print) or [`finish`](Self::finish), which return failures. A profiler that is
-/// dropped, as when `main` returns early or panics, exports as well, and writes each failure to standard error, and with
-/// [`ProfilerBuilder::print_report`] the report.
+/// dropped, as when `main` returns early or panics, exports as well, and writes each failure to standard error, and
+/// with [`ProfilerBuilder::print_report`] the report.
 #[must_use = "dropping the profiler ends the recording"]
 #[derive(Debug)]
 pub struct Profiler {

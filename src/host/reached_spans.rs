@@ -2,9 +2,9 @@
 //!
 //! `tracing` registers a callsite when the program reaches it, and then asks every subscriber about it. A subscriber
 //! asks its layers from the outermost to the innermost, and stops at a filter that disables the callsite: so a layer
-//! cannot know by itself what is hidden from it. But a new subscriber is told of all callsites that were reached before.
-//! Each of them is then shown to the program's own subscriber: if this layer is not asked, or the answer is "never",
-//! filters disable it. Spans of a level that is off for the whole process are not registered at all.
+//! cannot know by itself what is hidden from it. But a new subscriber is told of all callsites that were reached
+//! before. Each of them is then shown to the program's own subscriber: if this layer is not asked, or the answer is
+//! "never", filters disable it. Spans of a level that is off for the whole process are not registered at all.
 
 use crate::{
     hint::{DisabledSpan, DisabledSpans},

@@ -26,9 +26,9 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 /// The report of a run: where the time went, over all its windows. [`finish`](crate::Profiler::finish) returns it.
 ///
-/// `Display` writes the table of spans, then the kernels, the operations and the GPUs if there are
-/// any, the losses, and the files that were written, those of one kind in one folder as one line. The text is the same wherever it is printed;
-/// [`fit_terminal`](Self::fit_terminal) makes the tables as wide as the terminal. For other tables, see the
+/// `Display` writes the table of spans, then the kernels, the operations and the GPUs if there are any, the losses, and
+/// the files that were written, those of one kind in one folder as one line. The text is the same wherever it is
+/// printed; [`fit_terminal`](Self::fit_terminal) makes the tables as wide as the terminal. For other tables, see the
 /// [module](crate::report). With the feature `serde`, a report can be serialized.
 #[derive(Default)]
 pub struct Report {
@@ -172,8 +172,8 @@ impl Report {
         &self.steps
     }
 
-    /// Returns how much longer recorded steps took than others of the same run, or `None` if there are fewer than five of
-    /// either kind.
+    /// Returns how much longer recorded steps took than others of the same run, or `None` if there are fewer than five
+    /// of either kind.
     pub fn recording_cost(&self) -> Option<RecordingCost> {
         RecordingCost::of(&self.unrecorded, &self.steps)
     }

@@ -102,8 +102,8 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Returns the number of names that the name is compared with. It bounds the time that large tables take, and those of
-    /// names with hundreds of parts, as kernels have.
+    /// Returns the number of names that the name is compared with. It bounds the time that large tables take, and those
+    /// of names with hundreds of parts, as kernels have.
     fn compared(&self) -> usize {
         (20_000 / self.parts.len().pow(2)).clamp(8, 200)
     }

@@ -21,8 +21,8 @@ pub struct StepTimes {
     longest: Duration,
 }
 
-/// A recorded step that took more than [`StepTimes::SLOW`] times the median. `Display` writes `step 37 took 65.000ms, 17
-/// times the median`.
+/// A recorded step that took more than [`StepTimes::SLOW`] times the median. `Display` writes `step 37 took 65.000ms,
+/// 17 times the median`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

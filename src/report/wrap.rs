@@ -2,8 +2,8 @@
 
 use unicode_width::UnicodeWidthStr;
 
-/// Wraps each line of the text at spaces, to at most `width` columns. Lines that go on are indented by two spaces. A word
-/// that is wider than that, such as a path, stays whole.
+/// Wraps each line of the text at spaces, to at most `width` columns. Lines that go on are indented by two spaces. A
+/// word that is wider than that, such as a path, stays whole.
 pub(super) fn wrap(text: &str, width: usize) -> String {
     let mut wrapped = String::new();
     for (number, line) in text.split('\n').enumerate() {
