@@ -50,8 +50,8 @@ pub(crate) struct SpanData {
 /// A span instance: one enter and exit on one thread.
 ///
 /// A span that is entered several times, on the same thread or on others, has an instance for each time; those of one
-/// call are linked by [`previous`](Self::previous). The parent of an instance is the innermost span that was open on the
-/// thread when it was entered.
+/// call are linked by [`previous`](Self::previous). The parent of an instance is the innermost span that was open on
+/// the thread when it was entered.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     trace: &'a Trace,
