@@ -14,6 +14,9 @@ pub(super) struct Flows {
 }
 
 impl Flows {
+    /// The category of the flows in Kineto's format.
+    pub(super) const CATEGORY: &str = "ac2g";
+
     pub(super) fn new(trace: &Trace) -> Self {
         let sources: Vec<_> = trace.work().map(source).collect();
         // A counting sort: one entry for each call, one for the end, and one to count in.

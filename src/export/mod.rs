@@ -47,6 +47,8 @@
 //! from [`Exporter::steps`].
 
 mod cache;
+mod call_flows;
+mod category;
 mod chrome;
 mod collected;
 #[cfg(test)]

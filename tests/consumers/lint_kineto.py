@@ -226,7 +226,17 @@ def check_work(document, broken):
 
 
 def check_flows(events, broken):
-    """Checks that each arrow begins at the start of a call and ends at the start of work: Perfetto refuses others."""
+    """Checks that each arrow begins at the start of a call and ends at the start of work: Perfetto refuses others.
+
+    Arrows of the category `call` lead from one `cpu_op` to another.
+    """
+    ops = {(event["pid"], event["tid"], event["ts"]) for event in events if event.get("cat") == "cpu_op"}
+    for event in events:
+        if event["ph"] in "sf" and event["cat"] not in ({"ac2g"} if TORCH else {"ac2g", "call"}):
+            broken[f"an arrow of the category {event['cat']}"] += 1
+        if event["ph"] in "sf" and event["cat"] == "call" and (event["pid"], event["tid"], event["ts"]) not in ops:
+            broken["an arrow of a call that is at no span"] += 1
+    events = [event for event in events if event["ph"] not in "sf" or event["cat"] == "ac2g"]
     begins = {(event["pid"], event["tid"], event["ts"]): event for event in events if event.get("cat") in CALLS}
     ends = {(event["pid"], event["tid"], event["ts"]): event for event in events if event.get("cat") in WORK}
     started, ended = {}, set()

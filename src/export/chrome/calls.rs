@@ -5,7 +5,7 @@ use super::{
     torch::Collectives,
 };
 use crate::{
-    export::flows::Flows,
+    export::{category, flows::Flows},
     trace::{Api, ApiCall},
 };
 use rustc_hash::FxHashMap;
@@ -37,7 +37,7 @@ pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectiv
             }
         })?;
         if !flows.of_call(call.id()).is_empty() {
-            out.events.arrow_from(correlation, row)?;
+            out.events.arrow_from(Flows::CATEGORY, correlation, row)?;
         }
     }
     Ok(())
@@ -56,8 +56,8 @@ impl CallText {
         let runtime_name = if options.runtime_names && is_driver { runtime_name(call.name()) } else { None };
         let category = match options.flavor {
             Flavor::TorchTensorBoard => "runtime",
-            Flavor::Kineto if is_driver && runtime_name.is_none() => "cuda_driver",
-            Flavor::Kineto => "cuda_runtime",
+            Flavor::Kineto if runtime_name.is_some() => "cuda_runtime",
+            Flavor::Kineto => category::of_call(call),
         };
         Self {
             head: Head::slice(category, runtime_name.unwrap_or(call.name())),

@@ -72,29 +72,29 @@ impl<'w> EventWriter<'w> {
     }
 
     /// Begins an arrow at the event that was written last, which is on this row. The arrow ends where
-    /// [`arrow_to`](Self::arrow_to) is called with the same id, given by its digits.
-    pub(super) fn arrow_from(&mut self, id: &str, row: &RowText) -> io::Result<()> {
-        self.arrow("s", id, row);
+    /// [`arrow_to`](Self::arrow_to) is called with the same category and the same id, given by its digits.
+    pub(super) fn arrow_from(&mut self, category: &'static str, id: &str, row: &RowText) -> io::Result<()> {
+        self.arrow("s", category, id, row);
         self.end_event()
     }
 
     /// Ends an arrow at the event that was written last, which is on this row.
-    pub(super) fn arrow_to(&mut self, id: &str, row: &RowText) -> io::Result<()> {
+    pub(super) fn arrow_to(&mut self, category: &'static str, id: &str, row: &RowText) -> io::Result<()> {
         // Without the binding point `e` it would end at the next event.
-        self.arrow("f", id, row).word("bp", "e");
+        self.arrow("f", category, id, row).word("bp", "e");
         self.end_event()
     }
 
     #[inline]
-    fn arrow(&mut self, phase: &'static str, id: &str, row: &RowText) -> Object<'_> {
+    fn arrow(&mut self, phase: &'static str, category: &'static str, id: &str, row: &RowText) -> Object<'_> {
         self.separate();
         let mut event = self.json.begin_object();
         event.word("ph", phase);
         event.digits("id", id);
         row.write(&mut event);
         event.micros("ts", &self.last);
-        event.word("cat", "ac2g");
-        event.word("name", "ac2g");
+        event.word("cat", category);
+        event.word("name", category);
         event
     }
 

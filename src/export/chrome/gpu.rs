@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     export::{
+        category,
         flows::Flows,
         gpu_ranges::{Cause, GpuRange, gpu_ranges},
     },
@@ -76,7 +77,7 @@ fn write_ranges(out: &mut Output<'_>, ranges: &[GpuRange], rows: &Rows) -> io::R
 fn write_waits(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
     for (wait, &row) in out.trace.waits().zip(&rows.waits) {
         let (kind, owner) = (wait.kind(), out.external_id(wait.span()));
-        out.events.slice("cuda_sync", kind.as_str()).on(row).during(wait.start(), wait.end()).args(|args| {
+        out.events.slice(category::WAIT, kind.as_str()).on(row).during(wait.start(), wait.end()).args(|args| {
             fields::write_external_id(args, owner);
             args.string("cuda_sync_kind", kind.as_str());
             if matches!(kind, WaitKind::Event | WaitKind::StreamForEvent) {
@@ -120,7 +121,7 @@ fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
 
 fn write_overheads(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
     for (overhead, &row) in out.trace.overheads().iter().zip(&rows.overheads) {
-        out.events.slice("overhead", overhead.name()).on(row).during(overhead.start(), overhead.end()).args(
+        out.events.slice(category::OVERHEAD, overhead.name()).on(row).during(overhead.start(), overhead.end()).args(
             |args| {
                 if let Some(thread) = overhead.thread() {
                     args.number("thread", thread.as_u64());

@@ -1,7 +1,7 @@
 //! The events of the host, except its spans: names of rows, steps, events, counters and losses.
 
 use super::{event::Scope, fields, json::Members, output::Output, row::Row, torch::steps_shown};
-use crate::trace::Callsite;
+use crate::{export::category, trace::Callsite};
 use std::{fmt::Write as _, io};
 
 /// The row of steps that do not nest with the spans of their thread: no thread has this id.
@@ -34,7 +34,7 @@ pub(super) fn write_steps(out: &mut Output<'_>, nested_steps: bool) -> io::Resul
         name.clear();
         // A `String` takes all that is written to it.
         let _ = write!(name, "{}#{}", if shown { "ProfilerStep" } else { "step" }, step.number());
-        let event = out.events.slice("user_annotation", &name).on(row).during(step.start(), step.end());
+        let event = out.events.slice(category::STEP, &name).on(row).during(step.start(), step.end());
         event.args(|args| {
             args.number("step", step.number());
             fields::write_cut(args, step.cut());

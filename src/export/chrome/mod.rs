@@ -54,7 +54,8 @@ use std::{error::Error, path::PathBuf};
 ///
 /// Spans are `cpu_op`, steps are `ProfilerStep#N`, events are instants and counters are counters. Shapes and element
 /// types that follow the [`convention`](crate::trace::convention) are also `Input Dims` and `Input type`. A span that
-/// the window's edge has cut says `"started": false` or `"finished": false`.
+/// the window's edge has cut says `"started": false` or `"finished": false`. An arrow of the category `call` leads from
+/// each enter of a call to the next: see [`Span::previous`](crate::trace::Span::previous).
 ///
 /// [Operations](crate::trace::Operation) are instants of the category `operation` on the row of the thread that
 /// reported them, with their fields and the name of their span.

@@ -3,18 +3,24 @@
 use super::{
     event::{EventWriter, Head},
     fields,
+    flavor::Flavor,
     json::Members,
     output::Output,
     row::RowText,
     torch::{Module, SpanExtras},
 };
-use crate::trace::{Callsite, Span};
+use crate::{
+    export::{call_flows::CallFlows, category},
+    trace::{Callsite, Span},
+};
 use std::io;
 
-/// Writes all spans. In the flavor of TensorBoard's plugin, it also writes the modules that spans are calls of.
+/// Writes all spans, with arrows between the enters of a call. In the flavor of TensorBoard's plugin, which knows no
+/// such arrows, it writes the modules that spans are calls of instead.
 pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let callsites: Vec<_> = out.trace.callsites().iter().map(CallsiteText::new).collect();
     let rows = out.rows();
+    let flows = (out.options.flavor == Flavor::Kineto).then(|| CallFlows::new(out.trace));
     let mut extras = SpanExtras::new(out.trace, out.options.flavor);
     for (index, span) in out.trace.spans().enumerate() {
         let (text, row) = (&callsites[span.callsite_id().index()], &rows[span.track_id().index()]);
@@ -22,7 +28,7 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
             write_module(&mut out.events, span, &module, row)?;
         }
         let event = match extras.as_ref().and_then(|extras| extras.name(span)) {
-            Some(name) => out.events.slice("cpu_op", name),
+            Some(name) => out.events.slice(category::SPAN, name),
             None => out.events.event(&text.head),
         };
         event.on_row(row).during(span.start(), span.end()).args(|args| {
@@ -42,6 +48,15 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
                 args.quoted("Call stack", call_stack);
             }
         })?;
+        if let Some(flows) = &flows {
+            let mut digits = itoa::Buffer::new();
+            if let Some(flow) = flows.to(span) {
+                out.events.arrow_to(CallFlows::CATEGORY, digits.format(flow.index()), row)?;
+            }
+            if let Some(flow) = flows.from(span) {
+                out.events.arrow_from(CallFlows::CATEGORY, digits.format(flow.index()), row)?;
+            }
+        }
     }
     Ok(())
 }
@@ -69,7 +84,7 @@ struct CallsiteText {
 impl CallsiteText {
     fn new(callsite: &Callsite) -> Self {
         Self {
-            head: Head::slice("cpu_op", callsite.name()),
+            head: Head::slice(category::SPAN, callsite.name()),
             location: Members::new(|args| fields::write_location(args, callsite)),
         }
     }

@@ -1,11 +1,11 @@
 //! Tests of the Chrome exporter.
 
-use super::{Chrome, document, options::Options};
+use super::{Chrome, document, flavor::Flavor, options::Options};
 use crate::{
     export::samples::{awkward_trace, exported},
     trace::{
         Gpu, GpuProblem, Operation, Trace,
-        sample::{add_operations, gpu_trace, operations_trace},
+        sample::{add_operations, gpu_trace, operations_trace, set_previous},
     },
 };
 use serde_json::{Value, json};
@@ -246,6 +246,25 @@ fn arrows_lead_from_calls_to_work() {
         assert!(starts.into_iter().all(|flow| calls.contains(&at(flow))));
         assert!(ends.into_iter().all(|flow| work.contains(&at(flow))));
     }
+}
+
+#[test]
+fn arrows_lead_from_each_enter_of_a_call_to_the_next() {
+    let mut trace = gpu_trace();
+    // The second `forward` continues the first.
+    set_previous(&mut trace, 4, 1);
+    let document = Document::of(&trace);
+    let flows = document.of_category("call");
+    let forward: Vec<_> = document.of_category("cpu_op").into_iter().filter(|op| op["name"] == "forward").collect();
+    let at = |event: &Value| (row(event), event["ts"].to_string());
+    assert_eq!(
+        (flows.len(), &flows[0]["ph"], &flows[1]["ph"], &flows[1]["bp"]),
+        (2, &"s".into(), &"f".into(), &"e".into())
+    );
+    assert_eq!((at(flows[0]), at(flows[1])), (at(forward[0]), at(forward[1])));
+    assert_eq!((&flows[0]["id"], &flows[0]["name"]), (&flows[1]["id"], &flows[1]["name"]));
+    let options = Options { flavor: Flavor::TorchTensorBoard, ..Options::default() };
+    assert!(Document::with_options(&trace, options).of_category("call").is_empty(), "the plugin knows none");
 }
 
 #[test]

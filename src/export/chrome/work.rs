@@ -11,8 +11,8 @@ use super::{
     torch::Collectives,
 };
 use crate::{
-    export::{cache::Cache, flows::Flows, operation_names::OperationNames, work_key::WorkKey},
-    trace::{ApiCall, Attribution, Detail, Device, Kernel, Work},
+    export::{cache::Cache, category, flows::Flows, operation_names::OperationNames, work_key::WorkKey},
+    trace::{ApiCall, Attribution, Device, Kernel, Work},
 };
 use std::io;
 
@@ -52,7 +52,7 @@ pub(super) fn write(out: &mut Output<'_>, rows: &Rows, flows: &Flows, collective
             }
         })?;
         if flows.leads_to(work.id()) {
-            out.events.arrow_to(correlation, row)?;
+            out.events.arrow_to(Flows::CATEGORY, correlation, row)?;
         }
     }
     Ok(())
@@ -87,15 +87,10 @@ struct WorkText {
 
 impl WorkText {
     fn new(work: Work<'_>, device: Option<&Device>) -> Self {
-        let category = match work.detail() {
-            Detail::Kernel(_) => "kernel",
-            Detail::Copy(_) => "gpu_memcpy",
-            Detail::Fill(_) => "gpu_memset",
-        };
         let stream = work.stream();
         let kernel = work.kernel();
         Self {
-            head: Head::slice(category, &work.name().to_string()),
+            head: Head::slice(category::of_work(work), &work.name().to_string()),
             stream: Members::new(|args| {
                 args.number("device", stream.device().as_u32());
                 args.number("context", stream.context());

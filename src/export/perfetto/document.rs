@@ -7,7 +7,10 @@ use super::{
     threads,
     tracks::TrackWriter,
 };
-use crate::{export::flows::Flows, trace::Trace};
+use crate::{
+    export::{category, flows::Flows},
+    trace::Trace,
+};
 use std::io::{self, Write};
 
 /// Writes the file of a trace.
@@ -36,7 +39,7 @@ fn write_steps(out: &mut TrackWriter<'_>) -> io::Result<()> {
     }
     for step in trace.steps() {
         let name = format!("ProfilerStep#{}", step.number());
-        let mut event = Event::new(Type::SliceBegin, Event::default()).name(&name);
+        let mut event = sequence.nameless(category::STEP).name(&name);
         sequence.annotate_cut(&mut event, step.cut());
         sequence.slice(&mut out.packets, step.start(), step.end(), event)?;
     }

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     export::{
         cache::Cache,
+        category,
         flows::Flows,
         gpu_ranges::{Cause, GpuRange, gpu_ranges},
         index_ranges::index_ranges,
@@ -44,7 +45,7 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> 
     }
     write_waits(out, process, "GPU waits", trace.waits().filter(|wait| wait.device().is_none()))?;
     let overheads = trace.overheads().iter().map(|overhead| {
-        let event = |sequence: &mut Sequence| sequence.named(overhead.name());
+        let event = |sequence: &mut Sequence| sequence.named(category::OVERHEAD, overhead.name());
         (overhead.start(), overhead.end(), event)
     });
     write_nested(out, process, "GPU profiling overhead", overheads.collect())
@@ -86,7 +87,7 @@ fn write_waits<'a>(
 ) -> io::Result<()> {
     let waits = waits.map(|wait| {
         let event = move |sequence: &mut Sequence| {
-            let mut event = sequence.named(wait.kind().as_str());
+            let mut event = sequence.named(category::WAIT, wait.kind().as_str());
             let numbers = [
                 ("correlation", Some(wait.correlation())),
                 ("context", Some(wait.context())),
@@ -147,10 +148,13 @@ fn write_ranges(
             None => row.insert(out.child(group, format!("{name} · steps and spans"))?),
         };
         let event = match range.cause {
-            Cause::Step(step) => sequence.named(&format!("ProfilerStep#{}", trace.steps()[step.index()].number())),
+            Cause::Step(step) => {
+                let name = format!("ProfilerStep#{}", trace.steps()[step.index()].number());
+                sequence.named(category::GPU_RANGE, &name)
+            }
             Cause::Span(span) => {
                 let span = trace.span(span);
-                sequence.at_callsite(span.callsite_id().index(), span.callsite())
+                sequence.at_callsite(category::GPU_RANGE, span.callsite_id().index(), span.callsite())
             }
         };
         sequence.slice(&mut out.packets, range.start, range.end, event)?;
@@ -210,7 +214,7 @@ fn stream_name(stream: &Stream, contexts: usize) -> String {
 
 /// Returns the part of an event that all work with the same key has in common.
 fn common_event(sequence: &mut Sequence, work: Work<'_>, device: Option<&Device>) -> Event {
-    let mut event = sequence.named(&work.name().to_string());
+    let mut event = sequence.named(category::of_work(work), &work.name().to_string());
     let Some(kernel) = work.kernel() else { return event };
     let Kernel { grid, block, registers, static_shared_memory, dynamic_shared_memory, .. } = kernel;
     let mut annotate = |name, value| sequence.annotate(&mut event, name, &value);

@@ -12,8 +12,8 @@ pub(super) struct Interner {
     event_names: FxHashMap<String, u64>,
     annotation_names: FxHashMap<String, u64>,
     texts: FxHashMap<String, u64>,
-    /// Whether the category of operations, the only one there is, has been written.
-    has_category: bool,
+    /// The categories that have been written. There are few.
+    categories: Vec<&'static str>,
     /// Names to be written with the next event.
     new: Option<InternedData>,
 }
@@ -29,7 +29,7 @@ impl Interner {
             event_names: FxHashMap::default(),
             annotation_names: FxHashMap::default(),
             texts: FxHashMap::default(),
-            has_category: false,
+            categories: Vec::new(),
             new: None,
         }
     }
@@ -66,13 +66,15 @@ impl Interner {
         })
     }
 
-    /// Returns the number of the category of operations.
-    pub(super) fn operation_category(&mut self) -> u64 {
-        const CATEGORY: u64 = 1;
-        if !std::mem::replace(&mut self.has_category, true) {
-            self.new.get_or_insert_default().event_categories.push(interned(CATEGORY, "operation"));
+    /// Returns the number of a category.
+    pub(super) fn category(&mut self, name: &'static str) -> u64 {
+        if let Some(index) = self.categories.iter().position(|&category| category == name) {
+            return index as u64 + 1;
         }
-        CATEGORY
+        self.categories.push(name);
+        let iid = self.categories.len() as u64;
+        self.new.get_or_insert_default().event_categories.push(interned(iid, name));
+        iid
     }
 
     /// Returns the number of an annotation's name.

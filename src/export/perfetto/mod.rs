@@ -33,7 +33,11 @@ use std::{error::Error, path::PathBuf};
 ///
 /// Each window is a file, `{host}_{pid}.{time}.pftrace`. Each GPU is a group of tracks: the memory in use, the waits,
 /// and for each stream its work, below the steps and spans that caused it. An arrow leads from each call, inside its
-/// span, to its work.
+/// span, to its work, and from each enter of a call to the next: see
+/// [`Span::previous`](crate::trace::Span::previous).
+///
+/// Slices have the categories that [`Chrome`](crate::Chrome) writes, such as `cpu_op`, `kernel` and `gpu_memcpy`, so
+/// that one query in SQL serves both formats.
 ///
 /// [Operations](crate::trace::Operation) are instants of the category `operation` on the track of the thread that
 /// reported them. Kernels that were launched for operations have their names as `ops`, and if several spans asked for

@@ -147,21 +147,27 @@ impl Sequence {
         event.copy_into(std::mem::take(&mut self.used))
     }
 
+    /// Makes the beginning of a slice without a name.
+    pub(super) fn nameless(&mut self, category: &'static str) -> Event {
+        let category = self.names.category(category);
+        self.new_event(Type::SliceBegin).category(category)
+    }
+
     /// Makes the beginning of a slice named after its callsite. `index` is that of the callsite in the trace.
-    pub(super) fn at_callsite(&mut self, index: usize, callsite: &Callsite) -> Event {
+    pub(super) fn at_callsite(&mut self, category: &'static str, index: usize, callsite: &Callsite) -> Event {
         let iid = self.names.callsite(index, callsite);
-        self.new_event(Type::SliceBegin).interned_name(iid).source_location(iid)
+        self.nameless(category).interned_name(iid).source_location(iid)
     }
 
     /// Makes the beginning of a slice with an interned name.
-    pub(super) fn named(&mut self, name: &str) -> Event {
+    pub(super) fn named(&mut self, category: &'static str, name: &str) -> Event {
         let iid = self.names.event_name(name);
-        self.new_event(Type::SliceBegin).interned_name(iid)
+        self.nameless(category).interned_name(iid)
     }
 
     /// Makes an operation of a framework.
     pub(super) fn operation(&mut self, name: &str) -> Event {
-        let category = self.names.operation_category();
+        let category = self.names.category("operation");
         let iid = self.names.event_name(name);
         self.new_event(Type::Instant).interned_name(iid).category(category)
     }

@@ -8,7 +8,7 @@ use crate::{
     export::samples::{awkward_trace, exported},
     trace::{
         Allocation, Stream, Timestamp, Trace,
-        sample::{at, gpu_trace, operations_trace},
+        sample::{at, gpu_trace, operations_trace, set_previous},
     },
 };
 use prost::Message;
@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 struct Slice {
     track: u64,
     name: String,
+    category: String,
     start: u64,
     end: u64,
     depth: usize,
@@ -89,6 +90,7 @@ impl Reading {
                 read.slices.push(Slice {
                     track: self.track,
                     name,
+                    category: self.categories[&event.category_iids[0]].clone(),
                     start: self.now,
                     depth: self.open.len() - 1,
                     arguments,
@@ -254,6 +256,33 @@ fn an_arrow_leads_from_each_call_to_each_piece_of_its_work() {
         for (flow, work) in ended {
             assert_eq!(calls[&flow].arguments["correlation"], work.arguments["correlation"]);
         }
+    }
+}
+
+#[test]
+fn an_arrow_leads_from_each_enter_of_a_call_to_the_next() {
+    let mut trace = gpu_trace();
+    // The second `forward` continues the first.
+    set_previous(&mut trace, 4, 1);
+    let read = read(&written(&trace));
+    let forward: Vec<_> = read.on("main").filter(|slice| slice.name == "forward").collect();
+    assert_eq!((forward[0].flows.len(), forward[1].ended_flows.len()), (1, 1));
+    assert_eq!((&forward[0].flows, &forward[0].ended_flows), (&forward[1].ended_flows, &forward[1].flows));
+    let same = read.slices.iter().filter(|slice| slice.flows.contains(&forward[0].flows[0])).count();
+    assert_eq!(same, 1, "no arrow to work has the same id");
+}
+
+#[test]
+fn slices_have_the_categories_of_kineto() {
+    for (trace, read) in samples() {
+        let count = |category: &str| read.slices.iter().filter(|slice| slice.category == category).count();
+        assert_eq!((count("cpu_op"), count("user_annotation")), (trace.spans().len(), trace.steps().len()));
+        assert_eq!(count("cuda_driver") + count("cuda_runtime"), trace.api_calls().len());
+        assert_eq!(count("kernel"), trace.work().filter(|work| work.kernel().is_some()).count());
+        assert_eq!(count("kernel") + count("gpu_memcpy") + count("gpu_memset"), trace.work().len());
+        assert_eq!((count("cuda_sync"), count("overhead")), (trace.waits().len(), trace.overheads().len()));
+        assert!(count("gpu_user_annotation") > 0);
+        assert!(read.slices.iter().all(|slice| !slice.category.is_empty()));
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     tracks::TrackWriter,
 };
 use crate::{
-    export::{cache::Cache, flows::Flows, index_ranges::index_ranges},
+    export::{cache::Cache, call_flows::CallFlows, category, flows::Flows, index_ranges::index_ranges},
     trace::{ApiCall, Event, OperationCall, OperationId, Span, TrackId, Value},
 };
 use std::io;
@@ -20,6 +20,7 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> 
     let calls = index_ranges(tracks, trace.api_calls().map(|call| call.track_id().index()));
     let events = index_ranges(tracks, trace.events().map(|event| event.track_id().index()));
     let operations = index_ranges(tracks, trace.operations().map(|call| call.track_id().index()));
+    let call_flows = CallFlows::new(trace);
     let mut thread = out.uuid;
     for (index, track) in trace.tracks().iter().enumerate() {
         let mut descriptor = TrackDescriptor::default();
@@ -41,7 +42,7 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> 
         let calls = trace.api_calls_at(calls[index].clone());
         let events = trace.events_at(events[index].clone());
         let operations = trace.operations_at(operations[index].clone());
-        let writer = ThreadWriter { out, sequence, flows, operations: Cache::default() };
+        let writer = ThreadWriter { out, sequence, flows, call_flows: &call_flows, operations: Cache::default() };
         writer.write(
             spans.filter(|span| span.track_id() == here),
             calls.filter(|call| call.track_id() == here),
@@ -57,6 +58,7 @@ struct ThreadWriter<'a, 'b> {
     out: &'b mut TrackWriter<'a>,
     sequence: Sequence,
     flows: &'b Flows,
+    call_flows: &'b CallFlows,
     /// Events of operations, without the parts in which the calls of an operation differ.
     operations: Cache<OperationId, Packet>,
 }
@@ -92,19 +94,25 @@ impl<'a> ThreadWriter<'a, '_> {
     }
 
     fn span(&mut self, span: Span<'_>) -> io::Result<()> {
-        let (sequence, packets) = (&mut self.sequence, &mut self.out.packets);
-        let mut event = sequence.at_callsite(span.callsite_id().index(), span.callsite());
+        let sequence = &mut self.sequence;
+        let mut event = sequence.at_callsite(category::SPAN, span.callsite_id().index(), span.callsite());
         sequence.annotate_fields(&mut event, span.fields(), None);
         sequence.annotate_cut(&mut event, span.cut());
         if !span.backtrace().is_empty() {
             let stack = Value::Str(span.backtrace().join("\n").into());
             sequence.annotate(&mut event, "backtrace", &stack);
         }
-        sequence.slice(packets, span.start(), span.end(), event)
+        if let Some(flow) = self.call_flows.to(span) {
+            event.end_flow(self.out.call_flow(flow));
+        }
+        if let Some(flow) = self.call_flows.from(span) {
+            event.begin_flow(self.out.call_flow(flow));
+        }
+        sequence.slice(&mut self.out.packets, span.start(), span.end(), event)
     }
 
     fn call(&mut self, call: ApiCall<'_>) -> io::Result<()> {
-        let mut event = self.sequence.named(call.name());
+        let mut event = self.sequence.named(category::of_call(call), call.name());
         self.sequence.annotate(&mut event, "correlation", &Value::U64(call.correlation().into()));
         if call.result() != 0 {
             self.sequence.annotate(&mut event, "result", &Value::U64(call.result().into()));

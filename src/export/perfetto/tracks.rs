@@ -5,7 +5,7 @@ use super::{
     proto::{ChildTracksOrdering, CounterDescriptor, ProcessDescriptor, TracePacket, TrackDescriptor},
     sequence::Sequence,
 };
-use crate::trace::{Trace, WorkId};
+use crate::trace::{SpanId, Trace, WorkId};
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Write},
@@ -33,6 +33,11 @@ impl<'a> TrackWriter<'a> {
     /// opened together.
     pub(super) fn flow(&self, work: WorkId) -> u64 {
         self.uuid + work.index() as u64
+    }
+
+    /// Returns the id of the flow from an enter of a call to the next. It differs from those of work.
+    pub(super) fn call_flow(&self, span: SpanId) -> u64 {
+        self.uuid + (self.trace.work().len() + span.index()) as u64
     }
 
     pub(super) fn pid(&self) -> i32 {

@@ -1,0 +1,31 @@
+//! The categories of slices, as Kineto names them.
+
+use crate::trace::{Api, ApiCall, Detail, Work};
+
+/// The category of spans.
+pub(super) const SPAN: &str = "cpu_op";
+/// The category of steps.
+pub(super) const STEP: &str = "user_annotation";
+/// The category of the ranges that steps and spans have on a stream.
+pub(super) const GPU_RANGE: &str = "gpu_user_annotation";
+/// The category of waits for a GPU.
+pub(super) const WAIT: &str = "cuda_sync";
+/// The category of time that the profiling library took.
+pub(super) const OVERHEAD: &str = "overhead";
+
+/// Returns the category of a call.
+pub(super) fn of_call(call: ApiCall<'_>) -> &'static str {
+    match call.api() {
+        Api::CudaDriver => "cuda_driver",
+        Api::CudaRuntime => "cuda_runtime",
+    }
+}
+
+/// Returns the category of GPU work.
+pub(super) fn of_work(work: Work<'_>) -> &'static str {
+    match work.detail() {
+        Detail::Kernel(_) => "kernel",
+        Detail::Copy(_) => "gpu_memcpy",
+        Detail::Fill(_) => "gpu_memset",
+    }
+}
