@@ -4,6 +4,7 @@ use crate::{
     activity::{Activities, Activity},
     failure::Failure,
     pipeline::{Outcome, Pipeline},
+    progress::Progress,
     session::Session,
 };
 use std::{
@@ -40,7 +41,9 @@ impl Ending {
         let mut running = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
         let pipeline = running.take()?;
         let schedule_panic = self.session.end();
+        let progress = Progress::start();
         let mut outcome = pipeline.join();
+        drop(progress);
         outcome.report.settle_gpu(self.session.gpu());
         outcome.report.add_unrecorded_steps(self.session.unrecorded_steps());
         let spans = self.activities.has(Activity::Host).then(|| outcome.report.spans());

@@ -129,6 +129,7 @@ mod hint;
 mod host;
 mod pipeline;
 mod profiler;
+mod progress;
 mod recording;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;

@@ -174,8 +174,9 @@ impl Profiler {
         finished
     }
 
-    /// Ends the recording, waits for the exporters, and returns where the time went. Prints nothing: see
-    /// [`finish_and_print`](Self::finish_and_print).
+    /// Ends the recording, waits for the exporters, and returns where the time went. If that takes longer than a
+    /// second, a line says so while it lasts, provided that standard error is a terminal. To have the report printed,
+    /// see [`finish_and_print`](Self::finish_and_print).
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use std::{
 const FLOORS: &[&[&str]] = &[
     &["trace"],
     &["activity", "budget", "clock", "delivery", "failure", "file", "gallop_search", "hint", "schedule", "thread"],
-    &["recording", "analysis", "step_sample"],
+    &["recording", "analysis", "progress", "step_sample"],
     &["host", "correlate", "export", "report"],
     &["gpu", "framework"],
     &["replay", "collector", "steps", "error"],
