@@ -99,7 +99,7 @@ fn middle(bucket: u16) -> u64 {
     let bucket = u64::from(bucket);
     // The bits that are kept include the highest one, which counts as one more in the upper part.
     let shift = (bucket >> Durations::BITS).saturating_sub(1);
-    let low = bucket - (shift << Durations::BITS) << shift;
+    let low = (bucket - (shift << Durations::BITS)) << shift;
     low + ((1_u64 << shift) >> 1)
 }
 

@@ -1,7 +1,11 @@
 //! Tests of calls: enters of a span that belong together, such as the polls of a future.
 
 use crate::support::{profiled, trace_of};
-use kernspan::{Profiler, report::Average, trace::Trace};
+use kernspan::{
+    Profiler,
+    report::Average,
+    trace::{Span, Trace},
+};
 use std::{
     future::Future,
     pin::Pin,
@@ -45,10 +49,10 @@ fn row(rows: &[Average], name: &str) -> (u64, u64) {
 
 /// Returns the number of enters of each call of the spans of a name, sorted.
 fn enters(trace: &Trace, name: &str) -> Vec<usize> {
-    let first = |span| std::iter::successors(Some(span), |span: &kernspan::trace::Span<'_>| span.previous()).last();
+    let first = |span| std::iter::successors(Some(span), |span: &Span<'_>| span.previous()).last();
     let mut calls = std::collections::BTreeMap::new();
     for span in trace.spans().filter(|span| span.name() == name) {
-        *calls.entry(first(span).map(|first| first.id())).or_insert(0) += 1;
+        *calls.entry(first(span).map(Span::id)).or_insert(0) += 1;
     }
     let mut counts: Vec<_> = calls.into_values().collect();
     counts.sort_unstable();
