@@ -17,7 +17,7 @@ use crate::{
     pipeline::{Exports, NamedExporter, Pipeline},
     recording::{HandOn, Recording},
     schedule::Schedule,
-    session::Session,
+    session::{Session, SessionParts},
     steps::StepThread,
     trace::{Gpu, Metadata, Trace},
 };
@@ -64,7 +64,7 @@ pub struct ProfilerBuilder {
 impl ProfilerBuilder {
     /// The default of [`lane_capacity`](Self::lane_capacity). A span takes two records, a field or an event one.
     pub const LANE_CAPACITY: usize = 1 << 16;
-    /// The default of [`memory_limit_bytes`](Self::memory_limit_bytes): enough for 1.8 million spans without fields.
+    /// The default of [`memory_limit_bytes`](Self::memory_limit_bytes): enough for 1.4 million spans without fields.
     pub const MEMORY_LIMIT_BYTES: usize = 256 << 20;
     /// The default of [`live_spans`](Self::live_spans).
     pub const LIVE_SPANS: usize = 1 << 14;
@@ -243,7 +243,7 @@ impl ProfilerBuilder {
     /// texts and backtraces, the steps, and the trace that is made of them. By default, [`Self::MEMORY_LIMIT_BYTES`].
     ///
     /// What does not fit is counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span without
-    /// fields takes 144 bytes, of which 80 are its part of the trace. A thread takes some hundred bytes in a window,
+    /// fields takes 192 bytes, of which 128 are its part of the trace. A thread takes some hundred bytes in a window,
     /// and a window itself about a kilobyte. A window that does not fit is not opened, and its steps are counted.
     ///
     /// The process takes at most a quarter more than this limit, by the peak of its resident memory, and besides:
@@ -350,16 +350,16 @@ impl ProfilerBuilder {
         let (summaries, steps) = steps.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
 
-        let session = Session::start(
-            Arc::clone(&host),
+        let session = Session::start(SessionParts {
+            host: Arc::clone(&host),
             gpu,
             without_gpu,
             schedule,
+            step_on: step_on.clone(),
             commands,
             summaries,
-            step_on.clone(),
-            session_budget,
-        );
+            budget: session_budget,
+        });
         let session = Arc::new(session);
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);

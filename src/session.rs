@@ -81,18 +81,26 @@ struct OpenWindow {
     charged: usize,
 }
 
+/// The parts that a session is made of.
+pub(crate) struct SessionParts {
+    pub(crate) host: Arc<Host>,
+    pub(crate) gpu: Option<Arc<dyn GpuSource>>,
+    /// The state to report where GPUs are not recorded.
+    pub(crate) without_gpu: Gpu,
+    pub(crate) schedule: Schedule,
+    /// The name of the span that ends a step when it closes.
+    pub(crate) step_on: Option<String>,
+    /// The way to the collector.
+    pub(crate) commands: Sender<Command>,
+    /// The way to exporters that take every step.
+    pub(crate) summaries: Option<StepSender>,
+    pub(crate) budget: Arc<Budget>,
+}
+
 impl Session {
     /// Starts a session at step 0.
-    pub(crate) fn start(
-        host: Arc<Host>,
-        gpu: Option<Arc<dyn GpuSource>>,
-        without_gpu: Gpu,
-        mut schedule: Schedule,
-        commands: Sender<Command>,
-        summaries: Option<StepSender>,
-        step_on: Option<String>,
-        budget: Arc<Budget>,
-    ) -> Self {
+    pub(crate) fn start(parts: SessionParts) -> Self {
+        let SessionParts { host, gpu, without_gpu, mut schedule, step_on, commands, summaries, budget } = parts;
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
         let mut state = State {

@@ -30,6 +30,11 @@ struct Call {
 }
 
 impl Enters {
+    /// Makes room for this many enters.
+    pub(super) fn reserve(&mut self, enters: usize) {
+        self.0.reserve_exact(enters);
+    }
+
     /// Adds an enter, whose span is the latest in the trace.
     pub(super) fn add(&mut self, at: Option<Ticks>, id: RegistryId, span: SpanId) {
         self.0.push(Enter { at: at.unwrap_or_default(), id, span });
@@ -40,8 +45,9 @@ impl Enters {
         // The registry counts in the upper bits how often it has used a slot, and starts again after some thousand. A
         // slot holds one span at a time, so an id seen again after another id of its slot is that of a new span.
         const SLOT: u64 = (1 << 51) - 1;
-        // Those of a thread are in order already, and a parent comes before its children.
-        self.0.sort_by_key(|enter| enter.at);
+        // Those of a thread are in order already, and a parent comes before its children. A stable sort would need more
+        // memory.
+        self.0.sort_unstable_by_key(|enter| (enter.at, enter.span));
         let mut calls: FxHashMap<u64, Call> = FxHashMap::default();
         let mut firsts: Vec<SpanId> = (0..trace.spans.len()).map(SpanId::new).collect();
         for Enter { id, span, .. } in self.0 {

@@ -83,6 +83,7 @@ impl<'a> Threads<'a> {
             }
         }
         self.trace.spans.reserve_exact(spans);
+        self.enters.reserve(spans);
         self.trace.events.reserve_exact(events);
         self.trace.fields.reserve_exact(fields);
         self.trace.operation_calls.reserve_exact(operations);

@@ -18,8 +18,9 @@ impl Record {
     /// its part of the trace, and what is needed to make that.
     pub(crate) fn cost(&self) -> usize {
         match self {
-            // Its track among several, and its node in the report.
-            Self::Enter { .. } | Self::Open { .. } => size_of::<SpanData>() + 2 * size_of::<usize>(),
+            // Its track among several, its node in the report, and its place among the enters of its call: the moment,
+            // two ids and the first enter.
+            Self::Enter { .. } | Self::Open { .. } => size_of::<SpanData>() + 7 * size_of::<usize>(),
             // A sample of a counter takes less than the event.
             Self::Event { .. } => size_of::<EventData>() + 2 * size_of::<u64>(),
             // Its span has an entry in a map, and all fields of the span may be copied.
@@ -66,4 +67,15 @@ impl Recording {
     /// About how many bytes a window takes beside its records, on its way from the session to the export, with its
     /// first step.
     pub(crate) const COST: usize = 3 * size_of::<Self>() / 2 + 4 * size_of::<StepMark>() + 8 * ALLOCATION;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Record, SpanData};
+
+    /// The figure that the documentation of the memory limit has.
+    #[test]
+    fn a_span_without_fields_takes_192_bytes() {
+        assert_eq!(2 * size_of::<Record>() + size_of::<SpanData>() + 7 * size_of::<usize>(), 192);
+    }
 }

@@ -44,9 +44,20 @@ impl RecordingCost {
     pub fn factor(&self) -> f64 {
         self.recorded.median.as_secs_f64() / self.unrecorded.median.as_secs_f64()
     }
+
+    /// Whether the difference is clear: not both medians lie between the quartiles of the other steps.
+    pub fn is_clear(&self) -> bool {
+        let Self { unrecorded, recorded } = self;
+        !(unrecorded.has(recorded.median) && recorded.has(unrecorded.median))
+    }
 }
 
 impl StepQuartiles {
+    /// Whether a duration lies between the quartiles.
+    fn has(&self, duration: Duration) -> bool {
+        (self.lower..=self.upper).contains(&duration)
+    }
+
     fn of(steps: &StepTimes) -> Option<Self> {
         let time = |percent| steps.percentile(percent).filter(|time| !time.is_zero());
         let steps = Some(steps.times().len()).filter(|&steps| steps >= StepTimes::ENOUGH)? as u64;
@@ -56,11 +67,15 @@ impl StepQuartiles {
 
 impl fmt::Display for RecordingCost {
     /// Writes `recorded steps took 1.20 times as long (4.400ms → 5.300ms, quartiles 4.300ms to 4.500ms and 5.100ms to
-    /// 5.600ms, 28 and 10 steps)`.
+    /// 5.600ms, 28 and 10 steps)`. If the difference is not [clear](Self::is_clear), it writes `whether recorded steps
+    /// took longer is not clear`, with the same figures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { unrecorded, recorded } = self;
         let range = |steps: &StepQuartiles| format!("{} to {}", units::time(steps.lower), units::time(steps.upper));
-        write!(f, "recorded steps took {} times as long", units::digits(self.factor()))?;
+        match self.is_clear() {
+            true => write!(f, "recorded steps took {} times as long", units::digits(self.factor()))?,
+            false => f.write_str("whether recorded steps took longer is not clear")?,
+        }
         write!(f, " ({} → {}", units::time(unrecorded.median), units::time(recorded.median))?;
         write!(f, ", quartiles {} and {}", range(unrecorded), range(recorded))?;
         write!(f, ", {} and {} steps)", unrecorded.steps, recorded.steps)
@@ -85,6 +100,18 @@ mod tests {
             cost.to_string(),
             "recorded steps took 1.20 times as long (10.000ms → 12.000ms, quartiles 10.000ms to 12.000ms and 12.000ms \
              to 13.000ms, 6 and 5 steps)"
+        );
+        let noisy = RecordingCost::of(&millis(&[1, 2, 3, 9, 9]), &millis(&[1, 4, 5, 6, 7])).unwrap();
+        assert_eq!(
+            noisy.to_string(),
+            "recorded steps took 1.67 times as long (3.000ms → 5.000ms, quartiles 2.000ms to 9.000ms and 4.000ms to \
+             6.000ms, 5 and 5 steps)"
+        );
+        let unclear = RecordingCost::of(&millis(&[1, 2, 3, 9, 9]), &millis(&[1, 2, 5, 6, 7])).unwrap();
+        assert_eq!(
+            unclear.to_string(),
+            "whether recorded steps took longer is not clear (3.000ms → 5.000ms, quartiles 2.000ms to 9.000ms and \
+             2.000ms to 6.000ms, 5 and 5 steps)"
         );
         assert_eq!(RecordingCost::of(&unrecorded, &millis(&[1; 4])), None, "too few");
         assert_eq!(RecordingCost::of(&millis(&[1; 4]), &recorded), None, "too few");
