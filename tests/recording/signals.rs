@@ -19,7 +19,17 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// Runs `program` in a process of its own, with a folder for its files.
 fn program(name: &str, folder: &Path, program: impl FnOnce()) -> Captured {
-    child::program(&format!("signals::{name}"), &[(FOLDER, folder.as_os_str())], program)
+    child::program(&format!("signals::{name}"), &[(FOLDER, folder.as_os_str())], || {
+        heed_sigint();
+        program();
+    })
+}
+
+/// Has SIGINT do what it does by default. Shells start jobs in the background with it ignored, and so these tests.
+#[allow(unsafe_code, reason = "there is no safe function for it")]
+fn heed_sigint() {
+    // SAFETY: the default action is set before the process has handlers of its own.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
 }
 
 /// Records a span in a window that stays open.
