@@ -65,8 +65,9 @@ impl StepMark {
 
 impl Recording {
     /// About how many bytes a window takes beside its records, on its way from the session to the export, with its
-    /// first step.
-    pub(crate) const COST: usize = 3 * size_of::<Self>() / 2 + 4 * size_of::<StepMark>() + 8 * ALLOCATION;
+    /// first step. Queues of them are made of blocks, and of those that wait, what is freed is not used again at once:
+    /// on a busy machine they take twice their size.
+    pub(crate) const COST: usize = 2 * size_of::<Self>() + 4 * size_of::<StepMark>() + 16 * ALLOCATION;
 }
 
 #[cfg(test)]
