@@ -244,7 +244,7 @@ impl ProfilerBuilder {
     ///
     /// What does not fit is counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span without
     /// fields takes 192 bytes, of which 128 are its part of the trace. A thread takes some hundred bytes in a window,
-    /// and a window itself about a kilobyte. A window that does not fit is not opened, and its steps are counted.
+    /// and a window itself about two kilobytes. A window that does not fit is not opened, and its steps are counted.
     ///
     /// The process takes at most a quarter more than this limit, by the peak of its resident memory, and besides:
     ///

@@ -52,9 +52,10 @@ impl Record {
 }
 
 impl ThreadRecords {
-    /// Returns about how many bytes a thread with a name of this length takes in a window, beside its records.
+    /// Returns about how many bytes a thread with a name of this length takes in a window, beside its records: its
+    /// lists of records, and its track with its name.
     pub(crate) fn cost(name: &str) -> usize {
-        size_of::<Self>() + size_of::<Track>() + 2 * (name.len() + ALLOCATION)
+        size_of::<Self>() + size_of::<Track>() + 2 * (name.len() + ALLOCATION) + 4 * ALLOCATION
     }
 }
 
@@ -67,7 +68,7 @@ impl Recording {
     /// About how many bytes a window takes beside its records, on its way from the session to the export, with its
     /// first step. Queues of them are made of blocks, and of those that wait, what is freed is not used again at once:
     /// on a busy machine they take twice their size.
-    pub(crate) const COST: usize = 2 * size_of::<Self>() + 4 * size_of::<StepMark>() + 16 * ALLOCATION;
+    pub(crate) const COST: usize = 2 * size_of::<Self>() + 4 * size_of::<StepMark>() + 24 * ALLOCATION;
 }
 
 #[cfg(test)]
