@@ -130,6 +130,8 @@ mod host;
 mod pipeline;
 mod profiler;
 mod progress;
+#[cfg(feature = "read")]
+pub mod read;
 mod recording;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;
@@ -143,6 +145,8 @@ mod structure;
 mod thread;
 pub mod trace;
 
+#[cfg(feature = "read")]
+pub use self::read::read;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub use self::replay::replay;
 pub use self::{

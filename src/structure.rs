@@ -16,7 +16,7 @@ const FLOORS: &[&[&str]] = &[
     &["host", "correlate", "export", "report"],
     &["gpu", "framework"],
     &["replay", "collector", "steps", "error"],
-    &["pipeline", "session"],
+    &["pipeline", "read", "session"],
     &["ending"],
     &["exit"],
     &["profiler", "builder"],

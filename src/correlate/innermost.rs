@@ -1,5 +1,7 @@
 //! A search for the innermost span that was open on a thread at a moment.
 
+#[cfg(feature = "read")]
+use crate::trace::TrackId;
 use crate::trace::{SpanId, ThreadId, Timestamp, Trace};
 use std::collections::HashMap;
 
@@ -41,4 +43,13 @@ pub(super) fn innermost(trace: &Trace, queries: &mut [Query]) {
         while open.pop_if(|&mut id| data(id).end < *at).is_some() {}
         *answer = open.last().copied();
     }
+}
+
+/// Returns the innermost span at each of these moments on tracks.
+#[cfg(feature = "read")]
+pub(crate) fn innermost_spans(trace: &Trace, moments: &[(TrackId, Timestamp)]) -> Vec<Option<SpanId>> {
+    let query = |&(track, at): &(TrackId, Timestamp)| Query { thread: trace.track(track).thread, at, answer: None };
+    let mut queries: Vec<_> = moments.iter().map(query).collect();
+    innermost(trace, &mut queries);
+    queries.into_iter().map(|query| query.answer).collect()
 }

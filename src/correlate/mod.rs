@@ -18,6 +18,8 @@ mod streams;
 mod threads;
 
 pub(crate) use self::gpu::join_gpu;
+#[cfg(feature = "read")]
+pub(crate) use self::{innermost::innermost_spans, nest::place_spans};
 
 use self::{callsites::Callsites, operations::Operations, threads::Threads};
 use crate::{

@@ -1,6 +1,8 @@
 //! Tracks and self times of the spans of one thread, which may be exited in any order.
 
 use crate::trace::{Nesting, SpanData, Timestamp};
+#[cfg(feature = "read")]
+use crate::trace::{Trace, Track, TrackId};
 
 /// Assigns each span of one thread to a track, counted from 0, so that the spans of a track nest.
 ///
@@ -31,6 +33,33 @@ pub(super) fn self_times(spans: &mut [SpanData], first: usize) {
             start = start.max(until);
             outer = span.parent;
         }
+    }
+}
+
+/// Computes the self times of a trace that was read from a file, and puts spans that overlap without nesting on tracks of
+/// their own, unless the file has done so. The spans of a track follow each other.
+#[cfg(feature = "read")]
+pub(crate) fn place_spans(trace: &mut Trace, is_placed: bool) {
+    self_times(&mut trace.spans, 0);
+    if is_placed {
+        return;
+    }
+    let mut first = 0;
+    while first < trace.spans.len() {
+        let track = trace.spans[first].track;
+        let length = trace.spans[first..].iter().take_while(|span| span.track == track).count();
+        let overlaps = overlaps(&trace.spans[first..first + length], first);
+        let mut further: Vec<TrackId> = Vec::new();
+        for (span, overlap) in trace.spans[first..first + length].iter_mut().zip(overlaps) {
+            let Some(number) = overlap.checked_sub(1) else { continue };
+            while further.len() <= number as usize {
+                let next = further.len() as u32 + 1;
+                trace.tracks.push(Track { overlap: next, ..trace.tracks[track.index()].clone() });
+                further.push(TrackId::new(trace.tracks.len() - 1));
+            }
+            span.track = further[number as usize];
+        }
+        first += length;
     }
 }
 

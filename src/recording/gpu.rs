@@ -3,7 +3,7 @@
 use super::RawRecords;
 use crate::trace::{Detail, Device, Gpu, GraphNode, Losses, Timestamp, WaitKind};
 use rustc_hash::FxHashMap;
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 /// A piece of GPU work.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct WaitRecord {
 /// A stretch of time that the profiling library itself took.
 #[derive(Clone, Debug)]
 pub(crate) struct OverheadRecord {
-    pub(crate) name: &'static str,
+    pub(crate) name: Cow<'static, str>,
     pub(crate) thread: Option<u32>,
     pub(crate) start: Timestamp,
     pub(crate) end: Timestamp,

@@ -46,6 +46,8 @@ mod interner;
 mod kernel_average;
 mod kernel_times;
 mod kernels;
+#[cfg(feature = "read")]
+mod key_averages;
 mod limits;
 mod mean_occupancy;
 mod memory_peak;
@@ -66,6 +68,8 @@ mod view;
 mod wrap;
 mod written_files;
 
+#[cfg(feature = "read")]
+pub use self::key_averages::{KeyAverage, key_averages};
 pub use self::{
     average::{Average, Latency, SortBy},
     averages::Averages,

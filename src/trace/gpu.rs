@@ -66,6 +66,11 @@ pub enum GpuProblem {
         /// The name of the function.
         function: &'static str,
     },
+    /// The reason that a file gives.
+    Said {
+        /// The reason.
+        message: String,
+    },
     /// A call of the driver or of CUPTI failed.
     Failed {
         /// The name of the function.
@@ -119,6 +124,7 @@ impl fmt::Display for GpuProblem {
             Self::AnotherKernspan => f.write_str("another kernspan profiler in this process records it"),
             Self::Clock { nanos } => write!(f, "CUPTI's clock is {nanos} ns away from the system's"),
             Self::Missing { function } => write!(f, "the NVIDIA driver or CUPTI has no function {function}"),
+            Self::Said { message } => f.write_str(message),
             Self::Failed { call, code, message } => write!(f, "{call} failed with {code} ({message})"),
         }
     }

@@ -49,6 +49,8 @@ pub struct Losses {
     /// bits) or are on a span. They stay fields of their event or span, if that is recorded. Write a number of at most
     /// 64 bits on an event: `tracing::info!(counter.loss = 0.3)`.
     pub counters: u64,
+    /// Events of a file that are of no known kind, or have no time that can be read: see [`read`](crate::read()).
+    pub unread: u64,
 }
 
 impl Losses {
@@ -76,8 +78,31 @@ impl Losses {
             ("gpu_unfinished", self.gpu_unfinished),
             ("steps", self.steps),
             ("counters", self.counters),
+            ("unread", self.unread),
         ]
         .into_iter()
+    }
+}
+
+#[cfg(feature = "read")]
+impl Losses {
+    /// The count of the cause with this name.
+    pub(crate) fn cause_mut(&mut self, cause: &str) -> Option<&mut u64> {
+        Some(match cause {
+            "lane_full" => &mut self.lane_full,
+            "over_memory" => &mut self.over_memory,
+            "fields" => &mut self.fields,
+            "late" => &mut self.late,
+            "unreachable" => &mut self.unreachable,
+            "gpu_over_memory" => &mut self.gpu_over_memory,
+            "gpu_dropped" => &mut self.gpu_dropped,
+            "gpu_unreadable" => &mut self.gpu_unreadable,
+            "gpu_unfinished" => &mut self.gpu_unfinished,
+            "steps" => &mut self.steps,
+            "counters" => &mut self.counters,
+            "unread" => &mut self.unread,
+            _ => return None,
+        })
     }
 }
 
@@ -94,6 +119,7 @@ impl AddAssign for Losses {
         self.gpu_unfinished += other.gpu_unfinished;
         self.steps += other.steps;
         self.counters += other.counters;
+        self.unread += other.unread;
     }
 }
 

@@ -108,12 +108,15 @@ pub(crate) use self::{
     callsite::{Callsite as CallsiteData, CallsiteId},
     event::EventData,
     fields::{FieldData, FieldRange},
-    nesting::Nesting,
+    nesting::{Nesting, enclosing},
     operation::{OperationCallData, OperationId},
     span::SpanData,
     wait::WaitData,
     work::WorkData,
 };
+
+#[cfg(feature = "read")]
+pub(crate) use self::{allocation::HostAllocation, work::GpuAnnotation};
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
@@ -167,6 +170,12 @@ pub struct Trace {
     pub(crate) waits: Vec<WaitData>,
     pub(crate) allocations: Vec<AllocationData>,
     pub(crate) overheads: Vec<Overhead>,
+    /// Changes of the host's memory; only traces of PyTorch have any.
+    #[cfg(feature = "read")]
+    pub(crate) host_allocations: Vec<HostAllocation>,
+    /// Labels on GPUs, as a file of PyTorch has them.
+    #[cfg(feature = "read")]
+    pub(crate) gpu_annotations: Vec<GpuAnnotation>,
 }
 
 impl Trace {
@@ -361,6 +370,12 @@ impl Trace {
         let mut counts = Attributions::default();
         self.work.iter().for_each(|work| counts.count(work.attribution));
         counts
+    }
+
+    /// The step in which a moment lies.
+    pub(crate) fn step_at(&self, at: Timestamp) -> Option<StepId> {
+        let after = self.steps.partition_point(|step| step.start <= at);
+        after.checked_sub(1).filter(|&step| at < self.steps[step].end).map(StepId::new)
     }
 
     /// The track with this id.

@@ -1,6 +1,6 @@
 //! Rows on which ranges of time nest, since no viewer draws ranges that cross.
 
-use super::Timestamp;
+use super::{SpanData, SpanId, Timestamp};
 
 /// An assignment of ranges of time to rows, so that the ranges of each row nest. It uses few rows.
 ///
@@ -47,6 +47,25 @@ impl Nesting {
         self.rows[row].push(end);
         row
     }
+}
+
+/// Returns, for each span, the innermost one around it on its track. Spans come in the order in which they were entered.
+///
+/// Most spans have that for a parent; a file says the parent only of those that have another.
+pub(crate) fn enclosing(spans: &[SpanData]) -> Vec<Option<SpanId>> {
+    let mut open: Vec<Vec<SpanId>> = Vec::new();
+    let around = |(index, span): (usize, &SpanData)| {
+        if open.len() <= span.track.index() {
+            open.resize(span.track.index() + 1, Vec::new());
+        }
+        let open = &mut open[span.track.index()];
+        let contains = |outer: &SpanData| span.start < outer.end && span.end <= outer.end;
+        while open.pop_if(|outer| !contains(&spans[outer.index()])).is_some() {}
+        let around = open.last().copied();
+        open.push(SpanId::new(index));
+        around
+    };
+    spans.iter().enumerate().map(around).collect()
 }
 
 /// Removes the ranges of a row that end before `start`, and returns whether the new range nests in the rest.

@@ -1,12 +1,12 @@
 //! Time that the GPU's profiling library itself took.
 
 use super::{ThreadId, Timestamp};
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 /// A stretch of time that the GPU's profiling library itself took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overhead {
-    pub(crate) name: &'static str,
+    pub(crate) name: Cow<'static, str>,
     pub(crate) thread: Option<ThreadId>,
     pub(crate) start: Timestamp,
     pub(crate) end: Timestamp,
@@ -14,8 +14,8 @@ pub struct Overhead {
 
 impl Overhead {
     /// The library's name for it: `Buffer Flush`, `Instrumentation`, ….
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The thread that was held up, if it was a single one.

@@ -35,6 +35,10 @@ pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectiv
             if call.result() != 0 {
                 args.number("result", call.result());
             }
+            fields::write_attribution(args, call.attribution(), call.span().is_some());
+            if let Some(batch) = call.batch_id() {
+                args.number("batch", batch.index() + 1);
+            }
         })?;
         if !flows.of_call(call.id()).is_empty() {
             out.events.arrow_from(Flows::CATEGORY, correlation, row)?;

@@ -1,11 +1,11 @@
 //! Arguments that several kinds of events have: the span, fields, inputs, the source location, cuts.
 
 use super::json::Object;
-use crate::trace::{Callsite, Cut, Fields};
+use crate::trace::{Attribution, Callsite, Cut, Fields, Step};
 
 /// The arguments of spans and events that are not fields. A field of the same name is called `field.NAME`.
-pub(super) const RESERVED: [&str; 8] =
-    ["External id", "src", "started", "finished", "Input Dims", "Input type", "Call stack", "level"];
+pub(super) const RESERVED: [&str; 9] =
+    ["External id", "src", "started", "finished", "Input Dims", "Input type", "Call stack", "level", "parent"];
 
 /// Adds the number that links an event to the `cpu_op` of its span, if it has one.
 #[inline]
@@ -52,6 +52,22 @@ fn dims(shape: &str) -> Option<impl Iterator<Item = u64>> {
 pub(super) fn write_location(args: &mut Object<'_>, callsite: &Callsite) {
     if let Some(location) = callsite.location() {
         args.string("src", &location);
+    }
+}
+
+/// Adds how the span of a call, work or memory was found, unless it is the innermost one around the call.
+pub(super) fn write_attribution(args: &mut Object<'_>, attribution: Attribution, has_span: bool) {
+    let expected = if has_span { Attribution::Direct } else { Attribution::Unattributed };
+    if attribution != expected {
+        args.string("attribution", attribution.as_str());
+    }
+}
+
+/// Adds the step of work or an operation that is not the one that its call was made in.
+pub(super) fn write_step(args: &mut Object<'_>, step: Option<&Step>) {
+    match step {
+        Some(step) => args.number("step", step.number()),
+        None => args.null("step"),
     }
 }
 

@@ -114,6 +114,8 @@ fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
             // It is not known how much a pool has reserved, but it is no less than what is in use.
             args.number("Total Reserved", allocation.reserved());
             args.number("Ev Idx", index);
+            args.bool("pooled", allocation.pooled());
+            fields::write_attribution(args, allocation.attribution(), owner.is_some());
         })?;
     }
     Ok(())

@@ -4,10 +4,10 @@ use super::{
     json::{Json, Object},
     times::Times,
 };
-use crate::trace::{Device, Gpu, Trace, Value};
+use crate::trace::{Callsite, Device, Gpu, Trace, Value};
 
 /// Keys of the document itself. An entry of the user's metadata with the same key is called `user.KEY`.
-const RESERVED: [&str; 17] = [
+const RESERVED: [&str; 22] = [
     "schemaVersion",
     "deviceProperties",
     "distributedInfo",
@@ -18,6 +18,11 @@ const RESERVED: [&str; 17] = [
     "process_name",
     "kernspan_version",
     "kernspan_window",
+    "kernspan_start",
+    "kernspan_end",
+    "kernspan_filtered",
+    "kernspan_library",
+    "kernspan_callsites",
     "kernspan_losses",
     "kernspan_gpu",
     "kernspan_attribution",
@@ -50,11 +55,25 @@ pub(super) fn members(trace: &Trace, times: Times) -> Json {
         header.string("process_name", &metadata.process);
         header.string("kernspan_version", env!("CARGO_PKG_VERSION"));
         header.number("kernspan_window", trace.window());
+        header.number("kernspan_start", trace.start().as_unix_nanos());
+        header.number("kernspan_end", trace.end().as_unix_nanos());
+        if let Some(level) = trace.filtered() {
+            header.string("kernspan_filtered", &level.to_string());
+        }
         header.object("kernspan_losses", |losses| {
             trace.losses().causes().for_each(|(cause, count)| losses.number(cause, count));
         });
         header.string("kernspan_gpu", &trace.gpu().to_string());
+        if let Gpu::Available(library) = trace.gpu() {
+            header.object("kernspan_library", |object| {
+                object.string("path", &library.path);
+                library.warning.iter().for_each(|warning| object.string("warning", warning));
+            });
+        }
         attributions(header, trace);
+        header.array_of_lines("kernspan_callsites", |list| {
+            trace.callsites().iter().for_each(|callsite| list.object(|object| place(object, callsite)));
+        });
         for (key, value) in &metadata.user {
             let value = Value::from(value.as_str());
             match RESERVED.contains(&key.as_str()) {
@@ -84,6 +103,21 @@ fn properties(object: &mut Object<'_>, device: &Device) {
     object.number("regsPerMultiprocessor", device.registers_per_multiprocessor);
     object.number("sharedMemPerBlockOptin", device.shared_memory_per_block_optin);
     object.number("sharedMemPerMultiprocessor", device.shared_memory_per_multiprocessor);
+    // Not in Kineto's files, but needed to say what the device can do.
+    object.string("uuid", &device.uuid);
+    object.number("maxBlocksPerMultiprocessor", device.blocks_per_multiprocessor);
+    object.number("reservedSharedMemPerBlock", device.shared_memory_reserved);
+    object.number("clockRate", device.clock_khz);
+    object.number("memoryClockRate", device.memory_clock_khz);
+    object.number("memoryBusWidth", device.memory_bus_bits);
+}
+
+/// Adds a callsite. Its spans say only their name and their place in the source.
+fn place(object: &mut Object<'_>, callsite: &Callsite) {
+    object.string("name", callsite.name());
+    object.string("target", callsite.target());
+    object.string("level", &callsite.level().to_string());
+    callsite.location().iter().for_each(|location| object.string("src", location));
 }
 
 /// Adds how much work was attributed in which way, if there is any.

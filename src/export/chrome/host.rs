@@ -31,12 +31,16 @@ pub(super) fn write_steps(out: &mut Output<'_>, nested_steps: bool) -> io::Resul
             true => out.row(&trace.tracks()[step.track_id().index()]),
             false => Row { pid: out.pid, tid: STEPS_TID },
         };
+        let thread = out.row(&trace.tracks()[step.track_id().index()]).tid;
         name.clear();
         // A `String` takes all that is written to it.
         let _ = write!(name, "{}#{}", if shown { "ProfilerStep" } else { "step" }, step.number());
         let event = out.events.slice(category::STEP, &name).on(row).during(step.start(), step.end());
         event.args(|args| {
             args.number("step", step.number());
+            if !nested_steps {
+                args.number("thread", thread);
+            }
             fields::write_cut(args, step.cut());
         })?;
     }

@@ -10,7 +10,7 @@ use crate::trace::{Attribution, Operation};
 use std::io;
 
 /// The arguments of operations that are not fields. A field of the same name is called `field.NAME`.
-const RESERVED: [&str; 5] = ["External id", "span", "attribution", "Input Dims", "Input type"];
+const RESERVED: [&str; 7] = ["External id", "span", "attribution", "Input Dims", "Input type", "step", "batch"];
 
 /// Writes each call of an operation, on the row of the thread that reported it.
 pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
@@ -26,6 +26,12 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
             }
             if call.attribution() != Attribution::Direct {
                 args.string("attribution", call.attribution().as_str());
+            }
+            if call.step_id() != out.trace.step_at(call.at()) {
+                fields::write_step(args, call.step());
+            }
+            if let Some(batch) = call.batch_id() {
+                args.number("batch", batch.index() + 1);
             }
             args.members(&text.fields);
         })?;

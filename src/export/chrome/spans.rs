@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     export::{call_flows::CallFlows, category},
-    trace::{Callsite, Span},
+    trace::{Callsite, Span, enclosing},
 };
 use std::io;
 
@@ -21,6 +21,8 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let callsites: Vec<_> = out.trace.callsites().iter().map(CallsiteText::new).collect();
     let rows = out.rows();
     let flows = (out.options.flavor == Flavor::Kineto).then(|| CallFlows::new(out.trace));
+    // A reader takes the innermost span around another on its row for the parent.
+    let parents = (out.options.flavor == Flavor::Kineto).then(|| enclosing(&out.trace.spans));
     let mut extras = SpanExtras::new(out.trace, out.options.flavor);
     for (index, span) in out.trace.spans().enumerate() {
         let (text, row) = (&callsites[span.callsite_id().index()], &rows[span.track_id().index()]);
@@ -35,6 +37,10 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
             args.number("External id", index + 1);
             args.members(&text.location);
             fields::write_cut(args, span.cut());
+            let parent = span.parent().map(Span::id);
+            if parents.as_ref().is_some_and(|parents| parents[index] != parent) {
+                args.number("parent", parent.map_or(0, |parent| parent.index() + 1));
+            }
             if !span.fields().is_empty() {
                 if extras.as_ref().is_none_or(|extras| extras.may_have_inputs(span)) {
                     fields::write_inputs(args, span.fields());

@@ -84,8 +84,8 @@ fn operations_are_on_the_row_of_the_thread_that_reported_them() {
     assert_eq!(operations.len(), trace.operations().len());
     assert!(operations.iter().all(|event| event["ph"] == "i" && event["s"] == "t" && row(event) == (1000, 1001)));
     let arguments = json!({
-        "External id": 2, "span": "forward", "attribution": "handed off", "Input Dims": [[8, 4]], "Input type": ["f32"],
-        "op.shape.lhs": "[8, 4]", "op.dtype.lhs": "f32", "op.flops": 335_000_000
+        "External id": 2, "span": "forward", "attribution": "handed off", "batch": 1, "Input Dims": [[8, 4]],
+        "Input type": ["f32"], "op.shape.lhs": "[8, 4]", "op.dtype.lhs": "f32", "op.flops": 335_000_000
     });
     assert_eq!((&operations[0]["name"], &operations[0]["args"]), (&json!("matmul"), &arguments));
     let times = trace.operations().map(|call| call.at().since(trace.start()).as_nanos() as u64);
@@ -94,7 +94,7 @@ fn operations_are_on_the_row_of_the_thread_that_reported_them() {
     assert!(seen.eq(times));
     assert_eq!(
         (&operations[4]["name"], &operations[4]["args"]),
-        (&json!("sync"), &json!({"attribution": "unattributed"}))
+        (&json!("sync"), &json!({"attribution": "unattributed", "step": null}))
     );
 }
 
@@ -130,7 +130,8 @@ fn the_header_says_what_the_gpus_are() {
         "id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150_109_880_320_u64, "computeMajor": 9, "computeMinor": 0,
         "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048, "regsPerBlock": 65536, "warpSize": 32,
         "sharedMemPerBlock": 49152, "numSms": 132, "regsPerMultiprocessor": 65536, "sharedMemPerBlockOptin": 232_448,
-        "sharedMemPerMultiprocessor": 233_472
+        "sharedMemPerMultiprocessor": 233_472, "uuid": "GPU-0", "maxBlocksPerMultiprocessor": 32,
+        "reservedSharedMemPerBlock": 1024, "clockRate": 1_980_000, "memoryClockRate": 3_201_000, "memoryBusWidth": 6144
     });
     assert_eq!(document["deviceProperties"], json!([device]));
     assert_eq!(document["cupti_version"], 130_001);
@@ -338,7 +339,7 @@ fn memory_that_is_freed_is_negative_and_says_when_it_is_not_known() {
     assert_eq!(memory[3]["args"]["Bytes unknown"], true);
     let first = json!({
         "External id": 2, "Device Type": 1, "Device Id": 0, "Addr": 0x7000_0000, "Bytes": 4096,
-        "Total Allocated": 5096, "Total Reserved": (1 << 20), "Ev Idx": 0
+        "Total Allocated": 5096, "Total Reserved": (1 << 20), "Ev Idx": 0, "pooled": true
     });
     assert_eq!(memory[0]["args"], first);
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     export::{cache::Cache, category, flows::Flows, operation_names::OperationNames, work_key::WorkKey},
-    trace::{ApiCall, Attribution, Device, Kernel, Work},
+    trace::{ApiCall, Attribution, Detail, Device, Kernel, Work},
 };
 use std::io;
 
@@ -44,6 +44,9 @@ pub(super) fn write(out: &mut Output<'_>, rows: &Rows, flows: &Flows, collective
             args.members(&text.launch);
             args.members(&std::mem::take(&mut text.raw_name));
             write_details(args, work);
+            if work.step_id() != out.trace.step_at(work.call().map_or(work.start(), ApiCall::start)) {
+                fields::write_step(args, work.step());
+            }
             if let Some((operations, spans)) = names.of(work) {
                 args.string("ops", operations);
                 if let Some(spans) = spans {
@@ -72,6 +75,9 @@ fn write_details(args: &mut Object<'_>, work: Work<'_>) {
     }
     if work.attribution() != Attribution::Direct {
         args.string("attribution", work.attribution().as_str());
+    }
+    if let Detail::Fill(fill) = work.detail() {
+        args.number("value", fill.value);
     }
 }
 

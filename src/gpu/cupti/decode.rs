@@ -139,7 +139,7 @@ fn overhead(record: ActivityOverhead) -> Result<OverheadRecord, Unreadable> {
         _ => "Unknown",
     };
     let thread = (record.object_kind == object_kind::THREAD).then_some(record.thread_id);
-    Ok(OverheadRecord { name, thread, start, end })
+    Ok(OverheadRecord { name: name.into(), thread, start, end })
 }
 
 fn direction(kind: u8) -> Direction {

@@ -35,7 +35,7 @@ pub fn awkward_trace() -> Trace {
         let (device, start, end) = (device.map(DeviceId::new), at(start), at(end));
         trace.waits.push(WaitData { kind, device, stream, event, start, end, ..wait.clone() });
     }
-    trace.overheads.push(Overhead { name: "Instrumentation", thread: None, start: at(197), end: at(201) });
+    trace.overheads.push(Overhead { name: "Instrumentation".into(), thread: None, start: at(197), end: at(201) });
     trace.api_calls.insert(
         0,
         ApiCallData {

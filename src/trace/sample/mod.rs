@@ -63,7 +63,7 @@ pub fn gpu_trace() -> Trace {
     trace.tracks = vec![track(1000, "main"), track(1001, "device")];
     trace.callsites = ["train_step", "forward", "backward"].map(callsite).to_vec();
     trace.streams = vec![stream(7, 0), stream(8, 0), stream(8, 1)];
-    trace.overheads.push(Overhead { name: "Buffer Flush", thread: None, start: at(195), end: at(199) });
+    trace.overheads.push(Overhead { name: "Buffer Flush".into(), thread: None, start: at(195), end: at(199) });
     for step in 0..2 {
         let t = |micros| at(100 * step + micros);
         let id = StepId::new(trace.steps.len());

@@ -1,0 +1,102 @@
+//! The places in the source that spans and events of a file name, and the fields of these.
+
+use super::raw::Raw;
+use crate::trace::{CallsiteData, CallsiteId, FieldData, FieldRange, Level, Value};
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::{
+    borrow::Cow,
+    hash::{BuildHasher, Hash, Hasher},
+};
+
+/// The callsites of a trace, each once, and the fields of its spans and events. Equal fields are stored once.
+#[derive(Debug, Default)]
+pub(super) struct Callsites<'a> {
+    ids: FxHashMap<Key<'a>, CallsiteId>,
+    pub(super) table: Vec<CallsiteData>,
+    pub(super) fields: Vec<FieldData>,
+    /// Where fields with this hash are.
+    ranges: FxHashMap<u64, Vec<FieldRange>>,
+    /// Values by their text, so that long ones are stored once.
+    values: FxHashMap<Raw<'a>, Option<Value>>,
+}
+
+/// What tells callsites apart: the kind of event, its name, its level and its place in the source.
+type Key<'a> = (&'static str, Cow<'a, str>, Option<Level>, Raw<'a>);
+
+impl<'a> Callsites<'a> {
+    /// Returns the id of a callsite, and adds it if it is new.
+    pub(super) fn id(
+        &mut self,
+        target: &'static str,
+        name: Cow<'a, str>,
+        level: Option<Level>,
+        source: Raw<'a>,
+    ) -> CallsiteId {
+        *self.ids.entry((target, name, level, source)).or_insert_with_key(|(target, name, level, source)| {
+            let place = source.text();
+            let place = place.as_deref().and_then(|place| place.rsplit_once(':'));
+            let place = place.and_then(|(file, line)| Some((file.to_owned(), line.parse().ok()?)));
+            let (file, line) = place.unzip();
+            self.table.push(CallsiteData {
+                name: Cow::Owned(name.clone().into_owned()),
+                target: Cow::Borrowed(target),
+                level: level.unwrap_or(Level::Info),
+                file: file.map(Cow::Owned),
+                line,
+                fields: Vec::new(),
+            });
+            CallsiteId::new(self.table.len() - 1)
+        })
+    }
+
+    /// Returns a value, which is made once for all that have the same text.
+    pub(super) fn value(&mut self, raw: Raw<'a>) -> Option<Value> {
+        match raw.0.as_bytes().first()? {
+            b'"' | b'[' | b'{' => self.values.entry(raw).or_insert_with(|| raw.value()).clone(),
+            _ => raw.value(),
+        }
+    }
+
+    /// Makes a field of a callsite.
+    pub(super) fn field(&mut self, callsite: CallsiteId, name: &str, value: Value) -> FieldData {
+        let names = &mut self.table[callsite.index()].fields;
+        let index = names.iter().position(|known| known == name).unwrap_or_else(|| {
+            names.push(Cow::Owned(name.to_owned()));
+            names.len() - 1
+        });
+        FieldData { index: u32::try_from(index).unwrap_or(u32::MAX), value }
+    }
+
+    /// Stores the fields of a span or event, unless they are there already, and says where they are.
+    pub(super) fn store(&mut self, fields: &mut Vec<FieldData>) -> FieldRange {
+        if fields.is_empty() {
+            return FieldRange::default();
+        }
+        let ranges = self.ranges.entry(hash(fields)).or_default();
+        let stored = ranges.iter().find(|range| self.fields[range.as_range()] == **fields).copied();
+        stored.unwrap_or_else(|| {
+            let (Ok(start), Ok(len)) = (u32::try_from(self.fields.len()), u32::try_from(fields.len())) else {
+                return FieldRange::default();
+            };
+            let range = FieldRange { start, len };
+            self.fields.append(fields);
+            ranges.push(range);
+            range
+        })
+    }
+}
+
+fn hash(fields: &[FieldData]) -> u64 {
+    let mut hasher = FxBuildHasher.build_hasher();
+    for FieldData { index, value } in fields {
+        index.hash(&mut hasher);
+        match value {
+            Value::Bool(value) => value.hash(&mut hasher),
+            Value::I64(value) => value.hash(&mut hasher),
+            Value::U64(value) => value.hash(&mut hasher),
+            Value::F64(value) => value.to_bits().hash(&mut hasher),
+            Value::Str(value) => value.hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}

@@ -1,0 +1,64 @@
+//! The reasons why a file cannot be read.
+
+use std::{error, fmt, io};
+
+/// The reason why a file cannot be read as a trace.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The file could not be opened or read, or decompressed.
+    Io(io::Error),
+    /// The file is JSON that ends too early, or is not JSON, or not a trace. The error has the line and the column.
+    Json(serde_json::Error),
+    /// The text has a byte that is not UTF-8, this far into it.
+    NotUtf8 {
+        /// The number of bytes before it.
+        offset: usize,
+    },
+    /// The file is compressed, and larger than [`ReadError::MAX_BYTES`] otherwise.
+    TooLarge,
+    /// The file is in none of the formats that can be read.
+    UnknownFormat {
+        /// The format that it seems to be in, or why it cannot be read.
+        seen: &'static str,
+    },
+}
+
+impl ReadError {
+    /// The most bytes that a compressed file may have when it is decompressed: it is held in memory.
+    pub const MAX_BYTES: u64 = 16 << 30;
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "cannot be read: {error}"),
+            Self::Json(error) => write!(f, "is no trace in JSON: {error}"),
+            Self::NotUtf8 { offset } => write!(f, "is no trace in JSON: it is not UTF-8 at byte {offset}"),
+            Self::TooLarge => write!(f, "is larger than {} GiB when decompressed", Self::MAX_BYTES >> 30),
+            Self::UnknownFormat { seen } => write!(f, "is in no format that can be read: {seen}"),
+        }
+    }
+}
+
+impl error::Error for ReadError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Json(error) => Some(error),
+            Self::NotUtf8 { .. } | Self::TooLarge | Self::UnknownFormat { .. } => None,
+        }
+    }
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<serde_json::Error> for ReadError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Json(error)
+    }
+}

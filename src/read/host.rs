@@ -1,0 +1,249 @@
+//! Events of the host: spans, steps, events, counters and operations.
+
+use super::{
+    callsites::Callsites,
+    event::Event,
+    header::level,
+    inputs::{add_flops, add_inputs},
+    raw::Raw,
+    rows::Rows,
+};
+use crate::trace::{
+    BatchIds, Counter, Cut, EventData, FieldData, Operation, OperationCallData, OperationId, SpanData, SpanId, Step,
+    Timestamp,
+};
+use rustc_hash::FxHashMap;
+use std::{borrow::Cow, sync::Arc};
+
+/// The events of the host, in the order of the document. Tracks are rows of the document.
+#[derive(Debug, Default)]
+pub(super) struct HostEvents<'a> {
+    pub(super) spans: Vec<SpanData>,
+    /// The `External id` of each span; 0 if it has none.
+    pub(super) ids: Vec<u64>,
+    /// The parents of spans that are not the spans around them on their row.
+    pub(super) parents: Vec<(SpanId, Option<u64>)>,
+    pub(super) backtraces: Vec<(SpanId, Vec<String>)>,
+    pub(super) steps: Vec<Step>,
+    pub(super) events: Vec<EventData>,
+    counters: FxHashMap<Cow<'a, str>, Vec<(Timestamp, f64)>>,
+    pub(super) operations: Vec<Arc<Operation>>,
+    operation_ids: FxHashMap<Vec<(Cow<'a, str>, Raw<'a>)>, OperationId>,
+    pub(super) operation_calls: Vec<OperationCallData>,
+    /// The `External id` of the span of each operation, and its step if that is not the one it was reported in.
+    pub(super) operation_links: Vec<(u64, Option<Option<u64>>)>,
+    pub(super) batches: BatchIds,
+    /// The spans that arrows begin and end at, by the arrows' ids.
+    arrows: FxHashMap<u64, (Option<SpanId>, Option<SpanId>)>,
+    scratch: Vec<FieldData>,
+}
+
+/// The arguments of kernspan's spans and events that are not fields, and of torch's those that say nothing.
+const NO_FIELDS: [&str; 15] = [
+    "External id",
+    "src",
+    "started",
+    "finished",
+    "Input Dims",
+    "Input type",
+    "Call stack",
+    "level",
+    "parent",
+    "Ev Idx",
+    "Record function id",
+    "Sequence number",
+    "Fwd thread id",
+    "Python id",
+    "Python parent id",
+];
+
+impl<'a> HostEvents<'a> {
+    pub(super) fn add_span(
+        &mut self,
+        event: &Event<'a>,
+        target: &'static str,
+        name: Cow<'a, str>,
+        is_ours: bool,
+        rows: &mut Rows,
+        callsites: &mut Callsites<'a>,
+    ) -> Option<()> {
+        let (start, end) = event.extent()?;
+        let track = rows.thread(event.pid, event.tid)?;
+        let span = SpanId::new(self.spans.len());
+        let callsite = callsites.id(target, name, None, event.arg("src"));
+        self.scratch.clear();
+        let mut id = 0;
+        let mut cut = Cut::default();
+        for (key, raw) in &event.args {
+            match &**key {
+                "External id" => id = raw.u64().unwrap_or(0),
+                "started" => cut.start = raw.bool() == Some(false),
+                "finished" => cut.end = raw.bool() == Some(false),
+                "parent" if is_ours => self.parents.push((span, raw.u64().filter(|&parent| parent > 0))),
+                "Call stack" => {
+                    let frames = raw.text().unwrap_or_default();
+                    self.backtraces.push((span, frames.split(';').map(str::to_owned).collect()));
+                }
+                "Input Dims" | "Input type" if !is_ours => {
+                    add_inputs(key, *raw, callsite, callsites, &mut self.scratch);
+                }
+                key if NO_FIELDS.contains(&key) => {}
+                key => add_field(key, *raw, callsite, callsites, &mut self.scratch),
+            }
+        }
+        if !is_ours {
+            let (dims, concrete) = (event.arg("Input Dims"), event.arg("Concrete Inputs"));
+            add_flops(&event.name, dims, concrete, callsite, callsites, &mut self.scratch);
+        }
+        self.ids.push(id);
+        self.spans.push(SpanData {
+            callsite,
+            track,
+            parent: None,
+            previous: None,
+            step: None,
+            start,
+            end,
+            self_nanos: 0,
+            fields: callsites.store(&mut self.scratch),
+            cut,
+        });
+        Some(())
+    }
+
+    pub(super) fn add_step(&mut self, event: &Event<'a>, number: u64, rows: &mut Rows) -> Option<()> {
+        let (start, end) = event.extent()?;
+        let is_false = |key| event.arg(key).bool() == Some(false);
+        let cut = Cut { start: is_false("started"), end: is_false("finished") };
+        // Steps that do not nest with the spans of their thread are on a row of their own.
+        let track = match event.arg("thread").0 {
+            "" => rows.thread(event.pid, event.tid)?,
+            thread => rows.thread(event.pid, Raw(thread))?,
+        };
+        self.steps.push(Step { number, track, start, end, cut });
+        Some(())
+    }
+
+    pub(super) fn add_event(
+        &mut self,
+        event: &Event<'a>,
+        is_ours: bool,
+        rows: &mut Rows,
+        callsites: &mut Callsites<'a>,
+    ) -> Option<()> {
+        let (at, track) = (event.start()?, rows.thread(event.pid, event.tid)?);
+        let level = event.arg("level").text().and_then(|text| level(&text));
+        let source = event.arg("src");
+        // An event of kernspan has the message for a name.
+        let name = match source.text() {
+            Some(place) if is_ours => Cow::Owned(format!("event {place}")),
+            _ => Cow::clone(&event.name),
+        };
+        let callsite = callsites.id("event", name, level, source);
+        self.scratch.clear();
+        let message = callsites.field(callsite, "message", (*event.name).into());
+        self.scratch.push(message);
+        for (key, raw) in event.args.iter().filter(|(key, _)| !NO_FIELDS.contains(&&**key)) {
+            add_field(key, *raw, callsite, callsites, &mut self.scratch);
+        }
+        let fields = callsites.store(&mut self.scratch);
+        self.events.push(EventData { callsite, track, span: None, at, fields });
+        Some(())
+    }
+
+    pub(super) fn add_counter(&mut self, event: &Event<'a>, name: Cow<'a, str>) -> Option<()> {
+        let at = event.start()?;
+        for (key, raw) in &event.args {
+            let value = raw.f64()?;
+            let name = match &**key {
+                "value" => Cow::clone(&name),
+                key => Cow::Owned(format!("{name}.{key}")),
+            };
+            self.counters.entry(name).or_default().push((at, value));
+        }
+        Some(())
+    }
+
+    /// The times of all samples of counters.
+    pub(super) fn counters_mut(&mut self) -> impl Iterator<Item = &mut Timestamp> {
+        self.counters.values_mut().flatten().map(|(at, _)| at)
+    }
+
+    /// The counters, by name.
+    pub(super) fn take_counters(&mut self) -> Vec<Counter> {
+        let counters = std::mem::take(&mut self.counters).into_iter();
+        let mut counters: Vec<_> =
+            counters.map(|(name, samples)| Counter { name: Arc::from(&*name), samples }).collect();
+        counters.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        counters.iter_mut().for_each(|counter| counter.samples.sort_by_key(|&(at, _)| at));
+        counters
+    }
+
+    pub(super) fn add_operation(&mut self, event: &Event<'a>, rows: &mut Rows) -> Option<()> {
+        const LINKS: [&str; 7] = ["External id", "span", "attribution", "Input Dims", "Input type", "step", "batch"];
+        let (at, track) = (event.start()?, rows.thread(event.pid, event.tid)?);
+        let facts = event.args.iter().filter(|(key, _)| !LINKS.contains(&&**key));
+        let mut key: Vec<_> = vec![(Cow::clone(&event.name), Raw(""))];
+        key.extend(facts.map(|(key, raw)| (Cow::clone(key), *raw)));
+        let next = OperationId::new(self.operations.len());
+        let operation = *self.operation_ids.entry(key).or_insert_with_key(|key| {
+            let fields = key[1..].iter().filter_map(|(key, raw)| Some((field_name(key, &LINKS), raw.value()?)));
+            let operation = Operation::new(&*event.name);
+            let operation = fields.fold(operation, |it, (name, value)| it.with(name.to_owned(), value));
+            self.operations.push(Arc::new(operation));
+            next
+        });
+        let span = event.arg("External id").u64().unwrap_or(0);
+        let step = event.arg("step");
+        self.operation_links.push((span, (!step.0.is_empty()).then(|| step.u64())));
+        self.operation_calls.push(OperationCallData {
+            operation,
+            track,
+            at,
+            attribution: event.attribution(span > 0),
+            span: None,
+            step: None,
+            batch: self.batches.id(event.arg("batch").u32().unwrap_or(0)),
+        });
+        Some(())
+    }
+
+    /// Takes one end of an arrow between the enters of a call, at the span that was read last.
+    pub(super) fn add_arrow(&mut self, id: u64, begins: bool) {
+        let Some(latest) = self.spans.len().checked_sub(1).map(SpanId::new) else { return };
+        let (from, to) = self.arrows.entry(id).or_default();
+        *(if begins { from } else { to }) = Some(latest);
+    }
+
+    /// Links the enters of calls, by the arrows between them.
+    pub(super) fn link_enters(&mut self) {
+        for (from, to) in std::mem::take(&mut self.arrows).into_values() {
+            if let (Some(from), Some(to)) = (from, to) {
+                let is_before = |from: SpanId, to: SpanId| {
+                    (self.spans[from.index()].start, from) < (self.spans[to.index()].start, to)
+                };
+                if is_before(from, to) {
+                    self.spans[to.index()].previous = Some(from);
+                }
+            }
+        }
+    }
+}
+
+fn add_field<'a>(
+    key: &str,
+    raw: Raw<'a>,
+    callsite: crate::trace::CallsiteId,
+    callsites: &mut Callsites<'a>,
+    fields: &mut Vec<FieldData>,
+) {
+    if let Some(value) = callsites.value(raw) {
+        let field = callsites.field(callsite, field_name(key, &NO_FIELDS), value);
+        fields.push(field);
+    }
+}
+
+/// Returns the name of a field, which kernspan calls `field.NAME` where an argument of its own has that name.
+fn field_name<'k>(key: &'k str, reserved: &[&str]) -> &'k str {
+    key.strip_prefix("field.").filter(|name| reserved.contains(name)).unwrap_or(key)
+}

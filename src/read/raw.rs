@@ -1,0 +1,122 @@
+//! JSON values as text, parsed when they are asked for.
+
+use crate::trace::{Timestamp, Value};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// The text of a JSON value; empty if there is none.
+///
+/// Times are parsed from their decimal digits: a floating-point number would lose nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Raw<'a>(pub(super) &'a str);
+
+impl<'de> Deserialize<'de> for Raw<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(deserializer).map(|raw| Self(raw.get()))
+    }
+}
+
+impl<'a> Raw<'a> {
+    /// The text without the quotes around it, if it has any. Some writers put numbers into quotes.
+    fn unquoted(self) -> &'a str {
+        self.0.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(self.0)
+    }
+
+    pub(super) fn u64(self) -> Option<u64> {
+        self.unquoted().parse().ok()
+    }
+
+    pub(super) fn u32(self) -> Option<u32> {
+        self.unquoted().parse().ok()
+    }
+
+    pub(super) fn i64(self) -> Option<i64> {
+        self.unquoted().parse().ok()
+    }
+
+    pub(super) fn f64(self) -> Option<f64> {
+        self.unquoted().parse().ok()
+    }
+
+    pub(super) fn bool(self) -> Option<bool> {
+        self.0.parse().ok()
+    }
+
+    /// The string, if it is one.
+    pub(super) fn text(self) -> Option<Cow<'a, str>> {
+        let inner = self.0.strip_prefix('"')?.strip_suffix('"')?;
+        match inner.contains('\\') {
+            true => serde_json::from_str(self.0).ok().map(Cow::Owned),
+            false => Some(Cow::Borrowed(inner)),
+        }
+    }
+
+    /// The elements, if it is a list.
+    pub(super) fn list(self) -> Option<Vec<Raw<'a>>> {
+        self.0.starts_with('[').then(|| serde_json::from_str(self.0).ok()).flatten()
+    }
+
+    /// Three numbers, as a kernel's grid has.
+    pub(super) fn three(self) -> Option<[u32; 3]> {
+        let inner = self.0.strip_prefix('[')?.strip_suffix(']')?;
+        let mut numbers = inner.split(',').map(|number| number.trim().parse::<u32>());
+        Some([numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?])
+    }
+
+    /// Nanoseconds, of a number of microseconds that is not negative.
+    pub(super) fn nanos(self) -> Option<u64> {
+        let text = self.unquoted();
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+        let exact = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if !exact(whole) || !exact(decimals) || whole.is_empty() {
+            let micros = self.f64().filter(|micros| *micros >= 0.0 && *micros < u64::MAX as f64 / 1e3)?;
+            return Some((micros * 1e3).round() as u64);
+        }
+        let digit = |index: usize| decimals.as_bytes().get(index).map_or(0, |digit| u64::from(digit - b'0'));
+        let fraction = digit(0) * 100 + digit(1) * 10 + digit(2) + u64::from(digit(3) >= 5);
+        whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(fraction)
+    }
+
+    /// A moment, given in microseconds since the document's base.
+    pub(super) fn moment(self) -> Option<Timestamp> {
+        self.nanos().map(Timestamp::from_unix_nanos)
+    }
+
+    /// The value of a field: a list or object is text.
+    pub(super) fn value(self) -> Option<Value> {
+        match self.0.as_bytes().first()? {
+            b'"' => self.text().map(|text| Value::from(&*text)),
+            b't' | b'f' => self.bool().map(Value::Bool),
+            b'n' => None,
+            b'[' | b'{' => Some(Value::from(self.0)),
+            b'-' => self.i64().map(Value::I64).or_else(|| self.f64().map(Value::F64)),
+            _ => self.u64().map(Value::U64).or_else(|| self.f64().map(Value::F64)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Raw;
+
+    #[test]
+    fn microseconds_are_read_to_the_nanosecond() {
+        assert_eq!(Raw("3844578790141.244").nanos(), Some(3_844_578_790_141_244));
+        assert_eq!(Raw("5.09").nanos(), Some(5_090));
+        assert_eq!(Raw("7").nanos(), Some(7_000));
+        assert_eq!(Raw("0.0009765625").nanos(), Some(1));
+        assert_eq!(Raw("1.5e3").nanos(), Some(1_500_000));
+        assert_eq!(Raw("\"12.001\"").nanos(), Some(12_001));
+        for nonsense in ["-1", "", "null", "1.2.3", "18446744073709551615", "NaN", "1e300"] {
+            assert_eq!(Raw(nonsense).nanos(), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn strings_lose_their_quotes_and_escapes() {
+        assert_eq!(Raw(r#""plain""#).text().unwrap(), "plain");
+        assert_eq!(Raw(r#""a\n\"b\" é""#).text().unwrap(), "a\n\"b\" é");
+        assert_eq!(Raw("7").text(), None);
+    }
+}

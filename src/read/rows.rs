@@ -1,0 +1,125 @@
+//! The rows of a document, and the tracks that they become.
+
+use super::{event::Event, raw::Raw};
+use crate::trace::{ThreadId, Track, TrackId};
+use rustc_hash::FxHashMap;
+
+/// The rows that events are on, by the numbers of process and thread.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    indices: FxHashMap<(i64, i64), usize>,
+    /// The row that was last asked for, since events come row by row.
+    latest: Option<((i64, i64), usize)>,
+    rows: Vec<Row>,
+    /// The process whose label is `CPU`: its number in the file, and its own.
+    host: Option<(i64, u32)>,
+}
+
+#[derive(Debug)]
+struct Row {
+    pid: i64,
+    tid: i64,
+    name: Option<String>,
+    sort_index: i64,
+    /// Whether something that a thread did is on it.
+    is_thread: bool,
+}
+
+impl Rows {
+    /// The row of kernspan's steps that do not nest with the spans of their thread.
+    const STEPS_TID: i64 = 0;
+    /// The difference between the numbers of a thread's rows in kernspan's files.
+    const TID_STRIDE: i64 = 10_000_000;
+
+    /// Returns the row of something that a thread did; `None` if its numbers are none.
+    pub(super) fn thread(&mut self, pid: Raw<'_>, tid: Raw<'_>) -> Option<TrackId> {
+        let row = self.row(pid, tid)?;
+        self.rows[row].is_thread = true;
+        Some(TrackId::new(row))
+    }
+
+    fn row(&mut self, pid: Raw<'_>, tid: Raw<'_>) -> Option<usize> {
+        let numbers = (pid.i64()?, tid.i64()?);
+        if let Some((latest, row)) = self.latest
+            && latest == numbers
+        {
+            return Some(row);
+        }
+        let row = *self.indices.entry(numbers).or_insert_with(|| {
+            let (pid, tid) = numbers;
+            self.rows.push(Row { pid, tid, name: None, sort_index: i64::MAX, is_thread: false });
+            self.rows.len() - 1
+        });
+        self.latest = Some((numbers, row));
+        Some(row)
+    }
+
+    /// Takes the name or position of a row or process. Returns whether it is one.
+    pub(super) fn add_metadata(&mut self, event: &Event<'_>) -> bool {
+        match &*event.name {
+            "thread_name" => {
+                let (row, name) = (self.row(event.pid, event.tid), event.arg("name").text());
+                if let (Some(row), Some(name)) = (row, name) {
+                    // Torch names some threads twice, the second time with more than the number.
+                    self.rows[row].name = Some(name.into_owned());
+                }
+            }
+            "thread_sort_index" => {
+                if let (Some(row), Some(index)) = (self.row(event.pid, event.tid), event.arg("sort_index").i64()) {
+                    self.rows[row].sort_index = index;
+                }
+            }
+            "process_labels" if event.arg("labels").text().is_some_and(|label| label == "CPU") => {
+                self.host = event.pid.i64().map(|pid| (pid, u32::try_from(pid).unwrap_or(0)));
+            }
+            "process_sort_index" => {
+                // kernspan sorts its process by its own number, which may be a GPU's, so that its rows have another.
+                if let (Some((pid, own)), Some(index)) = (&mut self.host, event.arg("sort_index").u32())
+                    && event.pid.i64() == Some(*pid)
+                    && *pid != i64::from(index)
+                    && *pid == i64::from(index) + Self::TID_STRIDE
+                {
+                    *own = index;
+                }
+            }
+            "process_name" | "process_labels" => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// The number of the process, if the document says it.
+    pub(super) fn process(&self) -> Option<u32> {
+        self.host.map(|(_, own)| own)
+    }
+
+    /// Returns the tracks, and the track of each row.
+    pub(super) fn into_tracks(self, is_ours: bool) -> (Vec<Track>, Vec<TrackId>) {
+        let host = self.host.map(|(pid, _)| pid);
+        let is_track = |row: &Row| {
+            let is_named = is_ours && Some(row.pid) == host && row.name.is_some() && row.tid != Self::STEPS_TID;
+            row.is_thread || is_named
+        };
+        let mut order: Vec<_> = (0..self.rows.len()).filter(|&row| is_track(&self.rows[row])).collect();
+        order.sort_by_key(|&row| self.rows[row].sort_index);
+        let mut tracks = vec![TrackId::new(0); self.rows.len()];
+        for (track, &row) in order.iter().enumerate() {
+            tracks[row] = TrackId::new(track);
+        }
+        (order.into_iter().map(|row| self.rows[row].track(is_ours)).collect(), tracks)
+    }
+}
+
+impl Row {
+    /// Returns the track that the row is.
+    fn track(&self, is_ours: bool) -> Track {
+        let label = self.name.clone().unwrap_or_else(|| format!("thread {}", self.tid));
+        let overlap = || {
+            let (name, rest) = label.rsplit_once(" (overlap ").filter(|_| is_ours)?;
+            let overlap: u32 = rest.strip_suffix(')')?.parse().ok()?;
+            Some((name.to_owned(), overlap, self.tid.checked_sub(i64::from(overlap) * Rows::TID_STRIDE)?))
+        };
+        let (name, overlap, tid) = overlap().unwrap_or((label.clone(), 0, self.tid));
+        Track { thread: ThreadId::new(tid.cast_unsigned()), name, overlap }
+    }
+}

@@ -1,0 +1,126 @@
+//! Files that kernspan has written give the same report when they are read.
+
+use super::from_bytes;
+use crate::{
+    Chrome, Exporter, Report,
+    trace::{Trace, sample},
+};
+use std::path::Path;
+
+/// Writes a trace as Kineto's JSON, and returns the file.
+fn written(trace: &Trace, chrome: impl FnOnce(Chrome) -> Chrome) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let files = chrome(Chrome::to_dir(folder.path())).export(trace).unwrap();
+    std::fs::read(&files[0]).unwrap()
+}
+
+fn read_back(trace: &Trace) -> Trace {
+    let mut traces = from_bytes(&written(trace, |chrome| chrome)).unwrap();
+    assert_eq!(traces.len(), 1);
+    traces.remove(0)
+}
+
+/// Everything that a report says.
+fn report(trace: &Trace) -> String {
+    let report = Report::of([trace]);
+    let json = serde_json::to_string_pretty(&report).unwrap();
+    format!("{}\n{}\n{}\n{json}", report.width(200), report.kernels(), report.averages().group_by_shape(true))
+}
+
+fn check(name: &str, trace: &Trace) {
+    let (before, back) = (report(trace), read_back(trace));
+    let after = report(&back);
+    for (before, after) in before.lines().zip(after.lines()) {
+        assert_eq!(before, after, "{name}");
+    }
+    assert_eq!(before.len(), after.len(), "{name}");
+    assert_eq!(back.losses().unread, 0, "{name}");
+    // And once more, since a file may be converted.
+    assert_eq!(report(&read_back(&back)), after, "{name}");
+}
+
+#[test]
+fn sample_traces_give_the_same_report() {
+    check("gpu", &sample::gpu_trace());
+    check("awkward", &sample::awkward_trace());
+    sample::ranks().iter().for_each(|trace| check("rank", trace));
+    check("operations", &sample::operations_trace());
+    check("nothing", &Trace::default());
+}
+
+#[test]
+fn recorded_windows_give_the_same_report() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpu");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "kernspan") {
+            let traces = super::read(&path).unwrap();
+            traces.iter().for_each(|trace| check(&path.display().to_string(), trace));
+            count += 1;
+        }
+    }
+    assert!(count >= 5, "{count} recorded windows");
+}
+
+/// What torch's own table has of a row.
+#[derive(Debug, PartialEq, Eq, serde::Deserialize)]
+struct TorchRow {
+    key: String,
+    on_device: bool,
+    is_annotation: bool,
+    count: u64,
+    cpu_time: u64,
+    self_cpu_time: u64,
+    device_time: u64,
+    self_device_time: u64,
+    cpu_memory: i64,
+    self_cpu_memory: i64,
+    device_memory: i64,
+    self_device_memory: i64,
+    flops: u64,
+}
+
+/// The rows of torch's table for a trace in the fixtures.
+fn torch_rows(name: &str) -> Vec<TorchRow> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch");
+    serde_json::from_slice(&std::fs::read(folder.join(format!("{name}.rows.json"))).unwrap()).unwrap()
+}
+
+fn torch_trace(name: &str) -> Trace {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch");
+    super::read(folder.join(format!("{name}.pt.trace.json.gz"))).unwrap().remove(0)
+}
+
+fn our_rows(trace: &Trace) -> Vec<TorchRow> {
+    let nanos = |time: std::time::Duration| time.as_nanos() as u64;
+    let row = |row: crate::report::KeyAverage| TorchRow {
+        key: row.key,
+        on_device: row.on_device,
+        is_annotation: row.is_annotation,
+        count: row.count,
+        cpu_time: nanos(row.cpu_time),
+        self_cpu_time: nanos(row.self_cpu_time),
+        device_time: nanos(row.device_time),
+        self_device_time: nanos(row.self_device_time),
+        cpu_memory: row.cpu_memory,
+        self_cpu_memory: row.self_cpu_memory,
+        device_memory: row.device_memory,
+        self_device_memory: row.self_device_memory,
+        flops: row.flops,
+    };
+    crate::report::key_averages(trace).into_iter().map(row).collect()
+}
+
+#[test]
+fn torch_s_own_table_can_be_had_from_its_file() {
+    for name in ["transformer", "transformer-shapes", "convolution-shapes", "perceptron-stack", "graph"] {
+        let trace = torch_trace(name);
+        let (ours, torchs) = (our_rows(&trace), torch_rows(name));
+        assert_eq!(trace.losses().unread, 0, "{name}");
+        for (ours, torchs) in ours.iter().zip(&torchs) {
+            assert_eq!(ours, torchs, "{name}");
+        }
+        assert_eq!(ours.len(), torchs.len(), "{name}");
+    }
+}
