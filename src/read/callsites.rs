@@ -16,12 +16,17 @@ pub(super) struct Callsites<'a> {
     pub(super) fields: Vec<FieldData>,
     /// Where fields with this hash are.
     ranges: FxHashMap<u64, Vec<FieldRange>>,
+    /// The arguments whose fields are stored, by their hash: most spans have the same as one before.
+    known: FxHashMap<u64, (Arguments<'a>, FieldRange)>,
     /// Values by their text, so that long ones are stored once.
     values: FxHashMap<Raw<'a>, Option<Value>>,
 }
 
 /// What tells callsites apart: the kind of event, its name, its level and its place in the source.
 type Key<'a> = (&'static str, Cow<'a, str>, Option<Level>, Raw<'a>);
+
+/// A callsite, and the arguments of one of its spans.
+type Arguments<'a> = (CallsiteId, Box<[(Cow<'a, str>, Raw<'a>)]>);
 
 impl<'a> Callsites<'a> {
     /// Returns the id of a callsite, and adds it if it is new.
@@ -65,6 +70,21 @@ impl<'a> Callsites<'a> {
             names.len() - 1
         });
         FieldData { index: u32::try_from(index).unwrap_or(u32::MAX), value }
+    }
+
+    /// Returns where the fields of these arguments are, if they were stored before.
+    pub(super) fn known(&self, callsite: CallsiteId, arguments: &[(Cow<'a, str>, Raw<'a>)]) -> Option<FieldRange> {
+        if arguments.is_empty() {
+            return Some(FieldRange::default());
+        }
+        let ((at, stored), fields) = self.known.get(&FxBuildHasher.hash_one((callsite, arguments)))?;
+        (*at == callsite && **stored == *arguments).then_some(*fields)
+    }
+
+    /// Remembers where the fields of these arguments are.
+    pub(super) fn remember(&mut self, callsite: CallsiteId, arguments: &[(Cow<'a, str>, Raw<'a>)], fields: FieldRange) {
+        let hash = FxBuildHasher.hash_one((callsite, arguments));
+        self.known.insert(hash, ((callsite, arguments.into()), fields));
     }
 
     /// Stores the fields of a span or event, unless they are there already, and says where they are.

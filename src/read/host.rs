@@ -9,8 +9,8 @@ use super::{
     rows::Rows,
 };
 use crate::trace::{
-    BatchIds, Counter, Cut, EventData, FieldData, Operation, OperationCallData, OperationId, SpanData, SpanId, Step,
-    Timestamp,
+    BatchIds, CallsiteId, Counter, Cut, EventData, FieldData, FieldRange, Operation, OperationCallData, OperationId,
+    SpanData, SpanId, Step, Timestamp,
 };
 use rustc_hash::FxHashMap;
 use std::{borrow::Cow, sync::Arc};
@@ -36,6 +36,8 @@ pub(super) struct HostEvents<'a> {
     /// The spans that arrows begin and end at, by the arrows' ids.
     arrows: FxHashMap<u64, (Option<SpanId>, Option<SpanId>)>,
     scratch: Vec<FieldData>,
+    /// The arguments that become fields, of the span that is being read.
+    facts: Vec<(Cow<'a, str>, Raw<'a>)>,
 }
 
 /// The arguments of kernspan's spans and events that are not fields, and of torch's those that say nothing.
@@ -71,7 +73,7 @@ impl<'a> HostEvents<'a> {
         let track = rows.thread(event.pid, event.tid)?;
         let span = SpanId::new(self.spans.len());
         let callsite = callsites.id(target, name, None, event.arg("src"));
-        self.scratch.clear();
+        self.facts.clear();
         let mut id = 0;
         let mut cut = Cut::default();
         for (key, raw) in &event.args {
@@ -84,17 +86,15 @@ impl<'a> HostEvents<'a> {
                     let frames = raw.text().unwrap_or_default();
                     self.backtraces.push((span, frames.split(';').map(str::to_owned).collect()));
                 }
-                "Input Dims" | "Input type" if !is_ours => {
-                    add_inputs(key, *raw, callsite, callsites, &mut self.scratch);
-                }
+                "Input Dims" | "Input type" if !is_ours => self.facts.push((Cow::clone(key), *raw)),
                 key if NO_FIELDS.contains(&key) => {}
-                key => add_field(key, *raw, callsite, callsites, &mut self.scratch),
+                _ => self.facts.push((Cow::clone(key), *raw)),
             }
         }
-        if !is_ours {
-            let (dims, concrete) = (event.arg("Input Dims"), event.arg("Concrete Inputs"));
-            add_flops(&event.name, dims, concrete, callsite, callsites, &mut self.scratch);
-        }
+        let fields = match callsites.known(callsite, &self.facts) {
+            Some(fields) => fields,
+            None => self.add_fields(&event.name, callsite, is_ours, callsites),
+        };
         self.ids.push(id);
         self.spans.push(SpanData {
             callsite,
@@ -105,10 +105,37 @@ impl<'a> HostEvents<'a> {
             start,
             end,
             self_nanos: 0,
-            fields: callsites.store(&mut self.scratch),
+            fields,
             cut,
         });
         Some(())
+    }
+
+    /// Stores the fields of a span, and says where they are.
+    fn add_fields(
+        &mut self,
+        name: &str,
+        callsite: CallsiteId,
+        is_ours: bool,
+        callsites: &mut Callsites<'a>,
+    ) -> FieldRange {
+        self.scratch.clear();
+        for (key, raw) in &self.facts {
+            match &**key {
+                "Input Dims" | "Input type" if !is_ours => {
+                    add_inputs(key, *raw, callsite, callsites, &mut self.scratch);
+                }
+                key => add_field(key, *raw, callsite, callsites, &mut self.scratch),
+            }
+        }
+        if !is_ours {
+            let fact = |name| self.facts.iter().find(|(key, _)| key == name).map_or(Raw(""), |(_, raw)| *raw);
+            let (dims, concrete) = (fact("Input Dims"), fact("Concrete Inputs"));
+            add_flops(name, dims, concrete, callsite, callsites, &mut self.scratch);
+        }
+        let fields = callsites.store(&mut self.scratch);
+        callsites.remember(callsite, &self.facts, fields);
+        fields
     }
 
     pub(super) fn add_step(&mut self, event: &Event<'a>, number: u64, rows: &mut Rows) -> Option<()> {
@@ -233,7 +260,7 @@ impl<'a> HostEvents<'a> {
 fn add_field<'a>(
     key: &str,
     raw: Raw<'a>,
-    callsite: crate::trace::CallsiteId,
+    callsite: CallsiteId,
     callsites: &mut Callsites<'a>,
     fields: &mut Vec<FieldData>,
 ) {

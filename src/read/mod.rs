@@ -33,7 +33,7 @@ use crate::trace::Trace;
 use serde::de::DeserializeSeed;
 use std::{
     fs::File,
-    io::{Read, Seek},
+    io::{self, Read},
     path::Path,
 };
 
@@ -51,12 +51,21 @@ use std::{
 /// If the file cannot be opened, ends too early, or is in another format: see [`ReadError`].
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<Trace>, ReadError> {
     let mut file = File::open(path)?;
-    let mut bytes = Vec::new();
-    // A pipe has no length.
-    bytes.reserve_exact(file.metadata().map_or(0, |it| usize::try_from(it.len()).unwrap_or(0)));
-    let _ = file.stream_position();
-    file.read_to_end(&mut bytes)?;
-    from_bytes(&bytes)
+    if !file.metadata()?.is_file() {
+        // A pipe cannot be mapped.
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        return from_bytes(&bytes);
+    }
+    from_bytes(&map(&file)?)
+}
+
+/// Maps a file into memory, which takes no memory of its own and no time to copy.
+#[allow(unsafe_code, reason = "mapping a file is unsafe")]
+fn map(file: &File) -> io::Result<memmap2::Mmap> {
+    // SAFETY: the bytes are only read. If another process changes the file meanwhile, what is read is wrong, or the
+    // process gets SIGBUS if the file is made shorter. Files of traces appear whole, by renaming, and are not changed.
+    unsafe { memmap2::Mmap::map(file) }
 }
 
 /// Reads the traces in a file that is in memory already: see [`read`].
