@@ -82,7 +82,8 @@ pub struct Average {
     pub p95_cpu: Duration,
     /// Wall-clock time of the longest call, with nested spans. It is exact.
     pub longest_cpu: Duration,
-    /// The time from the first enter of a call to its last exit; `None` if no call was entered more than once.
+    /// The time from the first enter of a call to its last exit; `None` if no call was entered more than once. It is
+    /// shorter than the time of the call if several threads were in the call at once.
     pub latency: Option<Latency>,
     /// `self_cpu` in percent of the recorded time of all threads.
     pub self_percent: f64,

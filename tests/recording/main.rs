@@ -11,6 +11,7 @@ mod exits;
 mod fields;
 mod filtered;
 mod finished;
+mod futures;
 mod hints;
 mod losses;
 mod report;
