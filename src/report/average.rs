@@ -53,7 +53,8 @@ pub struct Average {
     pub module: Option<String>,
     /// The shapes of the arguments, if grouped by shape.
     pub shapes: Option<String>,
-    /// The names of the surrounding spans, from the inside out, if grouped by stack.
+    /// The names of the spans that they work for, from the inside out, if grouped by stack: see
+    /// [`Span::caller`](crate::trace::Span::caller). Times and GPU work count for spans on the same thread only.
     pub stack: Vec<String>,
     /// The number of calls. A call is usually one enter of a span; all polls of a future are one call, too.
     ///

@@ -234,8 +234,9 @@ fn a_task_with_a_span_is_a_call_inside_the_time_of_the_call_that_waits_for_it() 
     });
     check_calls(&report, "request", 1, &request);
     check_calls(&report, "child", 1, &child);
-    // It runs on another thread, outside of other spans.
+    // It runs on another thread, outside of other spans, and for the call that spawned it.
     assert_eq!((parent(&trace, "request"), parent(&trace, "child")), (None, None));
+    assert!(enters(&trace, "child").iter().all(|span| span.caller().unwrap().name() == "request"));
     let (outer, inner) = (extent(&trace, "request"), extent(&trace, "child"));
     assert!(outer.0 < inner.0 && inner.1 < outer.1);
     let (outer, inner) = (row(&report, "request").latency.unwrap(), row(&report, "child").latency.unwrap());

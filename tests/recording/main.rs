@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod callers;
 mod calls;
 mod capture;
 mod edges;
