@@ -65,7 +65,7 @@ pub struct Average {
     pub calls: u64,
     /// The number of enters: for a future, one for each poll, and one when it was dropped.
     pub enters: u64,
-    /// The number of span instances that are not nested in another instance of the same row.
+    /// The number of calls that are not nested in another call of the same row.
     pub outermost_calls: u64,
     /// Wall-clock time without nested spans.
     pub self_cpu: Duration,
