@@ -79,16 +79,16 @@ impl Enters {
             trace.callers.clear();
         }
         for enter in entered {
-            self.set_caller(enter, &calls, trace);
+            if !self.parents.is_empty() {
+                self.set_caller(enter, &calls, trace);
+            }
             calls.add(enter, trace);
         }
     }
 
     /// Sets the caller of a span, if `tracing` has a parent for it.
     fn set_caller(&self, enter: &Enter, calls: &Calls, trace: &mut Trace) {
-        if !self.parents.is_empty()
-            && let Ok(index) = self.parents.binary_search_by_key(&enter.span, |(span, _)| *span)
-        {
+        if let Ok(index) = self.parents.binary_search_by_key(&enter.span, |(span, _)| *span) {
             let (span, id) = self.parents[index];
             let caller = calls.caller(span, id.get(), trace);
             if caller != trace.spans[span.index()].parent {

@@ -10,6 +10,7 @@ use crate::{
     analysis::{SpanCalls, SpanFlops},
     trace::{Callsite, SpanId, Trace},
 };
+use rustc_hash::FxHashMap;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -20,7 +21,7 @@ use std::{
 #[derive(Debug, Default)]
 pub(super) struct CallTree {
     nodes: Vec<Node>,
-    node_index: HashMap<NodeKey, usize>,
+    node_index: FxHashMap<NodeKey, usize>,
     names: Vec<Arc<SpanName>>,
     name_index: HashMap<Arc<SpanName>, usize>,
     unattributed: GpuTotals,
