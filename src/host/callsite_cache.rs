@@ -1,8 +1,8 @@
 //! A cache of the callsites of spans that this thread made in this window, by the spans' ids.
 //!
-//! Most spans are entered as soon as they are made, and a look into the registry takes 30 ns. The registry also knows the
-//! span that was current where a span was made, which matters if the span is entered outside of others. So the cache
-//! knows of each span whether it was made outside, too: then there is nothing to look up.
+//! Most spans are entered as soon as they are made, and a look into the registry takes 30 ns. The registry also knows
+//! the span that was current where a span was made, which matters if the span is entered outside of others. So the
+//! cache knows of each span whether it was made outside, too: then there is nothing to look up.
 
 use super::Control;
 use crate::recording::{Callsite, RegistryId};

@@ -1,10 +1,10 @@
-//! A table of the spans that are alive, with their fields, the parents that were given for them, and whether their close
-//! ends a step.
+//! A table of the spans that are alive, with their fields, the parents that were given for them, and whether their
+//! close ends a step.
 //!
 //! A model's spans are made once, perhaps long before a window opens, and entered for ever: their fields have to be
 //! kept in every phase. The registry's extensions could hold them, at some 140 ns and an allocation a span; this table
-//! takes a fourth of that and does not allocate once warm. Spans with none of these never touch it, as long as no span was
-//! given a parent.
+//! takes a fourth of that and does not allocate once warm. Spans with none of these never touch it, as long as no span
+//! was given a parent.
 
 use crate::{recording::RegistryId, trace::FieldData};
 use std::{

@@ -48,8 +48,8 @@ pub(crate) enum Record {
     Field(FieldData),
     /// All fields of the `Open` or `Enter` before it, shared by all instances of the span.
     Fields(Arc<[FieldData]>),
-    /// The parent that `tracing` has for the span of the `Open` or `Enter` before it, or [`NO_SPAN`] if it says that the
-    /// span has none. Written only where the spans around it on the thread are no answer.
+    /// The parent that `tracing` has for the span of the `Open` or `Enter` before it, or [`NO_SPAN`] if it says that
+    /// the span has none. Written only where the spans around it on the thread are no answer.
     Parent { id: NonZeroU64 },
     /// The OpenTelemetry context of the span of the `Open`, `Enter` or `ContextOf` before it.
     Context { trace: [u64; 2], span: u64 },

@@ -3,8 +3,8 @@
 use super::{SpanId, Trace};
 
 impl Trace {
-    /// Returns the ids of all spans, each after those of its parent and its caller; `None` if there is a circle, as only
-    /// a file that was tampered with has.
+    /// Returns the ids of all spans, each after those of its parent and its caller; `None` if there is a circle, as
+    /// only a file that was tampered with has.
     pub(crate) fn caller_order(&self) -> Option<Vec<SpanId>> {
         let all = (0..self.spans.len()).map(SpanId::new);
         if self.callers.is_empty() {
