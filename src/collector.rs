@@ -349,6 +349,7 @@ impl Intake {
             | Record::Fields(_)
             | Record::Context { .. }
             | Record::Unsampled { .. }
+            | Record::Parent { .. }
             | Record::Backtrace(_) => return !self.skipping,
             Record::ContextOf { id } => self.skipping = self.skipped.contains(&id),
             // Without it, calls would be attributed to the wrong spans.

@@ -48,8 +48,13 @@
 //! # Spans
 //!
 //! A span is one enter and exit on one thread. A span that is made once and entered for ever has an instance for each
-//! time, and an async span has one for each poll. Its parent is the span that was open on the thread when it was
-//! entered. A span that lies across a window's edge is cut there, and [says so](trace::Cut).
+//! time, and an async span has one for each poll; the polls of a future are [one call](trace::Span::previous). A span
+//! that lies across a window's edge is cut there, and [says so](trace::Cut).
+//!
+//! The [parent](trace::Span::parent) of a span is the one that was open on the thread when it was entered: self times,
+//! GPU time and the tracks of viewers are those of threads. Its [caller](trace::Span::caller) is the span that it works
+//! for: the one given as `parent:` where it was made, or else its parent, or, if it has none, the span that was current
+//! where it was made, as for tasks that are spawned. The report's stacks and flame graphs show callers.
 //!
 //! # The GPU
 //!

@@ -1,4 +1,4 @@
-//! Joins the enters of a span that belong to one call.
+//! Joins the enters of a span that belong to one call, and finds the callers of spans.
 
 use crate::{
     clock::Ticks,
@@ -6,17 +6,32 @@ use crate::{
     trace::{SpanData, SpanId, Trace},
 };
 use rustc_hash::FxHashMap;
+use std::num::NonZeroU64;
 
-/// The enters of all spans, in the order of the trace's spans.
+/// The enters of all spans, and the parents that `tracing` has for some of them.
 #[derive(Debug, Default)]
-pub(super) struct Enters(Vec<Enter>);
+pub(super) struct Enters {
+    /// In the order of the trace's spans.
+    enters: Vec<Enter>,
+    /// In the order of the trace's spans.
+    parents: Vec<(SpanId, NonZeroU64)>,
+}
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Enter {
     /// When the span was entered; 0 if that was before the window.
     at: Ticks,
     id: RegistryId,
     span: SpanId,
+}
+
+/// The calls of the enters so far.
+#[derive(Debug)]
+struct Calls {
+    /// The latest call of each span, by its slot in the registry.
+    latest: FxHashMap<u64, Call>,
+    /// The first enter of the call of each enter.
+    firsts: Vec<SpanId>,
 }
 
 /// The latest call of a span.
@@ -32,38 +47,86 @@ struct Call {
 impl Enters {
     /// Makes room for this many enters.
     pub(super) fn reserve(&mut self, enters: usize) {
-        self.0.reserve_exact(enters);
+        self.enters.reserve_exact(enters);
     }
 
-    /// Adds an enter, whose span is the latest in the trace.
-    pub(super) fn add(&mut self, at: Option<Ticks>, id: RegistryId, span: SpanId) {
-        self.0.push(Enter { at: at.unwrap_or_default(), id, span });
+    /// Adds an enter, whose span is the latest in the trace. `parent` is the span around it on the thread.
+    pub(super) fn add(&mut self, at: Option<Ticks>, id: RegistryId, span: SpanId, parent: Option<SpanId>) {
+        // A parent has to come first, even if the cycle counters of two cores differ.
+        let earliest = parent.map_or(Ticks::default(), |parent| self.enters[parent.index()].at);
+        self.enters.push(Enter { at: at.unwrap_or_default().max(earliest), id, span });
     }
 
-    /// Links each enter to the one before it in its call: see [`Span::previous`](crate::trace::Span::previous).
+    /// Adds the parent that `tracing` has for the span of the latest enter, or [`NO_SPAN`](crate::recording::NO_SPAN).
+    pub(super) fn add_parent(&mut self, id: NonZeroU64) {
+        self.parents.extend(self.enters.last().map(|enter| (enter.span, id)));
+    }
+
+    /// Links each enter to the one before it in its call, and to its caller if that is not its parent: see
+    /// [`Span::previous`](crate::trace::Span::previous) and [`Span::caller`](crate::trace::Span::caller).
     pub(super) fn link(mut self, trace: &mut Trace) {
-        // The registry counts in the upper bits how often it has used a slot, and starts again after some thousand. A
-        // slot holds one span at a time, so an id seen again after another id of its slot is that of a new span.
-        const SLOT: u64 = (1 << 51) - 1;
         // Those of a thread are in order already, and a parent comes before its children. A stable sort would need more
         // memory.
-        self.0.sort_unstable_by_key(|enter| (enter.at, enter.span));
-        let mut calls: FxHashMap<u64, Call> = FxHashMap::default();
-        let mut firsts: Vec<SpanId> = (0..trace.spans.len()).map(SpanId::new).collect();
-        for Enter { id, span, .. } in self.0 {
-            let parent = trace.spans[span.index()].parent.map(|parent| firsts[parent.index()]);
-            match calls.get_mut(&(id & SLOT)).filter(|call| call.id == id && call.continues(trace, span, parent)) {
-                Some(call) => {
-                    trace.spans[span.index()].previous = Some(call.latest);
-                    firsts[span.index()] = call.first;
-                    call.latest = span;
-                    call.parent = call.parent.or(parent);
-                }
-                None => {
-                    calls.insert(id & SLOT, Call { id, first: span, latest: span, parent });
-                }
+        self.enters.sort_unstable_by_key(|enter| (enter.at, enter.span));
+        let mut calls =
+            Calls { latest: FxHashMap::default(), firsts: (0..trace.spans.len()).map(SpanId::new).collect() };
+        let before_window = self.enters.partition_point(|enter| enter.at == Ticks::default());
+        let (open, entered) = self.enters.split_at(before_window);
+        // It is not known in which order these were entered.
+        open.iter().for_each(|enter| calls.add(enter, trace));
+        open.iter().for_each(|enter| self.set_caller(enter, &calls, trace));
+        if !trace.callers.is_empty() && trace.caller_order().is_none() {
+            trace.callers.clear();
+        }
+        for enter in entered {
+            if !self.parents.is_empty() {
+                self.set_caller(enter, &calls, trace);
+            }
+            calls.add(enter, trace);
+        }
+    }
+
+    /// Sets the caller of a span, if `tracing` has a parent for it.
+    fn set_caller(&self, enter: &Enter, calls: &Calls, trace: &mut Trace) {
+        if let Ok(index) = self.parents.binary_search_by_key(&enter.span, |(span, _)| *span) {
+            let (span, id) = self.parents[index];
+            let caller = calls.caller(span, id.get(), trace);
+            if caller != trace.spans[span.index()].parent {
+                trace.callers.insert(span, caller);
             }
         }
+    }
+}
+
+impl Calls {
+    // The registry counts in the upper bits how often it has used a slot, and starts again after some thousand. A slot
+    // holds one span at a time, so an id seen again after another id of its slot is that of a new span.
+    const SLOT: u64 = (1 << 51) - 1;
+
+    /// Adds an enter, and links it to the one before it in its call.
+    fn add(&mut self, &Enter { id, span, .. }: &Enter, trace: &mut Trace) {
+        let parent = trace.spans[span.index()].parent.map(|parent| self.firsts[parent.index()]);
+        let latest = self.latest.get_mut(&(id & Self::SLOT));
+        match latest.filter(|call| call.id == id && call.continues(trace, span, parent)) {
+            Some(call) => {
+                trace.spans[span.index()].previous = Some(call.latest);
+                self.firsts[span.index()] = call.first;
+                call.latest = span;
+                call.parent = call.parent.or(parent);
+            }
+            None => {
+                self.latest.insert(id & Self::SLOT, Call { id, first: span, latest: span, parent });
+            }
+        }
+    }
+
+    /// Returns the enter of the span with this id that is around `span` on its thread, or else the latest.
+    fn caller(&self, span: SpanId, id: RegistryId, trace: &Trace) -> Option<SpanId> {
+        let call = self.latest.get(&(id & Self::SLOT)).filter(|call| call.id == id)?;
+        let parent = |span: SpanId| trace.spans[span.index()].parent;
+        let around = std::iter::successors(parent(span), |outer| parent(*outer))
+            .find(|outer| self.firsts[outer.index()] == call.first);
+        Some(around.unwrap_or(call.latest))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Makes a [`Trace`] of a [`Recording`], by pure functions.
 //!
 //! - [`threads`] turns each thread's records into spans, events, API calls and operations;
-//! - [`enters`] joins the enters of a span that belong to one call;
+//! - [`enters`] joins the enters of a span that belong to one call, and finds the callers of spans;
 //! - [`nest`] puts spans that overlap without nesting on tracks of their own, and computes self times;
 //! - [`gpu`] joins GPU work to the API calls that caused it, and [`streams`] assigns the rows that it is drawn on;
 //! - [`correlate`] puts the whole together.

@@ -165,8 +165,9 @@ impl<'a> Threads<'a> {
                     });
                     self.origins.operations.push(adopted);
                 }
+                Record::Parent { id } if matches!(owner, Owner::Span(_)) => self.enters.add_parent(id),
                 // These were made before the window or after it.
-                Record::Call(_) | Record::Memory(_) | Record::Operation { .. } => {}
+                Record::Call(_) | Record::Memory(_) | Record::Operation { .. } | Record::Parent { .. } => {}
                 Record::Field(field) => self.add_field(&owner, field),
                 Record::Fields(fields) => self.share_fields(&owner, fields),
                 Record::ContextOf { id } => {
@@ -233,8 +234,8 @@ impl<'a> Threads<'a> {
             fields: self.no_fields(),
             cut: Cut { start: at.is_none(), end: true },
         });
+        self.enters.add(at, id, span, open.last().map(|&(_, parent)| parent));
         open.push((id, span));
-        self.enters.add(at, id, span);
         if let Some(instances) = self.updated.get_mut(&id) {
             instances.push((at.unwrap_or_default(), span));
         }

@@ -8,6 +8,8 @@ pub(super) const SPAN: &str = "cpu_op";
 pub(super) const STEP: &str = "user_annotation";
 /// The category of the ranges that steps and spans have on a stream.
 pub(super) const GPU_RANGE: &str = "gpu_user_annotation";
+/// The category of calls that were entered several times, each as a whole.
+pub(super) const CALL: &str = "call";
 /// The category of waits for a GPU.
 pub(super) const WAIT: &str = "cuda_sync";
 /// The category of time that the profiling library took.

@@ -21,8 +21,10 @@ use std::{
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
-/// Each window is a file, `{host}_{pid}.{time}.folded`. The outermost frame is the thread's name. Losses are a frame of
-/// their own, one nanosecond wide, and so is the reason why GPUs were not recorded.
+/// Each window is a file, `{host}_{pid}.{time}.folded`. The outermost frame is the name of the thread that spent the
+/// time. The frames inside it are the spans that the innermost one works for, which may have been on other threads: see
+/// [`Span::caller`](crate::trace::Span::caller). Losses are a frame of their own, one nanosecond wide, and so is the
+/// reason why GPUs were not recorded.
 ///
 /// If GPUs did anything, there is a second file, `{host}_{pid}.{time}.gpu.folded`, with nanoseconds of GPU time. Its
 /// innermost frames are kernels and copies, inside the spans that caused them or inside `[unattributed]`.
@@ -64,20 +66,25 @@ type Stack = (String, u64);
 
 /// Returns the stacks of spans with the time that the host spent in them, and for each span the index of its stack.
 fn host_stacks(trace: &Trace) -> (Vec<Stack>, Vec<usize>) {
-    // A parent comes before its children, so its frames are known.
-    let mut stack_of: Vec<usize> = Vec::with_capacity(trace.spans().len());
+    let mut stack_of: Vec<usize> = vec![0; trace.spans().len()];
     let mut stacks: Vec<Stack> = Vec::new();
     let mut known: BTreeMap<(Option<usize>, &str, &str), usize> = BTreeMap::new();
-    for span in trace.spans() {
-        let parent = span.parent().map(|parent| stack_of[parent.id().index()]);
+    // The frames of a caller are known before those of its spans.
+    for span in trace.caller_order().unwrap_or_default().into_iter().map(|id| trace.span(id)) {
+        let caller = span.caller().map(|caller| (stack_of[caller.id().index()], caller.track().thread_name()));
         let thread = span.track().thread_name();
-        let stack = *known.entry((parent, thread, span.name())).or_insert_with(|| {
-            let outer = parent.map_or_else(|| frame(thread), |parent| stacks[parent].0.clone());
+        let stack = *known.entry((caller.map(|(stack, _)| stack), thread, span.name())).or_insert_with(|| {
+            let outer = match caller {
+                None => frame(thread),
+                Some((stack, of)) if of == thread => stacks[stack].0.clone(),
+                // The same frames, on this thread.
+                Some((stack, of)) => frame(thread) + stacks[stack].0.strip_prefix(&frame(of)).unwrap_or_default(),
+            };
             stacks.push((format!("{outer};{}", frame(span.name())), 0));
             stacks.len() - 1
         });
         stacks[stack].1 = stacks[stack].1.saturating_add(nanos(span.self_time()));
-        stack_of.push(stack);
+        stack_of[span.id().index()] = stack;
     }
     (stacks, stack_of)
 }
@@ -125,7 +132,27 @@ fn frame(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{add_gpu_work, host_stacks, write};
-    use crate::trace::sample::gpu_trace;
+    use crate::trace::sample::{gpu_trace, set_caller, set_track, spans_trace};
+
+    #[test]
+    fn frames_are_those_of_callers_on_the_thread_that_spent_the_time() {
+        let spans =
+            [("task", None, 20, 30), ("piece", Some(0), 22, 24), ("request", None, 0, 10), ("own", None, 40, 41)];
+        let mut trace = spans_trace(&spans);
+        [0, 1].into_iter().for_each(|span| set_track(&mut trace, span, "worker"));
+        set_caller(&mut trace, 0, Some(2));
+        set_caller(&mut trace, 3, Some(2));
+        let (stacks, stack_of) = host_stacks(&trace);
+        let lines: Vec<_> =
+            stack_of.into_iter().map(|stack| format!("{} {}", stacks[stack].0, stacks[stack].1)).collect();
+        let expected = [
+            "worker;request;task 8000",
+            "worker;request;task;piece 2000",
+            "main;request 10000",
+            "main;request;own 1000",
+        ];
+        assert_eq!(lines, expected);
+    }
 
     #[test]
     fn gpu_time_is_on_top_of_the_spans_that_caused_it() {

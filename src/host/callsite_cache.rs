@@ -1,16 +1,18 @@
 //! A cache of the callsites of spans that this thread made in this window, by the spans' ids.
 //!
-//! Most spans are entered as soon as they are made, and a look into the registry takes 30 ns.
+//! Most spans are entered as soon as they are made, and a look into the registry takes 30 ns. The registry also knows
+//! the span that was current where a span was made, which matters if the span is entered outside of others. So the
+//! cache knows of each span whether it was made outside, too: then there is nothing to look up.
 
 use super::Control;
 use crate::recording::{Callsite, RegistryId};
 use std::cell::Cell;
 
-/// A span's callsite, and the profiler and window that it was cached for.
+/// A span's callsite, and the key that it was cached for.
 #[derive(Clone, Copy)]
 struct Cached {
-    profiler: u64,
-    control: Control,
+    /// The key, with the bit [`INSIDE`] if another span may have been open when this one was made.
+    key: u64,
     id: RegistryId,
     callsite: Option<Callsite>,
 }
@@ -18,25 +20,62 @@ struct Cached {
 /// The number of entries: as many spans as a thread usually makes before it enters the first.
 const CACHE_SIZE: usize = 64;
 
+/// A bit that no key has.
+const INSIDE: u64 = 4;
+
 thread_local! {
     // Plain cells without a destructor, since every span comes by here.
     static CACHE: [Cell<Cached>; CACHE_SIZE] = const {
-        [const { Cell::new(Cached { profiler: 0, control: Control::OFF, id: 0, callsite: None }) }; CACHE_SIZE]
+        [const { Cell::new(Cached { key: 0, id: 0, callsite: None }) }; CACHE_SIZE]
     };
+
+    /// The key for which no span is open on this thread; 0 if one may be open.
+    static OUTSIDE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns the key of a profiler and a window. The control word has two bits and, in its upper half, the window.
+#[inline]
+fn key(profiler: u64, control: Control) -> u64 {
+    control.as_u64() ^ profiler << 3
+}
+
+/// Notes that no span is open on this thread.
+#[inline]
+pub(super) fn set_outside(profiler: u64, control: Control) {
+    OUTSIDE.set(key(profiler, control));
+}
+
+/// Notes that a span is open on this thread.
+#[inline]
+pub(super) fn set_inside() {
+    OUTSIDE.set(0);
 }
 
 /// Adds a span that this thread has made.
 #[inline]
 pub(super) fn insert(profiler: u64, control: Control, id: RegistryId, callsite: Callsite) {
-    CACHE.with(|cached| {
-        cached[id as usize % CACHE_SIZE].set(Cached { profiler, control, id, callsite: Some(callsite) });
-    });
+    let key = key(profiler, control);
+    let key = if OUTSIDE.get() == key { key } else { key | INSIDE };
+    set(Cached { key, id, callsite: Some(callsite) });
 }
 
-/// Returns the callsite of a span, if it is cached.
+/// Notes that no span was open when this one was made, if it is cached.
+pub(super) fn mark_outside(profiler: u64, control: Control, id: RegistryId) {
+    if let Some(callsite) = get(profiler, control, id, false) {
+        set(Cached { key: key(profiler, control), id, callsite: Some(callsite) });
+    }
+}
+
 #[inline]
-pub(super) fn get(profiler: u64, control: Control, id: RegistryId) -> Option<Callsite> {
+fn set(cached: Cached) {
+    CACHE.with(|all| all[cached.id as usize % CACHE_SIZE].set(cached));
+}
+
+/// Returns the callsite of a span, if it is cached. If the span is entered `outermost`, returns it only if the span is
+/// known to have been made outside of others.
+#[inline]
+pub(super) fn get(profiler: u64, control: Control, id: RegistryId, outermost: bool) -> Option<Callsite> {
     let cached = CACHE.with(|cached| cached[id as usize % CACHE_SIZE].get());
-    let same = cached.id == id && cached.control == control && cached.profiler == profiler;
-    cached.callsite.filter(|_| same)
+    let different = (cached.key ^ key(profiler, control)) & if outermost { u64::MAX } else { !INSIDE };
+    cached.callsite.filter(|_| cached.id == id && different == 0)
 }

@@ -17,6 +17,7 @@ use self::otel_contexts::LaneContexts;
 use super::{
     Control,
     call_attributor::CallAttributor,
+    callsite_cache,
     live::{EnterFields, Live},
     stack::{SharedStack, Stack},
 };
@@ -29,6 +30,7 @@ use crate::{
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::{
     backtrace::Backtrace,
+    num::NonZeroU64,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -93,7 +95,7 @@ pub(super) struct Sources<'a, F> {
     /// The number of windows that the collector has handed on.
     pub(super) collected: &'a AtomicU32,
     pub(super) control: &'a AtomicU64,
-    pub(super) callsite: F,
+    pub(super) find: F,
 }
 
 impl<F> Sources<'_, F> {
@@ -104,10 +106,18 @@ impl<F> Sources<'_, F> {
     }
 }
 
-/// A function that finds the callsite of a span that is alive.
-pub(super) trait Resolve: Fn(RegistryId) -> Option<Callsite> {}
+/// A span that was found by its id.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) callsite: Callsite,
+    /// The span that was current where this one was made, if that was asked for and there was one.
+    pub(super) made_in: Option<NonZeroU64>,
+}
 
-impl<F: Fn(RegistryId) -> Option<Callsite>> Resolve for F {}
+/// A function that finds a span that is alive. Its second argument says whether to look up `made_in`, too.
+pub(super) trait Resolve: Fn(RegistryId, bool) -> Option<Found> {}
+
+impl<F: Fn(RegistryId, bool) -> Option<Found>> Resolve for F {}
 
 impl Lane {
     /// Returns an empty ring of this capacity.
@@ -184,6 +194,7 @@ impl Lane {
         mut backtrace: Option<Box<Backtrace>>,
         context: Option<TraceContext>,
     ) {
+        let outermost = self.stack.is_empty();
         let recorded = loop {
             let follows = self.follow(control, sources);
             if !control.is_recording() {
@@ -192,7 +203,7 @@ impl Lane {
             // The clock is read only once there is room: it is what costs most. If the next window has begun meanwhile,
             // the span belongs there.
             let written = follows
-                && self.write_enter(id, sources, &mut backtrace, context, |callsite| {
+                && self.write_enter(id, outermost, sources, &mut backtrace, context, |callsite| {
                     let at = sources.clock.now();
                     (sources.control() == control).then_some(Record::Enter { at, id, callsite })
                 });
@@ -205,6 +216,7 @@ impl Lane {
             self.count_drop();
         }
         self.stack.push(id, recorded);
+        callsite_cache::set_inside();
     }
 
     #[inline]
@@ -214,6 +226,9 @@ impl Lane {
             self.reserved -= 1;
             let at = sources.clock.now();
             self.write(Record::Exit { at, id });
+        }
+        if self.stack.is_empty() {
+            callsite_cache::set_outside(self.profiler, control);
         }
     }
 
@@ -234,19 +249,21 @@ impl Lane {
     }
 
     /// Writes that a span is open from here on, with its fields. Returns false, having written nothing, if they do not
-    /// fit together with the exit, or if `record` returns `None`.
+    /// fit together with the exit, or if `record` returns `None`. `outermost` says that no other span is around it.
     #[inline]
     fn write_enter(
         &mut self,
         id: RegistryId,
+        outermost: bool,
         sources: &Sources<'_, impl Resolve>,
         backtrace: &mut Option<Box<Backtrace>>,
         context: Option<TraceContext>,
         record: impl FnOnce(Callsite) -> Option<Record>,
     ) -> bool {
-        let Some(callsite) = (sources.callsite)(id) else { return false };
+        let Some(Found { callsite, made_in }) = (sources.find)(id, outermost) else { return false };
+        let parent = if sources.live.has_parents() { sources.live.parent(id).or(made_in) } else { made_in };
         let window = self.window;
-        let extra = usize::from(backtrace.is_some()) + usize::from(context.is_some());
+        let extra = usize::from(backtrace.is_some()) + usize::from(context.is_some()) + usize::from(parent.is_some());
         let write = |fields: EnterFields<'_>| {
             let records = match fields {
                 EnterFields::Each(fields) => fields.len(),
@@ -269,6 +286,9 @@ impl Lane {
             return false;
         }
         self.reserved += 1;
+        if let Some(id) = parent {
+            self.write(Record::Parent { id });
+        }
         if let Some(context) = context {
             self.write(Record::of_context(context));
         }

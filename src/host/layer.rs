@@ -2,12 +2,12 @@
 
 use super::{
     Control, Host, callsite_cache, fields,
-    lane::{Lane, Resolve, Sources},
+    lane::{Found, Lane, Resolve, Sources},
     reached_spans,
     until_finished::UntilFinished,
 };
 use crate::{
-    recording::{self, Callsite, RegistryId},
+    recording::{self, Callsite, NO_SPAN, RegistryId},
     thread,
     trace::{FieldData, TraceContext},
 };
@@ -22,7 +22,11 @@ use tracing::{
     span::{Attributes, Id, Record},
     subscriber::Interest,
 };
-use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
+use tracing_subscriber::{
+    Layer,
+    layer::Context,
+    registry::{LookupSpan, SpanRef},
+};
 
 /// The `tracing` layer that records spans and events, to be added to a subscriber.
 ///
@@ -90,14 +94,15 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'l> LookupSpan<'l>,
     {
-        self.host.sources_with(move |id| {
-            self.cached_callsite(control, id).or_else(|| ctx.span(&Id::from_u64(id)).map(|span| span.metadata()))
+        self.host.sources_with(move |id, outermost| match self.cached_callsite(control, id, outermost) {
+            Some(callsite) => Some(Found { callsite, made_in: None }),
+            None => self.look_up(control, id, outermost, ctx),
         })
     }
 
     #[inline]
-    fn cached_callsite(&self, control: Control, id: RegistryId) -> Option<Callsite> {
-        callsite_cache::get(self.host.lanes.profiler(), control, id)
+    fn cached_callsite(&self, control: Control, id: RegistryId, outermost: bool) -> Option<Callsite> {
+        callsite_cache::get(self.host.lanes.profiler(), control, id, outermost)
     }
 
     fn is_step(&self, callsite: Callsite) -> bool {
@@ -110,9 +115,25 @@ impl ProfilerLayer {
     fn keep_fields(&self, attributes: &Attributes<'_>, id: RegistryId) {
         let callsite = attributes.metadata();
         let step = self.is_step(callsite) && !thread::is_muted();
-        if step || !callsite.fields().is_empty() {
+        let contextual = attributes.is_contextual();
+        if step || !contextual || !callsite.fields().is_empty() {
             fields::collect(|visit| attributes.record(visit), |fields| self.host.live.insert(id, fields, step));
         }
+        if !contextual {
+            self.host.live.set_parent(id, attributes.parent().map_or(NO_SPAN, Id::into_non_zero_u64));
+        }
+    }
+
+    #[inline(never)]
+    fn look_up<S>(&self, control: Control, id: RegistryId, outermost: bool, ctx: &Context<'_, S>) -> Option<Found>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let found = found(&ctx.span(&Id::from_u64(id))?, outermost);
+        if outermost && found.made_in.is_none() {
+            callsite_cache::mark_outside(self.host.lanes.profiler(), control, id);
+        }
+        Some(found)
     }
 
     #[inline(never)]
@@ -129,7 +150,7 @@ impl ProfilerLayer {
         self.find_dispatch::<S>();
         let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
         let context = if control.is_recording() {
-            contexts.at_enter(control, id, || self.cached_callsite(control, id), lanes, lookup)
+            contexts.at_enter(control, id, || self.cached_callsite(control, id, false), lanes, lookup)
         } else {
             None
         };
@@ -193,6 +214,12 @@ impl ProfilerLayer {
     }
 }
 
+/// Returns the facts about a span that the registry has found, with its parent if `outermost`.
+fn found<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>, outermost: bool) -> Found {
+    let parent = if outermost { span.parent() } else { None };
+    Found { callsite: span.metadata(), made_in: parent.map(|parent| parent.id().into_non_zero_u64()) }
+}
+
 impl<S> Layer<S> for ProfilerLayer
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -210,13 +237,16 @@ where
 
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
         self.host.installed.store(true, Ordering::Relaxed);
-        self.host.lookup.install(dispatch, |dispatch, id| Some(dispatch.downcast_ref::<S>()?.span(id)?.metadata()));
+        self.host.lookup.install(dispatch, |dispatch, id, outermost| {
+            Some(found(&dispatch.downcast_ref::<S>()?.span(id)?, outermost))
+        });
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         let control = self.host.control();
         let callsite = attributes.metadata();
-        if (!callsite.fields().is_empty() || self.step_on.is_some()) && !control.is_off() {
+        let kept = !callsite.fields().is_empty() || self.step_on.is_some() || !attributes.is_contextual();
+        if kept && !control.is_off() {
             self.keep_fields(attributes, id.into_u64());
         }
         if control.is_recording() && self.host.lookup.caches_callsites() {

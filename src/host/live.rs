@@ -1,13 +1,18 @@
-//! A table of the spans that are alive, with their fields, and whether their close ends a step.
+//! A table of the spans that are alive, with their fields, the parents that were given for them, and whether their
+//! close ends a step.
 //!
 //! A model's spans are made once, perhaps long before a window opens, and entered for ever: their fields have to be
 //! kept in every phase. The registry's extensions could hold them, at some 140 ns and an allocation a span; this table
-//! takes a fourth of that and does not allocate once warm. Spans with neither fields nor a step never touch it.
+//! takes a fourth of that and does not allocate once warm. Spans with none of these never touch it, as long as no span
+//! was given a parent.
 
 use crate::{recording::RegistryId, trace::FieldData};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    num::NonZeroU64,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 /// A hash table of fixed size. Where a bucket is full, the fields of a new span are lost, and counted.
@@ -18,6 +23,8 @@ pub(super) struct Live {
     entries: Box<[Mutex<Entry>]>,
     /// Whether there ever was an entry: until then, a span that closes need not be looked up.
     used: AtomicBool,
+    /// Whether a parent was ever given: until then, a span that is entered need not be looked up for it.
+    has_parents: AtomicBool,
     lost: AtomicU64,
     overflowed: AtomicBool,
 }
@@ -35,6 +42,8 @@ impl Bucket {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) fields: Vec<FieldData>,
+    /// The parent that was given with `parent:`, if any; [`NO_SPAN`](crate::recording::NO_SPAN) if that was `None`.
+    parent: Option<NonZeroU64>,
     /// A shared copy of the fields, from the second enter until they change.
     shared: Option<Arc<[FieldData]>>,
     /// The latest window in which the span was entered: fields recorded later belong to its instance there.
@@ -76,6 +85,7 @@ impl Live {
             buckets: std::iter::repeat_with(Bucket::default).take(buckets).collect(),
             entries: std::iter::repeat_with(Mutex::default).take(buckets * Bucket::SLOTS).collect(),
             used: AtomicBool::new(false),
+            has_parents: AtomicBool::new(false),
             lost: AtomicU64::new(0),
             overflowed: AtomicBool::new(false),
         }
@@ -116,6 +126,7 @@ impl Live {
             // Another thread may have taken the slot meanwhile.
             if span.load(Ordering::Relaxed) == 0 {
                 std::mem::swap(&mut entry.fields, fields);
+                entry.parent = None;
                 entry.shared = None;
                 entry.entered = None;
                 entry.step = step;
@@ -125,6 +136,24 @@ impl Live {
         }
         self.lost.fetch_add(1, Ordering::Relaxed);
         self.overflowed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a parent was ever given for a span.
+    #[inline]
+    pub(super) fn has_parents(&self) -> bool {
+        self.has_parents.load(Ordering::Relaxed)
+    }
+
+    /// Sets the parent that was given for a span in the table.
+    pub(super) fn set_parent(&self, id: RegistryId, parent: NonZeroU64) {
+        self.has_parents.store(true, Ordering::Relaxed);
+        self.with(id, |entry| entry.parent = Some(parent));
+    }
+
+    /// Returns the parent that was given for a span, if any.
+    #[cold]
+    pub(super) fn parent(&self, id: RegistryId) -> Option<NonZeroU64> {
+        self.with(id, |entry| entry.parent).flatten()
     }
 
     /// Calls `f` with the fields of a span that is being entered in `window`; with none if the span is not in the

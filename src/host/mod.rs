@@ -164,20 +164,20 @@ impl Host {
 
     /// The spans that are open on a thread that did nothing during a whole window, as records.
     pub(crate) fn open_on(&self, lane: &LaneReader) -> Vec<Record> {
-        lane.open_spans(|id| self.lookup.callsite(id), &self.live)
+        lane.open_spans(|id, outermost| self.lookup.find(id, outermost), &self.live)
     }
 
     // For threads, outside of `tracing`: calls of a device's API, and operations of frameworks.
 
     /// The sources that a lane needs to write about spans.
     fn sources(&self) -> Sources<'_, impl Resolve + '_> {
-        self.sources_with(|id| self.lookup.callsite(id))
+        self.sources_with(|id, outermost| self.lookup.find(id, outermost))
     }
 
     #[inline]
-    fn sources_with<F: Resolve>(&self, callsite: F) -> Sources<'_, F> {
+    fn sources_with<F: Resolve>(&self, find: F) -> Sources<'_, F> {
         let Self { clock, live, collected, lanes, .. } = self;
-        Sources { clock, live, collected, control: lanes.control_word(), callsite }
+        Sources { clock, live, collected, control: lanes.control_word(), find }
     }
 
     /// Begins a call on this thread. Returns the moment, if the call is to be recorded. Then the thread has joined the

@@ -1,6 +1,7 @@
 //! A lookup of spans in the subscriber that the layer is in.
 
-use crate::recording::{Callsite, RegistryId};
+use super::lane::Found;
+use crate::recording::RegistryId;
 use std::sync::{
     OnceLock,
     atomic::{AtomicBool, Ordering},
@@ -20,14 +21,14 @@ pub(super) struct SpanLookup {
 #[derive(Debug)]
 struct Installed {
     dispatch: WeakDispatch,
-    callsite: fn(&Dispatch, &Id) -> Option<Callsite>,
+    find: fn(&Dispatch, &Id, bool) -> Option<Found>,
 }
 
 impl SpanLookup {
-    /// Sets the subscriber that the layer is in, and the function that finds a span's callsite in it. If a layer is
-    /// installed more than once, the first subscriber stays.
-    pub(super) fn install(&self, dispatch: &Dispatch, callsite: fn(&Dispatch, &Id) -> Option<Callsite>) {
-        let _ = self.subscriber.set(Installed { dispatch: dispatch.downgrade(), callsite });
+    /// Sets the subscriber that the layer is in, and the function that finds a span in it. If a layer is installed more
+    /// than once, the first subscriber stays.
+    pub(super) fn install(&self, dispatch: &Dispatch, find: fn(&Dispatch, &Id, bool) -> Option<Found>) {
+        let _ = self.subscriber.set(Installed { dispatch: dispatch.downgrade(), find });
         self.caches.store(dispatch.downcast_ref::<Registry>().is_some(), Ordering::Relaxed);
     }
 
@@ -45,9 +46,9 @@ impl SpanLookup {
         self.subscriber.get()?.dispatch.upgrade()
     }
 
-    /// The callsite of a span that is alive.
-    pub(super) fn callsite(&self, id: RegistryId) -> Option<Callsite> {
-        let Installed { dispatch, callsite } = self.subscriber.get()?;
-        callsite(&dispatch.upgrade()?, &Id::from_u64(id))
+    /// Finds a span that is alive, with its parent if `outermost`.
+    pub(super) fn find(&self, id: RegistryId, outermost: bool) -> Option<Found> {
+        let Installed { dispatch, find } = self.subscriber.get()?;
+        find(&dispatch.upgrade()?, &Id::from_u64(id), outermost)
     }
 }

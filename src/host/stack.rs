@@ -74,6 +74,12 @@ impl Stack {
         (Self { depth: 0, recorded: 0, shared: Arc::clone(&shared), deep: Vec::new() }, shared)
     }
 
+    /// Whether no span is open.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.depth == 0
+    }
+
     #[inline]
     pub(super) fn push(&mut self, id: RegistryId, recorded: bool) {
         let Some(slot) = self.shared.ids.get(self.depth) else { return self.push_deep(id, recorded) };

@@ -36,6 +36,8 @@ impl Record {
             Self::Context { .. } | Self::Unsampled { .. } | Self::ContextOf { .. } => {
                 size_of::<(SpanId, Option<TraceContext>)>()
             }
+            // Its span has an entry in a map and in a list.
+            Self::Parent { .. } => 2 * size_of::<(SpanId, Option<SpanId>)>() + 2 * size_of::<(SpanId, u64)>(),
             Self::Backtrace(_) => BACKTRACE,
             // The calls of a thread are sorted before they are added to the trace.
             Self::Call(_) => 5 * size_of::<(ApiCallData, Option<Origin>)>() / 2,

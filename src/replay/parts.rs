@@ -124,6 +124,9 @@ pub(super) struct SpanMessage {
     pub(super) fields: Vec<FieldMessage>,
     #[prost(uint32, optional, tag = "8")]
     pub(super) previous: Option<u32>,
+    /// One more than the caller, if that is not the parent; 0 if there is none.
+    #[prost(uint32, optional, tag = "9")]
+    pub(super) caller: Option<u32>,
 }
 
 /// The span that an item belongs to, and how the span is known.

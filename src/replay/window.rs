@@ -137,7 +137,8 @@ impl Window {
             spans: trace
                 .spans
                 .iter()
-                .map(|span| SpanMessage {
+                .enumerate()
+                .map(|(index, span)| SpanMessage {
                     callsite: span.callsite.index() as u32,
                     extent: extent(span.start, span.end, span.track),
                     parent: span.parent.map(|parent| parent.index() as u32),
@@ -146,6 +147,7 @@ impl Window {
                     cut: cut(span.cut),
                     fields: trace.fields[span.fields.as_range()].iter().map(FieldMessage::of).collect(),
                     previous: span.previous.map(|previous| previous.index() as u32),
+                    caller: trace.callers.get(&SpanId::new(index)).map(|id| id.map_or(0, |id| id.index() as u32 + 1)),
                 })
                 .collect(),
             calls: trace
@@ -226,8 +228,13 @@ impl Window {
             let (start, end, track) = extent(step.extent)?;
             trace.steps.push(Step { number: step.number, track, start, end, cut: cut(step.cut) });
         }
+        let spans = self.spans.len();
         for span in self.spans {
             let (start, end, track) = extent(span.extent)?;
+            if let Some(caller) = span.caller {
+                let id = SpanId::new(trace.spans.len());
+                trace.callers.insert(id, caller.checked_sub(1).map(|caller| SpanId::new(caller as usize)));
+            }
             let first_field = trace.fields.len();
             trace.fields.extend(span.fields.into_iter().filter_map(FieldMessage::into_field));
             trace.spans.push(SpanData {
@@ -263,6 +270,9 @@ impl Window {
             if !span.previous.is_none_or(is_earlier) {
                 return None;
             }
+        }
+        if trace.callers.values().flatten().any(|caller| caller.index() >= spans) || trace.caller_order().is_none() {
+            return None;
         }
         let owner = |owner: Option<OwnerMessage>, spans: usize| {
             let owner = owner.unwrap_or_default();

@@ -53,7 +53,8 @@ pub struct Average {
     pub module: Option<String>,
     /// The shapes of the arguments, if grouped by shape.
     pub shapes: Option<String>,
-    /// The names of the surrounding spans, from the inside out, if grouped by stack.
+    /// The names of the spans that they work for, from the inside out, if grouped by stack: see
+    /// [`Span::caller`](crate::trace::Span::caller). Times and GPU work count for spans on the same thread only.
     pub stack: Vec<String>,
     /// The number of calls. A call is usually one enter of a span; all polls of a future are one call, too.
     ///
@@ -64,7 +65,7 @@ pub struct Average {
     pub calls: u64,
     /// The number of enters: for a future, one for each poll, and one when it was dropped.
     pub enters: u64,
-    /// The number of span instances that are not nested in another instance of the same row.
+    /// The number of calls that are not nested in another call of the same row.
     pub outermost_calls: u64,
     /// Wall-clock time without nested spans.
     pub self_cpu: Duration,
@@ -82,7 +83,8 @@ pub struct Average {
     pub p95_cpu: Duration,
     /// Wall-clock time of the longest call, with nested spans. It is exact.
     pub longest_cpu: Duration,
-    /// The time from the first enter of a call to its last exit; `None` if no call was entered more than once.
+    /// The time from the first enter of a call to its last exit; `None` if no call was entered more than once. It is
+    /// shorter than the time of the call if several threads were in the call at once.
     pub latency: Option<Latency>,
     /// `self_cpu` in percent of the recorded time of all threads.
     pub self_percent: f64,

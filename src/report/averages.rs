@@ -108,7 +108,8 @@ impl<'a> Averages<'a> {
     }
 
     /// Sets how many of the surrounding spans are compared: spans of one name are different rows if the names of the
-    /// spans around them differ. By default, 0: all spans of a name are one row.
+    /// spans around them differ, or of those that they work for on other threads: see
+    /// [`Span::caller`](crate::trace::Span::caller). By default, 0: all spans of a name are one row.
     pub fn group_by_stack(mut self, depth: usize) -> Self {
         self.stack_depth = depth;
         self
@@ -156,7 +157,7 @@ impl<'a> Averages<'a> {
         // The row of each node. A node comes after its ancestors.
         let mut row_of: Vec<usize> = Vec::with_capacity(tree.nodes().len());
         for (index, node) in tree.nodes().iter().enumerate() {
-            let stack = tree.ancestors(index).take(self.stack_depth).map(|node| tree.nodes()[node].name).collect();
+            let stack = tree.callers(index).take(self.stack_depth).map(|node| tree.nodes()[node].name).collect();
             let shapes = node.shapes.as_deref().filter(|_| self.by_shape);
             let module = node.module.as_deref().filter(|_| self.by_module);
             let row = *row_index.entry(RowKey { name: node.name, module, shapes, stack }).or_insert_with_key(|key| {

@@ -10,6 +10,7 @@ use crate::{
     analysis::{SpanCalls, SpanFlops},
     trace::{Callsite, SpanId, Trace},
 };
+use rustc_hash::FxHashMap;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -20,7 +21,7 @@ use std::{
 #[derive(Debug, Default)]
 pub(super) struct CallTree {
     nodes: Vec<Node>,
-    node_index: HashMap<NodeKey, usize>,
+    node_index: FxHashMap<NodeKey, usize>,
     names: Vec<Arc<SpanName>>,
     name_index: HashMap<Arc<SpanName>, usize>,
     unattributed: GpuTotals,
@@ -39,6 +40,7 @@ pub(super) struct SpanName {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NodeKey {
     parent: Option<usize>,
+    caller: Option<usize>,
     name: usize,
     module: Option<String>,
     shapes: Option<String>,
@@ -47,8 +49,10 @@ struct NodeKey {
 /// The spans of one name on one path.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// The index of the node around it.
+    /// The index of the node around it on its thread.
     pub(super) parent: Option<usize>,
+    /// The index of the node that it works for: see [`Span::caller`](crate::trace::Span::caller).
+    caller: Option<usize>,
     /// The index of its name: see [`CallTree::name`].
     pub(super) name: usize,
     /// The path of the module, if the span states it.
@@ -85,13 +89,13 @@ impl CallTree {
         let calls = SpanCalls::of(trace);
         // Calls with several enters, by the first.
         let mut reentered: BTreeMap<SpanId, CallTime> = BTreeMap::new();
-        // A parent comes before its children.
-        let mut nodes: Vec<usize> = Vec::with_capacity(trace.spans().len());
-        for span in trace.spans() {
-            let parent = span.parent().map(|parent| nodes[parent.id().index()]);
+        let mut nodes: Vec<usize> = vec![0; trace.spans().len()];
+        for id in trace.caller_order().unwrap_or_default() {
+            let span = trace.span(id);
+            let [parent, caller] = [span.parent(), span.caller()].map(|outer| Some(nodes[outer?.id().index()]));
             let module = span.fields().op().module().map(str::to_owned);
             let name = names[span.callsite_id().index()];
-            let node = self.node(NodeKey { parent, name, module, shapes: argument_shapes(span.fields()) });
+            let node = self.node(NodeKey { parent, caller, name, module, shapes: argument_shapes(span.fields()) });
             self.nodes[node].totals.add(&SpanTotals::of(span, flops));
             let first = calls.first(span.id());
             if calls.is_reentered(first) {
@@ -100,7 +104,7 @@ impl CallTree {
             } else {
                 self.nodes[node].add_call(&CallTime::of(span));
             }
-            nodes.push(node);
+            nodes[id.index()] = node;
         }
         reentered.iter().for_each(|(first, call)| self.nodes[nodes[first.index()]].add_call(call));
         self.add_gpu(trace, &nodes);
@@ -155,12 +159,12 @@ impl CallTree {
             return node;
         }
         if self.nodes.len() >= Self::NODES {
-            key = NodeKey { parent: None, name: key.name, module: None, shapes: None };
+            key = NodeKey { parent: None, caller: None, name: key.name, module: None, shapes: None };
         }
         *self.node_index.entry(key).or_insert_with_key(|key| {
-            let NodeKey { parent, name, module, shapes } = key.clone();
+            let NodeKey { parent, caller, name, module, shapes } = key.clone();
             let (totals, times) = Default::default();
-            self.nodes.push(Node { parent, name, module, shapes, totals, times });
+            self.nodes.push(Node { parent, caller, name, module, shapes, totals, times });
             self.nodes.len() - 1
         })
     }
@@ -180,8 +184,13 @@ impl CallTree {
         &self.names[index]
     }
 
-    /// Returns the nodes around a node, from the inside out.
+    /// Returns the nodes around a node on its thread, from the inside out.
     pub(super) fn ancestors(&self, node: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(self.nodes[node].parent, |&node| self.nodes[node].parent)
+    }
+
+    /// Returns the nodes that a node works for, from the inside out.
+    pub(super) fn callers(&self, node: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(self.nodes[node].caller, |&node| self.nodes[node].caller)
     }
 }

@@ -151,7 +151,8 @@ impl MemoryOwner {
     fn of<'a>(live: impl Iterator<Item = &'a Allocation<'a>>) -> Vec<Self> {
         let mut paths: HashMap<Vec<&str>, (u64, u64)> = HashMap::new();
         for allocation in live {
-            let path = allocation.span().map(|span| span.stack().map(Span::name).collect());
+            let callers = |span| std::iter::successors(Some(span), |span: &Span<'_>| span.caller());
+            let path = allocation.span().map(|span| callers(span).map(Span::name).collect());
             let (bytes, count) = paths.entry(path.unwrap_or_else(|| vec![Average::UNATTRIBUTED])).or_default();
             *bytes = bytes.saturating_add(allocation.bytes().unwrap_or(0));
             *count += 1;

@@ -162,9 +162,15 @@ impl Report {
         self.recorded
     }
 
-    /// Returns the number of recorded span instances.
+    /// Returns the number of recorded spans: one for each enter. For calls, see [`calls`](Self::calls).
     pub fn spans(&self) -> u64 {
         self.spans
+    }
+
+    /// Returns the number of recorded calls, of which each has one or more spans: see
+    /// [`Average::calls`](super::Average::calls).
+    pub fn calls(&self) -> u64 {
+        self.tree.nodes().iter().map(|node| node.totals.calls).sum()
     }
 
     /// Returns the durations of the recorded steps.
@@ -274,7 +280,13 @@ impl Report {
     /// Writes the lines after the tables, without those of files.
     fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        write!(f, "{} in {}", count(self.spans, "span"), count(self.windows.into(), "window"))?;
+        write!(f, "{}", count(self.spans, "span"))?;
+        if let calls @ 1.. = self.calls()
+            && calls < self.spans
+        {
+            write!(f, " of {}", count(calls, "call"))?;
+        }
+        write!(f, " in {}", count(self.windows.into(), "window"))?;
         write!(f, " of {} together", units::time(self.recorded))?;
         writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
         self.write_steps(f)?;
@@ -359,10 +371,11 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 18)?;
+        let mut report = serializer.serialize_struct("Report", 19)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
+        report.serialize_field("calls", &self.calls())?;
         report.serialize_field("steps", &self.steps)?;
         report.serialize_field("recording_cost", &self.recording_cost())?;
         report.serialize_field("averages", &self.averages().limit(usize::MAX).rows())?;

@@ -35,6 +35,7 @@ mod allocation;
 mod api_call;
 mod attribution;
 mod batch;
+mod caller_order;
 mod callsite;
 mod context;
 pub mod convention;
@@ -157,6 +158,8 @@ pub struct Trace {
     pub(crate) fields: Vec<FieldData>,
     pub(crate) counters: Vec<Counter>,
     pub(crate) backtraces: BTreeMap<SpanId, Vec<String>>,
+    /// The caller of each span whose caller is not its parent.
+    pub(crate) callers: BTreeMap<SpanId, Option<SpanId>>,
     /// OpenTelemetry context by span; `None` if the span is known to have none.
     pub(crate) contexts: BTreeMap<SpanId, Option<TraceContext>>,
     pub(crate) gpu: Gpu,

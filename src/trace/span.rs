@@ -50,8 +50,9 @@ pub(crate) struct SpanData {
 /// A span instance: one enter and exit on one thread.
 ///
 /// A span that is entered several times, on the same thread or on others, has an instance for each time; those of one
-/// call are linked by [`previous`](Self::previous). The parent of an instance is the innermost span that was open on
-/// the thread when it was entered.
+/// call are linked by [`previous`](Self::previous). The [`parent`](Self::parent) of an instance is the innermost span
+/// that was open on the thread when it was entered. Its [`caller`](Self::caller) is the same, unless `tracing` says
+/// something else.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     trace: &'a Trace,
@@ -97,8 +98,35 @@ impl<'a> Span<'a> {
     }
 
     /// The innermost span open on the thread when this one was entered.
+    ///
+    /// It is around this span in time, so that [self times](Self::self_time) and the tracks of viewers are made of it.
+    /// For the span that this one works for, perhaps on another thread, see [`caller`](Self::caller).
     pub fn parent(self) -> Option<Span<'a>> {
         self.data().parent.map(|id| Span::new(self.trace, id.index()))
+    }
+
+    /// The span that this one works for. It may be on another thread, and may have been exited before.
+    ///
+    /// 1. If the span was made with `parent: …`, that is the caller; there is none if that is `None`.
+    /// 2. Otherwise it is the [`parent`](Self::parent).
+    /// 3. If no span was open on the thread, it is the one that was current where this span was made: that of a task
+    ///    such as `tokio::spawn(future.instrument(info_span!("task")))` is the span around the `spawn`.
+    ///
+    /// A caller that was entered several times is the enter that is open around this one on the thread, or else the
+    /// latest enter on any thread. If it was never entered in the window, there is none.
+    ///
+    /// ```
+    /// # use kernspan::trace::Span;
+    /// /// The names of the spans that this one works for, from the inside out.
+    /// fn path(span: Span<'_>) -> Vec<&str> {
+    ///     std::iter::successors(Some(span), |span| span.caller()).map(Span::name).collect()
+    /// }
+    /// ```
+    pub fn caller(self) -> Option<Span<'a>> {
+        match self.trace.callers.get(&self.id()) {
+            Some(caller) => caller.map(|id| Span::new(self.trace, id.index())),
+            None => self.parent(),
+        }
     }
 
     /// The enter before this one in the same call, if this is not the call's first.

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod callers;
 mod calls;
 mod capture;
 mod edges;
@@ -11,6 +12,7 @@ mod exits;
 mod fields;
 mod filtered;
 mod finished;
+mod futures;
 mod hints;
 mod losses;
 mod report;

@@ -25,8 +25,10 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
-//! Each recorded step of each rank is a trace: its spans, and below them the GPU work that they launched. Metrics are
-//! sent of all steps, recorded or not, of the process, and of the GPUs' hardware. The training never waits for the
+//! Each recorded step of each rank is a trace: its spans, and below them the GPU work that they launched. A span is the
+//! child of the one that it [works for](kernspan::trace::Span::caller). One is sent for each enter, so that a future
+//! has one for each poll; each but the first has a link to the [previous](kernspan::trace::Span::previous) one. Metrics
+//! are sent of all steps, recorded or not, of the process, and of the GPUs' hardware. The training never waits for the
 //! collector: what cannot be sent is counted, and the report says why.
 //!
 //! [`Otlp`] documents all attributes, metrics, environment variables and causes of losses.

@@ -66,25 +66,31 @@ impl<'a> Placements<'a> {
             trace,
             steps: trace.steps().iter().map(|step| step_ids(step.number())).collect(),
             no_step: StepIds { ids: run.window_ids(window), is_sent: has_no_step && run.window(window).is_some() },
-            spans: Vec::with_capacity(trace.spans().len()),
+            spans: vec![None; trace.spans().len()],
             has_foreign: trace.spans().any(|span| span.context().is_some()),
             links: FxHashMap::default(),
         };
-        // A parent comes before its children.
+        let mut placed = vec![false; trace.spans().len()];
         for span in trace.spans() {
-            let placement = match span.context() {
-                Some(context) => Some(foreign(context, run)),
-                None => placements.place(span),
-            };
-            placements.spans.push(placement);
-            if let Some(Placement::Foreign(trace, key)) = placement.filter(|_| span.context().is_some()) {
+            // A caller is placed before the spans that work for it.
+            let new: Vec<_> = callers(span).take_while(|span| !placed[span.id().index()]).collect();
+            for span in new.into_iter().rev() {
+                placed[span.id().index()] = true;
+                placements.spans[span.id().index()] = match span.context() {
+                    Some(context) => Some(foreign(context, run)),
+                    None => placements.place(span),
+                };
+            }
+        }
+        for span in trace.spans().filter(|span| span.context().is_some()) {
+            if let Some(Placement::Foreign(trace, key)) = placements.of(span) {
                 placements.link(span, trace, key);
             }
         }
         placements
     }
 
-    /// The placement of a span that no other layer sends: that of its parent, or else its step.
+    /// The placement of a span that no other layer sends: that of its caller, or else its step.
     fn place(&self, span: Span<'_>) -> Option<Placement> {
         let key = self.ids_of(span.step_id()).trace.span(IdKind::Span, span.id().index() as u64);
         let step = self.step_trace(span.step_id());
@@ -95,9 +101,9 @@ impl<'a> Placements<'a> {
         }
     }
 
-    /// Links the steps that a span was open in to its trace, if no span around it is in that trace.
+    /// Links the steps that a span was open in to its trace, if no span that it works for is in that trace.
     fn link(&mut self, span: Span<'_>, trace: TraceId, key: SpanKey) {
-        let mut around = span.stack().skip(1).map(|outer| self.spans[outer.id().index()]);
+        let mut around = callers(span).skip(1).map(|outer| self.spans[outer.id().index()]);
         if around.any(|outer| matches!(outer, Some(Placement::Foreign(of, _)) if of == trace)) {
             return;
         }
@@ -157,6 +163,15 @@ impl<'a> Placements<'a> {
         Some((key, self.under(self.parent_of(span), span.step_id())?))
     }
 
+    /// The enter before this one in the same call, if both are sent.
+    pub(crate) fn previous(&self, span: Span<'_>) -> Option<(TraceId, SpanKey)> {
+        match self.of(span.previous()?)? {
+            Placement::Step(step, key) => Some((step.trace, key)),
+            Placement::Foreign(trace, key) => Some((trace, key)),
+            Placement::Unsampled => None,
+        }
+    }
+
     /// The parent that a piece of work is sent with; `None` if it is not sent.
     pub(crate) fn sent_work(&self, work: Work<'_>) -> Option<ParentSpan> {
         self.under(self.owner_of(work).and_then(|span| self.of(span)), work.step_id())
@@ -164,11 +179,11 @@ impl<'a> Placements<'a> {
 
     /// The span that a piece of work is a child of.
     pub(crate) fn owner_of(&self, work: Work<'a>) -> Option<Span<'a>> {
-        work.span()?.stack().find(|&span| !self.is_presumed_foreign(span))
+        callers(work.span()?).find(|&span| !self.is_presumed_foreign(span))
     }
 
     fn parent_of(&self, span: Span<'_>) -> Option<Placement> {
-        self.of(span.stack().skip(1).find(|&outer| !self.is_presumed_foreign(outer))?)
+        self.of(callers(span).skip(1).find(|&outer| !self.is_presumed_foreign(outer))?)
     }
 
     /// The parent of something in `step` whose owner has this placement.
@@ -187,6 +202,11 @@ impl<'a> Placements<'a> {
             None => step.map(|step| ParentSpan { trace: step.trace, span: step.root, other_step: None }),
         }
     }
+}
+
+/// A span, its caller, and so on.
+fn callers(span: Span<'_>) -> impl Iterator<Item = Span<'_>> {
+    std::iter::successors(Some(span), |span| span.caller())
 }
 
 /// The placement of a span that another layer sends.

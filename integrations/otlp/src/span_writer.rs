@@ -92,7 +92,7 @@ impl<'a> SpanWriter<'a> {
     }
 }
 
-/// Writes a link to another span, with the relation to it: `run`, `trace`, `parent` or `operation`.
+/// Writes a link to another span, with the relation to it: `run`, `trace`, `parent`, `previous` or `operation`.
 pub(crate) fn link(out: &mut Vec<u8>, trace: TraceId, span: SpanKey, relation: &str) {
     wire::message(out, LINKS, |out| {
         wire::bytes(out, 1, &trace.to_bytes());

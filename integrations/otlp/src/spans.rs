@@ -177,6 +177,9 @@ impl<'a> Window<'a> {
                 if let Some((trace, key)) = other_step {
                     link(out, trace, key, "parent");
                 }
+                if let Some((trace, key)) = self.placements.previous(span) {
+                    link(out, trace, key, "previous");
+                }
                 self.write_events(Owner::Span(span.id()), out);
             });
         }

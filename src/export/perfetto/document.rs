@@ -1,6 +1,7 @@
 //! The file of a trace.
 
 use super::{
+    calls,
     event::Event,
     gpus,
     proto::{CounterDescriptor, Type},
@@ -21,6 +22,7 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     write_steps(&mut out)?;
     write_counters(&mut out)?;
     threads::write(&mut out, &flows)?;
+    calls::write(&mut out)?;
     gpus::write(&mut out, &flows)?;
     out.packets.flush()
 }

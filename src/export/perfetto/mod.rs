@@ -1,9 +1,10 @@
 //! Perfetto's own format: protobuf messages one after the other, with every name written once.
 //!
-//! [`document`] writes the file of a trace. [`threads`] and [`gpus`] write its tracks: a
+//! [`document`] writes the file of a trace. [`threads`], [`calls`] and [`gpus`] write its tracks: a
 //! [`TrackWriter`](tracks::TrackWriter) describes each track, and a [`Sequence`](sequence::Sequence) has the track's
 //! [`Event`](event::Event)s.
 
+mod calls;
 mod document;
 mod event;
 mod gpus;
@@ -35,6 +36,9 @@ use std::{error::Error, path::PathBuf};
 /// and for each stream its work, below the steps and spans that caused it. An arrow leads from each call, inside its
 /// span, to its work, and from each enter of a call to the next: see
 /// [`Span::previous`](crate::trace::Span::previous).
+///
+/// A call that was entered several times, such as that of a future, is also one slice of the category `call`, from its
+/// first enter to its last exit. These slices are in the group `calls`, which has a track for each name.
 ///
 /// Slices have the categories that [`Chrome`](crate::Chrome) writes, such as `cpu_op`, `kernel` and `gpu_memcpy`, so
 /// that one query in SQL serves both formats.

@@ -8,7 +8,7 @@ use crate::{
     export::samples::{awkward_trace, exported},
     trace::{
         Allocation, Stream, Timestamp, Trace,
-        sample::{at, gpu_trace, operations_trace, set_previous},
+        sample::{at, cut_both_ends, gpu_trace, operations_trace, set_previous, spans_trace},
     },
 };
 use prost::Message;
@@ -42,7 +42,8 @@ struct Read {
 struct Reading {
     now: u64,
     track: u64,
-    open: Vec<usize>,
+    /// The slices that are open, by their tracks.
+    open: HashMap<u64, Vec<usize>>,
     events: HashMap<u64, String>,
     names: HashMap<u64, String>,
     texts: HashMap<u64, String>,
@@ -76,30 +77,32 @@ fn read(bytes: &[u8]) -> Read {
             sequence.event(event, &mut read);
         }
     }
-    assert!(sequences.values().all(|sequence| sequence.open.is_empty()), "a slice that does not end");
+    assert!(sequences.values().all(|sequence| sequence.open.values().all(Vec::is_empty)), "a slice that does not end");
     read
 }
 
 impl Reading {
     fn event(&mut self, event: TrackEvent, read: &mut Read) {
+        let track = event.track_uuid.unwrap_or(self.track);
         match event.r#type() {
             Type::SliceBegin => {
                 let name = event.name.unwrap_or_else(|| self.events[&event.name_iid.unwrap()].clone());
                 let arguments = event.debug_annotations.iter().map(|annotation| self.argument(annotation)).collect();
-                self.open.push(read.slices.len());
+                let open = self.open.entry(track).or_default();
+                open.push(read.slices.len());
                 read.slices.push(Slice {
-                    track: self.track,
+                    track,
                     name,
                     category: self.categories[&event.category_iids[0]].clone(),
                     start: self.now,
-                    depth: self.open.len() - 1,
+                    depth: open.len() - 1,
                     arguments,
                     flows: event.flow_ids,
                     ended_flows: event.terminating_flow_ids,
                     ..Slice::default()
                 });
             }
-            Type::SliceEnd => read.slices[self.open.pop().unwrap()].end = self.now,
+            Type::SliceEnd => read.slices[self.open.get_mut(&track).unwrap().pop().unwrap()].end = self.now,
             Type::Counter => read.counts.push((self.track, event.double_counter_value.unwrap())),
             Type::Instant => {
                 let Some(category) = event.category_iids.first() else { return };
@@ -270,6 +273,45 @@ fn an_arrow_leads_from_each_enter_of_a_call_to_the_next() {
     assert_eq!((&forward[0].flows, &forward[0].ended_flows), (&forward[1].ended_flows, &forward[1].flows));
     let same = read.slices.iter().filter(|slice| slice.flows.contains(&forward[0].flows[0])).count();
     assert_eq!(same, 1, "no arrow to work has the same id");
+}
+
+#[test]
+fn calls_with_several_enters_are_slices_as_a_whole() {
+    let spans = [
+        ("fetch", None, 0, 10),
+        ("fetch", None, 20, 30),
+        ("once", None, 30, 35),
+        ("parse", None, 35, 40),
+        ("fetch", None, 40, 50),
+        ("parse", None, 50, 60),
+        ("fetch", None, 60, 70),
+        ("fetch", None, 80, 90),
+        ("fetch", None, 95, 100),
+    ];
+    let mut trace = spans_trace(&spans);
+    assert!(read(&written(&trace)).slices.iter().all(|slice| slice.category != "call"));
+    // Two calls of `fetch` overlap, and a third comes after them.
+    [(4, 0), (6, 1), (8, 7), (5, 3)].into_iter().for_each(|(span, previous)| set_previous(&mut trace, span, previous));
+    cut_both_ends(&mut trace, 8);
+    let read = read(&written(&trace));
+    let name = |track: u64| read.tracks[&track].name.as_deref().unwrap();
+    let calls: Vec<_> = read.slices.iter().filter(|slice| slice.category == "call").collect();
+    let seen: Vec<_> = calls.iter().map(|call| (call.name.as_str(), call.start, call.end, call.depth)).collect();
+    let time = |micros| nanos(at(micros));
+    let expected = [
+        ("fetch", time(0), time(50), 0),
+        ("fetch", time(20), time(70), 0),
+        ("parse", time(35), time(60), 0),
+        ("fetch", time(80), time(100), 0),
+    ];
+    assert_eq!(seen, expected);
+    assert!(calls.iter().all(|call| name(call.track) == call.name && call.arguments["enters"] == "2"));
+    let group = read.tracks.values().find(|track| track.name.as_deref() == Some("calls")).unwrap();
+    assert!(calls.iter().all(|call| read.tracks[&call.track].parent_uuid == group.uuid));
+    let tracks: BTreeSet<_> = calls.iter().map(|call| call.track).collect();
+    assert_eq!((tracks.len(), calls[0].track == calls[1].track), (3, false));
+    let cut = |call: &Slice| call.arguments.contains_key("started") && call.arguments.contains_key("finished");
+    assert_eq!(calls.iter().map(|call| cut(call)).collect::<Vec<_>>(), [false, false, false, true]);
 }
 
 #[test]

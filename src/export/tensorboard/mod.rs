@@ -67,8 +67,10 @@ use std::{error::Error, path::PathBuf};
 ///
 /// [`Activity::Memory`]: crate::Activity::Memory
 ///
-/// An operation is a path of spans. Where a framework reports its [operations](crate::trace::Operation), their names
-/// are added to the path. XProf accepts few characters in paths: others are `_`, and `::` is a slash.
+/// An operation is a path of spans on one thread. Its occurrences are the enters of the innermost one, so that a future
+/// has one for each poll; the [report](crate::Report) counts calls. Where a framework reports its
+/// [operations](crate::trace::Operation), their names are added to the path. XProf accepts few characters in paths:
+/// others are `_`, and `::` is a slash.
 ///
 /// XProf changes some of what it shows:
 ///

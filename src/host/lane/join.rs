@@ -56,11 +56,11 @@ impl Lane {
         }
         self.forget_contexts();
         let mut open = self.stack.to_vec();
-        for Open { id, recorded } in &mut open {
+        for (depth, Open { id, recorded }) in open.iter_mut().enumerate() {
             let id = *id;
             let context = self.found_context(window, id);
             let open = |callsite| Some(Record::Open { id, callsite });
-            *recorded = self.write_enter(id, sources, &mut None, context.flatten(), open);
+            *recorded = self.write_enter(id, depth == 0, sources, &mut None, context.flatten(), open);
             if *recorded {
                 self.settle_context(id, context);
             } else {

@@ -1,6 +1,6 @@
 //! The reading end of a lane.
 
-use super::{Callsite, Live, Record, RegistryId, Ring, Shared, ThreadInfo};
+use super::{Found, Live, Record, Resolve, Ring, Shared, ThreadInfo};
 use rtrb::Consumer;
 use std::sync::{Arc, atomic::Ordering};
 
@@ -59,17 +59,14 @@ impl LaneReader {
 
     /// Returns the spans that are open on the thread now, as records. The stack is read twice: spans that both readings
     /// show were open in between, and so alive, so that their ids were not used for others.
-    pub(in crate::host) fn open_spans(
-        &self,
-        callsite: impl Fn(RegistryId) -> Option<Callsite>,
-        live: &Live,
-    ) -> Vec<Record> {
+    pub(in crate::host) fn open_spans(&self, find: impl Resolve, live: &Live) -> Vec<Record> {
         let (ids, adopted) = (self.shared.stack.ids(), self.shared.stack.adopted());
         let mut records = Vec::new();
         records.extend(adopted.map(|origin| Record::Adopt(Some(origin))));
-        for &id in &ids {
-            let Some(callsite) = callsite(id) else { continue };
+        for (depth, &id) in ids.iter().enumerate() {
+            let Some(Found { callsite, made_in }) = find(id, depth == 0) else { continue };
             records.push(Record::Open { id, callsite });
+            records.extend(live.parent(id).or(made_in).map(|id| Record::Parent { id }));
             live.with(id, |entry| records.extend(entry.fields.iter().cloned().map(Record::Field)));
         }
         let same = (ids, adopted) == (self.shared.stack.ids(), self.shared.stack.adopted());

@@ -1,19 +1,23 @@
 //! Tests of a lane: the records that a thread writes, and those that do not fit.
 
-use super::{Callsite, Control, Lane, LaneReader, Record, RegistryId, Sources};
+use super::{Callsite, Control, Found, Lane, LaneReader, Record, RegistryId, Sources};
 use crate::{
     clock::{Clock, Ticks},
     host::live::Live,
-    recording::Origin,
+    recording::{NO_SPAN, Origin},
     thread::ThreadInfo,
     trace::{FieldData, Operation, ThreadId, Value},
 };
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+use std::{
+    num::NonZeroU64,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
-/// A lane and the environment that it needs. Spans with even ids have a field.
+/// A lane and the environment that it needs. Spans with even ids have a field. Spans from
+/// 100,000 on were made inside of span 7.
 struct TestLane {
     lane: Lane,
     environment: Environment,
@@ -36,10 +40,14 @@ fn test_lane(capacity: usize) -> (TestLane, LaneReader) {
 }
 
 impl Environment {
-    fn sources(&self) -> Sources<'_, fn(RegistryId) -> Option<Callsite>> {
+    fn sources(&self) -> Sources<'_, fn(RegistryId, bool) -> Option<Found>> {
         let Self { clock, live, collected, control } = self;
-        Sources { clock, live, collected, control, callsite }
+        Sources { clock, live, collected, control, find }
     }
+}
+
+fn find(id: RegistryId, outermost: bool) -> Option<Found> {
+    Some(Found { callsite: callsite(id)?, made_in: NonZeroU64::new(7).filter(|_| outermost && id >= 100_000) })
 }
 
 fn callsite(id: RegistryId) -> Option<Callsite> {
@@ -60,6 +68,11 @@ impl TestLane {
     fn add_fields(&self, id: RegistryId) {
         let field = FieldData { index: 0, value: Value::Str(id.to_string().into()) };
         self.environment.live.insert(id, &mut vec![field], false);
+    }
+
+    fn give_parent(&self, id: RegistryId, parent: RegistryId) {
+        self.environment.live.insert(id, &mut Vec::new(), false);
+        self.environment.live.set_parent(id, NonZeroU64::new(parent).unwrap_or(NO_SPAN));
     }
 
     fn enter(&mut self, control: Control, id: RegistryId) {
@@ -86,6 +99,8 @@ fn read_all(reader: &mut LaneReader) -> String {
         Record::Open { id, .. } => format!("open {id}"),
         Record::Enter { id, .. } => format!("enter {id}"),
         Record::Exit { id, .. } => format!("exit {id}"),
+        Record::Parent { id: NO_SPAN } => "of none".to_owned(),
+        Record::Parent { id } => format!("of {id}"),
         Record::Field(field) => format!("={}", field.value),
         Record::Operation { operation, .. } => operation.name().to_owned(),
         Record::Adopt(origin) => format!("adopt {}", origin.map_or(0, Origin::batch)),
@@ -107,6 +122,27 @@ fn a_thread_that_joins_writes_its_open_spans() {
     test.exit(Control::waiting(1), 3);
     test.enter(Control::recording(1), 5);
     assert_eq!(read_all(&mut reader), "join 1 open 1 joined enter 5");
+}
+
+#[test]
+fn a_parent_is_written_where_the_stack_does_not_say_it() {
+    let (mut test, mut reader) = test_lane(64);
+    test.enter(FIRST, 100_001);
+    test.enter(FIRST, 100_003);
+    test.exit(FIRST, 100_003);
+    test.exit(FIRST, 100_001);
+    assert_eq!(read_all(&mut reader), "join 0 joined enter 100001 of 7 enter 100003 exit 100003 exit 100001");
+    // Parents that were given count wherever the span is entered, and before those of the place where it was made.
+    test.give_parent(100_005, 9);
+    test.give_parent(3, 0);
+    [100_005, 3].into_iter().for_each(|id| test.enter(FIRST, id));
+    assert_eq!(read_all(&mut reader), "enter 100005 of 9 enter 3 of none");
+    // Both are written again for the next window.
+    test.enter(Control::recording(1), 1);
+    assert_eq!(read_all(&mut reader), "join 1 open 100005 of 9 open 3 of none joined enter 1");
+    let open = reader.open_spans(find, &test.environment.live);
+    let parents = open.iter().filter(|record| matches!(record, Record::Parent { .. })).count();
+    assert_eq!((open.len(), parents), (5, 2));
 }
 
 #[test]
@@ -252,6 +288,6 @@ fn the_collector_can_read_the_open_spans() {
     test.add_fields(2);
     test.enter(WAITING, 2);
     test.enter(WAITING, 3);
-    let open = reader.open_spans(callsite, &test.environment.live);
+    let open = reader.open_spans(find, &test.environment.live);
     assert!(matches!(&open[..], [Record::Open { id: 2, .. }, Record::Field(_), Record::Open { id: 3, .. }]));
 }

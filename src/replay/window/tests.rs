@@ -84,6 +84,26 @@ fn calls_come_back_as_they_were() {
 }
 
 #[test]
+fn callers_come_back_as_they_were() {
+    let mut trace = replay(&*message()).unwrap();
+    sample::set_caller(&mut trace, 0, Some(2));
+    trace.spans[2].parent = None;
+    sample::set_caller(&mut trace, 3, None);
+    let after = replay(&*written(&trace)).unwrap();
+    assert_eq!((after.callers.len(), &after.callers), (2, &trace.callers));
+}
+
+#[test]
+fn a_caller_that_is_not_there_and_a_circle_of_callers_are_errors() {
+    for caller in [1, 2 + 1, u32::MAX] {
+        let mut window = Window::decode(Bytes::from(message())).unwrap();
+        assert_eq!(window.spans[2].parent, Some(0));
+        window.spans[0].caller = Some(caller);
+        assert!(replay(&*window.encode_to_vec()).is_err(), "{caller}");
+    }
+}
+
+#[test]
 fn an_enter_before_the_first_of_its_call_is_an_error() {
     for previous in [5, 6, u32::MAX] {
         let mut window = Window::decode(Bytes::from(message())).unwrap();

@@ -246,6 +246,8 @@ fn enters_of_one_call_are_counted_once() {
     assert_eq!((latency.average, latency.p50, latency.p95), (micros(53), micros(6), micros(100)));
     assert_eq!(latency.longest, micros(100));
     assert_eq!((parse.calls, parse.enters, parse.latency), (1, 1, None));
+    assert_eq!((report.spans(), report.calls()), (5, 3));
+    assert!(report.to_string().contains("\n5 spans of 3 calls in 1 window"), "{report}");
     let table = report.averages().width(160).to_string();
     assert!(["# of Calls", "# of Enters", "Latency p50", "Latency p95"].iter().all(|title| table.contains(title)));
 }

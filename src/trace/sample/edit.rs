@@ -3,7 +3,7 @@
 use super::{at, gpu_trace};
 use crate::trace::{
     CallsiteId, Counter, EventData, FieldData, FieldRange, Gpu, GpuProblem, Level, Losses, SpanId, Timestamp, Trace,
-    TraceContext, TrackId, Value,
+    TraceContext, Track, TrackId, Value,
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -15,6 +15,20 @@ pub fn set_context(trace: &mut Trace, span: usize, context: Option<TraceContext>
 /// Nests a span in another one.
 pub fn set_parent(trace: &mut Trace, span: usize, parent: usize) {
     trace.spans[span].parent = Some(SpanId::new(parent));
+}
+
+/// Sets the caller of a span; `None` if it has none.
+pub fn set_caller(trace: &mut Trace, span: usize, caller: Option<usize>) {
+    trace.callers.insert(SpanId::new(span), caller.map(SpanId::new));
+}
+
+/// Puts a span on the track of a thread of this name.
+pub fn set_track(trace: &mut Trace, span: usize, thread: &str) {
+    let track = trace.tracks.iter().position(|track| track.name == thread).unwrap_or_else(|| {
+        trace.tracks.push(Track { name: thread.to_owned(), ..trace.tracks[0].clone() });
+        trace.tracks.len() - 1
+    });
+    trace.spans[span].track = TrackId::new(track);
 }
 
 /// Makes an enter belong to the call of an earlier one.

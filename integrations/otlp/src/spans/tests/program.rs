@@ -4,7 +4,9 @@ use super::{attributes, named, options, sent, sent_with};
 use crate::{gpu_spans::GpuSpans, ids::IdKind, spans::SpanOptions};
 use kernspan::trace::{
     Level, SpanId, Value,
-    sample::{add_event, at, awkward_trace, gpu_trace, operations_trace, set_fields, set_parent},
+    sample::{
+        add_event, at, awkward_trace, gpu_trace, operations_trace, set_caller, set_fields, set_parent, set_previous,
+    },
 };
 
 #[test]
@@ -47,6 +49,31 @@ fn the_tree_of_a_step_is_that_of_its_spans() {
             assert_eq!(found["thread.name"], format!("{:?}", span.track().thread_name()));
             assert_eq!(found["kernspan.self_ns"], span.self_time().as_nanos().to_string());
         }
+    }
+}
+
+#[test]
+fn spans_are_children_of_their_callers_and_have_links_to_the_enters_before() {
+    let mut trace = gpu_trace();
+    // Of the spans of a step, `forward` comes before `backward`.
+    set_caller(&mut trace, 1, Some(2));
+    set_caller(&mut trace, 2, None);
+    set_previous(&mut trace, 2, 1);
+    set_previous(&mut trace, 5, 2);
+    let run = options(&trace, GpuSpans::Off).run;
+    let sent = sent(&trace, GpuSpans::Off);
+    let homes = [5, 6].map(|step| run.step(step).unwrap());
+    let keys = [1, 2, 5].map(|span| homes[span / 3].trace.span(IdKind::Span, span as u64).to_bytes());
+    let [forward, backward, later] = keys.map(|key| &sent[&key[..]]);
+    assert_eq!((forward.parent_span_id.as_slice(), forward.links.len()), (&keys[1][..], 0));
+    assert_eq!(backward.parent_span_id, homes[0].root.to_bytes());
+    for (span, previous) in [(backward, keys[0]), (later, keys[1])] {
+        let [link] = &span.links[..] else { panic!("{:?}", span.links) };
+        assert_eq!(
+            (link.span_id.as_slice(), link.trace_id.as_slice()),
+            (&previous[..], &homes[0].trace.to_bytes()[..])
+        );
+        assert_eq!(attributes(&link.attributes)["kernspan.link"], "\"previous\"");
     }
 }
 
