@@ -152,6 +152,13 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents<'_>, is_ours: bool) -> Spa
     for index in 0..trace.spans.len() {
         trace.spans[index].step = trace.step_at(trace.spans[index].start);
     }
+    let callers = std::mem::take(&mut host.callers).into_iter();
+    trace.callers = callers.map(|(span, caller)| (span, caller.and_then(|caller| ids.get(caller)))).collect();
+    // Only a file that was tampered with has circles.
+    if trace.caller_order().is_none() {
+        trace.losses.unread += trace.callers.len() as u64;
+        trace.callers.clear();
+    }
     trace.backtraces = std::mem::take(&mut host.backtraces).into_iter().collect();
     let moments: Vec<_> = trace.events.iter().map(|event| (event.track, event.at)).collect();
     for (event, span) in innermost_spans(trace, &moments).into_iter().enumerate() {
@@ -173,7 +180,7 @@ fn sort_spans(spans: &mut Vec<SpanData>, host: &mut HostEvents<'_>) {
     *spans = sorted;
     host.ids = order.iter().map(|&span| host.ids[span]).collect();
     host.backtraces.iter_mut().for_each(|(span, _)| *span = moved[span.index()]);
-    host.parents.iter_mut().for_each(|(span, _)| *span = moved[span.index()]);
+    host.parents.iter_mut().chain(&mut host.callers).for_each(|(span, _)| *span = moved[span.index()]);
 }
 
 /// Returns when the window opened and closed, by what is in it.

@@ -23,6 +23,8 @@ pub(super) struct HostEvents<'a> {
     pub(super) ids: Vec<u64>,
     /// The parents of spans that are not the spans around them on their row.
     pub(super) parents: Vec<(SpanId, Option<u64>)>,
+    /// The callers of spans that are not their parents.
+    pub(super) callers: Vec<(SpanId, Option<u64>)>,
     pub(super) backtraces: Vec<(SpanId, Vec<String>)>,
     pub(super) steps: Vec<Step>,
     pub(super) events: Vec<EventData>,
@@ -41,7 +43,7 @@ pub(super) struct HostEvents<'a> {
 }
 
 /// The arguments of kernspan's spans and events that are not fields, and of torch's those that say nothing.
-const NO_FIELDS: [&str; 15] = [
+const NO_FIELDS: [&str; 16] = [
     "External id",
     "src",
     "started",
@@ -51,6 +53,7 @@ const NO_FIELDS: [&str; 15] = [
     "Call stack",
     "level",
     "parent",
+    "caller",
     "Ev Idx",
     "Record function id",
     "Sequence number",
@@ -82,6 +85,7 @@ impl<'a> HostEvents<'a> {
                 "started" => cut.start = raw.bool() == Some(false),
                 "finished" => cut.end = raw.bool() == Some(false),
                 "parent" if is_ours => self.parents.push((span, raw.u64().filter(|&parent| parent > 0))),
+                "caller" if is_ours => self.callers.push((span, raw.u64().filter(|&caller| caller > 0))),
                 "Call stack" => {
                     let frames = raw.text().unwrap_or_default();
                     self.backtraces.push((span, frames.split(';').map(str::to_owned).collect()));

@@ -24,7 +24,8 @@ fn read_back(trace: &Trace) -> Trace {
 fn report(trace: &Trace) -> String {
     let report = Report::of([trace]);
     let json = serde_json::to_string_pretty(&report).unwrap();
-    format!("{}\n{}\n{}\n{json}", report.width(200), report.kernels(), report.averages().group_by_shape(true))
+    let (by_shape, by_stack) = (report.averages().group_by_shape(true), report.averages().group_by_stack(5));
+    format!("{}\n{}\n{by_shape}\n{by_stack}\n{json}", report.width(200), report.kernels())
 }
 
 fn check(name: &str, trace: &Trace) {
@@ -45,6 +46,14 @@ fn sample_traces_give_the_same_report() {
     check("awkward", &sample::awkward_trace());
     sample::ranks().iter().for_each(|trace| check("rank", trace));
     check("operations", &sample::operations_trace());
+    let mut trace = sample::gpu_trace();
+    sample::set_caller(&mut trace, 4, Some(0));
+    sample::set_caller(&mut trace, 5, None);
+    sample::set_previous(&mut trace, 4, 1);
+    sample::add_counter(&mut trace, "loss", &[(sample::at(20), 0.5), (sample::at(120), f64::NAN)]);
+    sample::cut_both_ends(&mut trace, 0);
+    check("callers", &trace);
+    assert_eq!(read_back(&trace).counters().len(), 1);
     check("nothing", &Trace::default());
 }
 

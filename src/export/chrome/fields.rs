@@ -4,8 +4,18 @@ use super::json::Object;
 use crate::trace::{Attribution, Callsite, Cut, Fields, Step};
 
 /// The arguments of spans and events that are not fields. A field of the same name is called `field.NAME`.
-pub(super) const RESERVED: [&str; 9] =
-    ["External id", "src", "started", "finished", "Input Dims", "Input type", "Call stack", "level", "parent"];
+pub(super) const RESERVED: [&str; 10] = [
+    "External id",
+    "src",
+    "started",
+    "finished",
+    "Input Dims",
+    "Input type",
+    "Call stack",
+    "level",
+    "parent",
+    "caller",
+];
 
 /// Adds the number that links an event to the `cpu_op` of its span, if it has one.
 #[inline]

@@ -41,6 +41,9 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
             if parents.as_ref().is_some_and(|parents| parents[index] != parent) {
                 args.number("parent", parent.map_or(0, |parent| parent.index() + 1));
             }
+            if let Some(caller) = out.trace.callers.get(&span.id()) {
+                args.number("caller", caller.map_or(0, |caller| caller.index() + 1));
+            }
             if !span.fields().is_empty() {
                 if extras.as_ref().is_none_or(|extras| extras.may_have_inputs(span)) {
                     fields::write_inputs(args, span.fields());
