@@ -41,7 +41,10 @@ impl Enters {
     }
 
     /// Links each enter to the one before it in its call: see [`Span::previous`](crate::trace::Span::previous).
-    pub(super) fn link(mut self, trace: &mut Trace) {
+    ///
+    /// A call ends with its step. But if steps end because a span closes, as that of a request, futures of other
+    /// requests go on, and steps say nothing of them.
+    pub(super) fn link(mut self, trace: &mut Trace, steps_by_close: bool) {
         // The registry counts in the upper bits how often it has used a slot, and starts again after some thousand. A
         // slot holds one span at a time, so an id seen again after another id of its slot is that of a new span.
         const SLOT: u64 = (1 << 51) - 1;
@@ -52,7 +55,12 @@ impl Enters {
         let mut firsts: Vec<SpanId> = (0..trace.spans.len()).map(SpanId::new).collect();
         for Enter { id, span, .. } in self.0 {
             let parent = trace.spans[span.index()].parent.map(|parent| firsts[parent.index()]);
-            match calls.get_mut(&(id & SLOT)).filter(|call| call.id == id && call.continues(trace, span, parent)) {
+            let continues = |call: &&mut Call| {
+                call.id == id
+                    && call.continues(trace, span, parent)
+                    && (steps_by_close || !call.is_in_earlier_step(trace, span))
+            };
+            match calls.get_mut(&(id & SLOT)).filter(continues) {
                 Some(call) => {
                     trace.spans[span.index()].previous = Some(call.latest);
                     firsts[span.index()] = call.first;
@@ -74,7 +82,12 @@ impl Call {
         let (latest, next) = (&trace.spans[self.latest.index()], &trace.spans[span.index()]);
         // Times of two threads may differ from the order of their ticks, at the edge of a window.
         let in_order = (latest.start, self.latest) < (next.start, span);
-        same_parent && in_order && !is_step_between(trace, latest, next)
+        same_parent && in_order
+    }
+
+    /// Whether a step ended between the latest enter and this one, on the thread of both.
+    fn is_in_earlier_step(&self, trace: &Trace, span: SpanId) -> bool {
+        is_step_between(trace, &trace.spans[self.latest.index()], &trace.spans[span.index()])
     }
 }
 
