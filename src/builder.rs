@@ -352,8 +352,15 @@ impl ProfilerBuilder {
         drop(to_exports);
         let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
         let session_budget = Arc::clone(&budget);
-        let exports =
-            Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters, failures, raw_folder };
+        let exports = Exports {
+            closed,
+            budget,
+            metadata,
+            without_gpu: without_gpu.clone(),
+            exporters,
+            failures: failures.into_iter().collect(),
+            raw_folder,
+        };
         let steps = (!want_steps.is_empty()).then(|| StepThread::start(Arc::clone(&host), want_steps));
         let steps = steps.transpose().map_err(Error::Thread)?;
         let (summaries, steps) = steps.unzip();
