@@ -21,6 +21,8 @@ use std::{
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
+/// `inferno-flamegraph --countname ns < FILE.folded > flame.svg` draws one, after `cargo install inferno`.
+///
 /// Each window is a file, `{host}_{pid}.{time}.folded`. The outermost frame is the thread's name. Losses are a frame of
 /// their own, one nanosecond wide, and so is the reason why GPUs were not recorded.
 ///
