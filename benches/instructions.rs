@@ -19,10 +19,11 @@ fn main() -> Result<(), kernspan::Error> {
         "empty" => (Contender::new("empty layer", registry().with(Nothing)), Some(profiler)),
         "off" => {
             profiler.finish()?;
-            (Contender::new("off", registry().with(layer)), None)
+            // The other layer keeps spans enabled.
+            (Contender::new("off", registry().with(Nothing).with(layer)), None)
         }
         "finished" => {
-            let contender = Contender::new("finished", registry().with(layer.until_finished()));
+            let contender = Contender::new("finished", registry().with(layer));
             profiler.finish()?;
             (contender, None)
         }

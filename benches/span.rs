@@ -12,19 +12,14 @@ fn main() -> Result<(), kernspan::Error> {
     ended.finish()?;
     let (waiting, wait) = Profiler::builder().schedule(Schedule::manual()).build()?;
     let (recording, record) = Profiler::builder().build()?;
-    let (finished, finish) = Profiler::builder().build()?;
     let contenders = [
         Contender::new("registry alone", registry()),
         Contender::new("empty layer", registry().with(Nothing)),
         Contender::new("off", registry().with(off)),
-        Contender::new("finished", registry().with(finished.until_finished())),
         Contender::new("waiting", registry().with(waiting)),
         Contender::new("recording", registry().with(recording)),
     ];
 
-    // Subscribers without a filter are alive beside it, so that its filter is asked about every span. In a program with
-    // one subscriber, spans that nobody wants are disabled for good.
-    finish.finish()?;
     let rounds = support::rounds(200);
     println!("ns a span, least of {rounds} interleaved rounds (in brackets: more than the empty layer)\n");
     print!("{:16}", "");

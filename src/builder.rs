@@ -199,11 +199,19 @@ impl ProfilerBuilder {
     /// At the first signal the window is closed and exported, failures are written to standard error, and the signal
     /// then ends the process as it would have. A second signal ends it at once. Signals that are ignored, as in a job
     /// that a shell has started in the background, stay so. `exit` waits for the exporters likewise, so that a profiler
-    /// in a `static`, which is never dropped, is saved too.
+    /// in a `static`, which is never dropped, is saved too. A fork saves nothing, and a signal ends it at once.
     ///
-    /// A program with a handler of its own, as of `tokio::signal` or `ctrlc`, must not use this, since the process
-    /// would end before that handler is done: it calls [`Profiler::finish`] where it shuts down. A fork saves nothing,
-    /// and a signal ends it at once.
+    /// # Handlers of the program
+    ///
+    /// A signal that has a handler when the first profiler with this setting is built is left to that handler. The
+    /// recording is then saved when the program drops or finishes the profiler, or calls `exit`; it is lost if the
+    /// handler ends the process otherwise. So register handlers first, and build the profiler then.
+    ///
+    /// A handler that is registered later by `tokio::signal` or `signal_hook` is called as well, but the process ends
+    /// as soon as the recording is saved, which may be before that handler is done. `tokio::signal::ctrl_c()` registers
+    /// its handler when it is first polled; `tokio::signal::unix::signal` does so when it is called. One that is
+    /// registered later by `ctrlc::set_handler` replaces the profiler's, so that the program ends by itself, as with
+    /// handlers registered before; and `ctrlc::try_set_handler` returns an error.
     #[cfg(all(feature = "signals", unix))]
     pub fn save_on_exit_within(mut self, limit: Duration) -> Self {
         self.save_within = Some(limit);
@@ -251,8 +259,9 @@ impl ProfilerBuilder {
     /// - a lane for each living thread, of 32 bytes for each record of its [`lane_capacity`](Self::lane_capacity); the
     ///   lanes of threads that have ended are used again;
     /// - what exporters hold. [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto) and [`Stacks`](crate::Stacks)
-    ///   write as they go, while [`TensorBoard`](crate::TensorBoard) holds the profile of a window, which may take half
-    ///   as much as the limit, and [`Collected`](crate::Collected) keeps all traces.
+    ///   write as they go. [`TensorBoard`](crate::TensorBoard) holds the profile of a window, for which the quarter is
+    ///   enough, unless a window has very many events with different messages: one that was full of them took twice the
+    ///   limit. [`Collected`](crate::Collected) keeps all traces.
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = bytes;
         self
@@ -343,8 +352,15 @@ impl ProfilerBuilder {
         drop(to_exports);
         let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
         let session_budget = Arc::clone(&budget);
-        let exports =
-            Exports { closed, budget, metadata, without_gpu: without_gpu.clone(), exporters, failures, raw_folder };
+        let exports = Exports {
+            closed,
+            budget,
+            metadata,
+            without_gpu: without_gpu.clone(),
+            exporters,
+            failures: failures.into_iter().collect(),
+            raw_folder,
+        };
         let steps = (!want_steps.is_empty()).then(|| StepThread::start(Arc::clone(&host), want_steps));
         let steps = steps.transpose().map_err(Error::Thread)?;
         let (summaries, steps) = steps.unzip();

@@ -49,7 +49,9 @@ impl Ending {
         let spans = self.activities.has(Activity::Host).then(|| outcome.report.spans());
         outcome.report.add_hints(self.session.hints(spans));
         self.session.turn_off();
-        outcome.failures.extend(schedule_panic.map(|message| Failure::of_panic("schedule", None, &message)));
+        if let Some(message) = schedule_panic {
+            outcome.failures.add(Failure::of_panic("schedule", None, &message));
+        }
         Some(outcome)
     }
 
@@ -61,7 +63,7 @@ impl Ending {
         if self.print_report {
             let _ = writeln!(stderr, "{report}");
         }
-        for failure in failures {
+        for failure in failures.into_vec() {
             let _ = writeln!(stderr, "kernspan: {failure}");
         }
     }

@@ -33,7 +33,8 @@ pub enum Error {
     /// Exporters or user functions failed. Everything else went on, so the report is here too.
     #[non_exhaustive]
     Run {
-        /// Every failure, in the order they happened.
+        /// The failures in the order they happened: the first eight of each exporter. If there are more of it, the last
+        /// one says how many, and its reason.
         failures: Vec<Failure>,
         /// The report that [`finish`](crate::Profiler::finish) would have returned.
         report: Box<Report>,

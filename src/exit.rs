@@ -97,8 +97,9 @@ impl Saver {
         let at_once = AT_ONCE.get_or_init(Arc::default);
         let caught = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGTERM] {
-            // The parent may have had a signal ignored, as a shell does for jobs in the background.
-            if sys::is_ignored(signal) {
+            // The parent may have had a signal ignored, as a shell does for jobs in the background. And a handler of
+            // the program says how the program ends.
+            if !sys::is_default(signal) {
                 continue;
             }
             // Handlers run in this order: the first signal passes the first one, and sets the flag for the next signal.

@@ -35,6 +35,81 @@ impl Failure {
     }
 }
 
+/// The failures of a run: the first few of each origin, and the number of the others.
+///
+/// An exporter that cannot write fails with each window, perhaps for days.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    first: Vec<Failure>,
+    others: Vec<Others>,
+}
+
+/// The failures of an origin after its first ones.
+#[derive(Debug)]
+struct Others {
+    number: u64,
+    last: Failure,
+}
+
+impl Failures {
+    /// The number of failures of each origin that are kept, beside the last.
+    pub(crate) const OF_EACH: usize = 8;
+
+    pub(crate) fn add(&mut self, failure: Failure) {
+        let kept = self.first.iter().filter(|kept| kept.origin == failure.origin).count();
+        if kept < Self::OF_EACH {
+            self.first.push(failure);
+        } else if let Some(others) = self.others.iter_mut().find(|others| others.last.origin == failure.origin) {
+            *others = Others { number: others.number + 1, last: failure };
+        } else {
+            self.others.push(Others { number: 1, last: failure });
+        }
+    }
+
+    /// Adds a failure, unless one that reads the same is kept.
+    pub(crate) fn add_new(&mut self, failure: Failure) {
+        let text = failure.to_string();
+        if !self.first.iter().any(|kept| kept.to_string() == text) {
+            self.add(failure);
+        }
+    }
+
+    /// Adds the failures of another part of the run.
+    pub(crate) fn append(&mut self, failures: Self) {
+        failures.into_vec().into_iter().for_each(|failure| self.add(failure));
+    }
+
+    /// Returns the first failures in the order they happened, and for each origin that has more, one that counts them
+    /// and names the last.
+    pub(crate) fn into_vec(self) -> Vec<Failure> {
+        let others = self.others.into_iter().map(|Others { number, last }| match number {
+            1 => last,
+            _ => {
+                let error = format!("failed {number} more times; the last time: {}", Chain(&*last.error));
+                Failure { error: Arc::from(Box::from(error)), ..last }
+            }
+        });
+        self.first.into_iter().chain(others).collect()
+    }
+}
+
+impl FromIterator<Failure> for Failures {
+    fn from_iter<I: IntoIterator<Item = Failure>>(failures: I) -> Self {
+        let mut all = Self::default();
+        failures.into_iter().for_each(|failure| all.add(failure));
+        all
+    }
+}
+
+/// An error with the chain of its causes, to be printed.
+struct Chain<'a>(&'a dyn Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_chain(f, self.0)
+    }
+}
+
 /// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -57,4 +132,42 @@ impl fmt::Display for Failure {
 pub(crate) fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
     write!(f, "{error}")?;
     std::iter::successors(error.source(), |cause| (*cause).source()).try_for_each(|cause| write!(f, ": {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failure, Failures};
+
+    fn failures(windows: u32, origins: &[&str]) -> Vec<String> {
+        let failure = |origin: &str, window| Failure::new(origin, Some(window), format!("no room {window}").into());
+        let all = (0..windows).flat_map(|window| origins.iter().map(move |origin| failure(origin, window)));
+        all.collect::<Failures>().into_vec().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_first_of_each_origin_are_kept_and_others_counted() {
+        let kept = failures(1_000_000, &["Chrome", "Stacks"]);
+        assert_eq!(kept.len(), 2 * Failures::OF_EACH + 2);
+        assert_eq!(
+            kept[..3],
+            ["Chrome, window 0: no room 0", "Stacks, window 0: no room 0", "Chrome, window 1: no room 1"]
+        );
+        let more = "window 999999: failed 999992 more times; the last time: no room 999999";
+        assert_eq!(kept[16..], [format!("Chrome, {more}"), format!("Stacks, {more}")]);
+    }
+
+    #[test]
+    fn a_single_other_is_kept_as_it_is() {
+        let windows = Failures::OF_EACH as u32 + 1;
+        assert_eq!(failures(windows, &["Chrome"]).last().unwrap(), "Chrome, window 8: no room 8");
+    }
+
+    #[test]
+    fn failures_that_read_the_same_are_kept_once() {
+        let mut failures = Failures::default();
+        for text in ["full", "gone", "full"] {
+            failures.add_new(Failure::new("TensorBoard", None, text.into()));
+        }
+        assert_eq!(failures.into_vec().len(), 2);
+    }
 }

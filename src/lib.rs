@@ -80,8 +80,8 @@
 //! While the schedule waits, a span costs what any layer costs, and a kernel launch nothing once CUPTI is detached.
 //! While it records, a span costs two readings of the clock and two records. Fields cost more, in every phase: they
 //! are kept as long as the span lives, and `?value` and `%value` are formatted. So write `#[instrument(skip_all)]`,
-//! and name the fields you want. Figures are in `benches/README.md`. If the program goes on after the profiler has
-//! finished, see [`ProfilerLayer::until_finished`].
+//! and name the fields you want. Figures are in `benches/README.md`. Once the profiler has finished, levels that
+//! no other layer wants are off.
 //!
 //! # Losses
 //!

@@ -5,7 +5,7 @@ use crate::{
     collector::Collector,
     correlate::correlate,
     export::{Exporter, Run},
-    failure::{Failure, panic_message},
+    failure::{Failure, Failures, panic_message},
     recording::Recording,
     report::{Report, incomplete},
     steps::{NamedSteps, StepThread},
@@ -34,7 +34,7 @@ pub(crate) struct Pipeline {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) report: Report,
-    pub(crate) failures: Vec<Failure>,
+    pub(crate) failures: Failures,
 }
 
 /// An exporter, and the name that its failures are reported under.
@@ -61,20 +61,20 @@ impl Pipeline {
         // Each thread ends once the one before it has, which held the other end of its queue.
         let losses = [Some(self.collecting.join()), self.reading.map(JoinHandle::join)];
         let mut outcome = self.exporting.join().unwrap_or_else(|panic| Outcome {
-            failures: vec![Failure::of_panic("kernspan", None, &panic_message(&*panic))],
+            failures: [Failure::of_panic("kernspan", None, &panic_message(&*panic))].into_iter().collect(),
             ..Outcome::default()
         });
         for losses in losses.into_iter().flatten() {
             match losses {
                 Ok(losses) => outcome.report.add_losses(losses),
-                Err(panic) => outcome.failures.push(Failure::of_panic("kernspan", None, &panic_message(&*panic))),
+                Err(panic) => outcome.failures.add(Failure::of_panic("kernspan", None, &panic_message(&*panic))),
             }
         }
         // Joined last, since step exporters finish after the last window.
         if let Some(steps) = self.steps.map(StepThread::join) {
             outcome.report.add_files(steps.files);
             outcome.report.add_deliveries(steps.deliveries);
-            outcome.failures.extend(steps.failures);
+            outcome.failures.append(steps.failures);
         }
         outcome
     }
@@ -89,7 +89,7 @@ pub(crate) struct Exports {
     pub(crate) without_gpu: Gpu,
     pub(crate) exporters: Vec<NamedExporter>,
     /// Failures before the first window.
-    pub(crate) failures: Vec<Failure>,
+    pub(crate) failures: Failures,
     /// The folder that windows are recorded to, if the user asked for it.
     pub(crate) raw_folder: Option<PathBuf>,
 }
@@ -102,7 +102,7 @@ impl Exports {
             // A mistake of ours with one window must not cost the others.
             let done = catch_unwind(AssertUnwindSafe(|| self.export(recording, &mut outcome)));
             if let Err(panic) = done {
-                outcome.failures.push(Failure::of_panic("kernspan", Some(window), &panic_message(&*panic)));
+                outcome.failures.add(Failure::of_panic("kernspan", Some(window), &panic_message(&*panic)));
             }
             self.budget.give_back(charged);
         }
@@ -132,13 +132,13 @@ impl Exports {
         if let (Some(folder), Some((raw, pools))) = (&self.raw_folder, raw) {
             match crate::replay::write(folder, &trace, &raw, &pools) {
                 Ok(file) => outcome.report.add_files(vec![file]),
-                Err(error) => outcome.failures.push(Failure::new("raw_to_dir", Some(trace.window()), error.into())),
+                Err(error) => outcome.failures.add(Failure::new("raw_to_dir", Some(trace.window()), error.into())),
             }
         }
         for exporter in &mut self.exporters {
             match exporter.export(&trace) {
                 Ok(files) => outcome.report.add_files(files),
-                Err(failure) => outcome.failures.push(failure),
+                Err(failure) => outcome.failures.add(failure),
             }
         }
     }

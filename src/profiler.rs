@@ -159,7 +159,7 @@ impl Profiler {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] with every failure, and the report.
+    /// [`Error::Run`] with the failures, and the report.
     pub fn finish_and_print(self) -> Result<Report, Error> {
         let finished = self.finish();
         let report = match &finished {
@@ -180,9 +180,10 @@ impl Profiler {
     ///
     /// # Errors
     ///
-    /// [`Error::Run`] with every failure, and the report.
+    /// [`Error::Run`] with the failures, and the report.
     pub fn finish(self) -> Result<Report, Error> {
         let Outcome { report, failures } = self.ending.end().unwrap_or_default();
+        let failures = failures.into_vec();
         if failures.is_empty() { Ok(report) } else { Err(Error::Run { failures, report: Box::new(report) }) }
     }
 }

@@ -423,10 +423,20 @@ impl State {
         let OpenWindow { index, open, steps, charged, .. } = window;
         let lost_steps = window.lost_steps + std::mem::take(&mut self.lost_steps);
         let closed = Instant::now();
-        let (levels, close) = (levels(), edge);
-        let closed =
-            ClosedWindow { index, open, close, levels, closed, steps, lost_steps, charged, followed, leftover };
-        let _ = self.commands.send(Command::Closed(closed));
+        let (levels, close, steps_by_close) = (levels(), edge, self.closed > 0);
+        let _ = self.commands.send(Command::Closed(ClosedWindow {
+            index,
+            open,
+            close,
+            levels,
+            closed,
+            steps,
+            steps_by_close,
+            lost_steps,
+            charged,
+            followed,
+            leftover,
+        }));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     clock::{Anchor, Ticks, Timeline},
     delivery::Delivery,
     export::{ExportResult, StepExporter, StepSummary},
-    failure::{Failure, panic_message},
+    failure::{Failure, Failures, panic_message},
     host::{Counters, Host},
     schedule::Phase,
     thread::spawn,
@@ -104,7 +104,7 @@ struct Panicked;
 #[derive(Debug, Default)]
 pub(crate) struct StepOutcome {
     pub(crate) files: Vec<PathBuf>,
-    pub(crate) failures: Vec<Failure>,
+    pub(crate) failures: Failures,
     pub(crate) deliveries: Vec<Delivery>,
 }
 
@@ -136,7 +136,7 @@ impl StepThread {
         }
         drop(self.ending);
         self.thread.join().unwrap_or_else(|panic| StepOutcome {
-            failures: vec![Failure::of_panic("kernspan", None, &panic_message(&*panic))],
+            failures: [Failure::of_panic("kernspan", None, &panic_message(&*panic))].into_iter().collect(),
             ..StepOutcome::default()
         })
     }
@@ -268,21 +268,12 @@ impl NamedSteps {
 }
 
 impl StepOutcome {
-    /// The number of failures that are kept. An exporter that fails five times a second, for days, does so for few
-    /// reasons.
-    const MAX_FAILURES: usize = 16;
-
-    /// Adds the files of an exporter, or its failure if that is a new one.
+    /// Adds the files of an exporter, or its failure if that is a new one. An exporter that fails five times a second,
+    /// for days, does so for few reasons.
     fn add(&mut self, done: Result<Vec<PathBuf>, Failure>) {
         match done {
             Ok(files) => self.files.extend(files),
-            Err(failure) => {
-                let text = failure.to_string();
-                let is_old = self.failures.iter().any(|old| old.to_string() == text);
-                if !is_old && self.failures.len() < Self::MAX_FAILURES {
-                    self.failures.push(failure);
-                }
-            }
+            Err(failure) => self.failures.add_new(failure),
         }
     }
 }

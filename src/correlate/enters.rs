@@ -32,6 +32,8 @@ struct Calls {
     latest: FxHashMap<u64, Call>,
     /// The first enter of the call of each enter.
     firsts: Vec<SpanId>,
+    /// Whether steps end because a span closes.
+    steps_by_close: bool,
 }
 
 /// The latest call of a span.
@@ -64,12 +66,18 @@ impl Enters {
 
     /// Links each enter to the one before it in its call, and to its caller if that is not its parent: see
     /// [`Span::previous`](crate::trace::Span::previous) and [`Span::caller`](crate::trace::Span::caller).
-    pub(super) fn link(mut self, trace: &mut Trace) {
+    ///
+    /// A call ends with its step. But if steps end because a span closes, as that of a request, futures of other
+    /// requests go on, and steps say nothing of them.
+    pub(super) fn link(mut self, trace: &mut Trace, steps_by_close: bool) {
         // Those of a thread are in order already, and a parent comes before its children. A stable sort would need more
         // memory.
         self.enters.sort_unstable_by_key(|enter| (enter.at, enter.span));
-        let mut calls =
-            Calls { latest: FxHashMap::default(), firsts: (0..trace.spans.len()).map(SpanId::new).collect() };
+        let mut calls = Calls {
+            latest: FxHashMap::default(),
+            firsts: (0..trace.spans.len()).map(SpanId::new).collect(),
+            steps_by_close,
+        };
         let before_window = self.enters.partition_point(|enter| enter.at == Ticks::default());
         let (open, entered) = self.enters.split_at(before_window);
         // It is not known in which order these were entered.
@@ -106,8 +114,13 @@ impl Calls {
     /// Adds an enter, and links it to the one before it in its call.
     fn add(&mut self, &Enter { id, span, .. }: &Enter, trace: &mut Trace) {
         let parent = trace.spans[span.index()].parent.map(|parent| self.firsts[parent.index()]);
-        let latest = self.latest.get_mut(&(id & Self::SLOT));
-        match latest.filter(|call| call.id == id && call.continues(trace, span, parent)) {
+        let steps_by_close = self.steps_by_close;
+        let continues = |call: &&mut Call| {
+            call.id == id
+                && call.continues(trace, span, parent)
+                && (steps_by_close || !call.is_in_earlier_step(trace, span))
+        };
+        match self.latest.get_mut(&(id & Self::SLOT)).filter(continues) {
             Some(call) => {
                 trace.spans[span.index()].previous = Some(call.latest);
                 self.firsts[span.index()] = call.first;
@@ -137,7 +150,12 @@ impl Call {
         let (latest, next) = (&trace.spans[self.latest.index()], &trace.spans[span.index()]);
         // Times of two threads may differ from the order of their ticks, at the edge of a window.
         let in_order = (latest.start, self.latest) < (next.start, span);
-        same_parent && in_order && !is_step_between(trace, latest, next)
+        same_parent && in_order
+    }
+
+    /// Whether a step ended between the latest enter and this one, on the thread of both.
+    fn is_in_earlier_step(&self, trace: &Trace, span: SpanId) -> bool {
+        is_step_between(trace, &trace.spans[self.latest.index()], &trace.spans[span.index()])
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     {
         trace.steps.pop();
     }
-    enters.link(&mut trace);
+    enters.link(&mut trace, window.steps_by_close);
     let requested = gpu::hand_over(&mut trace, &origins, &timeline, window.open.ticks);
     operations.add_to(&mut trace);
     join_gpu(&mut trace, gpu_recording, requested);

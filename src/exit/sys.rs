@@ -1,4 +1,4 @@
-//! Calls of the C library for which no safe function is known: at the exit, in forks, and of ignored signals.
+//! Calls of the C library for which no safe function is known: at the exit, in forks, and the actions of signals.
 
 #![allow(unsafe_code, reason = "these are functions of C")]
 
@@ -46,12 +46,12 @@ pub(super) fn in_forks(function: fn()) -> io::Result<()> {
     }
 }
 
-/// Whether the process ignores a signal.
+/// Whether a signal has its default action: it is neither ignored, nor is there a handler.
 #[doc(alias = "sigaction")]
-pub(super) fn is_ignored(signal: i32) -> bool {
+pub(super) fn is_default(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: with no new action, `sigaction` only writes the present one to `action`, which has room for it.
     let asked = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
     // SAFETY: it is plain data, for which zeros are valid; and `sigaction` has written it if it returned 0.
-    asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+    asked != 0 || unsafe { action.assume_init() }.sa_sigaction == libc::SIG_DFL
 }

@@ -21,6 +21,8 @@ use std::{
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
+/// `inferno-flamegraph --countname ns < FILE.folded > flame.svg` draws one, after `cargo install inferno`.
+///
 /// Each window is a file, `{host}_{pid}.{time}.folded`. The outermost frame is the name of the thread that spent the
 /// time. The frames inside it are the spans that the innermost one works for, which may have been on other threads: see
 /// [`Span::caller`](crate::trace::Span::caller). Losses are a frame of their own, one nanosecond wide, and so is the

@@ -43,10 +43,15 @@ fn insert_length(out: &mut Vec<u8>, start: usize, length: usize) {
 /// Writes a nested message whose parts are encoded already. Large parts are not copied.
 pub(super) fn message_of_parts(out: &mut dyn Write, field: u32, parts: &[&[u8]]) -> io::Result<()> {
     let mut head = Vec::new();
-    key(&mut head, field, 2);
-    varint(&mut head, parts.iter().map(|part| part.len() as u64).sum());
+    message_head(&mut head, field, parts.iter().map(|part| part.len()).sum());
     out.write_all(&head)?;
     parts.iter().try_for_each(|part| out.write_all(part))
+}
+
+/// Appends the head of a nested message, of which this many bytes come next.
+pub(super) fn message_head(out: &mut Vec<u8>, field: u32, length: usize) {
+    key(out, field, 2);
+    varint(out, length as u64);
 }
 
 /// Appends eight bytes as they are: `double`, `fixed64`.

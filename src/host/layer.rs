@@ -3,6 +3,7 @@
 use super::{
     Control, Host, callsite_cache, fields,
     lane::{Found, Lane, Resolve, Sources},
+    none_layer::NoneLayer,
     reached_spans,
     until_finished::UntilFinished,
 };
@@ -12,6 +13,7 @@ use crate::{
     trace::{FieldData, TraceContext},
 };
 use std::{
+    any::TypeId,
     backtrace::Backtrace,
     fmt,
     sync::{Arc, atomic::Ordering},
@@ -34,8 +36,10 @@ use tracing_subscriber::{
 /// it a filter of its own: `layer.with_filter(LevelFilter::INFO)`. To print less than is recorded, give the filter to
 /// the layer that prints: a global `EnvFilter` decides for all layers.
 ///
-/// It stays in the subscriber after the profiler has finished, and goes on enabling spans that no filter disables, in
-/// which it then does nothing. If the program goes on for long, add [`until_finished`](Self::until_finished).
+/// It stays in the subscriber after the profiler has finished, and then wants no spans and events: levels that no other
+/// layer wants are off from then on, as if the layer were an `Option` that is `None`. With a filter of its own, it goes
+/// on enabling the spans that the filter enables, in which it does nothing. If another layer has a filter that enables
+/// a few targets only, see [`until_finished`](Self::until_finished).
 ///
 /// Made by [`ProfilerBuilder::build`](crate::ProfilerBuilder::build).
 #[derive(Debug)]
@@ -45,6 +49,8 @@ pub struct ProfilerLayer {
     spans: bool,
     step_on: Option<StepOn>,
     backtraces: bool,
+    /// The answers once the profiler has finished.
+    none: NoneLayer,
 }
 
 /// The name of the span whose close ends a step, and the callback that ends it.
@@ -61,22 +67,29 @@ impl fmt::Debug for StepOn {
 
 impl ProfilerLayer {
     pub(crate) fn new(host: Arc<Host>, spans: bool, step_on: Option<StepOn>, backtraces: bool) -> Self {
-        Self { host, spans, step_on, backtraces }
+        Self { host, spans, step_on, backtraces, none: NoneLayer::default() }
     }
 
-    /// Returns the layer with a filter that disables it once the profiler has finished, so that from then on spans and
-    /// events that no other layer enables cost nothing.
+    /// Returns the layer with a filter that disables each callsite by itself once the profiler has finished.
     ///
-    /// While the profiler runs, each span also pays for the filter, which is one of [`Layer::with_filter`].
+    /// Without it, levels are turned off that no other layer wants. This is enough if other layers have no filters, or
+    /// filters by level. But if another layer has a filter by target, such as `EnvFilter::new("warn,model=trace")`,
+    /// spans of other targets stay enabled up to the most verbose level that the filter names. With this, they are
+    /// disabled, and cost nothing. While the profiler runs, each span also pays for the filter, which is one of
+    /// [`Layer::with_filter`].
     ///
     /// ```
     /// # use kernspan::Profiler;
     /// # use tracing_subscriber::prelude::*;
+    /// # use tracing_subscriber::{filter::Targets, fmt};
     /// let (layer, profiler) = Profiler::builder().build()?;
-    /// tracing_subscriber::registry().with(layer.until_finished()).init();
-    /// assert!(tracing::enabled!(tracing::Level::TRACE));
+    /// let model = Targets::new().with_target("model", tracing::Level::TRACE);
+    /// let print = fmt::layer().with_filter(model);
+    /// tracing_subscriber::registry().with(layer.until_finished()).with(print).init();
+    /// assert!(tracing::enabled!(target: "data", tracing::Level::TRACE));
     /// profiler.finish()?;
-    /// assert!(!tracing::enabled!(tracing::Level::ERROR));
+    /// assert!(!tracing::enabled!(target: "data", tracing::Level::TRACE));
+    /// assert!(tracing::enabled!(target: "model", tracing::Level::TRACE));
     /// # Ok::<(), kernspan::Error>(())
     /// ```
     pub fn until_finished<S>(self) -> impl Layer<S>
@@ -84,7 +97,6 @@ impl ProfilerLayer {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         let host = Arc::clone(&self.host);
-        host.until_finished.store(true, Ordering::Relaxed);
         self.with_filter(UntilFinished::new(host))
     }
 
@@ -232,7 +244,18 @@ where
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
         self.host.installed.store(true, Ordering::Relaxed);
-        None
+        if self.host.control().is_off() { self.none.max_level_hint() } else { None }
+    }
+
+    #[allow(
+        unsafe_code,
+        reason = "the trait declares it so; the address is that of the layer, or comes from a safe call"
+    )]
+    unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
+        if id == TypeId::of::<Self>() {
+            return Some(std::ptr::from_ref(self).cast());
+        }
+        self.none.downcast::<S>(id, self.host.control().is_off())
     }
 
     fn on_register_dispatch(&self, dispatch: &Dispatch) {

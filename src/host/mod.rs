@@ -15,6 +15,7 @@ mod lane;
 mod lanes;
 mod layer;
 mod live;
+mod none_layer;
 mod otel_contexts;
 mod reached_spans;
 mod span_lookup;
@@ -69,8 +70,6 @@ pub(crate) struct Host {
     late: AtomicU64,
     /// Whether the layer is in a subscriber.
     installed: AtomicBool,
-    /// Whether a filter disables the layer once the profiler has finished.
-    until_finished: AtomicBool,
 }
 
 impl Host {
@@ -86,7 +85,6 @@ impl Host {
             collected: AtomicU32::new(0),
             late: AtomicU64::new(0),
             installed: AtomicBool::new(false),
-            until_finished: AtomicBool::new(false),
         }
     }
 
@@ -125,10 +123,10 @@ impl Host {
         reached_spans::disabled(self.lanes.profiler(), &self.lookup.dispatch()?)
     }
 
-    /// Turns the layer off for good.
+    /// Turns the layer off for good, and levels and spans that no other layer wants.
     pub(crate) fn turn_off(&self) {
         self.set_control(Control::OFF);
-        if self.until_finished.load(Ordering::Relaxed) {
+        if self.is_installed() {
             reached_spans::rebuild_interest();
         }
     }

@@ -56,6 +56,8 @@ pub(crate) struct ClosedWindow {
     /// When the window closed, from which the wait for late records is measured.
     pub(crate) closed: Instant,
     pub(crate) steps: Vec<StepMark>,
+    /// Whether steps ended because a span closed, and not where the program said so.
+    pub(crate) steps_by_close: bool,
     /// The number of steps that were not kept for lack of memory, in this window or before it.
     pub(crate) lost_steps: u64,
     /// The bytes that the window and its steps are charged with in the [`Budget`](crate::budget::Budget).

@@ -140,7 +140,8 @@ impl<'a> Span<'a> {
     ///
     /// - if it is in another call of the span around it: a layer that is entered once in each `forward` is called as
     ///   often as that;
-    /// - if a step has ended since the enter before it, on the thread of both and outside the span.
+    /// - if a step has ended since the enter before it, by [`step`](crate::Profiler::step), on the thread of both and
+    ///   outside the span.
     ///
     /// A span that is entered again and again outside of other spans and steps is one call.
     ///

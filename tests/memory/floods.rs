@@ -1,7 +1,7 @@
 //! One window with more than fits.
 
 use crate::process::check;
-use kernspan::{Chrome, Perfetto, Profiler, ProfilerBuilder, Report, Schedule, Stacks, trace::Operation};
+use kernspan::{Chrome, Perfetto, Profiler, ProfilerBuilder, Report, Schedule, Stacks, TensorBoard, trace::Operation};
 use std::sync::Arc;
 use tracing::{info, info_span};
 
@@ -17,6 +17,28 @@ fn fields(_: &Profiler) {
     for turn in 0..150_000_u64 {
         let span = info_span!("work", turn, name = "a short text", late = tracing::field::Empty).entered();
         span.record("late", turn);
+    }
+}
+
+/// Enters more spans than fit, ten deep.
+fn nested(_: &Profiler) {
+    for _ in 0..50_000 {
+        let _open: Vec<_> = (0..10).map(|_| info_span!("nested").entered()).collect();
+    }
+}
+
+/// Writes more events with texts than fit.
+fn events(_: &Profiler) {
+    (0..300_000).for_each(|turn| info!(turn, "an event of turn {turn}"));
+}
+
+/// Reports more operations than fit.
+fn operations(profiler: &Profiler) {
+    let hand_over = profiler.hand_over();
+    let add = Arc::new(Operation::new("add"));
+    for turn in 0..300_000_u64 {
+        let once = Arc::new(Operation::new("once").with("turn", turn));
+        hand_over.operation(if turn % 2 == 0 { &add } else { &once });
     }
 }
 
@@ -42,11 +64,6 @@ fn spans_on_several_threads_stay_within_the_limit() {
 
 #[test]
 fn spans_in_spans_stay_within_the_limit() {
-    let nested = |_: &Profiler| {
-        for _ in 0..50_000 {
-            let _open: Vec<_> = (0..10).map(|_| info_span!("nested").entered()).collect();
-        }
-    };
     check("floods::spans_in_spans_stay_within_the_limit", LIMIT, |builder| builder, nested, is_over_memory);
 }
 
@@ -57,20 +74,11 @@ fn spans_with_fields_stay_within_the_limit() {
 
 #[test]
 fn events_with_text_stay_within_the_limit() {
-    let events = |_: &Profiler| (0..300_000).for_each(|turn| info!(turn, "an event of turn {turn}"));
     check("floods::events_with_text_stay_within_the_limit", LIMIT, |builder| builder, events, is_over_memory);
 }
 
 #[test]
 fn operations_stay_within_the_limit() {
-    let operations = |profiler: &Profiler| {
-        let hand_over = profiler.hand_over();
-        let add = Arc::new(Operation::new("add"));
-        for turn in 0..300_000_u64 {
-            let once = Arc::new(Operation::new("once").with("turn", turn));
-            hand_over.operation(if turn % 2 == 0 { &add } else { &once });
-        }
-    };
     check("floods::operations_stay_within_the_limit", LIMIT, |builder| builder, operations, is_over_memory);
 }
 
@@ -86,6 +94,38 @@ fn spans_for_perfetto_stay_within_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let perfetto = Perfetto::to_dir(folder.path());
     check("floods::spans_for_perfetto_stay_within_the_limit", LIMIT, |it| it.export(perfetto), spans, is_over_memory);
+}
+
+#[test]
+fn spans_for_tensorboard_stay_within_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let board = TensorBoard::to_dir(folder.path());
+    let name = "floods::spans_for_tensorboard_stay_within_the_limit";
+    check(name, LIMIT, |it| it.export(board), spans, is_over_memory);
+}
+
+#[test]
+fn spans_in_spans_for_tensorboard_stay_within_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let board = TensorBoard::to_dir(folder.path());
+    let name = "floods::spans_in_spans_for_tensorboard_stay_within_the_limit";
+    check(name, LIMIT, |it| it.export(board), nested, is_over_memory);
+}
+
+#[test]
+fn fields_for_tensorboard_stay_within_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let board = TensorBoard::to_dir(folder.path());
+    let name = "floods::fields_for_tensorboard_stay_within_the_limit";
+    check(name, LIMIT, |it| it.export(board), fields, is_over_memory);
+}
+
+#[test]
+fn operations_for_tensorboard_stay_within_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let board = TensorBoard::to_dir(folder.path());
+    let name = "floods::operations_for_tensorboard_stay_within_the_limit";
+    check(name, LIMIT, |it| it.export(board), operations, is_over_memory);
 }
 
 #[test]

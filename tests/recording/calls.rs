@@ -160,3 +160,22 @@ fn a_span_entered_for_ever_outside_of_others_is_one_call() {
     });
     assert_eq!((enters(&trace, "worker"), enters(&trace, "job")), (vec![10], vec![1; 10]));
 }
+
+#[test]
+fn a_future_is_one_call_although_others_that_are_steps_end() {
+    let (traces, report) = profiled(
+        |builder| builder.step_on("request"),
+        |_| {
+            let request = |polls: usize| async move {
+                for _ in 0..polls {
+                    Second::default().instrument(info_span!("query")).await;
+                }
+            };
+            let request =
+                |polls| Box::pin(request(polls).instrument(info_span!("request"))) as Pin<Box<dyn Future<Output = ()>>>;
+            run((1..=5).map(request).collect());
+        },
+    );
+    let rows = report.averages().rows();
+    assert_eq!((traces[0].steps().len(), row(&rows, "request").0, row(&rows, "query").0), (5, 5, 15));
+}

@@ -67,6 +67,23 @@ fn every_failure_is_returned_and_the_siblings_go_on() {
 }
 
 #[test]
+fn an_exporter_that_always_fails_is_reported_a_few_times() {
+    let schedule = Schedule::new().active(1);
+    let (layer, profiler) = Profiler::builder().schedule(schedule).export(Failing).build().unwrap();
+    run(layer, || {
+        for _ in 0..1000 {
+            info_span!("work").in_scope(|| ());
+            profiler.step();
+        }
+    });
+    let error = profiler.finish().unwrap_err();
+    let end = "; Failing, window 999: failed 992 more times; the last time: no room for window 999";
+    assert!(error.to_string().ends_with(end), "{error}");
+    let Error::Run { failures, report, .. } = error else { panic!("{error}") };
+    assert_eq!((failures.len(), report.windows()), (9, 1000));
+}
+
+#[test]
 fn a_folder_that_cannot_be_made_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let in_the_way = folder.path().join("runs");

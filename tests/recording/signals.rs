@@ -1,5 +1,7 @@
 //! Tests of recordings that are saved when a signal or a call of `exit` ends the process.
 
+mod handlers;
+
 use crate::support::child::{self, Captured, Ended};
 use kernspan::{Exporter, Profiler, ProfilerBuilder, Stacks, Trace, export::ExportResult};
 use rustix::process::Signal;

@@ -114,7 +114,7 @@ impl<'a> DeviceWriter<'a> {
             name += &format!(" overlap {}", stream.overlap());
         }
         let id = self.line_id(u64::from(stream.number()));
-        self.plane.add_line(id, &name, &line);
+        self.plane.add_line(id, &name, line);
     }
 
     /// Returns a number that no other line has: `number`, or one that is much larger. Contexts number their streams
@@ -209,7 +209,7 @@ impl<'a> DeviceWriter<'a> {
             line.event(name, start, end, |stats| stats.add(Stat::GroupId, StatValue::I64(group)));
         }
         let id = self.line_id(1);
-        self.plane.add_line(id, "steps of the host", &line);
+        self.plane.add_line(id, "steps of the host", line);
     }
 
     fn capabilities(&mut self) {

@@ -40,9 +40,8 @@ pub(super) struct Host<'a, 'b> {
     field_names: HashMap<&'a str, TextId>,
 }
 
-/// An event of a line: its start, its end, its kind, and its index in the trace. Entries are in the order that XProf
-/// expects: by start, the longer first, steps around spans, spans around calls.
-type Entry = (Timestamp, Reverse<Timestamp>, Kind, usize);
+/// An event of a line: its kind, and its index in the trace. A window has many, so they are small.
+type Entry = (Kind, u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -79,7 +78,7 @@ impl<'a, 'b> Host<'a, 'b> {
         let nested_steps = steps_nest(trace);
         let mut steps = vec![Vec::new(); tracks];
         for (group, step) in self.steps.iter(trace).filter(|_| nested_steps) {
-            steps[step.track_id().index()].push((step.start(), Reverse(step.end()), Kind::Step, group as usize));
+            steps[step.track_id().index()].push((Kind::Step, group as u32));
         }
         let mut entries: Vec<Entry> = Vec::new();
         for (track_index, track) in trace.tracks().iter().enumerate() {
@@ -87,32 +86,46 @@ impl<'a, 'b> Host<'a, 'b> {
             entries.clear();
             entries.append(&mut steps[track_index]);
             for span in trace.spans_at(spans[track_index].clone()).filter(|span| span.track_id() == here) {
-                entries.push((span.start(), Reverse(span.end()), Kind::Span, span.id().index()));
+                entries.push((Kind::Span, span.id().index() as u32));
             }
             for call in trace.api_calls_at(calls[track_index].clone()).filter(|call| call.track_id() == here) {
-                entries.push((call.start(), Reverse(call.end()), Kind::Call, call.id().index()));
+                entries.push((Kind::Call, call.id().index() as u32));
             }
             let numbered = events[track_index].clone().zip(trace.events_at(events[track_index].clone()));
-            for (index, event) in numbered.filter(|(_, event)| event.track_id() == here) {
-                entries.push((event.at(), Reverse(event.at()), Kind::Event, index));
+            for (index, _) in numbered.filter(|(_, event)| event.track_id() == here) {
+                entries.push((Kind::Event, index as u32));
             }
             for call in trace.operations_at(operations[track_index].clone()).filter(|call| call.track_id() == here) {
-                entries.push((call.at(), Reverse(call.at()), Kind::Operation, call.id().index()));
+                entries.push((Kind::Operation, call.id().index() as u32));
             }
             // The stable sort is quick, since each kind is in order already.
-            entries.sort();
+            entries.sort_by_key(|&entry| self.place(entry));
             let mut line = self.plane.line();
-            for &(_, _, kind, index) in &entries {
-                self.entry(&mut line, kind, index..index + 1);
+            for &(kind, index) in &entries {
+                self.entry(&mut line, kind, one(index));
             }
             let id = track.thread().as_u64().wrapping_add(u64::from(track.overlap()) * 10_000_000);
-            self.plane.add_line(id, &track.label(), &line);
+            self.plane.add_line(id, &track.label(), line);
         }
         if !nested_steps {
             let mut line = self.plane.line();
             (0..self.steps.iter(trace).count()).for_each(|group| self.step(&mut line, group));
-            self.plane.add_line(OTHER_LINES + 2, "steps", &line);
+            self.plane.add_line(OTHER_LINES + 2, "steps", line);
         }
+    }
+
+    /// Returns the place of an event in its line, in the order that XProf expects: by start, the longer first, steps
+    /// around spans, spans around calls.
+    fn place(&self, (kind, index): Entry) -> (Option<(Timestamp, Reverse<Timestamp>)>, Entry) {
+        let (trace, at) = (self.trace, |at: Timestamp| (at, Reverse(at)));
+        let times = match kind {
+            Kind::Step => Some(self.steps.get(trace, index as usize)).map(|step| (step.start(), Reverse(step.end()))),
+            Kind::Span => trace.spans_at(one(index)).next().map(|span| (span.start(), Reverse(span.end()))),
+            Kind::Call => trace.api_calls_at(one(index)).next().map(|call| (call.start(), Reverse(call.end()))),
+            Kind::Event => trace.events_at(one(index)).next().map(|event| at(event.at())),
+            Kind::Operation => trace.operations_at(one(index)).next().map(|call| at(call.at())),
+        };
+        (times, (kind, index))
     }
 
     /// Adds the event of this kind at this index of the trace, which is given as a range of one index.
@@ -209,7 +222,7 @@ impl<'a, 'b> Host<'a, 'b> {
             let name = self.plane.event_name(wait.kind().as_str());
             lines[row].event(name, wait.start(), wait.end(), |_| ());
         }
-        for (row, line) in (0..).zip(&lines) {
+        for (row, line) in (0..).zip(lines) {
             self.plane.add_line(WAITS + row, "waits for GPUs", line);
         }
     }
@@ -251,7 +264,7 @@ impl<'a, 'b> Host<'a, 'b> {
                 stats.add(Stat::RegionType, StatValue::Text(if outlives[index] { kept } else { temporary }));
             });
         }
-        self.plane.add_line(MEMORY_LINE, "GPU memory", &line);
+        self.plane.add_line(MEMORY_LINE, "GPU memory", line);
     }
 
     /// Adds the samples of counters that are not finite, which cannot be drawn.
@@ -269,8 +282,13 @@ impl<'a, 'b> Host<'a, 'b> {
             let name = self.plane.event_name(&format!("{name} is {value}"));
             line.event(name, at, at, |_| ());
         }
-        self.plane.add_line(OTHER_LINES + 1, "counters", &line);
+        self.plane.add_line(OTHER_LINES + 1, "counters", line);
     }
+}
+
+/// Returns an index as a range.
+fn one(index: u32) -> Range<usize> {
+    index as usize..index as usize + 1
 }
 
 /// Returns for each allocation whether it is not freed in the window.

@@ -87,7 +87,7 @@ fn counters(trace: &Trace) -> Plane {
     for (at, value, name) in samples {
         line.event(name, at, at, |stats| stats.add_named(stat, StatValue::F64(value)));
     }
-    plane.add_line(0, "_counters_", &line);
+    plane.add_line(0, "_counters_", line);
     plane
 }
 

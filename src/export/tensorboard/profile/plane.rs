@@ -18,7 +18,8 @@ pub(super) struct Plane {
     name: String,
     /// The moment from which times are counted.
     base: Timestamp,
-    lines: Vec<u8>,
+    /// The head of each line, and its events, in pieces that are not copied.
+    lines: Vec<Vec<u8>>,
     stats: Vec<u8>,
     event_names: EventNames,
     texts: Texts,
@@ -107,15 +108,19 @@ impl Plane {
     }
 
     /// Adds a line, unless it has no events. Its number decides where it is shown.
-    pub(super) fn add_line(&mut self, id: u64, name: &str, line: &Line) {
-        if line.events.is_empty() {
+    pub(super) fn add_line(&mut self, id: u64, name: &str, line: Line) {
+        let length: usize = line.events.iter().map(Vec::len).sum();
+        if length == 0 {
             return;
         }
+        let mut about = Vec::new();
+        wire::number(&mut about, 1, id);
+        wire::bytes(&mut about, 2, name.as_bytes());
         let mut head = Vec::new();
-        wire::number(&mut head, 1, id);
-        wire::bytes(&mut head, 2, name.as_bytes());
-        // Writing to a `Vec` cannot fail.
-        let _ = wire::message_of_parts(&mut self.lines, 3, &[&head, &line.events]);
+        wire::message_head(&mut head, 3, about.len() + length);
+        head.append(&mut about);
+        self.lines.push(head);
+        self.lines.extend(line.events);
         self.used.0 |= line.used.0;
     }
 
@@ -133,7 +138,10 @@ impl Plane {
         for (index, name) in Stat::NAMES.iter().enumerate().filter(|(index, _)| self.used.contains(*index as u64)) {
             stat_name(&mut head, index as u64 + 1, name);
         }
-        wire::message_of_parts(out, 1, &[&head, &self.lines, &self.event_names.names, &self.texts.names, &self.stats])
+        let lines = self.lines.iter();
+        let rest = [&self.event_names.names, &self.texts.names, &self.stats];
+        let parts: Vec<&[u8]> = [&head].into_iter().chain(lines).chain(rest).map(Vec::as_slice).collect();
+        wire::message_of_parts(out, 1, &parts)
     }
 }
 
@@ -183,13 +191,18 @@ fn stat_name(out: &mut Vec<u8>, id: u64, name: &str) {
 #[derive(Debug)]
 pub(super) struct Line {
     base: Timestamp,
-    events: Vec<u8>,
+    /// The events, in pieces. One piece would be so large that an allocator asks the system for it, instead of using
+    /// memory again that the window's records have taken.
+    events: Vec<Vec<u8>>,
     used: StatSet,
     /// The ends of the last span and of the spans around it in picoseconds, outermost first.
     open: Vec<u64>,
 }
 
 impl Line {
+    /// The bytes after which a piece is full.
+    const PIECE: usize = 32 << 10;
+
     pub(super) fn event(
         &mut self,
         name: EventNameId,
@@ -223,7 +236,11 @@ impl Line {
     }
 
     fn push(&mut self, name: EventNameId, offset: u64, duration: u64, stats: impl FnOnce(&mut Stats<'_>)) {
-        wire::message(&mut self.events, 4, |out| {
+        if self.events.last().is_none_or(|piece| piece.len() >= Self::PIECE) {
+            self.events.push(Vec::new());
+        }
+        let Some(events) = self.events.last_mut() else { return };
+        wire::message(events, 4, |out| {
             wire::number(out, 1, name.0);
             wire::number(out, 2, offset);
             if duration > 0 {
