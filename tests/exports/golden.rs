@@ -74,10 +74,12 @@ fn files_are_as_they_were() {
         "\"traceName\":",
         "\"sort_index\":",
         "\"kernspan_version\":",
+        "\"kernspan_start\":",
+        "\"kernspan_end\":",
         "\"process_name\",\"pid\":*,\"tid\":*,\"args\":{\"name\":",
     ];
     for (index, name) in ["chrome.json", "torch.json"].into_iter().enumerate() {
-        let json = mask(&mask(&read(index), &keys), &keys[11..]);
+        let json = mask(&mask(&read(index), &keys), &keys[13..]);
         serde_json::from_str::<serde_json::Value>(&read(index)).unwrap();
         check(name, &json);
     }
