@@ -36,8 +36,8 @@ pub(super) fn self_times(spans: &mut [SpanData], first: usize) {
     }
 }
 
-/// Computes the self times of a trace that was read from a file, and puts spans that overlap without nesting on tracks of
-/// their own, unless the file has done so. The spans of a track follow each other.
+/// Computes the self times of a trace that was read from a file, and puts spans that overlap without nesting on tracks
+/// of their own, unless the file has done so. The spans of a track follow each other.
 #[cfg(feature = "read")]
 pub(crate) fn place_spans(trace: &mut Trace, is_placed: bool) {
     self_times(&mut trace.spans, 0);

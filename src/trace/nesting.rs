@@ -49,7 +49,8 @@ impl Nesting {
     }
 }
 
-/// Returns, for each span, the innermost one around it on its track. Spans come in the order in which they were entered.
+/// Returns, for each span, the innermost one around it on its track. Spans come in the order in which they were
+/// entered.
 ///
 /// Most spans have that for a parent; a file says the parent only of those that have another.
 pub(crate) fn enclosing(spans: &[SpanData]) -> Vec<Option<SpanId>> {
