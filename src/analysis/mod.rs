@@ -6,6 +6,9 @@
 //! [`gpu_steps`] returns how each GPU spent each step ([`StepGpu`]): how long it was busy or idle, how much it copied
 //! and computed ([`GpuUsage`]), and whether the input, the host or the GPU was the bottleneck ([`Verdict`]).
 //!
+//! [`breakdown`] tells the compute, exposed communication, exposed copies and idle time of each GPU apart,
+//! [`stream_idle`] why streams were idle, and [`queue_lengths`] how far the host was ahead.
+//!
 //! ```
 //! use kernspan::{Profiler, analysis::{Verdict, gpu_steps}};
 //!
@@ -23,6 +26,7 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 
+mod breakdown;
 mod device_timeline;
 mod flops;
 mod gpu_steps;
@@ -33,12 +37,13 @@ mod span_devices;
 mod span_flops;
 mod step_gpu;
 
-pub(crate) use self::{
-    flops::Flops, gpu_steps::gpu_steps_with_reasons, gpu_usage::percent_of, span_calls::SpanCalls,
-    span_flops::SpanFlops,
-};
 pub use self::{
+    breakdown::{DeviceBreakdown, QueueLength, StreamIdle, breakdown, queue_lengths, stream_idle},
     gpu_steps::gpu_steps,
     gpu_usage::{GpuUsage, Verdict},
     step_gpu::StepGpu,
+};
+pub(crate) use self::{
+    flops::Flops, gpu_steps::gpu_steps_with_reasons, gpu_usage::percent_of, span_calls::SpanCalls,
+    span_flops::SpanFlops,
 };

@@ -7,9 +7,6 @@
 //! steps.
 //!
 //! Events of no known kind are counted in [`Losses::unread`](crate::trace::Losses::unread).
-//!
-//! The stages: [`document`] passes each [`event`] to an [`intake`], which sorts them; [`assemble`] makes the trace, by
-//! the functions that also make one of a recording.
 
 mod assemble;
 mod callsites;

@@ -70,7 +70,7 @@ fn perfetto_sees_what_the_trace_says() {
     expected.insert("loss is NaN".to_owned(), (1, 0));
     for file in [&exported.json, &exported.json_gz, &exported.pftrace] {
         let queries = [
-            "select name, count(*) n, sum(max(dur, 0)) ns from slice group by name",
+            "select name, count(*) n, sum(max(dur, 0)) ns from slice where category is not 'call' group by name",
             "select min(ts) first, max(ts + max(dur, 0)) last from slice",
             "select count(*) n, sum(value) total from counter join counter_track on track_id = counter_track.id \
              where name in ('loss', 'loss value')",
@@ -81,11 +81,12 @@ fn perfetto_sees_what_the_trace_says() {
             "select distinct string_value v from args where key glob '*note'",
             "select count(*) n, count(distinct track_id) tracks, count(distinct parent_id) spans from slice \
              where category = 'operation'",
+            "select count(*) n from slice where category = 'call'",
         ];
         let mut arguments = vec![node.to_str().unwrap(), file];
         arguments.extend(queries);
         let answers = run(python, "perfetto_sql.py", &arguments);
-        let [names, extent, counter, threads, parents, shapes, notes, operations] = answers.as_slice() else {
+        let [names, extent, counter, threads, parents, shapes, notes, operations, calls] = answers.as_slice() else {
             panic!("{answers:?}")
         };
 
@@ -93,6 +94,13 @@ fn perfetto_sees_what_the_trace_says() {
             rows(names).map(|row| (text(&row["name"]), (int(&row["n"]), int(&row["ns"])))).collect();
         assert_eq!(seen, expected, "{file}");
         assert_eq!(int(&extent[0]["last"]) - int(&extent[0]["first"]), trace.duration().as_nanos() as u64, "{file}");
+        // Calls with several enters have a slice of their own in Perfetto's format.
+        let called_again = trace.spans().filter(|span| {
+            let is_last = !trace.spans().any(|next| next.previous().is_some_and(|last| last.id() == span.id()));
+            is_last && span.previous().is_some()
+        });
+        let expected_calls = if file.ends_with(".pftrace") { called_again.count() as u64 } else { 0 };
+        assert_eq!(int(&calls[0]["n"]), expected_calls, "{file}");
         assert_eq!(int(&operations[0]["n"]), trace.operations().len() as u64, "{file}");
         assert_eq!((trace.operations().len(), int(&operations[0]["tracks"])), (12, 1), "{file}");
         assert_eq!(int(&operations[0]["spans"]), 12, "in a model each: {file}");
