@@ -15,8 +15,8 @@
 //!
 //! The first four are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
 //! [`Report::WIDTH`] columns wide wherever they are printed, unless you set another width or make them
-//! [as wide as the terminal](Report::fit_terminal). [`Table`] and [`units`] are for tables of your own. For the figures of a single window, see
-//! [`analysis`](crate::analysis).
+//! [as wide as the terminal](Report::fit_terminal). [`Table`] and [`units`] are for tables of your own. For the figures
+//! of a single window, see [`analysis`](crate::analysis).
 //!
 //! ```
 //! use kernspan::{Profiler, report::SortBy};

@@ -18,11 +18,12 @@ pub(crate) struct Progress {
 impl Progress {
     const DELAY: Duration = Duration::from_millis(500);
     const TICK: Duration = Duration::from_millis(100);
+    const TEMPLATE: &str = "{spinner} {bar:24} {bytes} of {total_bytes}, {elapsed}: {wide_msg}";
 
     /// Makes a progress bar for so many bytes.
     pub(crate) fn new(bytes: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} of {total_bytes} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template(Self::TEMPLATE) {
             bar.set_style(style);
         }
         let (ended, waits) = mpsc::channel::<()>();
@@ -38,7 +39,7 @@ impl Progress {
 
     /// Says which file is read now.
     pub(crate) fn file(&self, name: &str) {
-        self.bar.set_message(format!("reading {name}"));
+        self.bar.set_message(name.to_owned());
     }
 
     /// Says that so many bytes more have been read.

@@ -10,7 +10,7 @@ use crate::{
 };
 use kernspan::{
     Report,
-    report::{Averages, Kernels, MemoryPeaks, Operations, SortBy, SortOperationsBy},
+    report::{Averages, Kernels, MemoryPeak, MemoryPeaks, Operations, SortBy, SortOperationsBy},
 };
 use serde_json::{Value, json};
 
@@ -223,9 +223,9 @@ impl Args {
         if report.memory().peaks().len() == 0 {
             return vec![section];
         }
-        let of_peak = |peak: &kernspan::report::MemoryPeak| {
+        let of_peak = |peak: &MemoryPeak| {
             let owners = peak.owners.iter().take(limit).map(|owner| with_device(json(&peak.device), json(owner)));
-            let before = json!({"device": json(&peak.device), "name": kernspan::report::MemoryPeak::BEFORE,
+            let before = json!({"device": json(&peak.device), "name": MemoryPeak::BEFORE,
                 "stack": [], "bytes": peak.before, "allocations": null});
             Section {
                 title: section.title.clone(),

@@ -73,8 +73,8 @@ fn merged_traces_keep_processes_apart() {
     let [first, second] = ["first.json", "second.json"].map(|name| folder.path().join(name));
     let trace = |rank: u32, base: u64| {
         format!(
-            r#"{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}, "world_size": 2}}, "baseTimeNanoseconds": {base},
-            "traceEvents": [
+            r#"{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}, "world_size": 2}},
+            "baseTimeNanoseconds": {base}, "traceEvents": [
             {{"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {{"name": "python"}}}},
             {{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7, "ts": 10.125, "dur": 5.000,
               "args": {{"External id": 1}}}},
