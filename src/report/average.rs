@@ -276,7 +276,7 @@ mod tests {
         struct Table<'a>(&'a [Average], usize, usize);
         impl fmt::Display for Table<'_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                Average::table(self.0).write(f, self.1, self.2)
+                Average::table(self.0).left_out(self.1).width(self.2).write(f)
             }
         }
         format!("\n{}", Table(rows, left_out, width))

@@ -5,6 +5,7 @@ use super::{
     call_times::CallTimes,
     call_tree::CallTree,
     limits,
+    table::Table,
     totals::{GpuTotals, SpanTotals},
     view::View,
 };
@@ -132,6 +133,11 @@ impl<'a> Averages<'a> {
     #[must_use]
     pub fn rows(&self) -> Vec<Average> {
         self.view.limited(self.all_rows())
+    }
+
+    /// Returns the table of these rows as it is printed, for programs that print it in another format.
+    pub fn table(&self) -> Table {
+        self.view.table(&self.all_rows(), Average::table)
     }
 
     fn all_rows(&self) -> Vec<Average> {

@@ -5,6 +5,7 @@ use super::{
     kernel_times::{KernelTally, KernelTimes},
     limits,
     shapes::Shapes,
+    table::Table,
     view::View,
 };
 use std::{
@@ -116,6 +117,11 @@ impl<'a> Kernels<'a> {
     #[must_use]
     pub fn rows(&self) -> Vec<KernelAverage> {
         self.view.limited(self.all_rows())
+    }
+
+    /// Returns the table of these rows as it is printed, for programs that print it in another format.
+    pub fn table(&self) -> Table {
+        self.view.table(&self.all_rows(), KernelAverage::table)
     }
 
     fn all_rows(&self) -> Vec<KernelAverage> {

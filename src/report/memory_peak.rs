@@ -1,6 +1,6 @@
 //! The memory peak of a GPU, and the spans that had allocated the memory.
 
-use super::{average::Average, limits, table::Table, units, view::View, wrap::wrap};
+use super::{average::Average, limits, table::Table, units, view::View};
 use crate::trace::{Allocation, DeviceId, MemoryChange, Span, Trace};
 use rustc_hash::FxHashMap;
 use std::{
@@ -99,8 +99,16 @@ impl MemoryPeak {
     }
 
     /// Writes the line and the table of the owners.
-    pub(super) fn write_table(&self, f: &mut fmt::Formatter<'_>, mut view: View) -> fmt::Result {
-        writeln!(f, "{}", wrap(&self.to_string(), view.width))?;
+    pub(super) fn write_table(&self, f: &mut fmt::Formatter<'_>, view: View) -> fmt::Result {
+        self.viewed_table(view).write(f)
+    }
+
+    /// Returns the table of the largest owners, at most `rows` of them, as it is printed below the line.
+    pub fn table(&self, rows: usize) -> Table {
+        self.viewed_table(View::new(rows))
+    }
+
+    fn viewed_table(&self, mut view: View) -> Table {
         let before = MemoryOwner { name: Self::BEFORE.to_owned(), bytes: self.before, ..MemoryOwner::default() };
         let before = Some(&before).filter(|before| before.bytes > 0);
         // This row is first, whatever its size, and does not count for the limit: so it is never left out.
@@ -108,7 +116,9 @@ impl MemoryPeak {
         let all = self.in_use.max(1) as f64;
         let row = |owner| Row { owner, percent: 100.0 * owner.bytes as f64 / all };
         let rows: Vec<_> = before.into_iter().chain(&self.owners).map(row).collect();
-        view.write(f, &rows, Row::table)
+        let mut table = view.table(&rows, Row::table);
+        table.heading(self.to_string());
+        table
     }
 }
 

@@ -15,8 +15,8 @@
 //!
 //! The first four are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
 //! [`Report::WIDTH`] columns wide wherever they are printed, unless you set another width or make them
-//! [as wide as the terminal](Report::fit_terminal). For the figures of a single window, see
-//! [`analysis`](crate::analysis).
+//! [as wide as the terminal](Report::fit_terminal). [`Table`] and [`units`] are for tables of your own. For the figures
+//! of a single window, see [`analysis`](crate::analysis).
 //!
 //! ```
 //! use kernspan::{Profiler, report::SortBy};
@@ -62,8 +62,9 @@ mod shapes;
 mod short_names;
 mod step_times;
 mod table;
+mod terminal;
 mod totals;
-mod units;
+pub mod units;
 mod view;
 mod wrap;
 mod written_files;
@@ -83,6 +84,7 @@ pub use self::{
     recording_cost::{RecordingCost, StepQuartiles},
     report::{Report, ReportView},
     step_times::{SlowStep, StepTimes},
+    table::{Column, Table},
 };
 pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 

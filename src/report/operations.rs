@@ -4,6 +4,7 @@ use super::{
     limits,
     operation_average::{OperationAverage, SortOperationsBy},
     operation_times::OperationTimes,
+    table::Table,
     view::View,
 };
 use std::fmt;
@@ -99,6 +100,11 @@ impl<'a> Operations<'a> {
     #[must_use]
     pub fn rows(&self) -> Vec<OperationAverage> {
         self.view.limited(self.all_rows())
+    }
+
+    /// Returns the table of these rows as it is printed, for programs that print it in another format.
+    pub fn table(&self) -> Table {
+        self.view.table(&self.all_rows(), OperationAverage::table)
     }
 
     fn all_rows(&self) -> Vec<OperationAverage> {

@@ -11,8 +11,8 @@ use super::{
     operations::Operations,
     recording_cost::RecordingCost,
     step_times::StepTimes,
+    terminal::{self, terminal_width},
     units,
-    view::{self, View},
     wrap::wrap,
     written_files::WrittenFiles,
 };
@@ -56,7 +56,7 @@ pub struct Report {
 
 impl Report {
     /// The most columns of text that a printed report takes by default.
-    pub const WIDTH: usize = View::WIDTH;
+    pub const WIDTH: usize = terminal::WIDTH;
     /// The most files that are kept by name.
     pub const FILES: usize = 100_000;
     /// The number of rows in the printed table of kernels, and in that of operations.
@@ -149,7 +149,7 @@ impl Report {
     /// # }
     /// ```
     pub fn fit_terminal(&self) -> ReportView<'_> {
-        self.width(view::terminal_width().unwrap_or(Self::WIDTH))
+        self.width(terminal_width().unwrap_or(Self::WIDTH))
     }
 
     /// Returns the number of recorded windows.
@@ -318,6 +318,14 @@ pub struct ReportView<'a> {
     width: usize,
 }
 
+impl ReportView<'_> {
+    /// Returns the lines that are printed after the tables: the number of spans, the steps, the GPUs and the losses.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        wrap(&Summary(self.report).to_string(), self.width)
+    }
+}
+
 /// The lines after the tables.
 struct Summary<'a>(&'a Report);
 
@@ -337,8 +345,7 @@ impl fmt::Display for ReportView<'_> {
         if !report.operations.is_empty() {
             write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
         }
-        let summary = Summary(report).to_string();
-        write!(f, "{}{}", wrap(&summary, width), WrittenFiles(&report.files))?;
+        write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
         match report.more_files {
             0 => Ok(()),
             more => writeln!(f, "wrote {more} more"),

@@ -2,6 +2,7 @@
 
 use super::{
     short_names::{KeptEnd, are_ambiguous, short_names},
+    terminal::{self, terminal_width},
     wrap::wrap,
 };
 use std::fmt::{self, Write};
@@ -11,14 +12,34 @@ use unicode_width::UnicodeWidthStr;
 /// shortened if there is no room, so that they stay different.
 ///
 /// A column without a value in any row is left out.
-#[derive(Default)]
-pub(super) struct Table {
+///
+/// Tables of a report can be had as one ([`Averages::table`](super::Averages::table) and others), to print them in
+/// another format. `Display` writes at most [`Report::WIDTH`](super::Report::WIDTH) columns of text, unless another
+/// width was set.
+///
+/// ```
+/// use kernspan::report::{Table, units};
+/// use std::time::Duration;
+///
+/// let rows = [("forward", Duration::from_micros(1500)), ("backward", Duration::from_micros(2250))];
+/// let mut table = Table::default();
+/// table.text("Name", &rows, |row| row.0.to_owned());
+/// table.number("Time", &rows, |row| units::time(row.1));
+/// assert_eq!(table.to_string().lines().nth(3), Some("forward   1.500ms"));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a table does nothing unless it is printed"]
+pub struct Table {
+    heading: Option<String>,
     columns: Vec<Column>,
     notes: Vec<String>,
+    left_out: usize,
+    width: usize,
 }
 
-/// A column: a title, and a cell for each row.
-pub(super) struct Column {
+/// A column of a [`Table`]: a title, and a cell for each row.
+#[derive(Clone, Debug)]
+pub struct Column {
     title: &'static str,
     cells: Vec<String>,
     /// Whether the cells are texts, which are aligned to the left and may be cut.
@@ -30,7 +51,7 @@ pub(super) struct Column {
 
 impl Table {
     /// Adds a column of text. A cell without a value is empty.
-    pub(super) fn text<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
+    pub fn text<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
     where
         C: Into<Option<String>>,
     {
@@ -38,7 +59,7 @@ impl Table {
     }
 
     /// Adds a column of numbers. A cell without a value is `--`.
-    pub(super) fn number<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
+    pub fn number<R, C>(&mut self, title: &'static str, rows: &[R], cell: fn(&R) -> C) -> &mut Column
     where
         C: Into<Option<String>>,
     {
@@ -57,13 +78,59 @@ impl Table {
         &mut self.columns[index]
     }
 
+    /// Sets the line that is written above the table. By default, there is none.
+    pub fn heading(&mut self, heading: String) {
+        self.heading = Some(heading);
+    }
+
     /// Adds a line that is written below the table.
-    pub(super) fn note(&mut self, note: String) {
+    pub fn note(&mut self, note: String) {
         self.notes.push(note);
     }
 
-    /// Writes the table in at most `width` columns of text, then how many rows were `left_out` of it.
-    pub(super) fn write(mut self, f: &mut fmt::Formatter<'_>, left_out: usize, width: usize) -> fmt::Result {
+    /// Sets how many more rows there are, which a line below the table says. By default, 0.
+    pub fn left_out(mut self, rows: usize) -> Self {
+        self.left_out = rows;
+        self
+    }
+
+    /// Sets how many columns of text the printed table may take. By default, 120:
+    /// [`Report::WIDTH`](super::Report::WIDTH).
+    pub fn width(mut self, columns: usize) -> Self {
+        self.width = columns;
+        self
+    }
+
+    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
+    pub fn fit_terminal(mut self) -> Self {
+        self.width = terminal_width().unwrap_or(self.width);
+        self
+    }
+
+    /// Returns the line that is printed above the table.
+    pub fn line_above(&self) -> Option<&str> {
+        self.heading.as_deref()
+    }
+
+    /// Returns the columns that have a value in any row.
+    pub fn columns(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().filter(|column| column.has_values)
+    }
+
+    /// Returns the lines that are printed below the table: how many rows were left out, and the notes.
+    pub fn lines_below(&self) -> impl Iterator<Item = String> {
+        let left_out = match self.left_out {
+            0 => None,
+            1 => Some("1 more row".to_owned()),
+            rows => Some(format!("{rows} more rows")),
+        };
+        left_out.into_iter().chain(self.notes.iter().cloned())
+    }
+
+    /// Writes the table.
+    pub(super) fn write(mut self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.width;
+        self.heading.iter().try_for_each(|heading| writeln!(f, "{}", wrap(heading, width)))?;
         self.columns.retain(|column| column.has_values);
         let dropped = drop_columns(&mut self.columns, width);
         let widths = widths(&self.columns.iter().collect::<Vec<_>>(), width);
@@ -81,10 +148,20 @@ impl Table {
             let titles = dropped.join(", ").replace(' ', "\u{a0}").replace(",\u{a0}", ", ");
             writeln!(f, "{}", wrap(&format!("no room for {titles}"), width).replace('\u{a0}', " "))?;
         }
-        if left_out > 0 {
-            writeln!(f, "{left_out} more row{}", if left_out == 1 { "" } else { "s" })?;
-        }
-        self.notes.iter().try_for_each(|note| writeln!(f, "{}", wrap(note, width)))
+        self.lines_below().try_for_each(|line| writeln!(f, "{}", wrap(&line, width)))
+    }
+}
+
+impl Default for Table {
+    /// Makes a table without columns.
+    fn default() -> Self {
+        Self { heading: None, columns: Vec::new(), notes: Vec::new(), left_out: 0, width: terminal::WIDTH }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.clone().write(f)
     }
 }
 
@@ -94,13 +171,28 @@ impl Column {
     /// The width that text keeps until all droppable columns are gone.
     const LEGIBLE_TEXT: usize = 22;
 
+    /// Returns the title.
+    pub fn title(&self) -> &'static str {
+        self.title
+    }
+
+    /// Returns the text of the column in each row.
+    pub fn cells(&self) -> &[String] {
+        &self.cells
+    }
+
+    /// Returns whether the column has texts, which are aligned to the left, and not numbers.
+    pub fn is_text(&self) -> bool {
+        self.is_text
+    }
+
     /// Lets the column be dropped where there is no room. The column with the lowest `order` is dropped first.
-    pub(super) fn droppable(&mut self, order: u8) {
+    pub fn droppable(&mut self, order: u8) {
         self.drop_order = Some(order);
     }
 
     /// Has texts keep their start if they are shortened, and not their end.
-    pub(super) fn keep_start(&mut self) {
+    pub fn keep_start(&mut self) {
         self.kept_end = KeptEnd::Start;
     }
 
@@ -205,7 +297,7 @@ mod tests {
             table.number("Size", &self.0, |row| row.1.to_string());
             table.number("Twice the size", &self.0, |row| (2 * row.1).to_string()).droppable(2);
             table.number("Half the size", &self.0, |row| (row.1 / 2).to_string()).droppable(1);
-            table.write(f, 1, self.1)
+            table.left_out(1).width(self.1).write(f)
         }
     }
 
@@ -243,7 +335,7 @@ no room for Half the size,
                 let mut table = Table::default();
                 table.number("Number", &self.0, |_| "1".to_owned());
                 table.number("Known", &self.0, |row| row.map(|known| known.to_string()));
-                table.write(f, 0, 80)
+                table.width(80).write(f)
             }
         }
         let rows = |rows: Vec<Option<u32>>| {

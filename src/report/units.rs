@@ -1,9 +1,10 @@
-//! Formatting of numbers, in the units of PyTorch's tables.
+//! Formatting of numbers, in the units of the tables of reports, which are PyTorch's.
 
 use std::time::Duration;
 
 /// Formats a time with three decimals, in the largest unit of which it is at least one: `1.500ms`.
-pub(super) fn time(time: Duration) -> String {
+#[must_use]
+pub fn time(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
     match nanos {
         _ if nanos >= 1e9 => format!("{:.3}s", nanos / 1e9),
@@ -13,7 +14,8 @@ pub(super) fn time(time: Duration) -> String {
 }
 
 /// Formats a percentage: `12.50%`.
-pub(super) fn percent(percent: f64) -> String {
+#[must_use]
+pub fn percent(percent: f64) -> String {
     format!("{percent:.2}%")
 }
 
@@ -23,7 +25,8 @@ pub(super) fn or_none(text: Option<String>) -> String {
 }
 
 /// Formats a change of memory with two decimals: `-8.00 KB`, of 1024 bytes each.
-pub(super) fn memory(bytes: i64) -> String {
+#[must_use]
+pub fn memory(bytes: i64) -> String {
     let (scaled, unit) = match bytes.unsigned_abs() {
         0x4000_0000.. => (bytes as f64 / 1_073_741_824.0, "GB"),
         0x10_0000.. => (bytes as f64 / 1_048_576.0, "MB"),
@@ -34,12 +37,14 @@ pub(super) fn memory(bytes: i64) -> String {
 }
 
 /// Formats an amount of memory as [`memory`] does: `4.98 KB`.
-pub(super) fn bytes(bytes: u64) -> String {
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
     memory(i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
 /// Formats a count of floating-point operations or bytes with a decimal prefix: `33.554M`. Returns `None` for 0.
-pub(super) fn count(count: u64) -> Option<String> {
+#[must_use]
+pub fn count(count: u64) -> Option<String> {
     match scaled(count as f64) {
         (0.0, _) => None,
         (count, "") => Some(format!("{count}")),
@@ -48,7 +53,8 @@ pub(super) fn count(count: u64) -> Option<String> {
 }
 
 /// Formats a number per second with three digits and a decimal prefix: `61.2G`.
-pub(super) fn rate(rate: f64) -> String {
+#[must_use]
+pub fn rate(rate: f64) -> String {
     let (rate, prefix) = scaled(rate);
     digits(rate) + prefix
 }

@@ -1,6 +1,9 @@
 //! The size of printed tables.
 
-use super::table::Table;
+use super::{
+    table::Table,
+    terminal::{self, terminal_width},
+};
 use std::fmt;
 
 /// The size of a printed table: the most rows, and the most columns of text.
@@ -11,14 +14,9 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The width of tables for which no other was set.
-    ///
-    /// It does not depend on the terminal, so that the same report prints the same text wherever it is printed.
-    pub(super) const WIDTH: usize = 120;
-
     /// Returns a view of `limit` rows.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, width: Self::WIDTH }
+        Self { limit, width: terminal::WIDTH }
     }
 
     /// Sets the width to that of the terminal, if standard output is one.
@@ -37,20 +35,16 @@ impl View {
         &rows[..rows.len().min(self.limit)]
     }
 
+    /// Returns the table of the rows up to the limit, which says how many more there are.
+    pub(super) fn table<R>(self, rows: &[R], table: fn(&[R]) -> Table) -> Table {
+        let shown = self.shown(rows);
+        table(shown).left_out(rows.len() - shown.len()).width(self.width)
+    }
+
     /// Writes the table of the rows up to the limit, then how many more there are.
     pub(super) fn write<R>(self, f: &mut fmt::Formatter<'_>, rows: &[R], table: fn(&[R]) -> Table) -> fmt::Result {
-        let shown = self.shown(rows);
-        table(shown).write(f, rows.len() - shown.len(), self.width)
+        self.table(rows, table).write(f)
     }
-}
-
-/// Returns the number of columns of the terminal, or `None` if standard output is no terminal.
-pub(super) fn terminal_width() -> Option<usize> {
-    #[cfg(unix)]
-    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    #[cfg(not(unix))]
-    let columns = None;
-    columns.filter(|&columns| columns > 0)
 }
 
 #[cfg(test)]

@@ -147,3 +147,21 @@ fn all_of_it_can_be_serialized() {
     let gpu_time = |row: &serde_json::Value| row["self_gpu"]["nanos"].as_u64().unwrap();
     assert_eq!(json["averages"].as_array().unwrap().iter().map(gpu_time).sum::<u64>(), 158_000);
 }
+
+#[test]
+fn the_parts_of_a_report_can_be_had_one_by_one() {
+    let report = report(&[gpu_trace()]);
+    let view = report.width(80);
+    let (spans, kernels) = (report.averages().width(80), report.kernels().limit(10).width(80));
+    assert_eq!((spans.table().to_string(), kernels.table().to_string()), (spans.to_string(), kernels.to_string()));
+    assert_eq!(view.to_string(), format!("{spans}\n{kernels}\n{}", view.summary()));
+    let peaks: Vec<_> = report.memory().peaks().map(|peak| peak.table(10).to_string()).collect();
+    assert_eq!(report.memory().to_string(), peaks.concat());
+    assert!(peaks[0].starts_with("GPU 0 memory at its peak: 4.98 KB, "), "{}", peaks[0]);
+
+    let table = report.kernels().limit(2).table();
+    let titles: Vec<_> = table.columns().map(|column| (column.title(), column.is_text())).collect();
+    assert_eq!(titles[..2], [("Kernel", true), ("CUDA %", false)]);
+    assert!(table.columns().all(|column| column.cells().len() == 2));
+    assert_eq!(table.lines_below().collect::<Vec<_>>(), [format!("{} more rows", report.kernels().rows().len() - 2)]);
+}

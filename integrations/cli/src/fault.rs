@@ -1,0 +1,48 @@
+//! The reasons why a command fails, and the exit status of each.
+
+use std::{
+    io::{self, ErrorKind, Write},
+    process::ExitCode,
+};
+
+/// The reason why a command fails.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The command was called in a wrong way.
+    Usage(String),
+    /// Something could not be read or written, or was not found.
+    Failed(String),
+    /// Some files could not be read, which was said already; the others have been used.
+    Incomplete,
+    /// Standard output could not be written.
+    Output(io::Error),
+}
+
+impl Fault {
+    /// Says the reason on standard error, and returns the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Usage(message) => {
+                say(message);
+                return ExitCode::from(2);
+            }
+            Self::Failed(message) => say(message),
+            Self::Incomplete => {}
+            // The reader has seen enough, as `head` does.
+            Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            Self::Output(error) => say(&format!("standard output cannot be written: {error}")),
+        }
+        ExitCode::from(1)
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Writes a line to standard error. It is no failure if nobody can read it.
+pub(crate) fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "kernspan: {message}");
+}

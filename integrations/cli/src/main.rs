@@ -1,0 +1,89 @@
+//! The command line tool of kernspan: prints tables of traces, and converts them.
+
+mod calls;
+mod convert;
+mod fault;
+mod flame;
+mod input;
+mod json;
+mod merge;
+mod output;
+mod progress;
+mod report;
+mod steps;
+mod top;
+mod torch;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use fault::Fault;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+/// Reads traces of training runs, and shows where the time went
+///
+/// Traces are files that kernspan has written (Chrome's JSON, recorded windows) or PyTorch's profiler (JSON), plain or
+/// compressed. Commands take files, folders of them, and `-` for standard input.
+#[derive(Parser)]
+#[command(name = "kernspan", version, after_help = AFTER_HELP, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  kernspan report runs/mnist                       all tables of a run
+  kernspan report --torch trace.pt.trace.json.gz   the table that PyTorch prints
+  kernspan steps runs/mnist                        how long each step took, and how busy the GPU was
+  kernspan convert window.kernspan trace.pftrace   for ui.perfetto.dev
+  kernspan flame --gpu trace.json -o gpu.svg       a flame graph of GPU time
+
+Exit status:
+  0  all went well
+  1  a file could not be read or written, or nothing was found
+  2  wrong usage: an unknown option, an ending that names no format";
+
+#[derive(Subcommand)]
+enum Command {
+    Report(report::Args),
+    Steps(steps::Args),
+    Top(top::Args),
+    Convert(convert::Args),
+    Merge(merge::Args),
+    Flame(flame::Args),
+    Completions(Completions),
+}
+
+/// Print a script that completes commands and options in a shell
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  kernspan completions bash > ~/.local/share/bash-completion/completions/kernspan")]
+struct Completions {
+    /// The shell
+    shell: clap_complete::Shell,
+}
+
+impl Completions {
+    fn run(&self) -> Result<(), Fault> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "kernspan", &mut script);
+        Ok(io::stdout().write_all(&script)?)
+    }
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Report(args) => args.run(),
+        Command::Steps(args) => args.run(),
+        Command::Top(args) => args.run(),
+        Command::Convert(args) => args.run(),
+        Command::Merge(args) => args.run(),
+        Command::Flame(args) => args.run(),
+        Command::Completions(args) => args.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => fault.report(),
+    }
+}

@@ -1,0 +1,253 @@
+//! The command `merge`: several traces of one run as one file for viewers.
+
+use crate::{
+    convert::{chrome, folder_beside},
+    fault::{Fault, say},
+    input::{self, name},
+};
+use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
+use kernspan::{Trace, read::from_bytes};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    fs::{self, File},
+    io::{self, BufWriter, Read, Write},
+    path::{Path, PathBuf},
+};
+
+/// Merge traces of several ranks or windows into one file of Chrome's JSON, for viewers
+///
+/// Times are put on one base, by the clocks of the hosts. If two processes have the same number, as GPUs of different
+/// ranks do, one gets another. With several processes, the names of all say the rank. The new file is for viewers:
+/// `kernspan report` adds up the files that it was made of.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  kernspan merge run.json.gz rank0.pt.trace.json rank1.pt.trace.json
+
+Exit status: 0 fine; 1 a file could not be read or written; 2 wrong usage")]
+pub(crate) struct Args {
+    /// The new file, .json or .json.gz
+    #[arg(value_name = "NEW")]
+    to: PathBuf,
+    /// The traces; `-` is standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// A process of the run: host, number and rank.
+type Process = (String, u32, u32);
+
+/// An event: its members as they are in the file.
+type Event<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+
+/// The members of a document that matter.
+#[derive(Deserialize)]
+struct Document<'a> {
+    #[serde(rename = "baseTimeNanoseconds", default)]
+    base: i64,
+    #[serde(rename = "traceEvents", borrow)]
+    events: Vec<&'a RawValue>,
+}
+
+/// A file: its text, and the process that it is of.
+struct Part {
+    name: String,
+    text: String,
+    process: Process,
+}
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<(), Fault> {
+        let ending = self.to.display().to_string();
+        let gzip = ending.ends_with(".json.gz");
+        if !gzip && !ending.ends_with(".json") {
+            return Err(Fault::Usage(format!("{ending}: expected a file that ends with .json or .json.gz")));
+        }
+        let folder = folder_beside(&self.to)?;
+        let (mut parts, mut is_complete) = (Vec::new(), true);
+        for path in &self.files {
+            match Part::read(path, folder.path()) {
+                Ok(part) => parts.push(part),
+                Err(error) => {
+                    say(&format!("{}: {error}", name(path)));
+                    is_complete = false;
+                }
+            }
+        }
+        if parts.is_empty() {
+            return Err(Fault::Incomplete);
+        }
+        let unfinished = folder.path().join("unfinished");
+        let written = File::create(&unfinished).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            if gzip {
+                let mut packed = GzEncoder::new(out, Compression::fast());
+                write(&parts, &mut packed)?;
+                out = packed.finish()?;
+            } else {
+                write(&parts, &mut out)?;
+            }
+            out.flush()?;
+            fs::rename(&unfinished, &self.to)
+        });
+        written.map_err(|error| Fault::Failed(format!("{ending}: cannot be written: {error}")))?;
+        if is_complete { Ok(()) } else { Err(Fault::Incomplete) }
+    }
+}
+
+impl Part {
+    /// Reads a file. A recorded window becomes JSON in the folder.
+    fn read(path: &Path, folder: &Path) -> Result<Self, String> {
+        let mut bytes = input::bytes(path).map_err(|error| format!("cannot be read: {error}"))?;
+        let traces = from_bytes(&bytes).map_err(|error| error.to_string())?;
+        let trace = traces.first().ok_or("has no trace")?;
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            let mut plain = Vec::new();
+            let unpacked = MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain);
+            unpacked.map_err(|error| format!("cannot be read: {error}"))?;
+            bytes = plain;
+        }
+        if !matches!(bytes.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'{' | b'[')) {
+            let file = chrome(trace, folder)?.ok_or("cannot be converted")?;
+            bytes = fs::read(&file).map_err(|error| format!("cannot be converted: {error}"))?;
+        }
+        let text = String::from_utf8(bytes).map_err(|error| format!("cannot be read: {error}"))?;
+        Ok(Self { name: name(path), text, process: process(trace) })
+    }
+
+    fn document(&self) -> io::Result<Document<'_>> {
+        let is_list = self.text.trim_start().starts_with('[');
+        let document = match is_list {
+            true => serde_json::from_str(&self.text).map(|events| Document { base: 0, events }),
+            false => serde_json::from_str(&self.text),
+        };
+        document.map_err(|error| io::Error::other(format!("{}: {error}", self.name)))
+    }
+}
+
+fn process(trace: &Trace) -> Process {
+    let metadata = trace.metadata();
+    (metadata.host.clone(), metadata.pid, metadata.rank)
+}
+
+/// Writes one document with the events of all parts.
+fn write(parts: &[Part], out: &mut impl Write) -> io::Result<()> {
+    let documents: Vec<_> = parts.iter().map(Part::document).collect::<io::Result<_>>()?;
+    let base = documents.iter().map(|document| document.base).min().unwrap_or(0);
+    let several = parts.iter().any(|part| part.process != parts[0].process);
+    let files: Vec<_> = parts.iter().map(|part| part.name.as_str()).collect();
+    let files = serde_json::to_string(&files)?;
+    write!(out, "{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"baseTimeNanoseconds\": {base}, ")?;
+    write!(out, "\"kernspan_merged\": {files}, \"traceEvents\": [")?;
+    let mut ids = ProcessIds::default();
+    let mut first_id = 0;
+    let mut separator = "\n";
+    for (part, document) in parts.iter().zip(&documents) {
+        let mut largest_id = 0;
+        for event in &document.events {
+            let mut event: Event<'_> = serde_json::from_str(event.get())?;
+            let mut changed = Vec::new();
+            if let Some(pid) = event.get("pid") {
+                changed.push(("pid", ids.of(&part.process, pid.get())));
+            }
+            if let Some(nanos) = event.get("ts").and_then(|time| nanos(time.get())) {
+                changed.push(("ts", micros(nanos + i128::from(document.base - base))));
+            }
+            if let Some(id) = event.get("id").and_then(|id| id.get().parse::<u64>().ok()) {
+                largest_id = largest_id.max(id);
+                changed.push(("id", u64::wrapping_add(first_id, id).to_string()));
+            }
+            if let Some(args) = several.then(|| named_by_rank(&event, part.process.2)).flatten() {
+                changed.push(("args", args));
+            }
+            let changed = changed.into_iter().map(|(key, text)| Ok((key, RawValue::from_string(text)?)));
+            let changed: Vec<_> = changed.collect::<serde_json::Result<_>>()?;
+            event.extend(changed.iter().map(|(key, value)| (Cow::Borrowed(*key), &**value)));
+            write!(out, "{separator}{}", serde_json::to_string(&event)?)?;
+            separator = ",\n";
+        }
+        first_id = first_id.wrapping_add(largest_id).wrapping_add(1);
+    }
+    writeln!(out, "\n]}}")
+}
+
+/// The numbers of processes in the new file.
+#[derive(Default)]
+struct ProcessIds<'a> {
+    /// The process that a number, as text, belongs to.
+    owners: HashMap<String, &'a Process>,
+    renamed: HashMap<(&'a Process, String), String>,
+}
+
+impl<'a> ProcessIds<'a> {
+    /// The first number that is given to a process whose own is taken: no number of Linux is as large.
+    const FIRST: usize = 10_000_000;
+
+    /// Returns the number in the new file of what has this number in a file of the process.
+    fn of(&mut self, process: &'a Process, pid: &str) -> String {
+        if *self.owners.entry(pid.to_owned()).or_insert(process) == process {
+            return pid.to_owned();
+        }
+        let next = self.renamed.len() + Self::FIRST;
+        self.renamed.entry((process, pid.to_owned())).or_insert_with(|| next.to_string()).clone()
+    }
+}
+
+/// Returns the arguments of an event that names a process, with the rank before the name.
+fn named_by_rank(event: &Event<'_>, rank: u32) -> Option<String> {
+    if event.get("ph")?.get() != "\"M\"" || event.get("name")?.get() != "\"process_name\"" {
+        return None;
+    }
+    #[derive(Deserialize)]
+    struct Args {
+        name: String,
+    }
+    let args: Args = serde_json::from_str(event.get("args")?.get()).ok()?;
+    let name = to_raw_value(&format!("rank {rank}: {}", args.name)).ok()?;
+    Some(format!("{{\"name\": {name}}}"))
+}
+
+/// Returns the nanoseconds of a number of microseconds, without rounding what is written out.
+fn nanos(micros: &str) -> Option<i128> {
+    let digits = micros.trim_matches('"');
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_plain = fraction.len() <= 3 && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    match whole.parse::<i128>().ok().filter(|_| is_plain) {
+        Some(number) => {
+            let fraction: i128 = format!("{fraction:0<3}").parse().ok()?;
+            Some(1000 * number + if whole.starts_with('-') { -fraction } else { fraction })
+        }
+        None => digits.parse::<f64>().ok().map(|micros| (1000.0 * micros).round() as i128),
+    }
+}
+
+fn micros(nanos: i128) -> String {
+    let sign = if nanos < 0 { "-" } else { "" };
+    format!("{sign}{}.{:03}", nanos.abs() / 1000, nanos.abs() % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ProcessIds, micros, nanos};
+
+    #[test]
+    fn times_keep_their_nanoseconds() {
+        let texts = ["1731700000000123.457", "12", "-0.5", "12.25", "1.5e3", "\"7.001\"", "x"];
+        let times = texts.map(nanos);
+        let large = Some(1_731_700_000_000_123_457);
+        assert_eq!(times, [large, Some(12_000), Some(-500), Some(12_250), Some(1_500_000), Some(7_001), None]);
+        assert_eq!([1_731_700_000_000_123_457, -500, 7].map(micros), ["1731700000000123.457", "-0.500", "0.007"]);
+    }
+
+    #[test]
+    fn each_process_has_numbers_of_its_own() {
+        let [first, second] = [0, 1].map(|rank| ("host".to_owned(), 7, rank));
+        let mut ids = ProcessIds::default();
+        let seen = [(&first, "0"), (&second, "0"), (&second, "1"), (&first, "1"), (&second, "0"), (&first, "0")];
+        let seen = seen.map(|(process, pid)| ids.of(process, pid));
+        assert_eq!(seen, ["0", "10000000", "1", "10000001", "10000000", "0"]);
+    }
+}

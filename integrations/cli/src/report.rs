@@ -1,0 +1,281 @@
+//! The command `report`: tables of a run.
+
+use crate::{
+    calls::{self, Direction},
+    fault::Fault,
+    input::{Inputs, Read},
+    json::json,
+    output::{Format, Section, Style, print_json},
+    steps, torch,
+};
+use kernspan::{
+    Report,
+    report::{Averages, Kernels, MemoryPeak, MemoryPeaks, Operations, SortBy, SortOperationsBy},
+};
+use serde_json::{Value, json};
+
+/// Print where the time went: tables of spans, kernels, operations, steps and memory
+///
+/// Without any of --kernels, --operations, --steps, --memory, --callers, --callees and --torch, it prints an overview:
+/// the spans, the ten longest kernels and operations, and a summary of steps, GPUs and losses. Several files are added
+/// up.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// Sort spans by this column, largest first; operations too, where they have the column
+    #[arg(long, value_enum, value_name = "COLUMN")]
+    sort: Option<Sort>,
+    /// The most rows of each table [default: 100; 10 for kernels and operations in the overview, and for memory]
+    #[arg(long, short = 'n', value_name = "ROWS")]
+    limit: Option<usize>,
+    /// Give spans, kernels and operations a row for each shape of their arguments
+    #[arg(long)]
+    by_shape: bool,
+    /// Give spans a row for each stack of N spans around them
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    by_stack: usize,
+    /// Give spans a row for each module of the model
+    #[arg(long)]
+    by_module: bool,
+    /// Print the time of each kernel and kind of copy on the GPU
+    #[arg(long)]
+    kernels: bool,
+    /// Print the operations that a framework was asked for
+    #[arg(long)]
+    operations: bool,
+    /// Print the steps, as the command `steps` does
+    #[arg(long)]
+    steps: bool,
+    /// Print the spans that held the GPU's memory when the most was in use
+    #[arg(long)]
+    memory: bool,
+    /// Print the spans that this span is called from
+    #[arg(long, value_name = "NAME")]
+    callers: Option<String>,
+    /// Print the spans that this span calls
+    #[arg(long, value_name = "NAME")]
+    callees: Option<String>,
+    /// Print the table of PyTorch's key_averages(), with its columns, in its order
+    #[arg(long)]
+    torch: bool,
+    #[command(flatten)]
+    style: Style,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  kernspan report runs/mnist
+  kernspan report --sort self-gpu -n 20 trace.pt.trace.json.gz
+  kernspan report --kernels --by-shape window.kernspan
+  kernspan report --callers matmul trace.json
+  kernspan report --torch --json trace.pt.trace.json | jq '.key_averages[0]'
+
+Exit status: 0 fine; 1 a file could not be read, or nothing was found; 2 wrong usage";
+
+/// A column to sort by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Sort {
+    /// Time with nested spans
+    Total,
+    /// Time without nested spans
+    #[value(name = "self")]
+    Own,
+    /// Mean time of a call
+    Average,
+    /// Number of calls
+    Calls,
+    /// Floating-point operations
+    Flops,
+    /// GPU time with nested spans
+    TotalGpu,
+    /// GPU time without nested spans
+    SelfGpu,
+    /// GPU memory, allocated less freed
+    GpuMemory,
+    /// The name, from A to Z
+    Name,
+}
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<(), Fault> {
+        let read = self.inputs.read()?;
+        let report = read.report();
+        let sections = self.sections(&read, &report)?;
+        match (sections.is_empty(), self.style.format()) {
+            (true, Format::Json) => print_json(&self.whole_json(&report))?,
+            (true, Format::Csv) => self.style.print(&[self.spans(&report)])?,
+            (true, _) => self.style.print(&self.overview(&report))?,
+            (false, _) => self.style.print(&sections)?,
+        }
+        read.end()
+    }
+
+    /// Returns the sections that were asked for; none if that is the overview.
+    fn sections(&self, read: &Read, report: &Report) -> Result<Vec<Section>, Fault> {
+        let mut sections = Vec::new();
+        if self.torch {
+            let rows = self.style.rows(self.limit, Averages::LIMIT);
+            sections.push(torch::section(read.traces(), self.sort, rows));
+        }
+        if self.kernels {
+            sections.push(self.kernels(report, Kernels::LIMIT));
+        }
+        if self.operations {
+            sections.push(self.operations(report, Operations::LIMIT));
+        }
+        if self.steps {
+            sections.push(steps::section(read, report, self.style.rows(self.limit, usize::MAX)));
+        }
+        if self.memory {
+            sections.extend(self.memory(report));
+        }
+        let asked = [(&self.callers, Direction::Callers), (&self.callees, Direction::Callees)];
+        for (name, direction) in asked {
+            if let Some(name) = name {
+                let rows = self.style.rows(self.limit, Averages::LIMIT);
+                sections.push(calls::section(report, name, direction, rows)?);
+            }
+        }
+        Ok(sections)
+    }
+
+    fn overview(&self, report: &Report) -> Vec<Section> {
+        /// The rows of tables that are not the first.
+        const FEW: usize = 10;
+        let mut sections = vec![self.spans(report)];
+        if report.gpu_work() > 0 {
+            sections.push(self.kernels(report, FEW));
+        }
+        let operations = self.operations(report, FEW);
+        if operations.table.is_some() {
+            sections.push(operations);
+        }
+        let view = match (self.style.format(), self.style.width) {
+            // Readers of Markdown break lines themselves.
+            (Format::Md, _) => report.width(usize::MAX),
+            (_, Some(columns)) => report.width(columns),
+            (_, None) => report.fit_terminal(),
+        };
+        // As reports are printed: the summary is apart from the table if there are several.
+        let gap = if sections.len() > 1 { "\n" } else { "" };
+        if let Some(last) = sections.last_mut() {
+            last.below = format!("{gap}{}", view.summary());
+        }
+        sections
+    }
+
+    fn averages<'a>(&self, report: &'a Report) -> Averages<'a> {
+        let averages = report.averages().limit(self.style.rows(self.limit, Averages::LIMIT));
+        let averages = averages.group_by_shape(self.by_shape).group_by_stack(self.by_stack);
+        averages.group_by_module(self.by_module).sort_by(self.sort.map_or_else(SortBy::default, Sort::spans))
+    }
+
+    fn spans(&self, report: &Report) -> Section {
+        let averages = self.averages(report);
+        let rows = averages.rows();
+        Section {
+            title: "Spans".to_owned(),
+            key: "averages",
+            table: (!rows.is_empty()).then(|| averages.table()),
+            empty: "no spans were recorded",
+            rows: rows.iter().map(json).collect(),
+            ..Section::default()
+        }
+    }
+
+    fn kernels(&self, report: &Report, limit: usize) -> Section {
+        let kernels = report.kernels().group_by_shape(self.by_shape).limit(self.style.rows(self.limit, limit));
+        let rows = kernels.rows();
+        Section {
+            title: "Kernels".to_owned(),
+            key: "kernels",
+            table: (!rows.is_empty()).then(|| kernels.table()),
+            empty: "no GPU work was recorded",
+            rows: rows.iter().map(json).collect(),
+            ..Section::default()
+        }
+    }
+
+    fn operations(&self, report: &Report, limit: usize) -> Section {
+        let operations = report.operations().group_by_shape(self.by_shape).limit(self.style.rows(self.limit, limit));
+        let operations = operations.sort_by(self.sort.map_or_else(SortOperationsBy::default, Sort::operations));
+        let rows = operations.rows();
+        Section {
+            title: "Operations".to_owned(),
+            key: "operations",
+            table: (!rows.is_empty()).then(|| operations.table()),
+            empty: "no operations were recorded: no framework reported any",
+            rows: rows.iter().map(json).collect(),
+            ..Section::default()
+        }
+    }
+
+    fn memory(&self, report: &Report) -> Vec<Section> {
+        let limit = self.style.rows(self.limit, MemoryPeaks::LIMIT);
+        let section = Section {
+            title: "Memory".to_owned(),
+            key: "memory",
+            empty: "no GPU memory was recorded",
+            ..Section::default()
+        };
+        if report.memory().peaks().len() == 0 {
+            return vec![section];
+        }
+        let of_peak = |peak: &MemoryPeak| {
+            let owners = peak.owners.iter().take(limit).map(|owner| with_device(json(&peak.device), json(owner)));
+            let before = json!({"device": json(&peak.device), "name": MemoryPeak::BEFORE,
+                "stack": [], "bytes": peak.before, "allocations": null});
+            Section {
+                title: section.title.clone(),
+                key: section.key,
+                table: Some(peak.table(limit)),
+                rows: (peak.before > 0).then_some(before).into_iter().chain(owners).collect(),
+                ..Section::default()
+            }
+        };
+        report.memory().peaks().map(of_peak).collect()
+    }
+
+    /// Returns the whole report, with the spans as they were asked for.
+    fn whole_json(&self, report: &Report) -> Value {
+        let mut whole = json(report);
+        whole["averages"] = self.averages(report).rows().iter().map(json).collect();
+        whole
+    }
+}
+
+fn with_device(device: Value, owner: Value) -> Value {
+    let mut row = json!({"device": device});
+    if let (Value::Object(row), Value::Object(owner)) = (&mut row, owner) {
+        row.extend(owner);
+    }
+    row
+}
+
+impl Sort {
+    fn spans(self) -> SortBy {
+        match self {
+            Self::Total => SortBy::TotalCpu,
+            Self::Own => SortBy::SelfCpu,
+            Self::Average => SortBy::AverageCpu,
+            Self::Calls => SortBy::Calls,
+            Self::Flops => SortBy::Flops,
+            Self::TotalGpu => SortBy::TotalGpu,
+            Self::SelfGpu => SortBy::SelfGpu,
+            Self::GpuMemory => SortBy::GpuMemory,
+            Self::Name => SortBy::Name,
+        }
+    }
+
+    fn operations(self) -> SortOperationsBy {
+        match self {
+            Self::Own | Self::SelfGpu => SortOperationsBy::Alone,
+            Self::Calls => SortOperationsBy::Calls,
+            Self::Flops => SortOperationsBy::Flops,
+            Self::Name => SortOperationsBy::Name,
+            Self::Total | Self::Average | Self::TotalGpu | Self::GpuMemory => SortOperationsBy::Gpu,
+        }
+    }
+}

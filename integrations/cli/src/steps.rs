@@ -1,0 +1,169 @@
+//! The command `steps`: how long each step took, and how busy the GPUs were.
+
+use crate::{
+    fault::Fault,
+    input::{Inputs, Read},
+    json::json,
+    output::{Section, Style},
+};
+use kernspan::{
+    Report,
+    analysis::{StepGpu, Verdict, gpu_steps},
+    report::{Table, units},
+    trace::DeviceId,
+};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Print one line for each step: its duration, and what each GPU did in it
+///
+/// Steps that took more than three times the median are marked as slow. Steps that were cut by the edge of a recorded
+/// window are left out.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kernspan steps runs/mnist
+  kernspan steps --format csv trace.json > steps.csv
+
+Exit status: 0 fine; 1 a file could not be read, or nothing was found; 2 wrong usage")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// The most lines [default: all]
+    #[arg(long, short = 'n', value_name = "ROWS")]
+    limit: Option<usize>,
+    #[command(flatten)]
+    style: Style,
+}
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<(), Fault> {
+        let read = self.inputs.read()?;
+        self.style.print(&[section(&read, &read.report(), self.style.rows(self.limit, usize::MAX))])?;
+        read.end()
+    }
+}
+
+/// A step, and what one GPU did in it.
+#[derive(Clone, Serialize)]
+struct Row {
+    /// The file, if there are several.
+    file: Option<String>,
+    step: u64,
+    duration: Duration,
+    device: Option<DeviceId>,
+    busy: Option<Duration>,
+    busy_percent: Option<f64>,
+    idle: Option<Duration>,
+    kernels: Option<u64>,
+    copying: Option<Duration>,
+    copied: Option<u64>,
+    verdict: Option<&'static str>,
+    /// The duration as a multiple of the median, if the step was slow.
+    slow: Option<f64>,
+}
+
+/// Returns the table of steps, with percentiles below it.
+pub(crate) fn section(read: &Read, report: &Report, limit: usize) -> Section {
+    let mut rows = rows(read, report);
+    let left_out = rows.len().saturating_sub(limit);
+    rows.truncate(limit);
+    let times = report.steps();
+    const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0)];
+    let known = PERCENTILES.iter().filter_map(|(name, percent)| Some((*name, times.percentile(*percent)?)));
+    let mut percentiles: Vec<_> = known.chain(times.longest().map(|time| ("longest", time))).collect();
+    percentiles.extend(times.mean().map(|time| ("mean", time)));
+    let texts: Vec<_> = percentiles.iter().map(|(name, time)| format!("{name} {}", units::time(*time))).collect();
+    let steps = if times.count() == 1 { "step" } else { "steps" };
+    let note = format!("{} {steps}: {}", times.count(), texts.join(", "));
+    let percentiles = percentiles.iter().map(|(name, time)| ((*name).to_owned(), json(time)));
+    Section {
+        title: "Steps".to_owned(),
+        key: "steps",
+        table: (!rows.is_empty()).then(|| table(&rows, note).left_out(left_out)),
+        empty: "no whole step was recorded",
+        rows: rows.iter().map(json).collect(),
+        members: vec![("percentiles", percentiles.collect())],
+        marked: (0..rows.len()).filter(|&row| rows[row].slow.is_some()).collect(),
+        ..Section::default()
+    }
+}
+
+fn rows(read: &Read, report: &Report) -> Vec<Row> {
+    let slow = report.steps().slow();
+    let mut rows = Vec::new();
+    for source in &read.sources {
+        let file = (read.sources.len() > 1).then(|| source.name.clone());
+        for trace in &source.traces {
+            let usages = gpu_steps(trace);
+            for step in trace.steps().iter().filter(|step| !step.cut().any()) {
+                let (number, duration) = (step.number(), step.duration());
+                let slow = slow.iter().find(|slow| slow.number == number && slow.duration == duration);
+                let row = Row::new(file.clone(), number, duration, slow.map(|slow| slow.factor));
+                let is_same = |usage: &&StepGpu| usage.step == number && usage.usage.duration == duration;
+                let usages = usages.iter().filter(is_same);
+                let of_gpus: Vec<_> = usages.map(|usage| row.clone().with_gpu(usage)).collect();
+                if of_gpus.is_empty() { rows.push(row) } else { rows.extend(of_gpus) }
+            }
+        }
+    }
+    rows
+}
+
+impl Row {
+    fn new(file: Option<String>, step: u64, duration: Duration, slow: Option<f64>) -> Self {
+        Self {
+            file,
+            step,
+            duration,
+            device: None,
+            busy: None,
+            busy_percent: None,
+            idle: None,
+            kernels: None,
+            copying: None,
+            copied: None,
+            verdict: None,
+            slow,
+        }
+    }
+
+    fn with_gpu(self, step: &StepGpu) -> Self {
+        let usage = &step.usage;
+        Self {
+            device: Some(step.device),
+            busy: Some(usage.busy),
+            busy_percent: Some(usage.busy_percent()),
+            idle: Some(usage.idle),
+            kernels: Some(usage.kernels),
+            copying: Some(usage.copying),
+            copied: Some(usage.copied),
+            verdict: Some(Verdict::as_str(usage.verdict)),
+            ..self
+        }
+    }
+}
+
+fn table(rows: &[Row], note: String) -> Table {
+    let mut table = Table::default();
+    table.note(note);
+    if rows.iter().any(|row| row.file.is_some()) {
+        table.text("File", rows, |row| row.file.clone());
+    }
+    table.number("Step", rows, |row| row.step.to_string());
+    table.number("Duration", rows, |row| units::time(row.duration));
+    table.number("GPU", rows, |row| row.device.map(|device| device.to_string())).droppable(6);
+    table.number("GPU busy", rows, |row| row.busy.map(units::time));
+    table.number("Busy %", rows, |row| row.busy_percent.map(units::percent)).droppable(3);
+    table.number("GPU idle", rows, |row| row.idle.map(units::time)).droppable(7);
+    table.number("# of Kernels", rows, |row| row.kernels.map(|count| count.to_string())).droppable(5);
+    table.number("Copies", rows, |row| row.copying.map(units::time)).droppable(4);
+    table.number("Copied", rows, |row| row.copied.map(units::bytes)).droppable(1);
+    if rows.iter().any(|row| row.verdict.is_some()) {
+        table.text("Bottleneck", rows, |row| row.verdict.map(str::to_owned)).droppable(2);
+    }
+    if rows.iter().any(|row| row.slow.is_some()) {
+        table.text("", rows, |row| row.slow.map(|factor| format!("slow: {factor:.1}x median")));
+    }
+    table
+}

@@ -1,0 +1,130 @@
+//! The command `top`: the spans and kernels that took the most time themselves, on one screen.
+
+use crate::{
+    fault::Fault,
+    input::Inputs,
+    json::json,
+    output::{Section, Style},
+};
+use kernspan::{
+    Report,
+    report::{SortBy, Table, units},
+};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Print the spans and the kernels that took the most time themselves, on one screen
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kernspan top trace.json
+  kernspan top --kernels -n 5 runs/mnist
+
+Exit status: 0 fine; 1 a file could not be read, or nothing was found; 2 wrong usage")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// Print kernels and copies only
+    #[arg(long)]
+    kernels: bool,
+    /// Print spans only
+    #[arg(long)]
+    spans: bool,
+    /// The number of rows [default: 20, or 8 of both spans and kernels]
+    #[arg(short = 'n', long, value_name = "ROWS")]
+    limit: Option<usize>,
+    #[command(flatten)]
+    style: Style,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    /// Time without nested spans.
+    #[serde(rename = "self")]
+    own: Duration,
+    percent: f64,
+    /// The share of this row and of those above it.
+    up_to_here: f64,
+    calls: u64,
+}
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<(), Fault> {
+        let read = self.inputs.read()?;
+        let report = read.report();
+        let spans = self.spans || !self.kernels;
+        let kernels = self.kernels || (!self.spans && report.gpu_work() > 0);
+        let rows = self.limit.unwrap_or(if spans && kernels { 8 } else { 20 });
+        let mut sections = Vec::new();
+        if spans {
+            sections.push(of_spans(&report, rows));
+        }
+        if kernels {
+            sections.push(of_kernels(&report, rows));
+        }
+        self.style.print(&sections)?;
+        read.end()
+    }
+}
+
+fn of_spans(report: &Report, limit: usize) -> Section {
+    let all = report.averages().sort_by(SortBy::SelfCpu).limit(usize::MAX).rows();
+    let rows = all.into_iter().map(|row| Row {
+        name: row.name,
+        own: row.self_cpu,
+        percent: row.self_percent,
+        up_to_here: 0.0,
+        calls: row.calls,
+    });
+    // Work of no span is a row without calls.
+    let rows = rows.filter(|row| row.calls > 0).collect();
+    section(("Spans", "spans"), rows, limit, "no spans were recorded", |rows| table("Span", "Self time", rows))
+}
+
+fn of_kernels(report: &Report, limit: usize) -> Section {
+    let all = report.kernels().limit(usize::MAX).rows();
+    let rows = all.into_iter().map(|row| Row {
+        name: row.name,
+        own: row.total,
+        percent: row.percent,
+        up_to_here: 0.0,
+        calls: row.calls,
+    });
+    let table = |rows: &[Row]| table("Kernel", "CUDA total", rows);
+    section(("Kernels", "kernels"), rows.collect(), limit, "no GPU work was recorded", table)
+}
+
+fn section(
+    (title, key): (&str, &'static str),
+    mut rows: Vec<Row>,
+    limit: usize,
+    empty: &'static str,
+    table: fn(&[Row]) -> Table,
+) -> Section {
+    let left_out = rows.len().saturating_sub(limit);
+    rows.truncate(limit);
+    let mut sum = 0.0;
+    for row in &mut rows {
+        sum += row.percent;
+        row.up_to_here = sum;
+    }
+    Section {
+        title: title.to_owned(),
+        key,
+        table: (!rows.is_empty()).then(|| table(&rows).left_out(left_out)),
+        empty,
+        rows: rows.iter().map(json).collect(),
+        ..Section::default()
+    }
+}
+
+fn table(name: &'static str, time: &'static str, rows: &[Row]) -> Table {
+    let mut table = Table::default();
+    table.text(name, rows, |row| row.name.clone());
+    table.number(time, rows, |row| units::time(row.own));
+    table.number("Share", rows, |row| units::percent(row.percent));
+    table.number("Up to here", rows, |row| units::percent(row.up_to_here)).droppable(1);
+    table.number("# of Calls", rows, |row| row.calls.to_string()).droppable(2);
+    table
+}

@@ -1,0 +1,140 @@
+//! Files that are written: other formats, merged files, flame graphs.
+
+use crate::{WINDOWS, printed, printed_json, run, torch, window};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+#[test]
+fn a_converted_trace_has_the_same_report() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in WINDOWS {
+        for ending in ["json", "json.gz"] {
+            let new = folder.path().join(format!("{name}.{ending}"));
+            assert_eq!(printed("convert", &[&window(name), &new]), "");
+            for table in ["report", "report --by-stack 2 --by-shape", "report --memory", "report --kernels", "steps"] {
+                let text = |file: &Path| printed(table, &[file]);
+                assert_eq!(text(&new), text(&window(name)), "{table} of {name}.{ending}");
+            }
+        }
+    }
+    let left = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 2 * WINDOWS.len(), "no temporary folder stays");
+}
+
+#[test]
+fn a_converted_trace_of_pytorch_has_the_same_spans() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new.json");
+    printed("convert", &[&torch("transformer"), &new]);
+    let names = |file: &Path| -> BTreeMap<String, Value> {
+        let rows = printed_json("report --json", &[file]);
+        let row = |row: &Value| (row["name"].as_str().unwrap().to_owned(), row["calls"].clone());
+        rows["kernels"].as_array().unwrap().iter().map(row).collect()
+    };
+    assert_eq!(names(&new), names(&torch("transformer")));
+}
+
+#[test]
+fn the_ending_says_the_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str| {
+        let new = folder.path().join(name);
+        printed("convert", &[&window("candle"), &new]);
+        new
+    };
+    let first = |name: &str| fs::read(write(name)).unwrap()[..2].to_vec();
+    assert_eq!(first("a.json")[0], b'{');
+    assert_eq!(first("a.json.gz"), [0x1f, 0x8b]);
+    // A packet of Perfetto's.
+    assert_eq!(first("a.pftrace")[0], 0x0a);
+    let stacks = |name: &str| fs::read_to_string(write(name)).unwrap();
+    assert!(stacks("a.folded").contains(";train_step;forward "));
+    assert!(stacks("a.gpu.folded").contains(";badd_f32 "));
+    let board = write("board");
+    let found =
+        |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    assert_eq!(found(&board.join("plugins/profile")).len(), 1);
+    let again = run("convert", &[&window("candle"), &board]);
+    assert!(again.code == 1 && again.err.contains("the folder is not empty"), "{}", again.err);
+    // A file is replaced.
+    fs::write(folder.path().join("a.json"), "old").unwrap();
+    assert_eq!(first("a.json")[0], b'{');
+    let nowhere = run("convert", &[&window("candle"), &folder.path().join("missing/a.json")]);
+    assert!(nowhere.code == 1 && nowhere.err.contains("a.json: cannot be written: "), "{}", nowhere.err);
+}
+
+#[test]
+fn merged_traces_keep_processes_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["first.json", "second.json"].map(|name| folder.path().join(name));
+    let trace = |rank: u32, base: u64| {
+        format!(
+            r#"{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}, "world_size": 2}},
+            "baseTimeNanoseconds": {base}, "traceEvents": [
+            {{"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {{"name": "python"}}}},
+            {{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7, "ts": 10.125, "dur": 5.000,
+              "args": {{"External id": 1}}}},
+            {{"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 3, "pid": 7, "tid": 7, "ts": 10.125}},
+            {{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 12.001, "dur": 2.000,
+              "args": {{"device": 0, "stream": 7, "correlation": 3, "External id": 1}}}},
+            {{"ph": "f", "cat": "ac2g", "name": "ac2g", "id": 3, "pid": 0, "tid": 7, "ts": 12.001, "bp": "e"}}]}}"#
+        )
+    };
+    fs::write(&first, trace(0, 1_700_000_000_000_000_000)).unwrap();
+    fs::write(&second, trace(1, 1_700_000_000_000_002_500)).unwrap();
+    let new = folder.path().join("merged.json");
+    printed("merge", &[&new, &first, &second]);
+    let merged: Value = serde_json::from_str(&fs::read_to_string(&new).unwrap()).unwrap();
+    assert_eq!(merged["baseTimeNanoseconds"], 1_700_000_000_000_000_000_u64);
+    let events = merged["traceEvents"].as_array().unwrap();
+    assert_eq!(events.len(), 10);
+    let all = |key: &str| events.iter().filter_map(|event| event.get(key)).collect::<Vec<_>>();
+    let processes: BTreeSet<_> = all("pid").iter().map(|pid| pid.as_u64().unwrap()).collect();
+    assert_eq!(processes.len(), 4, "a host and a GPU of each rank: {processes:?}");
+    let of_kernels: Vec<_> = events.iter().filter(|event| event["name"] == "gemm").map(|event| &event["ts"]).collect();
+    assert_eq!(of_kernels, [12.001, 14.501], "the second began 2.5 µs later");
+    let arrows: BTreeSet<_> = all("id").iter().map(|id| id.as_u64().unwrap()).collect();
+    assert_eq!((arrows.len(), all("id").len()), (2, 4), "each end has its start");
+    let names: Vec<_> = events.iter().filter(|event| event["ph"] == "M").map(|event| &event["args"]["name"]).collect();
+    assert_eq!(names, ["rank 0: python", "rank 1: python"]);
+}
+
+#[test]
+fn windows_of_one_process_stay_together_when_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("merged.json.gz");
+    printed("merge", &[&new, &window("candle"), &window("candle")]);
+    let once = folder.path().join("once.json");
+    printed("convert", &[&window("candle"), &once]);
+    let plain = flate2::read::GzDecoder::new(fs::File::open(new).unwrap());
+    let merged: Value = serde_json::from_reader(plain).unwrap();
+    let once: Value = serde_json::from_str(&fs::read_to_string(once).unwrap()).unwrap();
+    let events = |document: &Value| document["traceEvents"].as_array().unwrap().len();
+    assert_eq!(events(&merged), 2 * events(&once));
+    let processes = |document: &Value| -> BTreeSet<_> {
+        document["traceEvents"].as_array().unwrap().iter().map(|event| event["pid"].to_string()).collect()
+    };
+    assert_eq!(processes(&merged), processes(&once));
+    let name = |document: &Value| document["traceEvents"][0]["args"]["name"].clone();
+    assert_eq!(name(&merged), name(&once), "there is but one process");
+}
+
+#[test]
+fn flame_graphs_have_spans_and_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |options: &str| {
+        let new = folder.path().join("graph.svg");
+        let run = run(&format!("flame {options} -o"), &[&new, &window("candle"), &window("training")]);
+        assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, "", ""));
+        fs::read_to_string(new).unwrap()
+    };
+    let (host, gpu) = (draw("--host"), draw("--gpu"));
+    assert!(host == draw("") && host.contains("train_step") && !host.contains("badd_f32"));
+    assert!(gpu.contains("<svg") && gpu.contains("train_step") && gpu.contains("badd_f32"));
+    let out = printed("flame -o -", &[&window("candle")]);
+    assert!(out.contains("<svg") && out.trim_end().ends_with("</svg>"));
+}

@@ -1,0 +1,77 @@
+//! Runs the real program on recorded files.
+
+mod convert;
+mod inputs;
+mod report;
+
+use std::{
+    ffi::OsStr,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+/// The traces that PyTorch has recorded, each with the rows of its table.
+const TORCH: [&str; 5] = ["convolution-shapes", "graph", "perceptron-stack", "transformer-shapes", "transformer"];
+/// The windows that kernspan has recorded.
+const WINDOWS: [&str; 5] = ["burn-first", "burn", "calls", "candle", "training"];
+
+/// A run of the program.
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn torch(name: &str) -> PathBuf {
+    fixture(&format!("torch/{name}.pt.trace.json.gz"))
+}
+
+fn window(name: &str) -> PathBuf {
+    fixture(&format!("gpu/{name}.kernspan"))
+}
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(path)
+}
+
+fn command(arguments: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kernspan"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the program with arguments in one text, and files.
+fn run(arguments: &str, files: &[&Path]) -> Run {
+    let arguments = arguments.split_whitespace().map(OsStr::new);
+    let arguments: Vec<_> = arguments.chain(files.iter().map(|file| file.as_os_str())).collect();
+    Run::of(command(&arguments).output().unwrap())
+}
+
+/// Runs the program, which must end well and say nothing on standard error. Returns what it printed.
+#[track_caller]
+fn printed(arguments: &str, files: &[&Path]) -> String {
+    let run = run(arguments, files);
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{arguments}");
+    run.out
+}
+
+#[track_caller]
+fn printed_json(arguments: &str, files: &[&Path]) -> serde_json::Value {
+    serde_json::from_str(&printed(arguments, files)).unwrap()
+}
+
+/// Runs the program with something on its standard input.
+fn run_with_input(arguments: &str, input: &[u8]) -> Run {
+    let arguments: Vec<_> = arguments.split_whitespace().collect();
+    let mut child = command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    Run::of(child.wait_with_output().unwrap())
+}
+
+impl Run {
+    fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}

@@ -1,0 +1,202 @@
+//! Tables: against golden files, against PyTorch's own, and in all formats.
+
+use crate::{TORCH, WINDOWS, fixture, printed, printed_json, run, torch, window};
+use kernspan::Report;
+use serde_json::Value;
+use std::{collections::BTreeSet, path::Path};
+
+/// Compares a text with a golden file, or writes it anew.
+#[track_caller]
+fn assert_golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("KERNSPAN_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, golden, "{name} has changed: if that is right, run with KERNSPAN_BLESS=1");
+}
+
+#[test]
+fn tables_are_as_they_were() {
+    for width in [80, 200] {
+        let options = |command: &str| format!("{command} --width {width}");
+        for (name, command, file) in [
+            ("candle", "report", window("candle")),
+            ("burn", "report", window("burn")),
+            ("transformer", "report --limit 20", torch("transformer-shapes")),
+            ("transformer_torch", "report --torch --limit 20", torch("transformer-shapes")),
+            ("transformer_top", "top", torch("transformer")),
+            ("training_steps", "steps", window("training")),
+        ] {
+            let text = printed(&options(command), &[&file]);
+            assert_golden(&format!("{name}_{width}.txt"), &text);
+            // Names, shapes and stacks are shortened, and columns left out, until it fits.
+            let too_wide = text.lines().find(|line| line.chars().count() > width);
+            assert_eq!(too_wide, None, "{name}");
+        }
+    }
+    assert_golden("candle.md", &printed("report --format md", &[&window("candle")]));
+}
+
+#[test]
+fn an_overview_is_the_report_that_programs_print() {
+    for name in WINDOWS {
+        let traces = kernspan::read(window(name)).unwrap();
+        let report = Report::of(&traces);
+        // With operations, there are two lines between tables.
+        let expected = report.width(100).to_string().replace("\n\n\n", "\n\n");
+        assert_eq!(printed("report --width 100", &[&window(name)]), expected, "{name}");
+        let rows = printed_json("report --json", &[&window(name)]);
+        assert_eq!(rows["spans"], report.spans(), "{name}");
+        assert_eq!(rows["averages"].as_array().unwrap().len(), report.averages().limit(usize::MAX).rows().len());
+    }
+}
+
+#[test]
+fn torchs_table_is_that_of_torch() {
+    for name in TORCH {
+        let rows = std::fs::read_to_string(fixture(&format!("torch/{name}.rows.json"))).unwrap();
+        let expected: Vec<Value> = serde_json::from_str(&rows).unwrap();
+        let printed = printed_json("report --torch --json", &[&torch(name)]);
+        let seen = printed["key_averages"].as_array().unwrap();
+        assert!(!expected.is_empty());
+        for (index, (seen, expected)) in seen.iter().zip(&expected).enumerate() {
+            assert_eq!(seen, expected, "row {index} of {name}");
+        }
+        assert_eq!(seen.len(), expected.len(), "{name}");
+        let sum = |rows: &[Value], key: &str| rows.iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>();
+        assert_eq!(printed["self_cpu_time_total"], sum(&expected, "self_cpu_time"), "{name}");
+    }
+}
+
+#[test]
+fn torchs_table_can_be_sorted_and_limited_and_adds_files_up() {
+    let rows = |arguments: &str, files: &[&Path]| {
+        let printed = printed_json(&format!("report --torch --json {arguments}"), files);
+        printed["key_averages"].as_array().unwrap().clone()
+    };
+    let (first, second) = (torch("transformer"), torch("graph"));
+    let sorted = rows("--sort self --limit 5", &[&first]);
+    let times: Vec<_> = sorted.iter().map(|row| row["self_cpu_time"].as_u64().unwrap()).collect();
+    assert!(times.len() == 5 && times.is_sorted_by(|a, b| a >= b), "{times:?}");
+    let sum = |rows: &[Value]| rows.iter().map(|row| row["count"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sum(&rows("", &[&first, &second])), sum(&rows("", &[&first])) + sum(&rows("", &[&second])));
+}
+
+#[test]
+fn columns_that_are_all_zero_are_left_out_of_torchs_table() {
+    let titles = |name| {
+        let text = printed("report --torch --width 1000", &[&torch(name)]);
+        text.lines().nth(1).unwrap().split("  ").map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect()
+    };
+    let with_memory: Vec<String> = titles("transformer-shapes");
+    assert_eq!(
+        with_memory.join(", "),
+        "Name, Self CPU %, Self CPU, CPU total %, CPU total, CPU time avg, Self CUDA, Self CUDA %, CUDA total, CUDA \
+         time avg, CPU Mem, Self CPU Mem, CUDA Mem, Self CUDA Mem, # of Calls, Total FLOPs"
+    );
+    let without: Vec<String> = titles("transformer");
+    assert!(!without.iter().any(|title| title.ends_with("Mem") || title == "Total FLOPs"), "{without:?}");
+}
+
+#[test]
+fn callers_and_callees_are_two_sides_of_the_same_calls() {
+    let file = torch("transformer");
+    let rows = |direction: &str, name: &str| {
+        let printed = printed_json(&format!("report --json --{direction} {name}"), &[&file]);
+        let rows = printed[direction].as_array().unwrap().clone();
+        rows.into_iter().map(|row| (row["name"].as_str().unwrap().to_owned(), row)).collect::<Vec<_>>()
+    };
+    let callers = rows("callers", "aten::mm");
+    assert_eq!(callers.iter().map(|(_, row)| row["calls"].as_u64().unwrap()).sum::<u64>(), 40);
+    let times = callers.iter().map(|(_, row)| row["total_cpu"].as_u64().unwrap());
+    assert!(times.clone().count() > 1 && times.is_sorted_by(|a, b| a >= b));
+    for (caller, row) in &callers {
+        let callees = rows("callees", caller);
+        let (_, other) = callees.iter().find(|(name, _)| name == "aten::mm").unwrap();
+        for key in ["calls", "self_cpu", "total_cpu", "total_gpu"] {
+            assert_eq!(row[key], other[key], "{key} of {caller}");
+        }
+    }
+    let none = rows("callees", "aten::mm");
+    assert!(none.is_empty(), "{none:?}");
+    let text = printed("report --callees aten::mm", &[&file]);
+    assert_eq!(text, "it calls no other span\n");
+    let wrong = run("report --callers mm", &[&file]);
+    assert_eq!((wrong.code, wrong.out.as_str()), (1, ""));
+    assert!(wrong.err.starts_with("kernspan: no span is called \"mm\"; there are AddmmBackward0, "), "{}", wrong.err);
+}
+
+#[test]
+fn spans_can_be_sorted_limited_and_grouped() {
+    let file = torch("transformer-shapes");
+    let rows = |arguments: &str| {
+        let printed = printed_json(&format!("report --json {arguments}"), &[&file]);
+        printed["averages"].as_array().unwrap().clone()
+    };
+    let all = rows("");
+    assert!(rows("--by-shape").len() > all.len() && rows("--by-stack 1").len() > all.len());
+    let names: Vec<_> = rows("--sort name --limit 7").iter().map(|row| row["name"].to_string()).collect();
+    assert!(names.len() == 7 && names.is_sorted(), "{names:?}");
+    let modules = printed_json("report --json --by-module", &[&window("candle")]);
+    let modules: Vec<_> = modules["averages"].as_array().unwrap().iter().map(|row| &row["module"]).collect();
+    assert!(modules.iter().any(|module| module.is_string()), "{modules:?}");
+}
+
+#[test]
+fn csv_and_markdown_can_be_parsed() {
+    let sections = ["", "--kernels", "--operations", "--memory", "--steps", "--torch", "--callees train_step"];
+    for (options, file) in sections.iter().flat_map(|options| WINDOWS.map(|name| (options, window(name)))) {
+        if *options == "--callees train_step" && !printed("report -n 1000", &[&file]).contains("train_step") {
+            continue;
+        }
+        let text = printed(&format!("report --format csv {options}"), &[&file]);
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let titles: BTreeSet<_> = reader.headers().unwrap().iter().map(str::to_owned).collect();
+        // Fails if a row has more or fewer fields than there are titles.
+        let rows = reader.records().collect::<Result<Vec<_>, _>>().unwrap();
+        let json = printed_json(&format!("report --json {options}"), &[&file]);
+        // The overview has many members, and any other table is the first.
+        let is_table = |key: &str| !options.is_empty() || key == "averages";
+        let (_, list) = json.as_object().unwrap().iter().find(|(key, _)| is_table(key)).unwrap();
+        assert_eq!(rows.len(), list.as_array().unwrap().len(), "{options} of {}", file.display());
+        assert!(titles.len() > 1 || rows.is_empty(), "{options} of {}", file.display());
+
+        let text = printed(&format!("report --format md {options}"), &[&file]);
+        let table: Vec<_> = text.lines().skip_while(|line| !line.starts_with('|')).collect();
+        let table: Vec<_> = table.into_iter().take_while(|line| line.starts_with('|')).collect();
+        let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+        assert!(table.iter().all(|line| columns(line) == columns(table[0])), "{options} of {}", file.display());
+    }
+    let two = run("report --format csv --kernels --memory", &[&window("candle")]);
+    assert_eq!((two.code, two.out.as_str()), (2, ""));
+    assert!(two.err.contains("a file of CSV has one table"), "{}", two.err);
+}
+
+#[test]
+fn steps_have_a_line_each() {
+    let json = printed_json("steps --json", &[&window("training")]);
+    let steps: Vec<_> = json["steps"].as_array().unwrap().iter().map(|row| row["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, [2, 3, 4]);
+    let durations = json["steps"].as_array().unwrap().iter().map(|row| row["duration"].as_u64().unwrap());
+    assert_eq!(json["percentiles"]["longest"], durations.max().unwrap());
+    let both = printed("steps --width 200", &[&window("training"), &window("candle")]);
+    assert!(both.contains("candle.kernspan") && both.contains("5 steps: p50 "), "{both}");
+}
+
+#[test]
+fn slow_steps_are_marked() {
+    let event = |index: u64, start: u64, micros: u64| {
+        format!(
+            r#"{{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{index}", "pid": 1, "tid": 1,
+                "ts": {start}, "dur": {micros}}}"#
+        )
+    };
+    let events: Vec<_> =
+        (0..6).map(|index| event(index, 10_000 * index, if index == 4 { 9_000 } else { 1_000 })).collect();
+    let input = format!(r#"{{"traceEvents": [{}]}}"#, events.join(","));
+    let run = crate::run_with_input("steps -", input.as_bytes());
+    let marked: Vec<_> = run.out.lines().filter(|line| line.contains("slow")).collect();
+    assert_eq!(marked.len(), 1, "{}", run.out);
+    assert!(marked[0].trim_start().starts_with("4  ") && marked[0].ends_with("slow: 9.0x median"), "{}", run.out);
+}
