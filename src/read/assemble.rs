@@ -12,7 +12,7 @@ use std::{cmp::Reverse, sync::Arc};
 impl Intake<'_> {
     /// Makes the trace.
     pub(super) fn into_trace(self) -> Trace {
-        let Self { header, rows, mut callsites, mut host, mut gpu, extent, unread } = self;
+        let Self { header, rows, mut callsites, mut host, mut gpu, extent, unread, .. } = self;
         let is_ours = header.is_ours();
         let process = rows.process();
         let (tracks, track_of) = rows.into_tracks(is_ours);

@@ -148,23 +148,32 @@ fn device(raw: Raw<'_>) -> Device {
     let properties = object(raw);
     let number = |key: &str| properties.get(key).and_then(|value| value.u32()).unwrap_or(0);
     let text = |key: &str| properties.get(key).and_then(|value| value.text()).unwrap_or_default().into_owned();
+    let known = |key: &str, otherwise: u32| properties.get(key).map_or(otherwise, |_| number(key));
+    // Not in Kineto's files: what CUDA's programming guide says of the compute capability.
+    let capability = (number("computeMajor"), number("computeMinor"));
+    let blocks = match capability {
+        (7, 5) | (8, 6 | 7) => 16,
+        (8, 9) => 24,
+        _ => 32,
+    };
+    let reserved = if capability.0 >= 8 { 1024 } else { 0 };
     Device {
         id: DeviceId::new(number("id")),
         name: text("name"),
         uuid: text("uuid"),
         memory: properties.get("totalGlobalMem").and_then(|value| value.u64()).unwrap_or(0),
-        compute_capability: (number("computeMajor"), number("computeMinor")),
+        compute_capability: capability,
         multiprocessors: number("numSms"),
         warp_size: number("warpSize"),
         threads_per_block: number("maxThreadsPerBlock"),
         threads_per_multiprocessor: number("maxThreadsPerMultiprocessor"),
-        blocks_per_multiprocessor: number("maxBlocksPerMultiprocessor"),
+        blocks_per_multiprocessor: known("maxBlocksPerMultiprocessor", blocks),
         registers_per_block: number("regsPerBlock"),
         registers_per_multiprocessor: number("regsPerMultiprocessor"),
         shared_memory_per_block: number("sharedMemPerBlock"),
         shared_memory_per_block_optin: number("sharedMemPerBlockOptin"),
         shared_memory_per_multiprocessor: number("sharedMemPerMultiprocessor"),
-        shared_memory_reserved: number("reservedSharedMemPerBlock"),
+        shared_memory_reserved: known("reservedSharedMemPerBlock", reserved),
         clock_khz: number("clockRate"),
         memory_clock_khz: number("memoryClockRate"),
         memory_bus_bits: number("memoryBusWidth"),

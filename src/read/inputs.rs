@@ -14,10 +14,25 @@ pub(super) fn add_inputs<'a>(
     let prefix = if key == "Input Dims" { convention::SHAPE } else { convention::DTYPE };
     for (index, input) in raw.list().unwrap_or_default().into_iter().enumerate() {
         if let Some(value) = callsites.value(input).filter(|value| value.as_str() != Some("")) {
+            let value = value.as_str().and_then(dtype).map_or_else(|| value.clone(), Value::from);
             let field = callsites.field(callsite, &format!("{prefix}{index}"), value);
             fields.push(field);
         }
     }
+}
+
+/// Returns the convention's name of an element type that torch names as C++ does.
+fn dtype(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "float" => "f32",
+        "double" => "f64",
+        "c10::Half" => "f16",
+        "c10::BFloat16" => "bf16",
+        "long int" => "i64",
+        "int" => "i32",
+        "unsigned char" => "u8",
+        _ => return None,
+    })
 }
 
 /// Adds the floating-point operations of an operator, where torch counts them and the shapes tell.

@@ -16,6 +16,8 @@ pub(super) struct Intake<'a> {
     pub(super) gpu: GpuEvents<'a>,
     /// The extent of torch's window.
     pub(super) extent: Option<(Timestamp, Timestamp)>,
+    /// The number of events that were understood.
+    pub(super) known: u64,
     /// The number of events of no known kind, or without a time or row that could be read.
     pub(super) unread: u64,
 }
@@ -41,7 +43,7 @@ impl<'a> Intake<'a> {
             "b" | "e" | "n" => self.header.is_ours(),
             _ => false,
         };
-        self.unread += u64::from(!known);
+        *(if known { &mut self.known } else { &mut self.unread }) += 1;
     }
 
     fn add_slice(&mut self, event: &Event<'a>) -> bool {

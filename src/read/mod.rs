@@ -119,5 +119,8 @@ fn from_json(bytes: &[u8]) -> Result<Trace, ReadError> {
     let mut json = serde_json::Deserializer::from_str(text);
     Document(&mut intake).deserialize(&mut json)?;
     json.end()?;
-    Ok(intake.into_trace())
+    match intake.known == 0 && intake.unread > 0 {
+        true => Err(ReadError::UnknownFormat { seen: "it is JSON, but no list of events" }),
+        false => Ok(intake.into_trace()),
+    }
 }

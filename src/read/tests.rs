@@ -5,7 +5,8 @@ use crate::{
     Chrome, Exporter, Report,
     trace::{Trace, sample},
 };
-use std::path::Path;
+use proptest::prelude::*;
+use std::{io::Read, path::Path};
 
 /// Writes a trace as Kineto's JSON, and returns the file.
 fn written(trace: &Trace, chrome: impl FnOnce(Chrome) -> Chrome) -> Vec<u8> {
@@ -132,4 +133,54 @@ fn torch_s_own_table_can_be_had_from_its_file() {
         }
         assert_eq!(ours.len(), torchs.len(), "{name}");
     }
+}
+
+/// The JSON of a small trace of torch, and of one of kernspan with everything in it.
+fn documents() -> [Vec<u8>; 2] {
+    let packed: &[u8] = include_bytes!("../../tests/fixtures/torch/graph.pt.trace.json.gz");
+    let mut torch = Vec::new();
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut torch).unwrap();
+    [torch, written(&sample::awkward_trace(), |chrome| chrome)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn spoilt_files_give_an_error_or_a_report(
+        ours: bool,
+        spoilt in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(&b"0123456789-.e,:{}[]\"n"[..])), 0..40),
+        kept in prop::option::weighted(0.1, any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = documents()[usize::from(ours)].clone();
+        for (index, byte) in spoilt {
+            let index = index.index(bytes.len());
+            // Digits stay numbers, so that many files can still be read.
+            let is_number = bytes[index].is_ascii_digit() == byte.is_ascii_digit();
+            if is_number || byte == b'-' {
+                bytes[index] = byte;
+            }
+        }
+        if let Some(kept) = kept {
+            bytes.truncate(kept.index(bytes.len()));
+        }
+        for trace in from_bytes(&bytes).unwrap_or_default() {
+            report(&trace);
+            crate::report::key_averages(&trace);
+            let _ = crate::analysis::queue_lengths(&trace);
+            written(&trace, |chrome| chrome);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_the_place() {
+    let error = |bytes: &[u8]| from_bytes(bytes).unwrap_err().to_string();
+    assert_eq!(error(b""), "is in no format that can be read: it is empty");
+    assert!(error(b"{\"traceEvents\": [{\"ph\": \"X\"").contains("line 1 column 27"), "{}", error(b"{"));
+    assert!(error(b"{\"a\": 1}").contains("missing field `traceEvents`"));
+    assert!(error(b"{\"traceEvents\": [\n1]}").contains("line 2"));
+    assert!(error(b"{\"a\": \"\xff\"}").contains("not UTF-8 at byte 7"));
+    assert!(error(b"\x0a\x01").contains("no format") || error(b"\x0a\x01").contains("recorded window"));
+    assert!(error(&[0x1f, 0x8b, 8, 0]).contains("cannot be read"));
 }
