@@ -76,6 +76,8 @@ mod tensorboard;
 mod wire;
 mod work_key;
 
+#[cfg(feature = "read")]
+pub(crate) use self::chrome::RESERVED;
 pub(crate) use self::exporter::OnTrace;
 pub use self::{
     chrome::{Chrome, Flavor},

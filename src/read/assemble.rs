@@ -136,7 +136,7 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents<'_>, is_ours: bool) -> Spa
     }
     let by_id = match in_order {
         true => FxHashMap::default(),
-        // Of several spans with one id, which torch's annotations are, the last is the innermost.
+        // Torch's annotations may share an id. The last span with it is the innermost.
         false => host.ids.iter().zip(0..).filter(|(id, _)| **id > 0).map(|(&id, at)| (id, SpanId::new(at))).collect(),
     };
     let ids = SpanIds { in_order, count, by_id };

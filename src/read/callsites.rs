@@ -22,7 +22,7 @@ pub(super) struct Callsites<'a> {
     values: FxHashMap<Raw<'a>, Option<Value>>,
 }
 
-/// What tells callsites apart: the kind of event, its name, its level and its place in the source.
+/// The kind of event, its name, its level and its place in the source, which together tell callsites apart.
 type Key<'a> = (&'static str, Cow<'a, str>, Option<Level>, Raw<'a>);
 
 /// A callsite, and the arguments of one of its spans.

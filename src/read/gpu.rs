@@ -132,7 +132,7 @@ impl<'a> GpuEvents<'a> {
             }
         };
         self.contexts.insert(work.context, work.device);
-        if span > 0 {
+        if span > 0 && work.correlation > 0 {
             self.work_ids.insert(work.correlation, span);
         }
         if let Some(step) = step {

@@ -8,6 +8,7 @@ use super::{
     raw::Raw,
     rows::Rows,
 };
+use crate::export::RESERVED;
 use crate::trace::{
     BatchIds, CallsiteId, Counter, Cut, EventData, FieldData, FieldRange, Operation, OperationCallData, OperationId,
     SpanData, SpanId, Step, Timestamp,
@@ -42,25 +43,14 @@ pub(super) struct HostEvents<'a> {
     facts: Vec<(Cow<'a, str>, Raw<'a>)>,
 }
 
-/// The arguments of kernspan's spans and events that are not fields, and of torch's those that say nothing.
-const NO_FIELDS: [&str; 16] = [
-    "External id",
-    "src",
-    "started",
-    "finished",
-    "Input Dims",
-    "Input type",
-    "Call stack",
-    "level",
-    "parent",
-    "caller",
-    "Ev Idx",
-    "Record function id",
-    "Sequence number",
-    "Fwd thread id",
-    "Python id",
-    "Python parent id",
-];
+/// The arguments of torch's operators that say nothing of what was done.
+const OF_TORCH: [&str; 6] =
+    ["Ev Idx", "Record function id", "Sequence number", "Fwd thread id", "Python id", "Python parent id"];
+
+/// Whether an argument of a span or event is one of its fields.
+fn is_field(key: &str, is_ours: bool) -> bool {
+    !RESERVED.contains(&key) && (is_ours || !OF_TORCH.contains(&key))
+}
 
 impl<'a> HostEvents<'a> {
     pub(super) fn add_span(
@@ -91,8 +81,8 @@ impl<'a> HostEvents<'a> {
                     self.backtraces.push((span, frames.split(';').map(str::to_owned).collect()));
                 }
                 "Input Dims" | "Input type" if !is_ours => self.facts.push((Cow::clone(key), *raw)),
-                key if NO_FIELDS.contains(&key) => {}
-                _ => self.facts.push((Cow::clone(key), *raw)),
+                name if is_field(name, is_ours) => self.facts.push((Cow::clone(key), *raw)),
+                _ => {}
             }
         }
         let fields = match callsites.known(callsite, &self.facts) {
@@ -174,7 +164,7 @@ impl<'a> HostEvents<'a> {
         self.scratch.clear();
         let message = callsites.field(callsite, "message", (*event.name).into());
         self.scratch.push(message);
-        for (key, raw) in event.args.iter().filter(|(key, _)| !NO_FIELDS.contains(&&**key)) {
+        for (key, raw) in event.args.iter().filter(|(key, _)| is_field(key, is_ours)) {
             add_field(key, *raw, callsite, callsites, &mut self.scratch);
         }
         let fields = callsites.store(&mut self.scratch);
@@ -269,7 +259,7 @@ fn add_field<'a>(
     fields: &mut Vec<FieldData>,
 ) {
     if let Some(value) = callsites.value(raw) {
-        let field = callsites.field(callsite, field_name(key, &NO_FIELDS), value);
+        let field = callsites.field(callsite, field_name(key, &RESERVED), value);
         fields.push(field);
     }
 }

@@ -6,7 +6,7 @@ use super::{
 use crate::trace::Timestamp;
 use std::borrow::Cow;
 
-/// What has been read of a document. Times are nanoseconds since the document's base.
+/// The part of a document that has been read. Times are nanoseconds since the document's base.
 #[derive(Debug, Default)]
 pub(super) struct Intake<'a> {
     pub(super) header: Header<'a>,

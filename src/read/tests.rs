@@ -53,7 +53,10 @@ fn sample_traces_give_the_same_report() {
     sample::set_previous(&mut trace, 4, 1);
     sample::add_counter(&mut trace, "loss", &[(sample::at(20), 0.5), (sample::at(120), f64::NAN)]);
     sample::cut_both_ends(&mut trace, 0);
+    sample::set_fields(&mut trace, 2, &[("Sequence number", 7_u64), ("src", 8)]);
     check("callers", &trace);
+    let fields = |trace: &Trace| trace.spans().nth(2).unwrap().fields().iter().count();
+    assert_eq!((fields(&trace), fields(&read_back(&trace))), (2, 2));
     assert_eq!(read_back(&trace).counters().len(), 1);
     check("nothing", &Trace::default());
 }
@@ -73,7 +76,7 @@ fn recorded_windows_give_the_same_report() {
     assert!(count >= 5, "{count} recorded windows");
 }
 
-/// What torch's own table has of a row.
+/// A row of torch's own table.
 #[derive(Debug, PartialEq, Eq, serde::Deserialize)]
 struct TorchRow {
     key: String,

@@ -4,7 +4,7 @@ use super::json::Object;
 use crate::trace::{Attribution, Callsite, Cut, Fields, Step};
 
 /// The arguments of spans and events that are not fields. A field of the same name is called `field.NAME`.
-pub(super) const RESERVED: [&str; 10] = [
+pub(crate) const RESERVED: [&str; 10] = [
     "External id",
     "src",
     "started",

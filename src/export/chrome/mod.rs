@@ -29,6 +29,8 @@ mod times;
 mod torch;
 mod work;
 
+#[cfg(feature = "read")]
+pub(crate) use self::fields::RESERVED;
 pub use self::flavor::Flavor;
 
 use self::options::Options;

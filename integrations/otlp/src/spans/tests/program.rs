@@ -55,7 +55,7 @@ fn the_tree_of_a_step_is_that_of_its_spans() {
 #[test]
 fn spans_are_children_of_their_callers_and_have_links_to_the_enters_before() {
     let mut trace = gpu_trace();
-    // Of the spans of a step, `forward` comes before `backward`.
+    // In a step, `forward` comes before `backward`.
     set_caller(&mut trace, 1, Some(2));
     set_caller(&mut trace, 2, None);
     set_previous(&mut trace, 2, 1);
