@@ -6,15 +6,16 @@
 pub enum Activity {
     /// Spans and events of the host. Without them, nothing the GPU does can be attributed.
     Host,
-    /// Kernels, and the calls that launch them.
+    /// Kernels, the calls that launch and load them, and the calls in which the host waits for the GPU or allocates
+    /// without a pool.
     Kernels,
     /// Copies of memory and memory set to a value, and the calls that cause them.
     Copies,
     /// Allocations and frees of GPU memory: PyTorch's `profile_memory`. Each costs some 0.3 µs.
     Memory,
-    /// Waits of the host and of streams. Frameworks that order their streams by events make many.
+    /// Waits of the host and of streams, as the GPU sees them. Frameworks that order their streams by events make many.
     Sync,
-    /// All calls of CUDA's driver and runtime API, not only launches and copies. There are many: sixteen for each of
+    /// All calls of CUDA's driver and runtime API, not only those of the other kinds. There are many: sixteen for each of
     /// Candle's kernels.
     ApiCalls,
 }

@@ -26,7 +26,7 @@ pub(super) struct CallbackState {
     pub(super) host: Arc<Host>,
     /// Whether allocations and frees are recorded.
     pub(super) memory: bool,
-    /// Whether all calls are recorded, not only launches and copies.
+    /// Whether all calls are recorded, also those of a memory pool.
     pub(super) all: bool,
     /// The gate at which threads wait while CUPTI is being switched.
     pub(super) gate: Gate,
@@ -91,13 +91,15 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
     let function = name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_");
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
     let launches = ["cuLaunch", "cuGraphLaunch", "cuStreamBeginCapture", "cuStreamEndCapture"];
-    // They are rare, and the reason why the first launch of a kernel is slow.
-    let loads = ["cuModuleLoad", "cuLibraryLoad"];
-    let waits = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize", "cuStreamWaitEvent"];
-    (activities.has(Activity::Kernels) && starts(&launches) | starts(&loads))
+    // These are rare, and the reasons why a step is slow: kernels are loaded, the host waits, memory is allocated.
+    let loads = ["cuModuleLoad", "cuModuleUnload", "cuLibraryLoad", "cuLibraryUnload"];
+    let waits = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize"];
+    let memory = ["cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemHostRegister"];
+    let blocks = starts(&loads) || starts(&waits) || (starts(&memory) && !function.contains("Async"));
+    (activities.has(Activity::Kernels) && (starts(&launches) || blocks))
         || (activities.has(Activity::Copies) && starts(&["cuMemcpy", "cuMemset"]))
         || (activities.has(Activity::Memory) && starts(&["cuMemAlloc", "cuMemFree"]))
-        || (activities.has(Activity::Sync) && starts(&waits))
+        || (activities.has(Activity::Sync) && (starts(&waits) || starts(&["cuStreamWaitEvent"])))
 }
 
 /// Writes an API call. CUPTI calls this on entering and on leaving each of the functions, on the thread that calls
@@ -142,7 +144,8 @@ pub(super) unsafe extern "C" fn on_api_call(callbacks: *mut c_void, api: u32, fu
     {
         host.write_memory(MemoryCall::new(start, address, facts));
     }
-    if memory.is_none() || callbacks.all {
+    // A pool's functions return at once. The others may wait for the GPU, so that their time matters.
+    if callbacks.all || memory.is_none_or(|(_, facts)| !facts.pooled) {
         let now = host.clock().now();
         let call = DeviceCall::new(start, now, data.correlation_id, api as u8, function, result);
         if matches!(function, cbid::GRAPH_LAUNCH | cbid::GRAPH_LAUNCH_PTSZ) && api == domain::DRIVER_API {
@@ -319,7 +322,9 @@ mod tests {
             (MemoryChange::Free, address, Some(1536), false),
         ];
         assert_eq!(seen, expected);
-        assert_eq!(trace.api_calls().len(), 0);
+        let called: Vec<_> = trace.api_calls().map(|call| call.function()).collect();
+        let without_pool = [cbid::MEM_ALLOC_PITCH_V2, cbid::MEM_FREE_V2, cbid::MEM_ALLOC_V2];
+        assert_eq!(called, without_pool, "a pool's functions return at once");
     }
 
     #[test]
@@ -338,7 +343,8 @@ mod tests {
         assert!(of(&[Activity::Host]).is_empty());
         let kernels = of(&[Activity::Kernels]);
         assert!(kernels.contains(&cbid::LAUNCH_KERNEL) && kernels.contains(&cbid::GRAPH_LAUNCH_PTSZ));
-        assert!(!kernels.contains(&cbid::MEMCPY_HTOD_ASYNC_V2));
+        assert!(kernels.contains(&cbid::STREAM_SYNCHRONIZE) && kernels.contains(&cbid::MEM_FREE_V2));
+        assert!(!kernels.contains(&cbid::MEMCPY_HTOD_ASYNC_V2) && !kernels.contains(&cbid::MEM_FREE_ASYNC));
         assert!(of(&[Activity::Copies]).contains(&cbid::MEMSET_D8_ASYNC));
         assert!(of(&[Activity::Memory]).contains(&cbid::MEM_FREE_ASYNC));
         assert_eq!(of(&[Activity::Sync]).len(), 7);
