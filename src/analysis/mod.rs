@@ -28,10 +28,13 @@
 
 mod breakdown;
 mod device_timeline;
+mod finding;
+mod findings;
 mod flops;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;
+mod simulation;
 mod span_calls;
 mod span_devices;
 mod span_flops;
@@ -39,6 +42,8 @@ mod step_gpu;
 
 pub use self::{
     breakdown::{DeviceBreakdown, QueueLength, StreamIdle, breakdown, queue_lengths, stream_idle},
+    finding::{Finding, FindingKind, Saving, TimeRange},
+    findings::findings,
     gpu_steps::gpu_steps,
     gpu_usage::{GpuUsage, Verdict},
     step_gpu::StepGpu,

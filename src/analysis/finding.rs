@@ -1,0 +1,221 @@
+//! Findings: what makes a step slow, and what a change would save.
+
+use crate::trace::Timestamp;
+use std::{fmt, time::Duration};
+
+/// A reason why steps take longer than they need to, and the time that a change would save.
+///
+/// [`findings`](super::findings) returns those of a window, [`Report::findings`](crate::Report::findings) those of a
+/// run.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Finding {
+    /// The kind of problem.
+    pub kind: FindingKind,
+    /// One sentence: what is slow, and where.
+    pub title: String,
+    /// The names of the spans around the place, from the outside in; empty if it is in no span.
+    pub path: Vec<String>,
+    /// The place in the source of the innermost of these spans, as `file:line`.
+    pub location: Option<String>,
+    /// The numbers that it follows from, a sentence each.
+    pub evidence: Vec<String>,
+    /// Some of the times to look at in the trace, the longest first.
+    pub ranges: Vec<TimeRange>,
+    /// The time that a step would be shorter by.
+    pub saving: Saving,
+    /// The time of a step as it is.
+    pub step: Duration,
+}
+
+/// A stretch of time in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct TimeRange {
+    /// Its beginning.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "unix_nanos"))]
+    pub start: Timestamp,
+    /// Its end.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "unix_nanos"))]
+    pub end: Timestamp,
+}
+
+#[cfg(feature = "serde")]
+fn unix_nanos<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(at.as_unix_nanos())
+}
+
+/// The time that a change would save in each step, by running the recorded steps again without the cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Saving {
+    /// The least that is to be expected.
+    pub least: Duration,
+    /// The most likely.
+    pub likely: Duration,
+    /// The most that is to be expected.
+    pub most: Duration,
+}
+
+/// The kinds of problems that are found, each with a page of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// The step waits for its data.
+    InputBound,
+    /// The host waits for the GPU in the step: it reads a value, or synchronises.
+    HostSync,
+    /// Large results are copied to the host in the step.
+    LargeReadback,
+    /// Memory is copied from pages that are not locked.
+    PageableCopy,
+    /// Many small copies are made instead of one.
+    TinyCopies,
+    /// Copies and kernels take turns, although they could run at the same time.
+    ExposedCopy,
+    /// The host launches many short kernels, and the GPU waits for it.
+    LaunchBound,
+    /// The host computes between launches, and the GPU waits for it.
+    HostWork,
+    /// Memory is allocated or freed in the step by functions that wait for the GPU.
+    BlockingAllocation,
+    /// Kernels are loaded or compiled in the step.
+    KernelLoading,
+    /// Kernels are too small to fill the GPU: the batch is small.
+    SmallGrid,
+    /// Products of f32 matrices are not computed by tensor cores.
+    NoTensorCores,
+    /// Some steps take longer than the others.
+    OutlierSteps,
+    /// A span does work of the same shapes twice in a step.
+    RepeatedWork,
+}
+
+impl FindingKind {
+    /// All kinds.
+    pub const ALL: [Self; 14] = [
+        Self::InputBound,
+        Self::HostSync,
+        Self::LargeReadback,
+        Self::PageableCopy,
+        Self::TinyCopies,
+        Self::ExposedCopy,
+        Self::LaunchBound,
+        Self::HostWork,
+        Self::BlockingAllocation,
+        Self::KernelLoading,
+        Self::SmallGrid,
+        Self::NoTensorCores,
+        Self::OutlierSteps,
+        Self::RepeatedWork,
+    ];
+
+    /// The id, which does not change between releases, such as `host-sync`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InputBound => "input-bound",
+            Self::HostSync => "host-sync",
+            Self::LargeReadback => "large-readback",
+            Self::PageableCopy => "pageable-copy",
+            Self::TinyCopies => "tiny-copies",
+            Self::ExposedCopy => "exposed-copy",
+            Self::LaunchBound => "launch-bound",
+            Self::HostWork => "host-work",
+            Self::BlockingAllocation => "blocking-allocation",
+            Self::KernelLoading => "kernel-loading",
+            Self::SmallGrid => "small-grid",
+            Self::NoTensorCores => "no-tensor-cores",
+            Self::OutlierSteps => "outlier-steps",
+            Self::RepeatedWork => "repeated-work",
+        }
+    }
+
+    /// What to change.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::InputBound => {
+                "Prepare batches on other threads, some in advance, and only receive them in the step; use more workers \
+                 or do less for each sample. Burn: `DataLoaderBuilder::num_workers`. Candle and CUDA: a bounded channel \
+                 that a worker fills."
+            }
+            Self::HostSync => {
+                "Read values every so many steps, or a step later, and do not synchronise in the step. Candle: keep the \
+                 loss a `Tensor`, and call `to_scalar` every 50 steps. Burn: keep it a `Tensor` instead of \
+                 `into_scalar`, or log by a metric that is updated less often. CUDA: `cuMemcpyDtoHAsync` to pinned \
+                 memory and an event that is asked for later."
+            }
+            Self::LargeReadback => {
+                "Compute on the GPU what the host needs of it, and copy only that, or copy it every so many steps. \
+                 Candle: `argmax`, `sum` or `mean` before `to_vec`. Burn: reduce before `into_data`. CUDA: a reduction, \
+                 or pinned memory and a second stream."
+            }
+            Self::PageableCopy => {
+                "Copy from page-locked memory, which the GPU reads itself while the host goes on. CUDA: \
+                 `cuMemAllocHost` (cudarc: `CudaContext::alloc_pinned`). Candle and Burn copy from ordinary memory: keep \
+                 data on the GPU, copy fewer bytes (u8 instead of f32), or fill a tensor that stays."
+            }
+            Self::TinyCopies => {
+                "Put the values into one buffer and copy that once. Candle: one `Tensor::from_vec` and `narrow`. Burn: \
+                 one `TensorData` and `slice`. CUDA: one `cuMemcpyHtoDAsync`, or arguments of the kernel."
+            }
+            Self::ExposedCopy => {
+                "Copy the next batch on a second stream while this one is computed, with two buffers and an event. \
+                 CUDA: `cuStreamWaitEvent` (cudarc: `CudaStream::wait`). Candle and Burn have one stream by device: \
+                 copy fewer bytes, or keep the data on the GPU."
+            }
+            Self::LaunchBound => {
+                "Launch fewer kernels: a larger batch, fused operations, or a CUDA graph of the step. Burn: the feature \
+                 `fusion`. Candle: operations that do more at once (`softmax_last_dim`, `rms_norm`, `sdpa`). CUDA: \
+                 `cuStreamBeginCapture` once, `cuGraphLaunch` in the step."
+            }
+            Self::HostWork => {
+                "Move the work to another thread, do it every so many steps, or do it while the GPU has enough queued."
+            }
+            Self::BlockingAllocation => {
+                "Allocate before the loop and use the memory again, or allocate from a pool: `cuMemAllocAsync` (cudarc's \
+                 `alloc`, Candle and Burn do so)."
+            }
+            Self::KernelLoading => {
+                "Load and compile before the recorded steps, by a step that is not recorded: `Schedule::skip_first` or \
+                 `warmup`. If it happens in each step, keep the module. Burn: the autotune cache on disk."
+            }
+            Self::SmallGrid => {
+                "Use a larger batch: the GPU can compute more samples in the same time. If the model must see small \
+                 batches, run several of them on streams of their own."
+            }
+            Self::NoTensorCores => {
+                "Let tensor cores compute: TF32 or bf16. Candle: \
+                 `candle_core::cuda::set_gemm_reduced_precision_f32(true)`, or `DType::BF16`. Burn: a backend with \
+                 `bf16` elements. CUDA: `cublasSetMathMode(CUBLAS_TF32_TENSOR_OP_MATH)`."
+            }
+            Self::OutlierSteps => {
+                "Look at what only these steps do, and move it to another thread, or do it less often."
+            }
+            Self::RepeatedWork => {
+                "Look whether both are needed: kernels and shapes are the same, whether the inputs are is not known."
+            }
+        }
+    }
+
+    /// The page of the documentation, as a path in the repository.
+    pub fn page(self) -> String {
+        format!("docs/findings.md#{}", self.as_str())
+    }
+}
+
+impl fmt::Display for FindingKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Finding {
+    /// The likely saving in percent of the step.
+    pub fn percent(&self) -> f64 {
+        super::gpu_usage::percent_of(self.saving.likely, self.step)
+    }
+}

@@ -1,0 +1,53 @@
+//! Calls in the step that allocate memory without a pool, or load kernels.
+
+use super::{
+    super::{
+        finding::FindingKind,
+        simulation::{is_allocation, is_load},
+    },
+    place,
+    window::{Candidate, Window},
+    words,
+};
+use crate::trace::ApiCall;
+
+/// Finds calls that allocate or free memory and wait for the GPU meanwhile.
+pub(super) fn blocking_allocation(window: &Window<'_>) -> Vec<Candidate> {
+    without(window, FindingKind::BlockingAllocation, is_allocation, |often, place| {
+        format!("memory is allocated or freed {often} in each step without a pool, mostly in {place}")
+    })
+}
+
+/// Finds calls that load kernels.
+pub(super) fn kernel_loading(window: &Window<'_>) -> Vec<Candidate> {
+    without(window, FindingKind::KernelLoading, is_load, |often, place| {
+        format!("kernels are loaded or unloaded {often} in each step, in {place}")
+    })
+}
+
+/// Finds out what a window takes without these calls.
+fn without(
+    window: &Window<'_>,
+    kind: FindingKind,
+    is_one: fn(ApiCall<'_>) -> bool,
+    title: impl Fn(&str, &str) -> String,
+) -> Vec<Candidate> {
+    let found = window.calls().filter(|(_, _, call)| is_one(*call));
+    let groups = window.groups(found.map(|(index, item, _)| (index, item.span, item.nanos())));
+    let nanos = groups.iter().map(|group| group.nanos).sum();
+    let Some(first) = groups.first().filter(|_| !window.is_negligible(nanos)) else { return Vec::new() };
+    let all: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
+    let mut costs = window.costs();
+    all.iter().for_each(|&item| costs.set_item(item, 0));
+    let often = words::times(all.len(), window.count());
+    vec![Candidate {
+        kind,
+        title: title(&often, &place::name(window.trace(), first.span)),
+        span: first.span,
+        evidence: vec![format!("These calls take {} of a step on the host.", words::nanos(window.per_step(nanos)))],
+        ranges: window.item_ranges(&all),
+        costs,
+        least: None,
+        most: None,
+    }]
+}

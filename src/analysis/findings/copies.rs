@@ -1,0 +1,251 @@
+//! Copies between the host and the GPU that cost more than they need to.
+
+use super::{
+    super::finding::FindingKind,
+    place,
+    window::{Candidate, Window},
+    words,
+};
+use crate::trace::{Detail, Direction, MemoryCopy, MemoryKind};
+use std::collections::HashSet;
+
+/// The least bytes of a large copy.
+const LARGE: u64 = 1 << 20;
+/// The most bytes of a small copy.
+const TINY: u64 = 64 << 10;
+/// The number of small copies in a step that are many.
+const MANY: usize = 8;
+/// The nanoseconds that the host takes to ask for a copy from page-locked memory.
+const ASK: u64 = 5_000;
+
+/// Returns the copies of steps, each with the index of its task and the item that asked for it.
+fn copies<'w>(window: &'w Window<'_>) -> impl Iterator<Item = (usize, usize, &'w MemoryCopy)> {
+    window.tasks().filter_map(|(index, task, work)| match work.detail() {
+        Detail::Copy(copy) => Some((index, task.item?, copy)),
+        _ => None,
+    })
+}
+
+/// Returns the tasks and items of large copies to the host.
+pub(super) fn readbacks<'w>(window: &'w Window<'_>) -> impl Iterator<Item = (usize, usize)> {
+    let large = copies(window).filter(|(_, _, copy)| copy.direction == Direction::DeviceToHost && copy.bytes >= LARGE);
+    large.map(|(task, item, _)| (task, item))
+}
+
+/// Finds large results that are copied to the host in the step.
+pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
+    let found: Vec<_> = readbacks(window).collect();
+    let spans: HashSet<_> = found.iter().map(|&(_, item)| window.simulation.items[item].span).collect();
+    let nanos = |&(task, item): &(usize, usize)| {
+        let task = &window.simulation.tasks[task];
+        window.simulation.items[item].nanos().max(task.end.since(task.start).as_nanos() as u64)
+    };
+    let all = found.iter().map(nanos).sum();
+    let Some(&(_, first)) = found.iter().max_by_key(|copy| nanos(copy)).filter(|_| !window.is_negligible(all)) else {
+        return Vec::new();
+    };
+    let mut costs = window.costs();
+    for &(task, item) in &found {
+        costs.remove_task(task);
+        costs.set_item(item, 0);
+    }
+    // A wait for the copy goes with it.
+    let waits = window.calls().filter(|(_, item, _)| item.waited() && spans.contains(&item.span));
+    waits.for_each(|(index, ..)| costs.do_not_wait(index));
+    let bytes = found.iter().filter_map(|&(_, item)| window.copy_of(item)).map(|copy| copy.bytes).sum();
+    let span = window.simulation.items[first].span;
+    let (tasks, items): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let each = words::bytes(window.per_step(bytes));
+    vec![Candidate {
+        kind: FindingKind::LargeReadback,
+        title: format!("{each} are copied to the host in each step, in {}", place::name(window.trace(), span)),
+        span,
+        evidence: vec![
+            format!(
+                "{} copies in a step take {} on the GPU.",
+                words::digits(tasks.len() as f64 / window.count() as f64),
+                words::nanos(window.per_step(total(window, &tasks)))
+            ),
+            format!("The host is in their calls for {}.", words::nanos(window.per_step(host(window, &items)))),
+        ],
+        ranges: window.item_ranges(&items),
+        costs,
+        least: None,
+        most: None,
+    }]
+}
+
+/// Finds copies to the GPU from memory that is not page-locked.
+pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
+    let is_pageable = |copy: &MemoryCopy| {
+        copy.direction == Direction::HostToDevice && copy.from == MemoryKind::Pageable && copy.bytes > TINY
+    };
+    let found: Vec<_> = copies(window).filter(|(_, _, copy)| is_pageable(copy)).collect();
+    let items: Vec<usize> = found.iter().map(|&(_, item, _)| item).collect();
+    let tasks: Vec<usize> = found.iter().map(|&(task, ..)| task).collect();
+    let spent = host(window, &items).max(total(window, &tasks));
+    let Some(&(_, first, _)) = found.first().filter(|_| !window.is_negligible(spent)) else { return Vec::new() };
+    let bandwidth = pinned_bandwidth(window);
+    let with = |bytes_per_second: f64| {
+        let mut costs = window.costs();
+        for &(task, item, copy) in &found {
+            let recorded = &window.simulation.tasks[task];
+            let nanos = (copy.bytes as f64 / bytes_per_second * 1e9) as u64;
+            costs.set_task(task, nanos.min(recorded.end.since(recorded.start).as_nanos() as u64));
+            costs.set_item(item, ASK.min(window.simulation.items[item].nanos()));
+        }
+        costs
+    };
+    let bytes: u64 = found.iter().map(|(_, _, copy)| copy.bytes).sum();
+    let span = window.simulation.items[first].span;
+    let place = place::name(window.trace(), span);
+    let each = words::bytes(window.per_step(bytes));
+    let rate = bytes as f64 / total(window, &tasks).max(1) as f64;
+    vec![Candidate {
+        kind: FindingKind::PageableCopy,
+        title: format!("{each} are copied to the GPU from pageable memory in each step, in {place}"),
+        span,
+        evidence: vec![
+            format!("The host is in these calls for {} a step.", words::nanos(window.per_step(host(window, &items)))),
+            format!(
+                "They move {} GB a second; from page-locked memory it would be {}.",
+                words::digits(rate),
+                words::digits(bandwidth / 1e9)
+            ),
+        ],
+        ranges: window.item_ranges(&items),
+        costs: with(bandwidth),
+        least: Some(with(bandwidth / 2.0)),
+        most: None,
+    }]
+}
+
+/// Finds many small copies at one place.
+pub(super) fn tiny_copies(window: &Window<'_>) -> Vec<Candidate> {
+    let between = |copy: &MemoryCopy| matches!(copy.direction, Direction::HostToDevice | Direction::DeviceToHost);
+    let small = copies(window).filter(|(_, _, copy)| copy.bytes <= TINY && between(copy));
+    let with_span =
+        small.map(|(task, item, _)| (task, window.simulation.items[item].span, window.simulation.items[item].nanos()));
+    let groups = window.groups(with_span);
+    let many = groups.into_iter().filter(|group| group.members.len() >= MANY * window.count());
+    let mut candidates = Vec::new();
+    for group in many {
+        let items: Vec<usize> = group.members.iter().filter_map(|&task| window.simulation.tasks[task].item).collect();
+        let gpu = total(window, &group.members);
+        if window.is_negligible(gpu + group.nanos) {
+            continue;
+        }
+        let mut costs = window.costs();
+        let mut kept = HashSet::new();
+        let chosen: HashSet<usize> = items.iter().copied().collect();
+        for (&task, &item) in group.members.iter().zip(&items) {
+            let recorded = &window.simulation.items[item];
+            // One copy of each step stays, and the time between copies goes with them.
+            if !kept.insert(recorded.step) {
+                costs.remove_task(task);
+                costs.set_item(item, 0);
+                let before = item.wrapping_sub(1);
+                let gap =
+                    window.simulation.items.get(before).filter(|gap| gap.call.is_none() && gap.span == recorded.span);
+                if gap.is_some() && chosen.contains(&before.wrapping_sub(1)) {
+                    costs.set_item(before, 0);
+                }
+            }
+        }
+        let count = words::digits(items.len() as f64 / window.count() as f64);
+        let bytes: u64 = items.iter().filter_map(|&item| window.copy_of(item)).map(|copy| copy.bytes).sum();
+        let place = place::name(window.trace(), group.span);
+        let mean = words::bytes(bytes / items.len().max(1) as u64);
+        candidates.push(Candidate {
+            kind: FindingKind::TinyCopies,
+            title: format!("{count} copies of {mean} each are made in a step, in {place}"),
+            span: group.span,
+            evidence: vec![
+                format!("The host is in these calls for {} a step.", words::nanos(window.per_step(group.nanos))),
+                format!("The GPU copies for {} a step.", words::nanos(window.per_step(gpu))),
+            ],
+            ranges: window.item_ranges(&items),
+            costs,
+            least: None,
+            most: None,
+        });
+    }
+    candidates
+}
+
+/// Finds large copies from page-locked memory that run while no kernel does, on a stream that has kernels.
+pub(super) fn exposed_copy(window: &Window<'_>) -> Vec<Candidate> {
+    let kernels: HashSet<_> = window
+        .tasks()
+        .filter(|(_, _, work)| work.kernel().is_some())
+        .map(|(_, _, work)| (work.stream().device(), work.stream().context(), work.stream().number()))
+        .collect();
+    let could_overlap = |copy: &MemoryCopy| {
+        let is_pinned = |kind| matches!(kind, MemoryKind::Pinned | MemoryKind::Managed);
+        copy.bytes >= LARGE && copy.direction == Direction::HostToDevice && is_pinned(copy.from)
+    };
+    let found = copies(window).filter(|(_, _, copy)| could_overlap(copy)).filter(|&(task, ..)| {
+        let stream = window.trace().work_of(window.simulation.tasks[task].work).stream();
+        kernels.contains(&(stream.device(), stream.context(), stream.number()))
+    });
+    let found: Vec<_> = found.collect();
+    let tasks: Vec<usize> = found.iter().map(|&(task, ..)| task).collect();
+    let spent = total(window, &tasks);
+    let Some(&(_, first, _)) = found.first().filter(|_| !window.is_negligible(spent)) else { return Vec::new() };
+    let mut costs = window.costs();
+    tasks.iter().for_each(|&task| costs.take_out_of_order(task));
+    let bytes: u64 = found.iter().map(|(_, _, copy)| copy.bytes).sum();
+    let span = window.simulation.items[first].span;
+    let place = place::name(window.trace(), span);
+    vec![Candidate {
+        kind: FindingKind::ExposedCopy,
+        title: format!(
+            "{} are copied to the GPU in each step while no kernel can run, in {place}",
+            words::bytes(window.per_step(bytes))
+        ),
+        span,
+        evidence: vec![format!(
+            "The copies take {} of a step, on the stream of the kernels.",
+            words::nanos(window.per_step(spent))
+        )],
+        ranges: window.task_ranges(&tasks),
+        costs,
+        least: None,
+        most: None,
+    }]
+}
+
+/// Bytes a second that copies from page-locked memory move: the fastest of the window, or else what the device's bus
+/// can do.
+fn pinned_bandwidth(window: &Window<'_>) -> f64 {
+    let rates = window.all_tasks().filter_map(|(_, _, work)| match work.detail() {
+        Detail::Copy(copy) if copy.from == MemoryKind::Pinned && copy.bytes >= LARGE => work.bytes_per_second(),
+        _ => None,
+    });
+    let by_bus = || {
+        let generation = window.trace().devices().first().map_or(0, |device| device.compute_capability.0);
+        // PCI Express 5, 4 and 3 with 16 lanes, as copies of megabytes reach.
+        if generation >= 9 {
+            50e9
+        } else if generation == 8 {
+            24e9
+        } else {
+            12e9
+        }
+    };
+    rates.max_by(f64::total_cmp).unwrap_or_else(by_bus)
+}
+
+/// The nanoseconds of tasks on the GPU.
+fn total(window: &Window<'_>, tasks: &[usize]) -> u64 {
+    let nanos = |&task: &usize| {
+        let task = &window.simulation.tasks[task];
+        task.end.since(task.start).as_nanos() as u64
+    };
+    tasks.iter().map(nanos).sum()
+}
+
+/// The nanoseconds of items on the host.
+fn host(window: &Window<'_>, items: &[usize]) -> u64 {
+    items.iter().map(|&item| window.simulation.items[item].nanos()).sum()
+}

@@ -1,0 +1,50 @@
+//! The host waits for the GPU in the step.
+
+use super::{
+    super::finding::FindingKind,
+    copies, place,
+    window::{Candidate, Window},
+    words,
+};
+use crate::trace::Direction;
+use std::collections::{BTreeSet, HashSet};
+
+/// Finds calls that wait for the GPU: synchronisations, and copies of small results to the host.
+pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
+    // A wait in the span of a large copy to the host is for that copy, which is a problem of its own.
+    let large: HashSet<_> = copies::readbacks(window).map(|(_, item)| window.simulation.items[item].span).collect();
+    let is_read = |item| window.copy_of(item).is_some_and(|copy| copy.direction == Direction::DeviceToHost);
+    let waits = window.calls().filter(|(index, item, call)| {
+        item.waited() && !large.contains(&item.span) && (call.name().ends_with("Synchronize") || is_read(*index))
+    });
+    let groups = window.groups(waits.map(|(index, item, _)| (index, item.span, item.nanos())));
+    let all: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
+    let nanos = groups.iter().map(|group| group.nanos).sum();
+    let Some(first) = groups.first().filter(|_| !window.is_negligible(nanos)) else { return Vec::new() };
+    let mut costs = window.costs();
+    all.iter().for_each(|&item| costs.do_not_wait(item));
+    let often = words::times(all.len(), window.count());
+    let mut evidence =
+        vec![format!("The host waits {often} in a step, {} in all.", words::nanos(window.per_step(nanos)))];
+    for group in groups.iter().take(3) {
+        let call = |&index: &usize| window.simulation.items[index].call.map(|id| window.trace().api_call(id).name());
+        let functions: BTreeSet<_> = group.members.iter().filter_map(call).collect();
+        evidence.push(format!(
+            "{}: {} by {}.",
+            place::name(window.trace(), group.span),
+            words::nanos(window.per_step(group.nanos)),
+            functions.into_iter().collect::<Vec<_>>().join(" and ")
+        ));
+    }
+    let place = place::name(window.trace(), first.span);
+    vec![Candidate {
+        kind: FindingKind::HostSync,
+        title: format!("the host waits for the GPU {often} in each step, the longest in {place}"),
+        span: first.span,
+        evidence,
+        ranges: window.item_ranges(&all),
+        costs,
+        least: None,
+        most: None,
+    }]
+}

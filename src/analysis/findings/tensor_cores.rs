@@ -1,0 +1,80 @@
+//! Products of f32 matrices that tensor cores could compute.
+
+use super::{
+    super::finding::FindingKind,
+    place,
+    window::{Candidate, Window},
+    words,
+};
+use crate::trace::{Device, Span};
+
+/// How much of the ratio of both peaks a product gains, of the sizes that models have.
+const GAIN: f64 = 0.75;
+
+/// Finds kernels that multiply f32 matrices without tensor cores, on a GPU that has them.
+pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
+    let found: Vec<_> = window
+        .tasks()
+        .filter_map(|(index, _, work)| {
+            let ratio = ratio(window.device(work)?)?;
+            is_plain_product(&work.kernel()?.name).then(|| (index, work, ratio))
+        })
+        .collect();
+    let nanos = found.iter().map(|(_, work, _)| work.duration().as_nanos() as u64).sum();
+    if found.is_empty() || window.is_negligible(nanos) {
+        return Vec::new();
+    }
+    let faster = |gain: f64| {
+        let mut costs = window.costs();
+        for (index, work, ratio) in &found {
+            costs.set_task(*index, (work.duration().as_nanos() as f64 / (ratio * gain).max(1.0)) as u64);
+        }
+        costs
+    };
+    let groups = window.groups(
+        found.iter().map(|(index, work, _)| (*index, work.span().map(Span::id), work.duration().as_nanos() as u64)),
+    );
+    let span = groups.first().and_then(|group| group.span);
+    let names: std::collections::BTreeSet<_> =
+        found.iter().filter_map(|(_, work, _)| work.kernel()).map(|kernel| &*kernel.name).collect();
+    let (tasks, ratio) = (found.iter().map(|(index, ..)| *index).collect::<Vec<_>>(), found[0].2);
+    vec![Candidate {
+        kind: FindingKind::NoTensorCores,
+        title: format!(
+            "products of f32 matrices take {} of each step without tensor cores, mostly in {}",
+            words::nanos(window.per_step(nanos)),
+            place::name(window.trace(), span)
+        ),
+        span,
+        evidence: vec![
+            format!("{} products in a step.", words::digits(tasks.len() as f64 / window.count() as f64)),
+            format!("Kernels: {}.", names.into_iter().take(3).collect::<Vec<_>>().join(", ")),
+            format!("By its data sheet this GPU is {} times as fast with TF32.", words::digits(ratio)),
+        ],
+        ranges: window.task_ranges(&tasks),
+        costs: faster(GAIN),
+        least: Some(faster(GAIN / 2.0)),
+        most: Some(faster(1.0)),
+    }]
+}
+
+/// How many times as fast as f32 a device is with TF32.
+fn ratio(device: &Device) -> Option<f64> {
+    let ratio = device.peak_flops("tf32")? / device.peak_flops("f32")?;
+    (ratio > 1.5).then_some(ratio)
+}
+
+/// Whether a kernel of this name multiplies f32 matrices without tensor cores.
+fn is_plain_product(kernel: &str) -> bool {
+    let name = kernel.to_ascii_lowercase();
+    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    let is_f32 = has(&[
+        "sgemm",
+        "gemm_f32f32_f32f32",
+        "gemmsn",
+        "gemm_sn",
+        "simt_sgemm",
+        "gemv2t_kernel_val<int, int, float, float, float",
+    ]);
+    is_f32 && !has(&["tf32", "tensorop", "s1688", "16816", "hmma", "wgmma", "qmma"])
+}

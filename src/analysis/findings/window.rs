@@ -1,0 +1,178 @@
+//! A window as rules look at it.
+
+use super::super::{
+    finding::{FindingKind, TimeRange},
+    simulation::{Costs, Item, Outcome, Simulation, Task},
+};
+use crate::trace::{ApiCall, CallsiteId, Detail, Device, MemoryCopy, Span, SpanId, StepId, ThreadId, Trace, Work};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// A window, what was recorded of it, and which of its spans are in few steps only.
+pub(super) struct Window<'a> {
+    pub(super) simulation: Simulation<'a>,
+    pub(super) recorded: Outcome,
+    /// The relative error of the simulation.
+    pub(super) error: f64,
+    /// The thread of the steps.
+    pub(super) thread: ThreadId,
+    /// Whole steps.
+    pub(super) steps: Vec<StepId>,
+    /// Callsites whose spans are in less than half of the steps.
+    rare: HashSet<CallsiteId>,
+    /// The last task that each item asked for.
+    tasks_of_items: HashMap<usize, usize>,
+}
+
+/// A change that may save time.
+pub(super) struct Candidate {
+    pub(super) kind: FindingKind,
+    pub(super) title: String,
+    /// A span at the place.
+    pub(super) span: Option<SpanId>,
+    pub(super) evidence: Vec<String>,
+    pub(super) ranges: Vec<TimeRange>,
+    /// What the parts of the window would cost.
+    pub(super) costs: Costs,
+    /// The same, if the change helps less or more than is likely.
+    pub(super) least: Option<Costs>,
+    pub(super) most: Option<Costs>,
+}
+
+/// Items or tasks at one place of the program.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    pub(super) span: Option<SpanId>,
+    pub(super) members: Vec<usize>,
+    pub(super) nanos: u64,
+}
+
+/// The ranges of time that a finding keeps.
+const RANGES: usize = 5;
+
+/// Returns the longest of these ranges.
+pub(super) fn longest(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
+    ranges.sort_by_key(|range| std::cmp::Reverse(range.end.since(range.start)));
+    ranges.truncate(RANGES);
+    ranges
+}
+
+impl<'a> Window<'a> {
+    pub(super) fn of(trace: &'a Trace) -> Option<Self> {
+        let simulation = Simulation::of(trace)?;
+        let recorded = simulation.run(&simulation.costs());
+        let error = simulation.error(recorded);
+        let whole = |(id, step): (StepId, &crate::trace::Step)| (!step.cut().any()).then_some(id);
+        let steps: Vec<_> = trace.step_ids().zip(trace.steps()).filter_map(whole).collect();
+        let thread = trace.track(trace.steps()[steps.first()?.index()].track_id()).thread();
+        let mut seen: BTreeMap<CallsiteId, BTreeSet<StepId>> = BTreeMap::new();
+        for span in trace.spans() {
+            seen.entry(span.callsite_id()).or_default().extend(span.step_id());
+        }
+        let rare =
+            seen.into_iter().filter(|(_, of)| of.len() * 2 < steps.len()).map(|(callsite, _)| callsite).collect();
+        let tasks = simulation.tasks.iter().enumerate();
+        let tasks_of_items = tasks.filter_map(|(index, task)| Some((task.item?, index))).collect();
+        Some(Self { simulation, recorded, error, thread, steps, rare, tasks_of_items })
+    }
+
+    pub(super) fn trace(&self) -> &'a Trace {
+        self.simulation.trace
+    }
+
+    pub(super) fn costs(&self) -> Costs {
+        self.simulation.costs()
+    }
+
+    /// The number of steps.
+    pub(super) fn count(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Nanoseconds of all steps, for each step.
+    pub(super) fn per_step(&self, nanos: u64) -> u64 {
+        nanos / self.count().max(1) as u64
+    }
+
+    /// Whether something that takes this long in all steps is too short to matter.
+    pub(super) fn is_negligible(&self, nanos: u64) -> bool {
+        (self.per_step(nanos) as f64) < super::LEAST_SHARE * self.recorded.step().as_nanos() as f64
+    }
+
+    /// The items in whole steps, but for those of spans that are in few steps only.
+    pub(super) fn items(&self) -> impl Iterator<Item = (usize, &Item)> {
+        let is_regular = |item: &Item| item.step.is_some_and(|step| self.is_whole(step)) && !self.is_rare(item.span);
+        self.simulation.items.iter().enumerate().filter(move |(_, item)| is_regular(item))
+    }
+
+    /// The items that are calls.
+    pub(super) fn calls(&self) -> impl Iterator<Item = (usize, &Item, ApiCall<'a>)> {
+        self.items().filter_map(|(index, item)| Some((index, item, self.trace().api_call(item.call?))))
+    }
+
+    /// The tasks of whole steps, but for those of spans that are in few steps only.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = (usize, &Task, Work<'a>)> {
+        self.all_tasks().filter(|(_, _, work)| !self.is_rare(work.span().map(Span::id)))
+    }
+
+    /// The tasks of whole steps.
+    pub(super) fn all_tasks(&self) -> impl Iterator<Item = (usize, &Task, Work<'a>)> {
+        let tasks = self.simulation.tasks.iter().enumerate();
+        let of_trace = tasks.map(|(index, task)| (index, task, self.trace().work_of(task.work)));
+        of_trace.filter(|(_, _, work)| work.step_id().is_some_and(|step| self.is_whole(step)))
+    }
+
+    /// The copy that an item asked for, if it did.
+    pub(super) fn copy_of(&self, item: usize) -> Option<&'a MemoryCopy> {
+        let task = &self.simulation.tasks[*self.tasks_of_items.get(&item)?];
+        match self.trace().work_of(task.work).detail() {
+            Detail::Copy(copy) => Some(copy),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_whole(&self, step: StepId) -> bool {
+        self.steps.binary_search(&step).is_ok()
+    }
+
+    /// Whether a span is, or is in, one that is in less than half of the steps.
+    pub(super) fn is_rare(&self, span: Option<SpanId>) -> bool {
+        !self.rare.is_empty() && self.outermost_rare(span).is_some()
+    }
+
+    /// The outermost of the spans around this one that is in less than half of the steps.
+    pub(super) fn outermost_rare(&self, span: Option<SpanId>) -> Option<SpanId> {
+        let stack = span.map(|id| self.trace().span(id)).into_iter().flat_map(Span::stack);
+        stack.filter(|span| self.rare.contains(&span.callsite_id())).last().map(Span::id)
+    }
+
+    /// Items or tasks by the callsite of their spans, those that take the most time first.
+    pub(super) fn groups(&self, members: impl IntoIterator<Item = (usize, Option<SpanId>, u64)>) -> Vec<Group> {
+        let mut groups: BTreeMap<Option<CallsiteId>, Group> = BTreeMap::new();
+        for (member, span, nanos) in members {
+            let callsite = span.map(|id| self.trace().span(id).callsite_id());
+            let group = groups.entry(callsite).or_insert_with(|| Group { span, ..Group::default() });
+            group.members.push(member);
+            group.nanos += nanos;
+        }
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.sort_by_key(|group| std::cmp::Reverse(group.nanos));
+        groups
+    }
+
+    /// The times of items.
+    pub(super) fn item_ranges(&self, items: &[usize]) -> Vec<TimeRange> {
+        let items = items.iter().map(|&index| &self.simulation.items[index]);
+        items.map(|item| TimeRange { start: item.start, end: item.end }).collect()
+    }
+
+    /// The times of tasks.
+    pub(super) fn task_ranges(&self, tasks: &[usize]) -> Vec<TimeRange> {
+        let tasks = tasks.iter().map(|&index| &self.simulation.tasks[index]);
+        tasks.map(|task| TimeRange { start: task.start, end: task.end }).collect()
+    }
+
+    /// The device that a piece of work ran on.
+    pub(super) fn device(&self, work: Work<'_>) -> Option<&'a Device> {
+        self.trace().device(work.stream().device())
+    }
+}

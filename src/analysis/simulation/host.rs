@@ -1,0 +1,123 @@
+//! The time of threads that call the GPU's API, cut into items.
+
+use super::{nanos, waits::WaitFor};
+use crate::trace::{ApiCallId, SpanId, StepId, ThreadId, Timestamp, Trace};
+use std::collections::BTreeMap;
+
+/// A stretch of a thread's time: a call of the GPU's API, or time between calls in one innermost span.
+#[derive(Clone, Debug)]
+pub(in crate::analysis) struct Item {
+    pub(in crate::analysis) thread: ThreadId,
+    pub(super) thread_index: usize,
+    pub(in crate::analysis) start: Timestamp,
+    pub(in crate::analysis) end: Timestamp,
+    /// The call, if it is one. Calls inside it are not items of their own.
+    pub(in crate::analysis) call: Option<ApiCallId>,
+    /// The innermost span on the thread; the one that a call belongs to if it was made for another thread.
+    pub(in crate::analysis) span: Option<SpanId>,
+    /// The step in which it lies.
+    pub(in crate::analysis) step: Option<StepId>,
+    /// The end of a task or call that it waited for.
+    pub(super) wait: Option<WaitFor>,
+}
+
+impl Item {
+    /// The time that a call needs if it has nothing to wait for.
+    const CALL: u64 = 2_000;
+
+    pub(in crate::analysis) fn nanos(&self) -> u64 {
+        nanos(self.start, self.end)
+    }
+
+    /// Whether it waited for something, so that its time is not its own.
+    pub(in crate::analysis) fn waited(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    /// The nanoseconds that it takes without waiting.
+    pub(in crate::analysis) fn own_nanos(&self) -> u64 {
+        if self.waited() { self.nanos().min(Self::CALL) } else { self.nanos() }
+    }
+}
+
+/// The items of all threads that call the GPU's API, and of the steps' thread, thread by thread in order of time.
+#[derive(Debug, Default)]
+pub(super) struct Host {
+    pub(super) items: Vec<Item>,
+    /// The item of each call of the trace.
+    pub(super) item_of_call: Vec<Option<usize>>,
+    pub(super) threads: usize,
+}
+
+/// A moment at which something on a thread changes. In this order at the same moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Edge {
+    SpanEnd(SpanId),
+    Step(Option<StepId>),
+    SpanStart(SpanId),
+    Call(ApiCallId),
+}
+
+impl Host {
+    pub(super) fn of(trace: &Trace) -> Self {
+        let mut threads: BTreeMap<ThreadId, Vec<(Timestamp, Edge)>> = BTreeMap::new();
+        for call in trace.api_calls() {
+            threads.entry(call.thread()).or_default().push((call.start(), Edge::Call(call.id())));
+        }
+        for step in trace.steps() {
+            threads.entry(trace.track(step.track_id()).thread()).or_default();
+        }
+        for span in trace.spans() {
+            if let Some(edges) = threads.get_mut(&span.track().thread()) {
+                edges.extend([(span.start(), Edge::SpanStart(span.id())), (span.end(), Edge::SpanEnd(span.id()))]);
+            }
+        }
+        let mut host = Self { item_of_call: vec![None; trace.api_calls().len()], ..Self::default() };
+        for (thread, mut edges) in threads {
+            for (id, step) in trace.step_ids().zip(trace.steps()) {
+                edges.extend([(step.start(), Edge::Step(Some(id))), (step.end(), Edge::Step(None))]);
+            }
+            edges.sort_unstable();
+            host.add_thread(trace, thread, &edges);
+        }
+        host
+    }
+
+    fn add_thread(&mut self, trace: &Trace, thread: ThreadId, edges: &[(Timestamp, Edge)]) {
+        let thread_index = self.threads;
+        self.threads += 1;
+        let mut open: Vec<SpanId> = Vec::new();
+        let (mut now, mut step) = (trace.start(), None);
+        let push = |this: &mut Self, start, end, call, span, step| {
+            this.items.push(Item { thread, thread_index, start, end, call, span, step, wait: None });
+        };
+        for &(at, edge) in edges {
+            if at > now {
+                push(self, now, at, None, open.last().copied(), step);
+                now = at;
+            }
+            match edge {
+                Edge::SpanStart(span) => open.push(span),
+                Edge::SpanEnd(span) => {
+                    if let Some(place) = open.iter().rposition(|other| *other == span) {
+                        open.remove(place);
+                    }
+                }
+                Edge::Step(next) => step = next,
+                Edge::Call(id) => {
+                    let call = trace.api_call(id);
+                    // A call that began inside another, as the driver's inside the runtime's, is part of that.
+                    if at >= now {
+                        let span = call.span().map(|span| span.id()).or(open.last().copied());
+                        push(self, at, call.end().max(at), Some(id), span, step);
+                        now = call.end().max(at);
+                    }
+                    self.item_of_call[id.index()] = self.items.len().checked_sub(1);
+                }
+            }
+        }
+        if trace.end() > now {
+            push(self, now, trace.end(), None, open.last().copied(), step);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A recorded window that can be run again with parts of it changed, to find out what a change would save.
+//!
+//! The window becomes a graph. Each thread that calls the GPU's API is a chain of [`Item`]s: its calls, and the time
+//! between them, cut where spans begin and end. Each piece of GPU work is a [`Task`]: it begins when its call was made,
+//! when the task before it in its stream has ended, and when the task of another stream that it seems to wait for has
+//! ended, whichever is last. A call that waited for the GPU ends with the task that it waited for. Latencies are those
+//! that were recorded. So if nothing is changed, [`run`](Simulation::run) gives the recorded times, and if something
+//! takes less time, all that depended on it moves.
+//!
+//! Threads depend on each other only where [`threads`] finds that one seems to have waited for the other.
+
+mod host;
+mod latency;
+mod tasks;
+mod threads;
+mod waits;
+
+pub(super) use self::{
+    host::Item,
+    tasks::{Task, TaskKind},
+    waits::{is_allocation, is_launch, is_load},
+};
+
+use self::{host::Host, latency::Latencies, tasks::Previous};
+use crate::trace::{Timestamp, Trace};
+use std::{ops::Range, time::Duration};
+
+/// A window as items of the host and tasks of GPUs that depend on each other.
+#[derive(Debug)]
+pub(super) struct Simulation<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) items: Vec<Item>,
+    pub(super) tasks: Vec<Task>,
+    /// Items and tasks in an order in which each comes after all that it depends on.
+    order: Vec<Node>,
+    threads: usize,
+    /// The items of the steps' thread from the first step that is looked at to the last.
+    measured: Range<usize>,
+    /// The number of steps that are looked at.
+    pub(super) steps: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Node {
+    Item(usize),
+    Task(usize),
+}
+
+/// The time that each part of a window takes.
+#[derive(Clone, Debug)]
+pub(super) struct Costs {
+    /// The nanoseconds of each item, without those in which it waits.
+    items: Vec<u64>,
+    /// Whether each item waits for what it waited for.
+    waits: Vec<bool>,
+    /// The nanoseconds of each task.
+    tasks: Vec<u64>,
+    /// Whether each task keeps the order of its stream.
+    ordered: Vec<bool>,
+    /// Whether each task exists: others begin as if it were not there.
+    exists: Vec<bool>,
+    /// Whether latencies are typical ones instead of those recorded.
+    typical: bool,
+    /// The factor of all latencies.
+    latencies: f64,
+}
+
+impl Costs {
+    /// Sets the time of an item, which then waits for nothing.
+    pub(super) fn set_item(&mut self, item: usize, nanos: u64) {
+        (self.items[item], self.waits[item]) = (nanos, false);
+    }
+
+    /// Has an item take its own time only, and wait for nothing.
+    pub(super) fn do_not_wait(&mut self, item: usize) {
+        self.waits[item] = false;
+    }
+
+    /// Sets the time that an item takes without waiting.
+    pub(super) fn scale_item(&mut self, item: usize, nanos: f64) {
+        self.items[item] = nanos as u64;
+    }
+
+    /// Has latencies take less time by this factor.
+    pub(super) fn scale_latencies(&mut self, factor: f64) {
+        self.latencies = 1.0 / factor;
+    }
+
+    /// Sets the time of a task.
+    pub(super) fn set_task(&mut self, task: usize, nanos: u64) {
+        self.tasks[task] = nanos;
+    }
+
+    /// Removes a task.
+    pub(super) fn remove_task(&mut self, task: usize) {
+        (self.tasks[task], self.exists[task]) = (0, false);
+    }
+
+    /// Takes a task out of the order of its stream, as if it were on a stream of its own.
+    pub(super) fn take_out_of_order(&mut self, task: usize) {
+        self.ordered[task] = false;
+    }
+}
+
+/// The times of a window that was run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// The time from the beginning of the first step to the end of the last, on the host.
+    pub(super) host: Duration,
+    /// The time from the beginning of the first task of these steps to the end of the last.
+    pub(super) gpu: Duration,
+    steps: u32,
+}
+
+impl Outcome {
+    /// The time of a step: that of the host or of the GPU, whichever takes longer.
+    pub(super) fn step(self) -> Duration {
+        self.host.max(self.gpu) / self.steps.max(1)
+    }
+}
+
+impl<'a> Simulation<'a> {
+    /// Returns the graph of a window; `None` if there is no GPU work in a whole step.
+    pub(super) fn of(trace: &'a Trace) -> Option<Self> {
+        let steps: Vec<_> = trace.steps().iter().filter(|step| !step.cut().any()).collect();
+        let (first, last) = (steps.first()?, steps.last()?);
+        let Host { mut items, item_of_call, threads } = Host::of(trace);
+        let mut tasks = tasks::of(trace, &item_of_call);
+        let latencies = Latencies::of(&tasks, &items);
+        tasks::relate(&mut tasks, &items, &latencies);
+        waits::relate(trace, &mut items, &tasks);
+        let thread = trace.track(first.track_id()).thread();
+        threads::relate(&mut items, thread);
+        let of_steps = |item: &Item| item.thread == thread && first.start() <= item.start && item.end <= last.end();
+        let from = items.iter().position(of_steps)?;
+        let to = items.iter().rposition(of_steps)? + 1;
+        let in_steps = |task: &&Task| first.start() <= task.asked && task.asked < last.end();
+        tasks.iter().find(in_steps)?;
+        for task in &mut tasks {
+            task.measured = in_steps(&&*task);
+        }
+        let order = order(&items, &tasks);
+        Some(Self { trace, items, tasks, order, threads, measured: from..to, steps: steps.len() })
+    }
+
+    /// The costs that were recorded.
+    pub(super) fn costs(&self) -> Costs {
+        Costs {
+            items: self.items.iter().map(Item::own_nanos).collect(),
+            waits: vec![true; self.items.len()],
+            tasks: self.tasks.iter().map(|task| nanos(task.start, task.end)).collect(),
+            ordered: vec![true; self.tasks.len()],
+            exists: vec![true; self.tasks.len()],
+            typical: false,
+            latencies: 1.0,
+        }
+    }
+
+    /// Runs the window at these costs.
+    pub(super) fn run(&self, costs: &Costs) -> Outcome {
+        let mut threads = vec![0_i64; self.threads];
+        let mut items = vec![(0_i64, 0_i64); self.items.len()];
+        let mut tasks = vec![(0_i64, 0_i64); self.tasks.len()];
+        let mut moved = i64::MIN;
+        for &node in &self.order {
+            match node {
+                Node::Item(index) => {
+                    let item = &self.items[index];
+                    let start = threads[item.thread_index];
+                    let mut end = start + costs.items[index] as i64;
+                    if let Some(wait) = item.wait.filter(|_| costs.waits[index]) {
+                        end = end.max(wait.end(&items, &tasks));
+                    }
+                    threads[item.thread_index] = end;
+                    items[index] = (start, end);
+                }
+                Node::Task(index) => tasks[index] = self.run_task(index, costs, &items, &tasks, &mut moved),
+            }
+        }
+        let (first, last) = (items[self.measured.start].0, items[self.measured.end - 1].1);
+        let is_measured = |index: &usize| self.tasks[*index].measured && costs.exists[*index];
+        let measured = || (0..tasks.len()).filter(is_measured).map(|index| tasks[index]);
+        let began = measured().map(|(start, _)| start).min().unwrap_or(0);
+        let ended = measured().map(|(_, end)| end).max().unwrap_or(0);
+        let duration = |from: i64, to: i64| Duration::from_nanos((to - from).max(0) as u64);
+        Outcome { host: duration(first, last), gpu: duration(began, ended), steps: self.steps as u32 }
+    }
+
+    /// Returns when a task begins and ends. `moved` is the end of the last task that was taken out of its stream's
+    /// order.
+    fn run_task(
+        &self,
+        index: usize,
+        costs: &Costs,
+        items: &[(i64, i64)],
+        tasks: &[(i64, i64)],
+        moved: &mut i64,
+    ) -> (i64, i64) {
+        let task = &self.tasks[index];
+        let is_ordered = |task: usize| costs.ordered[task];
+        let scaled = |latency: i64| (latency as f64 * costs.latencies) as i64;
+        let after = |previous: Previous| tasks[previous.task].1 + scaled(previous.gap(costs.typical));
+        let in_stream = task.previous.filter(|previous| is_ordered(index) && is_ordered(previous.task));
+        if !costs.exists[index] {
+            let end = in_stream.map_or(i64::MIN / 2, |previous| tasks[previous.task].1);
+            return (end, end);
+        }
+        let asked = task.item.map(|item| items[item].0 + scaled(task.launch(costs.typical)));
+        let last_moved = (!is_ordered(index)).then_some(*moved);
+        let reasons = asked.into_iter().chain(in_stream.map(after)).chain(task.dependency.map(after)).chain(last_moved);
+        let start = reasons.max().unwrap_or_else(|| signed(self.trace.start(), task.start));
+        let start = start + if costs.typical { 0 } else { scaled(task.rest) };
+        let end = start + costs.tasks[index] as i64;
+        if !is_ordered(index) {
+            *moved = end;
+        }
+        (start, end)
+    }
+
+    /// Returns how far the time of a step is from the recorded one if each latency is a typical one: the error of what
+    /// else is computed by it, from 0 up.
+    pub(super) fn error(&self, recorded: Outcome) -> f64 {
+        let typical = self.run(&Costs { typical: true, ..self.costs() });
+        let recorded = recorded.step().as_secs_f64();
+        if recorded > 0.0 { (typical.step().as_secs_f64() - recorded).abs() / recorded } else { 0.0 }
+    }
+}
+
+/// Returns items and tasks in the order of what decides when they are known: an item is known when it ends, a task when
+/// it begins.
+fn order(items: &[Item], tasks: &[Task]) -> Vec<Node> {
+    let items = items.iter().enumerate().map(|(index, item)| ((item.end, 0), Node::Item(index)));
+    let tasks = tasks.iter().enumerate().map(|(index, task)| ((task.known(), 1), Node::Task(index)));
+    let mut order: Vec<_> = items.chain(tasks).collect();
+    order.sort_by_key(|(key, _)| *key);
+    order.into_iter().map(|(_, node)| node).collect()
+}
+
+fn nanos(from: Timestamp, to: Timestamp) -> u64 {
+    to.as_unix_nanos().saturating_sub(from.as_unix_nanos())
+}
+
+fn signed(from: Timestamp, to: Timestamp) -> i64 {
+    to.as_unix_nanos() as i64 - from.as_unix_nanos() as i64
+}

@@ -1,0 +1,78 @@
+//! Which threads waited for each other.
+//!
+//! A trace does not say so. But a thread that launches work for others, as the device threads of Burn and the autograd
+//! threads of PyTorch do, is in no span while it has nothing to do; and the thread that waits for its results goes on
+//! when the other has finished.
+
+use super::{
+    host::Item,
+    signed,
+    waits::{LONG, TAIL, WaitFor, WaitsOn},
+};
+use crate::trace::ThreadId;
+use std::ops::Range;
+
+/// The part of a gap that another thread must be busy for, so that the gap was a wait for that thread.
+const SHARE: f64 = 0.5;
+
+/// Finds the gaps of the steps' thread in which it waited for another, and those of others in which they waited for it.
+pub(super) fn relate(items: &mut [Item], steps: ThreadId) {
+    let threads = threads(items);
+    let Some(main) = threads.iter().find(|range| items[range.start].thread == steps).cloned() else { return };
+    for other in threads.into_iter().filter(|other| *other != main) {
+        wait_for_work(items, main.clone(), other.clone());
+        wait_for_results(items, main.clone(), other);
+    }
+}
+
+/// Returns the items of each thread.
+fn threads(items: &[Item]) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let mut start = 0;
+    for of_thread in items.chunk_by(|one, next| one.thread == next.thread) {
+        ranges.push(start..start + of_thread.len());
+        start += of_thread.len();
+    }
+    ranges
+}
+
+/// Whether a thread does nothing: it is between calls, and in no span.
+fn is_idle(item: &Item) -> bool {
+    item.call.is_none() && item.span.is_none() && item.nanos() > LONG
+}
+
+/// Has idle gaps of another thread end when the steps' thread has come to where it was then.
+fn wait_for_work(items: &mut [Item], main: Range<usize>, other: Range<usize>) {
+    for index in other {
+        if is_idle(&items[index]) {
+            let end = items[index].end;
+            let past = main.start + items[main.clone()].partition_point(|item| item.end <= end);
+            if past > main.start {
+                let tail = signed(items[past - 1].end, end);
+                items[index].wait = Some(WaitFor { on: WaitsOn::Item(past - 1), tail });
+            }
+        }
+    }
+}
+
+/// Has gaps of the steps' thread end when another thread has finished what it did meanwhile.
+fn wait_for_results(items: &mut [Item], main: Range<usize>, other: Range<usize>) {
+    let mut next = other.start;
+    for index in main {
+        let gap = &items[index];
+        if gap.call.is_some() || gap.nanos() <= LONG || gap.waited() {
+            continue;
+        }
+        while next < other.end && items[next].end <= gap.start {
+            next += 1;
+        }
+        let inside = (next..other.end).take_while(|&at| items[at].end < gap.end);
+        let busy: Vec<usize> = inside.filter(|&at| !is_idle(&items[at])).collect();
+        let nanos: u64 = busy.iter().map(|&at| items[at].nanos()).sum();
+        let Some(&last) = busy.last() else { continue };
+        let tail = signed(items[last].end, gap.end);
+        if tail <= TAIL && nanos as f64 >= SHARE * gap.nanos() as f64 {
+            items[index].wait = Some(WaitFor { on: WaitsOn::Item(last), tail });
+        }
+    }
+}
