@@ -2,7 +2,7 @@
 
 use crate::{
     Failure,
-    device::{Device, declaration, function, load},
+    device::{Device, declaration, function, load, load_function},
     training::Compile,
 };
 use cudarc::{driver::sys, nvrtc::compile_ptx};
@@ -64,6 +64,8 @@ impl CustomKernel {
     /// for; to unload it would be a second fault, a wait for the kernel.
     fn compile(&mut self) -> Result<sys::CUfunction, Failure> {
         let source = self.sources.next().ok_or("no source is left to compile")?;
-        function(load(&source)?, NAME)
+        let function = function(load(&source)?, NAME)?;
+        load_function(function)?;
+        Ok(function)
     }
 }

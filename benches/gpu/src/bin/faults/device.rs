@@ -164,6 +164,13 @@ pub(crate) fn function(module: sys::CUmodule, name: &str) -> Result<sys::CUfunct
     Ok(unsafe { result::module::get_function(module, name) }?)
 }
 
+/// Loads a kernel now, and not when it is first launched.
+#[allow(unsafe_code, reason = "the driver is a C library")]
+pub(crate) fn load_function(function: sys::CUfunction) -> Result<(), DriverError> {
+    // SAFETY: modules are never unloaded.
+    unsafe { sys::cuFuncLoad(function) }.result()
+}
+
 /// Allocates memory of the GPU, by the call that waits.
 #[allow(unsafe_code, reason = "the driver is a C library")]
 pub(crate) fn allocate(bytes: usize) -> Result<sys::CUdeviceptr, DriverError> {

@@ -107,7 +107,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "exposed-copy",
-        description: "batches of 32 MiB are copied before the kernels; repaired: while the kernels of the step before run",
+        description: "batches of 32 MiB are copied before the kernels; repaired: during those of the step before",
         training: |faulty| Training {
             batch_bytes: 32 << 20,
             copy_ahead: !faulty,

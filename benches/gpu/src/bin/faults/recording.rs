@@ -62,7 +62,7 @@ impl Recording {
             return Err(format!("{} files instead of one window", report.files().len()).into());
         };
         std::fs::rename(recorded, file)?;
-        std::fs::remove_dir(&folder)?;
+        std::fs::remove_dir_all(&folder)?;
         let rows = report.kernels().limit(usize::MAX).rows();
         // Copies and fills have no registers.
         let kernels = rows.iter().filter(|row| row.registers.is_some()).map(|row| row.calls).sum();

@@ -7,6 +7,7 @@ use crate::{
     device::{Device, Kernel},
     host_work::HostWork,
     layer_memory::LayerBuffers,
+    lead::Lead,
     product::Product,
     training::Training,
 };
@@ -19,6 +20,7 @@ pub(crate) struct Trainer {
     training: Training,
     device: Device,
     work: HostWork,
+    lead: Lead,
     batches: Batches,
     buffers: LayerBuffers,
     product: Option<Product>,
@@ -37,11 +39,13 @@ impl Trainer {
     /// Bytes of the loss.
     const LOSS_BYTES: usize = 4;
 
-    /// Sets up a training of at most this many steps.
-    pub(crate) fn new(training: Training, steps: u64) -> Result<Self, Failure> {
+    /// Sets up a training of at most this many steps, in which the host is ahead of the GPU by at most `lead` steps, if
+    /// that is not 0.
+    pub(crate) fn new(training: Training, steps: u64, lead: usize) -> Result<Self, Failure> {
         let device = Device::new()?;
         let work = HostWork::calibrate();
         let mut trainer = Self {
+            lead: Lead::new(lead, &device)?,
             batches: Batches::new(&training, &device, work)?,
             buffers: LayerBuffers::new(training.layer_memory)?,
             product: training.products.map(|arithmetic| Product::new(arithmetic, &device)).transpose()?,
@@ -71,6 +75,7 @@ impl Trainer {
     /// Runs a step.
     #[instrument(skip_all)]
     pub(crate) fn train_step(&mut self, step: u64) -> Result<(), Failure> {
+        self.lead.wait(step)?;
         info_span!("data").in_scope(|| self.batches.load(step, &self.device, self.work))?;
         if let Some(kernel) = &mut self.custom_kernel {
             kernel.run(&self.device, self.training.blocks, self.training.iterations)?;
@@ -91,7 +96,7 @@ impl Trainer {
         if self.training.read_loss_each_step || Training::is_last_of(step, Training::READ_LOSS_EVERY) {
             info_span!("loss").in_scope(|| self.device.read(&mut self.activations[..Self::LOSS_BYTES]))?;
         }
-        Ok(())
+        Ok(self.lead.end(step, &self.device)?)
     }
 
     /// Launches the kernels of a step.
