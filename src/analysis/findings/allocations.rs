@@ -11,6 +11,9 @@ use super::{
 };
 use crate::trace::ApiCall;
 
+/// The most nanoseconds from a launch to its kernel on a GPU that is idle.
+const LATENCY: i64 = 10_000;
+
 /// Finds calls that allocate or free memory and wait for the GPU meanwhile.
 pub(super) fn blocking_allocation(window: &Window<'_>) -> Vec<Candidate> {
     without(window, FindingKind::BlockingAllocation, is_allocation, |often, place| {
@@ -39,6 +42,9 @@ fn without(
     let all: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
     let mut costs = window.costs();
     all.iter().for_each(|&item| costs.set_item(item, 0));
+    // While the driver maps memory or loads kernels, and just after, other work does not begin.
+    costs.limit_launches(LATENCY);
+    costs.limit_gaps(LATENCY);
     let often = words::times(all.len(), window.count());
     vec![Candidate {
         kind,

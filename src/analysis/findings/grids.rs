@@ -30,7 +30,7 @@ pub(super) fn small_grid(window: &Window<'_>) -> Vec<Candidate> {
             found.push((index, work.span().map(Span::id), nanos));
         }
     }
-    let step = window.recorded.step().as_nanos() as f64;
+    let step = window.unchanged.step().as_nanos() as f64;
     if (small as f64) < SHARE * all as f64 || (window.per_step(small) as f64) < SHARE * step {
         return Vec::new();
     }

@@ -14,8 +14,12 @@ use std::collections::HashMap;
 
 /// The number of launches in a step from which on they are many.
 const MANY: usize = 20;
+/// The part of a step that is saved at least if the host need not launch.
+const LEAST_SHARE: f64 = 0.05;
 /// The nanoseconds that the host takes to launch a graph.
 const GRAPH: u64 = 10_000;
+/// The nanoseconds between two kernels of a graph.
+const GRAPH_GAP: i64 = 100;
 
 /// Finds steps that are slow because the host takes longer to launch kernels than the GPU to run them.
 pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
@@ -43,9 +47,13 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
             nanos += item.nanos();
         }
     }
-    if window.is_negligible(nanos) {
+    // If the GPU is busy while the host launches, launches are not the problem, even if a graph would save some time.
+    let faster = window.simulation.run(&costs).step();
+    if faster.as_secs_f64() > (1.0 - LEAST_SHARE) * window.unchanged.step().as_secs_f64() {
         return Vec::new();
     }
+    let least = costs.clone();
+    costs.limit_gaps(GRAPH_GAP);
     let spans = window.groups(launches.iter().map(|&(index, item, _)| (index, item.span, item.nanos())));
     let outermost = spans.first().and_then(|group| group.span);
     let (count, all) = (launches.len(), durations.iter().sum::<u64>());
@@ -63,7 +71,7 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
         ],
         ranges: window.item_ranges(&launches.iter().map(|&(index, ..)| index).collect::<Vec<_>>()),
         costs,
-        least: None,
+        least: Some(least),
         most: None,
     }]
 }

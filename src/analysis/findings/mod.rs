@@ -45,6 +45,13 @@ const LEAST_SHARE: f64 = 0.01;
 #[must_use]
 pub fn findings(trace: &Trace) -> Vec<Finding> {
     let Some(window) = Window::of(trace) else { return Vec::new() };
+        eprintln!(
+            window.error,
+            window.simulation.run(&window.simulation.recorded()).step(),
+            window.unchanged.step(),
+            window.unchanged
+        );
+    }
     let rules: [fn(&Window<'_>) -> Vec<Candidate>; 13] = [
         outliers::outlier_steps,
         input::input_bound,
@@ -69,7 +76,7 @@ pub fn findings(trace: &Trace) -> Vec<Finding> {
 
 /// Runs the window as the candidate would have it, and returns the finding if that saves enough.
 fn judge(window: &Window<'_>, candidate: Candidate) -> Option<Finding> {
-    let step = window.recorded.step();
+    let step = window.unchanged.step();
     let saving = |costs| step.saturating_sub(window.simulation.run(costs).step());
     let likely = saving(&candidate.costs);
     if likely.as_secs_f64() < LEAST_SHARE * step.as_secs_f64() {

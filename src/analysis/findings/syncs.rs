@@ -22,7 +22,14 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
     let nanos = groups.iter().map(|group| group.nanos).sum();
     let Some(first) = groups.first().filter(|_| !window.is_negligible(nanos)) else { return Vec::new() };
     let mut costs = window.costs();
-    all.iter().for_each(|&item| costs.do_not_wait(item));
+    for &item in &all {
+        costs.do_not_wait(item);
+        // A value that is not read need not be copied.
+        if let Some(task) = window.task_of(item).filter(|_| is_read(item)) {
+            costs.set_item(item, 0);
+            costs.remove_task(task);
+        }
+    }
     let often = words::times(all.len(), window.count());
     let mut evidence =
         vec![format!("The host waits {often} in a step, {} in all.", words::nanos(window.per_step(nanos)))];

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 /// A window, what was recorded of it, and which of its spans are in few steps only.
 pub(super) struct Window<'a> {
     pub(super) simulation: Simulation<'a>,
-    pub(super) recorded: Outcome,
+    /// The times of the window without the cost of recording.
+    pub(super) unchanged: Outcome,
     /// The relative error of the simulation.
     pub(super) error: f64,
     /// The thread of the steps.
@@ -59,8 +60,8 @@ pub(super) fn longest(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
 impl<'a> Window<'a> {
     pub(super) fn of(trace: &'a Trace) -> Option<Self> {
         let simulation = Simulation::of(trace)?;
-        let recorded = simulation.run(&simulation.costs());
-        let error = simulation.error(recorded);
+        let error = simulation.error(simulation.run(&simulation.recorded()));
+        let unchanged = simulation.run(&simulation.costs());
         let whole = |(id, step): (StepId, &crate::trace::Step)| (!step.cut().any()).then_some(id);
         let steps: Vec<_> = trace.step_ids().zip(trace.steps()).filter_map(whole).collect();
         let thread = trace.track(trace.steps()[steps.first()?.index()].track_id()).thread();
@@ -72,7 +73,7 @@ impl<'a> Window<'a> {
             seen.into_iter().filter(|(_, of)| of.len() * 2 < steps.len()).map(|(callsite, _)| callsite).collect();
         let tasks = simulation.tasks.iter().enumerate();
         let tasks_of_items = tasks.filter_map(|(index, task)| Some((task.item?, index))).collect();
-        Some(Self { simulation, recorded, error, thread, steps, rare, tasks_of_items })
+        Some(Self { simulation, unchanged, error, thread, steps, rare, tasks_of_items })
     }
 
     pub(super) fn trace(&self) -> &'a Trace {
@@ -95,7 +96,7 @@ impl<'a> Window<'a> {
 
     /// Whether something that takes this long in all steps is too short to matter.
     pub(super) fn is_negligible(&self, nanos: u64) -> bool {
-        (self.per_step(nanos) as f64) < super::LEAST_SHARE * self.recorded.step().as_nanos() as f64
+        (self.per_step(nanos) as f64) < super::LEAST_SHARE * self.unchanged.step().as_nanos() as f64
     }
 
     /// The items in whole steps, but for those of spans that are in few steps only.
@@ -121,9 +122,14 @@ impl<'a> Window<'a> {
         of_trace.filter(|(_, _, work)| work.step_id().is_some_and(|step| self.is_whole(step)))
     }
 
+    /// The last task that an item asked for.
+    pub(super) fn task_of(&self, item: usize) -> Option<usize> {
+        self.tasks_of_items.get(&item).copied()
+    }
+
     /// The copy that an item asked for, if it did.
     pub(super) fn copy_of(&self, item: usize) -> Option<&'a MemoryCopy> {
-        let task = &self.simulation.tasks[*self.tasks_of_items.get(&item)?];
+        let task = &self.simulation.tasks[self.task_of(item)?];
         match self.trace().work_of(task.work).detail() {
             Detail::Copy(copy) => Some(copy),
             _ => None,

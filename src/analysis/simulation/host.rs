@@ -19,11 +19,13 @@ pub(in crate::analysis) struct Item {
     pub(in crate::analysis) step: Option<StepId>,
     /// The end of a task or call that it waited for.
     pub(super) wait: Option<WaitFor>,
+    /// Whether it waited for work from before the window.
+    pub(super) waited_before: bool,
 }
 
 impl Item {
     /// The time that a call needs if it has nothing to wait for.
-    const CALL: u64 = 2_000;
+    pub(super) const CALL: u64 = 2_000;
 
     pub(in crate::analysis) fn nanos(&self) -> u64 {
         nanos(self.start, self.end)
@@ -89,7 +91,17 @@ impl Host {
         let mut open: Vec<SpanId> = Vec::new();
         let (mut now, mut step) = (trace.start(), None);
         let push = |this: &mut Self, start, end, call, span, step| {
-            this.items.push(Item { thread, thread_index, start, end, call, span, step, wait: None });
+            this.items.push(Item {
+                thread,
+                thread_index,
+                start,
+                end,
+                call,
+                span,
+                step,
+                wait: None,
+                waited_before: false,
+            });
         };
         for &(at, edge) in edges {
             if at > now {

@@ -20,6 +20,8 @@ impl Latencies {
     /// The latencies of a launch and of a gap if none was recorded that shows them.
     const LAUNCH: (i64, i64) = (3_000, 6_000);
     const GAP: (i64, i64) = (900, 1_200);
+    /// A launch that takes longer than this shows no latency.
+    const LONGEST: i64 = 50_000;
     /// The least latency is greater than this part of all, so that a few odd ones do not count.
     const LEAST: f64 = 0.1;
 
@@ -30,12 +32,13 @@ impl Latencies {
             let Some(item) = task.item.map(|item| &items[item]) else { continue };
             let previous = task.previous.map(|previous| tasks[previous.task].end);
             let was_idle = previous.is_none_or(|end| end <= item.start);
-            // A call that took long did something else first: it waited, or loaded the kernel.
-            if was_idle && item.nanos() < 50_000 && task.kind != TaskKind::Graph {
-                launches.entry(task.kind).or_default().push(nanos(item.start, task.start) as i64);
+            // If it took longer, the call did something else first, or the GPU was busy with work that is not known.
+            let delay = nanos(item.start, task.start) as i64;
+            if was_idle && delay < Self::LONGEST && task.kind != TaskKind::Graph {
+                launches.entry(task.kind).or_default().push(delay);
             }
             let was_queued = previous.filter(|&end| nanos(item.start, end) > 20_000);
-            if let Some(end) = was_queued.filter(|&end| signed(end, task.start) < 10_000) {
+            if let Some(end) = was_queued.filter(|&end| signed(end, task.start) < Self::longest_gap(task.kind)) {
                 gaps.entry(task.kind).or_default().push(signed(end, task.start));
             }
         }
@@ -48,6 +51,11 @@ impl Latencies {
             launches: launches.into_iter().map(least_and_median).collect(),
             gaps: gaps.into_iter().map(least_and_median).collect(),
         }
+    }
+
+    /// A gap that is longer than this was not only to begin the next task.
+    fn longest_gap(kind: TaskKind) -> i64 {
+        if kind == TaskKind::GraphStart { 500_000 } else { 10_000 }
     }
 
     pub(super) fn launch(&self, kind: TaskKind) -> (i64, i64) {

@@ -63,6 +63,12 @@ pub(super) struct Costs {
     typical: bool,
     /// The factor of all latencies.
     latencies: f64,
+    /// The most nanoseconds between two tasks of a stream, if the second was asked for in time.
+    longest_gap: i64,
+    /// The most nanoseconds from a call to its task, if nothing else keeps that from starting.
+    longest_launch: i64,
+    /// Whether the cost of recording is part of latencies.
+    is_recorded: bool,
 }
 
 impl Costs {
@@ -86,6 +92,22 @@ impl Costs {
         self.latencies = 1.0 / factor;
     }
 
+    /// Limits the time between two tasks of a stream, if the second was asked for in time.
+    pub(super) fn limit_gaps(&mut self, nanos: i64) {
+        self.longest_gap = nanos;
+    }
+
+    /// Limits the time from a call to its task, if nothing else keeps that from starting.
+    pub(super) fn limit_launches(&mut self, nanos: i64) {
+        self.longest_launch = nanos;
+    }
+
+    /// Subtracts the cost of recording from the latency of a task, and scales it.
+    fn latency(&self, kind: TaskKind, recorded: i64) -> i64 {
+        let own = if self.is_recorded { recorded } else { recorded.min(0).max(recorded - kind.overhead()) };
+        (own as f64 * self.latencies) as i64
+    }
+
     /// Sets the time of a task.
     pub(super) fn set_task(&mut self, task: usize, nanos: u64) {
         self.tasks[task] = nanos;
@@ -100,6 +122,15 @@ impl Costs {
     pub(super) fn take_out_of_order(&mut self, task: usize) {
         self.ordered[task] = false;
     }
+}
+
+/// When an item or a task begins and ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    start: i64,
+    end: i64,
+    /// When the stream of a task has ended it and all before it.
+    stream: i64,
 }
 
 /// The times of a window that was run.
@@ -120,6 +151,9 @@ impl Outcome {
 }
 
 impl<'a> Simulation<'a> {
+    /// The part of each call that causes work by which recording makes it longer, and the most nanoseconds of that.
+    /// Measured with CUPTI 13.0 on an H200: see `benches/README.md`.
+    const CALL_OVERHEAD: (f64, u64) = (0.3, 2_000);
     /// Returns the graph of a window; `None` if there is no GPU work in a whole step.
     pub(super) fn of(trace: &'a Trace) -> Option<Self> {
         let steps: Vec<_> = trace.steps().iter().filter(|step| !step.cut().any()).collect();
@@ -143,8 +177,25 @@ impl<'a> Simulation<'a> {
         Some(Self { trace, items, tasks, order, threads, measured: from..to, steps: steps.len() })
     }
 
-    /// The costs that were recorded.
+    /// The costs without those of recording.
     pub(super) fn costs(&self) -> Costs {
+        let mut costs = Costs { is_recorded: false, ..self.recorded() };
+        for (index, item) in self.items.iter().enumerate().filter(|(_, item)| item.waited_before) {
+            costs.items[index] = item.nanos().min(Item::CALL);
+        }
+        for task in &self.tasks {
+            // Only calls that cause work are recorded by the GPU's library, too.
+            if let Some(item) = task.item {
+                let nanos = self.items[item].own_nanos();
+                let (part, most) = Self::CALL_OVERHEAD;
+                costs.items[item] = nanos - most.min((nanos as f64 * part) as u64);
+            }
+        }
+        costs
+    }
+
+    /// The costs that were recorded.
+    pub(super) fn recorded(&self) -> Costs {
         Costs {
             items: self.items.iter().map(Item::own_nanos).collect(),
             waits: vec![true; self.items.len()],
@@ -153,14 +204,17 @@ impl<'a> Simulation<'a> {
             exists: vec![true; self.tasks.len()],
             typical: false,
             latencies: 1.0,
+            longest_gap: i64::MAX,
+            longest_launch: i64::MAX,
+            is_recorded: true,
         }
     }
 
     /// Runs the window at these costs.
     pub(super) fn run(&self, costs: &Costs) -> Outcome {
         let mut threads = vec![0_i64; self.threads];
-        let mut items = vec![(0_i64, 0_i64); self.items.len()];
-        let mut tasks = vec![(0_i64, 0_i64); self.tasks.len()];
+        let mut items = vec![Times::default(); self.items.len()];
+        let mut tasks = vec![Times::default(); self.tasks.len()];
         let mut moved = i64::MIN;
         for &node in &self.order {
             match node {
@@ -169,58 +223,55 @@ impl<'a> Simulation<'a> {
                     let start = threads[item.thread_index];
                     let mut end = start + costs.items[index] as i64;
                     if let Some(wait) = item.wait.filter(|_| costs.waits[index]) {
-                        end = end.max(wait.end(&items, &tasks));
+                        let tail = if costs.is_recorded { wait.tail } else { wait.own_tail() };
+                        end = end.max(tail + wait.end(&items, &tasks));
                     }
                     threads[item.thread_index] = end;
-                    items[index] = (start, end);
+                    items[index] = Times { start, end, stream: end };
                 }
                 Node::Task(index) => tasks[index] = self.run_task(index, costs, &items, &tasks, &mut moved),
             }
         }
-        let (first, last) = (items[self.measured.start].0, items[self.measured.end - 1].1);
+        let (first, last) = (items[self.measured.start].start, items[self.measured.end - 1].end);
         let is_measured = |index: &usize| self.tasks[*index].measured && costs.exists[*index];
         let measured = || (0..tasks.len()).filter(is_measured).map(|index| tasks[index]);
-        let began = measured().map(|(start, _)| start).min().unwrap_or(0);
-        let ended = measured().map(|(_, end)| end).max().unwrap_or(0);
+        let began = measured().map(|times| times.start).min().unwrap_or(0);
+        let ended = measured().map(|times| times.end).max().unwrap_or(0);
         let duration = |from: i64, to: i64| Duration::from_nanos((to - from).max(0) as u64);
         Outcome { host: duration(first, last), gpu: duration(began, ended), steps: self.steps as u32 }
     }
 
     /// Returns when a task begins and ends. `moved` is the end of the last task that was taken out of its stream's
     /// order.
-    fn run_task(
-        &self,
-        index: usize,
-        costs: &Costs,
-        items: &[(i64, i64)],
-        tasks: &[(i64, i64)],
-        moved: &mut i64,
-    ) -> (i64, i64) {
+    fn run_task(&self, index: usize, costs: &Costs, items: &[Times], tasks: &[Times], moved: &mut i64) -> Times {
         let task = &self.tasks[index];
-        let is_ordered = |task: usize| costs.ordered[task];
-        let scaled = |latency: i64| (latency as f64 * costs.latencies) as i64;
-        let after = |previous: Previous| tasks[previous.task].1 + scaled(previous.gap(costs.typical));
-        let in_stream = task.previous.filter(|previous| is_ordered(index) && is_ordered(previous.task));
+        let before = task.previous.map(|previous| tasks[previous.task].stream);
         if !costs.exists[index] {
-            let end = in_stream.map_or(i64::MIN / 2, |previous| tasks[previous.task].1);
-            return (end, end);
+            let end = before.unwrap_or(i64::MIN / 2);
+            return Times { start: end, end, stream: end };
         }
-        let asked = task.item.map(|item| items[item].0 + scaled(task.launch(costs.typical)));
-        let last_moved = (!is_ordered(index)).then_some(*moved);
-        let reasons = asked.into_iter().chain(in_stream.map(after)).chain(task.dependency.map(after)).chain(last_moved);
-        let start = reasons.max().unwrap_or_else(|| signed(self.trace.start(), task.start));
-        let start = start + if costs.typical { 0 } else { scaled(task.rest) };
+        let latency = |recorded| costs.latency(task.kind, recorded);
+        let is_moved = !costs.ordered[index];
+        let before_window = task.waited_before.filter(|_| !costs.is_recorded);
+        let launch = before_window.unwrap_or_else(|| task.launch(costs.typical));
+        let asked = task.item.map(|item| items[item].start + latency(launch).min(costs.longest_launch));
+        let gap = |previous: Previous| latency(previous.gap(costs.typical)).min(costs.longest_gap);
+        let in_stream = task.previous.zip(before).map(|(previous, end)| end + gap(previous));
+        let dependency = |previous: Previous| tasks[previous.task].end + latency(previous.gap(costs.typical));
+        let reasons = asked.into_iter().chain(if is_moved { Some(*moved) } else { in_stream });
+        let start = reasons.chain(task.dependency.map(dependency)).max();
+        let start = start.unwrap_or_else(|| signed(self.trace.start(), task.start));
         let end = start + costs.tasks[index] as i64;
-        if !is_ordered(index) {
+        if is_moved {
             *moved = end;
         }
-        (start, end)
+        Times { start, end, stream: if is_moved { before.unwrap_or(i64::MIN / 2) } else { end } }
     }
 
     /// Returns how far the time of a step is from the recorded one if each latency is a typical one: the error of what
     /// else is computed by it, from 0 up.
     pub(super) fn error(&self, recorded: Outcome) -> f64 {
-        let typical = self.run(&Costs { typical: true, ..self.costs() });
+        let typical = self.run(&Costs { typical: true, ..self.recorded() });
         let recorded = recorded.step().as_secs_f64();
         if recorded > 0.0 { (typical.step().as_secs_f64() - recorded).abs() / recorded } else { 0.0 }
     }

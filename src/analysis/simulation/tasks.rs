@@ -2,7 +2,7 @@
 
 use super::{host::Item, latency::Latencies, signed};
 use crate::trace::{Detail, Timestamp, Trace, WorkId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A piece of GPU work in a simulation.
 #[derive(Clone, Debug)]
@@ -19,10 +19,10 @@ pub(in crate::analysis) struct Task {
     pub(super) previous: Option<Previous>,
     /// The task of another stream that it seems to wait for.
     pub(super) dependency: Option<Previous>,
-    /// The least nanoseconds from its call to its start, and the typical ones.
+    /// The nanoseconds from its call to its start, at the least, and typically.
     launch: (i64, i64),
-    /// The nanoseconds by which it began later than all that is known explains.
-    pub(super) rest: i64,
+    /// The least nanoseconds from its call to its start, if it waited for work from before the window.
+    pub(super) waited_before: Option<i64>,
     /// Whether it was asked for in the steps that are looked at.
     pub(super) measured: bool,
 }
@@ -33,8 +33,23 @@ pub(in crate::analysis) enum TaskKind {
     Kernel,
     Copy,
     Fill,
-    /// Work of a graph: many pieces by one call.
+    /// The first work of a graph.
+    GraphStart,
+    /// Other work of a graph.
     Graph,
+}
+
+impl TaskKind {
+    /// The nanoseconds by which recording makes the time between two tasks longer. Measured with CUPTI 13.0 on an
+    /// H200: see `benches/README.md`.
+    pub(super) fn overhead(self) -> i64 {
+        match self {
+            Self::Kernel | Self::Graph => 170,
+            Self::Copy | Self::Fill => 550,
+            // CUPTI prepares the records of a graph before it runs.
+            Self::GraphStart => 200_000,
+        }
+    }
 }
 
 /// A task that another follows.
@@ -58,11 +73,13 @@ impl Task {
     const EXPLAINED: i64 = 3_000;
     /// The overlap up to which a task still follows the one before it in its stream.
     const OVERLAP: i64 = 5_000;
+    /// The first task of a stream that begins later than this after its call waited for others.
+    const BACKLOG: i64 = 50_000;
     /// The number of tasks that are looked back at in the same stream.
     const BACK: usize = 32;
 
     pub(super) fn launch(&self, typical: bool) -> i64 {
-        if typical { self.launch.1 } else { self.launch.0 }
+        if typical && self.waited_before.is_none() { self.launch.1 } else { self.launch.0 }
     }
 
     /// The moment at which all that its start depends on is known.
@@ -90,12 +107,18 @@ pub(super) fn of(trace: &Trace, item_of_call: &[Option<usize>]) -> Vec<Task> {
             previous: None,
             dependency: None,
             launch: (0, 0),
-            rest: 0,
+            waited_before: None,
             measured: false,
         }
     };
     let mut tasks: Vec<_> = trace.work().map(task).collect();
     tasks.sort_by_key(|task| (task.known(), task.end));
+    let mut graphs = HashSet::new();
+    for task in tasks.iter_mut().filter(|task| task.kind == TaskKind::Graph) {
+        if task.item.is_some_and(|item| graphs.insert(item)) {
+            task.kind = TaskKind::GraphStart;
+        }
+    }
     let mut streams: HashMap<_, Vec<usize>> = HashMap::new();
     for index in 0..tasks.len() {
         let stream = trace.work_of(tasks[index].work).stream();
@@ -109,40 +132,41 @@ pub(super) fn of(trace: &Trace, item_of_call: &[Option<usize>]) -> Vec<Task> {
     tasks
 }
 
-/// Finds out which latencies are the tasks' own, and what the rest of the time before a task was for.
+/// Finds out what each task waited for last, which has the latency that was recorded; other reasons have the least.
 pub(super) fn relate(tasks: &mut [Task], items: &[Item], latencies: &Latencies) {
     let mut by_end: Vec<usize> = (0..tasks.len()).collect();
     by_end.sort_by_key(|&task| tasks[task].end);
     for index in 0..tasks.len() {
         let task = &tasks[index];
         let delay = task.item.map(|item| signed(items[item].start, task.start).max(0));
-        let launch = latencies.launch(task.kind);
-        let launch = (delay.unwrap_or(0).min(launch.0), launch.1);
-        let gap = latencies.gap(task.kind);
-        let previous = task.previous.map(|previous| Previous { gap: (previous.gap.0.min(gap.0), gap.1), ..previous });
-        // The time by which it began later than its call and its stream explain.
-        let late = |delay: Option<i64>, previous: Option<Previous>| {
-            let since_call = delay.map(|delay| delay - launch.0);
-            let since_previous = previous.map(|previous| signed(tasks[previous.task].end, task.start) - previous.gap.0);
-            since_call.into_iter().chain(since_previous).min().unwrap_or(0).max(0)
-        };
-        let mut rest = late(delay, previous);
-        let mut dependency = None;
-        if rest > Task::EXPLAINED {
-            let past = by_end.partition_point(|&other| tasks[other].end <= task.start);
-            let last = by_end[..past].last().copied().filter(|&other| {
-                other != index
-                    && tasks[other].known() < task.known()
-                    && previous.is_none_or(|previous| previous.task != other)
-                    && signed(tasks[other].end, task.start) <= Task::DEPENDENCY
-            });
-            dependency = last.map(|other| {
-                let since = signed(tasks[other].end, task.start);
-                Previous { task: other, gap: (since, since) }
-            });
-            rest = if dependency.is_some() { 0 } else { rest };
-        }
+        let since = task.previous.map(|previous| signed(tasks[previous.task].end, task.start));
+        let (least_launch, typical_launch) = latencies.launch(task.kind);
+        let (least_gap, typical_gap) = latencies.gap(task.kind);
+        // The time by which it began later than its call, and than its stream, explain.
+        let after_call = delay.map(|delay| delay - least_launch);
+        let after_previous = since.map(|since| since - least_gap);
+        let late = after_call.into_iter().chain(after_previous).min().unwrap_or(0);
+        let dependency = (late > Task::EXPLAINED).then(|| dependency(tasks, &by_end, index)).flatten();
+        let is_last = |after: Option<i64>| dependency.is_none() && after == Some(late);
+        let launch = delay.unwrap_or(0);
+        // The GPU was still busy with work from before the window.
+        let behind = task.previous.is_none() && launch > Task::BACKLOG;
+        let launch = (if is_last(after_call) { launch } else { launch.min(least_launch) }, typical_launch);
+        let gap = |since: i64| (if is_last(after_previous) { since } else { since.min(least_gap) }, typical_gap);
+        let previous = task.previous.zip(since).map(|(previous, since)| Previous { gap: gap(since), ..previous });
         let task = &mut tasks[index];
-        (task.launch, task.previous, task.dependency, task.rest) = (launch, previous, dependency, rest);
+        (task.launch, task.previous, task.dependency) = (launch, previous, dependency);
+        task.waited_before = behind.then_some(least_launch);
     }
+}
+
+/// Returns the task of another stream that ended just before this one began, if there is one.
+fn dependency(tasks: &[Task], by_end: &[usize], index: usize) -> Option<Previous> {
+    let task = &tasks[index];
+    let past = by_end.partition_point(|&other| tasks[other].end <= task.start);
+    let other = *by_end[..past].last()?;
+    let since = signed(tasks[other].end, task.start);
+    let is_other = other != index && task.previous.is_none_or(|previous| previous.task != other);
+    let is_before = tasks[other].known() < task.known() && since <= Task::DEPENDENCY;
+    (is_other && is_before).then_some(Previous { task: other, gap: (since, since) })
 }

@@ -180,11 +180,11 @@ pub(crate) fn allocate(bytes: usize) -> Result<sys::CUdeviceptr, DriverError> {
 
 /// Allocates pinned memory of the host for the whole run, and writes to it.
 #[allow(unsafe_code, reason = "the driver is a C library")]
-pub(crate) fn pinned(bytes: usize) -> Result<&'static [u8], DriverError> {
+pub(crate) fn pinned(bytes: usize) -> Result<&'static mut [u8], DriverError> {
     // SAFETY: the memory has as many bytes and is never freed, and all of it is written before there is a reference.
     unsafe {
         let memory = result::malloc_host(bytes, 0)?.cast::<u8>();
         memory.write_bytes(1, bytes);
-        Ok(std::slice::from_raw_parts(memory, bytes))
+        Ok(std::slice::from_raw_parts_mut(memory, bytes))
     }
 }

@@ -24,12 +24,12 @@ impl Fault {
 pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         name: "scalar-read",
-        description: "the loss is read in each step; repaired: in every fiftieth",
-        training: |faulty| Training { read_loss_each_step: faulty, ..Training::BASE },
+        description: "each layer's gradient norm is read; repaired: it is not",
+        training: |faulty| Training { read_norms: faulty, ..Training::BASE },
     },
     Fault {
         name: "synchronize",
-        description: "the host waits for the GPU after each phase; repaired: it does not",
+        description: "the host waits for the GPU after each layer; repaired: it does not",
         training: |faulty| Training { synchronize: faulty, ..Training::BASE },
     },
     Fault {
@@ -39,9 +39,10 @@ pub(crate) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "pageable-copy",
-        description: "batches of 8 MiB are copied from pageable memory; repaired: from pinned memory",
+        description: "batches of 8 MiB are copied ahead from pageable memory; repaired: from pinned memory",
         training: |faulty| Training {
             batch_bytes: 8 << 20,
+            copy_ahead: true,
             batch_memory: if faulty { BatchMemory::Pageable } else { BatchMemory::Pinned },
             ..Training::BASE
         },
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn no_window_has_a_step_that_reads_the_loss_unless_each_does() {
+    fn no_window_has_a_step_that_reads_the_loss() {
         for fault in FAULTS {
             let window = Recording::window(&(fault.training)(true));
             assert!(window.end < Training::READ_LOSS_EVERY, "{}: {window:?}", fault.name);

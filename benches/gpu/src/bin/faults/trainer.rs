@@ -4,7 +4,7 @@ use crate::{
     Failure,
     batches::Batches,
     custom_kernel::CustomKernel,
-    device::{Device, Kernel},
+    device::{Device, Kernel, pinned},
     host_work::HostWork,
     layer_memory::LayerBuffers,
     lead::Lead,
@@ -27,8 +27,8 @@ pub(crate) struct Trainer {
     custom_kernel: Option<CustomKernel>,
     /// The kernels of a step, if they are launched together.
     graph: Option<CudaGraph>,
-    /// Pageable memory of the host for activations.
-    activations: Vec<u8>,
+    /// Pinned memory of the host for activations.
+    activations: &'static mut [u8],
 }
 
 impl Trainer {
@@ -36,8 +36,6 @@ impl Trainer {
     const AUGMENT: Duration = Duration::from_micros(25);
     /// Time of the host to write a checkpoint, beside the copy.
     const CHECKPOINT: Duration = Duration::from_millis(1);
-    /// Bytes of the loss.
-    const LOSS_BYTES: usize = 4;
 
     /// Sets up a training of at most this many steps, in which the host is ahead of the GPU by at most `lead` steps, if
     /// that is not 0.
@@ -51,7 +49,7 @@ impl Trainer {
             product: training.products.map(|arithmetic| Product::new(arithmetic, &device)).transpose()?,
             custom_kernel: training.custom_kernel.map(|compile| CustomKernel::new(compile, steps)).transpose()?,
             graph: None,
-            activations: vec![1; Device::ACTIVATION_BYTES],
+            activations: pinned(Device::ACTIVATION_BYTES)?,
             training,
             device,
             work,
@@ -86,15 +84,15 @@ impl Trainer {
         }
         self.batches.used(step, &self.device)?;
         if self.training.read_back {
-            info_span!("metrics").in_scope(|| self.device.read(&mut self.activations))?;
+            info_span!("metrics").in_scope(|| self.device.read(self.activations))?;
         }
         if self.training.checkpoint && Training::is_last_of(step, Training::CHECKPOINT_EVERY) {
             let _span = info_span!("checkpoint").entered();
-            self.device.read(&mut self.activations)?;
+            self.device.read(self.activations)?;
             black_box(self.work.spend(Self::CHECKPOINT));
         }
-        if self.training.read_loss_each_step || Training::is_last_of(step, Training::READ_LOSS_EVERY) {
-            info_span!("loss").in_scope(|| self.device.read(&mut self.activations[..Self::LOSS_BYTES]))?;
+        if Training::is_last_of(step, Training::READ_LOSS_EVERY) {
+            info_span!("loss").in_scope(|| self.read_scalar())?;
         }
         Ok(self.lead.end(step, &self.device)?)
     }
@@ -104,19 +102,19 @@ impl Trainer {
         for _ in 0..self.training.forwards {
             info_span!("forward").in_scope(|| self.layers(Kernel::Forward, 1))?;
         }
-        self.end_phase()?;
         info_span!("loss").in_scope(|| self.launch(Kernel::Loss))?;
         // The gradients of a product are two products.
         info_span!("backward").in_scope(|| self.layers(Kernel::Backward, 2))?;
-        self.end_phase()?;
         info_span!("optimizer")
-            .in_scope(|| (0..Training::OPTIMIZER_KERNELS).try_for_each(|_| self.launch(Kernel::Optimizer)))?;
-        self.end_phase()
+            .in_scope(|| (0..Training::OPTIMIZER_KERNELS).try_for_each(|_| self.launch(Kernel::Optimizer)))
     }
 
-    /// Waits for the GPU, if the training does so after each phase.
-    fn end_phase(&self) -> Result<(), Failure> {
-        if self.training.synchronize { self.synchronize() } else { Ok(()) }
+    /// Reads a number that the GPU has computed into ordinary memory, as frameworks do.
+    fn read_scalar(&self) -> Result<(), Failure> {
+        let mut scalar = [0; 4];
+        self.device.read(&mut scalar)?;
+        black_box(scalar);
+        Ok(())
     }
 
     /// Launches a kernel that is not part of a layer.
@@ -142,8 +140,12 @@ impl Trainer {
                 }
                 self.device.launch_to(kernel, self.training.blocks, self.training.iterations, memory)?;
             }
-            Ok(())
-        })
+            Ok::<_, Failure>(())
+        })?;
+        if self.training.read_norms && matches!(kernel, Kernel::Backward) {
+            info_span!("norm").in_scope(|| self.read_scalar())?;
+        }
+        if self.training.synchronize { self.synchronize() } else { Ok(()) }
     }
 
     /// Captures the kernels of a step in a graph.

@@ -25,9 +25,9 @@ pub(crate) struct Training {
     pub(crate) copy_ahead: bool,
     /// Copies that bring the labels to the GPU.
     pub(crate) label_copies: usize,
-    /// Whether the loss is read at the end of every step. Otherwise it is read in every fiftieth step.
-    pub(crate) read_loss_each_step: bool,
-    /// Whether the host waits for the GPU after each phase.
+    /// Whether the norm of each layer's gradients is read.
+    pub(crate) read_norms: bool,
+    /// Whether the host waits for the GPU after each layer.
     pub(crate) synchronize: bool,
     /// Whether all activations are copied to the host in each step.
     pub(crate) read_back: bool,
@@ -66,7 +66,7 @@ impl Training {
         input: Input::Ready,
         copy_ahead: false,
         label_copies: 0,
-        read_loss_each_step: false,
+        read_norms: false,
         synchronize: false,
         read_back: false,
         graph: false,
