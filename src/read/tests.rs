@@ -173,7 +173,8 @@ proptest! {
         for trace in from_bytes(&bytes).unwrap_or_default() {
             report(&trace);
             crate::report::key_averages(&trace);
-            let _ = crate::analysis::queue_lengths(&trace);
+            let _ = (crate::analysis::queue_lengths(&trace), crate::analysis::stream_idle(&trace));
+            let _ = (crate::analysis::breakdown(&trace), crate::analysis::launch_stats(&trace));
             written(&trace, |chrome| chrome);
         }
     }
