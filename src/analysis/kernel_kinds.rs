@@ -86,7 +86,7 @@ impl KernelKinds {
 /// [`Report::kernels`](crate::Report::kernels).
 ///
 /// HolisticTraceAnalysis calls this the kernel breakdown by type. It shows less: it cuts each piece of time in which
-/// the same kinds ran to whole microseconds. If kernels take some microseconds each, it loses a quarter to two fifths of
+/// the same kinds ran to whole microseconds. If kernels take some microseconds each, it loses a fifth to two fifths of
 /// their time. It also takes the GPUs of a process for one, takes waits of streams for events as compute, and leaves
 /// out kernels with `Sync` or `Memcpy` in their names.
 ///

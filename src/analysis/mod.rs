@@ -8,7 +8,8 @@
 //!
 //! [`breakdown`] tells the compute, exposed communication, exposed copies and idle time of each GPU apart,
 //! [`stream_idle`] why streams were idle, and [`queue_lengths`] how far the host was ahead. [`kernel_kinds`] tells
-//! which kinds of work ran at once, and [`launch_stats`] what launches cost the host.
+//! which kinds of work ran at once, and [`launch_stats`] what launches cost the host. [`step_breakdown`] tells where the
+//! time of each step went, on the GPU and, while that was idle, on the host.
 //!
 //! ```
 //! use kernspan::{Profiler, analysis::{Verdict, gpu_steps}};
@@ -28,6 +29,7 @@
 //! ```
 
 mod breakdown;
+mod call_kind;
 mod device_timeline;
 mod duration_stats;
 mod flops;
@@ -40,7 +42,9 @@ mod queue_length;
 mod span_calls;
 mod span_devices;
 mod span_flops;
+mod step_breakdown;
 mod step_gpu;
+mod step_sweep;
 mod stream_idle;
 mod stream_work;
 mod work_kind;
@@ -53,6 +57,7 @@ pub use self::{
     kernel_kinds::{KernelKinds, kernel_kinds},
     launch_stats::{Launch, LaunchStats, launch_stats},
     queue_length::{QueueLength, queue_lengths},
+    step_breakdown::{StepBreakdown, step_breakdown},
     step_gpu::StepGpu,
     stream_idle::{StreamIdle, stream_idle},
 };
