@@ -7,9 +7,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
 mod hta;
-#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
 mod hta_model;
 mod scalars;
 #[cfg(target_os = "linux")]
