@@ -7,7 +7,9 @@
 //! and computed ([`GpuUsage`]), and whether the input, the host or the GPU was the bottleneck ([`Verdict`]).
 //!
 //! [`breakdown`] tells the compute, exposed communication, exposed copies and idle time of each GPU apart,
-//! [`stream_idle`] why streams were idle, and [`queue_lengths`] how far the host was ahead.
+//! [`stream_idle`] why streams were idle, and [`queue_lengths`] how far the host was ahead. [`kernel_kinds`] tells
+//! which kinds of work ran at once, and [`launch_stats`] what launches cost the host. [`step_breakdown`] tells where the
+//! time of each step went, on the GPU and, while that was idle, on the host.
 //!
 //! ```
 //! use kernspan::{Profiler, analysis::{Verdict, gpu_steps}};
@@ -27,28 +29,48 @@
 //! ```
 
 mod breakdown;
+mod call_kind;
 mod device_timeline;
+mod duration_stats;
 mod finding;
 mod findings;
 mod flops;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;
+mod kernel_kinds;
+mod launch_stats;
+mod queue_length;
 mod simulation;
 mod span_calls;
 mod span_devices;
 mod span_flops;
+mod step_breakdown;
 mod step_gpu;
+mod step_sweep;
+mod stream_idle;
+mod stream_work;
+mod work_kind;
 
 pub use self::{
-    breakdown::{DeviceBreakdown, QueueLength, StreamIdle, breakdown, queue_lengths, stream_idle},
+    breakdown::{DeviceBreakdown, breakdown},
+    duration_stats::DurationStats,
     finding::{Finding, FindingKind, Saving, TimeRange},
     findings::findings,
     gpu_steps::gpu_steps,
     gpu_usage::{GpuUsage, Verdict},
+    kernel_kinds::{KernelKinds, kernel_kinds},
+    launch_stats::{Launch, LaunchStats, launch_stats},
+    queue_length::{QueueLength, queue_lengths},
+    step_breakdown::{StepBreakdown, step_breakdown},
     step_gpu::StepGpu,
+    stream_idle::{StreamIdle, stream_idle},
 };
 pub(crate) use self::{
-    flops::Flops, gpu_steps::gpu_steps_with_reasons, gpu_usage::percent_of, span_calls::SpanCalls,
+    duration_stats::{square, standard_deviation},
+    flops::Flops,
+    gpu_steps::gpu_steps_with_reasons,
+    gpu_usage::percent_of,
+    span_calls::SpanCalls,
     span_flops::SpanFlops,
 };

@@ -173,7 +173,11 @@ proptest! {
         for trace in from_bytes(&bytes).unwrap_or_default() {
             report(&trace);
             crate::report::key_averages(&trace);
-            let _ = crate::analysis::queue_lengths(&trace);
+            let _ = (crate::analysis::queue_lengths(&trace), crate::analysis::stream_idle(&trace));
+            let _ = (crate::analysis::breakdown(&trace), crate::analysis::launch_stats(&trace));
+            for step in crate::analysis::step_breakdown(&trace) {
+                assert_eq!(step.parts().iter().map(|(_, time)| *time).sum::<std::time::Duration>(), step.duration);
+            }
             written(&trace, |chrome| chrome);
         }
     }

@@ -1,7 +1,7 @@
 //! Rows of the table of kernels.
 
 use super::{kernel_times::KernelTally, table::Table, units};
-use crate::analysis::percent_of;
+use crate::analysis::{percent_of, standard_deviation};
 use std::time::Duration;
 
 /// A row of [`Kernels`](super::Kernels): the kernels of one name, or the copies between two kinds of memory, or the
@@ -27,6 +27,8 @@ pub struct KernelAverage {
     pub percent: f64,
     /// The mean time of a run.
     pub average: Duration,
+    /// The standard deviation of the time of a run, of a sample: by `calls - 1`. It is zero for a single run.
+    pub deviation: Duration,
     /// The time of the shortest run.
     pub shortest: Duration,
     /// The time of the longest run.
@@ -44,13 +46,14 @@ pub struct KernelAverage {
 impl KernelAverage {
     /// Returns a row without names and shapes. `all` is the time of all GPU work.
     pub(super) fn of(tally: &KernelTally, all: Duration) -> Self {
-        let KernelTally { calls, total, shortest, longest, occupancy, registers, bytes } = *tally;
+        let KernelTally { calls, total, squares, shortest, longest, occupancy, registers, bytes } = *tally;
         let seconds = total.as_secs_f64();
         Self {
             calls,
             total,
             percent: percent_of(total, all),
             average: total.div_f64(calls.max(1) as f64),
+            deviation: standard_deviation(calls, total, squares),
             shortest: shortest.unwrap_or_default(),
             longest,
             occupancy: occupancy.percent(),

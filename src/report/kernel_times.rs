@@ -6,7 +6,10 @@ use super::{
     mean_occupancy::MeanOccupancy,
     shapes::{Shapes, ShapesId, argument_shapes},
 };
-use crate::trace::{Span, Trace, Work};
+use crate::{
+    analysis::square,
+    trace::{Span, Trace, Work},
+};
 use rustc_hash::FxHashMap;
 use std::{fmt::Write, time::Duration};
 
@@ -37,6 +40,8 @@ struct TallyKey {
 pub(super) struct KernelTally {
     pub(super) calls: u64,
     pub(super) total: Duration,
+    /// The sum of the squares of the times, in square nanoseconds.
+    pub(super) squares: u128,
     pub(super) shortest: Option<Duration>,
     pub(super) longest: Duration,
     pub(super) occupancy: MeanOccupancy,
@@ -132,6 +137,7 @@ impl KernelTally {
         let time = work.duration();
         self.calls += 1;
         self.total += time;
+        self.squares = self.squares.saturating_add(square(time));
         self.shortest = Some(self.shortest.map_or(time, |shortest| shortest.min(time)));
         self.longest = self.longest.max(time);
         self.occupancy.add_work(trace, work);
@@ -143,6 +149,7 @@ impl KernelTally {
     pub(super) fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.total += other.total;
+        self.squares = self.squares.saturating_add(other.squares);
         self.shortest = self.shortest.into_iter().chain(other.shortest).min();
         self.longest = self.longest.max(other.longest);
         self.occupancy.add(&other.occupancy);

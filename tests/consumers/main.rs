@@ -7,6 +7,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
+mod hta;
+#[cfg(all(feature = "cuda", feature = "read", target_os = "linux"))]
+mod hta_model;
 mod scalars;
 #[cfg(target_os = "linux")]
 mod scalars_mishaps;

@@ -1,5 +1,6 @@
 //! The command line tool of kernspan: prints tables of traces, and converts them.
 
+mod breakdown;
 mod calls;
 mod convert;
 mod fault;

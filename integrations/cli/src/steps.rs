@@ -1,6 +1,7 @@
 //! The command `steps`: how long each step took, and how busy the GPUs were.
 
 use crate::{
+    breakdown,
     fault::Fault,
     input::{Inputs, Read},
     json::json,
@@ -19,16 +20,24 @@ use std::time::Duration;
 ///
 /// Steps that took more than three times the median are marked as slow. Steps that were cut by the edge of a recorded
 /// window are left out.
+///
+/// With `--breakdown`, each moment of a step counts once. While the GPU is busy, it computes, or only communicates, or
+/// only copies. While it is idle, the thread of the step is in the input pipeline, or waits for the GPU (sync), or
+/// launches work, or is in another span (host), or in none (other).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kernspan steps runs/mnist
+  kernspan steps --breakdown runs/mnist
   kernspan steps --format csv trace.json > steps.csv
 
 Exit status: 0 fine; 1 a file could not be read, or nothing was found; 2 wrong usage")]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
+    /// Print where the time of each step went: compute, communication and copies, and what the host did meanwhile
+    #[arg(long)]
+    breakdown: bool,
     /// The most lines [default: all]
     #[arg(long, short = 'n', value_name = "ROWS")]
     limit: Option<usize>,
@@ -39,7 +48,10 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let read = self.inputs.read()?;
-        self.style.print(&[section(&read, &read.report(), self.style.rows(self.limit, usize::MAX))])?;
+        let rows = self.style.rows(self.limit, usize::MAX);
+        let section =
+            if self.breakdown { breakdown::section(&read, rows) } else { section(&read, &read.report(), rows) };
+        self.style.print(&[section])?;
         read.end()
     }
 }

@@ -27,6 +27,7 @@ fn work_of_a_name_is_a_row() {
     let (gemm, copy) = (&rows[0], &rows[4]);
     let micros = [gemm.average, gemm.shortest, gemm.longest].map(|time| time.as_micros());
     assert_eq!(micros, [25, 20, 30]);
+    assert_eq!((gemm.deviation.as_nanos(), copy.deviation.as_nanos()), (5774, 0), "the root of 100 / 3");
     assert_eq!(format!("{:.3} {:.3}", gemm.percent, gemm.occupancy.unwrap()), "63.291 2.273");
     assert_eq!((gemm.registers, gemm.bytes, gemm.bytes_per_second), (Some(74), 0, None));
     assert_eq!((copy.registers, copy.bytes, copy.occupancy), (None, 8000, None));

@@ -15,7 +15,14 @@ fn a_converted_trace_has_the_same_report() {
         for ending in ["json", "json.gz"] {
             let new = folder.path().join(format!("{name}.{ending}"));
             assert_eq!(printed("convert", &[&window(name), &new]), "");
-            for table in ["report", "report --by-stack 2 --by-shape", "report --memory", "report --kernels", "steps"] {
+            for table in [
+                "report",
+                "report --by-stack 2 --by-shape",
+                "report --memory",
+                "report --kernels",
+                "steps",
+                "steps --breakdown",
+            ] {
                 let text = |file: &Path| printed(table, &[file]);
                 assert_eq!(text(&new), text(&window(name)), "{table} of {name}.{ending}");
             }

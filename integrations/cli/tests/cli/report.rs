@@ -27,6 +27,8 @@ fn tables_are_as_they_were() {
             ("transformer_torch", "report --torch --limit 20", torch("transformer-shapes")),
             ("transformer_top", "top", torch("transformer")),
             ("training_steps", "steps", window("training")),
+            ("training_breakdown", "steps --breakdown", window("training")),
+            ("transformer_breakdown", "steps --breakdown", torch("transformer")),
         ] {
             let text = printed(&options(command), &[&file]);
             assert_golden(&format!("{name}_{width}.txt"), &text);
@@ -182,6 +184,25 @@ fn steps_have_a_line_each() {
     assert_eq!(json["percentiles"]["longest"], durations.max().unwrap());
     let both = printed("steps --width 200", &[&window("training"), &window("candle")]);
     assert!(both.contains("candle.kernspan") && both.contains("5 steps: p50 "), "{both}");
+}
+
+#[test]
+fn the_parts_of_a_step_are_all_of_it() {
+    let parts = ["compute", "exposed_communication", "exposed_copies", "input", "synchronizing", "launching", "host"];
+    for name in WINDOWS {
+        let json = printed_json("steps --breakdown --json", &[&window(name)]);
+        let steps = printed_json("steps --json", &[&window(name)]);
+        assert_eq!(json["steps"].as_array().unwrap().len(), steps["steps"].as_array().unwrap().len(), "{name}");
+        for row in json["steps"].as_array().unwrap() {
+            let nanos = |part: &str| row[part].as_u64().unwrap();
+            assert_eq!(parts.map(nanos).iter().sum::<u64>() + nanos("other"), nanos("duration"), "{name}: {row}");
+            let spans = row["host_by_span"].as_array().unwrap().iter().map(|span| span[1].as_u64().unwrap());
+            assert_eq!(spans.sum::<u64>(), nanos("host"), "{name}: {row}");
+        }
+    }
+    let both = printed("steps --breakdown --width 300", &[&window("training"), &window("candle")]);
+    assert!(both.contains("candle.kernspan") && both.contains("of the time of all steps: compute "), "{both}");
+    assert_eq!(printed("steps --breakdown --format csv", &[&window("training")]).lines().count(), 4);
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! The table of `steps --breakdown`: where the time of each step went.
+
+use crate::{input::Read, json::json, output::Section};
+use kernspan::{
+    analysis::{StepBreakdown, step_breakdown},
+    report::{Table, units},
+};
+use serde::Serialize;
+use std::time::Duration;
+
+/// A step, and where its time went on one GPU.
+#[derive(Serialize)]
+struct Row<'a> {
+    /// The file, if there are several.
+    file: Option<&'a str>,
+    #[serde(flatten)]
+    step: StepBreakdown<'a>,
+}
+
+/// Returns the table of steps, with the share of each part below it.
+pub(crate) fn section(read: &Read, limit: usize) -> Section {
+    let mut rows = rows(read);
+    let shares = shares(&rows);
+    let left_out = rows.len().saturating_sub(limit);
+    rows.truncate(limit);
+    Section {
+        title: "Steps".to_owned(),
+        key: "steps",
+        table: (!rows.is_empty()).then(|| table(&rows, shares).left_out(left_out)),
+        empty: "no whole step was recorded",
+        rows: rows.iter().map(json).collect(),
+        ..Section::default()
+    }
+}
+
+fn rows(read: &Read) -> Vec<Row<'_>> {
+    let mut rows = Vec::new();
+    for source in &read.sources {
+        let file = (read.sources.len() > 1).then_some(source.name.as_str());
+        let steps = source.traces.iter().flat_map(step_breakdown);
+        rows.extend(steps.map(|step| Row { file, step }));
+    }
+    rows
+}
+
+/// Returns the line with the share of each part in the time of all steps.
+fn shares(rows: &[Row<'_>]) -> String {
+    let all: Duration = rows.iter().map(|row| row.step.duration).sum();
+    let mut sums = StepBreakdown::default().parts();
+    for row in rows {
+        for (sum, part) in sums.iter_mut().zip(row.step.parts()) {
+            sum.1 += part.1;
+        }
+    }
+    let share = |time: Duration| 100.0 * time.as_secs_f64() / all.as_secs_f64();
+    let parts = sums.iter().filter(|(_, time)| !time.is_zero());
+    let parts: Vec<_> = parts.map(|&(name, time)| format!("{name} {}", units::percent(share(time)))).collect();
+    format!("of the time of all steps: {}", parts.join(", "))
+}
+
+fn table(rows: &[Row<'_>], shares: String) -> Table {
+    let mut table = Table::default();
+    table.note(shares);
+    if rows.iter().any(|row| row.file.is_some()) {
+        table.text("File", rows, |row| row.file.map(str::to_owned));
+    }
+    table.number("Step", rows, |row| row.step.step.to_string());
+    table.number("Duration", rows, |row| units::time(row.step.duration));
+    table.number("GPU", rows, |row| row.step.device.map(|device| device.to_string())).droppable(2);
+    table.number("Compute", rows, |row| time(row.step.compute));
+    table.number("Comm.", rows, |row| time(row.step.exposed_communication));
+    table.number("Copies", rows, |row| time(row.step.exposed_copies)).droppable(5);
+    table.number("Input", rows, |row| time(row.step.input));
+    table.number("Sync", rows, |row| time(row.step.synchronizing)).droppable(6);
+    table.number("Launching", rows, |row| time(row.step.launching)).droppable(7);
+    table.number("Host", rows, |row| time(row.step.host));
+    table.number("Other", rows, |row| time(row.step.other)).droppable(4);
+    let spans = table.text("Host in", rows, |row| longest_spans(&row.step));
+    spans.keep_start();
+    spans.droppable(1);
+    table
+}
+
+/// Returns a time for people; `None` for none, so that a part that no step has is no column.
+fn time(time: Duration) -> Option<String> {
+    (!time.is_zero()).then(|| units::time(time))
+}
+
+/// Returns the spans that the host was in for longest while the GPU was idle.
+fn longest_spans(step: &StepBreakdown<'_>) -> Option<String> {
+    const SPANS: usize = 3;
+    let spans = step.host_by_span.iter().take(SPANS).map(|(name, time)| format!("{name} {}", units::time(*time)));
+    (!step.host_by_span.is_empty()).then(|| spans.collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,189 @@
+//! Tests of the breakdown of steps.
+
+use super::{StepBreakdown, step_breakdown};
+use crate::{
+    analysis::gpu_steps,
+    trace::{
+        Api, ApiCall, ApiCallData, Attribution, DeviceId, GpuProblem, SpanId, Timestamp, Trace, TrackId, Work,
+        sample::{at, awkward_trace, gpu_trace, kernel, operations_trace, remove_gpu, set_fields, spans_trace},
+    },
+};
+use proptest::prelude::*;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+fn micros(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+/// Checks that the parts are all time of each step, and that GPUs are as busy as elsewhere.
+fn check(trace: &Trace) {
+    let rows = step_breakdown(trace);
+    for row in &rows {
+        let sum: Duration = row.parts().iter().map(|(_, time)| *time).sum();
+        assert_eq!(sum, row.duration, "{row:?}");
+        assert_eq!(row.host_by_span.iter().map(|(_, time)| *time).sum::<Duration>(), row.host);
+        assert!(row.host_by_span.is_sorted_by(|a, b| a.1 >= b.1));
+    }
+    let usages = gpu_steps(trace);
+    assert_eq!(rows.iter().filter(|row| row.device.is_some()).count(), usages.len());
+    for (row, usage) in rows.iter().zip(&usages) {
+        assert_eq!((row.step, row.device, row.busy()), (usage.step, Some(usage.device), usage.usage.busy));
+    }
+}
+
+#[test]
+fn parts_of_sample_traces_add_up() {
+    for trace in [gpu_trace(), awkward_trace(), operations_trace(), Trace::default()] {
+        check(&trace);
+    }
+    check(&spans_trace(&[("a", None, 0, 50), ("b", Some(0), 10, 20)]));
+}
+
+#[test]
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn parts_of_recorded_windows_add_up() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpu");
+    let mut steps = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let trace = crate::replay(std::fs::File::open(file.unwrap().path()).unwrap()).unwrap();
+        check(&trace);
+        steps += step_breakdown(&trace).len();
+    }
+    assert!(steps > 5, "{steps}");
+}
+
+#[test]
+fn idle_time_is_what_the_thread_does_then() {
+    let mut trace = gpu_trace();
+    // In the first step: `backward` until 80, `train_step` until 90, and a wait for the GPU in that.
+    add_call(&mut trace, "cuCtxSynchronize", 0, 82, 86);
+    // On another thread.
+    add_call(&mut trace, "cuStreamSynchronize", 1, 0, 5);
+    let rows = step_breakdown(&trace);
+    let expected = StepBreakdown {
+        step: 5,
+        device: Some(DeviceId::new(0)),
+        duration: micros(100),
+        compute: micros(50),
+        exposed_copies: micros(4),
+        synchronizing: micros(4),
+        // Calls of the thread from 2 to 4, 17 to 19 and 47 to 49.
+        launching: micros(6),
+        host: micros(26),
+        other: micros(10),
+        host_by_span: vec![
+            // 0 to 2, 4 to 5, 9 to 10, 80 to 82, 86 to 90.
+            ("train_step", micros(10)),
+            // 10 to 17, 19 to 20; 40 to 47, 49 to 50.
+            ("backward", micros(8)),
+            ("forward", micros(8)),
+        ],
+        ..StepBreakdown::default()
+    };
+    assert_eq!(rows[0], expected);
+    assert_eq!(rows[1].synchronizing, Duration::ZERO);
+    check(&trace);
+}
+
+#[test]
+fn input_comes_before_all_else_on_the_host() {
+    let mut trace = gpu_trace();
+    set_fields(&mut trace, 1, &[("op.input", "load")]);
+    let row = &step_breakdown(&trace)[0];
+    // `forward` from 10 to 20, with the launch of the kernel that follows.
+    assert_eq!((row.input, row.launching), (micros(10), micros(4)));
+    assert!(row.host_by_span.iter().all(|(name, _)| *name != "forward"));
+    check(&trace);
+}
+
+#[test]
+fn communication_is_exposed_where_nothing_computes() {
+    let mut trace = gpu_trace();
+    let mut work = trace.work[1].clone();
+    (work.detail, work.start, work.end) = (kernel("ncclDevKernel_AllReduce"), at(75), at(95));
+    trace.work.push(work);
+    let row = &step_breakdown(&trace)[0];
+    assert_eq!((row.compute, row.exposed_communication, row.other), (micros(50), micros(15), micros(5)));
+    check(&trace);
+}
+
+#[test]
+fn without_a_gpu_all_time_is_the_hosts() {
+    let mut trace = gpu_trace();
+    remove_gpu(&mut trace, GpuProblem::NoDevice);
+    trace.api_calls.clear();
+    let rows = step_breakdown(&trace);
+    assert_eq!(rows.len(), 2);
+    assert_eq!((rows[0].device, rows[0].host, rows[0].other), (None, micros(90), micros(10)));
+    check(&trace);
+}
+
+/// Returns the name of the part that a moment belongs to, by definition. The GPU is the first.
+fn part_at(trace: &Trace, moment: Timestamp) -> &str {
+    let is_at = |start: Timestamp, end: Timestamp| start <= moment && moment < end;
+    let work: Vec<_> = trace.work().filter(|work| is_at(work.start(), work.end())).collect();
+    let is_nccl = |work: &Work<'_>| work.name().to_string().starts_with("nccl");
+    let on_thread = |track: TrackId| track == trace.steps()[0].track_id();
+    let spans = trace.spans().filter(|span| on_thread(span.track_id()) && is_at(span.start(), span.end()));
+    let spans: Vec<_> = spans.collect();
+    let calls = trace.api_calls().filter(|call| on_thread(call.track_id()) && is_at(call.start(), call.end()));
+    let calls: Vec<_> = calls.map(ApiCall::name).collect();
+    match () {
+        () if work.iter().any(|work| work.kernel().is_some() && !is_nccl(work)) => "compute",
+        () if work.iter().any(is_nccl) => "communication",
+        () if !work.is_empty() => "copies",
+        () if spans.iter().any(|span| span.input_stage().is_some()) => "input",
+        () if calls.iter().any(|name| name.contains("Synchronize")) => "synchronizing",
+        () if !calls.is_empty() => "launching",
+        () => spans.iter().max_by_key(|span| (span.start(), span.id())).map_or("other", |span| span.name()),
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_moment_is_counted_by_what_happens_then(
+        times in prop::collection::vec((0_u64..210, 0_u64..60), 40),
+        kinds in prop::collection::vec(0..3_usize, 11),
+    ) {
+        let mut trace = gpu_trace();
+        let mut times = times.into_iter().map(|(start, length)| (at(start), at(start + length)));
+        set_fields(&mut trace, 4, &[("op.input", "read")]);
+        add_call(&mut trace, "cuEventSynchronize", 0, 1, 2);
+        trace.spans.iter_mut().for_each(|span| (span.start, span.end) = times.next().unwrap());
+        trace.api_calls.iter_mut().for_each(|call| (call.start, call.end) = times.next().unwrap());
+        for (work, kind) in trace.work.iter_mut().zip(kinds) {
+            (work.start, work.end) = times.next().unwrap();
+            // Some stay copies and fills.
+            if let Some(name) = ["ncclDevKernel_AllGather", "gemm"].get(kind) {
+                work.detail = kernel(name);
+            }
+        }
+        for (step, row) in trace.steps().iter().zip(step_breakdown(&trace)) {
+            let mut expected: BTreeMap<&str, Duration> = BTreeMap::new();
+            for micro in 0..step.duration().as_micros() as u64 {
+                *expected.entry(part_at(&trace, step.start() + micros(micro))).or_default() += micros(1);
+            }
+            let parts = row.parts().into_iter().filter(|(name, _)| *name != "host");
+            let seen = parts.chain(row.host_by_span.clone()).filter(|(_, time)| !time.is_zero());
+            prop_assert_eq!(seen.collect::<BTreeMap<_, _>>(), expected);
+            prop_assert_eq!(row.parts().iter().map(|(_, time)| *time).sum::<Duration>(), row.duration);
+        }
+    }
+}
+
+/// Adds a call that asks for nothing.
+fn add_call(trace: &mut Trace, name: &str, track: usize, start: u64, end: u64) {
+    trace.api_calls.push(ApiCallData {
+        api: Api::CudaDriver,
+        function: 1,
+        name: Arc::from(name),
+        track: TrackId::new(track),
+        start: at(start),
+        end: at(end),
+        correlation: 5000,
+        result: 0,
+        attribution: Attribution::Direct,
+        span: Some(SpanId::new(0)),
+        batch: None,
+    });
+}
