@@ -25,8 +25,10 @@ pub struct Finding {
     pub ranges: Vec<TimeRange>,
     /// The time that a step would be shorter by.
     pub saving: Saving,
-    /// The time of a step as it is.
+    /// The time of a step as it is, without the cost of recording.
     pub step: Duration,
+    /// The number of steps that were looked at.
+    pub steps: u64,
 }
 
 /// A stretch of time in a trace.

@@ -1,8 +1,11 @@
-//! Tests of exported files that need no other program: golden files, recorded windows, and corrupted windows.
+//! Tests of exported files that need no other program: golden files, recorded windows and what is
+//! found in them, and corrupted windows.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod faults;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod fuzz;
 mod golden;

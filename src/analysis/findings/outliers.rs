@@ -20,7 +20,7 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let trace = window.trace();
-    let steps: Vec<_> = window.steps.iter().map(|id| (*id, &trace.steps()[id.index()])).collect();
+    let steps: Vec<_> = window.simulation.steps.iter().map(|id| (*id, &trace.steps()[id.index()])).collect();
     let mut durations: Vec<Duration> = steps.iter().map(|(_, step)| step.duration()).collect();
     durations.sort_unstable();
     let median = durations[durations.len() / 2];

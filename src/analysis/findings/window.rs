@@ -16,8 +16,6 @@ pub(super) struct Window<'a> {
     pub(super) error: f64,
     /// The thread of the steps.
     pub(super) thread: ThreadId,
-    /// Whole steps.
-    pub(super) steps: Vec<StepId>,
     /// Callsites whose spans are in less than half of the steps.
     rare: HashSet<CallsiteId>,
     /// The last task that each item asked for.
@@ -62,18 +60,19 @@ impl<'a> Window<'a> {
         let simulation = Simulation::of(trace)?;
         let error = simulation.error(simulation.run(&simulation.recorded()));
         let unchanged = simulation.run(&simulation.costs());
-        let whole = |(id, step): (StepId, &crate::trace::Step)| (!step.cut().any()).then_some(id);
-        let steps: Vec<_> = trace.step_ids().zip(trace.steps()).filter_map(whole).collect();
-        let thread = trace.track(trace.steps()[steps.first()?.index()].track_id()).thread();
+        let thread = trace.track(trace.steps()[simulation.steps.first()?.index()].track_id()).thread();
         let mut seen: BTreeMap<CallsiteId, BTreeSet<StepId>> = BTreeMap::new();
         for span in trace.spans() {
             seen.entry(span.callsite_id()).or_default().extend(span.step_id());
         }
-        let rare =
-            seen.into_iter().filter(|(_, of)| of.len() * 2 < steps.len()).map(|(callsite, _)| callsite).collect();
+        let rare = seen
+            .into_iter()
+            .filter(|(_, of)| of.len() * 2 < simulation.steps.len())
+            .map(|(callsite, _)| callsite)
+            .collect();
         let tasks = simulation.tasks.iter().enumerate();
         let tasks_of_items = tasks.filter_map(|(index, task)| Some((task.item?, index))).collect();
-        Some(Self { simulation, unchanged, error, thread, steps, rare, tasks_of_items })
+        Some(Self { simulation, unchanged, error, thread, rare, tasks_of_items })
     }
 
     pub(super) fn trace(&self) -> &'a Trace {
@@ -86,7 +85,7 @@ impl<'a> Window<'a> {
 
     /// The number of steps.
     pub(super) fn count(&self) -> usize {
-        self.steps.len()
+        self.simulation.steps.len()
     }
 
     /// Nanoseconds of all steps, for each step.
@@ -137,7 +136,7 @@ impl<'a> Window<'a> {
     }
 
     pub(super) fn is_whole(&self, step: StepId) -> bool {
-        self.steps.binary_search(&step).is_ok()
+        self.simulation.steps.binary_search(&step).is_ok()
     }
 
     /// Whether a span is, or is in, one that is in less than half of the steps.

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Item {
     pub(in crate::analysis) thread: ThreadId,
-    pub(super) thread_index: usize,
     pub(in crate::analysis) start: Timestamp,
     pub(in crate::analysis) end: Timestamp,
     /// The call, if it is one. Calls inside it are not items of their own.
@@ -48,7 +47,6 @@ pub(super) struct Host {
     pub(super) items: Vec<Item>,
     /// The item of each call of the trace.
     pub(super) item_of_call: Vec<Option<usize>>,
-    pub(super) threads: usize,
 }
 
 /// A moment at which something on a thread changes. In this order at the same moment.
@@ -61,15 +59,16 @@ enum Edge {
 }
 
 impl Host {
-    pub(super) fn of(trace: &Trace) -> Self {
+    /// Returns the items up to a moment.
+    pub(super) fn of(trace: &Trace, until: Timestamp) -> Self {
         let mut threads: BTreeMap<ThreadId, Vec<(Timestamp, Edge)>> = BTreeMap::new();
-        for call in trace.api_calls() {
+        for call in trace.api_calls().filter(|call| call.start() < until) {
             threads.entry(call.thread()).or_default().push((call.start(), Edge::Call(call.id())));
         }
         for step in trace.steps() {
             threads.entry(trace.track(step.track_id()).thread()).or_default();
         }
-        for span in trace.spans() {
+        for span in trace.spans().filter(|span| span.start() < until) {
             if let Some(edges) = threads.get_mut(&span.track().thread()) {
                 edges.extend([(span.start(), Edge::SpanStart(span.id())), (span.end(), Edge::SpanEnd(span.id()))]);
             }
@@ -79,6 +78,7 @@ impl Host {
             for (id, step) in trace.step_ids().zip(trace.steps()) {
                 edges.extend([(step.start(), Edge::Step(Some(id))), (step.end(), Edge::Step(None))]);
             }
+            edges.retain(|(at, _)| *at <= until);
             edges.sort_unstable();
             host.add_thread(trace, thread, &edges);
         }
@@ -86,22 +86,10 @@ impl Host {
     }
 
     fn add_thread(&mut self, trace: &Trace, thread: ThreadId, edges: &[(Timestamp, Edge)]) {
-        let thread_index = self.threads;
-        self.threads += 1;
         let mut open: Vec<SpanId> = Vec::new();
         let (mut now, mut step) = (trace.start(), None);
         let push = |this: &mut Self, start, end, call, span, step| {
-            this.items.push(Item {
-                thread,
-                thread_index,
-                start,
-                end,
-                call,
-                span,
-                step,
-                wait: None,
-                waited_before: false,
-            });
+            this.items.push(Item { thread, start, end, call, span, step, wait: None, waited_before: false });
         };
         for &(at, edge) in edges {
             if at > now {

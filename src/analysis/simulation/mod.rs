@@ -22,7 +22,7 @@ pub(super) use self::{
 };
 
 use self::{host::Host, latency::Latencies, tasks::Previous};
-use crate::trace::{Timestamp, Trace};
+use crate::trace::{StepId, Timestamp, Trace, Work};
 use std::{ops::Range, time::Duration};
 
 /// A window as items of the host and tasks of GPUs that depend on each other.
@@ -33,11 +33,10 @@ pub(super) struct Simulation<'a> {
     pub(super) tasks: Vec<Task>,
     /// Items and tasks in an order in which each comes after all that it depends on.
     order: Vec<Node>,
-    threads: usize,
     /// The items of the steps' thread from the first step that is looked at to the last.
     measured: Range<usize>,
-    /// The number of steps that are looked at.
-    pub(super) steps: usize,
+    /// The steps that are looked at, in order.
+    pub(super) steps: Vec<StepId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -154,12 +153,14 @@ impl<'a> Simulation<'a> {
     /// The part of each call that causes work by which recording makes it longer, and the most nanoseconds of that.
     /// Measured with CUPTI 13.0 on an H200: see `benches/README.md`.
     const CALL_OVERHEAD: (f64, u64) = (0.3, 2_000);
+    /// The most pieces of work that are looked at, unless the first step has more: each takes some 700 bytes.
+    const MOST_WORK: usize = 100_000;
     /// Returns the graph of a window; `None` if there is no GPU work in a whole step.
     pub(super) fn of(trace: &'a Trace) -> Option<Self> {
-        let steps: Vec<_> = trace.steps().iter().filter(|step| !step.cut().any()).collect();
-        let (first, last) = (steps.first()?, steps.last()?);
-        let Host { mut items, item_of_call, threads } = Host::of(trace);
-        let mut tasks = tasks::of(trace, &item_of_call);
+        let steps = steps(trace);
+        let (first, last) = (trace.steps().get(steps.first()?.index())?, trace.steps().get(steps.last()?.index())?);
+        let Host { mut items, item_of_call } = Host::of(trace, last.end());
+        let mut tasks = tasks::of(trace, last.end(), &item_of_call);
         let latencies = Latencies::of(&tasks, &items);
         tasks::relate(&mut tasks, &items, &latencies);
         waits::relate(trace, &mut items, &tasks);
@@ -174,7 +175,7 @@ impl<'a> Simulation<'a> {
             task.measured = in_steps(&&*task);
         }
         let order = order(&items, &tasks);
-        Some(Self { trace, items, tasks, order, threads, measured: from..to, steps: steps.len() })
+        Some(Self { trace, items, tasks, order, measured: from..to, steps })
     }
 
     /// The costs without those of recording.
@@ -212,7 +213,6 @@ impl<'a> Simulation<'a> {
 
     /// Runs the window at these costs.
     pub(super) fn run(&self, costs: &Costs) -> Outcome {
-        let mut threads = vec![0_i64; self.threads];
         let mut items = vec![Times::default(); self.items.len()];
         let mut tasks = vec![Times::default(); self.tasks.len()];
         let mut moved = i64::MIN;
@@ -220,14 +220,17 @@ impl<'a> Simulation<'a> {
             match node {
                 Node::Item(index) => {
                     let item = &self.items[index];
-                    let start = threads[item.thread_index];
+                    let start = items[index].start;
                     let mut end = start + costs.items[index] as i64;
                     if let Some(wait) = item.wait.filter(|_| costs.waits[index]) {
                         let tail = if costs.is_recorded { wait.tail } else { wait.own_tail() };
                         end = end.max(tail + wait.end(&items, &tasks));
                     }
-                    threads[item.thread_index] = end;
                     items[index] = Times { start, end, stream: end };
+                    // The start of a call must be known before it returns, as its work may begin before that.
+                    if self.items.get(index + 1).is_some_and(|next| next.thread == item.thread) {
+                        items[index + 1].start = end;
+                    }
                 }
                 Node::Task(index) => tasks[index] = self.run_task(index, costs, &items, &tasks, &mut moved),
             }
@@ -238,7 +241,7 @@ impl<'a> Simulation<'a> {
         let began = measured().map(|times| times.start).min().unwrap_or(0);
         let ended = measured().map(|times| times.end).max().unwrap_or(0);
         let duration = |from: i64, to: i64| Duration::from_nanos((to - from).max(0) as u64);
-        Outcome { host: duration(first, last), gpu: duration(began, ended), steps: self.steps as u32 }
+        Outcome { host: duration(first, last), gpu: duration(began, ended), steps: self.steps.len() as u32 }
     }
 
     /// Returns when a task begins and ends. `moved` is the end of the last task that was taken out of its stream's
@@ -277,6 +280,25 @@ impl<'a> Simulation<'a> {
     }
 }
 
+/// Returns the whole steps of a trace, as many as have a bearable number of pieces of work.
+fn steps(trace: &Trace) -> Vec<StepId> {
+    let mut work = vec![0_usize; trace.steps().len()];
+    for step in trace.work().filter_map(Work::step_id) {
+        work[step.index()] += 1;
+    }
+    let whole = trace.step_ids().filter(|step| !trace.steps()[step.index()].cut().any());
+    let mut sum = 0;
+    let mut steps = Vec::new();
+    for step in whole {
+        sum += work[step.index()];
+        if sum > Simulation::MOST_WORK && !steps.is_empty() {
+            break;
+        }
+        steps.push(step);
+    }
+    if sum == 0 { Vec::new() } else { steps }
+}
+
 /// Returns items and tasks in the order of what decides when they are known: an item is known when it ends, a task when
 /// it begins.
 fn order(items: &[Item], tasks: &[Task]) -> Vec<Node> {
@@ -294,3 +316,6 @@ fn nanos(from: Timestamp, to: Timestamp) -> u64 {
 fn signed(from: Timestamp, to: Timestamp) -> i64 {
     to.as_unix_nanos() as i64 - from.as_unix_nanos() as i64
 }
+
+#[cfg(test)]
+mod tests;

@@ -88,8 +88,8 @@ impl Task {
     }
 }
 
-/// Returns the work of a trace in the order in which it began.
-pub(super) fn of(trace: &Trace, item_of_call: &[Option<usize>]) -> Vec<Task> {
+/// Returns the work of a trace that was asked for up to a moment, in the order in which it began.
+pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]) -> Vec<Task> {
     let task = |work: crate::trace::Work<'_>| {
         let call = work.call();
         Task {
@@ -111,7 +111,7 @@ pub(super) fn of(trace: &Trace, item_of_call: &[Option<usize>]) -> Vec<Task> {
             measured: false,
         }
     };
-    let mut tasks: Vec<_> = trace.work().map(task).collect();
+    let mut tasks: Vec<_> = trace.work().map(task).filter(|task| task.asked < until).collect();
     tasks.sort_by_key(|task| (task.known(), task.end));
     let mut graphs = HashSet::new();
     for task in tasks.iter_mut().filter(|task| task.kind == TaskKind::Graph) {
