@@ -62,6 +62,12 @@ pub struct Saving {
     pub most: Duration,
 }
 
+impl Saving {
+    pub(crate) fn new(least: Duration, likely: Duration, most: Duration) -> Self {
+        Self { least, likely, most }
+    }
+}
+
 /// The kinds of problems that are found, each with a page of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]

@@ -35,6 +35,7 @@ mod duration_stats;
 mod finding;
 mod findings;
 mod flops;
+mod functions;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;

@@ -39,6 +39,7 @@ mod averages;
 mod call_times;
 mod call_tree;
 mod durations;
+mod findings;
 mod gpu_steps;
 mod gpu_summary;
 mod highest_peaks;

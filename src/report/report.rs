@@ -1,8 +1,14 @@
 //! The report of a run.
 
+mod text;
+
+pub use self::text::ReportView;
+pub(crate) use self::text::incomplete;
+
 use super::{
     averages::Averages,
     call_tree::CallTree,
+    findings::Findings,
     gpu_steps::GpuSteps,
     gpu_summary::GpuSummary,
     kernels::Kernels,
@@ -12,12 +18,9 @@ use super::{
     recording_cost::RecordingCost,
     step_times::StepTimes,
     terminal::{self, terminal_width},
-    units,
-    wrap::wrap,
-    written_files::WrittenFiles,
 };
 use crate::{
-    analysis::SpanFlops,
+    analysis::{Finding, SpanFlops},
     delivery::Delivery,
     hint::Hint,
     trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace},
@@ -41,6 +44,7 @@ pub struct Report {
     unrecorded: StepTimes,
     gpus: GpuSummary,
     operations: OperationTimes,
+    findings: Findings,
     losses: Losses,
     /// The first windows that lack launches, and the number of these launches.
     incomplete: Vec<(u32, u64)>,
@@ -59,6 +63,8 @@ impl Report {
     pub const WIDTH: usize = terminal::WIDTH;
     /// The most files that are kept by name.
     pub const FILES: usize = 100_000;
+    /// The number of findings that are printed.
+    pub const FINDINGS: usize = 3;
     /// The number of rows in the printed table of kernels, and in that of operations.
     const TABLE_ROWS: usize = 10;
     /// The number of incomplete windows for which a line is printed.
@@ -89,6 +95,7 @@ impl Report {
         self.steps.add(trace.steps());
         self.gpus.add(trace, &flops);
         self.operations.add(trace);
+        self.findings.add(trace);
         self.losses += *trace.losses();
         match trace.losses().gpu_unfinished {
             0 => {}
@@ -251,6 +258,20 @@ impl Report {
         &self.gpus.steps
     }
 
+    /// Returns what makes steps slow, over all windows, by the time that a change would save: see
+    /// [`findings`](crate::analysis::findings). The report prints the first [`Self::FINDINGS`].
+    ///
+    /// ```
+    /// # fn show(report: &kernspan::Report) {
+    /// if let Some(first) = report.findings().first() {
+    ///     println!("{} (saves {:.0} %): {}", first.title, first.percent(), first.kind.advice());
+    /// }
+    /// # }
+    /// ```
+    pub fn findings(&self) -> Vec<Finding> {
+        self.findings.merged()
+    }
+
     /// Returns what exporters have sent elsewhere, such as to an OpenTelemetry collector, and what was lost on the way.
     pub fn deliveries(&self) -> &[Delivery] {
         &self.deliveries
@@ -265,105 +286,6 @@ impl Report {
     pub fn memory(&self) -> MemoryPeaks<'_> {
         MemoryPeaks::new(&self.gpus.memory)
     }
-
-    /// Writes what recording cost the steps, and which of them were slow.
-    fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.recording_cost().iter().try_for_each(|cost| writeln!(f, "{cost}"))?;
-        let slow = self.steps.slow();
-        slow.iter().take(Self::SLOW_STEPS).try_for_each(|step| writeln!(f, "{step}"))?;
-        match slow.len().saturating_sub(Self::SLOW_STEPS) {
-            0 => Ok(()),
-            more => writeln!(f, "and {more} more took over {} times the median", StepTimes::SLOW),
-        }
-    }
-
-    /// Writes the lines after the tables, without those of files.
-    fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        write!(f, "{}", count(self.spans, "span"))?;
-        if let calls @ 1.. = self.calls()
-            && calls < self.spans
-        {
-            write!(f, " of {}", count(calls, "call"))?;
-        }
-        write!(f, " in {}", count(self.windows.into(), "window"))?;
-        write!(f, " of {} together", units::time(self.recorded))?;
-        writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
-        self.write_steps(f)?;
-        write!(f, "{}", self.gpus)?;
-        writeln!(f, "{}", self.losses)?;
-        if self.losses.counters > 0 {
-            writeln!(f, "counters take numbers of at most 64 bits on events, as in info!(counter.loss = 0.3)")?;
-        }
-        for (window, launches) in &self.incomplete {
-            writeln!(f, "{}", incomplete(*window, *launches))?;
-        }
-        if let more @ 1.. = self.more_incomplete {
-            writeln!(f, "and so {} {more} more", if more == 1 { "is" } else { "are" })?;
-        }
-        if let Some(level) = self.filtered {
-            write!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
-            writeln!(f, ", or filters of each layer do")?;
-        }
-        self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
-        self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))
-    }
-}
-
-/// A [`Report`] to be printed in a certain width. Made by [`Report::width`] and [`Report::fit_terminal`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "a report does nothing unless it is printed"]
-pub struct ReportView<'a> {
-    report: &'a Report,
-    width: usize,
-}
-
-impl ReportView<'_> {
-    /// Returns the lines that are printed after the tables: the number of spans, the steps, the GPUs and the losses.
-    #[must_use]
-    pub fn summary(&self) -> String {
-        wrap(&Summary(self.report).to_string(), self.width)
-    }
-}
-
-/// The lines after the tables.
-struct Summary<'a>(&'a Report);
-
-impl fmt::Display for Summary<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.write_summary(f)
-    }
-}
-
-impl fmt::Display for ReportView<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { report, width } = *self;
-        report.averages().width(width).fmt(f)?;
-        if !report.gpus.kernels.is_empty() {
-            write!(f, "\n{}\n", report.kernels().limit(Report::TABLE_ROWS).width(width))?;
-        }
-        if !report.operations.is_empty() {
-            write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
-        }
-        write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
-        match report.more_files {
-            0 => Ok(()),
-            more => writeln!(f, "wrote {more} more"),
-        }
-    }
-}
-
-impl fmt::Display for Report {
-    /// Writes tables of at most [`Self::WIDTH`] columns of text.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.width(Self::WIDTH).fmt(f)
-    }
-}
-
-/// Returns the message that some launches of a window never came back.
-pub(crate) fn incomplete(window: u32, launches: u64) -> String {
-    let kernels = if launches == 1 { "kernel" } else { "kernels" };
-    format!("window {window} is incomplete: {launches} {kernels} never came back")
 }
 
 impl fmt::Debug for Report {
@@ -378,7 +300,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 19)?;
+        let mut report = serializer.serialize_struct("Report", 20)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -393,6 +315,7 @@ impl serde::Serialize for Report {
         report.serialize_field("gpu_steps", &self.gpus.steps)?;
         report.serialize_field("attributions", &self.gpus.attributions)?;
         report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
+        report.serialize_field("findings", &self.findings())?;
         report.serialize_field("losses", &self.losses)?;
         report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;
         report.serialize_field("hints", &self.hints)?;

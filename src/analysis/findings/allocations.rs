@@ -3,7 +3,7 @@
 use super::{
     super::{
         finding::FindingKind,
-        simulation::{is_allocation, is_load},
+        functions::{is_allocation, is_load},
     },
     place,
     window::{Candidate, Window},

@@ -3,7 +3,7 @@
 use super::{
     super::finding::FindingKind,
     place,
-    window::{Candidate, Window},
+    window::{Candidate, Window, total},
     words,
 };
 use crate::trace::{Detail, Direction, MemoryCopy, MemoryKind};
@@ -40,7 +40,7 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
         let task = &window.simulation.tasks[task];
         window.simulation.items[item].nanos().max(task.end.since(task.start).as_nanos() as u64)
     };
-    let all = found.iter().map(nanos).sum();
+    let all = total(found.iter().map(nanos));
     let Some(&(_, first)) = found.iter().max_by_key(|copy| nanos(copy)).filter(|_| !window.is_negligible(all)) else {
         return Vec::new();
     };
@@ -52,7 +52,7 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
     // A wait for the copy goes with it.
     let waits = window.calls().filter(|(_, item, _)| item.waited() && spans.contains(&item.span));
     waits.for_each(|(index, ..)| costs.do_not_wait(index));
-    let bytes = found.iter().filter_map(|&(_, item)| window.copy_of(item)).map(|copy| copy.bytes).sum();
+    let bytes = total(found.iter().filter_map(|&(_, item)| window.copy_of(item)).map(|copy| copy.bytes));
     let span = window.simulation.items[first].span;
     let (tasks, items): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let each = words::bytes(window.per_step(bytes));
@@ -64,9 +64,9 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
             format!(
                 "{} copies in a step take {} on the GPU.",
                 words::digits(tasks.len() as f64 / window.count() as f64),
-                words::nanos(window.per_step(total(window, &tasks)))
+                words::nanos(window.per_step(gpu_time(window, &tasks)))
             ),
-            format!("The host is in their calls for {}.", words::nanos(window.per_step(host(window, &items)))),
+            format!("The host is in their calls for {}.", words::nanos(window.per_step(host_time(window, &items)))),
         ],
         ranges: window.item_ranges(&items),
         costs,
@@ -83,7 +83,7 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
     let found: Vec<_> = copies(window).filter(|(_, _, copy)| is_pageable(copy)).collect();
     let items: Vec<usize> = found.iter().map(|&(_, item, _)| item).collect();
     let tasks: Vec<usize> = found.iter().map(|&(task, ..)| task).collect();
-    let spent = host(window, &items).max(total(window, &tasks));
+    let spent = host_time(window, &items).max(gpu_time(window, &tasks));
     let Some(&(_, first, _)) = found.first().filter(|_| !window.is_negligible(spent)) else { return Vec::new() };
     let bandwidth = pinned_bandwidth(window);
     let with = |bytes_per_second: f64| {
@@ -96,17 +96,20 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
         }
         costs
     };
-    let bytes: u64 = found.iter().map(|(_, _, copy)| copy.bytes).sum();
+    let bytes = total(found.iter().map(|(_, _, copy)| copy.bytes));
     let span = window.simulation.items[first].span;
     let place = place::name(window.trace(), span);
     let each = words::bytes(window.per_step(bytes));
-    let rate = bytes as f64 / total(window, &tasks).max(1) as f64;
+    let rate = bytes as f64 / gpu_time(window, &tasks).max(1) as f64;
     vec![Candidate {
         kind: FindingKind::PageableCopy,
         title: format!("{each} are copied to the GPU from pageable memory in each step, in {place}"),
         span,
         evidence: vec![
-            format!("The host is in these calls for {} a step.", words::nanos(window.per_step(host(window, &items)))),
+            format!(
+                "The host is in these calls for {} a step.",
+                words::nanos(window.per_step(host_time(window, &items)))
+            ),
             format!(
                 "They move {} GB a second; from page-locked memory it would be {}.",
                 words::digits(rate),
@@ -132,8 +135,8 @@ pub(super) fn tiny_copies(window: &Window<'_>) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for group in many {
         let items: Vec<usize> = group.members.iter().filter_map(|&task| window.simulation.tasks[task].item).collect();
-        let gpu = total(window, &group.members);
-        if window.is_negligible(gpu + group.nanos) {
+        let gpu = gpu_time(window, &group.members);
+        if window.is_negligible(gpu.saturating_add(group.nanos)) {
             continue;
         }
         let mut costs = window.costs();
@@ -154,7 +157,7 @@ pub(super) fn tiny_copies(window: &Window<'_>) -> Vec<Candidate> {
             }
         }
         let count = words::digits(items.len() as f64 / window.count() as f64);
-        let bytes: u64 = items.iter().filter_map(|&item| window.copy_of(item)).map(|copy| copy.bytes).sum();
+        let bytes = total(items.iter().filter_map(|&item| window.copy_of(item)).map(|copy| copy.bytes));
         let place = place::name(window.trace(), group.span);
         let mean = words::bytes(bytes / items.len().max(1) as u64);
         candidates.push(Candidate {
@@ -191,11 +194,11 @@ pub(super) fn exposed_copy(window: &Window<'_>) -> Vec<Candidate> {
     });
     let found: Vec<_> = found.collect();
     let tasks: Vec<usize> = found.iter().map(|&(task, ..)| task).collect();
-    let spent = total(window, &tasks);
+    let spent = gpu_time(window, &tasks);
     let Some(&(_, first, _)) = found.first().filter(|_| !window.is_negligible(spent)) else { return Vec::new() };
     let mut costs = window.costs();
     tasks.iter().for_each(|&task| costs.take_out_of_order(task));
-    let bytes: u64 = found.iter().map(|(_, _, copy)| copy.bytes).sum();
+    let bytes = total(found.iter().map(|(_, _, copy)| copy.bytes));
     let span = window.simulation.items[first].span;
     let place = place::name(window.trace(), span);
     vec![Candidate {
@@ -238,15 +241,15 @@ fn pinned_bandwidth(window: &Window<'_>) -> f64 {
 }
 
 /// The nanoseconds of tasks on the GPU.
-fn total(window: &Window<'_>, tasks: &[usize]) -> u64 {
+fn gpu_time(window: &Window<'_>, tasks: &[usize]) -> u64 {
     let nanos = |&task: &usize| {
         let task = &window.simulation.tasks[task];
         task.end.since(task.start).as_nanos() as u64
     };
-    tasks.iter().map(nanos).sum()
+    total(tasks.iter().map(nanos))
 }
 
 /// The nanoseconds of items on the host.
-fn host(window: &Window<'_>, items: &[usize]) -> u64 {
-    items.iter().map(|&item| window.simulation.items[item].nanos()).sum()
+fn host_time(window: &Window<'_>, items: &[usize]) -> u64 {
+    total(items.iter().map(|&item| window.simulation.items[item].nanos()))
 }

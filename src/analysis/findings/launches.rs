@@ -1,10 +1,7 @@
 //! The host launches many short kernels.
 
 use super::{
-    super::{
-        finding::FindingKind,
-        simulation::{TaskKind, is_launch},
-    },
+    super::{finding::FindingKind, functions::is_launch, simulation::TaskKind},
     host_work::{WORK, is_work, spans_that_call},
     place,
     window::{Candidate, Window},

@@ -45,6 +45,11 @@ pub(super) struct Group {
     pub(super) nanos: u64,
 }
 
+/// Adds numbers from records, which may be garbage.
+pub(super) fn total(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
+}
+
 /// The ranges of time that a finding keeps.
 const RANGES: usize = 5;
 
@@ -157,7 +162,7 @@ impl<'a> Window<'a> {
             let callsite = span.map(|id| self.trace().span(id).callsite_id());
             let group = groups.entry(callsite).or_insert_with(|| Group { span, ..Group::default() });
             group.members.push(member);
-            group.nanos += nanos;
+            group.nanos = group.nanos.saturating_add(nanos);
         }
         let mut groups: Vec<_> = groups.into_values().collect();
         groups.sort_by_key(|group| std::cmp::Reverse(group.nanos));

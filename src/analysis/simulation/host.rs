@@ -1,45 +1,8 @@
 //! The time of threads that call the GPU's API, cut into items.
 
-use super::{nanos, waits::WaitFor};
+use super::item::Item;
 use crate::trace::{ApiCallId, SpanId, StepId, ThreadId, Timestamp, Trace};
 use std::collections::BTreeMap;
-
-/// A stretch of a thread's time: a call of the GPU's API, or time between calls in one innermost span.
-#[derive(Clone, Debug)]
-pub(in crate::analysis) struct Item {
-    pub(in crate::analysis) thread: ThreadId,
-    pub(in crate::analysis) start: Timestamp,
-    pub(in crate::analysis) end: Timestamp,
-    /// The call, if it is one. Calls inside it are not items of their own.
-    pub(in crate::analysis) call: Option<ApiCallId>,
-    /// The innermost span on the thread; the one that a call belongs to if it was made for another thread.
-    pub(in crate::analysis) span: Option<SpanId>,
-    /// The step in which it lies.
-    pub(in crate::analysis) step: Option<StepId>,
-    /// The end of a task or call that it waited for.
-    pub(super) wait: Option<WaitFor>,
-    /// Whether it waited for work from before the window.
-    pub(super) waited_before: bool,
-}
-
-impl Item {
-    /// The time that a call needs if it has nothing to wait for.
-    pub(super) const CALL: u64 = 2_000;
-
-    pub(in crate::analysis) fn nanos(&self) -> u64 {
-        nanos(self.start, self.end)
-    }
-
-    /// Whether it waited for something, so that its time is not its own.
-    pub(in crate::analysis) fn waited(&self) -> bool {
-        self.wait.is_some()
-    }
-
-    /// The nanoseconds that it takes without waiting.
-    pub(in crate::analysis) fn own_nanos(&self) -> u64 {
-        if self.waited() { self.nanos().min(Self::CALL) } else { self.nanos() }
-    }
-}
 
 /// The items of all threads that call the GPU's API, and of the steps' thread, thread by thread in order of time.
 #[derive(Debug, Default)]

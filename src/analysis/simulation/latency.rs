@@ -1,9 +1,9 @@
 //! The time that it takes to begin work: after its call, and after the work before it.
 
 use super::{
-    host::Item,
+    item::Item,
     nanos, signed,
-    tasks::{Task, TaskKind},
+    task::{Task, TaskKind},
 };
 use std::collections::HashMap;
 

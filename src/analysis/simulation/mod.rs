@@ -9,19 +9,22 @@
 //!
 //! Threads depend on each other only where [`threads`] finds that one seems to have waited for the other.
 
+mod costs;
 mod host;
+mod item;
 mod latency;
+mod task;
 mod tasks;
 mod threads;
 mod waits;
 
 pub(super) use self::{
-    host::Item,
-    tasks::{Task, TaskKind},
-    waits::{is_allocation, is_launch, is_load},
+    costs::Costs,
+    item::Item,
+    task::{Task, TaskKind},
 };
 
-use self::{host::Host, latency::Latencies, tasks::Previous};
+use self::{host::Host, latency::Latencies, task::Previous};
 use crate::trace::{StepId, Timestamp, Trace, Work};
 use std::{ops::Range, time::Duration};
 
@@ -43,84 +46,6 @@ pub(super) struct Simulation<'a> {
 enum Node {
     Item(usize),
     Task(usize),
-}
-
-/// The time that each part of a window takes.
-#[derive(Clone, Debug)]
-pub(super) struct Costs {
-    /// The nanoseconds of each item, without those in which it waits.
-    items: Vec<u64>,
-    /// Whether each item waits for what it waited for.
-    waits: Vec<bool>,
-    /// The nanoseconds of each task.
-    tasks: Vec<u64>,
-    /// Whether each task keeps the order of its stream.
-    ordered: Vec<bool>,
-    /// Whether each task exists: others begin as if it were not there.
-    exists: Vec<bool>,
-    /// Whether latencies are typical ones instead of those recorded.
-    typical: bool,
-    /// The factor of all latencies.
-    latencies: f64,
-    /// The most nanoseconds between two tasks of a stream, if the second was asked for in time.
-    longest_gap: i64,
-    /// The most nanoseconds from a call to its task, if nothing else keeps that from starting.
-    longest_launch: i64,
-    /// Whether the cost of recording is part of latencies.
-    is_recorded: bool,
-}
-
-impl Costs {
-    /// Sets the time of an item, which then waits for nothing.
-    pub(super) fn set_item(&mut self, item: usize, nanos: u64) {
-        (self.items[item], self.waits[item]) = (nanos, false);
-    }
-
-    /// Has an item take its own time only, and wait for nothing.
-    pub(super) fn do_not_wait(&mut self, item: usize) {
-        self.waits[item] = false;
-    }
-
-    /// Sets the time that an item takes without waiting.
-    pub(super) fn scale_item(&mut self, item: usize, nanos: f64) {
-        self.items[item] = nanos as u64;
-    }
-
-    /// Has latencies take less time by this factor.
-    pub(super) fn scale_latencies(&mut self, factor: f64) {
-        self.latencies = 1.0 / factor;
-    }
-
-    /// Limits the time between two tasks of a stream, if the second was asked for in time.
-    pub(super) fn limit_gaps(&mut self, nanos: i64) {
-        self.longest_gap = nanos;
-    }
-
-    /// Limits the time from a call to its task, if nothing else keeps that from starting.
-    pub(super) fn limit_launches(&mut self, nanos: i64) {
-        self.longest_launch = nanos;
-    }
-
-    /// Subtracts the cost of recording from the latency of a task, and scales it.
-    fn latency(&self, kind: TaskKind, recorded: i64) -> i64 {
-        let own = if self.is_recorded { recorded } else { recorded.min(0).max(recorded - kind.overhead()) };
-        (own as f64 * self.latencies) as i64
-    }
-
-    /// Sets the time of a task.
-    pub(super) fn set_task(&mut self, task: usize, nanos: u64) {
-        self.tasks[task] = nanos;
-    }
-
-    /// Removes a task.
-    pub(super) fn remove_task(&mut self, task: usize) {
-        (self.tasks[task], self.exists[task]) = (0, false);
-    }
-
-    /// Takes a task out of the order of its stream, as if it were on a stream of its own.
-    pub(super) fn take_out_of_order(&mut self, task: usize) {
-        self.ordered[task] = false;
-    }
 }
 
 /// When an item or a task begins and ends.
@@ -161,6 +86,9 @@ impl<'a> Simulation<'a> {
         let (first, last) = (trace.steps().get(steps.first()?.index())?, trace.steps().get(steps.last()?.index())?);
         let Host { mut items, item_of_call } = Host::of(trace, last.end());
         let mut tasks = tasks::of(trace, last.end(), &item_of_call);
+        if !is_sane(trace, &items, &tasks) {
+            return None;
+        }
         let latencies = Latencies::of(&tasks, &items);
         tasks::relate(&mut tasks, &items, &latencies);
         waits::relate(trace, &mut items, &tasks);
@@ -278,6 +206,16 @@ impl<'a> Simulation<'a> {
         let recorded = recorded.step().as_secs_f64();
         if recorded > 0.0 { (typical.step().as_secs_f64() - recorded).abs() / recorded } else { 0.0 }
     }
+}
+
+/// Whether all times are near the window, so that sums do not overflow: records may be garbage.
+fn is_sane(trace: &Trace, items: &[Item], tasks: &[Task]) -> bool {
+    const LONGEST: u64 = 6 * 3_600_000_000_000;
+    let origin = trace.start().as_unix_nanos();
+    let is_near = |at: Timestamp| at.as_unix_nanos().abs_diff(origin) < LONGEST;
+    let mut items = items.iter().flat_map(|item| [item.start, item.end]);
+    let mut tasks = tasks.iter().flat_map(|task| [task.start, task.end, task.asked]);
+    items.all(is_near) && tasks.all(is_near)
 }
 
 /// Returns the whole steps of a trace, as many as have a bearable number of pieces of work.

@@ -1,96 +1,28 @@
 //! GPU work as tasks, and what each of them waits for before it begins.
 
-use super::{host::Item, latency::Latencies, signed};
-use crate::trace::{Detail, Timestamp, Trace, WorkId};
+use super::{
+    item::Item,
+    latency::Latencies,
+    signed,
+    task::{Previous, Task, TaskKind},
+};
+use crate::trace::{Detail, Timestamp, Trace, Work};
 use std::collections::{HashMap, HashSet};
 
-/// A piece of GPU work in a simulation.
-#[derive(Clone, Debug)]
-pub(in crate::analysis) struct Task {
-    pub(in crate::analysis) work: WorkId,
-    pub(in crate::analysis) kind: TaskKind,
-    pub(in crate::analysis) start: Timestamp,
-    pub(in crate::analysis) end: Timestamp,
-    /// When the host asked for it; its start if that is not known.
-    pub(in crate::analysis) asked: Timestamp,
-    /// The item of the call that asked for it.
-    pub(in crate::analysis) item: Option<usize>,
-    /// The task before it in its stream.
-    pub(super) previous: Option<Previous>,
-    /// The task of another stream that it seems to wait for.
-    pub(super) dependency: Option<Previous>,
-    /// The nanoseconds from its call to its start, at the least, and typically.
-    launch: (i64, i64),
-    /// The least nanoseconds from its call to its start, if it waited for work from before the window.
-    pub(super) waited_before: Option<i64>,
-    /// Whether it was asked for in the steps that are looked at.
-    pub(super) measured: bool,
-}
-
-/// The kinds of tasks, which begin with different latencies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::analysis) enum TaskKind {
-    Kernel,
-    Copy,
-    Fill,
-    /// The first work of a graph.
-    GraphStart,
-    /// Other work of a graph.
-    Graph,
-}
-
-impl TaskKind {
-    /// The nanoseconds by which recording makes the time between two tasks longer. Measured with CUPTI 13.0 on an
-    /// H200: see `benches/README.md`.
-    pub(super) fn overhead(self) -> i64 {
-        match self {
-            Self::Kernel | Self::Graph => 170,
-            Self::Copy | Self::Fill => 550,
-            // CUPTI prepares the records of a graph before it runs.
-            Self::GraphStart => 200_000,
-        }
-    }
-}
-
-/// A task that another follows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Previous {
-    pub(super) task: usize,
-    /// The nanoseconds from its end to the start of the one that follows, at the least, and typically.
-    gap: (i64, i64),
-}
-
-impl Previous {
-    pub(super) fn gap(self, typical: bool) -> i64 {
-        if typical { self.gap.1 } else { self.gap.0 }
-    }
-}
-
-impl Task {
-    /// The end of a task of another stream counts as the reason for a start that follows within this time.
-    const DEPENDENCY: i64 = 20_000;
-    /// A start that is later than explained by less than this time needs no other explanation.
-    const EXPLAINED: i64 = 3_000;
-    /// The overlap up to which a task still follows the one before it in its stream.
-    const OVERLAP: i64 = 5_000;
-    /// The first task of a stream that begins later than this after its call waited for others.
-    const BACKLOG: i64 = 50_000;
-    /// The number of tasks that are looked back at in the same stream.
-    const BACK: usize = 32;
-
-    pub(super) fn launch(&self, typical: bool) -> i64 {
-        if typical && self.waited_before.is_none() { self.launch.1 } else { self.launch.0 }
-    }
-
-    /// The moment at which all that its start depends on is known.
-    pub(super) fn known(&self) -> Timestamp {
-        self.start.max(self.asked)
-    }
-}
+/// The end of a task of another stream counts as the reason for a start that follows within this time.
+const DEPENDENCY: i64 = 20_000;
+/// A start that is later than explained by less than this time needs no other explanation.
+const EXPLAINED: i64 = 3_000;
+/// The overlap up to which a task still follows the one before it in its stream.
+const OVERLAP: i64 = 5_000;
+/// The first task of a stream that begins later than this after its call waited for others.
+const BACKLOG: i64 = 50_000;
+/// The number of tasks that are looked back at in the same stream.
+const BACK: usize = 32;
 
 /// Returns the work of a trace that was asked for up to a moment, in the order in which it began.
 pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]) -> Vec<Task> {
-    let task = |work: crate::trace::Work<'_>| {
+    let task = |work: Work<'_>| {
         let call = work.call();
         Task {
             work: work.id(),
@@ -124,7 +56,7 @@ pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]
         let stream = trace.work_of(tasks[index].work).stream();
         let earlier = streams.entry((stream.device(), stream.context(), stream.number())).or_default();
         let gap = |&other: &usize| signed(tasks[other].end, tasks[index].start);
-        let follows = earlier.iter().rev().take(Task::BACK).find(|other| gap(other) >= -Task::OVERLAP).copied();
+        let follows = earlier.iter().rev().take(BACK).find(|other| gap(other) >= -OVERLAP).copied();
         let previous = follows.map(|task| Previous { task, gap: (gap(&task), gap(&task)) });
         tasks[index].previous = previous;
         earlier.push(index);
@@ -146,11 +78,11 @@ pub(super) fn relate(tasks: &mut [Task], items: &[Item], latencies: &Latencies) 
         let after_call = delay.map(|delay| delay - least_launch);
         let after_previous = since.map(|since| since - least_gap);
         let late = after_call.into_iter().chain(after_previous).min().unwrap_or(0);
-        let dependency = (late > Task::EXPLAINED).then(|| dependency(tasks, &by_end, index)).flatten();
+        let dependency = (late > EXPLAINED).then(|| dependency(tasks, &by_end, index)).flatten();
         let is_last = |after: Option<i64>| dependency.is_none() && after == Some(late);
         let launch = delay.unwrap_or(0);
         // The GPU was still busy with work from before the window.
-        let behind = task.previous.is_none() && launch > Task::BACKLOG;
+        let behind = task.previous.is_none() && launch > BACKLOG;
         let launch = (if is_last(after_call) { launch } else { launch.min(least_launch) }, typical_launch);
         let gap = |since: i64| (if is_last(after_previous) { since } else { since.min(least_gap) }, typical_gap);
         let previous = task.previous.zip(since).map(|(previous, since)| Previous { gap: gap(since), ..previous });
@@ -167,6 +99,6 @@ fn dependency(tasks: &[Task], by_end: &[usize], index: usize) -> Option<Previous
     let other = *by_end[..past].last()?;
     let since = signed(tasks[other].end, task.start);
     let is_other = other != index && task.previous.is_none_or(|previous| previous.task != other);
-    let is_before = tasks[other].known() < task.known() && since <= Task::DEPENDENCY;
+    let is_before = tasks[other].known() < task.known() && since <= DEPENDENCY;
     (is_other && is_before).then_some(Previous { task: other, gap: (since, since) })
 }

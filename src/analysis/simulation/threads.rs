@@ -5,9 +5,9 @@
 //! when the other has finished.
 
 use super::{
-    host::Item,
+    item::{Item, WaitFor, WaitsOn},
     signed,
-    waits::{LONG, TAIL, WaitFor, WaitsOn},
+    waits::{LONG, TAIL},
 };
 use crate::trace::ThreadId;
 use std::ops::Range;

@@ -1,48 +1,14 @@
 //! Which calls waited for the GPU, and for which work.
 
-use super::{Times, host::Item, signed, tasks::Task};
-use crate::trace::{ApiCall, Timestamp, Trace};
-
-/// The end of something that an item waited for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WaitFor {
-    pub(super) on: WaitsOn,
-    /// The nanoseconds from that until the item ended.
-    pub(super) tail: i64,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum WaitsOn {
-    /// A task begins.
-    TaskStart(usize),
-    /// A task ends.
-    TaskEnd(usize),
-    /// An item of another thread ends.
-    Item(usize),
-}
-
-impl WaitFor {
-    /// The nanoseconds by which recording makes the end of a wait for the GPU later, at the most by half. Measured with
-    /// CUPTI 13.0 on an H200: see `benches/README.md`.
-    const OVERHEAD: i64 = 7_000;
-
-    /// Returns when that ends which is waited for, at these times of items and tasks.
-    pub(super) fn end(self, items: &[Times], tasks: &[Times]) -> i64 {
-        match self.on {
-            WaitsOn::TaskStart(task) => tasks[task].start,
-            WaitsOn::TaskEnd(task) => tasks[task].end,
-            WaitsOn::Item(item) => items[item].end,
-        }
-    }
-
-    /// The tail without the cost of recording.
-    pub(super) fn own_tail(self) -> i64 {
-        match self.on {
-            WaitsOn::TaskEnd(_) => (self.tail / 2).max(self.tail - Self::OVERHEAD),
-            WaitsOn::TaskStart(_) | WaitsOn::Item(_) => self.tail,
-        }
-    }
-}
+use super::{
+    item::{Item, WaitFor, WaitsOn},
+    signed,
+    task::Task,
+};
+use crate::{
+    analysis::functions::{is_allocation, is_copy, is_launch, waits_for_gpu},
+    trace::{Timestamp, Trace},
+};
 
 /// A call that takes less than this has not waited, unless it is one that always waits.
 pub(super) const LONG: u64 = 20_000;
@@ -98,36 +64,4 @@ pub(super) fn relate(trace: &Trace, items: &mut [Item], tasks: &[Task]) {
 fn queued(asked: &[Timestamp], by_end: &[usize], tasks: &[Task], item: &Item) -> usize {
     let begun = asked.partition_point(|&at| at < item.start);
     begun.saturating_sub(by_end.partition_point(|&task| tasks[task].end <= item.start))
-}
-
-/// Whether a function waits for the GPU, as its name says.
-pub(in crate::analysis) fn waits_for_gpu(call: ApiCall<'_>) -> bool {
-    let name = call.name();
-    name.ends_with("Synchronize") || is_allocation(call) || name == "cuModuleUnload" || name == "cuLibraryUnload"
-}
-
-/// Whether a function allocates or frees memory without a pool, which may wait for the GPU.
-pub(in crate::analysis) fn is_allocation(call: ApiCall<'_>) -> bool {
-    let name = call.name();
-    let names = ["cuMemAlloc", "cuMemFree", "cuMemHost", "cudaMalloc", "cudaFree", "cudaHostAlloc"];
-    names.iter().any(|prefix| name.starts_with(prefix)) && !name.contains("Async")
-}
-
-/// Whether a function copies memory.
-pub(in crate::analysis) fn is_copy(call: ApiCall<'_>) -> bool {
-    call.name().starts_with("cuMemcpy") || call.name().starts_with("cudaMemcpy")
-}
-
-/// Whether a function launches a kernel or a graph.
-pub(in crate::analysis) fn is_launch(call: ApiCall<'_>) -> bool {
-    let name = call.name();
-    let names = ["cuLaunch", "cudaLaunch", "cuGraphLaunch", "cudaGraphLaunch"];
-    names.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// Whether a function loads or unloads kernels.
-pub(in crate::analysis) fn is_load(call: ApiCall<'_>) -> bool {
-    let name = call.name();
-    let names = ["cuModule", "cuLibrary", "cudaLibrary"];
-    names.iter().any(|prefix| name.starts_with(prefix)) && name.contains("oad")
 }

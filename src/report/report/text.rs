@@ -1,0 +1,126 @@
+//! The printed report: the tables, and the lines after them.
+
+use super::Report;
+use crate::report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles};
+use std::fmt;
+
+impl Report {
+    /// Writes what recording cost the steps, and which of them were slow.
+    fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.recording_cost().iter().try_for_each(|cost| writeln!(f, "{cost}"))?;
+        let slow = self.steps.slow();
+        slow.iter().take(Self::SLOW_STEPS).try_for_each(|step| writeln!(f, "{step}"))?;
+        match slow.len().saturating_sub(Self::SLOW_STEPS) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more took over {} times the median", StepTimes::SLOW),
+        }
+    }
+
+    /// Writes the lines after the tables, without those of files.
+    fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        write!(f, "{}", count(self.spans, "span"))?;
+        if let calls @ 1.. = self.calls()
+            && calls < self.spans
+        {
+            write!(f, " of {}", count(calls, "call"))?;
+        }
+        write!(f, " in {}", count(self.windows.into(), "window"))?;
+        write!(f, " of {} together", units::time(self.recorded))?;
+        writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
+        self.write_steps(f)?;
+        write!(f, "{}", self.gpus)?;
+        writeln!(f, "{}", self.losses)?;
+        if self.losses.counters > 0 {
+            writeln!(f, "counters take numbers of at most 64 bits on events, as in info!(counter.loss = 0.3)")?;
+        }
+        for (window, launches) in &self.incomplete {
+            writeln!(f, "{}", incomplete(*window, *launches))?;
+        }
+        if let more @ 1.. = self.more_incomplete {
+            writeln!(f, "and so {} {more} more", if more == 1 { "is" } else { "are" })?;
+        }
+        if let Some(level) = self.filtered {
+            write!(f, "spans below {level} were off: a filter for all layers, or a feature of tracing, hides them")?;
+            writeln!(f, ", or filters of each layer do")?;
+        }
+        self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
+        self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))?;
+        self.write_findings(f)
+    }
+
+    /// Writes the findings that save the most.
+    fn write_findings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let findings = self.findings();
+        if !findings.is_empty() {
+            writeln!(f, "what to change first:")?;
+        }
+        for (number, finding) in findings.iter().take(Self::FINDINGS).enumerate() {
+            let saving = units::time(finding.saving.likely);
+            let step = units::time(finding.step);
+            let percent = units::percent(finding.percent());
+            let (number, kind) = (number + 1, finding.kind);
+            writeln!(f, "{number}. saves {saving} of {step} a step ({percent}): {} [{kind}]", finding.title)?;
+        }
+        match findings.len().saturating_sub(Self::FINDINGS) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more that save less"),
+        }
+    }
+}
+
+/// A [`Report`] to be printed in a certain width. Made by [`Report::width`] and [`Report::fit_terminal`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a report does nothing unless it is printed"]
+pub struct ReportView<'a> {
+    pub(super) report: &'a Report,
+    pub(super) width: usize,
+}
+
+impl ReportView<'_> {
+    /// Returns the lines that are printed after the tables: the number of spans, the steps, the GPUs and the losses.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        wrap(&Summary(self.report).to_string(), self.width)
+    }
+}
+
+/// The lines after the tables.
+struct Summary<'a>(&'a Report);
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_summary(f)
+    }
+}
+
+impl fmt::Display for ReportView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { report, width } = *self;
+        report.averages().width(width).fmt(f)?;
+        if !report.gpus.kernels.is_empty() {
+            write!(f, "\n{}\n", report.kernels().limit(Report::TABLE_ROWS).width(width))?;
+        }
+        if !report.operations.is_empty() {
+            write!(f, "\n{}\n", report.operations().limit(Report::TABLE_ROWS).width(width))?;
+        }
+        write!(f, "{}{}", self.summary(), WrittenFiles(&report.files))?;
+        match report.more_files {
+            0 => Ok(()),
+            more => writeln!(f, "wrote {more} more"),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    /// Writes tables of at most [`Self::WIDTH`] columns of text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.width(Self::WIDTH).fmt(f)
+    }
+}
+
+/// Returns the message that some launches of a window never came back.
+pub(crate) fn incomplete(window: u32, launches: u64) -> String {
+    let kernels = if launches == 1 { "kernel" } else { "kernels" };
+    format!("window {window} is incomplete: {launches} {kernels} never came back")
+}
