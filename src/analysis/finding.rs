@@ -1,6 +1,6 @@
 //! Findings: what makes a step slow, and what a change would save.
 
-use crate::trace::Timestamp;
+use crate::trace::{Step, Timestamp, Trace};
 use std::{fmt, time::Duration};
 
 /// A reason why steps take longer than they need to, and the time that a change would save.
@@ -42,6 +42,23 @@ pub struct TimeRange {
     /// Its end.
     #[cfg_attr(feature = "serde", serde(serialize_with = "unix_nanos"))]
     pub end: Timestamp,
+    /// The number of the step in which it begins.
+    pub step: Option<u64>,
+    /// The time from the beginning of that step, or of the window if there is none, to its start.
+    pub offset: Duration,
+}
+
+impl TimeRange {
+    pub(super) fn new(trace: &Trace, start: Timestamp, end: Timestamp) -> Self {
+        let step = trace.step_at(start).map(|id| &trace.steps()[id.index()]);
+        let origin = step.map_or(trace.start(), Step::start);
+        Self { start, end, step: step.map(Step::number), offset: start.since(origin) }
+    }
+
+    /// Returns how long it is.
+    pub fn duration(&self) -> Duration {
+        self.end.since(self.start)
+    }
 }
 
 #[cfg(feature = "serde")]

@@ -34,6 +34,7 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 
+mod advice;
 mod average;
 mod averages;
 mod call_times;
@@ -73,6 +74,7 @@ mod written_files;
 #[cfg(feature = "read")]
 pub use self::key_averages::{KeyAverage, key_averages};
 pub use self::{
+    advice::Advice,
     average::{Average, Latency, SortBy},
     averages::Averages,
     gpu_steps::{DeviceUsage, GpuSteps},

@@ -6,6 +6,7 @@ pub use self::text::ReportView;
 pub(crate) use self::text::incomplete;
 
 use super::{
+    advice::Advice,
     averages::Averages,
     call_tree::CallTree,
     findings::Findings,
@@ -270,6 +271,17 @@ impl Report {
     /// ```
     pub fn findings(&self) -> Vec<Finding> {
         self.findings.merged()
+    }
+
+    /// Returns the findings to be printed, with their evidence and with what to change.
+    ///
+    /// ```
+    /// # fn show(report: &kernspan::Report) {
+    /// println!("{}", report.advice().fit_terminal());
+    /// # }
+    /// ```
+    pub fn advice(&self) -> Advice {
+        Advice::new(self.findings())
     }
 
     /// Returns what exporters have sent elsewhere, such as to an OpenTelemetry collector, and what was lost on the way.

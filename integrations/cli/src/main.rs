@@ -1,5 +1,6 @@
-//! The command line tool of kernspan: prints tables of traces, and converts them.
+//! The command line tool of kernspan: prints tables of traces, says what makes steps slow, and converts traces.
 
+mod advise;
 mod breakdown;
 mod calls;
 mod convert;
@@ -36,6 +37,7 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Examples:
   kernspan report runs/mnist                       all tables of a run
+  kernspan advise runs/mnist                       what makes steps slow, and what a change would save
   kernspan report --torch trace.pt.trace.json.gz   the table that PyTorch prints
   kernspan steps runs/mnist                        how long each step took, and how busy the GPU was
   kernspan convert window.kernspan trace.pftrace   for ui.perfetto.dev
@@ -49,6 +51,7 @@ Exit status:
 #[derive(Subcommand)]
 enum Command {
     Report(report::Args),
+    Advise(advise::Args),
     Steps(steps::Args),
     Top(top::Args),
     Convert(convert::Args),
@@ -76,6 +79,7 @@ impl Completions {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Report(args) => args.run(),
+        Command::Advise(args) => args.run(),
         Command::Steps(args) => args.run(),
         Command::Top(args) => args.run(),
         Command::Convert(args) => args.run(),

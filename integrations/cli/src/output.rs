@@ -38,6 +38,11 @@ impl Style {
         if self.json { Format::Json } else { self.format }
     }
 
+    /// Whether the output is text for a terminal.
+    pub(crate) fn is_text(&self) -> bool {
+        self.format() == Format::Text
+    }
+
     /// Returns the number of rows that a table has: `limit`, or else all in formats for programs, and `by_default` in
     /// formats for people.
     pub(crate) fn rows(&self, limit: Option<usize>, by_default: usize) -> usize {

@@ -58,7 +58,7 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
             format!("Slow steps: {}.", numbers.join(", ")),
             format!("`{name}` takes {} in all steps.", words::nanos(nanos)),
         ],
-        ranges: outliers.iter().map(|(_, step)| TimeRange { start: step.start(), end: step.end() }).collect(),
+        ranges: outliers.iter().map(|(_, step)| TimeRange::new(trace, step.start(), step.end())).collect(),
         costs,
         least: None,
         most: None,

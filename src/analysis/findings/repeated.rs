@@ -1,7 +1,7 @@
 //! Spans that do work of the same shapes twice in a step.
 
 use super::{
-    super::finding::FindingKind,
+    super::finding::{FindingKind, TimeRange},
     place,
     window::{Candidate, Window},
     words,
@@ -47,7 +47,7 @@ pub(super) fn repeated_work(window: &Window<'_>) -> Vec<Candidate> {
     for span in trace.spans() {
         let Some(step) = span.step_id().filter(|&step| window.is_whole(step)) else { continue };
         let is_phase = span.parent().is_none_or(|parent| parent.parent().is_none());
-        if !is_phase {
+        if !is_phase || span.track().thread() != window.thread {
             continue;
         }
         calls.entry((span.callsite_id(), span.parent().map(Span::id), step)).or_default().push(span.id());
@@ -98,7 +98,7 @@ pub(super) fn repeated_work(window: &Window<'_>) -> Vec<Candidate> {
                 .iter()
                 .map(|&span| {
                     let span = trace.span(span);
-                    super::super::finding::TimeRange { start: span.start(), end: span.end() }
+                    TimeRange::new(trace, span.start(), span.end())
                 })
                 .collect(),
             costs,

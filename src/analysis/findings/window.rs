@@ -55,7 +55,7 @@ const RANGES: usize = 5;
 
 /// Returns the longest of these ranges.
 pub(super) fn longest(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
-    ranges.sort_by_key(|range| std::cmp::Reverse(range.end.since(range.start)));
+    ranges.sort_by_key(|range| std::cmp::Reverse(range.duration()));
     ranges.truncate(RANGES);
     ranges
 }
@@ -172,13 +172,13 @@ impl<'a> Window<'a> {
     /// The times of items.
     pub(super) fn item_ranges(&self, items: &[usize]) -> Vec<TimeRange> {
         let items = items.iter().map(|&index| &self.simulation.items[index]);
-        items.map(|item| TimeRange { start: item.start, end: item.end }).collect()
+        items.map(|item| TimeRange::new(self.trace(), item.start, item.end)).collect()
     }
 
     /// The times of tasks.
     pub(super) fn task_ranges(&self, tasks: &[usize]) -> Vec<TimeRange> {
         let tasks = tasks.iter().map(|&index| &self.simulation.tasks[index]);
-        tasks.map(|task| TimeRange { start: task.start, end: task.end }).collect()
+        tasks.map(|task| TimeRange::new(self.trace(), task.start, task.end)).collect()
     }
 
     /// The device that a piece of work ran on.

@@ -93,7 +93,7 @@ impl<'a> Simulation<'a> {
         tasks::relate(&mut tasks, &items, &latencies);
         waits::relate(trace, &mut items, &tasks);
         let thread = trace.track(first.track_id()).thread();
-        threads::relate(&mut items, thread);
+        threads::relate(trace, &mut items, thread);
         let of_steps = |item: &Item| item.thread == thread && first.start() <= item.start && item.end <= last.end();
         let from = items.iter().position(of_steps)?;
         let to = items.iter().rposition(of_steps)? + 1;

@@ -7,21 +7,24 @@
 use super::{
     item::{Item, WaitFor, WaitsOn},
     signed,
-    waits::{LONG, TAIL},
+    waits::LONG,
 };
-use crate::trace::ThreadId;
+use crate::{
+    analysis::functions::is_launch,
+    trace::{ThreadId, Trace},
+};
 use std::ops::Range;
 
 /// The part of a gap that another thread must be busy for, so that the gap was a wait for that thread.
 const SHARE: f64 = 0.5;
 
 /// Finds the gaps of the steps' thread in which it waited for another, and those of others in which they waited for it.
-pub(super) fn relate(items: &mut [Item], steps: ThreadId) {
+pub(super) fn relate(trace: &Trace, items: &mut [Item], steps: ThreadId) {
     let threads = threads(items);
     let Some(main) = threads.iter().find(|range| items[range.start].thread == steps).cloned() else { return };
     for other in threads.into_iter().filter(|other| *other != main) {
         wait_for_work(items, main.clone(), other.clone());
-        wait_for_results(items, main.clone(), other);
+        wait_for_results(trace, items, main.clone(), other);
     }
 }
 
@@ -55,8 +58,9 @@ fn wait_for_work(items: &mut [Item], main: Range<usize>, other: Range<usize>) {
     }
 }
 
-/// Has gaps of the steps' thread end when another thread has finished what it did meanwhile.
-fn wait_for_results(items: &mut [Item], main: Range<usize>, other: Range<usize>) {
+/// Has gaps of the steps' thread end when another thread has finished what it launched meanwhile.
+fn wait_for_results(trace: &Trace, items: &mut [Item], main: Range<usize>, other: Range<usize>) {
+    let launches = |item: &Item| item.call.is_some_and(|id| is_launch(trace.api_call(id)));
     let mut next = other.start;
     for index in main {
         let gap = &items[index];
@@ -69,9 +73,9 @@ fn wait_for_results(items: &mut [Item], main: Range<usize>, other: Range<usize>)
         let inside = (next..other.end).take_while(|&at| items[at].end < gap.end);
         let busy: Vec<usize> = inside.filter(|&at| !is_idle(&items[at])).collect();
         let nanos: u64 = busy.iter().map(|&at| items[at].nanos()).sum();
-        let Some(&last) = busy.last() else { continue };
-        let tail = signed(items[last].end, gap.end);
-        if tail <= TAIL && nanos as f64 >= SHARE * gap.nanos() as f64 {
+        let Some(&last) = busy.last().filter(|_| busy.iter().any(|&at| launches(&items[at]))) else { continue };
+        if nanos as i64 >= (SHARE * signed(gap.start, items[last].end) as f64) as i64 {
+            let tail = signed(items[last].end, gap.end);
             items[index].wait = Some(WaitFor { on: WaitsOn::Item(last), tail });
         }
     }

@@ -16,7 +16,7 @@ pub(super) const LONG: u64 = 20_000;
 /// asked for before the window.
 const FULL: usize = 32;
 /// The time from the end of work until the host knows of it, at the most.
-pub(super) const TAIL: i64 = 100_000;
+const TAIL: i64 = 100_000;
 
 /// Finds the items that waited, and what for.
 pub(super) fn relate(trace: &Trace, items: &mut [Item], tasks: &[Task]) {

@@ -29,6 +29,9 @@ fn tables_are_as_they_were() {
             ("training_steps", "steps", window("training")),
             ("training_breakdown", "steps --breakdown", window("training")),
             ("transformer_breakdown", "steps --breakdown", torch("transformer")),
+            ("scalar_read_advise", "advise", fixture("faults/scalar-read-faulty.kernspan")),
+            ("host_work_advise", "advise", fixture("faults/host-work-faulty.kernspan")),
+            ("transformer_advise", "advise -n 2", torch("transformer")),
         ] {
             let text = printed(&options(command), &[&file]);
             assert_golden(&format!("{name}_{width}.txt"), &text);
@@ -52,6 +55,19 @@ fn an_overview_is_the_report_that_programs_print() {
         assert_eq!(rows["spans"], report.spans(), "{name}");
         assert_eq!(rows["averages"].as_array().unwrap().len(), report.averages().limit(usize::MAX).rows().len());
     }
+}
+
+#[test]
+fn advice_is_there_for_programs_too() {
+    let faulty = fixture("faults/scalar-read-faulty.kernspan");
+    let findings = printed_json("advise --json", &[&faulty]);
+    let first = &findings["findings"][0];
+    assert_eq!(first["kind"], "host-sync");
+    assert!(first["saving"]["likely"].as_u64().unwrap() > 100_000, "{first}");
+    let markdown = printed("advise --format md", &[&faulty]);
+    assert!(markdown.contains("| host-sync |"), "{markdown}");
+    let repaired = fixture("faults/scalar-read-repaired.kernspan");
+    assert!(printed("advise", &[&repaired]).contains("nothing was found"));
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! The command `advise`: what makes steps slow, and what a change would save.
+
+use crate::{
+    fault::Fault,
+    input::Inputs,
+    json::json,
+    output::{Section, Style},
+};
+use kernspan::{
+    analysis::Finding,
+    report::{Table, units},
+};
+
+/// Print what makes steps slow, what to change, and what that would save
+///
+/// Each saving comes from running the recorded steps again without the cause: what the host waits for and what each
+/// stream waits for stay as they were. Savings overlap, so that two changes may save less than their sum.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kernspan advise runs/mnist
+  kernspan advise -n 1 trace.pt.trace.json.gz
+  kernspan advise --json trace.json | jq '.findings[0].kind'
+
+Exit status: 0 fine, also if nothing was found; 1 a file could not be read; 2 wrong usage")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// The most findings [default: all]
+    #[arg(long, short = 'n', value_name = "FINDINGS")]
+    limit: Option<usize>,
+    #[command(flatten)]
+    style: Style,
+}
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<(), Fault> {
+        let read = self.inputs.read()?;
+        let report = read.report();
+        let limit = self.limit.unwrap_or(usize::MAX);
+        let advice = report.advice().limit(limit);
+        let advice = match self.style.width {
+            Some(columns) => advice.width(columns),
+            None => advice.fit_terminal(),
+        };
+        let mut findings = report.findings();
+        findings.truncate(limit);
+        let is_text = self.style.is_text();
+        self.style.print(&[Section {
+            title: "Findings".to_owned(),
+            key: "findings",
+            table: (!is_text && !findings.is_empty()).then(|| table(&findings)),
+            empty: if is_text { "" } else { "nothing was found" },
+            rows: findings.iter().map(json).collect(),
+            below: if is_text { advice.to_string() } else { String::new() },
+            ..Section::default()
+        }])?;
+        read.end()
+    }
+}
+
+/// The table of findings, for Markdown.
+fn table(findings: &[Finding]) -> Table {
+    let mut table = Table::default();
+    table.text("Finding", findings, |finding| finding.title.clone());
+    table.text("Kind", findings, |finding| finding.kind.to_string());
+    table.number("Saves", findings, |finding| units::time(finding.saving.likely));
+    table.number("Of a step", findings, |finding| units::percent(finding.percent()));
+    table.text("To do", findings, |finding| finding.kind.advice().to_owned());
+    table
+}
