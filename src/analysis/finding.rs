@@ -226,7 +226,7 @@ impl FindingKind {
         }
     }
 
-    /// The page of the documentation, as a path in the repository.
+    /// The page of the documentation, as a path in the repository and in the package.
     pub fn page(self) -> String {
         format!("docs/findings.md#{}", self.as_str())
     }
@@ -242,5 +242,22 @@ impl Finding {
     /// The likely saving in percent of the step.
     pub fn percent(&self) -> f64 {
         super::gpu_usage::percent_of(self.saving.likely, self.step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FindingKind;
+
+    #[test]
+    fn each_kind_has_a_section_of_the_documentation() {
+        let page = include_str!("../../docs/findings.md");
+        for kind in FindingKind::ALL {
+            assert!(page.contains(&format!("\n## {kind}\n")), "{kind}");
+            assert!(kind.page().ends_with(&format!("#{kind}")));
+        }
+        let sections = page.lines().filter(|line| line.starts_with("## ")).count();
+        // The first one says how savings are computed.
+        assert_eq!(sections, FindingKind::ALL.len() + 1);
     }
 }

@@ -31,8 +31,8 @@ impl Digits {
     }
 
     /// Returns an endless iterator over batches on a device.
-    pub(crate) fn batches(mut self, size: usize, device: &Device) -> impl Iterator<Item = Result<(Tensor, Tensor)>> {
-        std::iter::repeat_with(move || self.batch(size, device))
+    pub(crate) fn batches(mut self, size: usize, device: Device) -> impl Iterator<Item = Result<(Tensor, Tensor)>> {
+        std::iter::repeat_with(move || self.batch(size, &device))
     }
 
     /// Returns images and their labels.

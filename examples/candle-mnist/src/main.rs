@@ -3,13 +3,18 @@
 //! ```sh
 //! cargo run --release -p candle-mnist                    # on the CPU
 //! cargo run --release -p candle-mnist --features cuda    # on an NVIDIA GPU; needs nvcc to build Candle's kernels
+//! cargo run --release -p candle-mnist -- --prefetch      # four other threads draw the digits in advance
 //! ```
+//!
+//! On a GPU the digits are what steps wait for: `kernspan advise runs/candle-mnist` says so, and `--prefetch` is what it
+//! advises.
 //!
 //! The lines for the profiler are those with `profiler`, `Profiled`, `data` and `#[instrument]`, and one `use` in
 //! `model.rs`.
 
 mod digits;
 mod model;
+mod prefetch;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{AdamW, ModuleT, Optimizer, VarBuilder, VarMap, loss};
@@ -17,6 +22,7 @@ use digits::Digits;
 use kernspan::{Activity, Chrome, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
 use kernspan_candle::{Profiled, data, kernel_op};
 use model::Model;
+use prefetch::prefetch;
 use std::error::Error;
 use tracing::instrument;
 use tracing_subscriber::prelude::*;
@@ -42,7 +48,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let model = Model::new(VarBuilder::from_varmap(&variables, DType::F32, &device))?;
     let mut optimizer = Profiled::new(AdamW::new_lr(variables.all_vars(), 1e-3)?);
 
-    for (step, batch) in data(Digits::new(1).batches(BATCH, &device)).take(STEPS).enumerate() {
+    let digits = |seed| Digits::new(seed).batches(BATCH, device.clone());
+    let batches: Box<dyn Iterator<Item = _>> = match std::env::args().any(|argument| argument == "--prefetch") {
+        true => Box::new(prefetch((1..=4).map(digits))),
+        false => Box::new(digits(1)),
+    };
+    for (step, batch) in data(batches).take(STEPS).enumerate() {
         let loss = train_step(&model, &mut optimizer, batch?)?;
         // Reading the loss waits for the GPU, so it is not done in every step.
         if step % 25 == 0 || step + 1 == STEPS {
@@ -51,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("step {step:3}: loss {loss:.3}");
         }
     }
-    let (images, labels) = Digits::new(2).batch(1000, &device)?;
+    let (images, labels) = Digits::new(5).batch(1000, &device)?;
     let right = model.forward_t(&images, false)?.argmax(1)?.eq(&labels)?.to_dtype(DType::U32)?.sum_all()?;
     println!("{} of 1000 digits recognised\n", right.to_scalar::<u32>()?);
 

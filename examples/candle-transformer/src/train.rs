@@ -27,6 +27,8 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
     };
     let steps = arguments.take("--steps", 200)?;
     let active = arguments.take("--active", 10)?;
+    // Without this, Candle multiplies matrices of f32 without tensor cores.
+    candle_core::cuda::set_gemm_reduced_precision_f32(arguments.take("--tf32", 0)? > 0);
     arguments.finish()?;
     if steps <= WAIT + WARMUP {
         return Err(format!("--steps has to be more than {}, or nothing is recorded", WAIT + WARMUP).into());

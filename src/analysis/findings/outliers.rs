@@ -47,9 +47,10 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
     vec![Candidate {
         kind: FindingKind::OutlierSteps,
         title: format!(
-            "{} of {} steps take longer than the others, by {}",
+            "{} of {} steps {} longer than the others, by {}",
             outliers.len(),
             steps.len(),
+            if outliers.len() == 1 { "takes" } else { "take" },
             place::name(trace, Some(span))
         ),
         span: Some(span),

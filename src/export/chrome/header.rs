@@ -4,10 +4,14 @@ use super::{
     json::{Json, Object},
     times::Times,
 };
-use crate::trace::{Callsite, Device, Gpu, Trace, Value};
+use crate::{
+    analysis::{self, Finding},
+    trace::{Callsite, Device, Gpu, Trace, Value},
+};
+use std::time::Duration;
 
 /// Keys of the document itself. An entry of the user's metadata with the same key is called `user.KEY`.
-const RESERVED: [&str; 22] = [
+const RESERVED: [&str; 23] = [
     "schemaVersion",
     "deviceProperties",
     "distributedInfo",
@@ -23,6 +27,7 @@ const RESERVED: [&str; 22] = [
     "kernspan_filtered",
     "kernspan_library",
     "kernspan_callsites",
+    "kernspan_findings",
     "kernspan_losses",
     "kernspan_gpu",
     "kernspan_attribution",
@@ -74,6 +79,12 @@ pub(super) fn members(trace: &Trace, times: Times) -> Json {
         header.array_of_lines("kernspan_callsites", |list| {
             trace.callsites().iter().for_each(|callsite| list.object(|object| place(object, callsite)));
         });
+        let findings = analysis::findings(trace);
+        if !findings.is_empty() {
+            header.array_of_lines("kernspan_findings", |list| {
+                findings.iter().for_each(|found| list.object(|object| finding(object, found)));
+            });
+        }
         for (key, value) in &metadata.user {
             let value = Value::from(value.as_str());
             match RESERVED.contains(&key.as_str()) {
@@ -118,6 +129,18 @@ fn place(object: &mut Object<'_>, callsite: &Callsite) {
     object.string("target", callsite.target());
     object.string("level", &callsite.level().to_string());
     callsite.location().iter().for_each(|location| object.string("src", location));
+}
+
+/// Adds a finding. Times are in nanoseconds, for each step.
+fn finding(object: &mut Object<'_>, finding: &Finding) {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    object.string("kind", finding.kind.as_str());
+    object.string("title", &finding.title);
+    object.string("spans", &finding.path.join(" > "));
+    finding.location.iter().for_each(|location| object.string("src", location));
+    object.number("saving", nanos(finding.saving.likely));
+    object.number("step", nanos(finding.step));
+    object.string("advice", finding.kind.advice());
 }
 
 /// Adds how much work was attributed in which way, if there is any.

@@ -1,6 +1,7 @@
-//! The texts about the run and its GPUs: tables in Markdown.
+//! The texts about the run, its GPUs and its findings: tables in Markdown.
 
 use crate::{
+    analysis,
     export::Run,
     trace::{Device, Gpu, Metadata, Trace},
 };
@@ -86,9 +87,22 @@ pub(super) fn gpu(trace: &Trace) -> String {
     table.0
 }
 
+/// Returns the text about what makes the steps of a window slow, or `None` if nothing is known to.
+pub(super) fn findings(trace: &Trace) -> Option<String> {
+    let findings = analysis::findings(trace);
+    let mut text = "| saves | of a step | finding | to do |\n|---:|---:|---|---|\n".to_owned();
+    for finding in &findings {
+        let saving = format!("{:.1} µs", finding.saving.likely.as_secs_f64() * 1e6);
+        let (share, title) = (format!("{:.1} %", finding.percent()), &finding.title);
+        let cells = [&saving, &share, title, finding.kind.advice()].map(escaped);
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    (!findings.is_empty()).then_some(text)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{configuration, escaped, gpu};
+    use super::{configuration, escaped, findings, gpu};
     use crate::{
         activity::Activity,
         export::Run,
@@ -134,6 +148,14 @@ mod tests {
         );
         let without = Trace { gpu: Gpu::Unavailable(GpuProblem::NoDevice), ..Trace::default() };
         assert!(gpu(&without).ends_with("| GPU | GPU not recorded: the NVIDIA driver sees no device |\n"));
+    }
+
+    #[test]
+    fn findings_are_a_table() {
+        let text = findings(&gpu_trace()).unwrap();
+        assert!(text.lines().skip(2).all(|row| row.matches(" | ").count() == 3), "{text}");
+        assert!(text.contains(" µs | ") && text.contains(" % | the host "), "{text}");
+        assert_eq!(findings(&Trace::default()), None);
     }
 
     #[test]

@@ -109,8 +109,9 @@ use std::{error::Error, path::PathBuf};
 /// Windows have `profiler/lost`, which is [`Losses::total`](crate::trace::Losses::total), at the window's last step. A
 /// window without steps has it at the last step of the window before.
 ///
-/// The run has two texts: `kernspan/configuration`, the program with its [arguments](Self::arguments) and how it was
-/// profiled; and `kernspan/gpu`, the GPUs.
+/// The run has three texts: `kernspan/configuration`, the program with its [arguments](Self::arguments) and how it was
+/// profiled; `kernspan/gpu`, the GPUs; and for each window `kernspan/findings`, what makes its
+/// [steps slow](crate::analysis::findings), if anything is found.
 ///
 /// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits.
 /// Counters may have any name: names longer than 256 bytes are cut, control characters become `_`, and a name that is
@@ -252,6 +253,7 @@ impl Exporter for TensorBoard {
         // Before the file is locked, since every step waits for the lock.
         let steps = if self.live { Vec::new() } else { self.scalars.of_trace(trace) };
         let window = window::scalars(trace);
+        let findings = configuration::findings(trace);
         let shared = self.file(trace.metadata(), trace.start(), None);
         let mut file = shared.lock();
         steps.iter().for_each(|(at, step, summary)| file.add(*at, *step, summary));
@@ -265,6 +267,11 @@ impl Exporter for TensorBoard {
             summary.text(tag::GPU, &gpu);
             file.add(trace.end(), first, &summary);
             self.gpu = Some(gpu);
+        }
+        if let Some(findings) = findings {
+            let mut summary = Summary::default();
+            summary.text(tag::FINDINGS, &findings);
+            file.add(trace.end(), first, &summary);
         }
         if !self.live {
             // Otherwise the exporter of every step writes the file, and reports it if that fails.

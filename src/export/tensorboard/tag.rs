@@ -8,6 +8,7 @@ pub(super) const SAMPLES_PER_SECOND: &str = "step/samples_per_second";
 pub(super) const LOST: &str = "profiler/lost";
 pub(super) const CONFIGURATION: &str = "kernspan/configuration";
 pub(super) const GPU: &str = "kernspan/gpu";
+pub(super) const FINDINGS: &str = "kernspan/findings";
 
 /// The tags that TensorBoard's table of hyperparameters looks for.
 pub(super) const HPARAMS_START: &str = "_hparams_/session_start_info";
@@ -22,7 +23,17 @@ const MAX_LEN: usize = 256;
 /// A name that is one of our own tags gets `counter/` before it, as TensorBoard expects all values of a tag to be of
 /// one kind.
 pub(super) fn of_counter(name: &str) -> String {
-    let ours = [STEP_TIME, STEPS_PER_SECOND, SAMPLES_PER_SECOND, LOST, CONFIGURATION, GPU, HPARAMS_START, HPARAMS_END];
+    let ours = [
+        STEP_TIME,
+        STEPS_PER_SECOND,
+        SAMPLES_PER_SECOND,
+        LOST,
+        CONFIGURATION,
+        GPU,
+        FINDINGS,
+        HPARAMS_START,
+        HPARAMS_END,
+    ];
     let of_gpu = [BUSY, KERNELS, COPIED, PEAK_MEMORY, MFU];
     let mut tag: String = name.chars().map(|c| if c.is_control() { '_' } else { c }).collect();
     if tag.len() > MAX_LEN {
