@@ -1,7 +1,7 @@
 //! CUPTI's callback for API calls, which writes each call into the lane of its thread, between the spans around it. So
 //! it is known exactly which span a call belongs to.
 
-use super::gate::Gate;
+use super::gate::{Entered, Function, Gate};
 use crate::{
     activity::{Activities, Activity},
     clock::Ticks,
@@ -30,6 +30,8 @@ pub(super) struct CallbackState {
     pub(super) all: bool,
     /// The gate at which threads wait while CUPTI is being switched.
     pub(super) gate: Gate,
+    /// Whether each of the driver's functions only waits, so that CUPTI has no record of it.
+    waits: Vec<bool>,
     /// Whether CUPTI records. It changes while the gate is closed.
     is_on: AtomicBool,
     /// Whether a graph was launched since CUPTI was last switched off.
@@ -42,7 +44,9 @@ impl CallbackState {
     pub(super) fn new(host: Arc<Host>, activities: Activities) -> Self {
         let (memory, all) = (activities.has(Activity::Memory), activities.has(Activity::ApiCalls));
         let (gate, is_on, graphs) = (Gate::default(), AtomicBool::new(false), AtomicBool::new(false));
-        Self { host, memory, all, gate, is_on, graphs, before: AtomicU32::new(0) }
+        let is_recorded = all || activities.has(Activity::Sync);
+        let waits = if is_recorded { Vec::new() } else { by_function(false, is_blocking) };
+        Self { host, memory, all, gate, waits, is_on, graphs, before: AtomicU32::new(0) }
     }
 
     /// Resets the state: CUPTI is about to be attached, and to count correlation ids from the beginning. Returns the
@@ -54,6 +58,13 @@ impl CallbackState {
 
     pub(super) fn set_on(&self, on: bool) {
         self.is_on.store(on, Ordering::Relaxed);
+    }
+
+    /// Goes through the gate into a function of the driver.
+    #[inline]
+    fn go_inside(&self, function: u32) -> Entered<'_> {
+        let is_wait = self.waits.get(function as usize).copied().unwrap_or(false);
+        self.gate.enter(if is_wait { Function::Wait } else { Function::Work })
     }
 
     /// Begins a call that CUPTI records, and returns the moment.
@@ -91,15 +102,32 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
     let function = name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_");
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
     let launches = ["cuLaunch", "cuGraphLaunch", "cuStreamBeginCapture", "cuStreamEndCapture"];
-    // These are rare, and the reasons why a step is slow: kernels are loaded, the host waits, memory is allocated.
-    let loads = ["cuModuleLoad", "cuModuleUnload", "cuLibraryLoad", "cuLibraryUnload"];
-    let waits = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize"];
-    let memory = ["cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemHostRegister"];
-    let blocks = starts(&loads) || starts(&waits) || (starts(&memory) && !function.contains("Async"));
-    (activities.has(Activity::Kernels) && (starts(&launches) || blocks))
+    // Kernels are loaded, or the host waits: rare, and the reasons why a step is slow.
+    let loads = ["cuModuleLoad", "cuLibraryLoad"];
+    (activities.has(Activity::Kernels) && (starts(&launches) || starts(&loads) || is_blocking(name)))
         || (activities.has(Activity::Copies) && starts(&["cuMemcpy", "cuMemset"]))
         || (activities.has(Activity::Memory) && starts(&["cuMemAlloc", "cuMemFree"]))
-        || (activities.has(Activity::Sync) && (starts(&waits) || starts(&["cuStreamWaitEvent"])))
+        || (activities.has(Activity::Sync) && (starts(&WAITS) || starts(&["cuStreamWaitEvent"])))
+}
+
+/// The functions in which the host waits for the GPU.
+const WAITS: [&str; 3] = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize"];
+
+/// Whether a function gives the GPU nothing, and may wait for it: a synchronisation, an allocation without a pool, or
+/// the end of a module.
+fn is_blocking(name: &str) -> bool {
+    let function = name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_");
+    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
+    let memory = ["cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemHostRegister"];
+    starts(&WAITS) || starts(&["cuModuleUnload", "cuLibraryUnload"]) || (starts(&memory) && !function.contains("Async"))
+}
+
+/// Returns a property of each of the driver's functions, by its number; `unknown` for numbers without a function.
+fn by_function<T: Copy>(unknown: T, of_name: impl Fn(&str) -> T) -> Vec<T> {
+    let last = cbid::ALL.iter().map(|&(_, function)| function).max().unwrap_or(0);
+    let mut by_function = vec![unknown; last as usize + 1];
+    cbid::ALL.iter().for_each(|&(name, function)| by_function[function as usize] = of_name(name));
+    by_function
 }
 
 /// Writes an API call. CUPTI calls this on entering and on leaving each of the functions, on the thread that calls
@@ -116,7 +144,7 @@ pub(super) unsafe extern "C" fn on_api_call(callbacks: *mut c_void, api: u32, fu
         return;
     }
     if data.callback_site == site::ENTER {
-        let _entered = callbacks.gate.enter();
+        let _entered = callbacks.go_inside(function);
         let start =
             if callbacks.is_on.load(Ordering::Relaxed) { callbacks.enter(data.correlation_id) } else { OUTSIDE };
         // SAFETY: it is a word that CUPTI keeps for this call.
@@ -172,10 +200,7 @@ unsafe fn work(api: u32, function: u32, data: &CallbackData) -> DeviceWork {
             name if name.starts_with("cuModuleLoad") || name.starts_with("cuLibraryLoad") => DeviceWork::Load,
             _ => DeviceWork::Other,
         };
-        let last = cbid::ALL.iter().map(|&(_, function)| function).max().unwrap_or(0);
-        let mut by_function = vec![DeviceWork::Other; last as usize + 1];
-        cbid::ALL.iter().for_each(|&(name, function)| by_function[function as usize] = work(name));
-        by_function
+        by_function(DeviceWork::Other, work)
     });
     match function {
         _ if api != domain::DRIVER_API => DeviceWork::Other,

@@ -4,6 +4,9 @@
 //! *inside*, and CUPTI must not begin or end recording: it follows each operation through several places in the driver,
 //! and expects the same state at all of them. So the thread that switches CUPTI closes the gate: other threads wait
 //! where they enter, those inside go on until they leave, and when nobody is inside, CUPTI can be switched.
+//!
+//! It also calls back for functions in which the host waits for the GPU, perhaps for long. They give the GPU nothing, so
+//! that recording can begin and end meanwhile; only to detach CUPTI, threads must have left these, too.
 
 use std::{
     cell::Cell,
@@ -21,9 +24,20 @@ pub(super) struct Gate {
     epoch: AtomicU32,
     /// The number of threads that have entered a function in this epoch.
     threads: AtomicU32,
-    /// The counts of threads inside. Threads are spread over slots, so that they need not wait for each other's cache
-    /// lines.
+    /// The counts of threads inside functions that give the GPU work. Threads are spread over slots, so that they need
+    /// not wait for each other's cache lines.
     slots: [Slot; 16],
+    /// The counts of threads inside functions that wait for the GPU.
+    waits: [Slot; 16],
+}
+
+/// The kinds of functions that a thread can be inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    /// It gives the GPU work, or may do so.
+    Work,
+    /// It waits for the GPU, or does something else that takes long, and gives it nothing.
+    Wait,
 }
 
 /// A count of threads inside: the epoch in the upper half, the count in the lower. A thread that entered in an epoch
@@ -50,10 +64,16 @@ impl Slot {
 struct Depth {
     epoch: u32,
     calls: u32,
+    /// The kind of the outermost call.
+    function: Function,
+}
+
+impl Depth {
+    const OUTSIDE: Self = Self { epoch: 0, calls: 0, function: Function::Work };
 }
 
 thread_local! {
-    static DEPTH: Cell<Depth> = const { Cell::new(Depth { epoch: 0, calls: 0 }) };
+    static DEPTH: Cell<Depth> = const { Cell::new(Depth::OUTSIDE) };
     static SLOT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -72,7 +92,7 @@ impl Gate {
         // One counter for all gates of the process, as threads remember the epoch.
         static EPOCHS: AtomicU32 = AtomicU32::new(0);
         let epoch = EPOCHS.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
-        self.slots.iter().for_each(|slot| slot.0.store(u64::from(epoch) << 32, Ordering::SeqCst));
+        self.slots.iter().chain(&self.waits).for_each(|slot| slot.0.store(u64::from(epoch) << 32, Ordering::SeqCst));
         let last = self.epoch.swap(epoch, Ordering::SeqCst);
         let own = u32::from(DEPTH.get().epoch == last);
         self.threads.swap(0, Ordering::SeqCst).saturating_sub(own)
@@ -85,15 +105,17 @@ impl Gate {
 
     /// Goes inside, and waits if the gate is closed. The guard is to be dropped when the callback returns.
     #[inline]
-    pub(super) fn enter(&self) -> Entered<'_> {
+    pub(super) fn enter(&self, function: Function) -> Entered<'_> {
         let (mut depth, epoch) = (DEPTH.get(), self.epoch.load(Ordering::SeqCst));
         if depth.epoch != epoch {
-            depth = Depth { epoch, calls: 0 };
+            depth = Depth { epoch, ..Depth::OUTSIDE };
             self.threads.fetch_add(1, Ordering::SeqCst);
         }
         let mut entered = Entered(None);
-        if depth.calls > 0 || self.pass(epoch, &mut entered) {
+        if depth.calls > 0 {
             depth.calls += 1;
+        } else if self.pass(epoch, function, &mut entered) {
+            (depth.calls, depth.function) = (1, function);
         }
         DEPTH.set(depth);
         entered
@@ -101,8 +123,8 @@ impl Gate {
 
     /// Counts the thread as inside. Returns false if the epoch is over.
     #[inline]
-    fn pass<'a>(&'a self, epoch: u32, entered: &mut Entered<'a>) -> bool {
-        let slot = self.slot();
+    fn pass<'a>(&'a self, epoch: u32, function: Function, entered: &mut Entered<'a>) -> bool {
+        let slot = self.slot(function);
         let counted = slot.change(epoch, |inside| inside + 1);
         if counted && self.is_closed.load(Ordering::SeqCst) {
             self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -147,7 +169,7 @@ impl Gate {
         depth.calls = calls;
         DEPTH.set(depth);
         if calls == 0 {
-            self.slot().change(depth.epoch, |inside| inside - 1);
+            self.slot(depth.function).change(depth.epoch, |inside| inside - 1);
         }
     }
 
@@ -159,23 +181,35 @@ impl Gate {
     }
 
     #[inline]
-    fn slot(&self) -> &Slot {
+    fn slot(&self, function: Function) -> &Slot {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let slot = SLOT.get().unwrap_or_else(|| {
             let slot = NEXT.fetch_add(1, Ordering::Relaxed) as usize;
             SLOT.set(Some(slot));
             slot
         });
-        &self.slots[slot % self.slots.len()]
+        let slots = if function == Function::Work { &self.slots } else { &self.waits };
+        &slots[slot % slots.len()]
     }
 
-    /// Closes the gate and waits until nobody is inside. Returns `None`, with the gate open, if a thread stays inside:
-    /// a launch waits while the GPU's queue is full.
+    /// Closes the gate and waits until nobody is inside a function that gives the GPU work. Returns `None`, with the
+    /// gate open, if a thread stays inside: a launch waits while the GPU's queue is full.
     pub(super) fn close(&self) -> Option<Closed<'_>> {
+        self.close_while(|| self.slots.iter().any(|slot| slot.inside() > 0))
+    }
+
+    /// Closes the gate and waits until nobody is inside any function. Returns `None`, with the gate open, if a thread
+    /// stays inside.
+    pub(super) fn close_to_all(&self) -> Option<Closed<'_>> {
+        self.close_while(|| self.slots.iter().chain(&self.waits).any(|slot| slot.inside() > 0))
+    }
+
+    /// Closes the gate, and waits while somebody is inside.
+    fn close_while(&self, is_inside: impl Fn() -> bool) -> Option<Closed<'_>> {
         self.is_closed.store(true, Ordering::SeqCst);
         let closed = Closed(self);
         let until = Instant::now() + Self::CLOSE_TIMEOUT;
-        while self.slots.iter().any(|slot| slot.inside() > 0) {
+        while is_inside() {
             if Instant::now() >= until {
                 return None;
             }
@@ -211,7 +245,7 @@ impl Drop for Closed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Gate;
+    use super::{Function, Gate};
     use std::{
         sync::atomic::{AtomicBool, AtomicU32, Ordering},
         time::{Duration, Instant},
@@ -228,8 +262,8 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        let _ = gate.enter();
-                        let _ = gate.enter();
+                        let _ = gate.enter(Function::Work);
+                        let _ = gate.enter(Function::Work);
                         let before = state.load(Ordering::Relaxed);
                         gate.leave();
                         std::thread::yield_now();
@@ -264,26 +298,44 @@ mod tests {
     fn the_gate_does_not_close_while_a_thread_stays_inside() {
         let gate = Gate::default();
         gate.reset();
-        let _ = gate.enter();
+        let _ = gate.enter(Function::Work);
         assert!(gate.close().is_none());
         gate.leave();
         assert!(gate.close().is_some());
         // Callbacks have ended and begun again while the thread was inside.
-        let _ = gate.enter();
+        let _ = gate.enter(Function::Work);
         gate.reset();
         gate.leave();
         assert!(gate.close().is_some());
-        let _ = gate.enter();
+        let _ = gate.enter(Function::Work);
         gate.leave();
         gate.leave();
         assert!(gate.close().is_some());
     }
 
     #[test]
+    fn recording_begins_and_ends_while_threads_wait_for_the_gpu() {
+        let gate = Gate::default();
+        gate.reset();
+        let _ = gate.enter(Function::Wait);
+        assert!(gate.close().is_some() && gate.close_to_all().is_none());
+        // A function that is called by another is part of that.
+        let _ = gate.enter(Function::Work);
+        assert!(gate.close().is_some());
+        gate.leave();
+        gate.leave();
+        assert!(gate.close_to_all().is_some());
+        let _ = gate.enter(Function::Work);
+        assert!(gate.close().is_none() && gate.close_to_all().is_none());
+        gate.leave();
+        assert!(gate.close().is_some() && gate.close_to_all().is_some());
+    }
+
+    #[test]
     fn threads_are_counted_once_each_time_that_cupti_is_attached() {
         let gate = Gate::default();
         gate.reset();
-        let enter_twice = || (0..2).for_each(|_| drop((gate.enter(), gate.leave())));
+        let enter_twice = || (0..2).for_each(|_| drop((gate.enter(Function::Work), gate.leave())));
         enter_twice();
         std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(enter_twice))));
         assert_eq!(gate.threads(), 4);
@@ -301,7 +353,7 @@ mod tests {
         std::thread::scope(|scope| {
             let closed = gate.close().unwrap();
             scope.spawn(|| {
-                let entered = gate.enter();
+                let entered = gate.enter(Function::Work);
                 assert!(gate.is_inside());
                 over.store(true, Ordering::SeqCst);
                 drop(entered);
@@ -314,7 +366,7 @@ mod tests {
             drop(closed);
             assert!(gate.drain_waiting() && over.load(Ordering::SeqCst));
         });
-        let _entered = gate.enter();
+        let _entered = gate.enter(Function::Work);
         assert!(gate.drain_waiting());
     }
 }

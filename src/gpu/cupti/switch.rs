@@ -178,7 +178,7 @@ impl Switch {
     /// Ends recording and callbacks. Returns false if it cannot be done now.
     pub(super) fn unsubscribe(&mut self) -> bool {
         let (State::Off(subscriber) | State::On(subscriber)) = self.state else { return true };
-        let Some(_closed) = self.gate().close() else { return false };
+        let Some(_closed) = self.gate().close_to_all() else { return false };
         if self.is_on() {
             self.disable(subscriber);
         }
