@@ -16,7 +16,8 @@ use kernspan::{
     analysis::{breakdown, gpu_steps, queue_lengths, stream_idle},
     report::key_averages,
 };
-use std::{borrow::Cow, collections::HashMap, error::Error, fs::File, hint::black_box, path::Path, time::Instant};
+use rustc_hash::FxHashMap;
+use std::{borrow::Cow, error::Error, fs::File, hint::black_box, path::Path, time::Instant};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -114,7 +115,7 @@ fn sum_by_name(path: &Path) -> Result<usize, Box<dyn Error>> {
     // SAFETY: nobody else knows of the file, which is in a temporary folder.
     let bytes = unsafe { memmap2::Mmap::map(&File::open(path)?)? };
     let document: Document<'_> = serde_json::from_str(std::str::from_utf8(&bytes)?)?;
-    let mut sums: HashMap<Cow<'_, str>, f64> = HashMap::new();
+    let mut sums: FxHashMap<Cow<'_, str>, f64> = FxHashMap::default();
     document.events.into_iter().for_each(|event| *sums.entry(event.name).or_default() += event.dur);
     Ok(black_box(sums).len())
 }

@@ -1,6 +1,6 @@
 //! Events of GPUs: calls of their API, work, waits, overheads and memory.
 
-use super::{event::Event, rows::Rows};
+use super::{event::Event, growth::push, rows::Rows};
 use crate::{
     recording::{OverheadRecord, WaitRecord, WorkRecord},
     trace::{
@@ -20,8 +20,8 @@ pub(super) struct GpuEvents<'a> {
     /// The batches of calls, by the numbers that the document gives them.
     pub(super) call_batches: Vec<(usize, u32)>,
     pub(super) work: Vec<WorkRecord>,
-    /// The spans of work whose call is not in the document, by the correlation id.
-    pub(super) work_ids: FxHashMap<u32, u64>,
+    /// The correlation ids of work, and the `External id` of each, if it has both.
+    pub(super) work_ids: Vec<(u32, u64)>,
     /// Steps of work that are not those of their calls, by the correlation id.
     pub(super) work_steps: FxHashMap<u32, Option<u64>>,
     pub(super) waits: Vec<WaitRecord>,
@@ -70,8 +70,8 @@ impl<'a> GpuEvents<'a> {
             }
         }
         call.attribution = event.attribution(span > 0);
-        self.call_ids.push(span);
-        self.calls.push(call);
+        push(&mut self.call_ids, span);
+        push(&mut self.calls, call);
         Some(())
     }
 
@@ -133,12 +133,12 @@ impl<'a> GpuEvents<'a> {
         };
         self.contexts.insert(work.context, work.device);
         if span > 0 && work.correlation > 0 {
-            self.work_ids.insert(work.correlation, span);
+            push(&mut self.work_ids, (work.correlation, span));
         }
         if let Some(step) = step {
             self.work_steps.insert(work.correlation, step);
         }
-        self.work.push(work);
+        push(&mut self.work, work);
         Some(())
     }
 
@@ -183,13 +183,13 @@ impl<'a> GpuEvents<'a> {
         let address = event.arg("Addr").u64().unwrap_or(0);
         let total = |key| event.arg(key).u64().unwrap_or(0);
         if event.arg("Device Type").u32() == Some(0) {
-            self.host_allocations.push(HostAllocation { at, track, delta });
+            push(&mut self.host_allocations, HostAllocation { at, track, delta });
             return Some(());
         }
         let is_known = event.arg("Bytes unknown").bool() != Some(true);
         let span = event.arg("External id").u64().unwrap_or(0);
-        self.allocation_ids.push(span);
-        self.allocations.push(AllocationData {
+        push(&mut self.allocation_ids, span);
+        let allocation = AllocationData {
             at,
             context: event.arg("context").u32().unwrap_or(0),
             device: DeviceId::new(event.arg("Device Id").u32().unwrap_or(0)),
@@ -202,7 +202,8 @@ impl<'a> GpuEvents<'a> {
             track,
             attribution: event.attribution(span > 0),
             span: None,
-        });
+        };
+        push(&mut self.allocations, allocation);
         Some(())
     }
 

@@ -3,6 +3,7 @@
 use super::{
     callsites::Callsites,
     event::Event,
+    growth::push,
     header::level,
     inputs::{add_flops, add_inputs},
     raw::Raw,
@@ -89,8 +90,8 @@ impl<'a> HostEvents<'a> {
             Some(fields) => fields,
             None => self.add_fields(&event.name, callsite, is_ours, callsites),
         };
-        self.ids.push(id);
-        self.spans.push(SpanData {
+        push(&mut self.ids, id);
+        let span = SpanData {
             callsite,
             track,
             parent: None,
@@ -101,7 +102,8 @@ impl<'a> HostEvents<'a> {
             self_nanos: 0,
             fields,
             cut,
-        });
+        };
+        push(&mut self.spans, span);
         Some(())
     }
 

@@ -1,8 +1,6 @@
 //! JSON values as text, parsed when they are asked for.
 
 use crate::trace::{Timestamp, Value};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 /// The text of a JSON value; empty if there is none.
@@ -10,12 +8,6 @@ use std::borrow::Cow;
 /// Times are parsed from their decimal digits: a floating-point number would lose nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Raw<'a>(pub(super) &'a str);
-
-impl<'de> Deserialize<'de> for Raw<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <&RawValue>::deserialize(deserializer).map(|raw| Self(raw.get()))
-    }
-}
 
 impl<'a> Raw<'a> {
     /// The text without the quotes around it, if it has any. Some writers put numbers into quotes.
@@ -52,11 +44,6 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The elements, if it is a list.
-    pub(super) fn list(self) -> Option<Vec<Raw<'a>>> {
-        self.0.starts_with('[').then(|| serde_json::from_str(self.0).ok()).flatten()
-    }
-
     /// Three numbers, as a kernel's grid has.
     pub(super) fn three(self) -> Option<[u32; 3]> {
         let inner = self.0.strip_prefix('[')?.strip_suffix(']')?;
@@ -66,16 +53,18 @@ impl<'a> Raw<'a> {
 
     /// Nanoseconds, of a number of microseconds that is not negative.
     pub(super) fn nanos(self) -> Option<u64> {
-        let text = self.unquoted();
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-        let exact = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if !exact(whole) || !exact(decimals) || whole.is_empty() {
+        let text = self.unquoted().as_bytes();
+        let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (whole, rest) = text.split_at(digits(text));
+        let decimals = rest.strip_prefix(b".").unwrap_or(rest);
+        if whole.is_empty() || digits(decimals) < decimals.len() {
             let micros = self.f64().filter(|micros| *micros >= 0.0 && *micros < u64::MAX as f64 / 1e3)?;
             return Some((micros * 1e3).round() as u64);
         }
-        let digit = |index: usize| decimals.as_bytes().get(index).map_or(0, |digit| u64::from(digit - b'0'));
+        let digit = |index: usize| decimals.get(index).map_or(0, |digit| u64::from(digit - b'0'));
         let fraction = digit(0) * 100 + digit(1) * 10 + digit(2) + u64::from(digit(3) >= 5);
-        whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(fraction)
+        let append = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+        whole.iter().try_fold(0, append)?.checked_mul(1000)?.checked_add(fraction)
     }
 
     /// A moment, given in microseconds since the document's base.

@@ -1,0 +1,81 @@
+//! The spans of a trace, by the ids that the document gives them.
+
+use crate::trace::SpanId;
+use rustc_hash::FxHashMap;
+
+/// The spans of a trace, by their `External id`s.
+#[derive(Debug)]
+pub(super) enum SpanIds {
+    /// The id of each span is its index, counted from 1. This many spans there are.
+    InOrder(usize),
+    /// The spans with ids from the first on; [`NONE`] for ids that no span has.
+    Dense { first: u64, spans: Vec<u32> },
+    /// There are few spans for the range of the ids.
+    Sparse(FxHashMap<u64, SpanId>),
+}
+
+/// An index of no span.
+const NONE: u32 = u32::MAX;
+
+impl SpanIds {
+    /// Takes the id of each span, if they are the indices, counted from 1.
+    pub(super) fn in_order(ids: &[u64]) -> Option<Self> {
+        ids.iter().zip(1..).all(|(&id, index)| id == index).then_some(Self::InOrder(ids.len()))
+    }
+
+    /// Takes the id of each span; 0 if it has none. Of spans with the same id, the last counts: torch's annotations may
+    /// share one, and the last is the innermost.
+    pub(super) fn of(ids: &[u64]) -> Self {
+        let known = || ids.iter().zip(0_u32..).filter(|(id, _)| **id > 0);
+        let first = known().map(|(&id, _)| id).min().unwrap_or(0);
+        let last = known().map(|(&id, _)| id).max().unwrap_or(0);
+        match usize::try_from(last - first) {
+            Ok(range) if range / 4 <= ids.len() => {
+                let mut spans = vec![NONE; range + 1];
+                known().for_each(|(id, index)| spans[(id - first) as usize] = index);
+                Self::Dense { first, spans }
+            }
+            _ => Self::Sparse(known().map(|(&id, index)| (id, SpanId::new(index as usize))).collect()),
+        }
+    }
+
+    /// Whether the ids are the indices of the spans.
+    pub(super) fn is_in_order(&self) -> bool {
+        matches!(self, Self::InOrder(_))
+    }
+
+    /// Returns the span with this id.
+    pub(super) fn get(&self, id: u64) -> Option<SpanId> {
+        match self {
+            Self::InOrder(count) => {
+                usize::try_from(id).ok()?.checked_sub(1).filter(|index| index < count).map(SpanId::new)
+            }
+            Self::Dense { first, spans } => {
+                let index = usize::try_from(id.checked_sub(*first)?).ok()?;
+                spans.get(index).filter(|span| **span != NONE).map(|&span| SpanId::new(span as usize))
+            }
+            Self::Sparse(spans) => spans.get(&id).copied(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SpanIds;
+
+    fn found(spans: &SpanIds) -> [Option<usize>; 6] {
+        [0, 1, 2, 3, 7, 1 << 40].map(|id| spans.get(id).map(|span| span.index()))
+    }
+
+    #[test]
+    fn the_last_span_with_an_id_is_found() {
+        assert!(SpanIds::in_order(&[1, 3, 2]).is_none());
+        let in_order = SpanIds::in_order(&[1, 2, 3]).unwrap();
+        assert_eq!(found(&in_order), [None, Some(0), Some(1), Some(2), None, None]);
+        let dense = SpanIds::of(&[2, 0, 7, 2, 3]);
+        assert_eq!(found(&dense), [None, None, Some(3), Some(4), Some(2), None]);
+        let sparse = SpanIds::of(&[2, 1 << 40, 2, 0]);
+        assert_eq!(found(&sparse), [None, None, Some(2), None, None, Some(1)]);
+        assert_eq!(found(&SpanIds::of(&[])), [None; 6]);
+    }
+}
