@@ -117,10 +117,7 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents<'_>, is_ours: bool) -> Spa
     spans.shrink_to_fit();
     let ids = match SpanIds::in_order(&host.ids).filter(|_| is_ours) {
         Some(ids) => ids,
-        None => {
-            sort_spans(&mut spans, host);
-            SpanIds::of(&host.ids)
-        }
+        None => sort_spans(&mut spans, host),
     };
     host.ids = Vec::new();
     for (index, parent) in enclosing(&spans).into_iter().enumerate() {
@@ -153,7 +150,8 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents<'_>, is_ours: bool) -> Spa
 }
 
 /// Puts spans in the order in which they were entered, thread by thread, and all that names them by their indices.
-fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>) {
+/// Returns the spans by their ids.
+fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>) -> SpanIds {
     // Tracks first: the spans of a track are mostly in order already.
     let tracks = spans.iter().map(|span| span.track.index() + 1).max().unwrap_or(0);
     let mut starts = vec![0; tracks + 1];
@@ -177,15 +175,16 @@ fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>) {
     }
     host.backtraces.iter_mut().for_each(|(span, _)| *span = moved[span.index()]);
     host.parents.iter_mut().chain(&mut host.callers).for_each(|(span, _)| *span = moved[span.index()]);
+    let ids = SpanIds::of(&host.ids, &moved);
     // In place, since spans are most of the memory that a trace takes.
     for index in 0..spans.len() {
         while moved[index].index() != index {
             let to = moved[index].index();
             spans.swap(index, to);
-            host.ids.swap(index, to);
             moved.swap(index, to);
         }
     }
+    ids
 }
 
 /// Returns when the window opened and closed, by what is in it.

@@ -22,8 +22,28 @@ pub(super) struct Callsites<'a> {
     values: FxHashMap<Raw<'a>, Option<Value>>,
 }
 
-/// The kind of event, its name, its level and its place in the source, which together tell callsites apart.
-type Key<'a> = (&'static str, Cow<'a, str>, Option<Level>, Raw<'a>);
+/// The kind of event, its level, its name and its place in the source, which together tell callsites apart.
+type Key<'a> = (Target, Option<Level>, Cow<'a, str>, Raw<'a>);
+
+/// The kinds of events that have callsites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Target {
+    Operator,
+    Annotation,
+    PythonFunction,
+    Event,
+}
+
+impl Target {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Operator => "cpu_op",
+            Self::Annotation => "user_annotation",
+            Self::PythonFunction => "python_function",
+            Self::Event => "event",
+        }
+    }
+}
 
 /// A callsite, and the arguments of one of its spans.
 type Arguments<'a> = (CallsiteId, Box<[(Cow<'a, str>, Raw<'a>)]>);
@@ -36,26 +56,32 @@ impl<'a> Callsites<'a> {
     /// Returns the id of a callsite, and adds it if it is new.
     pub(super) fn id(
         &mut self,
-        target: &'static str,
+        target: Target,
         name: Cow<'a, str>,
         level: Option<Level>,
         source: Raw<'a>,
     ) -> CallsiteId {
-        *self.ids.entry((target, name, level, source)).or_insert_with_key(|(target, name, level, source)| {
-            let place = source.text();
-            let place = place.as_deref().and_then(|place| place.rsplit_once(':'));
-            let place = place.and_then(|(file, line)| Some((file.to_owned(), line.parse().ok()?)));
-            let (file, line) = place.unzip();
-            self.table.push(CallsiteData {
-                name: Cow::Owned(name.clone().into_owned()),
-                target: Cow::Borrowed(target),
-                level: level.unwrap_or(Level::Info),
-                file: file.map(Cow::Owned),
-                line,
-                fields: Vec::new(),
-            });
-            CallsiteId::new(self.table.len() - 1)
-        })
+        let mut key = (target, level, name, source);
+        if let Some(&id) = self.ids.get(&key) {
+            return id;
+        }
+        // A copy: the file's own text is far from that of other names, and would be slow to compare with.
+        key.2 = Cow::Owned(key.2.into_owned());
+        let place = source.text();
+        let place = place.as_deref().and_then(|place| place.rsplit_once(':'));
+        let place = place.and_then(|(file, line)| Some((file.to_owned(), line.parse().ok()?)));
+        let (file, line) = place.unzip();
+        self.table.push(CallsiteData {
+            name: Cow::Owned(key.2.clone().into_owned()),
+            target: Cow::Borrowed(target.as_str()),
+            level: level.unwrap_or(Level::Info),
+            file: file.map(Cow::Owned),
+            line,
+            fields: Vec::new(),
+        });
+        let id = CallsiteId::new(self.table.len() - 1);
+        self.ids.insert(key, id);
+        id
     }
 
     /// Returns a value, which is made once for all that have the same text.

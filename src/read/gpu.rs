@@ -8,7 +8,7 @@ use crate::{
         HostAllocation, Kernel, MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Timestamp, WaitKind,
     },
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::{borrow::Cow, sync::Arc};
 
 /// The events of GPUs, in the order of the document. Tracks are rows of the document.
@@ -33,7 +33,7 @@ pub(super) struct GpuEvents<'a> {
     pub(super) annotations: Vec<GpuAnnotation>,
     /// The device of each context.
     pub(super) contexts: FxHashMap<u32, u32>,
-    names: FxHashMap<Cow<'a, str>, Arc<str>>,
+    names: FxHashSet<Arc<str>>,
     raw_names: FxHashMap<Arc<str>, Arc<str>>,
     copies: FxHashMap<Cow<'a, str>, (Direction, MemoryKind, MemoryKind)>,
 }
@@ -44,7 +44,7 @@ impl<'a> GpuEvents<'a> {
         let track = rows.thread(event.pid, event.tid)?;
         let driver_name = event.arg("driver name").text();
         let is_runtime = driver_name.is_none() && event.name.starts_with("cuda");
-        let name = self.name(driver_name.unwrap_or(Cow::clone(&event.name)));
+        let name = self.name(driver_name.as_deref().unwrap_or(&event.name));
         let mut call = ApiCallData {
             api: if is_runtime { Api::CudaRuntime } else { Api::CudaDriver },
             function: 0,
@@ -115,9 +115,9 @@ impl<'a> GpuEvents<'a> {
         work.graph = graph.map(|graph| GraphNode { graph, node: node.unwrap_or(0) });
         work.detail = match &*event.category {
             "kernel" => {
-                kernel.name = self.name(Cow::clone(&event.name));
+                kernel.name = self.name(&event.name);
                 kernel.raw_name = match raw_name {
-                    Some(raw_name) => self.raw_name(&kernel.name, raw_name),
+                    Some(raw_name) => self.raw_name(&kernel.name, &raw_name),
                     None => Arc::clone(self.raw_names.get(&kernel.name).unwrap_or(&kernel.name)),
                 };
                 Detail::Kernel(kernel)
@@ -144,7 +144,7 @@ impl<'a> GpuEvents<'a> {
 
     pub(super) fn add_annotation(&mut self, event: &Event<'a>) -> Option<()> {
         let (start, end) = event.extent()?;
-        let name = self.name(Cow::clone(&event.name));
+        let name = self.name(&event.name);
         self.annotations.push(GpuAnnotation { name, start, end });
         Some(())
     }
@@ -215,12 +215,17 @@ impl<'a> GpuEvents<'a> {
     }
 
     /// Returns a name, of which there is one copy.
-    fn name(&mut self, name: Cow<'a, str>) -> Arc<str> {
-        Arc::clone(self.names.entry(name).or_insert_with_key(|name| Arc::from(&**name)))
+    fn name(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = Arc::from(name);
+        self.names.insert(Arc::clone(&name));
+        name
     }
 
     /// Remembers the compiler's name of a kernel, which the file gives once.
-    fn raw_name(&mut self, name: &Arc<str>, raw_name: Cow<'a, str>) -> Arc<str> {
+    fn raw_name(&mut self, name: &Arc<str>, raw_name: &str) -> Arc<str> {
         let raw_name = self.name(raw_name);
         self.raw_names.insert(Arc::clone(name), Arc::clone(&raw_name));
         raw_name

@@ -1,7 +1,7 @@
 //! Events of the host: spans, steps, events, counters and operations.
 
 use super::{
-    callsites::Callsites,
+    callsites::{Callsites, Target},
     event::Event,
     growth::push,
     header::level,
@@ -57,7 +57,7 @@ impl<'a> HostEvents<'a> {
     pub(super) fn add_span(
         &mut self,
         event: &Event<'a>,
-        target: &'static str,
+        target: Target,
         name: Cow<'a, str>,
         is_ours: bool,
         rows: &mut Rows,
@@ -162,7 +162,7 @@ impl<'a> HostEvents<'a> {
             Some(place) if is_ours => Cow::Owned(format!("event {place}")),
             _ => Cow::clone(&event.name),
         };
-        let callsite = callsites.id("event", name, level, source);
+        let callsite = callsites.id(Target::Event, name, level, source);
         self.scratch.clear();
         let message = callsites.field(callsite, "message", (*event.name).into());
         self.scratch.push(message);

@@ -46,15 +46,23 @@ impl<'a> Raw<'a> {
 
     /// Three numbers, as a kernel's grid has.
     pub(super) fn three(self) -> Option<[u32; 3]> {
-        let inner = self.0.strip_prefix('[')?.strip_suffix(']')?;
-        let mut numbers = inner.split(',').map(|number| number.trim().parse::<u32>());
-        Some([numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?])
+        let mut rest = self.0.strip_prefix('[')?.strip_suffix(']')?.as_bytes();
+        let mut number = || {
+            let text = rest.trim_ascii_start();
+            let (number, after) = text.split_at(digits(text));
+            rest = match after.trim_ascii_start() {
+                [] => &[],
+                [b',', rest @ ..] => rest,
+                _ => return None,
+            };
+            decimal(number)?.try_into().ok()
+        };
+        Some([number()?, number()?, number()?])
     }
 
     /// Nanoseconds, of a number of microseconds that is not negative.
     pub(super) fn nanos(self) -> Option<u64> {
         let text = self.unquoted().as_bytes();
-        let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (whole, rest) = text.split_at(digits(text));
         let decimals = rest.strip_prefix(b".").unwrap_or(rest);
         if whole.is_empty() || digits(decimals) < decimals.len() {
@@ -63,8 +71,7 @@ impl<'a> Raw<'a> {
         }
         let digit = |index: usize| decimals.get(index).map_or(0, |digit| u64::from(digit - b'0'));
         let fraction = digit(0) * 100 + digit(1) * 10 + digit(2) + u64::from(digit(3) >= 5);
-        let append = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
-        whole.iter().try_fold(0, append)?.checked_mul(1000)?.checked_add(fraction)
+        decimal(whole)?.checked_mul(1000)?.checked_add(fraction)
     }
 
     /// A moment, given in microseconds since the document's base.
@@ -85,6 +92,23 @@ impl<'a> Raw<'a> {
     }
 }
 
+/// Returns how many digits there are before anything else.
+#[inline]
+fn digits(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// Returns the number that has these digits. `None` if there are none, or too many.
+#[inline]
+fn decimal(digits: &[u8]) -> Option<u64> {
+    match digits.len() {
+        0 => None,
+        // Less than 10^19, which needs no checks.
+        1..=19 => Some(digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))),
+        _ => std::str::from_utf8(digits).ok()?.parse().ok(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Raw;
@@ -99,6 +123,15 @@ mod tests {
         assert_eq!(Raw("\"12.001\"").nanos(), Some(12_001));
         for nonsense in ["-1", "", "null", "1.2.3", "18446744073709551615", "NaN", "1e300"] {
             assert_eq!(Raw(nonsense).nanos(), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_grid_has_three_numbers() {
+        assert_eq!(Raw("[512, 1,1]").three(), Some([512, 1, 1]));
+        assert_eq!(Raw("[ 4294967295 , 0, 7 ]").three(), Some([u32::MAX, 0, 7]));
+        for nonsense in ["", "[]", "[1, 2]", "[1, -2, 3]", "[1, 4294967296, 3]", "[1, 2, 3.5]", "1, 2, 3"] {
+            assert_eq!(Raw(nonsense).three(), None, "{nonsense}");
         }
     }
 

@@ -82,6 +82,8 @@ impl Node {
 impl CallTree {
     /// The number of paths that have nodes of their own. Later ones are counted by name, without their parents.
     const NODES: usize = 100_000;
+    /// The number of places whose nodes are remembered while a window is added.
+    const KNOWN: usize = 1 << 16;
 
     /// Adds the spans of a window.
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
@@ -90,12 +92,21 @@ impl CallTree {
         // Calls with several enters, by the first.
         let mut reentered: BTreeMap<SpanId, CallTime> = BTreeMap::new();
         let mut nodes: Vec<usize> = vec![0; trace.spans().len()];
+        // The nodes of spans with the same fields, stored once, in the same place, whose texts need not be made again.
+        let mut known: FxHashMap<_, usize> = FxHashMap::default();
         for id in trace.caller_order().unwrap_or_default() {
             let span = trace.span(id);
             let [parent, caller] = [span.parent(), span.caller()].map(|outer| Some(nodes[outer?.id().index()]));
-            let module = span.fields().op().module().map(str::to_owned);
-            let name = names[span.callsite_id().index()];
-            let node = self.node(NodeKey { parent, caller, name, module, shapes: argument_shapes(span.fields()) });
+            let callsite = span.callsite_id();
+            let place = (parent, caller, callsite, trace.spans[id.index()].fields.as_range());
+            let node = known.get(&place).copied().unwrap_or_else(|| {
+                let (name, module) = (names[callsite.index()], span.fields().op().module().map(str::to_owned));
+                let node = self.node(NodeKey { parent, caller, name, module, shapes: argument_shapes(span.fields()) });
+                if known.len() < Self::KNOWN {
+                    known.insert(place, node);
+                }
+                node
+            });
             self.nodes[node].totals.add(&SpanTotals::of(span, flops));
             let first = calls.first(span.id());
             if calls.is_reentered(first) {
