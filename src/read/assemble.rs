@@ -1,6 +1,6 @@
 //! Makes a [`Trace`] of what has been read of a document.
 
-use super::{gpu::GpuEvents, host::HostEvents, intake::Intake, span_ids::SpanIds};
+use super::{callsites::Callsites, gpu::GpuEvents, host::HostEvents, intake::Intake, span_ids::SpanIds};
 use crate::{
     correlate::{innermost_spans, join_gpu, place_spans},
     gallop_search::GallopSearch,
@@ -13,14 +13,15 @@ use std::{cmp::Reverse, sync::Arc};
 impl Intake<'_> {
     /// Makes the trace.
     pub(super) fn into_trace(self) -> Trace {
-        let Self { header, rows, mut callsites, mut host, mut gpu, extent, unread, .. } = self;
+        let Self { header, rows, callsites, mut host, mut gpu, extent, unread, .. } = self;
+        let Callsites { table: mut callsites, mut fields, .. } = callsites;
         let is_ours = header.is_ours();
         let process = rows.process();
         let (tracks, track_of) = rows.into_tracks(is_ours);
         add_base(&mut host, &mut gpu, header.base(), &track_of);
         host.link_enters();
-        header.complete(&mut callsites.table);
-        callsites.fields.shrink_to_fit();
+        header.complete(&mut callsites);
+        fields.shrink_to_fit();
         let mut losses = header.losses();
         losses.unread += unread;
         let mut trace = Trace {
@@ -31,8 +32,8 @@ impl Intake<'_> {
             steps: std::mem::take(&mut host.steps),
             tracks,
             counters: host.take_counters(),
-            callsites: callsites.table,
-            fields: callsites.fields,
+            callsites,
+            fields,
             events: std::mem::take(&mut host.events),
             ..Trace::default()
         };
@@ -226,7 +227,7 @@ fn steps_by_number(steps: &[Step]) -> FxHashMap<u64, StepId> {
 fn add_calls(trace: &mut Trace, gpu: &mut GpuEvents<'_>, spans: &SpanIds) {
     let mut calls = std::mem::take(&mut gpu.calls);
     calls.shrink_to_fit();
-    for (call, &id) in calls.iter_mut().zip(&gpu.call_ids) {
+    for (call, id) in calls.iter_mut().zip(std::mem::take(&mut gpu.call_ids)) {
         call.span = spans.get(id);
     }
     calls.sort_by_key(|call| (call.track, call.start));
