@@ -55,7 +55,7 @@ pub(super) fn write(path: &Path, fixture: &str, size: u64) -> Result<TorchFile, 
     let stride = |kind: usize| most[kind].saturating_sub(least[kind]) + 1;
     let repeats = (size / text.len() as u64).max(1);
     let mut file = BufWriter::new(File::create(path)?);
-    write!(file, "{head}\"traceEvents\": [\n")?;
+    writeln!(file, "{head}\"traceEvents\": [")?;
     for repeat in 0..repeats {
         for template in &templates {
             file.write_all(b"  {\n")?;

@@ -71,7 +71,7 @@ mod tests {
     use crate::trace::SpanId;
 
     fn found(spans: &SpanIds) -> [Option<usize>; 6] {
-        [0, 1, 2, 3, 7, 1 << 40].map(|id| spans.get(id).map(|span| span.index()))
+        [0, 1, 2, 3, 7, 1 << 40].map(|id| spans.get(id).map(SpanId::index))
     }
 
     #[test]

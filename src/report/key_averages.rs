@@ -3,7 +3,7 @@
 use super::{key_average::KeyAverage, key_rows::KeyRows};
 use crate::{
     gallop_search::GallopSearch,
-    trace::{Callsite, Detail, Timestamp, Trace, convention},
+    trace::{Callsite, Detail, Timestamp, Trace, Track, convention},
 };
 use std::{borrow::Cow, cmp::Reverse, time::Duration};
 
@@ -118,7 +118,7 @@ fn own_work(trace: &Trace, sites: &[Site]) -> Vec<u64> {
 
 /// Returns the spans and the calls, thread by thread in the order of their starts.
 fn host_events<'a>(trace: &'a Trace, sites: &[Site], rows: &mut KeyRows<'a>) -> Vec<HostEvent> {
-    let mut threads: Vec<_> = trace.tracks().iter().map(|track| track.thread()).collect();
+    let mut threads: Vec<_> = trace.tracks().iter().map(Track::thread).collect();
     threads.sort_unstable();
     threads.dedup();
     let number = |thread| small(threads.binary_search(&thread).unwrap_or(0));
