@@ -2,9 +2,9 @@
 //! `cargo bench --features read --bench read -- [MEGABYTES] [FIXTURE]`
 //!
 //! The file is made of one that PyTorch has written, its events repeated: see `support/torch_file.rs`. A peer reads the
-//! same file in the same run: `serde_json`, into structs that borrow from the file, with the durations added up by name.
-//! It keeps no more than a name and a number of each event, so that it is a lower bound of what a reader based on it
-//! takes, and no reader by itself.
+//! same file in the same run: `serde_json`, into structs that borrow from the file, with the durations added up by
+//! name. It keeps no more than a name and a number of each event, so that it is a lower bound of what a reader based on
+//! it takes, and no reader by itself.
 
 #[path = "support/memory.rs"]
 mod memory;

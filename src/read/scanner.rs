@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 /// A scanner of JSON text, which checks all of it and copies only strings with escapes.
 ///
-/// Values are returned as text and parsed when they are asked for. `serde_json` can do the same, as `RawValue`; with it,
-/// reading a trace took a quarter more instructions (`benches/README.md`).
+/// Values are returned as text and parsed when they are asked for. `serde_json` can do the same, as `RawValue`; with
+/// it, reading a trace took a quarter more instructions (`benches/README.md`).
 #[derive(Debug)]
 pub(super) struct Scanner<'a> {
     text: &'a str,
