@@ -1,4 +1,4 @@
-"""Writes the corpus that the fuzz target starts from: the windows that were recorded on a GPU, whole and in parts."""
+"""Writes the corpora that the fuzz targets start from: windows that were recorded on a GPU, and files of PyTorch."""
 
 import gzip
 import pathlib
@@ -46,4 +46,18 @@ for nth, name in enumerate(["training", "calls"]):
         if len(few) > 1000:
             (corpus / f"{name}_at_{at}").write_bytes(bytes([nth + 240]) + few)
             few = b""
+print(len(list(corpus.iterdir())), "seeds in", corpus)
+
+corpus = here / "corpus" / "read"
+corpus.mkdir(parents=True, exist_ok=True)
+for file in sorted((here / "../tests/fixtures/torch").glob("*.pt.trace.json.gz")):
+    head, rest = gzip.decompress(file.read_bytes()).split(b'"traceEvents": [', 1)
+    events, tail = rest.rsplit(b"\n  ],", 1)
+    events = events.split(b",\n  {")
+    # A few events at a time, from all over the file, since small inputs are quick.
+    for first in range(0, 40):
+        few = b",\n  {".join(events[:1] + events[1 + first :: max(1, len(events) // 25)])
+        for export in (0, 240):
+            document = head + b'"traceEvents": [' + few + b"\n  ]," + tail
+            (corpus / f"{file.name.split('.')[0]}_{first}_{export}").write_bytes(bytes([export]) + document)
 print(len(list(corpus.iterdir())), "seeds in", corpus)

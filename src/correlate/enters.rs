@@ -2,11 +2,17 @@
 
 use crate::{
     clock::Ticks,
+    gallop_search::GallopSearch,
     recording::RegistryId,
     trace::{SpanData, SpanId, Trace},
 };
 use rustc_hash::FxHashMap;
-use std::num::NonZeroU64;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, binary_heap::PeekMut, hash_map::Entry},
+    num::NonZeroU64,
+    ops::Range,
+};
 
 /// The enters of all spans, and the parents that `tracing` has for some of them.
 #[derive(Debug, Default)]
@@ -23,6 +29,56 @@ struct Enter {
     at: Ticks,
     id: RegistryId,
     span: SpanId,
+}
+
+/// The number of parts in order from which on sorting all enters is quicker than merging the parts.
+const MOST_RUNS: usize = 64;
+
+/// The enters of all threads in the order of their times. Those of a thread are in order already, and a parent comes
+/// before its children, so that merging the threads' needs no memory for a second list.
+struct InOrder<'a> {
+    enters: &'a [Enter],
+    /// The part that has the next enter.
+    run: Range<usize>,
+    /// The next enter of each other part, and what is left of the part; the earliest is on top.
+    others: BinaryHeap<Reverse<(Ticks, SpanId, usize, usize)>>,
+}
+
+impl<'a> InOrder<'a> {
+    fn new(enters: &'a [Enter], mut runs: Vec<usize>) -> Self {
+        runs.push(enters.len());
+        let run = |run: &[usize]| {
+            let first = enters.get(run[0])?;
+            Some(Reverse((first.at, first.span, run[0], run[1])))
+        };
+        let mut others: BinaryHeap<_> = runs.windows(2).filter_map(run).collect();
+        let run = others.pop().map_or(0..0, |Reverse((_, _, start, end))| start..end);
+        Self { enters, run, others }
+    }
+}
+
+impl Iterator for InOrder<'_> {
+    type Item = Enter;
+
+    fn next(&mut self) -> Option<Enter> {
+        let enter = *self.enters[self.run.clone()].first()?;
+        self.run.start += 1;
+        if let Some(mut other) = self.others.peek_mut() {
+            let Reverse((at, span, start, end)) = *other;
+            match self.enters[self.run.clone()].first() {
+                Some(next) if (next.at, next.span) < (at, span) => {}
+                Some(next) => {
+                    *other = Reverse((next.at, next.span, self.run.start, self.run.end));
+                    self.run = start..end;
+                }
+                None => {
+                    PeekMut::pop(other);
+                    self.run = start..end;
+                }
+            }
+        }
+        Some(enter)
+    }
 }
 
 /// The calls of the enters so far.
@@ -70,33 +126,49 @@ impl Enters {
     /// A call ends with its step. But if steps end because a span closes, as that of a request, futures of other
     /// requests go on, and steps say nothing of them.
     pub(super) fn link(mut self, trace: &mut Trace, steps_by_close: bool) {
-        // Those of a thread are in order already, and a parent comes before its children. A stable sort would need more
-        // memory.
-        self.enters.sort_unstable_by_key(|enter| (enter.at, enter.span));
+        let runs = self.sorted_runs();
         let mut calls = Calls {
             latest: FxHashMap::default(),
             firsts: (0..trace.spans.len()).map(SpanId::new).collect(),
             steps_by_close,
         };
-        let before_window = self.enters.partition_point(|enter| enter.at == Ticks::default());
-        let (open, entered) = self.enters.split_at(before_window);
+        let mut entered = InOrder::new(&self.enters, runs).peekable();
+        let mut open: Vec<Enter> = Vec::new();
+        while let Some(enter) = entered.next_if(|enter| enter.at == Ticks::default()) {
+            open.push(enter);
+        }
+        let mut search = GallopSearch::default();
         // It is not known in which order these were entered.
         open.iter().for_each(|enter| calls.add(enter, trace));
-        open.iter().for_each(|enter| self.set_caller(enter, &calls, trace));
+        open.iter().for_each(|enter| self.set_caller(enter, &calls, &mut search, trace));
         if !trace.callers.is_empty() && trace.caller_order().is_none() {
             trace.callers.clear();
         }
         for enter in entered {
             if !self.parents.is_empty() {
-                self.set_caller(enter, &calls, trace);
+                self.set_caller(&enter, &calls, &mut search, trace);
             }
-            calls.add(enter, trace);
+            calls.add(&enter, trace);
         }
     }
 
+    /// Returns where parts of the enters begin that are in order, each. Sorts the enters if there are many.
+    fn sorted_runs(&mut self) -> Vec<usize> {
+        let key = |enter: &Enter| (enter.at, enter.span);
+        let descents = self.enters.windows(2).enumerate().filter(|(_, pair)| key(&pair[0]) > key(&pair[1]));
+        let mut runs: Vec<_> = descents.map(|(index, _)| index + 1).take(MOST_RUNS).collect();
+        if runs.len() == MOST_RUNS {
+            // A stable sort would need more memory.
+            self.enters.sort_unstable_by_key(key);
+            runs.clear();
+        }
+        runs.insert(0, 0);
+        runs
+    }
+
     /// Sets the caller of a span, if `tracing` has a parent for it.
-    fn set_caller(&self, enter: &Enter, calls: &Calls, trace: &mut Trace) {
-        if let Ok(index) = self.parents.binary_search_by_key(&enter.span, |(span, _)| *span) {
+    fn set_caller(&self, enter: &Enter, calls: &Calls, search: &mut GallopSearch, trace: &mut Trace) {
+        if let Some(index) = search.find(&self.parents, |(span, _)| span.cmp(&enter.span)) {
             let (span, id) = self.parents[index];
             let caller = calls.caller(span, id.get(), trace);
             if caller != trace.spans[span.index()].parent {
@@ -115,20 +187,24 @@ impl Calls {
     fn add(&mut self, &Enter { id, span, .. }: &Enter, trace: &mut Trace) {
         let parent = trace.spans[span.index()].parent.map(|parent| self.firsts[parent.index()]);
         let steps_by_close = self.steps_by_close;
-        let continues = |call: &&mut Call| {
+        let continues = |call: &Call| {
             call.id == id
                 && call.continues(trace, span, parent)
                 && (steps_by_close || !call.is_in_earlier_step(trace, span))
         };
-        match self.latest.get_mut(&(id & Self::SLOT)).filter(continues) {
-            Some(call) => {
+        let next = Call { id, first: span, latest: span, parent };
+        match self.latest.entry(id & Self::SLOT) {
+            Entry::Vacant(slot) => drop(slot.insert(next)),
+            Entry::Occupied(slot) => {
+                let call = slot.into_mut();
+                if !continues(call) {
+                    *call = next;
+                    return;
+                }
                 trace.spans[span.index()].previous = Some(call.latest);
                 self.firsts[span.index()] = call.first;
                 call.latest = span;
                 call.parent = call.parent.or(parent);
-            }
-            None => {
-                self.latest.insert(id & Self::SLOT, Call { id, first: span, latest: span, parent });
             }
         }
     }
@@ -166,4 +242,30 @@ fn is_step_between(trace: &Trace, earlier: &SpanData, later: &SpanData) -> bool 
     let ended = ended_by(earlier.end)..ended_by(later.start);
     let on_thread = |index: usize| trace.tracks[trace.steps[index].track.index()].thread == thread(later);
     thread(earlier) == thread(later) && ended.into_iter().any(on_thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Enter, Enters, InOrder};
+    use crate::{clock::Ticks, trace::SpanId};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn threads_are_merged_in_the_order_of_time(
+            mut threads in prop::collection::vec(prop::collection::vec(0_u64..50, 0..40), 0..100),
+            is_sorted: bool,
+        ) {
+            threads.iter_mut().filter(|_| is_sorted).for_each(|times| times.sort_unstable());
+            let enter = |(span, at)| Enter { at: Ticks(at), id: 1, span: SpanId::new(span) };
+            let list: Vec<_> = threads.concat().into_iter().enumerate().map(enter).collect();
+            let mut enters = Enters { enters: list.clone(), ..Enters::default() };
+            let runs = enters.sorted_runs();
+            let key = |enter: &Enter| (enter.at, enter.span);
+            let merged: Vec<_> = InOrder::new(&enters.enters, runs).map(|enter| key(&enter)).collect();
+            let mut sorted: Vec<_> = list.iter().map(key).collect();
+            sorted.sort_unstable();
+            prop_assert_eq!(merged, sorted);
+        }
+    }
 }

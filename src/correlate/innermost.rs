@@ -2,8 +2,7 @@
 
 #[cfg(feature = "read")]
 use crate::trace::TrackId;
-use crate::trace::{SpanId, ThreadId, Timestamp, Trace};
-use std::collections::HashMap;
+use crate::trace::{SpanId, ThreadId, Timestamp, Trace, Track};
 
 /// A question to [`innermost`]: a moment on a thread, and room for the span that was innermost then.
 pub(super) struct Query {
@@ -18,21 +17,27 @@ pub(super) fn innermost(trace: &Trace, queries: &mut [Query]) {
     order.sort_by_key(|&query| (queries[query].thread, queries[query].at));
     // By thread, not by track: a thread may have several tracks, and several threads may have had its id, one after the
     // other.
-    let mut spans: HashMap<ThreadId, Vec<SpanId>> = queries.iter().map(|query| (query.thread, Vec::new())).collect();
+    let mut threads: Vec<_> = order.iter().map(|&query| queries[query].thread).collect();
+    threads.dedup();
+    let of_track = |track: &Track| threads.binary_search(&track.thread).ok();
+    let of_tracks: Vec<_> = trace.tracks.iter().map(of_track).collect();
+    let mut spans: Vec<Vec<SpanId>> = vec![Vec::new(); threads.len()];
     for (index, span) in trace.spans.iter().enumerate() {
-        if let Some(spans) = spans.get_mut(&trace.tracks[span.track.index()].thread) {
-            spans.push(SpanId::new(index));
+        if let Some(thread) = of_tracks[span.track.index()] {
+            spans[thread].push(SpanId::new(index));
         }
     }
     let data = |id: SpanId| &trace.spans[id.index()];
-    spans.values_mut().for_each(|spans| spans.sort_by_key(|&id| data(id).start));
+    spans.iter_mut().for_each(|spans| spans.sort_by_key(|&id| data(id).start));
+    let mut lists = spans.iter();
     let mut current: Option<ThreadId> = None;
     let (mut open, mut entered): (Vec<SpanId>, &[SpanId]) = (Vec::new(), &[]);
     for query in order {
         let Query { thread, at, answer } = &mut queries[query];
         if current.replace(*thread) != Some(*thread) {
             open.clear();
-            entered = spans.get(thread).map_or(&[], Vec::as_slice);
+            // The queries are in the order of the threads.
+            entered = lists.next().map_or(&[], Vec::as_slice);
         }
         while let Some((&next, rest)) = entered.split_first().filter(|(next, _)| data(**next).start <= *at) {
             open.push(next);

@@ -1,24 +1,27 @@
 //! Makes a [`Trace`] of what has been read of a document.
 
-use super::{gpu::GpuEvents, host::HostEvents, intake::Intake};
+use super::{callsites::Callsites, gpu::GpuEvents, host::HostEvents, intake::Intake, span_ids::SpanIds};
 use crate::{
     correlate::{innermost_spans, join_gpu, place_spans},
+    gallop_search::GallopSearch,
     recording::GpuRecording,
-    trace::{Attribution, Batches, SpanData, SpanId, Step, StepId, Timestamp, Trace, TrackId, enclosing},
+    trace::{ApiCallData, Attribution, Batches, SpanData, SpanId, Step, StepId, Timestamp, Trace, TrackId, enclosing},
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::{cmp::Reverse, sync::Arc};
 
 impl Intake<'_> {
     /// Makes the trace.
     pub(super) fn into_trace(self) -> Trace {
-        let Self { header, rows, mut callsites, mut host, mut gpu, extent, unread, .. } = self;
+        let Self { header, rows, callsites, mut host, mut gpu, extent, unread, .. } = self;
+        let Callsites { table: mut callsites, mut fields, .. } = callsites;
         let is_ours = header.is_ours();
         let process = rows.process();
         let (tracks, track_of) = rows.into_tracks(is_ours);
         add_base(&mut host, &mut gpu, header.base(), &track_of);
         host.link_enters();
-        header.complete(&mut callsites.table);
+        header.complete(&mut callsites);
+        fields.shrink_to_fit();
         let mut losses = header.losses();
         losses.unread += unread;
         let mut trace = Trace {
@@ -29,8 +32,8 @@ impl Intake<'_> {
             steps: std::mem::take(&mut host.steps),
             tracks,
             counters: host.take_counters(),
-            callsites: callsites.table,
-            fields: callsites.fields,
+            callsites,
+            fields,
             events: std::mem::take(&mut host.events),
             ..Trace::default()
         };
@@ -58,23 +61,6 @@ impl Intake<'_> {
         mend_work(&mut trace, &gpu, &spans);
         add_memory(&mut trace, gpu, &spans);
         trace
-    }
-}
-
-/// The spans of a trace, by the ids that the document gives them.
-struct SpanIds {
-    /// Whether the id of each span is its index, counted from 1.
-    in_order: bool,
-    count: usize,
-    by_id: FxHashMap<u64, SpanId>,
-}
-
-impl SpanIds {
-    fn get(&self, id: u64) -> Option<SpanId> {
-        match self.in_order {
-            true => usize::try_from(id).ok()?.checked_sub(1).filter(|&index| index < self.count).map(SpanId::new),
-            false => self.by_id.get(&id).copied(),
-        }
     }
 }
 
@@ -129,17 +115,12 @@ fn add_base(host: &mut HostEvents<'_>, gpu: &mut GpuEvents<'_>, base: u64, track
 /// Adds the spans, with their parents, self times and steps, and the events inside them.
 fn add_spans(trace: &mut Trace, host: &mut HostEvents<'_>, is_ours: bool) -> SpanIds {
     let mut spans = std::mem::take(&mut host.spans);
-    let count = spans.len();
-    let in_order = is_ours && host.ids.iter().zip(1..).all(|(&id, index)| id == index);
-    if !in_order {
-        sort_spans(&mut spans, host);
-    }
-    let by_id = match in_order {
-        true => FxHashMap::default(),
-        // Torch's annotations may share an id. The last span with it is the innermost.
-        false => host.ids.iter().zip(0..).filter(|(id, _)| **id > 0).map(|(&id, at)| (id, SpanId::new(at))).collect(),
+    spans.shrink_to_fit();
+    let ids = match SpanIds::in_order(&host.ids).filter(|_| is_ours) {
+        Some(ids) => ids,
+        None => sort_spans(&mut spans, host),
     };
-    let ids = SpanIds { in_order, count, by_id };
+    host.ids = Vec::new();
     for (index, parent) in enclosing(&spans).into_iter().enumerate() {
         spans[index].parent = parent;
     }
@@ -149,8 +130,10 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents<'_>, is_ours: bool) -> Spa
     }
     trace.spans = spans;
     place_spans(trace, is_ours);
-    for index in 0..trace.spans.len() {
-        trace.spans[index].step = trace.step_at(trace.spans[index].start);
+    let mut search = GallopSearch::default();
+    for span in &mut trace.spans {
+        let after = search.count_before(&trace.steps, |step| step.start <= span.start);
+        span.step = after.checked_sub(1).filter(|&step| span.start < trace.steps[step].end).map(StepId::new);
     }
     let callers = std::mem::take(&mut host.callers).into_iter();
     trace.callers = callers.map(|(span, caller)| (span, caller.and_then(|caller| ids.get(caller)))).collect();
@@ -168,19 +151,41 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents<'_>, is_ours: bool) -> Spa
 }
 
 /// Puts spans in the order in which they were entered, thread by thread, and all that names them by their indices.
-fn sort_spans(spans: &mut Vec<SpanData>, host: &mut HostEvents<'_>) {
-    let mut order: Vec<_> = (0..spans.len()).collect();
-    order.sort_by_key(|&span| (spans[span].track, spans[span].start, Reverse(spans[span].end)));
+/// Returns the spans by their ids.
+fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>) -> SpanIds {
+    // Tracks first: the spans of a track are mostly in order already.
+    let tracks = spans.iter().map(|span| span.track.index() + 1).max().unwrap_or(0);
+    let mut starts = vec![0; tracks + 1];
+    spans.iter().for_each(|span| starts[span.track.index() + 1] += 1);
+    (0..tracks).for_each(|track| starts[track + 1] += starts[track]);
+    let mut order = vec![SpanId::new(0); spans.len()];
+    let mut next = starts.clone();
+    for (index, span) in spans.iter().enumerate() {
+        let place = &mut next[span.track.index()];
+        order[*place] = SpanId::new(index);
+        *place += 1;
+    }
+    for track in starts.windows(2) {
+        order[track[0]..track[1]].sort_by_key(|span| (spans[span.index()].start, Reverse(spans[span.index()].end)));
+    }
     let mut moved = vec![SpanId::new(0); spans.len()];
-    order.iter().enumerate().for_each(|(to, &from)| moved[from] = SpanId::new(to));
-    let mut sorted: Vec<_> = order.iter().map(|&span| spans[span].clone()).collect();
-    for span in &mut sorted {
+    order.iter().enumerate().for_each(|(to, from)| moved[from.index()] = SpanId::new(to));
+    drop(order);
+    for span in &mut *spans {
         span.previous = span.previous.map(|previous| moved[previous.index()]);
     }
-    *spans = sorted;
-    host.ids = order.iter().map(|&span| host.ids[span]).collect();
     host.backtraces.iter_mut().for_each(|(span, _)| *span = moved[span.index()]);
     host.parents.iter_mut().chain(&mut host.callers).for_each(|(span, _)| *span = moved[span.index()]);
+    let ids = SpanIds::of(&host.ids, &moved);
+    // In place, since spans are most of the memory that a trace takes.
+    for index in 0..spans.len() {
+        while moved[index].index() != index {
+            let to = moved[index].index();
+            spans.swap(index, to);
+            moved.swap(index, to);
+        }
+    }
+    ids
 }
 
 /// Returns when the window opened and closed, by what is in it.
@@ -202,9 +207,10 @@ fn window(
 fn add_operations(trace: &mut Trace, host: &mut HostEvents<'_>, spans: &SpanIds) {
     trace.operations = std::mem::take(&mut host.operations);
     trace.operation_calls = std::mem::take(&mut host.operation_calls);
+    let steps = steps_by_number(&trace.steps);
     for (index, (span, step)) in host.operation_links.iter().enumerate() {
         let step = match step {
-            Some(number) => step_with(&trace.steps, *number),
+            Some(number) => number.and_then(|number| steps.get(&number).copied()),
             None => trace.step_at(trace.operation_calls[index].at),
         };
         let call = &mut trace.operation_calls[index];
@@ -212,22 +218,24 @@ fn add_operations(trace: &mut Trace, host: &mut HostEvents<'_>, spans: &SpanIds)
     }
 }
 
-/// Returns the step with this number.
-fn step_with(steps: &[Step], number: Option<u64>) -> Option<StepId> {
-    steps.iter().position(|step| Some(step.number()) == number).map(StepId::new)
+/// Returns the first step with each number.
+fn steps_by_number(steps: &[Step]) -> FxHashMap<u64, StepId> {
+    steps.iter().enumerate().rev().map(|(index, step)| (step.number(), StepId::new(index))).collect()
 }
 
 /// Adds the calls, with their spans: those that the document names, or else the innermost ones.
 fn add_calls(trace: &mut Trace, gpu: &mut GpuEvents<'_>, spans: &SpanIds) {
     let mut calls = std::mem::take(&mut gpu.calls);
-    for (call, &id) in calls.iter_mut().zip(&gpu.call_ids) {
+    calls.shrink_to_fit();
+    for (call, id) in calls.iter_mut().zip(std::mem::take(&mut gpu.call_ids)) {
         call.span = spans.get(id);
     }
     calls.sort_by_key(|call| (call.track, call.start));
-    if !spans.in_order {
-        let moments: Vec<_> = calls.iter().map(|call| (call.track, call.start)).collect();
-        for (call, span) in calls.iter_mut().zip(innermost_spans(trace, &moments)) {
-            call.span = call.span.or(span);
+    if !spans.is_in_order() {
+        let unnamed = |call: &&mut ApiCallData| call.span.is_none();
+        let moments: Vec<_> = calls.iter_mut().filter(unnamed).map(|call| (call.track, call.start)).collect();
+        for (call, span) in calls.iter_mut().filter(unnamed).zip(innermost_spans(trace, &moments)) {
+            call.span = span;
         }
     }
     for call in &mut calls {
@@ -244,24 +252,30 @@ fn add_calls(trace: &mut Trace, gpu: &mut GpuEvents<'_>, spans: &SpanIds) {
 
 /// Gives work the span that the document names if its call is not there, and its step if that is not its call's.
 fn mend_work(trace: &mut Trace, gpu: &GpuEvents<'_>, spans: &SpanIds) {
+    let steps = steps_by_number(&trace.steps);
+    let without_call = trace.work.iter().filter(|work| work.call.is_none());
+    let without_call: FxHashSet<_> = without_call.map(|work| work.correlation).collect();
+    let ids = gpu.work_ids.iter().filter(|(correlation, _)| without_call.contains(correlation));
+    let ids: FxHashMap<_, _> = ids.copied().collect();
     for work in &mut trace.work {
         if work.call.is_none()
-            && let Some(span) = gpu.work_ids.get(&work.correlation).and_then(|&id| spans.get(id))
+            && let Some(span) = ids.get(&work.correlation).and_then(|&id| spans.get(id))
         {
             (work.span, work.attribution) = (Some(span), Attribution::Direct);
         }
         if let Some(number) = gpu.work_steps.get(&work.correlation) {
-            work.step = step_with(&trace.steps, *number);
+            work.step = number.and_then(|number| steps.get(&number).copied());
         }
     }
 }
 
 fn add_memory(trace: &mut Trace, gpu: GpuEvents<'_>, spans: &SpanIds) {
     let mut allocations = gpu.allocations;
+    allocations.shrink_to_fit();
     for (allocation, &id) in allocations.iter_mut().zip(&gpu.allocation_ids) {
         allocation.span = spans.get(id);
     }
-    if !spans.in_order {
+    if !spans.is_in_order() {
         let moments: Vec<_> = allocations.iter().map(|allocation| (allocation.track, allocation.at)).collect();
         for (allocation, span) in allocations.iter_mut().zip(innermost_spans(trace, &moments)) {
             allocation.span = allocation.span.or(span);
@@ -273,5 +287,6 @@ fn add_memory(trace: &mut Trace, gpu: GpuEvents<'_>, spans: &SpanIds) {
     allocations.sort_by_key(|allocation| allocation.at);
     trace.allocations = allocations;
     trace.host_allocations = gpu.host_allocations;
+    trace.host_allocations.shrink_to_fit();
     trace.gpu_annotations = gpu.annotations;
 }

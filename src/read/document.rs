@@ -1,74 +1,39 @@
 //! The JSON document: members of its header, and its events, which are passed on one by one.
 
 use super::{
-    event::{Event, Text},
+    event::Event,
     intake::Intake,
+    scanner::{Scanner, Wrong},
 };
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use std::fmt;
 
-/// Reads a document, and gives its members and events to an [`Intake`].
-pub(super) struct Document<'i, 'a>(pub(super) &'i mut Intake<'a>);
-
-impl<'de> DeserializeSeed<'de> for Document<'_, 'de> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Document<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a trace: an object with `traceEvents`, or a list of events")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+impl<'a> Intake<'a> {
+    /// Reads a document: an object with a list of events, or such a list.
+    pub(super) fn read(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Wrong> {
         let mut has_events = false;
-        while let Some(key) = map.next_key_seed(Text)? {
-            if key == "traceEvents" {
-                map.next_value_seed(Events(self.0))?;
+        match scanner.peek() {
+            b'[' => {
+                self.read_events(scanner)?;
                 has_events = true;
-            } else {
-                self.0.add_member(key, map.next_value()?);
             }
+            _ => scanner.object(|scanner, key| {
+                if key == "traceEvents" {
+                    has_events = true;
+                    return self.read_events(scanner);
+                }
+                self.add_member(key, scanner.value()?);
+                Ok(())
+            })?,
         }
-        match has_events {
-            true => Ok(()),
-            false => Err(serde::de::Error::missing_field("traceEvents")),
-        }
+        scanner.end()?;
+        if has_events { Ok(()) } else { Err(Wrong::Missing("traceEvents")) }
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
-        Events(self.0).visit_seq(list)
-    }
-}
-
-/// Reads a list of events.
-struct Events<'i, 'a>(&'i mut Intake<'a>);
-
-impl<'de> DeserializeSeed<'de> for Events<'_, 'de> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Events<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of events")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+    fn read_events(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Wrong> {
         let mut event = Event::default();
-        while list.next_element_seed(&mut event)?.is_some() {
-            self.0.add_event(&event);
-        }
-        Ok(())
+        scanner.list(|scanner| {
+            event.read(scanner)?;
+            self.add_event(&event);
+            Ok(())
+        })
     }
 }

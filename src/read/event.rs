@@ -1,9 +1,11 @@
 //! Events of Chrome's trace format.
 
-use super::raw::Raw;
+use super::{
+    raw::Raw,
+    scanner::{Scanner, Wrong},
+};
 use crate::trace::{Attribution, Timestamp};
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 /// An event, whose values are parsed when they are asked for. It is used again for the next event.
 #[derive(Debug, Default)]
@@ -46,133 +48,38 @@ impl<'a> Event<'a> {
         named.unwrap_or(if has_span { Attribution::Direct } else { Attribution::Unattributed })
     }
 
+    /// Reads an event in place of this one.
+    #[inline]
+    pub(super) fn read(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Wrong> {
+        self.clear();
+        scanner.object(|scanner, key| {
+            match &*key {
+                "ph" => self.phase = scanner.text()?,
+                "cat" => self.category = scanner.text()?,
+                "name" => self.name = scanner.text()?,
+                "s" => self.scope = scanner.text()?,
+                "id" => self.id = scanner.value()?,
+                "pid" => self.pid = scanner.value()?,
+                "tid" => self.tid = scanner.value()?,
+                "ts" => self.ts = scanner.value()?,
+                "dur" => self.dur = scanner.value()?,
+                // Anything but an object is passed over.
+                "args" if scanner.peek() == b'{' => {
+                    self.args.clear();
+                    scanner.object(|scanner, key| {
+                        self.args.push((key, scanner.value()?));
+                        Ok(())
+                    })?;
+                }
+                _ => drop(scanner.value()?),
+            }
+            Ok(())
+        })
+    }
+
     fn clear(&mut self) {
         let mut args = std::mem::take(&mut self.args);
         args.clear();
         *self = Self { args, ..Self::default() };
-    }
-}
-
-/// Reads an event.
-impl<'de> DeserializeSeed<'de> for &mut Event<'de> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &mut Event<'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an event of a trace")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        self.clear();
-        while let Some(key) = map.next_key_seed(Text)? {
-            match &*key {
-                "ph" => self.phase = text(map.next_value()?),
-                "cat" => self.category = text(map.next_value()?),
-                "name" => self.name = text(map.next_value()?),
-                "s" => self.scope = text(map.next_value()?),
-                "id" => self.id = map.next_value()?,
-                "pid" => self.pid = map.next_value()?,
-                "tid" => self.tid = map.next_value()?,
-                "ts" => self.ts = map.next_value()?,
-                "dur" => self.dur = map.next_value()?,
-                "args" => map.next_value_seed(Args(&mut self.args))?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(())
-    }
-}
-
-fn text(raw: Raw<'_>) -> Cow<'_, str> {
-    raw.text().unwrap_or(Cow::Borrowed(raw.0))
-}
-
-/// Reads a string, without copying it if it has no escapes.
-pub(super) struct Text;
-
-impl<'de> DeserializeSeed<'de> for Text {
-    type Value = Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Text {
-    type Value = Cow<'de, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Cow::Borrowed(text))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(text.to_owned()))
-    }
-}
-
-/// Reads the arguments of an event. Anything but an object is passed over.
-struct Args<'e, 'a>(&'e mut Vec<(Cow<'a, str>, Raw<'a>)>);
-
-impl<'de> DeserializeSeed<'de> for Args<'_, 'de> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Args<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the arguments of an event")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        self.0.clear();
-        while let Some(key) = map.next_key_seed(Text)? {
-            self.0.push((key, map.next_value()?));
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        Ok(())
     }
 }

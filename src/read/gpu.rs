@@ -1,6 +1,6 @@
 //! Events of GPUs: calls of their API, work, waits, overheads and memory.
 
-use super::{event::Event, rows::Rows};
+use super::{event::Event, growth::push, rows::Rows};
 use crate::{
     recording::{OverheadRecord, WaitRecord, WorkRecord},
     trace::{
@@ -8,7 +8,7 @@ use crate::{
         HostAllocation, Kernel, MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Timestamp, WaitKind,
     },
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::{borrow::Cow, sync::Arc};
 
 /// The events of GPUs, in the order of the document. Tracks are rows of the document.
@@ -20,8 +20,8 @@ pub(super) struct GpuEvents<'a> {
     /// The batches of calls, by the numbers that the document gives them.
     pub(super) call_batches: Vec<(usize, u32)>,
     pub(super) work: Vec<WorkRecord>,
-    /// The spans of work whose call is not in the document, by the correlation id.
-    pub(super) work_ids: FxHashMap<u32, u64>,
+    /// The correlation ids of work, and the `External id` of each, if it has both.
+    pub(super) work_ids: Vec<(u32, u64)>,
     /// Steps of work that are not those of their calls, by the correlation id.
     pub(super) work_steps: FxHashMap<u32, Option<u64>>,
     pub(super) waits: Vec<WaitRecord>,
@@ -33,7 +33,7 @@ pub(super) struct GpuEvents<'a> {
     pub(super) annotations: Vec<GpuAnnotation>,
     /// The device of each context.
     pub(super) contexts: FxHashMap<u32, u32>,
-    names: FxHashMap<Cow<'a, str>, Arc<str>>,
+    names: FxHashSet<Arc<str>>,
     raw_names: FxHashMap<Arc<str>, Arc<str>>,
     copies: FxHashMap<Cow<'a, str>, (Direction, MemoryKind, MemoryKind)>,
 }
@@ -44,7 +44,7 @@ impl<'a> GpuEvents<'a> {
         let track = rows.thread(event.pid, event.tid)?;
         let driver_name = event.arg("driver name").text();
         let is_runtime = driver_name.is_none() && event.name.starts_with("cuda");
-        let name = self.name(driver_name.unwrap_or(Cow::clone(&event.name)));
+        let name = self.name(driver_name.as_deref().unwrap_or(&event.name));
         let mut call = ApiCallData {
             api: if is_runtime { Api::CudaRuntime } else { Api::CudaDriver },
             function: 0,
@@ -70,8 +70,8 @@ impl<'a> GpuEvents<'a> {
             }
         }
         call.attribution = event.attribution(span > 0);
-        self.call_ids.push(span);
-        self.calls.push(call);
+        push(&mut self.call_ids, span);
+        push(&mut self.calls, call);
         Some(())
     }
 
@@ -115,9 +115,9 @@ impl<'a> GpuEvents<'a> {
         work.graph = graph.map(|graph| GraphNode { graph, node: node.unwrap_or(0) });
         work.detail = match &*event.category {
             "kernel" => {
-                kernel.name = self.name(Cow::clone(&event.name));
+                kernel.name = self.name(&event.name);
                 kernel.raw_name = match raw_name {
-                    Some(raw_name) => self.raw_name(&kernel.name, raw_name),
+                    Some(raw_name) => self.raw_name(&kernel.name, &raw_name),
                     None => Arc::clone(self.raw_names.get(&kernel.name).unwrap_or(&kernel.name)),
                 };
                 Detail::Kernel(kernel)
@@ -133,18 +133,18 @@ impl<'a> GpuEvents<'a> {
         };
         self.contexts.insert(work.context, work.device);
         if span > 0 && work.correlation > 0 {
-            self.work_ids.insert(work.correlation, span);
+            push(&mut self.work_ids, (work.correlation, span));
         }
         if let Some(step) = step {
             self.work_steps.insert(work.correlation, step);
         }
-        self.work.push(work);
+        push(&mut self.work, work);
         Some(())
     }
 
     pub(super) fn add_annotation(&mut self, event: &Event<'a>) -> Option<()> {
         let (start, end) = event.extent()?;
-        let name = self.name(Cow::clone(&event.name));
+        let name = self.name(&event.name);
         self.annotations.push(GpuAnnotation { name, start, end });
         Some(())
     }
@@ -183,13 +183,13 @@ impl<'a> GpuEvents<'a> {
         let address = event.arg("Addr").u64().unwrap_or(0);
         let total = |key| event.arg(key).u64().unwrap_or(0);
         if event.arg("Device Type").u32() == Some(0) {
-            self.host_allocations.push(HostAllocation { at, track, delta });
+            push(&mut self.host_allocations, HostAllocation { at, track, delta });
             return Some(());
         }
         let is_known = event.arg("Bytes unknown").bool() != Some(true);
         let span = event.arg("External id").u64().unwrap_or(0);
-        self.allocation_ids.push(span);
-        self.allocations.push(AllocationData {
+        push(&mut self.allocation_ids, span);
+        let allocation = AllocationData {
             at,
             context: event.arg("context").u32().unwrap_or(0),
             device: DeviceId::new(event.arg("Device Id").u32().unwrap_or(0)),
@@ -202,7 +202,8 @@ impl<'a> GpuEvents<'a> {
             track,
             attribution: event.attribution(span > 0),
             span: None,
-        });
+        };
+        push(&mut self.allocations, allocation);
         Some(())
     }
 
@@ -214,12 +215,17 @@ impl<'a> GpuEvents<'a> {
     }
 
     /// Returns a name, of which there is one copy.
-    fn name(&mut self, name: Cow<'a, str>) -> Arc<str> {
-        Arc::clone(self.names.entry(name).or_insert_with_key(|name| Arc::from(&**name)))
+    fn name(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = Arc::from(name);
+        self.names.insert(Arc::clone(&name));
+        name
     }
 
     /// Remembers the compiler's name of a kernel, which the file gives once.
-    fn raw_name(&mut self, name: &Arc<str>, raw_name: Cow<'a, str>) -> Arc<str> {
+    fn raw_name(&mut self, name: &Arc<str>, raw_name: &str) -> Arc<str> {
         let raw_name = self.name(raw_name);
         self.raw_names.insert(Arc::clone(name), Arc::clone(&raw_name));
         raw_name

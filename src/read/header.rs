@@ -6,7 +6,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 /// The members of a document that are not its events.
 #[derive(Debug, Default)]
-pub(super) struct Header<'a>(BTreeMap<Cow<'a, str>, Raw<'a>>);
+pub(super) struct Header<'a> {
+    members: BTreeMap<Cow<'a, str>, Raw<'a>>,
+    is_ours: bool,
+}
 
 impl<'a> Header<'a> {
     /// Members that are not the user's metadata.
@@ -27,11 +30,12 @@ impl<'a> Header<'a> {
     ];
 
     pub(super) fn add(&mut self, key: Cow<'a, str>, value: Raw<'a>) {
-        self.0.insert(key, value);
+        self.is_ours |= key == "kernspan_version";
+        self.members.insert(key, value);
     }
 
     fn get(&self, key: &str) -> Raw<'a> {
-        self.0.get(key).copied().unwrap_or_default()
+        self.members.get(key).copied().unwrap_or_default()
     }
 
     fn text(&self, key: &str) -> Option<String> {
@@ -40,7 +44,7 @@ impl<'a> Header<'a> {
 
     /// Whether kernspan wrote the document.
     pub(super) fn is_ours(&self) -> bool {
-        self.0.contains_key("kernspan_version")
+        self.is_ours
     }
 
     /// The moment that times count from.
@@ -76,7 +80,7 @@ impl<'a> Header<'a> {
         let distributed = object(self.get("distributedInfo"));
         let number = |key: &str| distributed.get(key).and_then(|value| value.u32());
         let is_user = |key: &str| !Self::KNOWN.contains(&key) && !key.starts_with("kernspan_");
-        let user = self.0.iter().filter(|(key, _)| is_user(key)).map(|(key, value)| {
+        let user = self.members.iter().filter(|(key, _)| is_user(key)).map(|(key, value)| {
             let value = value.text().map_or_else(|| value.0.to_owned(), Cow::into_owned);
             (key.strip_prefix("user.").unwrap_or(key).to_owned(), value)
         });
@@ -140,8 +144,8 @@ impl<'a> Header<'a> {
 }
 
 /// The members of an object; none if it is anything else.
-fn object(raw: Raw<'_>) -> BTreeMap<String, Raw<'_>> {
-    if raw.0.starts_with('{') { serde_json::from_str(raw.0).unwrap_or_default() } else { BTreeMap::new() }
+fn object(raw: Raw<'_>) -> BTreeMap<Cow<'_, str>, Raw<'_>> {
+    raw.members().unwrap_or_default().into_iter().collect()
 }
 
 fn device(raw: Raw<'_>) -> Device {

@@ -1,8 +1,9 @@
 //! Events of the host: spans, steps, events, counters and operations.
 
 use super::{
-    callsites::Callsites,
+    callsites::{Callsites, Target},
     event::Event,
+    growth::push,
     header::level,
     inputs::{add_flops, add_inputs},
     raw::Raw,
@@ -56,7 +57,7 @@ impl<'a> HostEvents<'a> {
     pub(super) fn add_span(
         &mut self,
         event: &Event<'a>,
-        target: &'static str,
+        target: Target,
         name: Cow<'a, str>,
         is_ours: bool,
         rows: &mut Rows,
@@ -89,8 +90,8 @@ impl<'a> HostEvents<'a> {
             Some(fields) => fields,
             None => self.add_fields(&event.name, callsite, is_ours, callsites),
         };
-        self.ids.push(id);
-        self.spans.push(SpanData {
+        push(&mut self.ids, id);
+        let span = SpanData {
             callsite,
             track,
             parent: None,
@@ -101,7 +102,8 @@ impl<'a> HostEvents<'a> {
             self_nanos: 0,
             fields,
             cut,
-        });
+        };
+        push(&mut self.spans, span);
         Some(())
     }
 
@@ -160,7 +162,7 @@ impl<'a> HostEvents<'a> {
             Some(place) if is_ours => Cow::Owned(format!("event {place}")),
             _ => Cow::clone(&event.name),
         };
-        let callsite = callsites.id("event", name, level, source);
+        let callsite = callsites.id(Target::Event, name, level, source);
         self.scratch.clear();
         let message = callsites.field(callsite, "message", (*event.name).into());
         self.scratch.push(message);

@@ -1,7 +1,13 @@
 //! Sorts the events of a document by their kind.
 
 use super::{
-    callsites::Callsites, event::Event, gpu::GpuEvents, header::Header, host::HostEvents, raw::Raw, rows::Rows,
+    callsites::{Callsites, Target},
+    event::Event,
+    gpu::GpuEvents,
+    header::Header,
+    host::HostEvents,
+    raw::Raw,
+    rows::Rows,
 };
 use crate::trace::Timestamp;
 use std::borrow::Cow;
@@ -49,11 +55,11 @@ impl<'a> Intake<'a> {
     fn add_slice(&mut self, event: &Event<'a>) -> bool {
         let is_ours = self.header.is_ours();
         match &*event.category {
-            "cpu_op" => self.add_span(event, "cpu_op"),
+            "cpu_op" => self.add_span(event, Target::Operator),
             "user_annotation" => self.add_annotation(event),
             // kernspan writes spans that are modules as both.
             "python_function" if is_ours => Some(()),
-            "python_function" => self.add_span(event, "python_function"),
+            "python_function" => self.add_span(event, Target::PythonFunction),
             "cuda_runtime" | "cuda_driver" | "runtime" => self.gpu.add_call(event, &mut self.rows),
             "kernel" | "gpu_memcpy" | "gpu_memset" => self.gpu.add_work(event),
             "gpu_user_annotation" if is_ours => Some(()),
@@ -69,7 +75,7 @@ impl<'a> Intake<'a> {
         .is_some()
     }
 
-    fn add_span(&mut self, event: &Event<'a>, target: &'static str) -> Option<()> {
+    fn add_span(&mut self, event: &Event<'a>, target: Target) -> Option<()> {
         let is_ours = self.header.is_ours();
         let name = match event.name.starts_with("ProfilerStep#") {
             true => Cow::Borrowed("ProfilerStep*"),
@@ -89,7 +95,7 @@ impl<'a> Intake<'a> {
         }
         match self.header.is_ours() && number.is_some() {
             true => Some(()),
-            false => self.add_span(event, "user_annotation"),
+            false => self.add_span(event, Target::Annotation),
         }
     }
 

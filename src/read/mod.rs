@@ -14,20 +14,22 @@ mod document;
 mod error;
 mod event;
 mod gpu;
+mod growth;
 mod header;
 mod host;
 mod inputs;
 mod intake;
 mod raw;
 mod rows;
+mod scanner;
+mod span_ids;
 #[cfg(test)]
 mod tests;
 
 pub use self::error::ReadError;
 
-use self::{document::Document, intake::Intake};
+use self::{intake::Intake, scanner::Scanner};
 use crate::trace::Trace;
-use serde::de::DeserializeSeed;
 use std::{
     fs::File,
     io::{self, Read},
@@ -116,9 +118,8 @@ fn from_json(bytes: &[u8]) -> Result<Trace, ReadError> {
     // Checked once, which is quicker than for each string.
     let text = std::str::from_utf8(bytes).map_err(|error| ReadError::NotUtf8 { offset: error.valid_up_to() })?;
     let mut intake = Intake::default();
-    let mut json = serde_json::Deserializer::from_str(text);
-    Document(&mut intake).deserialize(&mut json)?;
-    json.end()?;
+    let mut scanner = Scanner::new(text);
+    intake.read(&mut scanner).map_err(|wrong| scanner.error(wrong))?;
     match intake.known == 0 && intake.unread > 0 {
         true => Err(ReadError::UnknownFormat { seen: "it is JSON, but no list of events" }),
         false => Ok(intake.into_trace()),

@@ -1,8 +1,6 @@
 //! JSON values as text, parsed when they are asked for.
 
 use crate::trace::{Timestamp, Value};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 /// The text of a JSON value; empty if there is none.
@@ -10,12 +8,6 @@ use std::borrow::Cow;
 /// Times are parsed from their decimal digits: a floating-point number would lose nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Raw<'a>(pub(super) &'a str);
-
-impl<'de> Deserialize<'de> for Raw<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <&RawValue>::deserialize(deserializer).map(|raw| Self(raw.get()))
-    }
-}
 
 impl<'a> Raw<'a> {
     /// The text without the quotes around it, if it has any. Some writers put numbers into quotes.
@@ -52,30 +44,34 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The elements, if it is a list.
-    pub(super) fn list(self) -> Option<Vec<Raw<'a>>> {
-        self.0.starts_with('[').then(|| serde_json::from_str(self.0).ok()).flatten()
-    }
-
     /// Three numbers, as a kernel's grid has.
     pub(super) fn three(self) -> Option<[u32; 3]> {
-        let inner = self.0.strip_prefix('[')?.strip_suffix(']')?;
-        let mut numbers = inner.split(',').map(|number| number.trim().parse::<u32>());
-        Some([numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?])
+        let mut rest = self.0.strip_prefix('[')?.strip_suffix(']')?.as_bytes();
+        let mut number = || {
+            let text = rest.trim_ascii_start();
+            let (number, after) = text.split_at(digits(text));
+            rest = match after.trim_ascii_start() {
+                [] => &[],
+                [b',', rest @ ..] => rest,
+                _ => return None,
+            };
+            decimal(number)?.try_into().ok()
+        };
+        Some([number()?, number()?, number()?])
     }
 
     /// Nanoseconds, of a number of microseconds that is not negative.
     pub(super) fn nanos(self) -> Option<u64> {
-        let text = self.unquoted();
-        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-        let exact = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if !exact(whole) || !exact(decimals) || whole.is_empty() {
+        let text = self.unquoted().as_bytes();
+        let (whole, rest) = text.split_at(digits(text));
+        let decimals = rest.strip_prefix(b".").unwrap_or(rest);
+        if whole.is_empty() || digits(decimals) < decimals.len() {
             let micros = self.f64().filter(|micros| *micros >= 0.0 && *micros < u64::MAX as f64 / 1e3)?;
             return Some((micros * 1e3).round() as u64);
         }
-        let digit = |index: usize| decimals.as_bytes().get(index).map_or(0, |digit| u64::from(digit - b'0'));
+        let digit = |index: usize| decimals.get(index).map_or(0, |digit| u64::from(digit - b'0'));
         let fraction = digit(0) * 100 + digit(1) * 10 + digit(2) + u64::from(digit(3) >= 5);
-        whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(fraction)
+        decimal(whole)?.checked_mul(1000)?.checked_add(fraction)
     }
 
     /// A moment, given in microseconds since the document's base.
@@ -96,6 +92,23 @@ impl<'a> Raw<'a> {
     }
 }
 
+/// Returns how many digits there are before anything else.
+#[inline]
+fn digits(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// Returns the number that has these digits. `None` if there are none, or too many.
+#[inline]
+fn decimal(digits: &[u8]) -> Option<u64> {
+    match digits.len() {
+        0 => None,
+        // Less than 10^19, which needs no checks.
+        1..=19 => Some(digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))),
+        _ => std::str::from_utf8(digits).ok()?.parse().ok(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Raw;
@@ -110,6 +123,15 @@ mod tests {
         assert_eq!(Raw("\"12.001\"").nanos(), Some(12_001));
         for nonsense in ["-1", "", "null", "1.2.3", "18446744073709551615", "NaN", "1e300"] {
             assert_eq!(Raw(nonsense).nanos(), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_grid_has_three_numbers() {
+        assert_eq!(Raw("[512, 1,1]").three(), Some([512, 1, 1]));
+        assert_eq!(Raw("[ 4294967295 , 0, 7 ]").three(), Some([u32::MAX, 0, 7]));
+        for nonsense in ["", "[]", "[1, 2]", "[1, -2, 3]", "[1, 4294967296, 3]", "[1, 2, 3.5]", "1, 2, 3"] {
+            assert_eq!(Raw(nonsense).three(), None, "{nonsense}");
         }
     }
 

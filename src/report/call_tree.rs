@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     analysis::{SpanCalls, SpanFlops},
-    trace::{Callsite, SpanId, Trace},
+    trace::{Callsite, FieldRange, SpanId, Trace},
 };
 use rustc_hash::FxHashMap;
 use std::{
@@ -65,16 +65,7 @@ pub(super) struct Node {
 
 impl Node {
     fn add_call(&mut self, call: &CallTime) {
-        let CallTime { busy, .. } = *call;
-        let latency = call.latency();
-        self.totals.add(&SpanTotals {
-            calls: 1,
-            call_time: busy,
-            longest: busy,
-            latency,
-            longest_latency: latency,
-            ..SpanTotals::default()
-        });
+        self.totals.add_call(call.busy, call.latency());
         self.times.add(call);
     }
 }
@@ -82,6 +73,8 @@ impl Node {
 impl CallTree {
     /// The number of paths that have nodes of their own. Later ones are counted by name, without their parents.
     const NODES: usize = 100_000;
+    /// The number of places whose nodes are remembered while a window is added.
+    const KNOWN: usize = 1 << 16;
 
     /// Adds the spans of a window.
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
@@ -90,13 +83,23 @@ impl CallTree {
         // Calls with several enters, by the first.
         let mut reentered: BTreeMap<SpanId, CallTime> = BTreeMap::new();
         let mut nodes: Vec<usize> = vec![0; trace.spans().len()];
+        // The nodes of spans with the same fields, stored once, in the same place, whose texts need not be made again.
+        let mut known: FxHashMap<_, usize> = FxHashMap::default();
         for id in trace.caller_order().unwrap_or_default() {
             let span = trace.span(id);
             let [parent, caller] = [span.parent(), span.caller()].map(|outer| Some(nodes[outer?.id().index()]));
-            let module = span.fields().op().module().map(str::to_owned);
-            let name = names[span.callsite_id().index()];
-            let node = self.node(NodeKey { parent, caller, name, module, shapes: argument_shapes(span.fields()) });
-            self.nodes[node].totals.add(&SpanTotals::of(span, flops));
+            let callsite = span.callsite_id();
+            let FieldRange { start, len } = trace.spans[id.index()].fields;
+            let place = ([parent, caller].map(|node| node.map_or(0, |node| node + 1)), callsite, start, len);
+            let node = known.get(&place).copied().unwrap_or_else(|| {
+                let (name, module) = (names[callsite.index()], span.fields().op().module().map(str::to_owned));
+                let node = self.node(NodeKey { parent, caller, name, module, shapes: argument_shapes(span.fields()) });
+                if known.len() < Self::KNOWN {
+                    known.insert(place, node);
+                }
+                node
+            });
+            self.nodes[node].totals.add_enter(span, flops);
             let first = calls.first(span.id());
             if calls.is_reentered(first) {
                 let busy = if calls.is_nested(span) { Duration::ZERO } else { span.duration() };
@@ -124,12 +127,17 @@ impl CallTree {
             let span = allocation.span().map(|span| &mut of_spans[span.id().index()]);
             span.unwrap_or(&mut self.unattributed).add_allocation(allocation);
         }
-        for (span, &node) in of_spans.iter().zip(nodes) {
+        // Most spans cause none themselves.
+        let nothing = GpuTotals::default();
+        for (span, &node) in of_spans.iter().zip(nodes).filter(|(span, _)| **span != nothing) {
             self.nodes[node].totals.self_gpu.add(span);
         }
         // From the inside out: once a span is reached, everything nested in it has been added to it.
         for span in (0..nodes.len()).rev() {
             let total = of_spans[span];
+            if total == nothing {
+                continue;
+            }
             self.nodes[nodes[span]].totals.total_gpu.add(&total);
             if let Some(parent) = trace.span(SpanId::new(span)).parent() {
                 of_spans[parent.id().index()].add(&total);

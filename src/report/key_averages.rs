@@ -1,41 +1,11 @@
 //! The table of `torch.profiler`'s `key_averages()`, of a trace that PyTorch has written.
 
-use crate::trace::{Span, ThreadId, Timestamp, Trace};
-use rustc_hash::FxHashMap;
-use std::{cmp::Reverse, time::Duration};
-
-/// A row of [`key_averages`]: all events with one name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct KeyAverage {
-    /// The name of the operator, call, kernel or label.
-    pub key: String,
-    /// Whether the events are on a GPU: kernels, copies, and labels there.
-    pub on_device: bool,
-    /// Whether the events are labels, such as `record_function` makes.
-    pub is_annotation: bool,
-    /// The number of events.
-    pub count: u64,
-    /// The time on the host, with that of nested events.
-    pub cpu_time: Duration,
-    /// The time on the host, without that of nested events.
-    pub self_cpu_time: Duration,
-    /// The time of the kernels and copies that the events launched, with those of nested events.
-    pub device_time: Duration,
-    /// The time of the kernels and copies that the events launched themselves.
-    pub self_device_time: Duration,
-    /// Bytes of the host's memory that were allocated, less those that were freed.
-    pub cpu_memory: i64,
-    /// The same, without nested events.
-    pub self_cpu_memory: i64,
-    /// Bytes of GPUs' memory that were allocated, less those that were freed.
-    pub device_memory: i64,
-    /// The same, without nested events.
-    pub self_device_memory: i64,
-    /// Floating-point operations of the operators, where their shapes tell.
-    pub flops: u64,
-}
+use super::{key_average::KeyAverage, key_rows::KeyRows};
+use crate::{
+    gallop_search::GallopSearch,
+    trace::{Callsite, Detail, Timestamp, Trace, Track, convention},
+};
+use std::{borrow::Cow, cmp::Reverse, time::Duration};
 
 /// Returns the rows that `torch.profiler`'s `key_averages()` has for a trace that PyTorch has written, in their order.
 ///
@@ -51,45 +21,21 @@ pub struct KeyAverage {
 /// # Ok::<(), kernspan::read::ReadError>(())
 /// ```
 pub fn key_averages(trace: &Trace) -> Vec<KeyAverage> {
-    let mut hosts = host_events(trace);
+    let mut rows = KeyRows::default();
+    let sites = sites(trace, &mut rows);
+    let mut work = own_work(trace, &sites);
+    let mut hosts = host_events(trace, &sites, &mut rows);
     nest(&mut hosts);
-    let unclaimed = add_memory(trace, &mut hosts);
-    merge_only_children(&mut hosts);
-    let mut events = host_rows(&hosts);
-    events.extend(device_rows(trace));
-    events.extend(unclaimed);
-    events.sort_by_key(|event| (event.start, Reverse(event.end)));
-    let mut rows: Vec<KeyAverage> = Vec::new();
-    let mut indices: FxHashMap<_, usize> = FxHashMap::default();
-    for Event { row, .. } in events {
-        let key = (row.key.clone(), row.on_device, row.is_annotation);
-        let index = *indices.entry(key).or_insert_with(|| {
-            rows.push(KeyAverage { key: row.key.clone(), ..row.identity() });
-            rows.len() - 1
-        });
-        rows[index].add(&row);
+    let (memory, unclaimed) = memory(trace, &hosts);
+    merge_only_children(&mut hosts, &mut work);
+    add_hosts(trace, &sites, &hosts, &work, &memory, &mut rows);
+    add_work(trace, &mut rows);
+    for (at, cpu_memory, device_memory) in unclaimed {
+        let row = KeyAverage { count: 1, ..KeyAverage::of_memory([cpu_memory, device_memory], [0, 0]) };
+        let name = rows.name("[memory]");
+        rows.add(name, at, at, &row);
     }
-    rows
-}
-
-impl KeyAverage {
-    /// The same row without any numbers.
-    fn identity(&self) -> Self {
-        Self { on_device: self.on_device, is_annotation: self.is_annotation, ..Self::default() }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.count += other.count;
-        self.cpu_time += other.cpu_time;
-        self.self_cpu_time += other.self_cpu_time;
-        self.device_time += other.device_time;
-        self.self_device_time += other.self_device_time;
-        self.cpu_memory += other.cpu_memory;
-        self.self_cpu_memory += other.self_cpu_memory;
-        self.device_memory += other.device_memory;
-        self.self_device_memory += other.self_device_memory;
-        self.flops = self.flops.saturating_add(other.flops);
-    }
+    rows.into_rows()
 }
 
 /// Names that torch leaves out.
@@ -103,217 +49,246 @@ const LEFT_OUT: [&str; 7] = [
     "[OutOfMemory]",
 ];
 
-/// An event, as a row of its own.
-struct Event {
-    start: Timestamp,
-    end: Timestamp,
-    row: KeyAverage,
+/// The part of a span that its callsite tells.
+struct Site {
+    name: u32,
+    is_left_out: bool,
+    is_operator: bool,
+    is_annotation: bool,
+    /// Whether spans may state floating-point operations.
+    has_flops: bool,
 }
 
 /// An event of the host: a span or a call of the API.
-struct HostEvent<'a> {
-    name: &'a str,
-    is_annotation: bool,
-    thread: ThreadId,
+struct HostEvent {
     start: Timestamp,
     end: Timestamp,
-    parent: Option<usize>,
-    children: Vec<usize>,
-    /// The time of the kernels and copies that belong to it.
-    work: Duration,
-    cpu_memory: i64,
-    device_memory: i64,
-    flops: u64,
+    /// The thread, in the order of their numbers.
+    thread: u32,
+    name: u32,
+    /// The index of the span, or the number of spans and the index of the call.
+    source: u32,
+    /// The event around it, or the one that stands for that.
+    parent: Option<u32>,
+    children: u32,
     /// Whether its parent stands for it.
     is_merged: bool,
 }
 
-impl<'a> HostEvent<'a> {
-    fn new(name: &'a str, thread: ThreadId, start: Timestamp, end: Timestamp) -> Self {
-        Self {
-            name,
-            is_annotation: false,
-            thread,
-            start,
-            end,
-            parent: None,
-            children: Vec::new(),
-            work: Duration::ZERO,
-            cpu_memory: 0,
-            device_memory: 0,
-            flops: 0,
-            is_merged: false,
-        }
-    }
-
-    fn duration(&self) -> Duration {
-        self.end.since(self.start)
+impl HostEvent {
+    fn nanos(&self) -> u64 {
+        nanos(self.start, self.end)
     }
 }
 
-fn is_operator(span: &Span<'_>) -> bool {
-    span.callsite().target() == "cpu_op"
+fn nanos(start: Timestamp, end: Timestamp) -> u64 {
+    end.as_unix_nanos().saturating_sub(start.as_unix_nanos())
+}
+
+/// Returns an index as a number of half the size. Ids of a trace are that large at most.
+fn small(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// Returns what each callsite tells of its spans.
+fn sites<'a>(trace: &'a Trace, rows: &mut KeyRows<'a>) -> Vec<Site> {
+    let site = |site: &'a Callsite| Site {
+        name: rows.name(site.name()),
+        // Torch leaves Python's functions out.
+        is_left_out: site.target() == "python_function" || LEFT_OUT.contains(&site.name()),
+        is_operator: site.target() == "cpu_op",
+        is_annotation: site.target() == "user_annotation",
+        has_flops: site.field_names().any(|name| name == convention::FLOPS),
+    };
+    trace.callsites().iter().map(site).collect()
+}
+
+/// Returns the nanoseconds of the kernels and copies that belong to each span, and room for each call.
+fn own_work(trace: &Trace, sites: &[Site]) -> Vec<u64> {
+    let mut work = vec![0_u64; trace.spans().len() + trace.api_calls().len()];
+    for item in trace.work() {
+        // Work counts for operators only, not for the labels around them.
+        if let Some(span) = item.span().filter(|span| sites[span.callsite_id().index()].is_operator) {
+            let work = &mut work[span.id().index()];
+            *work = work.saturating_add(nanos(item.start(), item.end()));
+        }
+    }
+    work
 }
 
 /// Returns the spans and the calls, thread by thread in the order of their starts.
-fn host_events(trace: &Trace) -> Vec<HostEvent<'_>> {
-    let mut work = vec![Duration::ZERO; trace.spans().len()];
-    for item in trace.work() {
-        // Work counts for operators only, not for the labels around them.
-        if let Some(span) = item.span().filter(is_operator) {
-            work[span.id().index()] += item.duration();
+fn host_events<'a>(trace: &'a Trace, sites: &[Site], rows: &mut KeyRows<'a>) -> Vec<HostEvent> {
+    let mut threads: Vec<_> = trace.tracks().iter().map(Track::thread).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let number = |thread| small(threads.binary_search(&thread).unwrap_or(0));
+    let of_tracks: Vec<_> = trace.tracks().iter().map(|track| number(track.thread())).collect();
+    // A call without an operator counts for the thread of the steps, whoever made it.
+    let main = trace.steps().first().map(|step| of_tracks[step.track_id().index()]);
+    let event = |start, end, thread, name, source: usize| {
+        let source = small(source);
+        HostEvent { start, end, thread, name, source, parent: None, children: 0, is_merged: false }
+    };
+    let mut events = Vec::with_capacity(trace.spans().len() + trace.api_calls().len());
+    for span in trace.spans() {
+        let site = &sites[span.callsite_id().index()];
+        if !site.is_left_out {
+            let thread = of_tracks[span.track_id().index()];
+            events.push(event(span.start(), span.end(), thread, site.name, span.id().index()));
         }
     }
-    // A call without an operator counts for the thread of the steps, whoever made it.
-    let main = trace.steps().first().map(|step| trace.track(step.track_id()).thread());
-    // Torch leaves Python's functions out.
-    let spans = trace.spans().filter(|span| span.callsite().target() != "python_function").map(|span| {
-        let event = HostEvent::new(span.name(), span.track().thread(), span.start(), span.end());
-        let is_annotation = span.callsite().target() == "user_annotation";
-        let flops = span.fields().op().flops().unwrap_or(0);
-        HostEvent { is_annotation, work: work[span.id().index()], flops, ..event }
-    });
-    let calls = trace.api_calls().map(|call| {
-        let operator = call.span().filter(is_operator);
-        let thread = operator.map(|span| span.track().thread()).or(main).unwrap_or(call.thread());
-        HostEvent::new(call.name(), thread, call.start(), call.end())
-    });
-    let mut events: Vec<_> = spans.chain(calls).filter(|event| !LEFT_OUT.contains(&event.name)).collect();
+    for (index, call) in trace.api_calls().enumerate() {
+        let operator = call.span().filter(|span| sites[span.callsite_id().index()].is_operator);
+        let thread = operator.map(|span| of_tracks[span.track_id().index()]).or(main);
+        let thread = thread.unwrap_or_else(|| number(call.thread()));
+        if !LEFT_OUT.contains(&call.name()) {
+            events.push(event(call.start(), call.end(), thread, rows.name(call.name()), trace.spans().len() + index));
+        }
+    }
+    // Spans and calls are nearly in this order already, which makes a stable sort quick.
     events.sort_by_key(|event| (event.thread, event.start, Reverse(event.end)));
     events
 }
 
 /// Finds the parent of each event. An event that only overlaps another is not in it.
-fn nest(events: &mut [HostEvent<'_>]) {
-    let mut open: Vec<usize> = Vec::new();
+fn nest(events: &mut [HostEvent]) {
+    let mut open: Vec<u32> = Vec::new();
     for index in 0..events.len() {
-        let (thread, start, end) = (events[index].thread, events[index].start, events[index].end);
-        let contains = |outer: &HostEvent<'_>| outer.thread == thread && start < outer.end && end <= outer.end;
-        while open.pop_if(|outer| !contains(&events[*outer])).is_some() {}
+        let HostEvent { thread, start, end, .. } = events[index];
+        let contains = |outer: &HostEvent| outer.thread == thread && start < outer.end && end <= outer.end;
+        while open.pop_if(|outer| !contains(&events[*outer as usize])).is_some() {}
+        events[index].parent = open.last().copied();
         if let Some(&parent) = open.last() {
-            events[parent].children.push(index);
-            events[index].parent = Some(parent);
+            events[parent as usize].children += 1;
         }
-        open.push(index);
+        open.push(small(index));
     }
 }
 
-/// Adds each change of memory to all events that contain its time, on whatever thread. Returns those in none.
-fn add_memory(trace: &Trace, events: &mut [HostEvent<'_>]) -> Vec<Event> {
-    let on_device = trace.allocations().map(|allocation| (allocation.at(), allocation.delta(), true));
-    let on_host = trace.host_allocations.iter().map(|allocation| (allocation.at, allocation.delta, false));
+/// Bytes on the host and on GPUs that were allocated, less those that were freed.
+type Bytes = [i64; 2];
+
+fn add([cpu, device]: Bytes, [more_cpu, more_device]: Bytes) -> Bytes {
+    [cpu.wrapping_add(more_cpu), device.wrapping_add(more_device)]
+}
+
+/// Adds each change of memory to all events that contain its time, on whatever thread. Returns the changes in each
+/// event, none at all if there are none, and the changes in no event.
+fn memory(trace: &Trace, events: &[HostEvent]) -> (Vec<Bytes>, Vec<(Timestamp, i64, i64)>) {
+    let on_device = trace.allocations().map(|allocation| (allocation.at(), [0, allocation.delta()]));
+    let on_host = trace.host_allocations.iter().map(|allocation| (allocation.at, [allocation.delta, 0]));
     let mut changes: Vec<_> = on_device.chain(on_host).collect();
-    changes.sort_by_key(|&(at, ..)| at);
-    // The sums up to each change, so that an interval's is one difference.
-    let mut sums = vec![(0_i64, 0_i64)];
-    let mut claims = vec![0_i64; changes.len() + 1];
-    for &(_, delta, is_device) in &changes {
-        let (cpu, device) = sums[sums.len() - 1];
-        sums.push(if is_device { (cpu, device + delta) } else { (cpu + delta, device) });
+    if changes.is_empty() {
+        return Default::default();
     }
-    for event in events {
-        let first = changes.partition_point(|&(at, ..)| at < event.start);
-        let last = changes.partition_point(|&(at, ..)| at <= event.end).max(first);
-        event.cpu_memory = sums[last].0 - sums[first].0;
-        event.device_memory = sums[last].1 - sums[first].1;
+    changes.sort_by_key(|&(at, _)| at);
+    // The sums up to each change, so that an interval's is one difference.
+    let mut sums = vec![[0, 0]];
+    sums.extend(changes.iter().scan([0, 0], |sum, &(_, bytes)| {
+        *sum = add(*sum, bytes);
+        Some(*sum)
+    }));
+    let mut claims = vec![0_i64; changes.len() + 1];
+    let (mut starts, mut ends) = (GallopSearch::default(), GallopSearch::default());
+    let of_event = |event: &HostEvent| {
+        let first = starts.count_before(&changes, |&(at, _)| at < event.start);
+        let last = ends.count_before(&changes, |&(at, _)| at <= event.end).max(first);
         claims[first] += 1;
         claims[last] -= 1;
-    }
+        let ([cpu, device], [cpu_before, device_before]) = (sums[last], sums[first]);
+        [cpu.wrapping_sub(cpu_before), device.wrapping_sub(device_before)]
+    };
+    let memory = events.iter().map(of_event).collect();
     let mut open = 0;
-    let mut unclaimed = Vec::new();
-    for (&(at, delta, is_device), change) in changes.iter().zip(claims) {
+    let unclaimed = changes.iter().zip(claims).filter_map(|(&(at, [cpu, device]), change)| {
         open += change;
-        if open == 0 {
-            let (cpu_memory, device_memory) = if is_device { (0, delta) } else { (delta, 0) };
-            let row = KeyAverage {
-                key: "[memory]".to_owned(),
-                count: 1,
-                cpu_memory,
-                self_cpu_memory: cpu_memory,
-                device_memory,
-                self_device_memory: device_memory,
-                ..KeyAverage::default()
-            };
-            unclaimed.push(Event { start: at, end: at, row });
-        }
-    }
-    unclaimed
+        (open == 0).then_some((at, cpu, device))
+    });
+    (memory, unclaimed.collect())
 }
 
-/// Merges each only child that has its parent's name into the parent, until there are none.
-fn merge_only_children(events: &mut [HostEvent<'_>]) {
-    loop {
-        let mut merged = false;
-        for index in 0..events.len() {
-            let Some(parent) = events[index].parent.filter(|_| !events[index].is_merged) else { continue };
-            if events[parent].name == events[index].name && events[parent].children.len() == 1 {
-                let children = std::mem::take(&mut events[index].children);
-                children.iter().for_each(|&child| events[child].parent = Some(parent));
-                events[parent].children = children;
-                events[parent].work = events[index].work;
-                events[index].is_merged = true;
-                merged = true;
+/// Merges each only child that has its parent's name into the parent, and so on with its own only child.
+fn merge_only_children(events: &mut [HostEvent], work: &mut [u64]) {
+    // Parents come before their children, so that one pass is enough.
+    for index in 0..events.len() {
+        let Some(around) = events[index].parent else { continue };
+        // The one that stands for a merged event is not merged itself.
+        let parent = match &events[around as usize] {
+            merged if merged.is_merged => merged.parent.unwrap_or(around),
+            _ => around,
+        };
+        events[index].parent = Some(parent);
+        let parent = parent as usize;
+        if events[parent].name == events[index].name && events[parent].children == 1 {
+            events[parent].children = events[index].children;
+            work[events[parent].source as usize] = work[events[index].source as usize];
+            events[index].is_merged = true;
+        }
+    }
+}
+
+/// Adds the events of the host to their rows. Memory is empty if there are no changes.
+fn add_hosts(
+    trace: &Trace,
+    sites: &[Site],
+    hosts: &[HostEvent],
+    work: &[u64],
+    memory: &[Bytes],
+    rows: &mut KeyRows<'_>,
+) {
+    let of = |memory: &[Bytes], index: usize| memory.get(index).copied().unwrap_or_default();
+    let mut device_times: Vec<_> = hosts.iter().map(|host| work[host.source as usize]).collect();
+    let mut nested_times = vec![0_u64; hosts.len()];
+    let mut nested_memory: Vec<Bytes> = vec![[0, 0]; memory.len()];
+    // Children come after their parents.
+    for (index, host) in hosts.iter().enumerate().rev() {
+        if let Some(parent) = host.parent.filter(|_| !host.is_merged) {
+            let parent = parent as usize;
+            device_times[parent] = device_times[parent].saturating_add(device_times[index]);
+            nested_times[parent] = nested_times[parent].saturating_add(host.nanos());
+            if let Some(nested) = nested_memory.get_mut(parent) {
+                *nested = add(*nested, of(memory, index));
             }
         }
-        if !merged {
-            return;
-        }
     }
-}
-
-fn host_rows(hosts: &[HostEvent<'_>]) -> Vec<Event> {
-    // Children come after their parents.
-    let mut device_times: Vec<_> = hosts.iter().map(|host| host.work).collect();
-    for index in (0..hosts.len()).rev() {
-        if let Some(parent) = hosts[index].parent.filter(|_| !hosts[index].is_merged) {
-            let time = device_times[index];
-            device_times[parent] += time;
-        }
-    }
-    let alive = hosts.iter().enumerate().filter(|(_, host)| !host.is_merged);
-    let row = |(index, host): (usize, &HostEvent<'_>)| {
-        let children = || host.children.iter().map(|&child| &hosts[child]);
+    for (index, host) in hosts.iter().enumerate().filter(|(_, host)| !host.is_merged) {
+        let span = trace.spans_at(host.source as usize..trace.spans().len()).next();
+        let site = span.map(|span| &sites[span.callsite_id().index()]);
+        let flops = span.filter(|_| site.is_some_and(|site| site.has_flops)).and_then(|it| it.fields().op().flops());
         let row = KeyAverage {
-            key: host.name.to_owned(),
-            on_device: false,
-            is_annotation: host.is_annotation,
+            is_annotation: site.is_some_and(|site| site.is_annotation),
             count: 1,
-            cpu_time: host.duration(),
-            self_cpu_time: host.duration().saturating_sub(children().map(HostEvent::duration).sum()),
-            device_time: device_times[index],
-            self_device_time: host.work,
-            cpu_memory: host.cpu_memory,
-            self_cpu_memory: host.cpu_memory - children().map(|child| child.cpu_memory).sum::<i64>(),
-            device_memory: host.device_memory,
-            self_device_memory: host.device_memory - children().map(|child| child.device_memory).sum::<i64>(),
-            flops: host.flops,
+            cpu_time: Duration::from_nanos(host.nanos()),
+            self_cpu_time: Duration::from_nanos(host.nanos().saturating_sub(nested_times[index])),
+            device_time: Duration::from_nanos(device_times[index]),
+            self_device_time: Duration::from_nanos(work[host.source as usize]),
+            flops: flops.unwrap_or(0),
+            ..KeyAverage::of_memory(of(memory, index), of(&nested_memory, index))
         };
-        Event { start: host.start, end: host.end, row }
-    };
-    alive.map(row).collect()
+        rows.add(host.name, host.start, host.end, &row);
+    }
 }
 
-fn device_rows(trace: &Trace) -> impl Iterator<Item = Event> {
-    let row = |key: String, is_annotation, start: Timestamp, end: Timestamp| {
-        let time = end.since(start);
+/// Adds kernels, copies and labels on GPUs to their rows.
+fn add_work<'a>(trace: &'a Trace, rows: &mut KeyRows<'a>) {
+    let row = |is_annotation, start, end| {
+        let time = Duration::from_nanos(nanos(start, end));
         let (device_time, self_device_time) = (time, time);
-        let row = KeyAverage {
-            key,
-            on_device: true,
-            is_annotation,
-            count: 1,
-            device_time,
-            self_device_time,
-            ..KeyAverage::default()
-        };
-        Event { start, end, row }
+        KeyAverage { on_device: true, is_annotation, count: 1, device_time, self_device_time, ..KeyAverage::default() }
     };
-    let work = trace.work().map(move |work| row(work.name().to_string(), false, work.start(), work.end()));
-    let annotations = trace.gpu_annotations.iter().map(move |label| {
+    for work in trace.work() {
+        let name = match work.detail() {
+            Detail::Kernel(kernel) => rows.name(&kernel.name),
+            _ => rows.name_of(Cow::Owned(work.name().to_string())),
+        };
+        rows.add(name, work.start(), work.end(), &row(false, work.start(), work.end()));
+    }
+    for label in &trace.gpu_annotations {
         // The exporter widened each by a nanosecond at both ends.
         let (start, end) = (label.start.as_unix_nanos() + 1, label.end.as_unix_nanos().saturating_sub(1));
+        let (start, end) = (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end));
         let name = if label.name.starts_with("ProfilerStep#") { "ProfilerStep*" } else { &label.name };
-        row(name.to_owned(), true, Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end))
-    });
-    work.chain(annotations)
+        let name = rows.name(name);
+        rows.add(name, start, end, &row(true, start, end));
+    }
 }

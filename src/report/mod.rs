@@ -49,7 +49,11 @@ mod kernel_average;
 mod kernel_times;
 mod kernels;
 #[cfg(feature = "read")]
+mod key_average;
+#[cfg(feature = "read")]
 mod key_averages;
+#[cfg(feature = "read")]
+mod key_rows;
 mod limits;
 mod mean_occupancy;
 mod memory_peak;
@@ -71,8 +75,6 @@ mod view;
 mod wrap;
 mod written_files;
 
-#[cfg(feature = "read")]
-pub use self::key_averages::{KeyAverage, key_averages};
 pub use self::{
     advice::Advice,
     average::{Average, Latency, SortBy},
@@ -89,6 +91,8 @@ pub use self::{
     step_times::{SlowStep, StepTimes},
     table::{Column, Table},
 };
+#[cfg(feature = "read")]
+pub use self::{key_average::KeyAverage, key_averages::key_averages};
 pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 
 pub(crate) use self::report::incomplete;

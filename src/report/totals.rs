@@ -47,18 +47,26 @@ pub(super) struct GpuTotals {
 }
 
 impl SpanTotals {
-    /// Returns the totals of one enter of a span, without its call and its GPU work.
-    pub(super) fn of(span: Span<'_>, flops: &SpanFlops) -> Self {
-        let op = span.fields().op();
-        Self {
-            enters: 1,
-            total_time: span.duration(),
-            self_time: span.self_time(),
-            flops: op.flops().unwrap_or(0),
-            total_flops: flops.of_span(span.id()),
-            bytes: op.bytes().unwrap_or(0),
-            ..Self::default()
+    /// Adds one enter of a span, without its call and its GPU work.
+    pub(super) fn add_enter(&mut self, span: Span<'_>, flops: &SpanFlops) {
+        self.enters += 1;
+        self.total_time += span.duration();
+        self.self_time += span.self_time();
+        self.total_flops.add(&flops.of_span(span.id()));
+        if !span.fields().is_empty() {
+            let op = span.fields().op();
+            self.flops = self.flops.saturating_add(op.flops().unwrap_or(0));
+            self.bytes = self.bytes.saturating_add(op.bytes().unwrap_or(0));
         }
+    }
+
+    /// Adds a call in which a span was entered for `busy`, and `latency` after whose first enter it was exited last.
+    pub(super) fn add_call(&mut self, busy: Duration, latency: Duration) {
+        self.calls += 1;
+        self.call_time += busy;
+        self.longest = self.longest.max(busy);
+        self.latency += latency;
+        self.longest_latency = self.longest_latency.max(latency);
     }
 
     /// Adds the totals of other spans.

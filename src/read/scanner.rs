@@ -1,0 +1,378 @@
+//! A scanner of JSON.
+
+use self::Wrong::{Missing, Unexpected};
+use super::raw::Raw;
+use serde::de::Error as _;
+use std::borrow::Cow;
+
+/// A scanner of JSON text, which checks all of it and copies only strings with escapes.
+///
+/// Values are returned as text and parsed when they are asked for. `serde_json` can do the same, as `RawValue`; with
+/// it, reading a trace took a quarter more instructions (`benches/README.md`).
+#[derive(Debug)]
+pub(super) struct Scanner<'a> {
+    text: &'a str,
+    /// The number of bytes that have been read.
+    at: usize,
+    /// The lists and objects that are open around the value that is passed over.
+    open: Vec<Bracket>,
+}
+
+/// The reason why text is not the JSON that is wanted. The scanner stands where that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// Something else was expected, or the text ends.
+    Unexpected(&'static str),
+    /// An object that has been read lacks a member.
+    Missing(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bracket {
+    List,
+    Object,
+}
+
+/// The byte that is returned at the end of the text. It is in no valid JSON.
+const END: u8 = 0;
+
+impl<'a> Scanner<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, at: 0, open: Vec::new() }
+    }
+
+    /// Returns the first byte of the next value, and skips the space before it.
+    #[inline]
+    pub(super) fn peek(&mut self) -> u8 {
+        while matches!(self.byte(), b' ' | b'\n' | b'\t' | b'\r') {
+            self.at += 1;
+        }
+        self.byte()
+    }
+
+    /// Reads a list, whose elements `element` reads.
+    #[inline]
+    pub(super) fn list(&mut self, mut element: impl FnMut(&mut Self) -> Result<(), Wrong>) -> Result<(), Wrong> {
+        self.expect(b'[', "expected a list")?;
+        if self.take(b']') {
+            return Ok(());
+        }
+        loop {
+            element(self)?;
+            match self.peek() {
+                b',' => self.at += 1,
+                b']' => break self.at += 1,
+                _ => return Err(Unexpected("expected `,` or `]`")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads an object, whose values `member` reads by their keys.
+    #[inline]
+    pub(super) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, Cow<'a, str>) -> Result<(), Wrong>,
+    ) -> Result<(), Wrong> {
+        self.expect(b'{', "expected an object")?;
+        if self.take(b'}') {
+            return Ok(());
+        }
+        loop {
+            let (key, is_plain) = self.string()?;
+            let key = unquote(key, is_plain).ok_or(Unexpected("invalid unicode code point"))?;
+            self.expect(b':', "expected `:`")?;
+            member(self, key)?;
+            match self.peek() {
+                b',' => self.at += 1,
+                b'}' => break self.at += 1,
+                _ => return Err(Unexpected("expected `,` or `}`")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a value.
+    #[inline]
+    pub(super) fn value(&mut self) -> Result<Raw<'a>, Wrong> {
+        match self.peek() {
+            b'"' => Ok(self.string()?.0),
+            b'[' | b'{' => self.nested(),
+            _ => {
+                let start = self.at;
+                self.skip_scalar()?;
+                Ok(self.since(start))
+            }
+        }
+    }
+
+    /// Reads a string, or any other value as it is written.
+    #[inline]
+    pub(super) fn text(&mut self) -> Result<Cow<'a, str>, Wrong> {
+        if self.peek() != b'"' {
+            return Ok(Cow::Borrowed(self.value()?.0));
+        }
+        let (string, is_plain) = self.string()?;
+        Ok(unquote(string, is_plain).unwrap_or(Cow::Borrowed(string.0)))
+    }
+
+    /// Reads the end of the text.
+    pub(super) fn end(&mut self) -> Result<(), Wrong> {
+        self.peek();
+        match self.at == self.text.len() {
+            true => Ok(()),
+            false => Err(Unexpected("trailing characters")),
+        }
+    }
+
+    /// Returns an error that names the line and the column.
+    pub(super) fn error(&self, wrong: Wrong) -> serde_json::Error {
+        let read = &self.text.as_bytes()[..self.text.len().min(self.at + 1)];
+        let line = 1 + read.iter().filter(|byte| **byte == b'\n').count();
+        let column = read.iter().rev().take_while(|byte| **byte != b'\n').count();
+        let what = match wrong {
+            Missing(name) => return serde_json::Error::missing_field(name),
+            Unexpected(_) if self.at >= self.text.len() => "the file ends too early",
+            Unexpected(what) => what,
+        };
+        serde_json::Error::custom(format_args!("{what} at line {line} column {column}"))
+    }
+
+    #[inline]
+    fn byte(&self) -> u8 {
+        self.text.as_bytes().get(self.at).copied().unwrap_or(END)
+    }
+
+    /// Reads this byte if it comes next.
+    #[inline]
+    fn take(&mut self, byte: u8) -> bool {
+        // Not `self.at += usize::from(is_next)`: rustc 1.88 to 1.95 make wrong code of that when they optimize.
+        if self.peek() != byte {
+            return false;
+        }
+        self.at += 1;
+        true
+    }
+
+    #[inline]
+    fn expect(&mut self, byte: u8, otherwise: &'static str) -> Result<(), Wrong> {
+        if self.take(byte) { Ok(()) } else { Err(Unexpected(otherwise)) }
+    }
+
+    #[inline]
+    fn since(&self, start: usize) -> Raw<'a> {
+        Raw(&self.text[start..self.at])
+    }
+
+    /// Reads a string, with its quotes. Returns also whether it has no escapes.
+    #[inline]
+    fn string(&mut self) -> Result<(Raw<'a>, bool), Wrong> {
+        self.peek();
+        let start = self.at;
+        let is_plain = self.skip_string()?;
+        Ok((self.since(start), is_plain))
+    }
+
+    /// Passes over a string. Returns whether it has no escapes.
+    #[inline]
+    fn skip_string(&mut self) -> Result<bool, Wrong> {
+        if self.byte() != b'"' {
+            return Err(Unexpected("expected a string"));
+        }
+        self.at += 1;
+        let mut is_plain = true;
+        loop {
+            self.at = plain_until(self.text.as_bytes(), self.at);
+            match self.byte() {
+                b'"' => break self.at += 1,
+                b'\\' => {
+                    is_plain = false;
+                    self.skip_escape()?;
+                }
+                _ => return Err(Unexpected("control character (\\u0000-\\u001F) found while parsing a string")),
+            }
+        }
+        Ok(is_plain)
+    }
+
+    #[cold]
+    fn skip_escape(&mut self) -> Result<(), Wrong> {
+        self.at += 1;
+        match self.byte() {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+            b'u' => {
+                self.at += 1;
+                for _ in 0..4 {
+                    if !self.byte().is_ascii_hexdigit() {
+                        return Err(Unexpected("invalid escape"));
+                    }
+                    self.at += 1;
+                }
+            }
+            _ => return Err(Unexpected("invalid escape")),
+        }
+        Ok(())
+    }
+
+    /// Passes over a number, `true`, `false` or `null`.
+    #[inline]
+    fn skip_scalar(&mut self) -> Result<(), Wrong> {
+        let word = match self.byte() {
+            b'-' | b'0'..=b'9' => return self.skip_number(),
+            b't' => "true",
+            b'f' => "false",
+            b'n' => "null",
+            _ => return Err(Unexpected("expected value")),
+        };
+        for byte in word.bytes() {
+            if self.byte() != byte {
+                return Err(Unexpected("expected `true`, `false` or `null`"));
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn skip_number(&mut self) -> Result<(), Wrong> {
+        if self.byte() == b'-' {
+            self.at += 1;
+        }
+        let starts_with_zero = self.byte() == b'0';
+        let digits = self.skip_digits()?;
+        if starts_with_zero && digits > 1 {
+            return Err(Unexpected("invalid number"));
+        }
+        if self.byte() == b'.' {
+            self.at += 1;
+            self.skip_digits()?;
+        }
+        if matches!(self.byte(), b'e' | b'E') {
+            self.at += 1;
+            if matches!(self.byte(), b'+' | b'-') {
+                self.at += 1;
+            }
+            self.skip_digits()?;
+        }
+        Ok(())
+    }
+
+    /// Passes over digits, and returns how many there are, at least one.
+    #[inline]
+    fn skip_digits(&mut self) -> Result<usize, Wrong> {
+        let start = self.at;
+        while self.byte().is_ascii_digit() {
+            self.at += 1;
+        }
+        match self.at - start {
+            0 => Err(Unexpected("invalid number")),
+            digits => Ok(digits),
+        }
+    }
+
+    /// Reads a list or an object as text.
+    fn nested(&mut self) -> Result<Raw<'a>, Wrong> {
+        let start = self.at;
+        self.open.clear();
+        loop {
+            match self.peek() {
+                b'"' => drop(self.skip_string()?),
+                b'[' => {
+                    self.at += 1;
+                    if !self.take(b']') {
+                        self.open.push(Bracket::List);
+                        continue;
+                    }
+                }
+                b'{' => {
+                    self.at += 1;
+                    if !self.take(b'}') {
+                        self.open.push(Bracket::Object);
+                        self.skip_key()?;
+                        continue;
+                    }
+                }
+                _ => self.skip_scalar()?,
+            }
+            // After a value: the next one, or the ends of those around it.
+            loop {
+                let Some(&around) = self.open.last() else { return Ok(self.since(start)) };
+                match (self.peek(), around) {
+                    (b',', Bracket::List) => break self.at += 1,
+                    (b',', Bracket::Object) => {
+                        self.at += 1;
+                        break self.skip_key()?;
+                    }
+                    (b']', Bracket::List) | (b'}', Bracket::Object) => {
+                        self.at += 1;
+                        self.open.pop();
+                    }
+                    (_, Bracket::List) => return Err(Unexpected("expected `,` or `]`")),
+                    (_, Bracket::Object) => return Err(Unexpected("expected `,` or `}`")),
+                }
+            }
+        }
+    }
+
+    /// Passes over a key and its colon.
+    fn skip_key(&mut self) -> Result<(), Wrong> {
+        self.string()?;
+        self.expect(b':', "expected `:`")
+    }
+}
+
+impl<'a> Raw<'a> {
+    /// The elements, if it is a list.
+    pub(super) fn list(self) -> Option<Vec<Raw<'a>>> {
+        let mut elements = Vec::new();
+        let read = Scanner::new(self.0).list(|scanner| {
+            elements.push(scanner.value()?);
+            Ok(())
+        });
+        read.ok().map(|()| elements)
+    }
+
+    /// The members, if it is an object.
+    pub(super) fn members(self) -> Option<Vec<(Cow<'a, str>, Raw<'a>)>> {
+        let mut members = Vec::new();
+        let read = Scanner::new(self.0).object(|scanner, key| {
+            members.push((key, scanner.value()?));
+            Ok(())
+        });
+        read.ok().map(|()| members)
+    }
+}
+
+/// Returns a string without its quotes and escapes. `None` if it has escapes that are no text.
+#[inline]
+fn unquote(string: Raw<'_>, is_plain: bool) -> Option<Cow<'_, str>> {
+    match is_plain {
+        true => Some(Cow::Borrowed(&string.0[1..string.0.len() - 1])),
+        false => string.text(),
+    }
+}
+
+/// Returns the index of the first quote, backslash or control character at or after `at`, or the length.
+#[inline]
+fn plain_until(bytes: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGHS: u64 = ONES << 7;
+    // Eight bytes at a time. A byte is less than another if subtracting that borrows, which sets the highest bit; bytes
+    // that have this bit already are no ASCII. Borrows reach later bytes only, so that the first one found is right.
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGHS;
+    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*chunk);
+        let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
+        let backslashes = below(word ^ (ONES * u64::from(b'\\')), 1);
+        let found = quotes | backslashes | below(word, 0x20);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let is_plain = |byte: &&u8| !matches!(**byte, b'"' | b'\\' | 0..0x20);
+    at + bytes.get(at..).unwrap_or_default().iter().take_while(is_plain).count()
+}
+
+#[cfg(test)]
+mod tests;
