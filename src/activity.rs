@@ -15,7 +15,7 @@ pub enum Activity {
     Memory,
     /// Waits of the host and of streams, as the GPU sees them. Frameworks that order their streams by events make many.
     Sync,
-    /// All calls of CUDA's driver and runtime API, not only those of the other kinds. There are many: sixteen for each of
+    /// All calls of CUDA's driver and runtime API, not only those above. There are many: sixteen for each of
     /// Candle's kernels.
     ApiCalls,
 }

@@ -159,33 +159,33 @@ impl FindingKind {
         }
     }
 
-    /// What to change.
+    /// The change that would help, in words of Candle, Burn and CUDA.
     pub fn advice(self) -> &'static str {
         match self {
             Self::InputBound => {
-                "Prepare batches on other threads, some in advance, and only receive them in the step; use more workers \
-                 or do less for each sample. Burn: `DataLoaderBuilder::num_workers`. Candle and CUDA: a bounded channel \
-                 that a worker fills."
+                "Prepare batches on other threads, some in advance, and only receive them in the step; use more \
+                 workers or do less for each sample. Burn: `DataLoaderBuilder::num_workers`. Candle and CUDA: a \
+                 bounded channel that a worker fills."
             }
             Self::HostSync => {
-                "Read values every so many steps, or a step later, and do not synchronise in the step. Candle: keep the \
-                 loss a `Tensor`, and call `to_scalar` every 50 steps. Burn: keep it a `Tensor` instead of \
+                "Read values every so many steps, or a step later, and do not synchronise in the step. Candle: keep \
+                 the loss a `Tensor`, and call `to_scalar` every 50 steps. Burn: keep it a `Tensor` instead of \
                  `into_scalar`, or log by a metric that is updated less often. CUDA: `cuMemcpyDtoHAsync` to pinned \
                  memory and an event that is asked for later."
             }
             Self::LargeReadback => {
                 "Compute on the GPU what the host needs of it, and copy only that, or copy it every so many steps. \
-                 Candle: `argmax`, `sum` or `mean` before `to_vec`. Burn: reduce before `into_data`. CUDA: a reduction, \
-                 or pinned memory and a second stream."
+                 Candle: `argmax`, `sum` or `mean` before `to_vec`. Burn: reduce before `into_data`. CUDA: a \
+                 reduction, or pinned memory and a second stream."
             }
             Self::PageableCopy => {
                 "Copy from page-locked memory, which the GPU reads itself while the host goes on. CUDA: \
-                 `cuMemAllocHost` (cudarc: `CudaContext::alloc_pinned`). Candle and Burn copy from ordinary memory: keep \
-                 data on the GPU, copy fewer bytes (u8 instead of f32), or fill a tensor that stays."
+                 `cuMemAllocHost` (cudarc: `CudaContext::alloc_pinned`). Candle and Burn copy from ordinary memory: \
+                 keep data on the GPU, copy fewer bytes (u8 instead of f32), or fill a tensor that stays."
             }
             Self::TinyCopies => {
-                "Put the values into one buffer and copy that once. Candle: one `Tensor::from_vec` and `narrow`. Burn: \
-                 one `TensorData` and `slice`. CUDA: one `cuMemcpyHtoDAsync`, or arguments of the kernel."
+                "Put the values into one buffer and copy that once. Candle: one `Tensor::from_vec` and `narrow`. \
+                 Burn: one `TensorData` and `slice`. CUDA: one `cuMemcpyHtoDAsync`, or arguments of the kernel."
             }
             Self::ExposedCopy => {
                 "Copy the next batch on a second stream while this one is computed, with two buffers and an event. \
@@ -193,20 +193,21 @@ impl FindingKind {
                  copy fewer bytes, or keep the data on the GPU."
             }
             Self::LaunchBound => {
-                "Launch fewer kernels: a larger batch, fused operations, or a CUDA graph of the step. Burn: the feature \
-                 `fusion`. Candle: operations that do more at once (`softmax_last_dim`, `rms_norm`, `sdpa`). CUDA: \
-                 `cuStreamBeginCapture` once, `cuGraphLaunch` in the step."
+                "Launch fewer kernels: a larger batch, fused operations, or a CUDA graph of the step. Burn: the \
+                 feature `fusion`. Candle: operations that do more at once (`softmax_last_dim`, `rms_norm`, \
+                 `sdpa`). CUDA: `cuStreamBeginCapture` once, `cuGraphLaunch` in the step."
             }
             Self::HostWork => {
-                "Move the work to another thread, do it every so many steps, or do it while the GPU has enough queued."
+                "Move the work to another thread, do it every so many steps, or do it while the GPU has enough \
+                 queued."
             }
             Self::BlockingAllocation => {
-                "Allocate before the loop and use the memory again, or allocate from a pool: `cuMemAllocAsync` (cudarc's \
-                 `alloc`, Candle and Burn do so)."
+                "Allocate before the loop and use the memory again, or allocate from a pool: `cuMemAllocAsync` \
+                 (cudarc's `alloc`, Candle and Burn do so)."
             }
             Self::KernelLoading => {
-                "Load and compile before the recorded steps, by a step that is not recorded: `Schedule::skip_first` or \
-                 `warmup`. If it happens in each step, keep the module. Burn: the autotune cache on disk."
+                "Load and compile before the recorded steps, by a step that is not recorded: `Schedule::skip_first` \
+                 or `warmup`. If it happens in each step, keep the module. Burn: the autotune cache on disk."
             }
             Self::SmallGrid => {
                 "Use a larger batch: the GPU can compute more samples in the same time. If the model must see small \
@@ -221,7 +222,8 @@ impl FindingKind {
                 "Look at what only these steps do, and move it to another thread, or do it less often."
             }
             Self::RepeatedWork => {
-                "Look whether both are needed: kernels and shapes are the same, whether the inputs are is not known."
+                "Look whether both are needed: kernels and shapes are the same, whether the inputs are is not \
+                 known."
             }
         }
     }

@@ -8,8 +8,10 @@
 //!
 //! [`breakdown`] tells the compute, exposed communication, exposed copies and idle time of each GPU apart,
 //! [`stream_idle`] why streams were idle, and [`queue_lengths`] how far the host was ahead. [`kernel_kinds`] tells
-//! which kinds of work ran at once, and [`launch_stats`] what launches cost the host. [`step_breakdown`] tells where the
-//! time of each step went, on the GPU and, while that was idle, on the host.
+//! which kinds of work ran at once, and [`launch_stats`] what launches cost the host. [`step_breakdown`] tells where
+//! the time of each step went, on the GPU and, while that was idle, on the host.
+//!
+//! [`findings`] returns what makes steps slow, and what a change would save.
 //!
 //! ```
 //! use kernspan::{Profiler, analysis::{Verdict, gpu_steps}};

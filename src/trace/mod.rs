@@ -323,8 +323,8 @@ impl Trace {
 
     /// The calls of the GPUs' API that were recorded, thread by thread, in order of time.
     ///
-    /// By default, calls are recorded that launch kernels, load them, copy memory, wait for the GPU, or allocate without
-    /// a pool.
+    /// By default, calls are recorded that launch kernels, load them, copy memory, wait for the GPU, or allocate
+    /// memory without a pool.
     pub fn api_calls(&self) -> impl ExactSizeIterator<Item = ApiCall<'_>> {
         (0..self.api_calls.len()).map(|index| ApiCall::new(self, index))
     }

@@ -6,8 +6,7 @@
 //! cargo run --release -p candle-mnist -- --prefetch      # four other threads draw the digits in advance
 //! ```
 //!
-//! On a GPU the digits are what steps wait for: `kernspan advise runs/candle-mnist` says so, and `--prefetch` is what it
-//! advises.
+//! On a GPU, steps wait for the digits. `kernspan advise runs/candle-mnist` says so, and advises `--prefetch`.
 //!
 //! The lines for the profiler are those with `profiler`, `Profiled`, `data` and `#[instrument]`, and one `use` in
 //! `model.rs`.

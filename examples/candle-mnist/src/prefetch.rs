@@ -5,7 +5,7 @@ use std::{sync::mpsc, thread};
 /// The number of batches that may wait for the training.
 const AHEAD: usize = 8;
 
-/// Returns the items of all sources, each of which a thread of its own takes them from, in the order in which they come.
+/// Returns the items of all sources, in the order in which they come. Each source has a thread of its own.
 pub(crate) fn prefetch<S>(sources: impl IntoIterator<Item = S>) -> impl Iterator<Item = S::Item>
 where
     S: Iterator<Item: Send + 'static> + Send + 'static,

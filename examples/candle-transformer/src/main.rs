@@ -5,7 +5,7 @@
 //! cargo run --release -p candle-transformer -- generate --prompts 8 --prompt-tokens 64 --tokens 64 --active 64
 //! cargo run --release -p candle-transformer -- train         # a small GPT learns to count
 //! cargo run --release -p candle-transformer -- train --steps 120
-//! cargo run --release -p candle-transformer --features cuda -- train --tf32 1    # products of matrices on tensor cores
+//! cargo run --release -p candle-transformer --features cuda -- train --tf32 1    # matrix products on tensor cores
 //! ```
 //!
 //! With `--features cuda` both run on an NVIDIA GPU, at a larger size; nvcc is needed to build Candle's kernels. The

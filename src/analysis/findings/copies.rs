@@ -27,7 +27,7 @@ fn copies<'w>(window: &'w Window<'_>) -> impl Iterator<Item = (usize, usize, &'w
 }
 
 /// Returns the tasks and items of large copies to the host.
-pub(super) fn readbacks<'w>(window: &'w Window<'_>) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn readbacks(window: &Window<'_>) -> impl Iterator<Item = (usize, usize)> {
     let large = copies(window).filter(|(_, _, copy)| copy.direction == Direction::DeviceToHost && copy.bytes >= LARGE);
     large.map(|(task, item, _)| (task, item))
 }

@@ -17,7 +17,7 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
         .tasks()
         .filter_map(|(index, _, work)| {
             let ratio = ratio(window.device(work)?)?;
-            is_plain_product(&work.kernel()?.name).then(|| (index, work, ratio))
+            is_plain_product(&work.kernel()?.name).then_some((index, work, ratio))
         })
         .collect();
     let nanos = found.iter().map(|(_, work, _)| work.duration().as_nanos() as u64).sum();

@@ -30,7 +30,7 @@ pub(super) struct Candidate {
     pub(super) span: Option<SpanId>,
     pub(super) evidence: Vec<String>,
     pub(super) ranges: Vec<TimeRange>,
-    /// What the parts of the window would cost.
+    /// The costs of the window's parts after the change.
     pub(super) costs: Costs,
     /// The same, if the change helps less or more than is likely.
     pub(super) least: Option<Costs>,

@@ -1,7 +1,7 @@
 //! The time of threads that call the GPU's API, cut into items.
 
 use super::item::Item;
-use crate::trace::{ApiCallId, SpanId, StepId, ThreadId, Timestamp, Trace};
+use crate::trace::{ApiCallId, Span, SpanId, StepId, ThreadId, Timestamp, Trace};
 use std::collections::BTreeMap;
 
 /// The items of all threads that call the GPU's API, and of the steps' thread, thread by thread in order of time.
@@ -71,7 +71,7 @@ impl Host {
                     let call = trace.api_call(id);
                     // A call that began inside another, as the driver's inside the runtime's, is part of that.
                     if at >= now {
-                        let span = call.span().map(|span| span.id()).or(open.last().copied());
+                        let span = call.span().map(Span::id).or(open.last().copied());
                         push(self, at, call.end().max(at), Some(id), span, step);
                         now = call.end().max(at);
                     }

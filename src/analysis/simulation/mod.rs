@@ -251,8 +251,10 @@ fn nanos(from: Timestamp, to: Timestamp) -> u64 {
     to.as_unix_nanos().saturating_sub(from.as_unix_nanos())
 }
 
+/// Returns the nanoseconds between two moments, negative if the second is the earlier.
 fn signed(from: Timestamp, to: Timestamp) -> i64 {
-    to.as_unix_nanos() as i64 - from.as_unix_nanos() as i64
+    let nanos = |from, to| i64::try_from(nanos(from, to)).unwrap_or(i64::MAX);
+    nanos(from, to) - nanos(to, from)
 }
 
 #[cfg(test)]

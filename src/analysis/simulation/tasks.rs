@@ -6,7 +6,7 @@ use super::{
     signed,
     task::{Previous, Task, TaskKind},
 };
-use crate::trace::{Detail, Timestamp, Trace, Work};
+use crate::trace::{ApiCall, Detail, Timestamp, Trace, Work};
 use std::collections::{HashMap, HashSet};
 
 /// The end of a task of another stream counts as the reason for a start that follows within this time.
@@ -34,7 +34,7 @@ pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]
             },
             start: work.start(),
             end: work.end(),
-            asked: call.map_or(work.start(), |call| call.start()),
+            asked: call.map_or(work.start(), ApiCall::start),
             item: call.and_then(|call| item_of_call[call.id().index()]),
             previous: None,
             dependency: None,

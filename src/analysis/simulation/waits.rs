@@ -12,8 +12,8 @@ use crate::{
 
 /// A call that takes less than this has not waited, unless it is one that always waits.
 pub(super) const LONG: u64 = 20_000;
-/// The least number of tasks in the queue when it is full. It holds some thousand, of which the first ones may have been
-/// asked for before the window.
+/// The least number of tasks in the queue when it is full. It holds some thousand, of which the first ones may be from
+/// before the window.
 const FULL: usize = 32;
 /// The time from the end of work until the host knows of it, at the most.
 const TAIL: i64 = 100_000;

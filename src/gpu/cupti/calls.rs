@@ -264,7 +264,7 @@ mod tests {
     use crate::{
         Activity, Collected, Profiler, Trace,
         activity::Activities,
-        trace::{Attribution, MemoryChange},
+        trace::{ApiCall, Attribution, MemoryChange},
     };
     use cupti_sys::{CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, cbid, domain, site};
     use std::{ffi::c_void, ptr, sync::Arc};
@@ -347,7 +347,7 @@ mod tests {
             (MemoryChange::Free, address, Some(1536), false),
         ];
         assert_eq!(seen, expected);
-        let called: Vec<_> = trace.api_calls().map(|call| call.function()).collect();
+        let called: Vec<_> = trace.api_calls().map(ApiCall::function).collect();
         let without_pool = [cbid::MEM_ALLOC_PITCH_V2, cbid::MEM_FREE_V2, cbid::MEM_ALLOC_V2];
         assert_eq!(called, without_pool, "a pool's functions return at once");
     }

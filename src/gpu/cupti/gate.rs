@@ -5,8 +5,8 @@
 //! and expects the same state at all of them. So the thread that switches CUPTI closes the gate: other threads wait
 //! where they enter, those inside go on until they leave, and when nobody is inside, CUPTI can be switched.
 //!
-//! It also calls back for functions in which the host waits for the GPU, perhaps for long. They give the GPU nothing, so
-//! that recording can begin and end meanwhile; only to detach CUPTI, threads must have left these, too.
+//! It also calls back for functions in which the host waits for the GPU, perhaps for long. They give the GPU nothing,
+//! so that recording can begin and end meanwhile; only to detach CUPTI, threads must have left these, too.
 
 use std::{
     cell::Cell,
