@@ -11,7 +11,8 @@
 //! which kinds of work ran at once, and [`launch_stats`] what launches cost the host. [`step_breakdown`] tells where
 //! the time of each step went, on the GPU and, while that was idle, on the host.
 //!
-//! [`findings`] returns what makes steps slow, and what a change would save.
+//! [`critical_path`] returns the chain of host time and GPU work that the window waited for. [`findings`] returns what
+//! makes steps slow, and what a change would save.
 //!
 //! ```
 //! use kernspan::{Profiler, analysis::{Verdict, gpu_steps}};
@@ -32,6 +33,7 @@
 
 mod breakdown;
 mod call_kind;
+mod critical_path;
 mod device_timeline;
 mod duration_stats;
 mod finding;
@@ -57,6 +59,7 @@ mod work_kind;
 
 pub use self::{
     breakdown::{DeviceBreakdown, breakdown},
+    critical_path::{PathKind, PathPart, critical_path},
     duration_stats::DurationStats,
     finding::{Finding, FindingKind, Saving, TimeRange},
     findings::findings,

@@ -13,6 +13,7 @@ mod costs;
 mod host;
 mod item;
 mod latency;
+mod path;
 mod task;
 mod tasks;
 mod threads;
@@ -21,6 +22,7 @@ mod waits;
 pub(super) use self::{
     costs::Costs,
     item::Item,
+    path::{Segment, SegmentKind},
     task::{Task, TaskKind},
 };
 

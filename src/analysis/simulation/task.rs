@@ -21,8 +21,22 @@ pub(in crate::analysis) struct Task {
     pub(super) launch: (i64, i64),
     /// The least nanoseconds from its call to its start, if it waited for work from before the window.
     pub(super) waited_before: Option<i64>,
+    /// The reason for which it did not begin earlier.
+    pub(super) reason: Reason,
     /// Whether it was asked for in the steps that are looked at.
     pub(super) measured: bool,
+}
+
+/// The last thing that a task waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Its call.
+    #[default]
+    Call,
+    /// The task before it in its stream.
+    Previous,
+    /// A task of another stream.
+    Dependency,
 }
 
 /// The kinds of tasks, which begin with different latencies.

@@ -4,7 +4,7 @@ use super::{
     item::Item,
     latency::Latencies,
     signed,
-    task::{Previous, Task, TaskKind},
+    task::{Previous, Reason, Task, TaskKind},
 };
 use crate::trace::{ApiCall, Detail, Timestamp, Trace, Work};
 use std::collections::{HashMap, HashSet};
@@ -40,6 +40,7 @@ pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]
             dependency: None,
             launch: (0, 0),
             waited_before: None,
+            reason: Reason::Call,
             measured: false,
         }
     };
@@ -86,7 +87,13 @@ pub(super) fn relate(tasks: &mut [Task], items: &[Item], latencies: &Latencies) 
         let launch = (if is_last(after_call) { launch } else { launch.min(least_launch) }, typical_launch);
         let gap = |since: i64| (if is_last(after_previous) { since } else { since.min(least_gap) }, typical_gap);
         let previous = task.previous.zip(since).map(|(previous, since)| Previous { gap: gap(since), ..previous });
+        let reason = match () {
+            () if dependency.is_some() => Reason::Dependency,
+            () if after_previous.is_some() && is_last(after_previous) => Reason::Previous,
+            () => Reason::Call,
+        };
         let task = &mut tasks[index];
+        task.reason = reason;
         (task.launch, task.previous, task.dependency) = (launch, previous, dependency);
         task.waited_before = behind.then_some(least_launch);
     }
