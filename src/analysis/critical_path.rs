@@ -1,7 +1,7 @@
 //! The critical path: what a window would have been shorter without.
 
 use super::simulation::{Segment, SegmentKind, Simulation};
-use crate::trace::{ApiCallId, SpanId, Timestamp, Trace, WorkId};
+use crate::trace::{ApiCallId, Span, SpanId, Timestamp, Trace, WorkId};
 use std::time::Duration;
 
 /// A part of the critical path. See [`critical_path`].
@@ -52,12 +52,12 @@ impl PathPart {
 /// the end of the last on the host or on the GPU, of which each begins when the one before it ends.
 ///
 /// Going back from the end, each part follows on what it waited for last. A kernel waited for its launch, for the work
-/// before it in its stream, or for work of another stream; a call that waits for the GPU waited for its work; other time
-/// of the host followed on the time before it. Work of CUDA graphs is part of it as other work is. What is not on the
+/// before it in its stream, or for work of another stream; a call that waits for the GPU waited for its work; other
+/// time of the host followed on the time before it. Work of CUDA graphs is part of it as other work is. What is not on the
 /// path can take longer without delaying the end. To find out what a change would save, see
 /// [`findings`](super::findings), as removing a part makes another chain the longest.
 ///
-/// It is empty without whole steps or without GPU work, and has the first steps only of a window with very many kernels.
+/// It is empty without whole steps or without GPU work. Of a window with very many kernels, it has the first steps only.
 ///
 /// ```
 /// use kernspan::{Trace, analysis::{PathKind, critical_path}};
@@ -87,7 +87,7 @@ pub fn critical_path(trace: &Trace) -> Vec<PathPart> {
             SegmentKind::Gap(task) => (PathKind::Gap, work(task), None),
         };
         let item = item.map(|item| &simulation.items[item]);
-        let of_work = work.and_then(|work| trace.work_of(work).span()).map(|span| span.id());
+        let of_work = work.and_then(|work| trace.work_of(work).span()).map(Span::id);
         PathPart {
             start: segment.start,
             end: segment.end,

@@ -8,8 +8,9 @@
 //!
 //! [`breakdown`] tells the compute, exposed communication, exposed copies and idle time of each GPU apart,
 //! [`stream_idle`] why streams were idle, and [`queue_lengths`] how far the host was ahead. [`kernel_kinds`] tells
-//! which kinds of work ran at once, and [`launch_stats`] what launches cost the host. [`step_breakdown`] tells where
-//! the time of each step went, on the GPU and, while that was idle, on the host.
+//! which kinds of work ran at once, [`kernel_classes`] how well kernels use the GPU, and [`launch_stats`] what launches
+//! cost the host. [`step_breakdown`] tells where the time of each step went, on the GPU and, while that was idle, on
+//! the host; [`span_costs`] what each span cost on both, and how near that is to the GPU's limits.
 //!
 //! [`critical_path`] returns the chain of host time and GPU work that the window waited for. [`findings`] returns what
 //! makes steps slow, and what a change would save.
@@ -43,11 +44,14 @@ mod functions;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;
+mod kernel_classes;
 mod kernel_kinds;
 mod launch_stats;
+mod matrix_kernel;
 mod queue_length;
 mod simulation;
 mod span_calls;
+mod span_costs;
 mod span_devices;
 mod span_flops;
 mod step_breakdown;
@@ -65,9 +69,11 @@ pub use self::{
     findings::findings,
     gpu_steps::gpu_steps,
     gpu_usage::{GpuUsage, Verdict},
+    kernel_classes::{KernelClasses, kernel_classes},
     kernel_kinds::{KernelKinds, kernel_kinds},
     launch_stats::{Launch, LaunchStats, launch_stats},
     queue_length::{QueueLength, queue_lengths},
+    span_costs::{Roofline, SpanCost, span_costs},
     step_breakdown::{StepBreakdown, step_breakdown},
     step_gpu::StepGpu,
     stream_idle::{StreamIdle, stream_idle},

@@ -1,7 +1,7 @@
 //! Products of f32 matrices that tensor cores could compute.
 
 use super::{
-    super::finding::FindingKind,
+    super::{finding::FindingKind, matrix_kernel::MatrixKernel},
     place,
     window::{Candidate, Window},
     words,
@@ -17,7 +17,7 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
         .tasks()
         .filter_map(|(index, _, work)| {
             let ratio = ratio(window.device(work)?)?;
-            is_plain_product(&work.kernel()?.name).then_some((index, work, ratio))
+            (MatrixKernel::of(&work.kernel()?.name) == Some(MatrixKernel::PlainF32)).then_some((index, work, ratio))
         })
         .collect();
     let nanos = found.iter().map(|(_, work, _)| work.duration().as_nanos() as u64).sum();
@@ -62,19 +62,4 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
 fn ratio(device: &Device) -> Option<f64> {
     let ratio = device.peak_flops("tf32")? / device.peak_flops("f32")?;
     (ratio > 1.5).then_some(ratio)
-}
-
-/// Whether a kernel of this name multiplies f32 matrices without tensor cores.
-fn is_plain_product(kernel: &str) -> bool {
-    let name = kernel.to_ascii_lowercase();
-    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-    let is_f32 = has(&[
-        "sgemm",
-        "gemm_f32f32_f32f32",
-        "gemmsn",
-        "gemm_sn",
-        "simt_sgemm",
-        "gemv2t_kernel_val<int, int, float, float, float",
-    ]);
-    is_f32 && !has(&["tf32", "tensorop", "s1688", "16816", "hmma", "wgmma", "qmma"])
 }

@@ -44,8 +44,8 @@ enum Place {
 }
 
 impl Simulation<'_> {
-    /// Returns the critical path from the beginning of the first step to the end of the last, on the host or on the GPU,
-    /// whichever is later. Segments follow each other, each from the end of the one before it.
+    /// Returns the critical path from the beginning of the first step to the end of the last, on the host or on the
+    /// GPU, whichever is later. Segments follow each other, each from the end of the one before it.
     pub(in crate::analysis) fn critical_path(&self) -> Vec<Segment> {
         let first = self.items[self.measured.start].start;
         let last_item = self.measured.end - 1;
