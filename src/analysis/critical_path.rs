@@ -53,11 +53,12 @@ impl PathPart {
 ///
 /// Going back from the end, each part follows on what it waited for last. A kernel waited for its launch, for the work
 /// before it in its stream, or for work of another stream; a call that waits for the GPU waited for its work; other
-/// time of the host followed on the time before it. Work of CUDA graphs is part of it as other work is. What is not on the
-/// path can take longer without delaying the end. To find out what a change would save, see
+/// time of the host followed on the time before it. Work of CUDA graphs is part of it as other work is. Time that is
+/// not on the path could be longer without delaying the end. To find out what a change would save, see
 /// [`findings`](super::findings), as removing a part makes another chain the longest.
 ///
-/// It is empty without whole steps or without GPU work. Of a window with very many kernels, it has the first steps only.
+/// It is empty without whole steps or without GPU work. Of a window with very many kernels, the first steps are looked
+/// at only.
 ///
 /// ```
 /// use kernspan::{Trace, analysis::{PathKind, critical_path}};
