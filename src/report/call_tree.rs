@@ -73,8 +73,8 @@ impl Node {
 impl CallTree {
     /// The number of paths that have nodes of their own. Later ones are counted by name, without their parents.
     const NODES: usize = 100_000;
-    /// The number of places whose nodes are remembered while a window is added.
-    const KNOWN: usize = 1 << 16;
+    /// The number of places whose nodes are remembered while a window is added: some 50 bytes each.
+    const KNOWN: usize = 1 << 12;
 
     /// Adds the spans of a window.
     pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
