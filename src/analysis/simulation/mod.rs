@@ -27,7 +27,7 @@ pub(super) use self::{
 };
 
 use self::{host::Host, latency::Latencies, task::Previous};
-use crate::trace::{StepId, Timestamp, Trace, Work};
+use crate::trace::{Span, StepId, Timestamp, Trace, Work};
 use std::{ops::Range, time::Duration};
 
 /// A window as items of the host and tasks of GPUs that depend on each other.
@@ -80,8 +80,9 @@ impl<'a> Simulation<'a> {
     /// The part of each call that causes work by which recording makes it longer, and the most nanoseconds of that.
     /// Measured with CUPTI 13.0 on an H200: see `benches/README.md`.
     const CALL_OVERHEAD: (f64, u64) = (0.3, 2_000);
-    /// The most pieces of work that are looked at, unless the first step has more: each takes some 700 bytes.
-    const MOST_WORK: usize = 100_000;
+    /// The most spans, calls and pieces of work that are looked at, unless the first step has more: each takes some 300
+    /// bytes while findings are made.
+    const LARGEST: usize = 100_000;
     /// Returns the graph of a window; `None` if there is no GPU work in a whole step.
     pub(super) fn of(trace: &'a Trace) -> Option<Self> {
         let steps = steps(trace);
@@ -220,23 +221,28 @@ fn is_sane(trace: &Trace, items: &[Item], tasks: &[Task]) -> bool {
     items.all(is_near) && tasks.all(is_near)
 }
 
-/// Returns the whole steps of a trace, as many as have a bearable number of pieces of work.
+/// Returns the whole steps of a trace, as many as have a bearable size; none if no step has GPU work.
 fn steps(trace: &Trace) -> Vec<StepId> {
-    let mut work = vec![0_usize; trace.steps().len()];
-    for step in trace.work().filter_map(Work::step_id) {
-        work[step.index()] += 1;
+    if trace.work().all(|work| work.step_id().is_none()) {
+        return Vec::new();
+    }
+    // Most pieces of work have a call of their own.
+    let work = trace.work().filter_map(Work::step_id).flat_map(|step| [step, step]);
+    let mut sizes = vec![0_usize; trace.steps().len()];
+    for step in work.chain(trace.spans().filter_map(Span::step_id)) {
+        sizes[step.index()] += 1;
     }
     let whole = trace.step_ids().filter(|step| !trace.steps()[step.index()].cut().any());
     let mut sum = 0;
     let mut steps = Vec::new();
     for step in whole {
-        sum += work[step.index()];
-        if sum > Simulation::MOST_WORK && !steps.is_empty() {
+        sum += sizes[step.index()];
+        if sum > Simulation::LARGEST && !steps.is_empty() {
             break;
         }
         steps.push(step);
     }
-    if sum == 0 { Vec::new() } else { steps }
+    steps
 }
 
 /// Returns items and tasks in the order of what decides when they are known: an item is known when it ends, a task when
