@@ -134,7 +134,7 @@ mod tests {
         let share = |name: &str, kind| {
             let trace = fixture(name);
             let times = check(&trace);
-            // Of a GPU that is behind, the first steps are spent on work from before the window.
+            // If the GPU is behind, the first steps wait for work from before the window, which is left out.
             let kinds = [PathKind::Host, PathKind::Return, PathKind::Launch, PathKind::Gpu, PathKind::Gap];
             let all: Duration = kinds.into_iter().map(&times).sum();
             times(kind).as_secs_f64() / all.as_secs_f64()

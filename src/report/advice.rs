@@ -10,13 +10,22 @@ use std::fmt;
 #[must_use = "it does nothing unless it is printed"]
 pub struct Advice {
     findings: Vec<Finding>,
+    /// The text in place of findings, if there are none.
+    none: &'static str,
     limit: usize,
     width: usize,
 }
 
 impl Advice {
-    pub(super) fn new(findings: Vec<Finding>) -> Self {
-        Self { findings, limit: usize::MAX, width: terminal::WIDTH }
+    /// The text if there is nothing to look at, as rules need GPU work in whole steps.
+    pub(super) const NO_GPU_WORK: &'static str = "nothing can be said: no GPU work was recorded";
+    pub(super) const NO_STEPS: &'static str =
+        "nothing can be said: no whole step was recorded; end steps by `Profiler::step` or `step_on`";
+    /// The text if rules have found nothing.
+    pub(super) const NOTHING: &'static str = "nothing was found that would save more than one percent of a step";
+
+    pub(super) fn new(findings: Vec<Finding>, none: &'static str) -> Self {
+        Self { findings, none, limit: usize::MAX, width: terminal::WIDTH }
     }
 
     /// Sets the most findings that are printed. By default, all are.
@@ -39,7 +48,7 @@ impl Advice {
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.findings.is_empty() {
-            return writeln!(f, "nothing was found that would save more than one percent of a step");
+            return f.write_str(&wrap(&format!("{}\n", self.none), self.width));
         }
         for (index, finding) in self.findings.iter().take(self.limit).enumerate() {
             let separator = if index == 0 { "" } else { "\n" };
@@ -75,5 +84,26 @@ impl fmt::Display for Numbered<'_> {
         }
         writeln!(f, "to do: {}", finding.kind.advice())?;
         writeln!(f, "more: {}", finding.kind.page())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Advice;
+    use crate::{
+        Report, Trace,
+        trace::sample::{gpu_trace, spans_trace},
+    };
+
+    #[test]
+    fn without_gpu_or_steps_it_says_why_there_is_nothing() {
+        let text = |trace: &Trace| Report::of([trace]).advice().width(200).to_string();
+        assert_eq!(text(&spans_trace(&[("train_step", None, 0, 10)])), format!("{}\n", Advice::NO_GPU_WORK));
+        let mut trace = gpu_trace();
+        trace.steps.clear();
+        trace.spans.iter_mut().for_each(|span| span.step = None);
+        trace.work.iter_mut().for_each(|work| work.step = None);
+        assert_eq!(text(&trace), format!("{}\n", Advice::NO_STEPS));
+        assert!(text(&gpu_trace()).starts_with("1. "));
     }
 }

@@ -281,7 +281,12 @@ impl Report {
     /// # }
     /// ```
     pub fn advice(&self) -> Advice {
-        Advice::new(self.findings())
+        let none = match () {
+            () if self.gpu_work() == 0 => Advice::NO_GPU_WORK,
+            () if self.steps.is_empty() => Advice::NO_STEPS,
+            () => Advice::NOTHING,
+        };
+        Advice::new(self.findings(), none)
     }
 
     /// Returns what exporters have sent elsewhere, such as to an OpenTelemetry collector, and what was lost on the way.

@@ -134,3 +134,10 @@ impl<'a> ApiCall<'a> {
         self.data().span.map(|id| self.trace.span(id))
     }
 }
+
+impl Trace {
+    /// The API call with this id.
+    pub(crate) fn api_call(&self, id: ApiCallId) -> ApiCall<'_> {
+        ApiCall::new(self, id.index())
+    }
+}

@@ -329,16 +329,6 @@ impl Trace {
         (0..self.api_calls.len()).map(|index| ApiCall::new(self, index))
     }
 
-    /// The API call with this id.
-    pub(crate) fn api_call(&self, id: ApiCallId) -> ApiCall<'_> {
-        ApiCall::new(self, id.index())
-    }
-
-    /// The work with this id.
-    pub(crate) fn work_of(&self, id: WorkId) -> Work<'_> {
-        Work::new(self, id.index())
-    }
-
     /// The API calls with these indices.
     pub(crate) fn api_calls_at(&self, range: Range<usize>) -> impl Iterator<Item = ApiCall<'_>> {
         range.map(|index| ApiCall::new(self, index))

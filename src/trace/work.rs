@@ -193,6 +193,13 @@ impl<'a> Work<'a> {
     }
 }
 
+impl Trace {
+    /// The work with this id.
+    pub(crate) fn work_of(&self, id: WorkId) -> Work<'_> {
+        Work::new(self, id.index())
+    }
+}
+
 /// The name of a piece of work: a kernel's own name, or a description of a copy or fill.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkName<'a>(&'a Detail);
