@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .export(Chrome::to_dir("runs/exporters").gzip(true))
         .export(Perfetto::to_dir("runs/exporters"))
         .export(Stacks::to_dir("runs/exporters"))
+        .export(Html::to_dir("runs/exporters"))
         .export(TensorBoard::to_dir("runs/exporters"))
         .export(Csv("runs/exporters".into()))
         .on_trace(|trace| println!("{} spans, {}\n", trace.spans().len(), trace.losses()))
