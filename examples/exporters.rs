@@ -1,7 +1,7 @@
 //! Exports traces to files for viewers, to a function, and with an exporter of its own. `cargo run --example exporters`
 
 use kernspan::{
-    Chrome, Exporter, Perfetto, Profiler, Stacks, TensorBoard, Trace, export::ExportResult, report::SortBy,
+    Chrome, Exporter, Html, Perfetto, Profiler, Stacks, TensorBoard, Trace, export::ExportResult, report::SortBy,
 };
 use std::{fmt::Write, fs, path::PathBuf};
 use tracing::instrument;
