@@ -31,7 +31,7 @@ function tilesSection({ items }) {
       "div",
       { class: "tiles" },
       items.map(([label, text, note]) =>
-        el("div", { class: "tile" }, el("span", {}, label), el("b", {}, text), el("span", {}, note)),
+        el("div", { class: "tile" }, el("span", {}, label), el("b", {}, text), el("span", {}, prose(note))),
       ),
     ),
   ];
