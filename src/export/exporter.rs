@@ -98,7 +98,7 @@ impl<F: FnMut(&Trace) + Send + 'static> Exporter for OnTrace<F> {
 mod tests {
     use super::{Exporter, OnTrace};
     use crate::{
-        export::{Chrome, Collected, ExportResult, Perfetto, Stacks, TensorBoard},
+        export::{Chrome, Collected, ExportResult, Html, Perfetto, Stacks, TensorBoard},
         trace::Trace,
     };
 
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn exporters_are_named_after_their_types() {
-        let exporters: [(Box<dyn Exporter>, &str); 8] = [
+        let exporters: [(Box<dyn Exporter>, &str); 9] = [
             (Box::new(Plain), "Plain"),
             (Box::new(Generic(Generic(Plain))), "Generic"),
             (Box::new(OnTrace(|_: &Trace| ())), "on_trace"),
@@ -128,6 +128,7 @@ mod tests {
             (Box::new(Perfetto::to_dir("")), "Perfetto"),
             (Box::new(TensorBoard::to_dir("")), "TensorBoard"),
             (Box::new(Stacks::to_dir("")), "Stacks"),
+            (Box::new(Html::to_dir("")), "Html"),
             (Box::new(Collected::new()), "Collected"),
         ];
         for (exporter, name) in exporters {

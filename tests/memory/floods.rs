@@ -1,7 +1,9 @@
 //! One window with more than fits.
 
 use crate::process::check;
-use kernspan::{Chrome, Perfetto, Profiler, ProfilerBuilder, Report, Schedule, Stacks, TensorBoard, trace::Operation};
+use kernspan::{
+    Chrome, Html, Perfetto, Profiler, ProfilerBuilder, Report, Schedule, Stacks, TensorBoard, trace::Operation,
+};
 use std::sync::Arc;
 use tracing::{info, info_span};
 
@@ -94,6 +96,21 @@ fn spans_for_perfetto_stay_within_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let perfetto = Perfetto::to_dir(folder.path());
     check("floods::spans_for_perfetto_stay_within_the_limit", LIMIT, |it| it.export(perfetto), spans, is_over_memory);
+}
+
+#[test]
+fn spans_for_a_page_stay_within_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = Html::to_dir(folder.path());
+    check("floods::spans_for_a_page_stay_within_the_limit", LIMIT, |it| it.export(page), spans, is_over_memory);
+}
+
+#[test]
+fn spans_in_spans_for_a_page_stay_within_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = Html::to_dir(folder.path());
+    let name = "floods::spans_in_spans_for_a_page_stay_within_the_limit";
+    check(name, LIMIT, |it| it.export(page), nested, is_over_memory);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::support::{PATIENCE, Unchecked, child, names, profiled};
 use kernspan::{
-    Chrome, Collected, Error, Exporter, Perfetto, Profiler, Schedule, Stacks, TensorBoard, Trace, export::ExportResult,
+    Chrome, Collected, Error, Exporter, Html, Perfetto, Profiler, Schedule, Stacks, TensorBoard, Trace,
+    export::ExportResult,
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -112,14 +113,15 @@ fn folders_that_cannot_be_written_are_found_before_the_training() {
         .export(Stacks::to_dir(folder.path().join("good")))
         .export(Perfetto::to_dir(&bad))
         .export(TensorBoard::to_dir(&bad))
-        .export(Stacks::to_dir(&bad));
+        .export(Stacks::to_dir(&bad))
+        .export(Html::to_dir(&bad));
     #[cfg(all(feature = "cuda", target_os = "linux"))]
     let builder = builder.raw_to_dir(&bad);
     let error = builder.build().unwrap_err();
     let message = error.to_string();
     assert_eq!(format!("{error:?}"), message, "what a main that returns it prints");
     let Error::Exporters { failures, .. } = error else { panic!("{error}") };
-    let mut origins = vec!["Chrome", "Perfetto", "TensorBoard", "Stacks"];
+    let mut origins = vec!["Chrome", "Perfetto", "TensorBoard", "Stacks", "Html"];
     origins.extend(cfg!(all(feature = "cuda", target_os = "linux")).then_some("raw_to_dir"));
     assert_eq!(failures.iter().map(kernspan::Failure::origin).collect::<Vec<_>>(), origins);
     for failure in &failures {

@@ -3,7 +3,7 @@
 
 use kernspan::{
     Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace,
-    export::Flavor,
+    export::{Flavor, HtmlReport},
     trace::{Allocation, Attribution, OperationCall, Span, SpanId, Wait, Work},
 };
 use std::{collections::HashSet, io::Read, path::Path};
@@ -198,6 +198,11 @@ pub fn check_exports(trace: &Trace, folder: &Path) {
             std::fs::remove_file(file).unwrap();
         }
     }
+    let page = HtmlReport::of([trace]).to_string();
+    let (_, document) = page.split_once("id=\"data\">\n").unwrap();
+    let (document, _) = document.split_once("\n</script>").unwrap();
+    let document: serde_json::Value = serde_json::from_str(document).unwrap();
+    assert!(document["sections"].as_array().unwrap().len() >= 3);
     std::fs::remove_dir(folder.join("torch_tb_profiler")).unwrap();
     // It has a folder for each capture.
     std::fs::remove_dir_all(folder.join("plugins")).unwrap();

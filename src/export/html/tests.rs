@@ -5,7 +5,10 @@ use crate::{
     export::{Collected, samples::awkward_trace},
     trace::{
         Trace,
-        sample::{gpu_trace, memory_trace, operations_trace, ranks, remove_steps, set_caller, set_track, spans_trace},
+        sample::{
+            gpu_trace, memory_trace, operations_trace, ranks, remove_steps, repeat_work, set_caller, set_track,
+            spans_trace,
+        },
     },
 };
 use serde_json::Value;
@@ -171,6 +174,17 @@ fn a_huge_name_is_cut() {
     assert_eq!(shown, 1_001);
     // The report as text has it in full.
     assert!(page.len() < 2 * name.len() + 200_000, "{}", page.len());
+}
+
+#[test]
+fn a_step_of_very_many_items_is_shown_without_the_shortest() {
+    let mut trace = gpu_trace();
+    repeat_work(&mut trace, 1, 30_000);
+    let (page, document) = page_of(&[trace]);
+    let step = &section(&document, "timeline").unwrap()["steps"][0];
+    assert_eq!(step["start"].as_array().unwrap().len(), 20_000);
+    assert!(step["note"].as_str().unwrap().ends_with("are left out"), "{}", step["note"]);
+    assert!(page.len() < 3_000_000, "{}", page.len());
 }
 
 #[test]
