@@ -63,6 +63,11 @@ const ENDINGS: [&str; 3] = [".json", ".json.gz", ".kernspan"];
 type WindowKey = (String, u32, u32, u64);
 
 impl Inputs {
+    /// Makes the arguments that name these files.
+    pub(crate) fn of(files: Vec<PathBuf>) -> Self {
+        Self { files, recursive: false }
+    }
+
     /// Reads the files. Says on standard error which of them were left out, and why.
     pub(crate) fn read(&self) -> Result<Read, Fault> {
         let mut read = Read { sources: Vec::new(), is_complete: true };
@@ -154,18 +159,37 @@ pub(crate) fn name(path: &Path) -> String {
     if is_standard_input(path) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
+/// Returns the traces in a folder and in the folders in it. What cannot be read is left out.
+pub(crate) fn traces_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let entries: BTreeSet<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut found = Vec::new();
+    for path in entries {
+        // A link to a folder may lead in a circle.
+        if !path.is_dir() {
+            found.extend(is_trace(&path).then_some(path));
+        } else if !path.is_symlink() {
+            found.extend(traces_in(&path));
+        }
+    }
+    found
+}
+
+fn is_trace(path: &Path) -> bool {
+    path.to_str().is_some_and(|name| ENDINGS.iter().any(|ending| name.ends_with(ending)))
+}
+
 /// Adds the traces in a folder, in the order of their names, and says which other files are in it.
 fn find(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> io::Result<()> {
     let entries: io::Result<BTreeSet<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
     let (mut others, mut endings) = (0, BTreeSet::new());
     for path in entries? {
-        let is_trace = path.to_str().is_some_and(|name| ENDINGS.iter().any(|ending| name.ends_with(ending)));
         if path.is_dir() {
             // A link to a folder may lead in a circle.
             if recursive && !path.is_symlink() {
                 find(&path, recursive, found)?;
             }
-        } else if is_trace {
+        } else if is_trace(&path) {
             found.push(path);
         } else {
             others += 1;

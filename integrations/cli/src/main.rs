@@ -13,6 +13,7 @@ mod output;
 mod progress;
 mod report;
 mod steps;
+mod sweep;
 mod top;
 mod torch;
 
@@ -42,6 +43,7 @@ Examples:
   kernspan steps runs/mnist                        how long each step took, and how busy the GPU was
   kernspan convert window.kernspan trace.pftrace   for ui.perfetto.dev
   kernspan flame --gpu trace.json -o gpu.svg       a flame graph of GPU time
+  kernspan sweep --var BATCH=16,32,64 -- ./train   which batch size is worth it
 
 Exit status:
   0  all went well
@@ -57,6 +59,7 @@ enum Command {
     Convert(convert::Args),
     Merge(merge::Args),
     Flame(flame::Args),
+    Sweep(sweep::Args),
     Completions(Completions),
 }
 
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => args.run(),
         Command::Merge(args) => args.run(),
         Command::Flame(args) => args.run(),
+        Command::Sweep(args) => args.run(),
         Command::Completions(args) => args.run(),
     };
     match result {
