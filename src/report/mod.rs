@@ -37,6 +37,7 @@
 mod advice;
 mod average;
 mod averages;
+mod baseline;
 mod call_times;
 mod call_tree;
 mod durations;
@@ -79,6 +80,7 @@ pub use self::{
     advice::Advice,
     average::{Average, Latency, SortBy},
     averages::Averages,
+    baseline::{Baseline, BaselineFinding, BaselineKernel, BaselineRun, BaselineSpan, CountRange, Machine, Times},
     gpu_steps::{DeviceUsage, GpuSteps},
     kernel_average::KernelAverage,
     kernels::Kernels,
@@ -92,7 +94,7 @@ pub use self::{
     table::{Column, Table},
 };
 #[cfg(feature = "read")]
-pub use self::{key_average::KeyAverage, key_averages::key_averages};
+pub use self::{baseline::BaselineError, key_average::KeyAverage, key_averages::key_averages};
 pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 
 pub(crate) use self::report::incomplete;

@@ -8,6 +8,7 @@ pub(crate) use self::text::incomplete;
 use super::{
     advice::Advice,
     averages::Averages,
+    baseline::Baseline,
     call_tree::CallTree,
     findings::Findings,
     gpu_steps::GpuSteps,
@@ -46,6 +47,7 @@ pub struct Report {
     gpus: GpuSummary,
     operations: OperationTimes,
     findings: Findings,
+    baseline: Baseline,
     losses: Losses,
     /// The first windows that lack launches, and the number of these launches.
     incomplete: Vec<(u32, u64)>,
@@ -97,6 +99,7 @@ impl Report {
         self.gpus.add(trace, &flops);
         self.operations.add(trace);
         self.findings.add(trace);
+        self.baseline.add(trace, &flops);
         self.losses += *trace.losses();
         match trace.losses().gpu_unfinished {
             0 => {}
@@ -287,6 +290,18 @@ impl Report {
             () => Advice::NOTHING,
         };
         Advice::new(self.findings(), none)
+    }
+
+    /// Returns the statistics of the run, to compare others with.
+    ///
+    /// ```
+    /// # #[cfg(feature = "read")]
+    /// # fn save(report: &kernspan::Report) -> std::io::Result<()> {
+    /// std::fs::write("baseline.json", report.baseline().to_json())
+    /// # }
+    /// ```
+    pub fn baseline(&self) -> Baseline {
+        self.baseline.clone().with_findings(&self.findings())
     }
 
     /// Returns what exporters have sent elsewhere, such as to an OpenTelemetry collector, and what was lost on the way.
