@@ -40,6 +40,7 @@ mod averages;
 mod baseline;
 mod call_times;
 mod call_tree;
+mod comparison;
 mod durations;
 mod findings;
 mod gpu_steps;
@@ -81,6 +82,10 @@ pub use self::{
     average::{Average, Latency, SortBy},
     averages::Averages,
     baseline::{Baseline, BaselineFinding, BaselineKernel, BaselineRun, BaselineSpan, CountRange, Machine, Times},
+    comparison::{
+        Comparison, CountChange, Drift, Estimate, Explanation, KernelChange, KernelShapeChange, MoreData, Outcome,
+        PeakChange, Presence, SideSummary, SpanChange, TimeChange,
+    },
     gpu_steps::{DeviceUsage, GpuSteps},
     kernel_average::KernelAverage,
     kernels::Kernels,
