@@ -10,6 +10,7 @@ use super::{
     averages::Averages,
     baseline::Baseline,
     call_tree::CallTree,
+    check::{Check, Thresholds},
     findings::Findings,
     gpu_steps::GpuSteps,
     gpu_summary::GpuSummary,
@@ -302,6 +303,25 @@ impl Report {
     /// ```
     pub fn baseline(&self) -> Baseline {
         self.baseline.clone().with_findings(&self.findings())
+    }
+
+    /// Returns whether the run is worse than a baseline, and what is, by the default [`Thresholds`].
+    ///
+    /// A test that fails when a step gets slower, launches more kernels or allocates more:
+    ///
+    /// ```
+    /// # #[cfg(feature = "read")]
+    /// # fn test(report: &kernspan::Report) -> Result<(), Box<dyn std::error::Error>> {
+    /// use kernspan::report::Baseline;
+    ///
+    /// let baseline = Baseline::from_json(&std::fs::read("tests/baseline.json")?)?;
+    /// let check = report.check(&baseline);
+    /// assert!(check.is_ok(), "{check}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(&self, baseline: &Baseline) -> Check {
+        Check::of(baseline, &self.baseline(), &Thresholds::default())
     }
 
     /// Returns what exporters have sent elsewhere, such as to an OpenTelemetry collector, and what was lost on the way.

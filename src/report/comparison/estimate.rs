@@ -16,11 +16,6 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Returns a value that is known exactly.
-    pub(super) fn exact(value: f64) -> Self {
-        Self { value, low: value, high: value }
-    }
-
     /// Returns the larger of the distances from the value to the ends of the interval.
     pub fn error(&self) -> f64 {
         (self.value - self.low).max(self.high - self.value).max(0.0)
