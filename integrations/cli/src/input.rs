@@ -63,13 +63,23 @@ const ENDINGS: [&str; 3] = [".json", ".json.gz", ".kernspan"];
 type WindowKey = (String, u32, u32, u64);
 
 impl Inputs {
-    /// Makes the arguments that name these files.
-    pub(crate) fn of(files: Vec<PathBuf>) -> Self {
-        Self { files, recursive: false }
+    /// Makes the arguments that name these files and folders.
+    pub(crate) fn of(files: Vec<PathBuf>, recursive: bool) -> Self {
+        Self { files, recursive }
+    }
+
+    /// Returns the names of the files and folders, as they were given.
+    pub(crate) fn names(&self) -> String {
+        self.files.iter().map(|path| name(path)).collect::<Vec<_>>().join(", ")
     }
 
     /// Reads the files. Says on standard error which of them were left out, and why.
     pub(crate) fn read(&self) -> Result<Read, Fault> {
+        self.read_with(&Progress::new())
+    }
+
+    /// Reads the files, with a progress bar that others may use, too.
+    pub(crate) fn read_with(&self, progress: &Progress) -> Result<Read, Fault> {
         let mut read = Read { sources: Vec::new(), is_complete: true };
         let mut files = Vec::new();
         for path in &self.files {
@@ -83,7 +93,7 @@ impl Inputs {
             }
         }
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |it| it.len());
-        let progress = Progress::new(files.iter().map(size).sum());
+        progress.expect(files.iter().map(size).sum());
         let mut windows: HashMap<WindowKey, String> = HashMap::new();
         for path in &files {
             let name = name(path);

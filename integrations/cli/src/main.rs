@@ -4,6 +4,7 @@ mod advise;
 mod breakdown;
 mod calls;
 mod convert;
+mod diff;
 mod fault;
 mod flame;
 mod input;
@@ -43,6 +44,7 @@ Examples:
   kernspan steps runs/mnist                        how long each step took, and how busy the GPU was
   kernspan convert window.kernspan trace.pftrace   for ui.perfetto.dev
   kernspan flame --gpu trace.json -o gpu.svg       a flame graph of GPU time
+  kernspan diff runs/monday runs/tuesday           what differs between two runs
   kernspan sweep --var BATCH=16,32,64 -- ./train   which batch size is worth it
 
 Exit status:
@@ -59,6 +61,7 @@ enum Command {
     Convert(convert::Args),
     Merge(merge::Args),
     Flame(flame::Args),
+    Diff(diff::Args),
     Sweep(sweep::Args),
     Completions(Completions),
 }
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => args.run(),
         Command::Merge(args) => args.run(),
         Command::Flame(args) => args.run(),
+        Command::Diff(args) => args.run(),
         Command::Sweep(args) => args.run(),
         Command::Completions(args) => args.run(),
     };

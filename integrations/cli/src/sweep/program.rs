@@ -84,7 +84,7 @@ impl Program<'_> {
         if let Some(output) = self.output {
             keep(&new, &folder, &output.join(format!("{name}={}", file_name(value))))?;
         }
-        Ok(match Inputs::of(new).read() {
+        Ok(match Inputs::of(new, false).read() {
             Ok(read) => Measured::of(&read),
             Err(_) => Err("none of its traces could be read".to_owned()),
         })

@@ -24,7 +24,7 @@ impl Recorded<'_> {
         let files = if path.is_dir() { input::traces_in(&path) } else { vec![path.clone()] };
         let result = match files.is_empty() {
             true => Err(format!("there is no trace in {}", path.display())),
-            false => Inputs::of(files).read().map_err(|_| "none of its traces could be read".to_owned()),
+            false => Inputs::of(files, false).read().map_err(|_| "none of its traces could be read".to_owned()),
         };
         let result = result.and_then(|read| Measured::of(&read));
         if let Err(problem) = &result {

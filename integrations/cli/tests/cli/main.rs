@@ -1,6 +1,7 @@
 //! Runs the real program on recorded files.
 
 mod convert;
+mod diff;
 mod inputs;
 mod report;
 mod sweep;
