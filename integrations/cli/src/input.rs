@@ -63,6 +63,16 @@ const ENDINGS: [&str; 3] = [".json", ".json.gz", ".kernspan"];
 type WindowKey = (String, u32, u32, u64);
 
 impl Inputs {
+    /// Returns the files and folders, as they were given.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Returns the same with other files.
+    pub(crate) fn with_files(&self, files: Vec<PathBuf>) -> Self {
+        Self { files, recursive: self.recursive }
+    }
+
     /// Reads the files. Says on standard error which of them were left out, and why.
     pub(crate) fn read(&self) -> Result<Read, Fault> {
         let mut read = Read { sources: Vec::new(), is_complete: true };
