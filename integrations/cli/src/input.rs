@@ -73,6 +73,16 @@ impl Inputs {
         self.files.iter().map(|path| name(path)).collect::<Vec<_>>().join(", ")
     }
 
+    /// Returns the files and folders, as they were given.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Returns the same with other files.
+    pub(crate) fn with_files(&self, files: Vec<PathBuf>) -> Self {
+        Self { files, recursive: self.recursive }
+    }
+
     /// Reads the files. Says on standard error which of them were left out, and why.
     pub(crate) fn read(&self) -> Result<Read, Fault> {
         self.read_with(&Progress::new())

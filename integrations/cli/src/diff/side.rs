@@ -1,7 +1,7 @@
 //! One side of a comparison.
 
 use super::kernels::Kernels;
-use crate::{fault::Fault, input::Inputs, progress::Progress};
+use crate::{fault::Fault, input::Inputs, progress::Progress, runs::Runs};
 use kernspan::{analysis::CountKind, report::Baseline};
 use std::{path::PathBuf, thread};
 
@@ -30,13 +30,9 @@ pub(super) fn read_both(sides: [Vec<PathBuf>; 2], recursive: bool) -> Result<[Si
 
 impl Side {
     fn read(inputs: &Inputs, progress: &Progress) -> Result<Self, Fault> {
-        let read = inputs.read_with(progress)?;
-        Ok(Self {
-            name: inputs.names(),
-            baseline: Baseline::of(read.traces()),
-            kernels: Kernels::of(read.traces()),
-            is_complete: read.end().is_ok(),
-        })
+        let runs = Runs::read_with(inputs, None, progress)?;
+        let (kernels, is_complete) = (Kernels::of(runs.traces()), runs.end().is_ok());
+        Ok(Self { name: inputs.names(), kernels, is_complete, baseline: runs.baseline })
     }
 
     /// Returns the mean of a count over the steps of all runs.
