@@ -73,6 +73,18 @@ pub(crate) fn write_first_free(
     Ok(path)
 }
 
+/// Writes a file that replaces the one of this name, if there is one, once it is whole.
+pub(crate) fn replace(
+    path: &Path,
+    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), FileError> {
+    let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "it is being written by somebody else");
+    let unfinished = UnfinishedFile::create(path).and_then(|unfinished| unfinished.ok_or_else(busy));
+    let written =
+        unfinished.and_then(|mut unfinished| content(unfinished.writer()).and_then(|()| unfinished.finish(path)));
+    written.map_err(FileError::at(path))
+}
+
 /// Checks that files can be written into `folder`, by writing a small file and removing it. The folder is created if it
 /// does not exist, and stays: another process may be about to write into it.
 pub(crate) fn check(folder: &Path) -> Result<(), FileError> {

@@ -159,7 +159,7 @@ pub use self::{
     activity::Activity,
     builder::ProfilerBuilder,
     error::Error,
-    export::{Chrome, Collected, Exporter, Perfetto, Stacks, TensorBoard},
+    export::{Chrome, Collected, Exporter, Html, Perfetto, Stacks, TensorBoard},
     failure::Failure,
     host::ProfilerLayer,
     profiler::{Profiler, RecordGuard},

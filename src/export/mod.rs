@@ -8,6 +8,7 @@
 //! | [`Chrome`] | `*.pt.trace.json`: `torch.profiler`'s JSON | [Perfetto], HolisticTraceAnalysis, [others](Flavor) |
 //! | [`Perfetto`](struct@Perfetto) | `*.pftrace`: protobuf, a fifth of the size of JSON | [Perfetto] |
 //! | [`TensorBoard`] | `*.xplane.pb`: profiles; `*.tfevents.*`: scalars of every step | [TensorBoard][board], [XProf] |
+//! | [`Html`] | `*.html`: one page with tables, charts, flame graphs and a timeline | a browser, without a network |
 //! | [`Stacks`] | `*.folded`: folded stacks of the host and of GPUs | inferno, speedscope, flamegraph.pl |
 //! | [`Collected`] | no file: the traces stay in memory | tests and your own code |
 //!
@@ -58,7 +59,10 @@ mod downloads;
 mod exporter;
 mod flows;
 mod gpu_ranges;
+mod html;
 mod index_ranges;
+mod json;
+mod micros;
 mod operation_names;
 mod perfetto;
 #[cfg(test)]
@@ -73,6 +77,7 @@ mod stacks;
 mod step_exporter;
 mod steps_nest;
 mod tensorboard;
+mod utc;
 mod wire;
 mod work_key;
 
@@ -83,6 +88,7 @@ pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
     exporter::Exporter,
+    html::{Html, HtmlReport},
     perfetto::Perfetto,
     result::ExportResult,
     run_id::RunId,

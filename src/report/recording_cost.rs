@@ -35,7 +35,7 @@ pub struct StepQuartiles {
 
 impl RecordingCost {
     /// Returns the cost, or `None` if there are too few steps of either kind.
-    pub(super) fn of(unrecorded: &StepTimes, recorded: &StepTimes) -> Option<Self> {
+    pub(crate) fn of(unrecorded: &StepTimes, recorded: &StepTimes) -> Option<Self> {
         let [unrecorded, recorded] = [StepQuartiles::of(unrecorded)?, StepQuartiles::of(recorded)?];
         Some(Self { unrecorded, recorded })
     }

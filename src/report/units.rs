@@ -72,7 +72,7 @@ pub(super) fn scaled(number: f64) -> (f64, &'static str) {
 }
 
 /// Formats a number with three significant digits: `123`, `1.23`, `0.0123`.
-pub(super) fn digits(number: f64) -> String {
+pub(crate) fn digits(number: f64) -> String {
     let decimals = if number > 0.0 { (2.0 - number.log10().floor()).clamp(0.0, 9.0) } else { 0.0 };
     format!("{number:.0$}", decimals as usize)
 }

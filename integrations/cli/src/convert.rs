@@ -2,6 +2,7 @@
 
 use crate::{
     fault::Fault,
+    file::{failed, folder_beside},
     input::{self, name},
 };
 use kernspan::{Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace};
@@ -9,7 +10,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use tempfile::TempDir;
 
 /// Convert a trace to another format, which the ending of the new file says
 ///
@@ -104,18 +104,8 @@ impl Args {
     }
 }
 
-fn failed(path: &Path, error: impl std::fmt::Display) -> Fault {
-    Fault::Failed(format!("{}: cannot be written: {error}", path.display()))
-}
-
 fn is_gpu(file: &Path) -> bool {
     file.display().to_string().ends_with(".gpu.folded")
-}
-
-/// Makes a folder for unfinished files, on the same file system as `path`, so that they can be renamed to it.
-pub(crate) fn folder_beside(path: &Path) -> Result<TempDir, Fault> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::Builder::new().prefix(".kernspan-").tempdir_in(parent).map_err(|error| failed(path, error))
 }
 
 /// Writes the folded stacks of a trace into a folder, and returns the files: the host's, and the GPU's if it did

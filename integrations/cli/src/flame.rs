@@ -1,16 +1,13 @@
 //! The command `flame`: a flame graph.
 
 use crate::{
-    convert::{folder_beside, stacks},
+    convert::stacks,
     fault::Fault,
+    file::{failed, write_whole},
     input::Inputs,
 };
 use inferno::flamegraph::{self, Options};
-use std::{
-    fs,
-    io::{self, Write},
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::PathBuf};
 
 /// Draw a flame graph, an SVG that browsers show: how much time each stack of spans took
 #[derive(clap::Args)]
@@ -37,12 +34,8 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let read = self.inputs.read()?;
-        let to_output = self.output.as_os_str() == "-";
-        let cannot = |error: String| Fault::Failed(format!("{}: cannot be written: {error}", self.output.display()));
-        let folder = match to_output {
-            true => tempfile::tempdir().map_err(|error| cannot(error.to_string()))?,
-            false => folder_beside(&self.output)?,
-        };
+        let cannot = |error: String| failed(&self.output, error);
+        let folder = tempfile::tempdir().map_err(|error| cannot(error.to_string()))?;
         let mut folded = String::new();
         for trace in read.traces() {
             let (host, gpu) = stacks(trace, folder.path()).map_err(cannot)?;
@@ -55,13 +48,7 @@ impl Args {
             return Err(Fault::Failed(what.to_owned()));
         }
         let graph = self.draw(&folded).map_err(|error| cannot(error.to_string()))?;
-        if to_output {
-            let mut out = io::stdout().lock();
-            out.write_all(&graph)?;
-            out.flush()?;
-        } else {
-            write_whole(folder.path(), &self.output, &graph).map_err(|error| cannot(error.to_string()))?;
-        }
+        write_whole(&self.output, &graph)?;
         read.end()
     }
 
@@ -73,11 +60,4 @@ impl Args {
         flamegraph::from_lines(&mut options, folded.lines(), &mut graph).map_err(io::Error::other)?;
         Ok(graph)
     }
-}
-
-/// Writes a file in a folder beside it, then renames it, so that it appears whole or not at all.
-fn write_whole(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let unfinished = folder.join("unfinished");
-    fs::write(&unfinished, bytes)?;
-    fs::rename(unfinished, path)
 }

@@ -9,6 +9,7 @@ mod check;
 mod convert;
 mod diff;
 mod fault;
+mod file;
 mod flame;
 mod github;
 mod input;
@@ -44,6 +45,7 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Examples:
   kernspan report runs/mnist                       all tables of a run
+  kernspan report --html mnist.html runs/mnist     a page for the browser
   kernspan advise runs/mnist                       what makes steps slow, and what a change would save
   kernspan report --torch trace.pt.trace.json.gz   the table that PyTorch prints
   kernspan steps runs/mnist                        how long each step took, and how busy the GPU was

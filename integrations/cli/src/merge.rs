@@ -1,8 +1,9 @@
 //! The command `merge`: several traces of one run as one file for viewers.
 
 use crate::{
-    convert::{chrome, folder_beside},
+    convert::chrome,
     fault::{Fault, say},
+    file::folder_beside,
     input::{self, name},
 };
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};

@@ -3,6 +3,7 @@
 use crate::{
     calls::{self, Direction},
     fault::Fault,
+    file::write_whole,
     input::{Inputs, Read},
     json::json,
     output::{Format, Section, Style, print_json},
@@ -10,9 +11,11 @@ use crate::{
 };
 use kernspan::{
     Report,
+    export::HtmlReport,
     report::{Averages, Kernels, MemoryPeak, MemoryPeaks, Operations, SortBy, SortOperationsBy},
 };
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// Print where the time went: tables of spans, kernels, operations, steps and memory
 ///
@@ -60,6 +63,10 @@ pub(crate) struct Args {
     /// Print the table of PyTorch's key_averages(), with its columns, in its order
     #[arg(long)]
     torch: bool,
+    /// Write a page for the browser instead: tables, charts, findings, flame graphs and a timeline; `-` is standard
+    /// output
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     style: Style,
 }
@@ -70,6 +77,7 @@ Examples:
   kernspan report --sort self-gpu -n 20 trace.pt.trace.json.gz
   kernspan report --kernels --by-shape window.kernspan
   kernspan report --callers matmul trace.json
+  kernspan report --html report.html runs/mnist
   kernspan report --torch --json trace.pt.trace.json | jq '.key_averages[0]'
 
 Exit status: 0 fine; 1 a file could not be read, or nothing was found; 2 wrong usage";
@@ -101,6 +109,10 @@ pub(crate) enum Sort {
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let read = self.inputs.read()?;
+        if let Some(path) = &self.html {
+            write_whole(path, HtmlReport::of(read.traces()).to_string().as_bytes())?;
+            return read.end();
+        }
         let report = read.report();
         let sections = self.sections(&read, &report)?;
         match (sections.is_empty(), self.style.format()) {

@@ -54,7 +54,7 @@ impl Runs {
 /// Returns whether a file begins as those do that the command `baseline` writes, so that no large trace is read twice.
 fn may_be_baseline(path: &Path) -> bool {
     let mut start = Vec::new();
-    let read = || fs::File::open(path)?.take(64).read_to_end(&mut start);
+    let mut read = || fs::File::open(path)?.take(64).read_to_end(&mut start);
     let is_read = path.is_file() && read().is_ok();
     let text = String::from_utf8_lossy(&start);
     let member = text.trim_start().strip_prefix('{').map(str::trim_start);

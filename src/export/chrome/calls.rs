@@ -1,11 +1,11 @@
 //! Calls of the GPU's API, and the arrows that begin at them.
 
 use super::{
-    event::Head, fields, flavor::Flavor, json::Members, options::Options, output::Output, runtime_names::runtime_name,
+    event::Head, fields, flavor::Flavor, options::Options, output::Output, runtime_names::runtime_name,
     torch::Collectives,
 };
 use crate::{
-    export::{category, flows::Flows},
+    export::{category, flows::Flows, json::Members},
     trace::{Api, ApiCall},
 };
 use rustc_hash::FxHashMap;

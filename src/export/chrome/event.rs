@@ -1,12 +1,16 @@
 //! A writer of events in Chrome's trace format.
 
 use super::{
-    json::{Json, Members, Object},
-    micros::Micros,
     row::{Row, RowText},
     times::Times,
 };
-use crate::trace::Timestamp;
+use crate::{
+    export::{
+        json::{Json, Members, Object},
+        micros::Micros,
+    },
+    trace::Timestamp,
+};
 use std::io::{self, Write};
 
 /// Writes a document: its header, the events, and its name.

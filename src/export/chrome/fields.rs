@@ -1,7 +1,9 @@
 //! Arguments that several kinds of events have: the span, fields, inputs, the source location, cuts.
 
-use super::json::Object;
-use crate::trace::{Attribution, Callsite, Cut, Fields, Step};
+use crate::{
+    export::json::Object,
+    trace::{Attribution, Callsite, Cut, Fields, Step},
+};
 
 /// The arguments of spans and events that are not fields. A field of the same name is called `field.NAME`.
 pub(crate) const RESERVED: [&str; 10] = [

@@ -1,11 +1,9 @@
 //! The header of a document: the members before its events.
 
-use super::{
-    json::{Json, Object},
-    times::Times,
-};
+use super::times::Times;
 use crate::{
     analysis::{self, Finding},
+    export::json::{Json, Object},
     trace::{Callsite, Device, Gpu, Trace, Value},
 };
 use std::time::Duration;

@@ -1,7 +1,10 @@
 //! The events of the host, except its spans: names of rows, steps, events, counters and losses.
 
-use super::{event::Scope, fields, json::Members, output::Output, row::Row, torch::steps_shown};
-use crate::{export::category, trace::Callsite};
+use super::{event::Scope, fields, output::Output, row::Row, torch::steps_shown};
+use crate::{
+    export::{category, json::Members},
+    trace::Callsite,
+};
 use std::{fmt::Write as _, io};
 
 /// The row of steps that do not nest with the spans of their thread: no thread has this id.

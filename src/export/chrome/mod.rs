@@ -1,8 +1,8 @@
 //! Kineto's dialect of Chrome's trace format, which `torch.profiler` writes.
 //!
 //! [`document`] writes the file of a trace. The modules that write its parts, from [`header`] to [`work`], share an
-//! [`Output`](output::Output) and describe each event to an [`EventWriter`](event::EventWriter); only that and [`json`]
-//! know the punctuation of JSON.
+//! [`Output`](output::Output) and describe each event to an [`EventWriter`](event::EventWriter); only that and
+//! [`json`](super::json) know the punctuation of JSON.
 
 mod calls;
 #[cfg(test)]
@@ -14,8 +14,6 @@ mod flavor;
 mod gpu;
 mod header;
 mod host;
-mod json;
-mod micros;
 mod operations;
 mod options;
 mod output;

@@ -3,10 +3,12 @@
 use super::{
     event::{Head, Scope},
     fields,
-    json::Members,
     output::Output,
 };
-use crate::trace::{Attribution, Operation};
+use crate::{
+    export::json::Members,
+    trace::{Attribution, Operation},
+};
 use std::io;
 
 /// The arguments of operations that are not fields. A field of the same name is called `field.NAME`.

@@ -1,7 +1,9 @@
 //! The row that an event is drawn on.
 
-use super::json::{Members, Object};
-use crate::trace::Track;
+use crate::{
+    export::json::{Members, Object},
+    trace::Track,
+};
 
 /// A row, by the two numbers that Kineto gives it: process and thread, or device and stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

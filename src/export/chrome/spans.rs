@@ -4,13 +4,12 @@ use super::{
     event::{EventWriter, Head},
     fields,
     flavor::Flavor,
-    json::Members,
     output::Output,
     row::RowText,
     torch::{Module, SpanExtras},
 };
 use crate::{
-    export::{call_flows::CallFlows, category},
+    export::{call_flows::CallFlows, category, json::Members},
     trace::{Callsite, Span, enclosing},
 };
 use std::io;

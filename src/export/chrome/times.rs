@@ -1,7 +1,10 @@
 //! Conversion of timestamps to the times of a document.
 
-use super::{flavor::Flavor, micros::Micros};
-use crate::trace::{Timestamp, Trace};
+use super::flavor::Flavor;
+use crate::{
+    export::micros::Micros,
+    trace::{Timestamp, Trace},
+};
 
 /// Turns timestamps into the microseconds of a document, which count from its base.
 #[derive(Clone, Copy, Debug)]

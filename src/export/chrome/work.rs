@@ -1,17 +1,15 @@
 //! Kernels, copies and fills, and the arrows that end at them.
 
-use super::{
-    event::Head,
-    fields,
-    json::{Members, Object},
-    output::Output,
-    row::RowText,
-    rows::Rows,
-    times::Times,
-    torch::Collectives,
-};
+use super::{event::Head, fields, output::Output, row::RowText, rows::Rows, times::Times, torch::Collectives};
 use crate::{
-    export::{cache::Cache, category, flows::Flows, operation_names::OperationNames, work_key::WorkKey},
+    export::{
+        cache::Cache,
+        category,
+        flows::Flows,
+        json::{Members, Object},
+        operation_names::OperationNames,
+        work_key::WorkKey,
+    },
     trace::{ApiCall, Attribution, Detail, Device, Kernel, Work},
 };
 use std::io;

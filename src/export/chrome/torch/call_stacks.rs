@@ -1,6 +1,6 @@
 //! Call stacks of spans, made of the spans around them.
 
-use crate::{export::chrome::json::Quoted, trace::Span};
+use crate::{export::json::Quoted, trace::Span};
 use rustc_hash::FxHashMap;
 
 /// The call stack of each span, innermost first: `src/model.rs(7): forward;src/main.rs(4): train`. The plugin reads

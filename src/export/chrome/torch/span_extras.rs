@@ -6,7 +6,7 @@ use super::{
     modules::{Module, Modules},
 };
 use crate::{
-    export::chrome::{flavor::Flavor, json::Quoted},
+    export::{chrome::flavor::Flavor, json::Quoted},
     trace::{Span, Step, Trace, TrackId},
 };
 use std::collections::BTreeSet;

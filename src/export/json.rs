@@ -85,7 +85,7 @@ impl Json {
 
     /// Appends an object.
     #[inline]
-    fn object(&mut self, write: impl FnOnce(&mut Object<'_>)) -> &mut Self {
+    pub(super) fn object(&mut self, write: impl FnOnce(&mut Object<'_>)) -> &mut Self {
         write(&mut self.begin_object());
         self.end_object();
         self
@@ -261,6 +261,15 @@ impl Array<'_> {
 
     pub(super) fn number(&mut self, number: impl itoa::Integer) {
         self.next().number(number);
+    }
+
+    /// Adds a number, or a string if it is not finite.
+    pub(super) fn float(&mut self, number: f64) {
+        self.next().float(number);
+    }
+
+    pub(super) fn null(&mut self) {
+        self.next().raw("null");
     }
 
     pub(super) fn string(&mut self, text: &str) {

@@ -1,0 +1,294 @@
+// Charts of numbers: the time of steps, parts of a whole, values over time, and the roofline.
+
+const LEFT = 62;
+const BOTTOM = 20;
+
+function svg(height, label, draw) {
+  const node = el("svg:svg", { height, role: "img", "aria-label": label });
+  const redraw = () => {
+    const width = node.clientWidth || node.parentNode?.clientWidth || 800;
+    node.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    node.replaceChildren(...draw(width, height).flat().filter(Boolean));
+  };
+  onResize(node, redraw);
+  return el("div", { class: "chart" }, node);
+}
+
+function gridLines(unit, top, width, height) {
+  return [0, 0.5, 1].flatMap((part) => {
+    const y = 8 + (1 - part) * (height - BOTTOM - 8);
+    return [
+      el("svg:line", { x1: LEFT, x2: width - 6, y1: y, y2: y, stroke: "var(--line)" }),
+      el("svg:text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, format(unit, top * part)),
+    ];
+  });
+}
+
+// The time of each step. Steps far above the median stand at the upper edge, so that the others can be told apart.
+function stepsSection(section) {
+  const { first, counts, low, high, windows, median, slow } = section;
+  const cap = Math.min(Math.max(...high, 1), Math.max(slow * median, 1));
+  const [from, to] = [first[0], first.at(-1) + counts.at(-1)];
+  const readout = el("p", { class: "readout", role: "status" });
+  const outliers = [...high.keys()].filter((index) => high[index] > slow * median);
+  const say = (index) => {
+    const steps =
+      counts[index] > 1 ? `steps ${first[index]} to ${first[index] + counts[index] - 1}` : `step ${first[index]}`;
+    const range = high[index] > low[index] ? `${UNITS.time(low[index])} to ` : "";
+    const times = median > 0 ? `, ${digits(high[index] / median)} times the median` : "";
+    readout.textContent = `${steps}: ${range}${UNITS.time(high[index])}${times}`;
+  };
+  const label = `${to - from} steps; median ${UNITS.time(median)}; ${outliers.length} over ${slow} times the median`;
+  const chart = svg(220, label, (width, height) => {
+    const x = (step) => LEFT + ((step - from) / (to - from)) * (width - LEFT - 6);
+    const y = (nanos) => 8 + (1 - Math.min(nanos, cap) / cap) * (height - BOTTOM - 8);
+    const shades = windows.map(([start, end, window]) =>
+      el(
+        "svg:rect",
+        {
+          x: x(start),
+          y: 8,
+          width: Math.max(1.5, x(end + 1) - x(start)),
+          height: height - BOTTOM - 8,
+          fill: "var(--window)",
+        },
+        el("svg:title", {}, `window ${window} recorded steps ${start} to ${end}`),
+      ),
+    );
+    const middle = (index) => x(first[index] + counts[index] / 2);
+    const upper = high.map((nanos, index) => `${middle(index).toFixed(1)},${y(nanos).toFixed(1)}`);
+    const lower = low.map((nanos, index) => `${middle(index).toFixed(1)},${y(nanos).toFixed(1)}`);
+    const marks = outliers
+      .slice(0, 200)
+      .map((index) =>
+        el(
+          "svg:circle",
+          { cx: middle(index), cy: y(high[index]), r: 4, fill: "var(--c4)" },
+          el("svg:title", {}, `step ${first[index]}: ${UNITS.time(high[index])}`),
+        ),
+      );
+    return [
+      shades,
+      gridLines("time", cap, width, height),
+      el("svg:polygon", { points: [...upper, ...lower.reverse()].join(" "), fill: "var(--c0)", opacity: 0.35 }),
+      el("svg:polyline", { points: upper.join(" "), fill: "none", stroke: "var(--c0)", "stroke-width": 1.2 }),
+      high.length <= 400 &&
+        upper.map((point) => {
+          const [cx, cy] = point.split(",");
+          return el("svg:circle", { cx, cy, r: 2, fill: "var(--c0)" });
+        }),
+      el("svg:line", {
+        x1: LEFT,
+        x2: width - 6,
+        y1: y(median),
+        y2: y(median),
+        stroke: "var(--dim)",
+        "stroke-dasharray": "4 4",
+      }),
+      marks,
+      [[from, "start"], to - from > 2 && [Math.floor((from + to) / 2), "middle"], to - from > 1 && [to - 1, "end"]]
+        .filter(Boolean)
+        .map(([step, anchor]) =>
+          el("svg:text", { x: x(step + 0.5), y: height - 5, "text-anchor": anchor }, `step ${step}`),
+        ),
+    ];
+  });
+  chart.addEventListener("pointermove", (event) => {
+    const box = chart.getBoundingClientRect();
+    const at = from + ((event.clientX - box.left - LEFT) / (box.width - LEFT - 6)) * (to - from);
+    const past = first.findIndex((start) => start > at);
+    say(past < 0 ? first.length - 1 : Math.max(0, past - 1));
+  });
+  return [chart, readout];
+}
+
+// Parts of a whole, as one bar for each row, with the numbers below.
+function barsSection(section) {
+  const { parts, rows } = section;
+  const bars = rows.map(({ label, values, note }) => {
+    const total = values.reduce((sum, value) => sum + value, 0) || 1;
+    const percent = (value) => (100 * value) / total;
+    const said = parts.map((part, index) => `${part} ${UNITS.percent(percent(values[index]))}`);
+    return [
+      el("h3", {}, label),
+      el(
+        "div",
+        { class: "stack", role: "img", "aria-label": said.join(", ") },
+        values.map((value, index) =>
+          el("i", {
+            style: `width:${percent(value)}%;background:${color(index)}`,
+            on: {
+              pointermove: (event) => showTip(`${said[index]}\n${UNITS.time(value)}`, event),
+              pointerleave: hideTip,
+            },
+          }),
+        ),
+      ),
+      el(
+        "ul",
+        { class: "legend" },
+        values
+          .map(
+            (value, index) =>
+              value > 0 &&
+              el(
+                "li",
+                {},
+                el("i", { style: `background:${color(index)}` }),
+                `${parts[index]} `,
+                el("b", { "data-value": value }, UNITS.time(value)),
+                ` ${UNITS.percent(percent(value))}`,
+              ),
+          )
+          .filter(Boolean),
+      ),
+      note ? el("p", { class: "note" }, note) : null,
+    ];
+  });
+  return bars.flat();
+}
+
+// Values over time: one line, or several that are stacked.
+function seriesSection(section) {
+  return section.charts.flatMap(({ title, duration, unit, top, lines, steps, note }) => {
+    const sums = lines[0].values.map((_, at) => lines.reduce((sum, line) => sum + line.values[at], 0));
+    const highest = top ?? Math.max(1, ...sums);
+    const readout = el("p", { class: "readout", role: "status" });
+    const chart = svg(130, `${title}: at most ${format(unit, Math.max(...sums))}`, (width, height) => {
+      const count = sums.length;
+      const x = (at) => LEFT + (at / count) * (width - LEFT - 6);
+      const y = (value) => 8 + (1 - Math.min(value, highest) / highest) * (height - BOTTOM - 8);
+      const below = new Array(count).fill(0);
+      const areas = lines.map((line, index) => {
+        const over = [];
+        const under = [];
+        line.values.forEach((value, at) => {
+          const [from, to] = [x(at).toFixed(1), x(at + 1).toFixed(1)];
+          under.push(`${from},${y(below[at]).toFixed(1)} ${to},${y(below[at]).toFixed(1)}`);
+          below[at] += value;
+          over.push(`${from},${y(below[at]).toFixed(1)} ${to},${y(below[at]).toFixed(1)}`);
+        });
+        const points = [...over, ...under.reverse().map((pair) => pair.split(" ").reverse().join(" "))].join(" ");
+        return el("svg:polygon", { points, fill: color(line.color ?? index), opacity: 0.8 });
+      });
+      const edges = (steps ?? []).map(([number, start]) =>
+        el(
+          "svg:line",
+          {
+            x1: x((start / duration) * count),
+            x2: x((start / duration) * count),
+            y1: 8,
+            y2: height - BOTTOM,
+            stroke: "var(--dim)",
+            "stroke-dasharray": "2 3",
+          },
+          el("svg:title", {}, `step ${number}`),
+        ),
+      );
+      return [
+        gridLines(unit, highest, width, height),
+        areas,
+        edges,
+        el("svg:text", { x: LEFT, y: height - 5 }, "0"),
+        el("svg:text", { x: width - 6, y: height - 5, "text-anchor": "end" }, UNITS.time(duration)),
+      ];
+    });
+    chart.addEventListener("pointermove", (event) => {
+      const box = chart.getBoundingClientRect();
+      const part = (event.clientX - box.left - LEFT) / (box.width - LEFT - 6);
+      const at = Math.max(0, Math.min(sums.length - 1, Math.floor(part * sums.length)));
+      const each = lines.map((line) => `${line.name} ${format(unit, line.values[at])}`);
+      const sum = lines.length > 1 ? `; together ${format(unit, sums[at])}` : "";
+      readout.textContent = `after ${UNITS.time((at / sums.length) * duration)}: ${each.join(", ")}${sum}`;
+    });
+    const legend =
+      lines.length > 1
+        ? el(
+            "ul",
+            { class: "legend" },
+            lines.map((line, index) =>
+              el("li", {}, el("i", { style: `background:${color(line.color ?? index)}` }), line.name),
+            ),
+          )
+        : null;
+    return [el("h3", {}, title), note ? el("p", { class: "note" }, note) : null, chart, legend, readout];
+  });
+}
+
+// Operations a second by operations a byte, both logarithmic, below the limits of the GPU.
+function rooflineSection(section) {
+  const { roofs, bandwidth, points } = section;
+  const decade = (number) => Math.log10(Math.max(number, 1e-3));
+  const highest = Math.ceil(
+    0.2 + decade(Math.max(...roofs.map(([, flops]) => flops), ...points.map((point) => point[2]))),
+  );
+  const lowest = Math.min(Math.floor(decade(Math.min(...points.map((point) => point[2])))), highest - 3);
+  const [left, right] = [
+    Math.min(-1, Math.floor(decade(Math.min(...points.map((point) => point[1]))))),
+    Math.max(3, Math.ceil(decade(Math.max(...points.map((point) => point[1]))))),
+  ];
+  const longest = Math.max(...points.map((point) => point[3]));
+  return [
+    svg(320, `${points.length} spans in the roofline model`, (width, height) => {
+      const x = (intensity) => LEFT + ((decade(intensity) - left) / (right - left)) * (width - LEFT - 10);
+      const y = (rate) => 8 + ((highest - decade(rate)) / (highest - lowest)) * (height - BOTTOM - 8);
+      const lines = roofs.flatMap(([label, flops]) => {
+        const knee = flops / bandwidth;
+        const start = 10 ** left;
+        return [
+          el("svg:polyline", {
+            fill: "none",
+            stroke: "var(--dim)",
+            points: [
+              [start, bandwidth * start],
+              [knee, flops],
+              [10 ** right, flops],
+            ]
+              .map(([a, b]) => `${x(a)},${y(b)}`)
+              .join(" "),
+          }),
+          el(
+            "svg:text",
+            { x: width - 12, y: y(flops) - 4, "text-anchor": "end" },
+            `${label}: ${UNITS.rate(flops)}FLOP/s`,
+          ),
+        ];
+      });
+      const marks = points.map(([name, intensity, rate, nanos, percent]) => {
+        const text =
+          `${DATA.names[name]}\n${UNITS.rate(rate)}FLOP/s, ${digits(intensity)} FLOP a byte\n` +
+          `${UNITS.time(nanos)} on the GPU, ${digits(percent)} % of what the GPU can do`;
+        return el(
+          "svg:circle",
+          {
+            cx: x(intensity),
+            cy: y(rate),
+            r: 4 + 10 * Math.sqrt(nanos / longest),
+            tabindex: 0,
+            fill: "var(--c0)",
+            "fill-opacity": 0.6,
+            stroke: "var(--c0)",
+            on: { pointermove: (event) => showTip(text, event), pointerleave: hideTip },
+          },
+          el("svg:title", {}, text),
+        );
+      });
+      const ticks = Array.from({ length: right - left + 1 }, (_, index) =>
+        el(
+          "svg:text",
+          { x: x(10 ** (left + index)), y: height - 5, "text-anchor": left + index === right ? "end" : "middle" },
+          `${10 ** (left + index)}`,
+        ),
+      );
+      const rates = Array.from({ length: highest - lowest + 1 }, (_, index) =>
+        el(
+          "svg:text",
+          { x: LEFT - 6, y: y(10 ** (lowest + index)) + 4, "text-anchor": "end" },
+          UNITS.rate(10 ** (lowest + index)),
+        ),
+      );
+      return [lines, marks, ticks, rates];
+    }),
+    el("p", { class: "note" }, "FLOP a second (up) by FLOP a byte (right). A large point took long on the GPU."),
+  ];
+}

@@ -1,0 +1,230 @@
+// Tables that can be sorted, searched and copied; with parents they are trees.
+
+const FEW_ROWS = 100;
+
+function tableSection(section) {
+  const { columns, rows, parents } = section;
+  const tree = parents ? new Tree(rows.length, parents) : null;
+  const state = { sort: section.sort ?? null, down: true, query: "", all: false };
+  const body = el("tbody");
+  const count = el("span", { class: "dim", role: "status" });
+  const search = el("input", { type: "search", placeholder: "search (/)", "aria-label": `search ${section.title}` });
+  const more = el(
+    "button",
+    {
+      type: "button",
+      on: {
+        click: () => {
+          state.all = true;
+          draw();
+        },
+      },
+    },
+    "show all",
+  );
+  const copy = el("button", { type: "button", on: { click: () => copyText(asText()) } }, "copy");
+  const heads = columns.map(([title, unit, help], index) =>
+    el(
+      "th",
+      { class: isText(unit) ? "text" : null, scope: "col", title: help },
+      el("button", { type: "button", on: { click: () => sortBy(index) } }, title),
+    ),
+  );
+  search.addEventListener("input", () => {
+    state.query = search.value.toLowerCase();
+    draw();
+  });
+
+  const most = columns.map(([, unit], index) =>
+    unit === "total"
+      ? Math.max(
+          1,
+          rows.reduce((most, row) => Math.max(most, row[index] ?? 0), 0),
+        )
+      : 0,
+  );
+  const cell = (row, index) => format(columns[index][1], row[index]);
+  const asText = () =>
+    [columns.map(([title]) => title), ...order().map((row) => columns.map((_, i) => cell(rows[row], i)))]
+      .map((cells) => cells.join("\t"))
+      .join("\n");
+
+  function sortBy(index) {
+    state.down = state.sort === index ? !state.down : !isText(columns[index][1]);
+    state.sort = index;
+    draw();
+  }
+
+  function compare(a, b) {
+    if (state.sort === null) return a - b;
+    const unit = columns[state.sort][1];
+    const [x, y] = [rows[a][state.sort], rows[b][state.sort]].map((value) =>
+      unit === "name" ? DATA.names[value] : value,
+    );
+    const ascending = isText(unit)
+      ? String(x ?? "").localeCompare(String(y ?? ""))
+      : (x ?? -Infinity) - (y ?? -Infinity);
+    return (state.down ? -ascending : ascending) || a - b;
+  }
+
+  function matches(row) {
+    return columns.some(
+      ([, unit], index) => isText(unit) && (cell(rows[row], index) ?? "").toLowerCase().includes(state.query),
+    );
+  }
+
+  // The rows that are shown, in their order.
+  function order() {
+    if (tree) return tree.order(compare, state.query === "" ? null : matches);
+    const found = [...rows.keys()];
+    return (state.query === "" ? found : found.filter(matches)).sort(compare);
+  }
+
+  function line(index) {
+    const row = rows[index];
+    const cells = columns.map(([, unit], column) => {
+      const text = cell(row, column);
+      if (column === 0) return nameCell(index, text);
+      const share = most[column] > 0 && row[column] > 0 ? (100 * row[column]) / most[column] : 0;
+      const kind = [isText(unit) ? "text name" : "", share > 0 ? "share" : ""].join(" ").trim();
+      const style = share > 0 ? `--share:${share.toFixed(1)}%` : null;
+      return el(
+        "td",
+        { class: kind || null, style, title: isText(unit) ? text : null, "data-value": row[column] },
+        text,
+      );
+    });
+    return el("tr", { id: `${section.id}-${index}`, "aria-level": tree ? tree.depth[index] + 1 : null }, cells);
+  }
+
+  function nameCell(index, text) {
+    if (!tree) return el("td", { class: "text name", title: text }, middleCut(text));
+    const twist = el(
+      "button",
+      {
+        type: "button",
+        class: "twist",
+        "aria-label": tree.open[index] ? "close" : "open",
+        "aria-expanded": tree.children[index].length > 0 ? String(tree.open[index]) : null,
+        disabled: tree.children[index].length === 0,
+        on: {
+          click: () => {
+            tree.open[index] = !tree.open[index];
+            draw(index);
+          },
+        },
+      },
+      tree.children[index].length === 0 ? "" : tree.open[index] ? "▾" : "▸",
+    );
+    const indent = `padding-left:${0.3 + 0.9 * tree.depth[index]}rem`;
+    return el("td", { class: "text name", title: text, style: indent }, twist, text);
+  }
+
+  function draw(focused) {
+    const shown = order();
+    const limit = state.all ? shown.length : FEW_ROWS;
+    body.replaceChildren(...shown.slice(0, limit).map(line));
+    more.hidden = shown.length <= limit;
+    more.textContent = `show all ${shown.length}`;
+    const others = section.leftOut > 0 ? `; ${section.leftOut} more rows are not in this file` : "";
+    count.textContent = `${shown.length} of ${rows.length} rows${others}`;
+    heads.forEach((head, index) => {
+      if (state.sort === index) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    if (focused !== undefined) document.querySelector(`#${section.id}-${focused} .twist`)?.focus();
+  }
+
+  // Shows a row that may be in a closed part of the tree, or past the first rows.
+  REVEAL[section.id] = (index) => {
+    if (tree) tree.show(index);
+    state.query = search.value = "";
+    if (!order().slice(0, FEW_ROWS).includes(index)) state.all = true;
+    draw();
+  };
+
+  body.addEventListener("keydown", (event) => {
+    const line = event.target.closest("tr");
+    const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+    if (step) {
+      line[step]?.querySelector(".twist")?.focus();
+      event.preventDefault();
+    } else if (tree && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
+      const index = Number(line.id.slice(section.id.length + 1));
+      tree.open[index] = event.key === "ArrowRight";
+      draw(index);
+      event.preventDefault();
+    }
+  });
+  const opening =
+    tree &&
+    ["open all", "close all"].map((label, close) =>
+      el(
+        "button",
+        {
+          type: "button",
+          on: {
+            click: () => {
+              tree.open.fill(!close);
+              draw();
+            },
+          },
+        },
+        label,
+      ),
+    );
+  draw();
+  return [
+    el("div", { class: "tools" }, search, opening, more, copy, count),
+    el(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": section.title },
+      el("table", { role: tree ? "treegrid" : null }, el("thead", {}, el("tr", {}, heads)), body),
+    ),
+  ];
+}
+
+// Names of kernels often differ at the end only.
+function middleCut(name) {
+  return name.length > 64 ? `${name.slice(0, 38)} … ${name.slice(-22)}` : name;
+}
+
+// What shows a row of a table, by the id of its section.
+const REVEAL = {};
+
+class Tree {
+  // A parent comes before its children; -1 has none.
+  constructor(count, parents) {
+    this.parents = parents;
+    this.children = Array.from({ length: count }, () => []);
+    this.roots = [];
+    this.depth = new Array(count).fill(0);
+    parents.forEach((parent, index) => {
+      (parent < 0 ? this.roots : this.children[parent]).push(index);
+      if (parent >= 0) this.depth[index] = this.depth[parent] + 1;
+    });
+    this.open = this.depth.map((depth) => depth < 2);
+  }
+
+  order(compare, matches) {
+    const kept = matches && new Set();
+    if (kept) {
+      for (let row = 0; row < this.parents.length; row++) {
+        if (matches(row)) for (let at = row; at >= 0 && !kept.has(at); at = this.parents[at]) kept.add(at);
+      }
+    }
+    const found = [];
+    const todo = [...this.roots].sort(compare).reverse();
+    while (todo.length > 0) {
+      const row = todo.pop();
+      if (kept && !kept.has(row)) continue;
+      found.push(row);
+      if (kept || this.open[row]) todo.push(...[...this.children[row]].sort(compare).reverse());
+    }
+    return found;
+  }
+
+  show(row) {
+    for (let at = this.parents[row]; at >= 0; at = this.parents[at]) this.open[at] = true;
+  }
+}

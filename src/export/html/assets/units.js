@@ -1,0 +1,66 @@
+// Numbers as text, exactly as the tables of reports print them.
+
+// Rounds half to even, as Rust does; `toFixed` rounds half up. With thirty more digits a tie is a 5 and zeros.
+function fixed(number, decimals) {
+  const exact = number.toFixed(Math.min(100, decimals + 30));
+  const cut = exact.length - 30 - (decimals === 0 ? 1 : 0);
+  if (!/^\.?50*$/.test(exact.slice(cut))) return number.toFixed(decimals);
+  const down = exact.slice(0, cut);
+  return Number(down[down.length - 1]) % 2 === 0 ? down : number.toFixed(decimals);
+}
+
+function digits(number) {
+  const decimals = number > 0 ? Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(number)))) : 0;
+  return fixed(number, decimals);
+}
+
+function scaled(number) {
+  const prefixes = [
+    [1e15, "P"],
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ];
+  const [factor, prefix] = prefixes.find(([factor]) => number >= factor) ?? [1, ""];
+  return [number / factor, prefix];
+}
+
+// The unit of a column names one of these. A missing value is null.
+const UNITS = {
+  text: (text) => text,
+  name: (index) => DATA.names[index],
+  number: (number) => String(number),
+  time: (nanos) =>
+    nanos >= 1e9
+      ? `${fixed(nanos / 1e9, 3)}s`
+      : nanos >= 1e6
+        ? `${fixed(nanos / 1e6, 3)}ms`
+        : `${fixed(nanos / 1e3, 3)}µs`,
+  // A time that adds up to that of all rows, which a bar shows.
+  total: (nanos) => UNITS.time(nanos),
+  percent: (percent) => `${fixed(percent, 2)}%`,
+  share: (percent) => `${digits(percent)}%`,
+  memory: (bytes) => {
+    const size = Math.abs(bytes);
+    const [divisor, unit] = size >= 2 ** 30 ? [2 ** 30, "GB"] : size >= 2 ** 20 ? [2 ** 20, "MB"] : [2 ** 10, "KB"];
+    return size < 1024 ? `${bytes} B` : `${fixed(bytes / divisor, 2)} ${unit}`;
+  },
+  count: (count) => {
+    const [value, prefix] = scaled(count);
+    return prefix === "" ? String(value) : fixed(value, 3) + prefix;
+  },
+  rate: (rate) => {
+    const [value, prefix] = scaled(rate);
+    return digits(value) + prefix;
+  },
+  change: (nanos) => (nanos < 0 ? "−" : "+") + UNITS.time(Math.abs(nanos)),
+};
+
+function isText(unit) {
+  return unit === "text" || unit === "name";
+}
+
+function format(unit, value) {
+  return value === null || value === undefined ? "--" : UNITS[unit](value);
+}

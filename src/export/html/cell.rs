@@ -1,0 +1,172 @@
+//! Cells and columns of tables.
+
+use super::names::Names;
+use crate::export::json::{Array, Object};
+use std::time::Duration;
+
+/// The value of a cell. The page formats it by the unit of its column.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Cell {
+    /// An index into the names of the page.
+    Name(usize),
+    Text(String),
+    Integer(i128),
+    Float(f64),
+    Missing,
+}
+
+impl Cell {
+    pub(super) fn write(&self, array: &mut Array<'_>) {
+        match self {
+            Self::Name(index) => array.number(*index),
+            Self::Text(text) => array.string(text),
+            Self::Integer(number) => array.number(*number),
+            Self::Float(number) if number.is_finite() => array.float(*number),
+            Self::Float(_) | Self::Missing => array.null(),
+        }
+    }
+
+    /// Whether it says nothing: a column of such cells is left out.
+    fn is_nothing(&self) -> bool {
+        match self {
+            Self::Missing | Self::Integer(0) => true,
+            Self::Text(text) => text.is_empty(),
+            Self::Float(number) => *number == 0.0,
+            Self::Name(_) | Self::Integer(_) => false,
+        }
+    }
+}
+
+impl From<Duration> for Cell {
+    fn from(time: Duration) -> Self {
+        Self::Integer(i128::try_from(time.as_nanos()).unwrap_or(i128::MAX))
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(number: u64) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+impl From<i64> for Cell {
+    fn from(number: i64) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(number: f64) -> Self {
+        Self::Float(number)
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Missing, Into::into)
+    }
+}
+
+/// The unit of a column, which says how its cells are printed: as in the tables of reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Name,
+    Text,
+    Number,
+    Time,
+    /// A time that adds up to that of all rows.
+    Total,
+    Percent,
+    /// A percentage with three digits.
+    Share,
+    Memory,
+    /// A large number, with three decimals and a prefix.
+    Count,
+    /// A large number, with three digits and a prefix.
+    Rate,
+}
+
+impl Unit {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Text => "text",
+            Self::Number => "number",
+            Self::Time => "time",
+            Self::Total => "total",
+            Self::Percent => "percent",
+            Self::Share => "share",
+            Self::Memory => "memory",
+            Self::Count => "count",
+            Self::Rate => "rate",
+        }
+    }
+}
+
+/// A table as the page has it: sorted, searched and formatted by the browser.
+#[derive(Debug, Default)]
+pub(super) struct Grid {
+    columns: Vec<(&'static str, Unit, &'static str)>,
+    /// The cells of each column.
+    cells: Vec<Vec<Cell>>,
+    /// The parent of each row, if the table is a tree.
+    parents: Option<Vec<Option<usize>>>,
+    /// The number of rows that are not in the page.
+    left_out: usize,
+}
+
+impl Grid {
+    /// Adds a column with a name for each row.
+    pub(super) fn names<R>(&mut self, title: &'static str, rows: &[R], names: &mut Names, of: impl Fn(&R) -> &str) {
+        self.columns.push((title, Unit::Name, ""));
+        self.cells.push(rows.iter().map(|row| Cell::Name(names.index(of(row)))).collect());
+    }
+
+    /// Adds a column, unless it says nothing in all rows.
+    pub(super) fn column<R, C: Into<Cell>>(
+        &mut self,
+        (title, unit, help): (&'static str, Unit, &'static str),
+        rows: &[R],
+        of: impl Fn(&R) -> C,
+    ) {
+        let cells: Vec<Cell> = rows.iter().map(|row| of(row).into()).collect();
+        if cells.iter().any(|cell| !cell.is_nothing()) {
+            self.columns.push((title, unit, help));
+            self.cells.push(cells);
+        }
+    }
+
+    /// Makes the table a tree. A parent comes before its children.
+    pub(super) fn tree(&mut self, parents: Vec<Option<usize>>) {
+        self.parents = Some(parents);
+    }
+
+    pub(super) fn left_out(&mut self, rows: usize) {
+        self.left_out = rows;
+    }
+
+    pub(super) fn write(&self, section: &mut Object<'_>) {
+        section.array("columns", |array| {
+            for (title, unit, help) in &self.columns {
+                array.array(|column| [title, unit.as_str(), help].iter().for_each(|text| column.string(text)));
+            }
+        });
+        let rows = self.cells.first().map_or(0, Vec::len);
+        section.array_of_lines("rows", |array| {
+            for row in 0..rows {
+                array.array(|cells| self.cells.iter().for_each(|column| column[row].write(cells)));
+            }
+        });
+        if let Some(parents) = &self.parents {
+            let index = |parent: &Option<usize>| parent.map_or(-1, |parent| parent as i64);
+            section.array("parents", |array| parents.iter().for_each(|parent| array.number(index(parent))));
+        }
+        section.number("leftOut", self.left_out);
+    }
+}

@@ -1,0 +1,137 @@
+//! The report of a run as one HTML page.
+//!
+//! [`page`] writes the page: a JSON document of sections, and the styles and scripts in `assets`, which draw them. A
+//! section has a kind, such as `table`, `flame` or `timeline`, and `assets/main.js` lists them. Names are only ever
+//! text in the page, never HTML.
+
+mod breakdown;
+mod cell;
+mod memory;
+mod names;
+mod overview;
+mod page;
+mod paths;
+mod points;
+mod spans;
+mod steps;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod window;
+
+pub use self::page::HtmlReport;
+
+use super::{
+    exporter::Exporter,
+    result::ExportResult,
+    step_exporter::{Run, StepExporter, StepSummary},
+};
+use crate::{
+    file::{self, FileError},
+    trace::Trace,
+};
+use std::{
+    error::Error,
+    io::Write,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// An exporter of one page for the whole run: an HTML file that browsers open from disk, without a network.
+///
+/// ```no_run
+/// # use kernspan::{Html, Profiler};
+/// let (layer, profiler) = Profiler::builder().export(Html::to_dir("runs/mnist")).build()?;
+/// # drop((layer, profiler));
+/// # Ok::<(), kernspan::Error>(())
+/// ```
+///
+/// The file is `{host}_{pid}.{time}.html`. It is written after the first window, and again after each window and at the
+/// end of the run, so that a run that is killed leaves a page, too. It has:
+///
+/// - the run: host, GPU, versions, schedule, losses, and what recording cost;
+/// - the duration of every step, recorded or not, and where the time of recorded steps went;
+/// - the [findings](crate::Report::findings), with links to the spans and the moments that they speak of;
+/// - tables of spans, kernels and operations, which can be sorted and searched;
+/// - GPUs and their memory over time, flame graphs of the host and of GPU time, and the roofline;
+/// - the timeline of a typical and of the slowest step, item by item.
+///
+/// For traces that were kept or read from files, see [`HtmlReport`].
+#[derive(Debug)]
+#[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
+pub struct Html {
+    folder: PathBuf,
+    page: Arc<Mutex<Page>>,
+}
+
+/// The page of a run, and the file that it is in once it has been written.
+#[derive(Debug, Default)]
+struct Page {
+    report: HtmlReport,
+    path: Option<PathBuf>,
+}
+
+/// The part of the exporter that takes every step, and writes the page when the run ends.
+#[derive(Debug)]
+struct Steps(Arc<Mutex<Page>>);
+
+impl Html {
+    /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
+    pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), page: Arc::default() }
+    }
+}
+
+impl Exporter for Html {
+    fn name(&self) -> &str {
+        "Html"
+    }
+
+    fn check(&mut self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(file::check(&self.folder)?)
+    }
+
+    fn export(&mut self, trace: &Trace) -> ExportResult {
+        let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+        page.report.add(trace);
+        if page.path.is_none() {
+            let html = page.report.to_string();
+            let path = file::write(&self.folder, trace, ".html", |out| out.write_all(html.as_bytes()))?;
+            page.path = Some(path);
+        } else {
+            page.write()?;
+        }
+        // The end of the run reports the file, once for all windows.
+        Ok(Vec::new())
+    }
+
+    fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
+        let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+        page.report.set_run(run);
+        Some(Box::new(Steps(Arc::clone(&self.page))))
+    }
+}
+
+impl Page {
+    /// Writes the page again.
+    fn write(&self) -> Result<(), FileError> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let html = self.report.to_string();
+        file::replace(path, |out| out.write_all(html.as_bytes()))
+    }
+}
+
+impl StepExporter for Steps {
+    fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let mut page = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.iter().filter(|step| step.ended).for_each(|step| page.report.add_step(step));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> ExportResult {
+        let page = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        page.write()?;
+        Ok(page.path.iter().cloned().collect())
+    }
+}

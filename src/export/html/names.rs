@@ -1,0 +1,34 @@
+//! The names in a page, each once.
+
+use crate::export::json::Array;
+use std::collections::HashMap;
+
+/// The names of spans and kernels in a page, each once. Rows refer to them by their index.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    indices: HashMap<Box<str>, usize>,
+    names: Vec<Box<str>>,
+}
+
+impl Names {
+    /// The most characters of a name. Templates of C++ can have many thousands.
+    const LONGEST: usize = 1_000;
+
+    /// Returns the index of a name.
+    pub(super) fn index(&mut self, name: &str) -> usize {
+        if let Some(&index) = self.indices.get(name) {
+            return index;
+        }
+        let shown = match name.char_indices().nth(Self::LONGEST) {
+            Some((end, _)) => format!("{}…", &name[..end]),
+            None => name.to_owned(),
+        };
+        self.names.push(shown.into());
+        self.indices.insert(name.into(), self.names.len() - 1);
+        self.names.len() - 1
+    }
+
+    pub(super) fn write(&self, array: &mut Array<'_>) {
+        self.names.iter().for_each(|name| array.string(name));
+    }
+}

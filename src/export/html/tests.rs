@@ -1,0 +1,219 @@
+use super::{Html, HtmlReport};
+use crate::{
+    Profiler, Report, Schedule,
+    analysis::span_costs,
+    export::{Collected, samples::awkward_trace},
+    trace::{
+        Trace,
+        sample::{gpu_trace, memory_trace, operations_trace, ranks, remove_steps, set_caller, set_track, spans_trace},
+    },
+};
+use serde_json::Value;
+use std::fs;
+use tracing_subscriber::prelude::*;
+
+/// Returns the document in a page.
+fn document(page: &str) -> Value {
+    let start = page.split_once("id=\"data\">\n").unwrap().1;
+    serde_json::from_str(start.split_once("\n</script>").unwrap().0).unwrap()
+}
+
+fn section<'a>(document: &'a Value, id: &str) -> Option<&'a Value> {
+    document["sections"].as_array().unwrap().iter().find(|section| section["id"] == id)
+}
+
+/// Returns the cells of a column of a table, by the title.
+fn column(document: &Value, id: &str, title: &str) -> Vec<Value> {
+    let table = section(document, id).unwrap();
+    let columns = table["columns"].as_array().unwrap();
+    let index = columns.iter().position(|column| column[0] == title);
+    let index = index.unwrap_or_else(|| panic!("{id} has no column {title}: {columns:?}"));
+    let cell = |row: &Value| match columns[index][1].as_str().unwrap() {
+        "name" => document["names"][row[index].as_u64().unwrap() as usize].clone(),
+        _ => row[index].clone(),
+    };
+    table["rows"].as_array().unwrap().iter().map(cell).collect()
+}
+
+fn page_of(traces: &[Trace]) -> (String, Value) {
+    let page = HtmlReport::of(traces).to_string();
+    let document = document(&page);
+    (page, document)
+}
+
+#[test]
+fn sections_are_those_that_have_something_to_show() {
+    let kinds = |traces: &[Trace]| -> Vec<String> {
+        let (_, document) = page_of(traces);
+        let text = |section: &Value, key: &str| section[key].as_str().unwrap().to_owned();
+        let sections = document["sections"].as_array().unwrap().iter();
+        sections.map(|section| format!("{} {}", text(section, "id"), text(section, "kind"))).collect()
+    };
+    assert_eq!(kinds(&[Trace::default()]), ["overview tiles", "run facts", "findings empty"]);
+    assert_eq!(
+        kinds(&[gpu_trace()]),
+        [
+            "overview tiles",
+            "run facts",
+            "steps steps",
+            "breakdown bars",
+            "gpu series",
+            "findings findings",
+            "spans table",
+            "kernels table",
+            "memory series",
+            "peak-of-0 table",
+            "host-flame flame",
+            "gpu-flame flame",
+            "timeline timeline",
+        ]
+    );
+    assert!(kinds(&ranks()).contains(&"ranks table".to_owned()));
+    assert!(kinds(&[operations_trace()]).contains(&"operations table".to_owned()));
+    let mut unstepped = gpu_trace();
+    remove_steps(&mut unstepped);
+    assert!(!kinds(&[unstepped]).contains(&"timeline timeline".to_owned()));
+}
+
+#[test]
+fn numbers_are_those_of_the_report() {
+    for trace in [gpu_trace(), awkward_trace(), operations_trace()] {
+        let (report, (_, document)) = (Report::of([&trace]), page_of(std::slice::from_ref(&trace)));
+        let mut expected: Vec<_> = report
+            .averages()
+            .group_by_stack(usize::MAX)
+            .limit(usize::MAX)
+            .rows()
+            .iter()
+            .map(|row| {
+                let nanos = [row.total_cpu, row.self_cpu, row.total_gpu, row.self_gpu].map(|time| time.as_nanos());
+                (row.name.clone(), nanos.map(|nanos| nanos as u64), row.calls)
+            })
+            .collect();
+        let of = |title| column(&document, "spans", title);
+        let titles = ["Total time", "Self time", "CUDA total", "Self CUDA"].map(of);
+        let mut found: Vec<_> = of("Name")
+            .iter()
+            .zip(of("# of Calls"))
+            .enumerate()
+            .map(|(row, (name, calls))| {
+                let nanos = titles.each_ref().map(|cells| cells[row].as_u64().unwrap());
+                (name.as_str().unwrap().to_owned(), nanos, calls.as_u64().unwrap())
+            })
+            .collect();
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected);
+        let kernels: Vec<_> = report.kernels().rows().iter().map(|row| row.total.as_nanos() as u64).collect();
+        assert_eq!(column(&document, "kernels", "CUDA total"), kernels);
+        let exposed: u128 = span_costs(&trace).iter().map(|cost| cost.exposed.as_nanos()).sum();
+        let shown: u128 = of("Exposed").iter().filter_map(Value::as_u64).map(u128::from).sum();
+        assert_eq!(shown, exposed);
+        let findings = section(&document, "findings").unwrap()["items"].as_array().map_or(0, Vec::len);
+        assert_eq!(findings, report.findings().len());
+    }
+}
+
+#[test]
+fn flame_graphs_have_all_time() {
+    let trace = gpu_trace();
+    let (_, document) = page_of(std::slice::from_ref(&trace));
+    let sum = |id| section(&document, id).unwrap()["values"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+    let host: u64 = sum("host-flame");
+    let gpu: u64 = sum("gpu-flame");
+    assert_eq!(u128::from(host), trace.spans().map(|span| span.self_time().as_nanos()).sum());
+    assert_eq!(u128::from(gpu), trace.work().map(|work| work.duration().as_nanos()).sum());
+}
+
+#[test]
+fn spans_are_inside_those_that_they_work_for() {
+    let spans = [("task", None, 20, 30), ("piece", Some(0), 22, 24), ("request", None, 0, 10)];
+    let mut trace = spans_trace(&spans);
+    [0, 1].into_iter().for_each(|span| set_track(&mut trace, span, "worker"));
+    set_caller(&mut trace, 0, Some(2));
+    let (_, document) = page_of(&[trace]);
+    assert_eq!(column(&document, "spans", "Name"), ["request", "task", "piece"]);
+    assert_eq!(section(&document, "spans").unwrap()["parents"], serde_json::json!([-1, 0, 1]));
+}
+
+#[test]
+fn memory_is_counted_for_the_spans_that_allocated_it() {
+    let records = [(1, Some(50), 150, None), (2, Some(70), 220, None), (2, None, 150, None), (3, Some(5), 155, None)];
+    let (_, document) = page_of(&[memory_trace(&records)]);
+    let lines = section(&document, "memory").unwrap()["charts"][0]["lines"].as_array().unwrap();
+    let most = |line: &Value| line["values"].as_array().unwrap().iter().filter_map(Value::as_u64).max();
+    assert_eq!(lines[0]["name"], "[allocated before the window]");
+    assert_eq!(lines.iter().map(most).collect::<Vec<_>>(), [Some(100), Some(120)]);
+}
+
+#[test]
+fn names_stay_text_whatever_they_are() {
+    const BAD: [&str; 4] = ["</script><script>alert(1)</script>", "<!--", "]]>&\"'\\\u{2028}", "<img src=x onerror=x>"];
+    let spans: Vec<_> =
+        BAD.iter().enumerate().map(|(at, &name)| (name, None, 10 * at as u64, 10 * at as u64 + 9)).collect();
+    let (page, document) = page_of(&[spans_trace(&spans)]);
+    let mut names = column(&document, "spans", "Name");
+    names.sort_by_key(Value::to_string);
+    let mut expected = BAD.map(Value::from);
+    expected.sort_by_key(Value::to_string);
+    assert_eq!(names, expected);
+    for bad in ["<script>alert", "<!--", "<img"] {
+        assert!(!page.contains(bad), "{bad}");
+    }
+    assert_eq!(page.matches("</script>").count(), 2);
+}
+
+#[test]
+fn a_huge_name_is_cut() {
+    let name: &'static str = Box::leak("模".repeat(1 << 20).into_boxed_str());
+    let (page, document) = page_of(&[spans_trace(&[(name, None, 0, 9)])]);
+    let shown = column(&document, "spans", "Name")[0].as_str().unwrap().chars().count();
+    assert_eq!(shown, 1_001);
+    // The report as text has it in full.
+    assert!(page.len() < 2 * name.len() + 200_000, "{}", page.len());
+}
+
+#[test]
+fn a_run_has_one_page_with_all_its_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let collected = Collected::new();
+    let (layer, profiler) = Profiler::builder()
+        .schedule(Schedule::new().wait(3).active(2).repeat(2))
+        .export(Html::to_dir(folder.path()))
+        .export(collected.clone())
+        .build()
+        .unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        for _ in 0..12 {
+            tracing::info_span!("train_step").in_scope(|| ());
+            profiler.step();
+        }
+    });
+    let report = profiler.finish().unwrap();
+    let [path] = report.files() else { panic!("{:?}", report.files()) };
+    let document = document(&fs::read_to_string(path).unwrap());
+    let steps = section(&document, "steps").unwrap();
+    assert_eq!(steps["first"], serde_json::json!((0..12).collect::<Vec<_>>()));
+    assert_eq!(steps["windows"], serde_json::json!([[3, 4, 0], [8, 9, 1]]));
+    assert_eq!(column(&document, "spans", "# of Calls"), [4]);
+    let facts = section(&document, "run").unwrap()["items"].to_string();
+    assert!(facts.contains("schedule"), "{facts}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    // The same windows, kept: the steps that were not recorded are not known.
+    let (_, kept) = page_of(&collected.traces().iter().map(|trace| (**trace).clone()).collect::<Vec<_>>());
+    assert_eq!(section(&kept, "steps").unwrap()["first"], serde_json::json!([3, 4, 8, 9]));
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_reported_and_harms_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let (layer, profiler) = Profiler::builder().export(Html::to_dir(&runs)).build().unwrap();
+    fs::remove_dir(&runs).unwrap();
+    fs::write(&runs, "a file").unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        tracing::info_span!("train_step").in_scope(|| ());
+    });
+    let error = profiler.finish().unwrap_err().to_string();
+    assert!(error.contains("Html"), "{error}");
+}
