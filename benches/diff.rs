@@ -1,9 +1,10 @@
 //! The time to compare two traces, from their files to the comparison, on one thread.
-//! `cargo bench --features cuda,read --bench diff -- [KERNELS]`
+//! `cargo bench --features read --bench diff -- [KERNELS] [FOLDER]`
 //!
 //! The first pair is of PyTorch's profiler, the events of a file that it has written repeated: see
 //! `support/torch_file.rs`. The second is Chrome's JSON of a synthetic window with as many kernels: see
-//! `support/window.rs`. The command `kernspan diff` does the same, and reads the two sides at the same time.
+//! `support/window.rs`. The command `kernspan diff` does the same, and reads the two sides at the same time; the files
+//! stay in the folder, if one is given, so that it can be measured, too.
 
 #[path = "support/torch_file.rs"]
 mod torch_file;
@@ -32,12 +33,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kernels: u32 = kernels.unwrap_or(if is_quick { 2_000 } else { 100_000 });
     let rounds = if is_quick { 1 } else { 3 };
 
-    let folder = tempfile::tempdir()?;
-    let torch = folder.path().join("torch.pt.trace.json");
+    let is_folder = |argument: &&String| Path::new(argument).is_dir();
+    let (temporary, kept) = (tempfile::tempdir()?, arguments.iter().find(is_folder));
+    let folder = kept.map_or(temporary.path(), Path::new);
+    let torch = folder.join("torch.pt.trace.json");
     torch_file::write(&torch, FIXTURE.0, FIXTURE.1 * u64::from(kernels))?;
-    let synthetic = synthetic(folder.path(), kernels)?;
+    let synthetic = synthetic(folder, kernels)?;
     println!("two traces each, the best of {rounds}, in seconds\n");
-    println!("{:12}{:>10}{:>8}{:>10}{:>8}{:>12}{:>12}{:>8}", "", "kernels", "MB", "spans", "read", "Baseline", "Comparison", "all");
+    println!(
+        "{:12}{:>10}{:>8}{:>10}{:>8}{:>12}{:>12}{:>8}",
+        "", "kernels", "MB", "spans", "read", "Baseline", "Comparison", "all"
+    );
     for (name, path) in [("PyTorch", &torch), ("kernspan", &synthetic)] {
         let mut best = [f64::INFINITY; 3];
         let (mut work, mut spans) = (0, 0);

@@ -2,7 +2,9 @@
 
 mod explanations;
 mod findings;
+mod flames;
 mod kernels;
+mod page;
 mod side;
 mod spans;
 mod summary;
@@ -50,6 +52,10 @@ pub(crate) struct Args {
     /// The change of the step, in percent, up to which it is the same
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     threshold: f64,
+    /// Write a page for the browser instead: both sides in two columns, tables, flame graphs of differences; `-` is
+    /// standard output
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     style: Style,
 }
@@ -60,6 +66,7 @@ Examples:
   kernspan diff runs/monday runs/tuesday
   kernspan diff main/*.json -- branch/*.json
   kernspan diff --format md runs/monday runs/tuesday > change.md
+  kernspan diff --html change.html runs/monday runs/tuesday
   kernspan diff --kernels --format csv before.json after.json
   kernspan diff --json before.json after.json | jq '.explanations[0]'
 
@@ -76,11 +83,19 @@ impl Args {
         let sides = side::read_both(self.sides()?, self.recursive)?;
         let comparison = Comparison::of(&sides[0].baseline, &sides[1].baseline);
         let diff = Diff { sides, comparison };
-        match self.style.format() {
-            Format::Json if !self.spans && !self.kernels => print_json(&diff.json())?,
-            _ => self.style.print(&self.sections(&diff))?,
+        match (&self.html, self.style.format()) {
+            (Some(path), _) => {
+                page::page(&diff, self.part()).write(path, &self.style.plain(&self.sections(&diff)))?;
+            }
+            (None, Format::Json) if !self.spans && !self.kernels => print_json(&diff.json())?,
+            (None, _) => self.style.print(&self.sections(&diff))?,
         }
         if diff.sides.iter().all(|side| side.is_complete) { Ok(()) } else { Err(Fault::Incomplete) }
+    }
+
+    /// Returns the part of a step that is no change.
+    fn part(&self) -> f64 {
+        self.threshold / 100.0
     }
 
     /// Returns the files and folders of each side.
@@ -103,7 +118,7 @@ impl Args {
         let all = !self.spans && !self.kernels;
         let mut sections = Vec::new();
         if all {
-            sections.push(summary::section(diff, self.threshold / 100.0));
+            sections.push(summary::section(diff, self.part()));
             sections.push(explanations::section(&diff.comparison, rows(FEW)));
         }
         if all || self.spans {

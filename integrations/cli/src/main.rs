@@ -12,6 +12,7 @@ mod fault;
 mod file;
 mod flame;
 mod github;
+mod html;
 mod input;
 mod json;
 mod merge;

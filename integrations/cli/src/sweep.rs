@@ -3,6 +3,7 @@
 mod choice;
 mod items;
 mod measured;
+mod page;
 mod program;
 mod recorded;
 mod table;
@@ -53,6 +54,9 @@ pub(crate) struct Args {
     /// Runs that were recorded before, for --of: files or folders, whose names end with the value, or VALUE=FOLDER
     #[arg(value_name = "RUN", requires = "of", conflicts_with = "program")]
     runs: Vec<PathBuf>,
+    /// Write a page for the browser instead: the table, and charts of throughput, step and memory; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     style: Style,
     /// The program and its arguments
@@ -67,6 +71,7 @@ Examples:
   kernspan sweep --var batch=16,32 --traces logs/{} -- ./train --batch-size {} --log-dir logs/{}
   kernspan sweep --var WORKERS=0,2,4 --items 64 -- ./train
   kernspan sweep --of BATCH_SIZE sweep/*
+  kernspan sweep --html sweep.html --of BATCH_SIZE sweep/*
   kernspan sweep --of BATCH_SIZE 16=runs/first 32=runs/second
 
 Exit status: 0 fine; 1 a run failed or left no trace; 2 wrong usage";
@@ -87,7 +92,13 @@ impl Args {
         let items = self.items.clone().or_else(by_name);
         trials.iter_mut().for_each(|trial| trial.set_items(items.as_ref()));
         let choice = Choice::of(&trials, self.worth);
-        self.style.print(&[table::section(name, &trials, items.is_some(), &choice)])?;
+        let sections = [table::section(name, &trials, items.is_some(), &choice)];
+        match &self.html {
+            Some(path) => {
+                page::page(name, &trials, items.is_some(), &choice).write(path, &self.style.plain(&sections))?;
+            }
+            None => self.style.print(&sections)?,
+        }
         if trials.iter().all(Trial::is_measured) { Ok(()) } else { Err(Fault::Incomplete) }
     }
 }

@@ -50,7 +50,7 @@ fn table(rows: &[&SpanChange]) -> Table {
 }
 
 /// Returns whether the span is new, gone, or called from another place.
-fn state(presence: &Presence) -> Option<String> {
+pub(super) fn state(presence: &Presence) -> Option<String> {
     match presence {
         Presence::Added => Some("new".to_owned()),
         Presence::Gone => Some("gone".to_owned()),

@@ -10,30 +10,24 @@ use serde::Serialize;
 
 /// A quantity of a step before and after, as text.
 #[derive(Serialize)]
-struct Row {
-    name: String,
-    before: String,
-    after: String,
-    change: Option<String>,
-    percent: Option<String>,
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) before: String,
+    pub(super) after: String,
+    pub(super) change: Option<String>,
+    pub(super) percent: Option<String>,
     /// The interval in which the change is with a confidence of 99 %.
-    interval: Option<String>,
-    outcome: Option<String>,
+    pub(super) interval: Option<String>,
+    pub(super) outcome: Option<String>,
 }
 
 /// Returns the table of the step, what it does, and the most memory in use. `part` is the part of a step that is no
 /// change.
 pub(super) fn section(diff: &Diff, part: f64) -> Section {
-    let comparison = &diff.comparison;
-    let mut rows = vec![step("step", comparison, &comparison.whole_step, part)];
-    if has_drifted(&comparison.drift) {
-        rows.push(step("step without drift", comparison, &comparison.step, part));
-    }
-    rows.extend(CountKind::ALL.iter().filter_map(|&kind| count(&diff.sides, comparison, kind)));
-    rows.extend(comparison.memory.iter().map(peak));
+    let rows = rows(diff, part);
     let mut table = table(&rows);
     table.heading(sides(diff));
-    notes(comparison).into_iter().for_each(|note| table.note(note));
+    notes(&diff.comparison).into_iter().for_each(|note| table.note(note));
     Section {
         title: "Difference".to_owned(),
         key: "summary",
@@ -41,6 +35,18 @@ pub(super) fn section(diff: &Diff, part: f64) -> Section {
         rows: rows.iter().map(json).collect(),
         ..Section::default()
     }
+}
+
+/// Returns the step, what it does, and the most memory in use.
+pub(super) fn rows(diff: &Diff, part: f64) -> Vec<Row> {
+    let comparison = &diff.comparison;
+    let mut rows = vec![step("step", comparison, &comparison.whole_step, part)];
+    if has_drifted(&comparison.drift) {
+        rows.push(step("step without drift", comparison, &comparison.step, part));
+    }
+    rows.extend(CountKind::ALL.iter().filter_map(|&kind| count(&diff.sides, comparison, kind)));
+    rows.extend(comparison.memory.iter().map(peak));
+    rows
 }
 
 /// Says what is compared: `before: runs/monday (2 runs, 40 steps); after: …`.
@@ -106,7 +112,7 @@ fn has_drifted(drift: &Drift) -> bool {
 }
 
 /// Returns what makes the comparison harder, and what was taken out of it.
-fn notes(comparison: &Comparison) -> Vec<String> {
+pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = comparison.notes.clone();
     for (place, drift) in [("on the host", &comparison.drift), ("on GPUs", &comparison.gpu_drift)] {
         if has_drifted(drift) {

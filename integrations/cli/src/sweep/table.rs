@@ -7,16 +7,16 @@ use serde::Serialize;
 
 /// A row of the table, and of JSON and CSV.
 #[derive(Serialize)]
-struct Row<'a> {
-    value: &'a str,
-    items: Option<f64>,
+pub(super) struct Row<'a> {
+    pub(super) value: &'a str,
+    pub(super) items: Option<f64>,
     /// Items per second, or steps per second if the items of a step are not known.
-    throughput: Option<f64>,
+    pub(super) throughput: Option<f64>,
     /// The throughput in percent of that in the row above, less 100.
-    gain: Option<f64>,
-    is_best: bool,
-    problem: Option<&'a str>,
-    measured: Option<&'a Measured>,
+    pub(super) gain: Option<f64>,
+    pub(super) is_best: bool,
+    pub(super) problem: Option<&'a str>,
+    pub(super) measured: Option<&'a Measured>,
 }
 
 /// Returns the table, with the best value and the reasons below it.
@@ -43,7 +43,7 @@ pub(super) fn section(name: &str, trials: &[Trial], items_known: bool, choice: &
     }
 }
 
-fn rows<'a>(trials: &'a [Trial], choice: &Choice) -> Vec<Row<'a>> {
+pub(super) fn rows<'a>(trials: &'a [Trial], choice: &Choice) -> Vec<Row<'a>> {
     let mut previous: Option<f64> = None;
     let row = |(index, trial): (usize, &'a Trial)| {
         let throughput = trial.throughput();
@@ -63,7 +63,7 @@ fn rows<'a>(trials: &'a [Trial], choice: &Choice) -> Vec<Row<'a>> {
 }
 
 /// Says which value is the best, and which has the highest throughput if that is another.
-fn best_line(name: &str, best: &Trial, trials: &[Trial]) -> String {
+pub(super) fn best_line(name: &str, best: &Trial, trials: &[Trial]) -> String {
     let unit = |trial: &Trial| if trial.items.is_some() { "items/s" } else { "steps/s" };
     let rate = |trial: &Trial| format!("{} {}", units::rate(trial.throughput().unwrap_or_default()), unit(trial));
     let of = |trial: &Trial| trial.throughput().unwrap_or_default();

@@ -2,6 +2,7 @@
 
 mod convert;
 mod diff;
+mod html;
 mod inputs;
 mod report;
 mod sweep;
