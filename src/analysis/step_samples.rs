@@ -222,7 +222,9 @@ impl Paths {
         let mut known: FxHashMap<_, Option<u32>> = FxHashMap::default();
         for id in trace.caller_order().unwrap_or_default() {
             let span = trace.span(id);
-            let caller = span.caller().and_then(|caller| of_span[caller.id().index()]);
+            // A layer's span that is made once has no caller, or one that has ended long ago.
+            let caller = span.parent().or_else(|| span.caller());
+            let caller = caller.and_then(|caller| of_span[caller.id().index()]);
             let FieldRange { start, len } = trace.spans[id.index()].fields;
             let place = (caller, span.callsite_id(), start, len);
             let path = known.get(&place).copied().unwrap_or_else(|| {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 /// The spans of one path in a run: their times in each kept step, and what they did.
 ///
-/// The names of a path are those of [`Span::caller`](crate::trace::Span::caller). A span with a module
+/// The names of a path are those of [`Span::parent`](crate::trace::Span::parent), and on another thread those of
+/// [`Span::caller`](crate::trace::Span::caller). A span with a module
 /// ([`convention::MODULE`](crate::trace::convention::MODULE)) is called `name (module)`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(any(feature = "read", feature = "serde"), derive(serde::Serialize))]

@@ -18,7 +18,7 @@ impl Times {
     }
 
     /// Adds the time of the next step, also if it is 0.
-    pub(super) fn push(&mut self, nanos: f32) {
+    pub(in crate::report) fn push(&mut self, nanos: f32) {
         self.0.push(nanos);
     }
 

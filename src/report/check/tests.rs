@@ -1,3 +1,6 @@
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod recorded;
+
 use super::{Check, Metric, Thresholds};
 use crate::{
     Trace,

@@ -111,17 +111,18 @@ fn of_span(
     Some((value, problem, is_worse))
 }
 
-/// Returns whether other spans have become shorter by most of what this one is longer, as when work has moved, or when
-/// a span is new around work that was there before.
+/// Returns whether other spans are known to have become shorter by most of what this one is longer, as when work has
+/// moved, or when a span is new around work that was there before.
 fn made_up_for(comparison: &Comparison, span: &SpanChange, is_gpu: bool, value: f64) -> bool {
-    let of = |it: &SpanChange| if is_gpu { it.gpu.change.value } else { it.host.change.value };
-    let all: f64 = comparison.spans.iter().map(of).sum();
+    let of = |it: &SpanChange| if is_gpu { it.gpu.change } else { it.host.change };
+    let shorter = comparison.spans.iter().map(of).filter(|change| change.high < 0.0);
+    let is_made_up = -shorter.map(|change| change.value).sum::<f64>() > value / 2.0;
     // The innermost span around it that both sides have.
     let is_around = |it: &&SpanChange| it.path.len() < span.path.len() && span.path.starts_with(&it.path);
     let around = comparison.spans.iter().filter(is_around).rfind(|it| it.presence == Presence::Both);
-    let total = |it: &SpanChange| if is_gpu { it.total_gpu.change.value } else { it.total_host.change.value };
+    let total = |it: &SpanChange| if is_gpu { it.total_gpu.change } else { it.total_host.change };
     let is_new = span.presence == Presence::Added;
-    all < value / 2.0 || (is_new && around.is_some_and(|it| total(it) < value / 2.0))
+    is_made_up || (is_new && around.is_some_and(|it| total(it).value < value / 2.0))
 }
 
 /// Returns a change as text, in percent of a time, with its interval.

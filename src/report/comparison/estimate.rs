@@ -63,10 +63,10 @@ impl Sample {
         self.runs.iter().map(Vec::len).sum()
     }
 
-    /// Returns the median of the medians of the runs, 0 if there are none.
+    /// Returns the mean of the middle half of the medians of the runs, 0 if there are none.
     pub(super) fn center(&self) -> f64 {
         let medians: Vec<_> = self.runs.iter().map(|run| quantile(run, 0.5)).collect();
-        quantile(&medians, 0.5)
+        middle_mean(&medians)
     }
 
     /// Returns the standard deviation of the runs' medians, and of what is expected of them by their steps alone.
@@ -90,12 +90,15 @@ impl Sample {
         Estimate::of(center, self.draws(&mut Random::new(1), self.runs.len().saturating_sub(1)))
     }
 
-    /// Returns the difference of the centers.
-    pub(super) fn change(before: &Self, after: &Self) -> Estimate {
+    /// Returns the difference of the centers. `spread` is a relative standard deviation between both sides that the
+    /// runs of each of them do not show.
+    pub(super) fn change(before: &Self, after: &Self, spread: f64) -> Estimate {
         let freedom = (before.runs.len() + after.runs.len()).saturating_sub(2);
         let (mut one, mut other) = (Random::new(1), Random::new(2));
         let (before_draws, after_draws) = (before.draws(&mut one, freedom), after.draws(&mut other, freedom));
-        let draws = before_draws.iter().zip(&after_draws).map(|(before, after)| after - before).collect();
+        let mut sides = Random::new(3);
+        let mut difference = |(before, after): (&f64, &f64)| after * (1.0 + spread * sides.normal()) - before;
+        let draws = before_draws.iter().zip(&after_draws).map(&mut difference).collect();
         Estimate::of(after.center() - before.center(), draws)
     }
 
@@ -124,7 +127,7 @@ impl Sample {
                 }
             }
             medians.sort_unstable_by(f64::total_cmp);
-            center + spread * (quantile(&medians, 0.5) - center)
+            center + spread * (middle_mean(&medians) - center)
         };
         (0..Self::DRAWS).map(|_| draw()).collect()
     }
@@ -141,6 +144,17 @@ pub(super) fn quantile(sorted: &[f64], part: f64) -> f64 {
     at_rank(sorted, part * sorted.len().saturating_sub(1) as f64)
 }
 
+/// Returns the mean of the middle half of sorted values, of which those at its ends count in part; 0 if there are none.
+///
+/// It is as good as the median where a run is out of the ordinary, and better where none is.
+fn middle_mean(sorted: &[f64]) -> f64 {
+    let count = sorted.len() as f64;
+    let (low, high) = (count / 4.0, count * 3.0 / 4.0);
+    let weight = |index: usize| ((index as f64 + 1.0).min(high) - (index as f64).max(low)).max(0.0);
+    let sum: f64 = sorted.iter().enumerate().map(|(index, value)| weight(index) * value).sum();
+    if sorted.is_empty() { 0.0 } else { sum / (high - low) }
+}
+
 fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let rank = rank.clamp(0.0, last as f64);
@@ -151,7 +165,7 @@ fn at_rank(sorted: &[f64], rank: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Estimate, Sample, quantile};
+    use super::{Estimate, Sample, middle_mean, quantile};
 
     fn runs(centers: &[f64]) -> Sample {
         Sample::new(centers.iter().map(|center| (0..40).map(|step| center + f64::from(step % 5) - 2.0).collect()))
@@ -164,9 +178,16 @@ mod tests {
     }
 
     #[test]
+    fn the_middle_mean_passes_over_what_is_out_of_the_ordinary() {
+        assert_eq!(middle_mean(&[5.0]), 5.0);
+        assert_eq!(middle_mean(&[4.0, 6.0]), 5.0);
+        assert!((middle_mean(&[1.0, 2.0, 3.0, 5.0, 1000.0]) - (1.5 + 3.0 + 3.75) / 2.5).abs() < 1e-9);
+    }
+
+    #[test]
     fn equal_sides_have_no_change() {
         let one = runs(&[100.0, 101.0, 99.0]);
-        let change = Sample::change(&one, &one);
+        let change = Sample::change(&one, &one, 0.0);
         assert_eq!(change.value, 0.0);
         assert!(change.low < 0.0 && change.high > 0.0);
     }
@@ -174,20 +195,20 @@ mod tests {
     #[test]
     fn intervals_are_wider_if_runs_differ_or_are_few() {
         let after = runs(&[110.0, 110.5, 109.5, 110.0, 110.2]);
-        let alike = Sample::change(&runs(&[100.0, 100.5, 99.5, 100.0, 99.8]), &after);
-        let apart = Sample::change(&runs(&[100.0, 115.0, 90.0, 108.0, 97.0]), &after);
-        let single = Sample::change(&runs(&[100.0]), &runs(&[110.0]));
+        let alike = Sample::change(&runs(&[100.0, 100.5, 99.5, 100.0, 99.8]), &after, 0.0);
+        let apart = Sample::change(&runs(&[100.0, 115.0, 90.0, 108.0, 97.0]), &after, 0.0);
+        let single = Sample::change(&runs(&[100.0]), &runs(&[110.0]), 0.0);
         assert!(alike.low > 8.0 && alike.high < 12.0, "{alike:?}");
         assert!(apart.error() > 3.0 * alike.error(), "{apart:?}");
         assert!(single.low < 0.0, "{single:?}");
-        assert!(Sample::change(&runs(&[100.0]), &runs(&[140.0])).low > 10.0);
+        assert!(Sample::change(&runs(&[100.0]), &runs(&[140.0]), 0.0).low > 10.0);
     }
 
     #[test]
     fn the_order_of_runs_and_steps_does_not_matter() {
         let (one, other) = (runs(&[100.0, 104.0, 97.0]), runs(&[97.0, 100.0, 104.0]));
         assert_eq!(one.estimate(), other.estimate());
-        assert_eq!(Sample::change(&one, &other), Sample::change(&other, &one));
+        assert_eq!(Sample::change(&one, &other, 0.0), Sample::change(&other, &one, 0.0));
         let reversed = Sample::new(one.runs.iter().map(|run| run.iter().rev().copied().collect()));
         assert_eq!(one.estimate(), reversed.estimate());
     }
@@ -196,7 +217,7 @@ mod tests {
     fn absurd_values_do_no_harm() {
         let absurd = Sample::new([vec![f64::NAN, f64::INFINITY], vec![f64::MAX, 0.0, f64::MAX], vec![]]);
         assert_eq!((absurd.runs(), absurd.steps()), (1, 3));
-        let _ = Sample::change(&absurd, &Sample::default());
+        let _ = Sample::change(&absurd, &Sample::default(), 0.0);
         assert_eq!(Sample::default().estimate(), Estimate::default());
     }
 }

@@ -31,8 +31,8 @@ use std::{collections::BTreeSet, fmt};
 
 /// The comparison of runs before with runs after: what has changed, by how much, and what explains it.
 ///
-/// Counts are compared exactly. Times are medians over steps and runs with an interval of 99 %, by resampling runs
-/// and steps, without the [`Drift`] that all spans have in common. If there is one run on a side, a spread of 5 %
+/// Counts are compared exactly. Times are medians over steps and middle means over runs with an interval of 99 %,
+/// by resampling runs and steps, without the [`Drift`] that all spans have in common. If there is one run on a side, a spread of 5 %
 /// between runs is assumed. The same input gives the same result, whatever the order of runs.
 ///
 /// ```
@@ -117,12 +117,12 @@ impl Comparison {
         let durations = |run: &&BaselineRun| (0..run.kept()).map(|step| run.durations.get(step)).collect::<Vec<_>>();
         let steps = [0, 1].map(|side| alignment.runs[side].iter().map(durations).collect::<Vec<_>>());
         let [one, other] = &steps;
-        let host = Factors::of([&tables.host[0], &tables.host[1]], [one, other]);
-        let gpu = Factors::of([&tables.gpu[0], &tables.gpu[1]], [one, other]);
-        let raw = [one, other].map(|side| Sample::new(side.iter().cloned()));
-        let scaled = [0, 1].map(|side| host.scaled(side, &steps[side]));
         let runs = [&alignment.runs[0], &alignment.runs[1]];
         let in_turns = are_in_turns(runs[0], runs[1]);
+        let host = Factors::of([&tables.host[0], &tables.host[1]], [one, other], in_turns);
+        let gpu = Factors::of([&tables.gpu[0], &tables.gpu[1]], [one, other], in_turns);
+        let raw = [one, other].map(|side| Sample::new(side.iter().cloned()));
+        let scaled = [0, 1].map(|side| host.scaled(side, &steps[side]));
         let count = |side: usize, kind: CountKind| runs[side].iter().map(move |run| run.count(kind));
         let counts = CountKind::ALL.iter().filter_map(|&kind| CountChange::of(kind, count(0, kind), count(1, kind)));
         let [new_findings, gone_findings] = [(after, before), (before, after)].map(|(these, those)| {
@@ -139,10 +139,10 @@ impl Comparison {
             after: summary_after,
             notes,
             are_times_comparable,
-            drift: host.drift(in_turns),
-            gpu_drift: gpu.drift(in_turns),
-            step: TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]]),
-            whole_step: TimeChange::new([&raw[0], &raw[1]], [&raw[0], &raw[1]]),
+            drift: host.drift(),
+            gpu_drift: gpu.drift(),
+            step: TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]], host.spread),
+            whole_step: TimeChange::new([&raw[0], &raw[1]], [&raw[0], &raw[1]], 0.0),
             counts: counts.collect(),
             spans: SpanChange::all(&alignment, &tables, &host, &gpu),
             kernels: KernelChange::all(runs[0], runs[1]),

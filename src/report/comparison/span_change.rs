@@ -122,7 +122,7 @@ impl SpanChange {
             }
             let raw = runs.map(|side| Sample::new(side.iter().cloned()));
             let scaled = [0, 1].map(|side| factors.scaled(side, runs[side]));
-            TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]])
+            TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]], factors.spread)
         };
         let aligned = [0, 1].map(|side| &alignment.paths[places[side]]);
         let count = |side: usize, kind: CountKind| {
@@ -171,14 +171,17 @@ fn no_steps() -> CountRange {
 /// Returns, for each path that is only after, the one that is only before of which it was moved.
 fn moved(alignment: &Alignment<'_>) -> Vec<Option<usize>> {
     let key = |path: usize, side: usize| {
-        let span = alignment.paths[path].on(side).next()?;
-        Some((span.name.as_str(), span.target.as_str(), span.count(CountKind::Calls).max))
+        let spans = || alignment.paths[path].on(side);
+        let calls = spans().map(|span| span.count(CountKind::Calls).max).max();
+        (alignment.paths[path].name, spans().map(|span| span.target.as_str()).min(), calls)
     };
     let only = |side: usize| {
-        let is_only = move |path: &usize| alignment.paths[*path].is_on(side) && !alignment.paths[*path].is_on(1 - side);
-        (0..alignment.paths.len()).filter(is_only)
+        let is_only = |path: &usize| alignment.paths[*path].is_on(side) && !alignment.paths[*path].is_on(1 - side);
+        let mut paths: Vec<usize> = (0..alignment.paths.len()).filter(is_only).collect();
+        paths.sort_by_cached_key(|&path| alignment.path(path));
+        paths
     };
-    let mut gone: Vec<usize> = only(0).collect();
+    let mut gone = only(0);
     let mut moved = vec![None; alignment.paths.len()];
     for added in only(1) {
         if let Some(found) = gone.iter().position(|&path| key(path, 0) == key(added, 1)) {

@@ -1,3 +1,5 @@
+mod properties;
+
 use super::{Comparison, Outcome, Presence};
 use crate::{
     Trace,

@@ -8,7 +8,7 @@ use std::fmt;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct TimeChange {
-    /// The time before: the median over runs of the median over steps.
+    /// The time before: the median over steps, and of that the mean over the middle half of the runs.
     pub before: Estimate,
     /// The time after.
     pub after: Estimate,
@@ -54,8 +54,9 @@ impl TimeChange {
     /// The number of steps from which on a median says something.
     const ENOUGH: u64 = 5;
 
-    /// Returns the change between two sides. `scaled` has the same without the drift.
-    pub(super) fn new([before, after]: [&Sample; 2], scaled: [&Sample; 2]) -> Self {
+    /// Returns the change between two sides. `scaled` has the same without the drift, and `spread` is the relative
+    /// standard deviation of that.
+    pub(super) fn new([before, after]: [&Sample; 2], scaled: [&Sample; 2], spread: f64) -> Self {
         let of = |sample: &Sample| {
             let (between, within) = sample.spread();
             (sample.runs(), sample.steps(), between > 2.0 * within)
@@ -64,7 +65,7 @@ impl TimeChange {
         Self {
             before: before.estimate(),
             after: after.estimate(),
-            change: Sample::change(scaled[0], scaled[1]),
+            change: Sample::change(scaled[0], scaled[1], spread),
             runs: sides.iter().map(|side| side.0).min().unwrap_or(0) as u64,
             steps: sides.iter().map(|side| side.1).min().unwrap_or(0) as u64,
             needs_runs: sides.iter().any(|side| side.2),
