@@ -1,7 +1,7 @@
 //! Exports traces to files for viewers, to a function, and with an exporter of its own. `cargo run --example exporters`
 
 use kernspan::{
-    Chrome, Exporter, Perfetto, Profiler, Stacks, TensorBoard, Trace, export::ExportResult, report::SortBy,
+    Chrome, Exporter, Html, Perfetto, Profiler, Stacks, TensorBoard, Trace, export::ExportResult, report::SortBy,
 };
 use std::{fmt::Write, fs, path::PathBuf};
 use tracing::instrument;
@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .export(Chrome::to_dir("runs/exporters").gzip(true))
         .export(Perfetto::to_dir("runs/exporters"))
         .export(Stacks::to_dir("runs/exporters"))
+        .export(Html::to_dir("runs/exporters"))
         .export(TensorBoard::to_dir("runs/exporters"))
         .export(Csv("runs/exporters".into()))
         .on_trace(|trace| println!("{} spans, {}\n", trace.spans().len(), trace.losses()))

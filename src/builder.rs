@@ -320,7 +320,7 @@ impl ProfilerBuilder {
             id: RunId::from_env(),
             metadata: Arc::clone(&metadata),
             start: clock.anchor().unix,
-            schedule: format!("{schedule:?}"),
+            schedule: schedule.to_string(),
             activities: activities.iter().collect(),
         };
         let mut want_steps = Vec::new();

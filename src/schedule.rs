@@ -306,6 +306,32 @@ impl fmt::Debug for Schedule {
     }
 }
 
+impl fmt::Display for Schedule {
+    /// Writes `wait 5, warmup 1, active 3, repeat 2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Always => f.write_str("from the start to the end"),
+            Kind::Manual => f.write_str("by hand"),
+            Kind::Cycle(cycle) => cycle.fmt_plain(f),
+            Kind::Range { first, last } => write!(f, "steps {first} to {last}"),
+            Kind::Function(_) => f.write_str("a function of the program"),
+            Kind::Misused => f.write_str("misused"),
+        }
+    }
+}
+
+impl Cycle {
+    fn fmt_plain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { skip_first, skip_first_wait, wait, warmup, active, repeat } = *self;
+        let no_first_wait = if skip_first_wait { " (not the first time)" } else { "" };
+        if skip_first > 0 {
+            write!(f, "skip_first {skip_first}, ")?;
+        }
+        write!(f, "wait {wait}{no_first_wait}, warmup {warmup}, active {active}")?;
+        if repeat > 0 { write!(f, ", repeat {repeat}") } else { f.write_str(", repeat until the end") }
+    }
+}
+
 /// The reason why a [`Schedule`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -338,6 +364,16 @@ impl std::error::Error for ScheduleError {}
 #[cfg(test)]
 mod tests {
     use super::Schedule;
+
+    #[test]
+    fn schedules_are_named_as_they_are_made() {
+        let cycle = Schedule::new().wait(5).warmup(1).active(3).repeat(2);
+        assert_eq!(cycle.to_string(), "wait 5, warmup 1, active 3, repeat 2");
+        let skipping = Schedule::new().skip_first(4).skip_first_wait(true).active(1);
+        let expected = "skip_first 4, wait 0 (not the first time), warmup 0, active 1, repeat until the end";
+        assert_eq!(skipping.to_string(), expected);
+        assert_eq!(Schedule::steps(4..9).to_string(), "steps 4 to 8");
+    }
 
     #[test]
     fn the_first_recorded_step_is_known() {

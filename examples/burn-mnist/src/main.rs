@@ -24,7 +24,7 @@ use burn::{
     },
 };
 use digits::{Batch, Digits, Stack};
-use kernspan::{Activity, Chrome, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
+use kernspan::{Activity, Chrome, Html, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
 use kernspan_burn::{Profiled, backward, modules, training, validation};
 use model::Model;
 use std::{error::Error, sync::Arc};
@@ -46,6 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .export(Chrome::to_dir(RUNS))
         .export(Perfetto::to_dir(RUNS))
         .export(Stacks::to_dir(RUNS))
+        .export(Html::to_dir(RUNS))
         .export(TensorBoard::to_dir(RUNS))
         .step_on(Profiled::ITERATION)
         .build()?;

@@ -19,7 +19,7 @@ mod prefetch;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{AdamW, ModuleT, Optimizer, VarBuilder, VarMap, loss};
 use digits::Digits;
-use kernspan::{Activity, Chrome, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
+use kernspan::{Activity, Chrome, Html, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
 use kernspan_candle::{Profiled, data, kernel_op};
 use model::Model;
 use prefetch::prefetch;
@@ -39,6 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .export(Chrome::to_dir(RUNS))
         .export(Perfetto::to_dir(RUNS))
         .export(Stacks::to_dir(RUNS))
+        .export(Html::to_dir(RUNS))
         .export(TensorBoard::to_dir(RUNS))
         .step_on("train_step")
         .build()?;

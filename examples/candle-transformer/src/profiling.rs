@@ -1,6 +1,6 @@
 //! The profiler that both commands use.
 
-use kernspan::{Activity, Chrome, Perfetto, Profiler, ProfilerBuilder, Stacks, TensorBoard};
+use kernspan::{Activity, Chrome, Html, Perfetto, Profiler, ProfilerBuilder, Stacks, TensorBoard};
 use kernspan_candle::kernel_op;
 
 const RUNS: &str = "runs/candle-transformer";
@@ -21,5 +21,6 @@ pub(crate) fn profiler() -> ProfilerBuilder {
         .export(Chrome::to_dir(RUNS))
         .export(Perfetto::to_dir(RUNS))
         .export(Stacks::to_dir(RUNS))
+        .export(Html::to_dir(RUNS))
         .export(TensorBoard::to_dir(RUNS))
 }

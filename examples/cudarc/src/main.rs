@@ -6,7 +6,7 @@ use cudarc::{
     driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg},
     nvrtc::compile_ptx,
 };
-use kernspan::{Activity, Chrome, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
+use kernspan::{Activity, Chrome, Html, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
 use std::{collections::HashMap, error::Error, sync::Arc};
 use tracing::{info_span, instrument};
 use tracing_subscriber::prelude::*;
@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .export(Chrome::to_dir("runs/cudarc"))
         .export(Perfetto::to_dir("runs/cudarc"))
         .export(Stacks::to_dir("runs/cudarc"))
+        .export(Html::to_dir("runs/cudarc"))
         .export(TensorBoard::to_dir("runs/cudarc"))
         .build()?;
     tracing_subscriber::registry().with(layer).init();

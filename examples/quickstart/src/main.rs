@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p quickstart` prints a table of times and writes traces to `runs/quickstart`.
 
-use kernspan::{Chrome, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
+use kernspan::{Chrome, Html, Perfetto, Profiler, Schedule, Stacks, TensorBoard};
 use std::sync::mpsc;
 use tracing::{info, info_span, instrument};
 use tracing_subscriber::prelude::*;
@@ -13,6 +13,7 @@ fn main() -> Result<(), kernspan::Error> {
         .export(Chrome::to_dir("runs/quickstart"))
         .export(Perfetto::to_dir("runs/quickstart"))
         .export(Stacks::to_dir("runs/quickstart"))
+        .export(Html::to_dir("runs/quickstart"))
         .export(TensorBoard::to_dir("runs/quickstart"))
         .build()?;
     tracing_subscriber::registry().with(layer).init();

@@ -57,7 +57,10 @@ impl Breakdowns {
 
     /// Writes a bar for each GPU: the parts of a step on average.
     pub(super) fn write(&self, section: &mut Object<'_>, with_ranks: bool) {
-        section.array("parts", |array| Self::PARTS.iter().for_each(|part| array.string(part)));
+        // Without a GPU, nothing is said of one.
+        let has_gpu = self.iter().any(|(_, device, _)| device.is_some());
+        let name = |part: &&'static str| if has_gpu { *part } else { part.split(',').next().unwrap_or(part) };
+        section.array("parts", |array| Self::PARTS.iter().map(name).for_each(|part| array.string(part)));
         section.array("rows", |rows| {
             for (rank, device, sum) in self.iter() {
                 rows.object(|row| {

@@ -1,6 +1,6 @@
 //! The names in a page, each once.
 
-use crate::export::json::Array;
+use crate::{export::json::Array, report::Averages};
 use std::collections::HashMap;
 
 /// The names of spans and kernels in a page, each once. Rows refer to them by their index.
@@ -13,11 +13,16 @@ pub(super) struct Names {
 impl Names {
     /// The most characters of a name. Templates of C++ can have many thousands.
     const LONGEST: usize = 1_000;
+    /// The most names. Later ones are all called [`Averages::OTHERS`].
+    const MOST: usize = 50_000;
 
     /// Returns the index of a name.
     pub(super) fn index(&mut self, name: &str) -> usize {
         if let Some(&index) = self.indices.get(name) {
             return index;
+        }
+        if self.names.len() >= Self::MOST && name != Averages::OTHERS {
+            return self.index(Averages::OTHERS);
         }
         let shown = match name.char_indices().nth(Self::LONGEST) {
             Some((end, _)) => format!("{}…", &name[..end]),

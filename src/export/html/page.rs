@@ -178,8 +178,11 @@ impl HtmlReport {
         let steps = if self.steps.is_empty() { &self.recorded } else { &self.steps };
         if !steps.is_empty() {
             section(sections, "steps", "Steps", "steps", |section| {
-                let note = if self.steps.is_empty() { "Steps that were not recorded are not in traces." } else { "" };
-                section.string("note", &format!("{}. {note}", self.report.steps()));
+                let note = match self.steps.is_empty() {
+                    true => "steps that were not recorded are not in traces".to_owned(),
+                    false => format!("{} steps in all; windows that were recorded are shaded", self.steps.count()),
+                };
+                section.string("note", &format!("{}; {note}.", self.report.steps()));
                 steps.write(section);
                 section.array("windows", |array| {
                     for (first, last, window) in &self.windows {

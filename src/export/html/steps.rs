@@ -48,6 +48,11 @@ impl StepSeries {
         }
     }
 
+    /// Returns the number of steps.
+    pub(super) fn count(&self) -> u64 {
+        self.points.iter().map(|point| point.steps).fold(0, u64::saturating_add)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.points.is_empty()
     }

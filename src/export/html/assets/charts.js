@@ -39,7 +39,7 @@ function stepsSection(section) {
     readout.textContent = `${steps}: ${range}${UNITS.time(high[index])}${times}`;
   };
   const label = `${to - from} steps; median ${UNITS.time(median)}; ${outliers.length} over ${slow} times the median`;
-  const chart = svg(220, label, (width, height) => {
+  const chart = svg(high.length < 4 ? 110 : 220, label, (width, height) => {
     const x = (step) => LEFT + ((step - from) / (to - from)) * (width - LEFT - 6);
     const y = (nanos) => 8 + (1 - Math.min(nanos, cap) / cap) * (height - BOTTOM - 8);
     const shades = windows.map(([start, end, window]) =>

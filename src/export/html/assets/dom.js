@@ -72,14 +72,19 @@ function canvas(height, label, draw) {
     draw(context, width, tall);
   };
   onResize(node, node.redraw);
-  REDRAWN.push(node);
   return node;
 }
 
-const REDRAWN = [];
+// All that is drawn, to be drawn anew with other colours.
+const DRAWN = [];
+
+function drawAll() {
+  DRAWN.forEach((redraw) => redraw());
+}
 
 // Calls back when a width has changed, but not while the page is being laid out.
 function onResize(node, redraw) {
+  DRAWN.push(redraw);
   new ResizeObserver(() => requestAnimationFrame(redraw)).observe(node);
 }
 

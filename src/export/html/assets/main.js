@@ -33,7 +33,7 @@ function tilesSection({ items }) {
       "div",
       { class: "tiles" },
       items.map(([label, text, note]) =>
-        el("div", { class: "tile" }, el("span", {}, label), el("b", {}, text), el("span", {}, note)),
+        el("div", { class: "tile" }, el("span", {}, label), el("b", {}, text), el("span", {}, prose(note))),
       ),
     ),
   ];
@@ -139,7 +139,7 @@ function reveal() {
 
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
-  REDRAWN.forEach((node) => node.redraw());
+  drawAll();
 }
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
@@ -186,7 +186,8 @@ document.body.replaceChildren(
   ),
   tip,
 );
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => REDRAWN.forEach((node) => node.redraw()));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+addEventListener("beforeprint", drawAll);
 addEventListener("hashchange", reveal);
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
@@ -205,5 +206,6 @@ addEventListener("keydown", (event) => {
     location.hash = DATA.sections[event.key - 1].id;
   }
 });
+drawAll();
 reveal();
 document.documentElement.dataset.ready = "";

@@ -187,7 +187,7 @@ function tableSection(section) {
 
 // Names of kernels often differ at the end only.
 function middleCut(name) {
-  return name.length > 64 ? `${name.slice(0, 38)} … ${name.slice(-22)}` : name;
+  return name.length > 54 ? `${name.slice(0, 32)} … ${name.slice(-18)}` : name;
 }
 
 // What shows a row of a table, by the id of its section.
