@@ -83,9 +83,13 @@ impl Kernels {
         })
     }
 
-    /// Returns the kernels of both sides, those first that change the time of a step the most.
+    /// Returns the kernels of both sides, those first that change the time of a step the most. There are none if a side
+    /// has no traces, but statistics only.
     pub(super) fn compare([before, after]: &[Side; 2]) -> Vec<KernelChange> {
         let (before, after) = (&before.kernels, &after.kernels);
+        if before.steps == 0 || after.steps == 0 {
+            return Vec::new();
+        }
         let names: BTreeSet<_> = before.by_name.keys().chain(after.by_name.keys()).collect();
         let time = |kernel: Option<KernelUse>| kernel.map_or(0.0, |kernel| kernel.time.as_nanos() as f64);
         let change = |name: &String| {

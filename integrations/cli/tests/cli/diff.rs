@@ -18,17 +18,14 @@ fn printed_in_fixtures(arguments: &str) -> String {
 
 #[test]
 fn differences_are_as_they_were() {
-    for fault in ["scalar-read", "done-twice", "launch-bound"] {
-        let files = format!("{fault}-repaired.kernspan {fault}-faulty.kernspan");
-        for width in [100, 200] {
-            let text = printed_in_fixtures(&format!("diff --width {width} {files}"));
-            assert_golden(&format!("{}_diff_{width}.txt", fault.replace('-', "_")), &text);
-            let too_wide = text.lines().find(|line| line.chars().count() > width);
-            assert_eq!(too_wide, None, "{fault}");
-        }
+    let files = "launch-bound-repaired.kernspan launch-bound-faulty.kernspan";
+    for width in [100, 200] {
+        let text = printed_in_fixtures(&format!("diff --width {width} {files}"));
+        assert_golden(&format!("launch_bound_diff_{width}.txt"), &text);
+        let too_wide = text.lines().find(|line| line.chars().count() > width);
+        assert_eq!(too_wide, None);
     }
-    let files = "done-twice-repaired.kernspan done-twice-faulty.kernspan";
-    assert_golden("done_twice_diff.md", &printed_in_fixtures(&format!("diff --format md {files}")));
+    assert_golden("launch_bound_diff.md", &printed_in_fixtures(&format!("diff --format md {files}")));
 }
 
 #[test]
@@ -47,10 +44,10 @@ fn the_cause_is_the_first_explanation() {
         assert_eq!(text(&diff["explanations"][0]["path"]), path, "{fault}");
         let span = diff["spans"].as_array().unwrap().iter().find(|span| text(&span["path"]) == path).unwrap();
         assert_eq!(span["presence"], state, "{fault}");
-        assert!(diff["step"]["change"]["low"].as_f64().unwrap() > 0.0, "{fault}");
+        assert!(diff["whole_step"]["change"]["low"].as_f64().unwrap() > 0.0, "{fault}");
         // The same the other way round.
         let back = printed_json("diff --json", &[&after, &before]);
-        assert!(back["step"]["change"]["high"].as_f64().unwrap() < 0.0, "{fault}");
+        assert!(back["whole_step"]["change"]["high"].as_f64().unwrap() < 0.0, "{fault}");
         assert_eq!(back["gone_findings"], diff["new_findings"], "{fault}");
     }
 }
@@ -99,6 +96,20 @@ fn there_may_be_several_runs_on_each_side() {
     let one = printed_json("diff --json", &[&inner, &after]);
     assert_eq!((&one["before"]["runs"], &one["after"]["runs"]), (&2.into(), &1.into()));
     assert_eq!(printed_json("diff --json --recursive", &[folder.path(), &after]), one);
+}
+
+#[test]
+fn a_side_may_be_a_baseline() {
+    let [before, after] = sides("done-twice");
+    let folder = tempfile::tempdir().unwrap();
+    let baseline = folder.path().join("baseline.json");
+    fs::write(&baseline, printed("baseline", &[&before])).unwrap();
+    let (of_file, of_trace) =
+        (printed_json("diff --json", &[&baseline, &after]), printed_json("diff --json", &[&before, &after]));
+    for member in ["step", "spans", "counts", "kernels", "new_findings", "explanations"] {
+        assert_eq!(of_file[member], of_trace[member], "{member}");
+    }
+    assert_eq!(of_file["kernel_times"].as_array().unwrap().len(), 0, "a baseline has no times of kernels");
 }
 
 #[test]

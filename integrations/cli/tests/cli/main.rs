@@ -90,14 +90,3 @@ impl Run {
         Self { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
     }
 }
-
-/// Compares a text with a golden file, or writes it anew.
-#[track_caller]
-fn assert_golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("KERNSPAN_BLESS").is_some() {
-        std::fs::write(&path, text).unwrap();
-    }
-    let golden = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, golden, "{name} has changed: if that is right, run with KERNSPAN_BLESS=1");
-}
