@@ -34,6 +34,7 @@
 
 mod breakdown;
 mod call_kind;
+mod count_kind;
 mod critical_path;
 mod device_timeline;
 mod duration_stats;
@@ -56,6 +57,7 @@ mod span_devices;
 mod span_flops;
 mod step_breakdown;
 mod step_gpu;
+mod step_samples;
 mod step_sweep;
 mod stream_idle;
 mod stream_work;
@@ -63,6 +65,7 @@ mod work_kind;
 
 pub use self::{
     breakdown::{DeviceBreakdown, breakdown},
+    count_kind::CountKind,
     critical_path::{PathKind, PathPart, critical_path},
     duration_stats::DurationStats,
     finding::{Finding, FindingKind, Saving, TimeRange},
@@ -85,4 +88,5 @@ pub(crate) use self::{
     gpu_usage::percent_of,
     span_calls::SpanCalls,
     span_flops::SpanFlops,
+    step_samples::{SpanSample, StepCounts, StepSamples},
 };

@@ -88,7 +88,7 @@ pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
     exporter::Exporter,
-    html::{Html, HtmlReport},
+    html::{Html, HtmlDocument, HtmlReport},
     perfetto::Perfetto,
     result::ExportResult,
     run_id::RunId,

@@ -12,6 +12,7 @@
 //! | [`steps`](Report::steps) | How long did the steps take? |
 //! | [`recording_cost`](Report::recording_cost) | How much longer did steps take because they were recorded? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
+//! | [`check`](Report::check) | Is the run worse than an earlier one, and where? |
 //!
 //! The first four are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
 //! [`Report::WIDTH`] columns wide wherever they are printed, unless you set another width or make them
@@ -37,8 +38,11 @@
 mod advice;
 mod average;
 mod averages;
+mod baseline;
 mod call_times;
 mod call_tree;
+mod check;
+mod comparison;
 mod durations;
 mod findings;
 mod gpu_steps;
@@ -79,6 +83,12 @@ pub use self::{
     advice::Advice,
     average::{Average, Latency, SortBy},
     averages::Averages,
+    baseline::{Baseline, BaselineFinding, BaselineKernel, BaselineRun, BaselineSpan, CountRange, Machine, Times},
+    check::{Check, Metric, Problem, Threshold, ThresholdError, Thresholds},
+    comparison::{
+        Comparison, CountChange, Drift, Estimate, Explanation, KernelChange, KernelShapeChange, MoreData, Outcome,
+        PeakChange, Presence, SideSummary, SpanChange, TimeChange,
+    },
     gpu_steps::{DeviceUsage, GpuSteps},
     kernel_average::KernelAverage,
     kernels::Kernels,
@@ -92,7 +102,7 @@ pub use self::{
     table::{Column, Table},
 };
 #[cfg(feature = "read")]
-pub use self::{key_average::KeyAverage, key_averages::key_averages};
+pub use self::{baseline::BaselineError, key_average::KeyAverage, key_averages::key_averages};
 pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 
 pub(crate) use self::report::incomplete;

@@ -5,6 +5,7 @@
 
 #![cfg(all(feature = "read", feature = "sample"))]
 
+mod document;
 mod webdriver;
 
 use kernspan::{

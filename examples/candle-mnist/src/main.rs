@@ -4,6 +4,7 @@
 //! cargo run --release -p candle-mnist                    # on the CPU
 //! cargo run --release -p candle-mnist --features cuda    # on an NVIDIA GPU; needs nvcc to build Candle's kernels
 //! cargo run --release -p candle-mnist -- --prefetch      # four other threads draw the digits in advance
+//! kernspan sweep --var BATCH_SIZE=16,32,64 -- target/release/candle-mnist
 //! ```
 //!
 //! On a GPU, steps wait for the digits. `kernspan advise runs/candle-mnist` says so, and advises `--prefetch`.
@@ -27,6 +28,7 @@ use tracing::instrument;
 use tracing_subscriber::prelude::*;
 
 const STEPS: usize = 150;
+/// The number of images in a batch, unless the environment variable `BATCH_SIZE` says another.
 const BATCH: usize = 64;
 const RUNS: &str = "runs/candle-mnist";
 
@@ -48,7 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let model = Model::new(VarBuilder::from_varmap(&variables, DType::F32, &device))?;
     let mut optimizer = Profiled::new(AdamW::new_lr(variables.all_vars(), 1e-3)?);
 
-    let digits = |seed| Digits::new(seed).batches(BATCH, device.clone());
+    let batch = std::env::var("BATCH_SIZE").map_or(Ok(BATCH), |size| size.parse())?;
+    let digits = |seed| Digits::new(seed).batches(batch, device.clone());
     let batches: Box<dyn Iterator<Item = _>> = match std::env::args().any(|argument| argument == "--prefetch") {
         true => Box::new(prefetch((1..=4).map(digits))),
         false => Box::new(digits(1)),

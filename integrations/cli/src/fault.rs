@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     Failed(String),
     /// Some files could not be read, which was said already; the others have been used.
     Incomplete,
+    /// A run is worse than its baseline, which was said already.
+    Worse,
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -27,7 +29,7 @@ impl Fault {
                 return ExitCode::from(2);
             }
             Self::Failed(message) => say(message),
-            Self::Incomplete => {}
+            Self::Incomplete | Self::Worse => {}
             // The reader has seen enough, as `head` does.
             Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Self::Output(error) => say(&format!("standard output cannot be written: {error}")),

@@ -63,8 +63,33 @@ const ENDINGS: [&str; 3] = [".json", ".json.gz", ".kernspan"];
 type WindowKey = (String, u32, u32, u64);
 
 impl Inputs {
+    /// Makes the arguments that name these files and folders.
+    pub(crate) fn of(files: Vec<PathBuf>, recursive: bool) -> Self {
+        Self { files, recursive }
+    }
+
+    /// Returns the names of the files and folders, as they were given.
+    pub(crate) fn names(&self) -> String {
+        self.files.iter().map(|path| name(path)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the files and folders, as they were given.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Returns the same with other files.
+    pub(crate) fn with_files(&self, files: Vec<PathBuf>) -> Self {
+        Self { files, recursive: self.recursive }
+    }
+
     /// Reads the files. Says on standard error which of them were left out, and why.
     pub(crate) fn read(&self) -> Result<Read, Fault> {
+        self.read_with(&Progress::new())
+    }
+
+    /// Reads the files, with a progress bar that others may use, too.
+    pub(crate) fn read_with(&self, progress: &Progress) -> Result<Read, Fault> {
         let mut read = Read { sources: Vec::new(), is_complete: true };
         let mut files = Vec::new();
         for path in &self.files {
@@ -78,7 +103,7 @@ impl Inputs {
             }
         }
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |it| it.len());
-        let progress = Progress::new(files.iter().map(size).sum());
+        progress.expect(files.iter().map(size).sum());
         let mut windows: HashMap<WindowKey, String> = HashMap::new();
         for path in &files {
             let name = name(path);
@@ -128,7 +153,8 @@ fn window_key(trace: &Trace) -> WindowKey {
 
 /// Reads the traces of one file; `-` is standard input.
 pub(crate) fn traces(path: &Path) -> Result<Vec<Trace>, ReadError> {
-    from_bytes(&bytes(path)?)
+    // A file is mapped, which takes less memory and time than a copy of it.
+    if is_standard_input(path) { from_bytes(&bytes(path)?) } else { kernspan::read(path) }
 }
 
 /// Reads the bytes of one file; `-` is standard input.
@@ -154,18 +180,37 @@ pub(crate) fn name(path: &Path) -> String {
     if is_standard_input(path) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
+/// Returns the traces in a folder and in the folders in it. What cannot be read is left out.
+pub(crate) fn traces_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let entries: BTreeSet<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut found = Vec::new();
+    for path in entries {
+        // A link to a folder may lead in a circle.
+        if !path.is_dir() {
+            found.extend(is_trace(&path).then_some(path));
+        } else if !path.is_symlink() {
+            found.extend(traces_in(&path));
+        }
+    }
+    found
+}
+
+fn is_trace(path: &Path) -> bool {
+    path.to_str().is_some_and(|name| ENDINGS.iter().any(|ending| name.ends_with(ending)))
+}
+
 /// Adds the traces in a folder, in the order of their names, and says which other files are in it.
 fn find(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> io::Result<()> {
     let entries: io::Result<BTreeSet<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
     let (mut others, mut endings) = (0, BTreeSet::new());
     for path in entries? {
-        let is_trace = path.to_str().is_some_and(|name| ENDINGS.iter().any(|ending| name.ends_with(ending)));
         if path.is_dir() {
             // A link to a folder may lead in a circle.
             if recursive && !path.is_symlink() {
                 find(&path, recursive, found)?;
             }
-        } else if is_trace {
+        } else if is_trace(&path) {
             found.push(path);
         } else {
             others += 1;

@@ -1,19 +1,27 @@
-//! The command line tool of kernspan: prints tables of traces, says what makes steps slow, and converts traces.
+//! The command line tool of kernspan: prints tables of traces, says what makes steps slow, compares runs, and
+//! converts traces.
 
 mod advise;
+mod baseline;
 mod breakdown;
 mod calls;
+mod check;
 mod convert;
+mod diff;
 mod fault;
 mod file;
 mod flame;
+mod github;
+mod html;
 mod input;
 mod json;
 mod merge;
 mod output;
 mod progress;
 mod report;
+mod runs;
 mod steps;
+mod sweep;
 mod top;
 mod torch;
 
@@ -42,12 +50,16 @@ Examples:
   kernspan advise runs/mnist                       what makes steps slow, and what a change would save
   kernspan report --torch trace.pt.trace.json.gz   the table that PyTorch prints
   kernspan steps runs/mnist                        how long each step took, and how busy the GPU was
+  kernspan baseline runs/mnist -o baseline.json     statistics to compare later runs with
+  kernspan check --baseline baseline.json runs/mnist   whether a run is worse, for CI
   kernspan convert window.kernspan trace.pftrace   for ui.perfetto.dev
   kernspan flame --gpu trace.json -o gpu.svg       a flame graph of GPU time
+  kernspan diff runs/monday runs/tuesday           what differs between two runs
+  kernspan sweep --var BATCH=16,32,64 -- ./train   which batch size is worth it
 
 Exit status:
   0  all went well
-  1  a file could not be read or written, or nothing was found
+  1  a file could not be read or written, or nothing was found, or a run is worse than its baseline
   2  wrong usage: an unknown option, an ending that names no format";
 
 #[derive(Subcommand)]
@@ -55,10 +67,14 @@ enum Command {
     Report(report::Args),
     Advise(advise::Args),
     Steps(steps::Args),
+    Baseline(baseline::Args),
+    Check(check::Args),
     Top(top::Args),
     Convert(convert::Args),
     Merge(merge::Args),
     Flame(flame::Args),
+    Diff(diff::Args),
+    Sweep(sweep::Args),
     Completions(Completions),
 }
 
@@ -83,10 +99,14 @@ fn main() -> ExitCode {
         Command::Report(args) => args.run(),
         Command::Advise(args) => args.run(),
         Command::Steps(args) => args.run(),
+        Command::Baseline(args) => args.run(),
+        Command::Check(args) => args.run(),
         Command::Top(args) => args.run(),
         Command::Convert(args) => args.run(),
         Command::Merge(args) => args.run(),
         Command::Flame(args) => args.run(),
+        Command::Diff(args) => args.run(),
+        Command::Sweep(args) => args.run(),
         Command::Completions(args) => args.run(),
     };
     match result {

@@ -98,6 +98,15 @@ impl Style {
         Ok(out.flush()?)
     }
 
+    /// Returns the sections as plain text, whatever the format.
+    pub(crate) fn plain(&self, sections: &[Section]) -> String {
+        let text = |section: &Section| {
+            let table = section.table.as_ref().map_or_else(|| lines(section.empty), ToString::to_string);
+            table + &lines(&section.below)
+        };
+        sections.iter().map(text).collect::<Vec<_>>().join("\n")
+    }
+
     fn text(&self, section: &Section) -> String {
         let table = match &section.table {
             Some(table) => paint(&self.fit(table.clone()).to_string(), &section.marked),

@@ -20,9 +20,9 @@ impl Progress {
     const TICK: Duration = Duration::from_millis(100);
     const TEMPLATE: &str = "{spinner} {bar:24} {bytes} of {total_bytes}, {elapsed}: {wide_msg}";
 
-    /// Makes a progress bar for so many bytes.
-    pub(crate) fn new(bytes: u64) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
+    /// Makes a progress bar that expects nothing yet.
+    pub(crate) fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(Self::TEMPLATE) {
             bar.set_style(style);
         }
@@ -35,6 +35,11 @@ impl Progress {
             }
         });
         Self { bar, _ended: ended }
+    }
+
+    /// Says that so many bytes more will be read.
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.bar.inc_length(bytes);
     }
 
     /// Says which file is read now.

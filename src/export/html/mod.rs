@@ -1,11 +1,12 @@
 //! The report of a run as one HTML page.
 //!
-//! [`page`] writes the page: a JSON document of sections, and the styles and scripts in `assets`, which draw them. A
-//! section has a kind, such as `table`, `flame` or `timeline`, and `assets/main.js` lists them. Names are only ever
-//! text in the page, never HTML.
+//! [`page`] makes a JSON document of sections, and [`document`] adds the styles and scripts in `assets`, which draw
+//! them. A section has a kind, such as `table`, `flame` or `timeline`, and `assets/main.js` lists them. Names are only
+//! ever text in the page, never HTML.
 
 mod breakdown;
 mod cell;
+mod document;
 mod memory;
 mod names;
 mod overview;
@@ -20,7 +21,7 @@ mod tests;
 mod timeline;
 mod window;
 
-pub use self::page::HtmlReport;
+pub use self::{document::HtmlDocument, page::HtmlReport};
 
 use super::{
     exporter::Exporter,

@@ -3,6 +3,7 @@
 use super::{
     breakdown::Breakdowns,
     cell::Grid,
+    document::HtmlDocument,
     names::Names,
     overview::{self, RunFacts},
     paths::Paths,
@@ -318,40 +319,10 @@ fn table(sections: &mut Array<'_>, id: &str, title: &str, grid: &Grid) {
     section(sections, id, title, "table", |section| grid.write(section));
 }
 
-/// The scripts of the page, in the order in which they use each other.
-const SCRIPTS: [&str; 7] = [
-    include_str!("assets/units.js"),
-    include_str!("assets/dom.js"),
-    include_str!("assets/table.js"),
-    include_str!("assets/charts.js"),
-    include_str!("assets/flame.js"),
-    include_str!("assets/timeline.js"),
-    include_str!("assets/main.js"),
-];
-
 impl fmt::Display for HtmlReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let json = self.json();
         let json = String::from_utf8_lossy(json.as_bytes());
-        f.write_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n")?;
-        f.write_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n")?;
-        // Nothing is ever loaded from anywhere.
-        f.write_str("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; ")?;
-        f.write_str("style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n")?;
-        writeln!(f, "<title>{}</title>", escape(&self.title()))?;
-        writeln!(f, "<style>\n{}</style>\n</head>\n<body>", include_str!("assets/page.css"))?;
-        let text = escape(&self.report.width(Report::WIDTH).to_string());
-        writeln!(f, "<noscript>\n<p>This page needs scripts. The report as text:</p>\n<pre>{text}</pre>\n</noscript>")?;
-        f.write_str("<script type=\"application/json\" id=\"data\">\n")?;
-        // A `<` is in strings only, where it can be written as a number: no text ends the element.
-        f.write_str(&json.replace('<', "\\u003c"))?;
-        f.write_str("\n</script>\n<script>\n\"use strict\";\n(() => {\n")?;
-        SCRIPTS.iter().try_for_each(|script| f.write_str(script))?;
-        f.write_str("})();\n</script>\n</body>\n</html>\n")
+        HtmlDocument::new(&self.title(), &json, &self.report.width(Report::WIDTH).to_string()).fmt(f)
     }
-}
-
-/// Returns text as HTML.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

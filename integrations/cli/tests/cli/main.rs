@@ -1,8 +1,12 @@
 //! Runs the real program on recorded files.
 
+mod check;
 mod convert;
+mod diff;
+mod html;
 mod inputs;
 mod report;
+mod sweep;
 
 use std::{
     ffi::OsStr,
@@ -67,6 +71,17 @@ fn run_with_input(arguments: &str, input: &[u8]) -> Run {
     let mut child = command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
     Run::of(child.wait_with_output().unwrap())
+}
+
+/// Compares a text with a golden file, or writes it anew.
+#[track_caller]
+fn assert_golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("KERNSPAN_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, golden, "{name} has changed: if that is right, run with KERNSPAN_BLESS=1");
 }
 
 impl Run {

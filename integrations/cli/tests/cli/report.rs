@@ -1,20 +1,9 @@
 //! Tables: against golden files, against PyTorch's own, and in all formats.
 
-use crate::{TORCH, WINDOWS, fixture, printed, printed_json, run, torch, window};
+use crate::{TORCH, WINDOWS, assert_golden, fixture, printed, printed_json, run, torch, window};
 use kernspan::Report;
 use serde_json::Value;
 use std::{collections::BTreeSet, path::Path};
-
-/// Compares a text with a golden file, or writes it anew.
-#[track_caller]
-fn assert_golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("KERNSPAN_BLESS").is_some() {
-        std::fs::write(&path, text).unwrap();
-    }
-    let golden = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, golden, "{name} has changed: if that is right, run with KERNSPAN_BLESS=1");
-}
 
 #[test]
 fn tables_are_as_they_were() {

@@ -292,3 +292,35 @@ function rooflineSection(section) {
     el("p", { class: "note" }, "FLOP a second (up) by FLOP a byte (right). A large point took long on the GPU."),
   ];
 }
+
+// One value for each label, joined by a line where neighbours both have one.
+function linesSection(section) {
+  const { labels, charts, marked } = section;
+  return charts.flatMap(({ title, unit, values }, index) => {
+    const known = values.filter((value) => value !== null);
+    const top = Math.max(...known, Number.MIN_VALUE);
+    const said = labels.map((label, at) => `${label}: ${format(unit, values[at])}`);
+    const chart = svg(150, `${title}. ${said.join(", ")}`, (width, height) => {
+      const x = (at) => LEFT + ((at + 0.5) / labels.length) * (width - LEFT - 6);
+      const y = (value) => 8 + (1 - value / top) * (height - BOTTOM - 8);
+      const lines = values.slice(1).map((value, before) => {
+        const ends = [values[before], value];
+        if (ends.includes(null)) return null;
+        const [y1, y2] = ends.map(y);
+        const place = { x1: x(before), x2: x(before + 1), y1, y2 };
+        return el("svg:line", { ...place, stroke: color(index), "stroke-width": 1.5 });
+      });
+      const points = values.map((value, at) => {
+        if (value === null) return null;
+        const place = { cx: x(at), cy: y(value), r: at === marked ? 6 : 4, fill: color(index) };
+        const tips = { pointermove: (event) => showTip(said[at], event), pointerleave: hideTip };
+        return el("svg:circle", { ...place, on: tips }, el("svg:title", {}, said[at]));
+      });
+      const names = labels.map((label, at) =>
+        el("svg:text", { x: x(at), y: height - 5, "text-anchor": "middle" }, at === marked ? `${label} (best)` : label),
+      );
+      return [gridLines(unit, top, width, height), lines, points, names];
+    });
+    return [el("h3", {}, title), chart];
+  });
+}

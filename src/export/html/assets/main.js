@@ -11,6 +11,8 @@ const KINDS = {
   roofline: rooflineSection,
   flame: flameSection,
   timeline: timelineSection,
+  lines: linesSection,
+  columns: columnsSection,
   empty: () => [],
 };
 
@@ -99,6 +101,15 @@ function findingsSection({ items }) {
         : null,
     );
   });
+}
+
+// Sections beside each other, such as before and after.
+function columnsSection({ columns }) {
+  const column = (section) => {
+    const note = section.note ? el("p", { class: "note" }, section.note) : null;
+    return el("div", { id: section.id }, el("h3", {}, section.title), note, KINDS[section.kind](section));
+  };
+  return [el("div", { class: "columns" }, columns.map(column))];
 }
 
 function sectionNode(section) {

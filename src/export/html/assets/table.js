@@ -86,7 +86,8 @@ function tableSection(section) {
       const text = cell(row, column);
       if (column === 0) return nameCell(index, text);
       const share = most[column] > 0 && row[column] > 0 ? (100 * row[column]) / most[column] : 0;
-      const kind = [isText(unit) ? "text name" : "", share > 0 ? "share" : ""].join(" ").trim();
+      const way = unit === "change" && row[column] ? (row[column] > 0 ? "bad" : "good") : "";
+      const kind = [unit === "word" ? "text" : isText(unit) ? "text name" : "", share > 0 ? "share" : "", way].join(" ").trim();
       const style = share > 0 ? `--share:${share.toFixed(1)}%` : null;
       return el(
         "td",

@@ -29,6 +29,8 @@ function scaled(number) {
 // The unit of a column names one of these. A missing value is null.
 const UNITS = {
   text: (text) => text,
+  // A short text, whose column need not be wide.
+  word: (text) => text,
   name: (index) => DATA.names[index],
   number: (number) => String(number),
   time: (nanos) =>
@@ -58,7 +60,7 @@ const UNITS = {
 };
 
 function isText(unit) {
-  return unit === "text" || unit === "name";
+  return unit === "text" || unit === "word" || unit === "name";
 }
 
 function format(unit, value) {

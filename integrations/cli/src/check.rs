@@ -1,0 +1,123 @@
+//! The command `check`: whether runs are worse than their baseline, for CI.
+
+use crate::{
+    fault::Fault,
+    github,
+    input::Inputs,
+    json::json,
+    runs::{Runs, read_baseline},
+};
+use kernspan::report::{Check, Thresholds};
+use std::{
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+};
+
+/// Compare runs with a baseline, and fail if they are worse
+///
+/// Launches, grids, copies, bytes, allocations and floating-point operations are compared exactly. Times are medians
+/// over steps and runs with an interval of 99 %, without the factor by which all spans take longer, as on a busy
+/// machine. A time is worse if all of its interval is beyond the threshold; if the interval is too wide, it says how
+/// many more steps or runs would tell, and does not fail.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    inputs: Inputs,
+    /// The file that the command `baseline` has written
+    #[arg(long, value_name = "FILE")]
+    baseline: PathBuf,
+    /// A change that is allowed: METRIC=VALUE, or METRIC@SPAN=VALUE for spans of a name or path in which * is any text
+    #[arg(long = "threshold", short, value_name = "METRIC=VALUE")]
+    thresholds: Vec<String>,
+    /// A file of them: a JSON object such as {"step": "3%", "kernels@*attention*": 2}
+    #[arg(long = "thresholds", value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The kind of machine of these runs: times are compared if the baseline has the same
+    #[arg(long, value_name = "KIND")]
+    machine: Option<String>,
+    /// Print Markdown for a comment, add it to $GITHUB_STEP_SUMMARY, and print annotations
+    #[arg(long, conflicts_with_all = ["format", "json"])]
+    github: bool,
+    /// The file to write instead of standard output, on which annotations are printed all the same
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The format of the output
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// The same as `--format json`
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+Metrics, with their thresholds:
+  step 5%, span 2%, gpu 2% (time of a span, in percent of the step), memory 1%, drift off (everything takes longer)
+  kernels, copies, copied_bytes, fills, allocations, allocated_bytes, flops, grid 0 (compared exactly), calls off
+
+Examples:
+  kernspan check --baseline baseline.json runs/mnist
+  kernspan check --baseline baseline.json run1 run2 run3 -t step=3% -t 'span@*attention*=off'
+  kernspan check --baseline baseline.json --github -o comment.md runs/mnist
+
+Exit status: 0 not worse; 1 worse, or a file could not be read; 2 wrong usage";
+
+/// The format of the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Lines for a terminal
+    #[default]
+    Text,
+    /// One object, with all that was compared; times are nanoseconds
+    Json,
+    /// Markdown for a comment
+    Md,
+}
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<(), Fault> {
+        let thresholds = self.thresholds()?;
+        let baseline = read_baseline(&self.baseline)?;
+        let runs = Runs::read(&self.inputs, self.machine.as_deref())?;
+        let check = Check::of(&baseline, &runs.baseline, &thresholds);
+        let format = match self.format {
+            _ if self.json => Format::Json,
+            _ if self.github => Format::Md,
+            format => format,
+        };
+        let text = match format {
+            Format::Text => check.to_string(),
+            Format::Json => format!("{:#}\n", json(&check)),
+            Format::Md => github::markdown(&check),
+        };
+        match &self.output {
+            Some(path) => {
+                let fault = |error| Fault::Failed(format!("{}: cannot be written: {error}", path.display()));
+                fs::write(path, &text).map_err(fault)?;
+            }
+            None => io::stdout().write_all(text.as_bytes())?,
+        }
+        if self.github {
+            github::add_to_summary(&text)?;
+            io::stdout().write_all(github::annotations(&check).as_bytes())?;
+        }
+        if runs.baseline.steps() == 0 {
+            return Err(Fault::Failed("no whole step was recorded".to_owned()));
+        }
+        if check.is_ok() { runs.end() } else { Err(Fault::Worse) }
+    }
+
+    fn thresholds(&self) -> Result<Thresholds, Fault> {
+        let mut thresholds = Thresholds::default();
+        if let Some(file) = &self.file {
+            let name = file.display();
+            let json = fs::read(file).map_err(|error| Fault::Failed(format!("{name}: cannot be read: {error}")))?;
+            thresholds = thresholds.with_json(&json).map_err(|error| Fault::Usage(format!("{name}: {error}")))?;
+        }
+        for text in &self.thresholds {
+            thresholds = thresholds.with(text).map_err(|error| Fault::Usage(error.to_string()))?;
+        }
+        Ok(thresholds)
+    }
+}

@@ -1,0 +1,146 @@
+//! The command `diff`: what differs between two runs, or between several of each side.
+
+mod explanations;
+mod findings;
+mod flames;
+mod kernels;
+mod page;
+mod side;
+mod spans;
+mod summary;
+mod text;
+
+use self::{kernels::Kernels, side::Side};
+use crate::{
+    fault::Fault,
+    json::json,
+    output::{Format, Section, Style, print_json},
+};
+use kernspan::report::Comparison;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Print what differs between two runs: the step, spans, kernels, memory, FLOPs and findings
+///
+/// Each side is a file or a folder. Several runs of each side make the answer surer: those before, `--`, those after.
+///
+/// Times are medians over the steps of all runs of a side. The interval in which a change is with a confidence of 99 %
+/// comes from the spread between steps and runs; of a single run, nobody knows how much runs differ, and 5 % are
+/// assumed. What explains the difference is ranked by the time of spans without those in them, on the thread of the
+/// step and on the GPU. Spans are aligned by the path of their names; those that are called from elsewhere have moved.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The run before and the run after, or all runs before
+    #[arg(value_name = "BEFORE", required = true)]
+    before: Vec<PathBuf>,
+    /// All runs after
+    #[arg(value_name = "AFTER", last = true)]
+    after: Vec<PathBuf>,
+    /// Read the folders in folders, too
+    #[arg(long, short)]
+    recursive: bool,
+    /// The most rows of each table [default: 25; 10 for explanations and kernels]
+    #[arg(long, short = 'n', value_name = "ROWS")]
+    limit: Option<usize>,
+    /// Print the spans only
+    #[arg(long)]
+    spans: bool,
+    /// Print the kernels and copies only
+    #[arg(long)]
+    kernels: bool,
+    /// The change of the step, in percent, up to which it is the same
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    threshold: f64,
+    /// Write a page for the browser instead: both sides in two columns, tables, flame graphs of differences; `-` is
+    /// standard output
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    style: Style,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  kernspan diff before.kernspan after.kernspan
+  kernspan diff runs/monday runs/tuesday
+  kernspan diff main/*.json -- branch/*.json
+  kernspan diff --format md runs/monday runs/tuesday > change.md
+  kernspan diff --html change.html runs/monday runs/tuesday
+  kernspan diff --kernels --format csv before.json after.json
+  kernspan diff --json before.json after.json | jq '.explanations[0]'
+
+Exit status: 0 fine, also if the sides differ; 1 a file could not be read; 2 wrong usage";
+
+/// Two sides, and how they differ.
+struct Diff {
+    sides: [Side; 2],
+    comparison: Comparison,
+}
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<(), Fault> {
+        let sides = side::read_both(self.sides()?, self.recursive)?;
+        let comparison = Comparison::of(&sides[0].baseline, &sides[1].baseline);
+        let diff = Diff { sides, comparison };
+        match (&self.html, self.style.format()) {
+            (Some(path), _) => {
+                page::page(&diff, self.part()).write(path, &self.style.plain(&self.sections(&diff)))?;
+            }
+            (None, Format::Json) if !self.spans && !self.kernels => print_json(&diff.json())?,
+            (None, _) => self.style.print(&self.sections(&diff))?,
+        }
+        if diff.sides.iter().all(|side| side.is_complete) { Ok(()) } else { Err(Fault::Incomplete) }
+    }
+
+    /// Returns the part of a step that is no change.
+    fn part(&self) -> f64 {
+        self.threshold / 100.0
+    }
+
+    /// Returns the files and folders of each side.
+    fn sides(&self) -> Result<[Vec<PathBuf>; 2], Fault> {
+        match (self.before.as_slice(), self.after.as_slice()) {
+            ([before, after], []) => Ok([vec![before.clone()], vec![after.clone()]]),
+            (_, []) => {
+                let message = "two files or folders are compared, or several on each side: BEFORE… -- AFTER…";
+                Err(Fault::Usage(message.to_owned()))
+            }
+            (before, after) => Ok([before.to_vec(), after.to_vec()]),
+        }
+    }
+
+    fn sections(&self, diff: &Diff) -> Vec<Section> {
+        /// The rows of the tables of explanations, kernels and findings.
+        const FEW: usize = 10;
+        const SPANS: usize = 25;
+        let rows = |few| self.style.rows(self.limit, few);
+        let all = !self.spans && !self.kernels;
+        let mut sections = Vec::new();
+        if all {
+            sections.push(summary::section(diff, self.part()));
+            sections.push(explanations::section(&diff.comparison, rows(FEW)));
+        }
+        if all || self.spans {
+            sections.push(spans::section(&diff.comparison, rows(SPANS)));
+        }
+        let kernels = kernels::section(diff, rows(FEW));
+        if self.kernels || (all && kernels.table.is_some()) {
+            sections.push(kernels);
+        }
+        let findings = findings::section(&diff.comparison, rows(FEW));
+        if all && findings.table.is_some() {
+            sections.push(findings);
+        }
+        sections
+    }
+}
+
+impl Diff {
+    fn json(&self) -> Value {
+        let mut whole = json(&self.comparison);
+        whole["explanations"] = self.comparison.explanations().iter().map(json).collect();
+        whole["kernel_times"] = Kernels::compare(&self.sides).iter().map(json).collect();
+        whole
+    }
+}

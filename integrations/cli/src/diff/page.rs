@@ -1,0 +1,217 @@
+//! The page of a comparison.
+
+use super::{
+    Diff,
+    flames::{Flame, Which},
+    kernels::{KernelChange, Kernels},
+    side::Side,
+    spans::state,
+    summary, text,
+};
+use crate::html::{Page, Table, section};
+use kernspan::report::{BaselineFinding, Explanation, SpanChange, units};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// Returns the page: the step, both sides, explanations, flame graphs, spans, kernels and findings.
+pub(super) fn page(diff: &Diff, part: f64) -> Page {
+    let mut page = Page::new(&format!("{} → {}", diff.sides[0].name, diff.sides[1].name));
+    overview(&mut page, diff, part);
+    explanations(&mut page, diff);
+    flames(&mut page, diff);
+    spans(&mut page, &diff.comparison.spans);
+    kernels(&mut page, &diff.sides);
+    findings(&mut page, diff);
+    page
+}
+
+fn overview(page: &mut Page, diff: &Diff, part: f64) {
+    let (rows, notes) = (summary::rows(diff, part), summary::notes(&diff.comparison));
+    if let Some(step) = rows.first() {
+        let change =
+            format!("{} ({})", step.change.as_deref().unwrap_or("--"), step.percent.as_deref().unwrap_or("--"));
+        let outcome = format!("{}; {}", step.outcome.as_deref().unwrap_or(""), step.interval.as_deref().unwrap_or(""));
+        let items = json!([
+            ["step before", step.before, "median"],
+            ["step after", step.after, "median"],
+            ["change", change, outcome]
+        ]);
+        page.push("overview", "Step", "tiles", json!({ "items": items }));
+    }
+    let facts = |side: &Side| {
+        let machines: Vec<_> = side.baseline.runs.iter().map(|run| run.machine.to_string()).collect();
+        let programs: Vec<_> = side.baseline.runs.iter().map(|run| run.program.clone()).collect();
+        let counts = [("runs", side.baseline.runs.len() as u64), ("steps", side.baseline.steps())];
+        let mut items: Vec<_> = counts.iter().map(|(name, count)| json!([name, count.to_string()])).collect();
+        let lists = [("files", vec![side.name.clone()]), ("programs", programs), ("machines", machines)];
+        items.extend(lists.into_iter().map(|(name, list)| json!([name, distinct(list).join(", ")])));
+        json!({"items": items, "notes": []})
+    };
+    let sides = ["before", "after"].iter().zip(&diff.sides);
+    let columns: Vec<_> = sides.map(|(name, side)| section(name, &title(name), "facts", facts(side))).collect();
+    page.push("sides", "Runs", "columns", json!({"columns": columns, "note": notes.join(" · ")}));
+    let mut table = Table::default();
+    table.column(("A step", "text", ""), &rows, |row| json!(row.name));
+    table.column(("Before", "word", ""), &rows, |row| json!(row.before));
+    table.column(("After", "word", ""), &rows, |row| json!(row.after));
+    table.column(("Change", "word", ""), &rows, |row| json!(row.change));
+    table.column(("Change %", "word", ""), &rows, |row| json!(row.percent));
+    table.column(("99 % interval", "word", "The change is in it with a confidence of 99 %"), &rows, |row| {
+        json!(row.interval)
+    });
+    table.column(("Outcome", "word", ""), &rows, |row| json!(row.outcome.as_deref().unwrap_or_default()));
+    page.push("summary", "Step, counts and memory", "table", table.members());
+}
+
+/// Returns the texts, each once.
+fn distinct(mut list: Vec<String>) -> Vec<String> {
+    list.sort();
+    list.dedup();
+    list
+}
+
+fn title(name: &str) -> String {
+    let mut letters = name.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// Returns a change, or nothing if it is 0.
+fn change(nanos: f64) -> Value {
+    if nanos == 0.0 { Value::Null } else { json!(nanos.round()) }
+}
+
+fn time(nanos: f64) -> Value {
+    if nanos > 0.0 { json!(nanos.round()) } else { Value::Null }
+}
+
+fn explanations(page: &mut Page, diff: &Diff) {
+    const ROWS: usize = 200;
+    let explanations = diff.comparison.explanations();
+    let rows: Vec<_> = explanations.iter().take(ROWS).collect();
+    if rows.is_empty() {
+        let note = "No span has changed by a thousandth of the step.";
+        return page.push("explanations", "Explanations", "empty", json!({ "note": note }));
+    }
+    let mut table = Table::default();
+    let names: Vec<_> = rows.iter().map(|row| page.name(&row.path.join(" › "))).collect();
+    let rows: Vec<_> = rows.into_iter().zip(names).collect();
+    type Row<'a> = (&'a Explanation, usize);
+    let of_step = |nanos: f64| diff.comparison.percent_of_step(nanos);
+    table.column(("Span, without those in it", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
+    table.column(("On", "word", ""), &rows, |row| json!(if row.0.is_gpu { "GPU" } else { "host" }));
+    table.column(("Change", "change", "of the time in a step"), &rows, |row| change(row.0.change.value));
+    table.column(("At least", "change", "the lower end of the 99 % interval"), &rows, |row| change(row.0.change.low));
+    table.column(("At most", "change", "the upper end of the 99 % interval"), &rows, |row| change(row.0.change.high));
+    table.column(("Of a step", "percent", ""), &rows, |row| json!(of_step(row.0.change.value)));
+    table.column(("Sure", "word", "whether 0 is not in the interval"), &rows, |row| {
+        json!(if text::is_sure(&row.0.change) { "yes" } else { "" })
+    });
+    table.column(("More or fewer", "text", ""), &rows, |row| {
+        json!(row.0.counts.iter().map(text::count).collect::<Vec<_>>().join(", "))
+    });
+    table.column(("Place", "text", ""), &rows, |row| json!(row.0.location.as_deref().unwrap_or_default()));
+    page.push("explanations", "What explains the difference", "table", table.members());
+}
+
+fn flames(page: &mut Page, diff: &Diff) {
+    for (id, name, which) in [("host", "Host", Which::Host), ("gpu", "GPU", Which::Gpu)] {
+        let flames = ["before", "after"].map(|side| Flame::of(&diff.comparison.spans, which, side == "after"));
+        if flames.iter().all(Flame::is_empty) {
+            continue;
+        }
+        let columns: Vec<_> = ["before", "after"]
+            .iter()
+            .zip(flames)
+            .map(|(side, flame)| section(&format!("{id}-flame-{side}"), &title(side), "flame", flame.members(page)))
+            .collect();
+        let note = "Red took longer after, blue took less: the time of a frame itself. Widths are those of each side.";
+        let name = format!("{name} flame graph of differences");
+        page.push(&format!("{id}-flame"), &name, "columns", json!({"columns": columns, "note": note}));
+    }
+}
+
+fn spans(page: &mut Page, spans: &[SpanChange]) {
+    let rows: Vec<_> = spans.iter().map(|span| (span, page.name(span.name()))).collect();
+    type Row<'a> = (&'a SpanChange, usize);
+    let mut table = Table::default();
+    table.column(("Span", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
+    table.column(("", "word", "new, gone or moved"), &rows, |row| json!(state(&row.0.presence).unwrap_or_default()));
+    let help = "on the thread of the step, with the spans in it";
+    table.column(("Before", "time", help), &rows, |row| time(row.0.total_host.before.value));
+    table.column(("After", "time", help), &rows, |row| time(row.0.total_host.after.value));
+    table.column(("Change", "change", help), &rows, |row| change(row.0.total_host.change.value));
+    let help = "without the spans in it";
+    table.column(("Self change", "change", help), &rows, |row| change(row.0.host.change.value));
+    table.column(("At least", "change", help), &rows, |row| change(row.0.host.change.low));
+    table.column(("At most", "change", help), &rows, |row| change(row.0.host.change.high));
+    let help = "GPU work of the span and those in it";
+    table.column(("CUDA before", "time", help), &rows, |row| time(row.0.total_gpu.before.value));
+    table.column(("CUDA after", "time", help), &rows, |row| time(row.0.total_gpu.after.value));
+    table.column(("CUDA change", "change", help), &rows, |row| change(row.0.total_gpu.change.value));
+    table.column(("Other threads", "change", ""), &rows, |row| change(row.0.background.change.value));
+    table.column(("More or fewer", "text", ""), &rows, |row| {
+        json!(row.0.counts.iter().map(text::count).collect::<Vec<_>>().join(", "))
+    });
+    table.column(("Place", "text", ""), &rows, |row| json!(row.0.location.as_deref().unwrap_or_default()));
+    let mut members = table.members();
+    members["parents"] = parents(spans);
+    page.push("spans", "Spans in a step", "table", members);
+}
+
+/// Returns the row of the span around each; a parent is before its children.
+fn parents(spans: &[SpanChange]) -> Value {
+    let mut rows: HashMap<&[String], usize> = HashMap::new();
+    let mut parents = Vec::new();
+    for (row, span) in spans.iter().enumerate() {
+        let around = span.path.split_last().map_or(&[][..], |(_, around)| around);
+        parents.push(rows.get(around).map_or(-1, |&row| row as i64));
+        rows.insert(&span.path, row);
+    }
+    parents.into()
+}
+
+fn kernels(page: &mut Page, sides: &[Side; 2]) {
+    const ROWS: usize = 1_000;
+    let kernels = Kernels::compare(sides);
+    let left_out = kernels.len().saturating_sub(ROWS);
+    let rows: Vec<_> = kernels.iter().take(ROWS).map(|kernel| (kernel, page.name(&kernel.name))).collect();
+    if rows.is_empty() {
+        return;
+    }
+    type Row<'a> = (&'a KernelChange, usize);
+    let nanos = |time: std::time::Duration| json!(time.as_nanos() as u64);
+    let mut table = Table::default();
+    table.column(("Kernel", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
+    table.column(("", "word", "new or gone"), &rows, |row| json!(row.0.state().unwrap_or_default()));
+    table.column(("Launches", "rate", "in a step before"), &rows, |row| json!(row.0.before.map(|it| it.launches)));
+    table.column(("after", "rate", "in a step after"), &rows, |row| json!(row.0.after.map(|it| it.launches)));
+    table.column(("CUDA time", "time", "in a step before"), &rows, |row| {
+        row.0.before.map_or(Value::Null, |it| nanos(it.time))
+    });
+    table.column(("after", "time", "in a step after"), &rows, |row| {
+        row.0.after.map_or(Value::Null, |it| nanos(it.time))
+    });
+    table.column(("Change", "change", ""), &rows, |row| change(row.0.change));
+    table.column(("A launch", "time", "before"), &rows, |row| row.0.before.map_or(Value::Null, |it| nanos(it.average)));
+    table.column(("after", "time", "after"), &rows, |row| row.0.after.map_or(Value::Null, |it| nanos(it.average)));
+    let mut members = table.members();
+    members["leftOut"] = left_out.into();
+    page.push("kernels", "Kernels and copies in a step", "table", members);
+}
+
+fn findings(page: &mut Page, diff: &Diff) {
+    let new = diff.comparison.new_findings.iter().map(|finding| ("new", finding));
+    let rows: Vec<_> = new.chain(diff.comparison.gone_findings.iter().map(|finding| ("gone", finding))).collect();
+    if rows.is_empty() {
+        return page.push("findings", "Findings", "empty", json!({"note": "No finding is new or gone."}));
+    }
+    type Row<'a> = (&'static str, &'a BaselineFinding);
+    let mut table = Table::default();
+    table.column(("Finding", "text", ""), &rows, |row: &Row<'_>| json!(row.1.title));
+    table.column(("", "word", ""), &rows, |row| json!(row.0));
+    table.column(("Saves", "word", "of a step"), &rows, |row| json!(units::time(row.1.saving)));
+    table.column(("Kind", "word", ""), &rows, |row| json!(row.1.kind));
+    table.column(("Span", "text", ""), &rows, |row| json!(row.1.path.join(" › ")));
+    table.column(("Place", "text", ""), &rows, |row| json!(row.1.location.as_deref().unwrap_or_default()));
+    page.push("findings", "Findings that are new or gone", "table", table.members());
+}

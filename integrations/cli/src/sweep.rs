@@ -1,0 +1,104 @@
+//! The command `sweep`: runs of one program with several values of one setting, in one table.
+
+mod choice;
+mod items;
+mod measured;
+mod page;
+mod program;
+mod recorded;
+mod table;
+mod trial;
+
+use self::{
+    choice::Choice,
+    items::Items,
+    program::{Program, Setting},
+    recorded::Recorded,
+    trial::Trial,
+};
+use crate::{fault::Fault, output::Style};
+use std::{ffi::OsString, path::PathBuf};
+
+/// Run a program with several values of one setting, and print which of them is worth it
+///
+/// The program runs once for each value, with the setting as an environment variable; `{}` in its arguments is the
+/// value, too. The traces of a run are the files that appear or change in a folder (--traces) while it runs. What the
+/// program prints goes to standard error. A program that fails, or leaves no trace, has a row that says so.
+///
+/// With --of, nothing runs: each argument is a file or folder of a run that was recorded before.
+///
+/// The best is the first value that has all but 5 % (--worth) of the highest throughput, which is the number of items
+/// of a step by its median duration. Values that are numbers are sorted.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The environment variable, and its values
+    #[arg(long, value_name = "NAME=VALUE,VALUE…", required_unless_present = "of")]
+    var: Option<Setting>,
+    /// The folder in which the program leaves its traces; `{}` is the value
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    traces: String,
+    /// Copy the traces of each run to a folder of its own in this one
+    #[arg(long, short, value_name = "FOLDER", conflicts_with = "of")]
+    output: Option<PathBuf>,
+    /// The setting of runs that were recorded before
+    #[arg(long, value_name = "NAME", conflicts_with = "var", requires = "runs")]
+    of: Option<String>,
+    /// The items of a step: `{}` for the value, a number, or their product, such as `{}*8` [default: `{}` if the name of
+    /// the setting has "batch" in it]
+    #[arg(long, value_name = "ITEMS")]
+    items: Option<Items>,
+    /// The gain in throughput, in percent, from which on a value is worth it
+    #[arg(long, value_name = "PERCENT", default_value_t = Choice::WORTH)]
+    worth: f64,
+    /// Runs that were recorded before, for --of: files or folders, whose names end with the value, or VALUE=FOLDER
+    #[arg(value_name = "RUN", requires = "of", conflicts_with = "program")]
+    runs: Vec<PathBuf>,
+    /// Write a page for the browser instead: the table, and charts of throughput, step and memory; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    style: Style,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "PROGRAM", required_unless_present = "of")]
+    program: Vec<OsString>,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  kernspan sweep --var BATCH_SIZE=16,32,64,128 -- target/release/train
+  kernspan sweep --var BATCH_SIZE=16,32 --traces logs -o sweep -- ./train --epochs 1
+  kernspan sweep --var batch=16,32 --traces logs/{} -- ./train --batch-size {} --log-dir logs/{}
+  kernspan sweep --var WORKERS=0,2,4 --items 64 -- ./train
+  kernspan sweep --of BATCH_SIZE sweep/*
+  kernspan sweep --html sweep.html --of BATCH_SIZE sweep/*
+  kernspan sweep --of BATCH_SIZE 16=runs/first 32=runs/second
+
+Exit status: 0 fine; 1 a run failed or left no trace; 2 wrong usage";
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<(), Fault> {
+        let (name, mut trials) = match (&self.var, &self.of) {
+            (Some(setting), _) => {
+                let traces = self.traces.clone();
+                let program = Program { command: &self.program, traces, output: self.output.as_deref() };
+                (&setting.name, program.run_all(setting)?)
+            }
+            (None, Some(name)) => (name, Recorded { name, runs: &self.runs }.read_all()),
+            (None, None) => return Err(Fault::Usage("--var or --of is missing".to_owned())),
+        };
+        trial::sort(&mut trials);
+        let by_name = || name.to_lowercase().contains("batch").then(Items::value);
+        let items = self.items.clone().or_else(by_name);
+        trials.iter_mut().for_each(|trial| trial.set_items(items.as_ref()));
+        let choice = Choice::of(&trials, self.worth);
+        let sections = [table::section(name, &trials, items.is_some(), &choice)];
+        match &self.html {
+            Some(path) => {
+                page::page(name, &trials, items.is_some(), &choice).write(path, &self.style.plain(&sections))?;
+            }
+            None => self.style.print(&sections)?,
+        }
+        if trials.iter().all(Trial::is_measured) { Ok(()) } else { Err(Fault::Incomplete) }
+    }
+}

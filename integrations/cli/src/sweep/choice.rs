@@ -1,0 +1,165 @@
+//! The best value of a sweep, and the reasons.
+
+use super::{measured::Measured, trial::Trial};
+use kernspan::report::units;
+use std::time::Duration;
+
+/// The best value, and why the next does not pay.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    /// The index of the best.
+    pub(super) best: Option<usize>,
+    /// One sentence each.
+    pub(super) why: Vec<String>,
+}
+
+impl Choice {
+    /// The gain in throughput, in percent, from which on a value is worth it.
+    pub(super) const WORTH: f64 = 5.0;
+
+    /// Chooses the first value that has all but `worth` percent of the highest throughput. If values have no order,
+    /// it is the one with the highest.
+    pub(super) fn of(trials: &[Trial], worth: f64) -> Self {
+        let rates: Vec<_> = trials.iter().map(|trial| trial.throughput().unwrap_or(0.0)).collect();
+        let highest = rates.iter().copied().fold(0.0, f64::max);
+        if highest <= 0.0 {
+            return Self::default();
+        }
+        let are_ordered = trials.iter().all(|trial| trial.number().is_some());
+        let enough = if are_ordered { highest * (1.0 - worth.clamp(0.0, 100.0) / 100.0) } else { highest };
+        let Some(best) = rates.iter().position(|&rate| rate > 0.0 && rate >= enough) else { return Self::default() };
+        let mut why = Vec::new();
+        if are_ordered {
+            let before = (0..best).rev().find(|&index| trials[index].is_measured());
+            why.extend(before.and_then(|before| Step::new(&trials[before], &trials[best])).map(|step| step.gain()));
+            match trials.get(best + 1) {
+                None => why.push(last(&trials[best])),
+                Some(next) => why.push(match (&next.result, Step::new(&trials[best], next)) {
+                    (Err(problem), _) => format!("{} has no result: {problem}", next.value),
+                    (_, Some(step)) => step.explain(),
+                    (_, None) => String::new(),
+                }),
+            }
+        } else {
+            let others = (0..trials.len()).filter(|&index| index != best && rates[index] > 0.0);
+            let second = others.max_by(|&a, &b| rates[a].total_cmp(&rates[b]));
+            why.extend(second.and_then(|second| Step::new(&trials[best], &trials[second])).map(|step| step.explain()));
+        }
+        why.retain(|sentence| !sentence.is_empty());
+        Self { best: Some(best), why }
+    }
+}
+
+/// Says that no larger value was tried.
+fn last(best: &Trial) -> String {
+    let busy = match &best.result {
+        Ok(Measured { gpu_busy: Some(busy), bottleneck: Some(bottleneck), .. }) => {
+            format!("; the GPU is busy {busy:.0} % of the step there ({bottleneck})")
+        }
+        _ => String::new(),
+    };
+    format!("no value above {} was tried{busy}", best.value)
+}
+
+/// The way from one value to another.
+struct Step<'a> {
+    from: &'a Trial,
+    to: &'a Trial,
+    before: &'a Measured,
+    after: &'a Measured,
+    /// The throughput of `to` by that of `from`.
+    gain: f64,
+}
+
+impl<'a> Step<'a> {
+    fn new(from: &'a Trial, to: &'a Trial) -> Option<Self> {
+        let (Ok(before), Ok(after)) = (&from.result, &to.result) else { return None };
+        Some(Self { from, to, before, after, gain: to.throughput()? / from.throughput()? })
+    }
+
+    /// Says how throughput changes: `32 → 64: 81 % more items/s`.
+    fn gain(&self) -> String {
+        let rate = if self.from.items.is_some() && self.to.items.is_some() { "items/s" } else { "steps/s" };
+        let change = match self.gain {
+            gain if (gain - 1.0).abs() < 0.005 => format!("as many {rate}"),
+            gain if gain >= 2.0 => format!("{gain:.1} times the {rate}"),
+            gain if gain >= 1.0 => format!("{:.0} % more {rate}", 100.0 * (gain - 1.0)),
+            gain => format!("{:.0} % fewer {rate}", 100.0 * (1.0 - gain)),
+        };
+        format!("{} → {}: {change}", self.from.value, self.to.value)
+    }
+
+    /// Says how throughput and memory change, and what the time of the longer step goes to.
+    fn explain(&self) -> String {
+        let mut text = self.gain();
+        if let (Some(before), Some(after @ 1..)) =
+            (self.before.peak_memory.filter(|&it| it > 0), self.after.peak_memory)
+        {
+            text += &format!(" for {:.1} times the memory", after as f64 / before as f64);
+        }
+        if self.is_within_spread() {
+            text += " (the quartiles of the steps overlap)";
+        }
+        let longer = self.after.median.as_secs_f64() / self.before.median.as_secs_f64();
+        text += &format!("; the step takes {longer:.2} times as long");
+        if let (Some(before), Some(after)) = (self.from.items, self.to.items) {
+            text += &format!(" for {:.2} times the items", after / before);
+        }
+        if let Some(more) = self.most_of_growth() {
+            text += &more;
+        }
+        if let (Some(busy), Some(bottleneck)) = (self.before.gpu_busy, self.before.bottleneck) {
+            let already = if busy >= 90.0 { " already" } else { "" };
+            text +=
+                &format!("; the GPU is busy {busy:.0} % of the step at {}{already} ({bottleneck})", self.from.value);
+        }
+        text
+    }
+
+    /// Whether the quartiles of the throughput of both overlap.
+    fn is_within_spread(&self) -> bool {
+        let range = |trial: &Trial, measured: &Measured| {
+            let items = trial.items.unwrap_or(1.0);
+            [measured.upper_quartile, measured.lower_quartile].map(|time| items / time.as_secs_f64())
+        };
+        let ([low, high], [other_low, other_high]) = (range(self.from, self.before), range(self.to, self.after));
+        low <= other_high && other_low <= high
+    }
+
+    /// Says which part of the step grows the most, if the step grows.
+    fn most_of_growth(&self) -> Option<String> {
+        let all = self.after.mean.checked_sub(self.before.mean).filter(|growth| *growth * 20 > self.before.mean)?;
+        let of = |parts: &Measured, name: &str| parts.parts.get(name).copied().unwrap_or_default();
+        let growth = |name: &str| of(self.after, name).saturating_sub(of(self.before, name));
+        let (name, time) = self.after.parts.keys().map(|&name| (name, growth(name))).max_by_key(|(_, time)| *time)?;
+        let in_spans = if name == "host" { self.span_that_grows().unwrap_or_default() } else { String::new() };
+        let (time, all, part) = (units::time(time), units::time(all), part_name(name));
+        Some(format!("; of {all} more on average, {time} are {part}{in_spans}"))
+    }
+
+    /// Says in which span the host takes longer.
+    fn span_that_grows(&self) -> Option<String> {
+        let before = |name: &str| self.before.host_by_span.get(name).copied().unwrap_or_default();
+        let growth = |(name, time): (&'a String, &Duration)| (name, time.saturating_sub(before(name)));
+        let (name, time) = self.after.host_by_span.iter().map(growth).max_by_key(|(_, time)| *time)?;
+        (!time.is_zero()).then(|| format!(", {} of them in the span {name}", units::time(time)))
+    }
+}
+
+/// Returns what a part of the step is, as the end of a sentence.
+fn part_name(name: &'static str) -> &'static str {
+    match name {
+        "compute" => "computing on the GPU",
+        "communication" => "communication of GPUs",
+        "copies" => "copying",
+        "input" => "waiting for input",
+        "synchronizing" => "calls that wait for the GPU",
+        "launching" => "launching work",
+        "host" => "the host",
+        "other" => "outside of all spans",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! The figures of one run.
+
+use crate::input::Read;
+use kernspan::{
+    Report,
+    analysis::{Verdict, step_breakdown},
+};
+use serde::Serialize;
+use std::{collections::BTreeMap, time::Duration};
+
+/// The figures of the steps of one run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Measured {
+    /// The number of whole steps that were recorded.
+    pub(super) steps: u64,
+    /// The duration of a step: median, quartiles, mean.
+    pub(super) median: Duration,
+    pub(super) lower_quartile: Duration,
+    pub(super) upper_quartile: Duration,
+    pub(super) mean: Duration,
+    /// The time in which GPUs were busy, in percent of the steps.
+    pub(super) gpu_busy: Option<f64>,
+    /// The model FLOPs utilisation in percent, if it is known.
+    pub(super) mfu: Option<f64>,
+    /// The most bytes that were in use on a GPU.
+    pub(super) peak_memory: Option<u64>,
+    /// Kernels, copies and fills that a step launches, on average.
+    pub(super) launches: Option<f64>,
+    pub(super) bottleneck: Option<&'static str>,
+    /// Where the time of a step went on average: see [`kernspan::analysis::StepBreakdown`].
+    pub(super) parts: BTreeMap<&'static str, Duration>,
+    /// The part `host` by the name of the innermost span.
+    pub(super) host_by_span: BTreeMap<String, Duration>,
+}
+
+impl Measured {
+    /// Returns the figures of a run, or the reason why there are none.
+    pub(super) fn of(read: &Read) -> Result<Self, String> {
+        let report = read.report();
+        let steps = report.steps();
+        let percentile = |percent| steps.percentile(percent).filter(|time| !time.is_zero());
+        let (Some(median), Some(mean)) = (percentile(50.0), steps.mean()) else {
+            return Err("no whole step was recorded".to_owned());
+        };
+        let mut measured = Self {
+            steps: steps.count(),
+            median,
+            lower_quartile: percentile(25.0).unwrap_or(median),
+            upper_quartile: percentile(75.0).unwrap_or(median),
+            mean,
+            peak_memory: report.memory().peaks().map(|peak| peak.in_use).max(),
+            ..Self::default()
+        };
+        measured.add_gpus(&report);
+        measured.add_parts(read);
+        Ok(measured)
+    }
+
+    fn add_gpus(&mut self, report: &Report) {
+        let devices = report.gpu_steps().devices();
+        let Some(busiest) = devices.iter().max_by_key(|device| device.usage.busy) else { return };
+        let sum = |time: fn(&kernspan::analysis::GpuUsage) -> Duration| -> f64 {
+            devices.iter().map(|device| time(&device.usage).as_secs_f64()).sum()
+        };
+        self.gpu_busy = Some(100.0 * sum(|usage| usage.busy) / sum(|usage| usage.duration).max(f64::MIN_POSITIVE));
+        // Operations are known by GPU only if one of them worked.
+        self.mfu = if let [only] = devices { only.usage.mfu() } else { None };
+        let launches = devices.iter().map(|device| device.usage.launches as f64 / device.steps.max(1) as f64);
+        self.launches = Some(launches.sum());
+        self.bottleneck = Some(Verdict::as_str(busiest.usage.verdict));
+    }
+
+    fn add_parts(&mut self, read: &Read) {
+        let mut rows = 0_u32;
+        for step in read.traces().flat_map(step_breakdown) {
+            rows = rows.saturating_add(1);
+            for (name, time) in step.parts() {
+                add(self.parts.entry(name).or_default(), time);
+            }
+            for (name, time) in &step.host_by_span {
+                match self.host_by_span.get_mut(*name) {
+                    Some(sum) => add(sum, *time),
+                    None => drop(self.host_by_span.insert((*name).to_owned(), *time)),
+                }
+            }
+        }
+        let mean = |sum: &mut Duration| *sum /= rows.max(1);
+        self.parts.values_mut().for_each(mean);
+        self.host_by_span.values_mut().for_each(mean);
+    }
+}
+
+fn add(sum: &mut Duration, time: Duration) {
+    *sum = sum.saturating_add(time);
+}

@@ -1,0 +1,145 @@
+//! Runs of a program, and the traces that they leave.
+
+use super::{measured::Measured, trial::Trial};
+use crate::{
+    fault::{Fault, say},
+    input::{self, Inputs},
+};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    str::FromStr,
+    time::SystemTime,
+};
+
+/// A setting of the program, and its values.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    pub(super) name: String,
+    pub(super) values: Vec<String>,
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected NAME=VALUE,VALUE…, found {text:?}");
+        let (name, values) = text.split_once('=').ok_or_else(expected)?;
+        let values: Vec<_> = values.split(',').map(|value| value.trim().to_owned()).collect();
+        let is_bad = name.trim().is_empty() || values.iter().any(String::is_empty) || text.contains('\0');
+        if is_bad { Err(expected()) } else { Ok(Self { name: name.trim().to_owned(), values }) }
+    }
+}
+
+/// A program, and where its traces are.
+pub(super) struct Program<'a> {
+    /// The program and its arguments.
+    pub(super) command: &'a [OsString],
+    /// The folder in which it leaves its traces.
+    pub(super) traces: String,
+    /// The folder to which they are copied.
+    pub(super) output: Option<&'a Path>,
+}
+
+/// The files of a folder, with the time of their last change and their size.
+type Files = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
+
+impl Program<'_> {
+    /// Runs the program with each value.
+    pub(super) fn run_all(&self, setting: &Setting) -> Result<Vec<Trial>, Fault> {
+        let mut trials = Vec::new();
+        for value in &setting.values {
+            let result = self.run(&setting.name, value)?;
+            if let Err(problem) = &result {
+                say(&format!("{}={value}: {problem}", setting.name));
+            }
+            trials.push(Trial::new(value.clone(), result));
+        }
+        Ok(trials)
+    }
+
+    fn run(&self, name: &str, value: &str) -> Result<Result<Measured, String>, Fault> {
+        let folder = PathBuf::from(self.traces.replace("{}", value));
+        let before = files(&folder);
+        let words: Vec<_> = self.command.iter().map(|word| with_value(word, value)).collect();
+        let [program, arguments @ ..] = words.as_slice() else { return Err(Fault::Usage("no program".to_owned())) };
+        say(&format!("runs {} with {name}={value}", program.display()));
+        let mut command = Command::new(program);
+        // Standard output is for the table.
+        command.args(arguments).env(name, value).stdin(Stdio::null()).stdout(io::stderr());
+        let cannot = |error| Fault::Failed(format!("{}: cannot be run: {error}", program.display()));
+        let status = command.status().map_err(cannot)?;
+        if !status.success() {
+            return Ok(Err(format!("the program failed: {status}")));
+        }
+        let mut new = files(&folder);
+        new.retain(|path, state| before.get(path) != Some(state));
+        if new.is_empty() {
+            return Ok(Err(format!("the program left no trace in {}", folder.display())));
+        }
+        let new: Vec<_> = new.into_keys().collect();
+        if let Some(output) = self.output {
+            keep(&new, &folder, &output.join(format!("{name}={}", file_name(value))))?;
+        }
+        Ok(match Inputs::of(new, false).read() {
+            Ok(read) => Measured::of(&read),
+            Err(_) => Err("none of its traces could be read".to_owned()),
+        })
+    }
+}
+
+/// Returns a word of a command with the value in place of `{}`.
+fn with_value(word: &OsStr, value: &str) -> OsString {
+    match word.to_str() {
+        Some(text) => text.replace("{}", value).into(),
+        None => word.to_owned(),
+    }
+}
+
+/// Returns the traces in a folder and in the folders in it. It has none if it cannot be read.
+fn files(folder: &Path) -> Files {
+    let mut files = Files::new();
+    for path in input::traces_in(folder) {
+        if let Ok(state) = fs::metadata(&path) {
+            files.insert(path, (state.modified().ok(), state.len()));
+        }
+    }
+    files
+}
+
+/// Copies files to a folder, with the folders that they are in.
+fn keep(files: &[PathBuf], from: &Path, to: &Path) -> Result<(), Fault> {
+    for file in files {
+        let new = to.join(file.strip_prefix(from).unwrap_or(file));
+        let copied = new.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::copy(file, &new));
+        copied.map_err(|error| Fault::Failed(format!("{}: cannot be written: {error}", new.display())))?;
+    }
+    Ok(())
+}
+
+/// Returns a value as part of a file's name.
+fn file_name(value: &str) -> String {
+    value.replace(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '+' | '_'), "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Setting, file_name};
+
+    #[test]
+    fn a_setting_has_a_name_and_values() {
+        let setting: Setting = "BATCH_SIZE=16, 32".parse().unwrap();
+        assert_eq!((setting.name.as_str(), setting.values), ("BATCH_SIZE", vec!["16".to_owned(), "32".to_owned()]));
+        for wrong in ["", "BATCH_SIZE", "=1", "B=", "B=1,,2"] {
+            assert!(wrong.parse::<Setting>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn values_are_names_of_files() {
+        assert_eq!([file_name("1e-3"), file_name("a/../b c")], ["1e-3", "a_.._b_c"]);
+    }
+}

@@ -1,0 +1,167 @@
+//! Baselines, and checks against them.
+
+use crate::{fixture, printed, run, window};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn faulty(name: &str) -> PathBuf {
+    fixture(&format!("faults/{name}-faulty.kernspan"))
+}
+
+fn repaired(name: &str) -> PathBuf {
+    fixture(&format!("faults/{name}-repaired.kernspan"))
+}
+
+/// Writes the baseline of a file into a folder.
+fn baseline(folder: &Path, file: &Path) -> PathBuf {
+    let path = folder.join("baseline.json");
+    fs::write(&path, printed("baseline", &[file])).unwrap();
+    path
+}
+
+/// Runs `check` with more arguments.
+fn check(arguments: &str, baseline: &Path, file: &Path) -> crate::Run {
+    run(&format!("check {arguments} --baseline"), &[baseline, file])
+}
+
+#[test]
+fn a_run_is_not_worse_than_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in [window("candle"), window("training"), faulty("done-twice")] {
+        let baseline = baseline(folder.path(), &file);
+        assert!(fs::metadata(&baseline).unwrap().len() < 40_000);
+        for arguments in ["", "--json", "--format md", "--github"] {
+            let run = check(arguments, &baseline, &file);
+            assert_eq!((run.code, run.err.as_str()), (0, ""), "{arguments}: {}", run.out);
+        }
+        // A file that was written before can be checked, too.
+        assert_eq!(check("", &baseline, &baseline).code, 0);
+    }
+}
+
+#[test]
+fn what_is_worse_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, line) in [
+        ("allocations", "worse: train_step > forward > layer: 10 more allocations a step (10 instead of 0)"),
+        ("done-twice", "worse: train_step > forward > layer: 20 more kernel launches a step (40 instead of 20)"),
+        ("large-readback", "worse: train_step > metrics: 1 more copy a step (1 instead of 0)"),
+        ("scalar-read", "worse: train_step > backward > layer > norm: 10 more copies a step (10 instead of 0)"),
+        ("tiny-copies", "worse: train_step > data: 199 more copies a step (201 instead of 2)"),
+        ("f32-matmul", "worse: train_step > backward > layer > matmul on the GPU: 1.361ms instead of 193.616µs"),
+        ("host-work", "worse: train_step > forward > layer > augment: 502.811µs instead of 0.000µs"),
+        ("input", "worse: train_step > data: 962.277µs instead of 2.848µs"),
+        ("module-load", "worse: train_step > custom > compile: 9.208ms instead of 0.000µs"),
+        ("pageable-copy", "worse: train_step > data: 702.159µs instead of 3.501µs"),
+        ("synchronize", "worse: train_step > forward > layer: 326.070µs instead of 118.691µs"),
+    ] {
+        let baseline = baseline(folder.path(), &repaired(name));
+        let run = check("", &baseline, &faulty(name));
+        assert_eq!((run.code, run.err.as_str()), (1, ""), "{name}: {}", run.out);
+        assert!(run.out.contains(line), "{name}: {}", run.out);
+    }
+}
+
+#[test]
+fn the_text_and_the_comment_are_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let baseline = baseline(folder.path(), &repaired("done-twice"));
+    let file = faulty("done-twice");
+    crate::assert_golden("done_twice_check.txt", &check("", &baseline, &file).out);
+    let run = check("--github", &baseline, &file);
+    crate::assert_golden("done_twice_check.md", &run.out);
+    assert!(run.out.contains("::error file=benches/gpu/src/bin/faults/trainer.rs,line=127::train_step > forward"));
+    // With a file for the comment, only annotations are printed.
+    let comment = folder.path().join("comment.md");
+    let summary = folder.path().join("summary.md");
+    let mut command = crate::command(&["check", "--github", "-o"]);
+    command.args([&comment, Path::new("--baseline"), &baseline, &file].map(AsRef::<std::ffi::OsStr>::as_ref));
+    let run = crate::Run::of(command.env("GITHUB_STEP_SUMMARY", &summary).output().unwrap());
+    assert!(run.code == 1 && run.out.lines().all(|line| line.starts_with("::error ")), "{}", run.out);
+    let comment = fs::read_to_string(&comment).unwrap();
+    assert!(comment.starts_with("## kernspan: worse than the baseline\n"));
+    assert_eq!(fs::read_to_string(&summary).unwrap(), comment);
+}
+
+#[test]
+fn json_has_all_that_was_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let baseline = baseline(folder.path(), &repaired("tiny-copies"));
+    let run = check("--json", &baseline, &faulty("tiny-copies"));
+    let json: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(json["problems"][0]["path"], serde_json::json!(["train_step", "data"]));
+    assert_eq!(json["comparison"]["after"]["steps"], 6);
+    assert!(json["comparison"]["spans"].as_array().unwrap().len() > 3);
+}
+
+#[test]
+fn thresholds_are_options_or_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let baseline = baseline(folder.path(), &repaired("done-twice"));
+    let file = faulty("done-twice");
+    let off = "-t kernels@layer=off -t span=off -t gpu=off -t step=off";
+    assert_eq!(check(off, &baseline, &file).code, 0);
+    let thresholds = folder.path().join("thresholds.json");
+    fs::write(&thresholds, r#"{"kernels": 20, "span": "off", "gpu": "off", "step": "off"}"#).unwrap();
+    let with_file = format!("--thresholds {}", thresholds.display());
+    assert_eq!(check(&with_file, &baseline, &file).code, 0);
+    assert_eq!(check(&format!("{with_file} -t kernels=19"), &baseline, &file).code, 1);
+    let wrong = check("-t kernel=1", &baseline, &file);
+    assert!(
+        wrong.code == 2 && wrong.err.contains("invalid threshold \"kernel=1\": expected one of step"),
+        "{}",
+        wrong.err
+    );
+    fs::write(&thresholds, "[]").unwrap();
+    assert_eq!(check(&with_file, &baseline, &file).code, 2);
+}
+
+#[test]
+fn other_machines_are_said_unless_they_are_of_one_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = window("training");
+    let path = folder.path().join("baseline.json");
+    let write = |arguments: &str| {
+        let json = printed(&format!("baseline {arguments}"), &[&file]);
+        fs::write(&path, json.replace("\"host\":\"", "\"host\":\"other-")).unwrap();
+    };
+    write("");
+    let note = "note: other machines, so that times are not compared: other-";
+    assert!(check("", &path, &file).out.contains(note));
+    write("--machine ci");
+    assert!(!check("--machine ci", &path, &file).out.contains(note));
+    assert!(
+        check("--machine gpu-ci", &path, &file).out.contains("ci (NVIDIA H200) before, gpu-ci (NVIDIA H200) after")
+    );
+}
+
+#[test]
+fn a_file_that_is_no_baseline_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.json");
+    for (json, reason) in [("{}", "it has no format"), ("[1]", "is no baseline"), (r#"{"format":9}"#, "newer version")]
+    {
+        fs::write(&path, json).unwrap();
+        let run = check("", &path, &window("training"));
+        assert!(run.code == 1 && run.err.contains("other.json: ") && run.err.contains(reason), "{}", run.err);
+    }
+    let missing = check("", &folder.path().join("missing.json"), &window("training"));
+    assert!(missing.code == 1 && missing.err.contains("missing.json: cannot be read"), "{}", missing.err);
+}
+
+#[test]
+fn baselines_are_written_and_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other, both] = ["one.json", "other.json", "both.json"].map(|name| folder.path().join(name));
+    for (name, output) in [("candle", &one), ("training", &other)] {
+        let run = run("baseline -o", &[output, &window(name)]);
+        assert!(run.code == 0 && run.err.contains("json: 1 run, "), "{}", run.err);
+    }
+    let merged = run("baseline -o", &[&both, &one, &other]);
+    assert!(merged.code == 0 && merged.err.contains("both.json: 2 runs, "), "{}", merged.err);
+    // A trace without whole steps has nothing to compare.
+    let none = run("baseline", &[&window("calls")]);
+    assert!(none.code == 0 || none.err.contains("no whole step was recorded"), "{}", none.err);
+}

@@ -1,0 +1,93 @@
+//! The spans of one path in a run.
+
+use super::{count_range::CountRange, times::Times};
+use crate::analysis::{CountKind, SpanSample, StepCounts};
+use std::time::Duration;
+
+/// The spans of one path in a run: their times in each kept step, and what they did.
+///
+/// The names of a path are those of [`Span::parent`](crate::trace::Span::parent), and on another thread those of
+/// [`Span::caller`](crate::trace::Span::caller). A span with a module
+/// ([`convention::MODULE`](crate::trace::convention::MODULE)) is called `name (module)`.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(any(feature = "read", feature = "serde"), derive(serde::Serialize))]
+#[cfg_attr(feature = "read", derive(serde::Deserialize))]
+#[cfg_attr(feature = "read", serde(default))]
+#[non_exhaustive]
+pub struct BaselineSpan {
+    /// The index of the path that it is called from, which is lower than its own.
+    pub parent: Option<usize>,
+    /// The name.
+    pub name: String,
+    /// The target of the first span.
+    pub target: String,
+    /// The place in the source of the first span, as `file:line`.
+    pub location: Option<String>,
+    /// Self time on the thread of the step, in nanoseconds for each kept step.
+    #[cfg_attr(any(feature = "read", feature = "serde"), serde(skip_serializing_if = "Times::is_empty"))]
+    pub host: Times,
+    /// Self time on other threads.
+    #[cfg_attr(any(feature = "read", feature = "serde"), serde(skip_serializing_if = "Times::is_empty"))]
+    pub background: Times,
+    /// The time of GPU work that the spans caused themselves.
+    #[cfg_attr(any(feature = "read", feature = "serde"), serde(skip_serializing_if = "Times::is_empty"))]
+    pub gpu: Times,
+    /// The counts of a step that are not always 0.
+    pub counts: Vec<(CountKind, CountRange)>,
+}
+
+impl BaselineSpan {
+    /// Returns a count, which is 0 in all steps if it was never seen.
+    pub fn count(&self, kind: CountKind) -> CountRange {
+        count_of(&self.counts, kind)
+    }
+
+    /// Adds the steps of a window. `before` is the number of steps that the run had looked at, of which `kept` were
+    /// kept, and `keep` says which of the new ones are to be kept.
+    pub(super) fn add(&mut self, samples: &[SpanSample], before: u64, kept: usize, keep: &[bool]) {
+        let kept_samples = samples.iter().zip(keep).filter(|(_, keep)| **keep).map(|(sample, _)| sample);
+        for (at, sample) in (kept..).zip(kept_samples) {
+            self.host.set(at, nanos(sample.host));
+            self.background.set(at, nanos(sample.background));
+            self.gpu.set(at, nanos(sample.gpu));
+        }
+        add_counts(&mut self.counts, samples.iter().map(|sample| &sample.counts), before);
+    }
+
+    /// Keeps every second step.
+    pub(super) fn thin(&mut self) {
+        [&mut self.host, &mut self.background, &mut self.gpu].into_iter().for_each(Times::thin);
+    }
+}
+
+/// Returns a time as it is kept.
+pub(super) fn nanos(time: Duration) -> f32 {
+    time.as_nanos() as f32
+}
+
+/// Returns a count of a list in which those that are always 0 are left out.
+pub(super) fn count_of(counts: &[(CountKind, CountRange)], kind: CountKind) -> CountRange {
+    counts.iter().find(|(other, _)| *other == kind).map(|(_, range)| *range).unwrap_or_default()
+}
+
+/// Adds the counts of steps to such a list, after `before` other steps.
+pub(super) fn add_counts<'a>(
+    counts: &mut Vec<(CountKind, CountRange)>,
+    steps: impl Iterator<Item = &'a StepCounts> + Clone,
+    before: u64,
+) {
+    for kind in CountKind::ALL {
+        let mut values = steps.clone().map(|step| step.0[kind as usize]);
+        let known = counts.iter().position(|(other, _)| *other == kind);
+        if known.is_none() && values.clone().all(|value| value == 0) {
+            continue;
+        }
+        let index = known.unwrap_or_else(|| {
+            let mut range = CountRange::default();
+            range.add_nothing(before);
+            counts.push((kind, range));
+            counts.len() - 1
+        });
+        values.by_ref().for_each(|value| counts[index].1.add(value));
+    }
+}

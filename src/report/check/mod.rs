@@ -1,0 +1,113 @@
+//! The check whether a run is worse than its baseline.
+
+mod counts;
+mod pattern;
+mod problem;
+mod thresholds;
+mod times;
+
+pub use self::{
+    problem::Problem,
+    thresholds::{Metric, Threshold, ThresholdError, Thresholds},
+};
+
+use super::{
+    baseline::Baseline,
+    comparison::{Comparison, text},
+};
+use std::fmt;
+
+/// The result of comparing runs with their baseline: what is worse, and why.
+///
+/// Counts come first: launches, grids, copies, bytes, allocations and floating-point operations are the same in each
+/// run of the same program, so that one more is found always, and without noise. Times are worse only if the whole
+/// interval of their change is, after the [drift](super::Drift) of the machine has been taken out; if an interval is
+/// too wide, the check says what would be needed to tell. `Display` writes all of it.
+///
+/// ```
+/// # #[cfg(feature = "read")]
+/// # fn example(report: &kernspan::Report) -> Result<(), Box<dyn std::error::Error>> {
+/// use kernspan::report::Baseline;
+///
+/// let baseline = Baseline::from_json(&std::fs::read("baseline.json")?)?;
+/// let check = report.check(&baseline);
+/// assert!(check.is_ok(), "{check}");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Check {
+    /// What is worse, counts first, then what costs the most.
+    pub problems: Vec<Problem>,
+    /// What may be worse, but cannot be told.
+    pub unclear: Vec<Problem>,
+    /// What has changed without being worse.
+    pub notes: Vec<String>,
+    /// All that was compared.
+    pub comparison: Comparison,
+}
+
+impl Check {
+    /// Checks runs against their baseline.
+    pub fn of(baseline: &Baseline, runs: &Baseline, thresholds: &Thresholds) -> Self {
+        let comparison = Comparison::of(baseline, runs);
+        let mut found = counts::check(&comparison, thresholds);
+        found.add(times::check(&comparison, thresholds));
+        let mut notes = comparison.notes.clone();
+        notes.extend(found.notes);
+        let is_new = |finding: &super::BaselineFinding| format!("new finding: {} [{}]", finding.title, finding.kind);
+        notes.extend(comparison.new_findings.iter().map(is_new));
+        Self { problems: found.problems, unclear: found.unclear, notes, comparison }
+    }
+
+    /// Returns whether nothing is known to be worse.
+    pub fn is_ok(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// Returns the name of the span that has become worse the most, if it is known.
+    pub fn worst_span(&self) -> Option<&str> {
+        self.problems.iter().find_map(|problem| problem.path.last()).map(String::as_str)
+    }
+}
+
+/// What a part of a check has found.
+#[derive(Default)]
+struct Found {
+    problems: Vec<Problem>,
+    unclear: Vec<Problem>,
+    notes: Vec<String>,
+}
+
+impl Found {
+    fn add(&mut self, other: Self) {
+        self.problems.extend(other.problems);
+        self.unclear.extend(other.unclear);
+        self.notes.extend(other.notes);
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Comparison { before, after, step, whole_step, .. } = &self.comparison;
+        let plural = |count: u64, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let verdict = if self.is_ok() { "not worse" } else { "worse" };
+        write!(f, "{verdict} than the baseline: ")?;
+        write!(f, "{} of {}, ", plural(after.runs, "run"), plural(after.steps, "step"))?;
+        writeln!(f, "compared with {} of {}", plural(before.runs, "run"), plural(before.steps, "step"))?;
+        self.problems.iter().try_for_each(|problem| write!(f, "worse: {problem}"))?;
+        self.unclear.iter().try_for_each(|problem| write!(f, "cannot tell: {problem}"))?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        let (was, is) = (step.before.value, step.after.value);
+        if was > 0.0 || is > 0.0 {
+            let change = text::percent(whole_step.change.value, was);
+            writeln!(f, "a step takes {}, before {} ({change})", text::time(is), text::time(was))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

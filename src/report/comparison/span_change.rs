@@ -1,0 +1,192 @@
+//! Changes of the spans of one path.
+
+use super::{
+    alignment::{Alignment, Matrix},
+    count_change::CountChange,
+    drift::Factors,
+    estimate::Sample,
+    time_change::TimeChange,
+};
+use crate::{analysis::CountKind, report::baseline::CountRange};
+
+/// The spans of one path before and after.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct SpanChange {
+    /// The names from the outside in, as they are after; before, if there are none after.
+    pub path: Vec<String>,
+    /// The target.
+    pub target: String,
+    /// The place in the source, as `file:line`.
+    pub location: Option<String>,
+    /// The sides that have the path.
+    pub presence: Presence,
+    /// Self time on the thread of the step.
+    pub host: TimeChange,
+    /// Time on the thread of the step with the spans called from it.
+    pub total_host: TimeChange,
+    /// Self time on other threads.
+    pub background: TimeChange,
+    /// The time of GPU work that the spans caused themselves.
+    pub gpu: TimeChange,
+    /// The time of GPU work with that of the spans called from it.
+    pub total_gpu: TimeChange,
+    /// The counts of the spans themselves that have changed.
+    pub counts: Vec<CountChange>,
+}
+
+/// The sides of a comparison that have a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Presence {
+    /// Both.
+    Both,
+    /// Only the one after.
+    Added,
+    /// Only the one before.
+    Gone,
+    /// Both, but it is called from another place.
+    Moved {
+        /// The path before.
+        from: Vec<String>,
+    },
+}
+
+/// The times of both sides.
+pub(super) struct Tables {
+    pub(super) host: [Matrix; 2],
+    pub(super) total_host: [Matrix; 2],
+    pub(super) background: [Matrix; 2],
+    pub(super) gpu: [Matrix; 2],
+    pub(super) total_gpu: [Matrix; 2],
+}
+
+impl Tables {
+    pub(super) fn of(alignment: &Alignment<'_>) -> Self {
+        let host = [0, 1].map(|side| alignment.matrix(side, |span| &span.host));
+        let gpu = [0, 1].map(|side| alignment.matrix(side, |span| &span.gpu));
+        Self {
+            total_host: [alignment.totals(&host[0]), alignment.totals(&host[1])],
+            total_gpu: [alignment.totals(&gpu[0]), alignment.totals(&gpu[1])],
+            background: [0, 1].map(|side| alignment.matrix(side, |span| &span.background)),
+            host,
+            gpu,
+        }
+    }
+}
+
+impl SpanChange {
+    /// Returns the changes of all paths, in the order of the tree, larger ones first.
+    pub(super) fn all(alignment: &Alignment<'_>, tables: &Tables, host: &Factors, gpu: &Factors) -> Vec<Self> {
+        let moved = moved(alignment);
+        let is_source = |path: usize| moved.contains(&Some(path));
+        let mut changes: Vec<Option<Self>> = Vec::new();
+        for path in 0..alignment.paths.len() {
+            let change = || Self::of(alignment, tables, [host, gpu], path, moved[path]);
+            changes.push((!is_source(path)).then(change));
+        }
+        let mut children: Vec<Vec<usize>> = vec![Vec::new(); alignment.paths.len() + 1];
+        for (index, path) in alignment.paths.iter().enumerate() {
+            children[path.parent.map_or(0, |parent| parent + 1)].push(index);
+        }
+        let size = |path: usize| {
+            let time = |change: &TimeChange| change.before.value.max(change.after.value);
+            changes[path].as_ref().map_or(0.0, |change| time(&change.total_host) + time(&change.total_gpu))
+        };
+        for list in &mut children {
+            let name = |path: usize| alignment.paths[path].name;
+            list.sort_by(|&a, &b| size(b).total_cmp(&size(a)).then_with(|| name(a).cmp(name(b))));
+        }
+        let (mut sorted, mut open) = (Vec::new(), children[0].iter().rev().copied().collect::<Vec<_>>());
+        while let Some(path) = open.pop() {
+            sorted.extend(changes[path].take());
+            open.extend(children[path + 1].iter().rev());
+        }
+        sorted
+    }
+
+    fn of(
+        alignment: &Alignment<'_>,
+        tables: &Tables,
+        [host, gpu]: [&Factors; 2],
+        path: usize,
+        from: Option<usize>,
+    ) -> Self {
+        let places = [from.unwrap_or(path), path];
+        let change = |table: &[Matrix; 2], factors: &Factors| {
+            let runs = [0, 1].map(|side| &table[side][places[side]]);
+            if runs.iter().all(|side| side.iter().flatten().all(|&time| time == 0.0)) {
+                return TimeChange::default();
+            }
+            let raw = runs.map(|side| Sample::new(side.iter().cloned()));
+            let scaled = [0, 1].map(|side| factors.scaled(side, runs[side]));
+            TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]], factors.spread)
+        };
+        let aligned = [0, 1].map(|side| &alignment.paths[places[side]]);
+        let count = |side: usize, kind: CountKind| {
+            let spans = aligned[side].spans[side].iter();
+            spans.map(move |span| span.map_or_else(no_steps, |span| span.count(kind)))
+        };
+        let counts = CountKind::ALL.iter().filter_map(|&kind| CountChange::of(kind, count(0, kind), count(1, kind)));
+        let first = aligned[1].on(1).next().or_else(|| aligned[0].on(0).next());
+        Self {
+            path: alignment.path(path),
+            target: first.map(|span| span.target.clone()).unwrap_or_default(),
+            location: first.and_then(|span| span.location.clone()),
+            presence: match (from, aligned[0].is_on(0), aligned[1].is_on(1)) {
+                (Some(from), ..) => Presence::Moved { from: alignment.path(from) },
+                (None, true, true) => Presence::Both,
+                (None, false, _) => Presence::Added,
+                (None, true, false) => Presence::Gone,
+            },
+            host: change(&tables.host, host),
+            total_host: change(&tables.total_host, host),
+            background: change(&tables.background, host),
+            gpu: change(&tables.gpu, gpu),
+            total_gpu: change(&tables.total_gpu, gpu),
+            counts: counts.collect(),
+        }
+    }
+
+    /// Returns the path as text: `train_step > forward`.
+    pub fn path_text(&self) -> String {
+        self.path.join(" > ")
+    }
+
+    /// Returns the name: the last one of the path.
+    pub fn name(&self) -> &str {
+        self.path.last().map_or("", String::as_str)
+    }
+}
+
+/// Returns the count of a run without the spans, as that of a step in which there were none.
+fn no_steps() -> CountRange {
+    let mut range = CountRange::default();
+    range.add_nothing(1);
+    range
+}
+
+/// Returns, for each path that is only after, the one that is only before of which it was moved.
+fn moved(alignment: &Alignment<'_>) -> Vec<Option<usize>> {
+    let key = |path: usize, side: usize| {
+        let spans = || alignment.paths[path].on(side);
+        let calls = spans().map(|span| span.count(CountKind::Calls).max).max();
+        (alignment.paths[path].name, spans().map(|span| span.target.as_str()).min(), calls)
+    };
+    let only = |side: usize| {
+        let is_only = |path: &usize| alignment.paths[*path].is_on(side) && !alignment.paths[*path].is_on(1 - side);
+        let mut paths: Vec<usize> = (0..alignment.paths.len()).filter(is_only).collect();
+        paths.sort_by_cached_key(|&path| alignment.path(path));
+        paths
+    };
+    let mut gone = only(0);
+    let mut moved = vec![None; alignment.paths.len()];
+    for added in only(1) {
+        if let Some(found) = gone.iter().position(|&path| key(path, 0) == key(added, 1)) {
+            moved[added] = Some(gone.remove(found));
+        }
+    }
+    moved
+}
