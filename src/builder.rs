@@ -251,7 +251,7 @@ impl ProfilerBuilder {
     /// texts and backtraces, the steps, and the trace that is made of them. By default, [`Self::MEMORY_LIMIT_BYTES`].
     ///
     /// What does not fit is counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span without
-    /// fields takes 192 bytes, of which 128 are its part of the trace. A thread takes some hundred bytes in a window,
+    /// fields takes 200 bytes, of which 128 are its part of the trace. A thread takes some hundred bytes in a window,
     /// and a window itself about two kilobytes. A window that does not fit is not opened, and its steps are counted.
     ///
     /// The process takes at most a quarter more than this limit, by the peak of its resident memory, and besides:

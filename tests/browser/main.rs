@@ -1,7 +1,7 @@
 //! Opens pages of kernspan in a real browser: Chromium, driven by ChromeDriver.
 //!
-//! `.ci/run browser` installs both and runs these tests, as does `cargo test --all-features --test browser -- --ignored`
-//! where they are installed.
+//! `.ci/run browser` installs both and runs these tests. Where they are installed, so does
+//! `cargo test --all-features --test browser -- --ignored`.
 
 #![cfg(all(feature = "read", feature = "sample"))]
 
@@ -58,7 +58,8 @@ fn table(browser: &Browser, id: &str, titles: &[&str]) -> Vec<Vec<String>> {
     let script = format!(
         "const section = document.getElementById('{id}');
         for (const label of ['open all', 'show all']) {{
-            [...section.querySelectorAll('button')].find((it) => it.textContent.startsWith(label) && !it.hidden)?.click();
+            const buttons = [...section.querySelectorAll('button')].filter((button) => !button.hidden);
+            buttons.find((button) => button.textContent.startsWith(label))?.click();
         }}
         const heads = [...section.querySelectorAll('th')].map((head) => head.textContent);
         const columns = {titles}.map((title) => heads.indexOf(title));

@@ -60,8 +60,8 @@ impl SpanTree {
         column("CUDA total", Unit::Total, "GPU time, with nested spans", &|row| row.total_gpu.into());
         column("Self CUDA", Unit::Total, "GPU time of what the span launched itself", &|row| row.self_gpu.into());
         let exposed = |path: &Vec<String>| paths.cost(path).map(|cost| cost.exposed);
-        let help = "time on the critical path, of the host and of GPUs: the rest is hidden by something else. Of very large windows, \
-                    the first steps only";
+        let help = "time on the critical path, of the host and of GPUs: the rest is hidden by something else. Of \
+                    very large windows, the first steps only";
         grid.column(("Exposed", Unit::Total, help), rows, |(_, path)| exposed(path));
         let mut column = |title, unit, help, of: &dyn Fn(&Average) -> super::cell::Cell| {
             grid.column((title, unit, help), rows, |(row, _)| of(row));
