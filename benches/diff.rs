@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (mut work, mut spans) = (0, 0);
         for _ in 0..rounds {
             let (read, traces) = timed(|| Ok([kernspan::read(path)?, kernspan::read(path)?]))?;
-            let (add, baselines) = timed(|| Ok(traces.each_ref().map(|traces| Baseline::of(traces))))?;
+            let (add, baselines) = timed(|| Ok(traces.each_ref().map(Baseline::of)))?;
             let (compare, comparison) = timed(|| Ok(Comparison::of(&baselines[0], &baselines[1])))?;
             assert!(comparison.explanations().is_empty(), "both sides are the same");
             work = traces[0].iter().map(|trace: &Trace| trace.work().len()).sum();
