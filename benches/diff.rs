@@ -37,7 +37,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (temporary, kept) = (tempfile::tempdir()?, arguments.iter().find(is_folder));
     let folder = kept.map_or(temporary.path(), Path::new);
     let torch = folder.join("torch.pt.trace.json");
-    torch_file::write(&torch, FIXTURE.0, FIXTURE.1 * u64::from(kernels))?;
+    let file = torch_file::write(&torch, FIXTURE.0, FIXTURE.1 * u64::from(kernels))?;
+    let torch_file::TorchFile { bytes, repeats, events, work } = file;
+    println!("PyTorch's: {} {repeats} times, {bytes} bytes, {events} events, {work} kernels and copies", FIXTURE.0);
     let synthetic = synthetic(folder, kernels)?;
     println!("two traces each, the best of {rounds}, in seconds\n");
     println!(
