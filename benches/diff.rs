@@ -37,7 +37,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (temporary, kept) = (tempfile::tempdir()?, arguments.iter().find(is_folder));
     let folder = kept.map_or(temporary.path(), Path::new);
     let torch = folder.join("torch.pt.trace.json");
-    torch_file::write(&torch, FIXTURE.0, FIXTURE.1 * u64::from(kernels))?;
+    let file = torch_file::write(&torch, FIXTURE.0, FIXTURE.1 * u64::from(kernels))?;
+    let torch_file::TorchFile { bytes, repeats, events, work } = file;
+    println!("PyTorch's: {} {repeats} times, {bytes} bytes, {events} events, {work} kernels and copies", FIXTURE.0);
     let synthetic = synthetic(folder, kernels)?;
     println!("two traces each, the best of {rounds}, in seconds\n");
     println!(
@@ -49,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (mut work, mut spans) = (0, 0);
         for _ in 0..rounds {
             let (read, traces) = timed(|| Ok([kernspan::read(path)?, kernspan::read(path)?]))?;
-            let (add, baselines) = timed(|| Ok(traces.each_ref().map(|traces| Baseline::of(traces))))?;
+            let (add, baselines) = timed(|| Ok(traces.each_ref().map(Baseline::of)))?;
             let (compare, comparison) = timed(|| Ok(Comparison::of(&baselines[0], &baselines[1])))?;
             assert!(comparison.explanations().is_empty(), "both sides are the same");
             work = traces[0].iter().map(|trace: &Trace| trace.work().len()).sum();

@@ -26,8 +26,15 @@ impl Page {
         Self { title: format!("{title} – kernspan"), ..Self::default() }
     }
 
+    /// The most characters of a name: kernels of templates have very long ones.
+    const NAME: usize = 1_000;
+
     /// Returns the number of a name, by which sections refer to it.
     pub(crate) fn name(&mut self, name: &str) -> usize {
+        let name = match name.char_indices().nth(Self::NAME) {
+            Some((end, _)) => &format!("{}…", &name[..end]),
+            None => name,
+        };
         if let Some(&index) = self.indices.get(name) {
             return index;
         }

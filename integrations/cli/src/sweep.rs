@@ -44,8 +44,8 @@ pub(crate) struct Args {
     /// The setting of runs that were recorded before
     #[arg(long, value_name = "NAME", conflicts_with = "var", requires = "runs")]
     of: Option<String>,
-    /// The items of a step: `{}` for the value, a number, or their product, such as `{}*8` [default: `{}` if the name of
-    /// the setting has "batch" in it]
+    /// The items of a step: `{}` for the value, a number, or their product, such as `{}*8` [default: `{}` if the name
+    /// of the setting has "batch" in it]
     #[arg(long, value_name = "ITEMS")]
     items: Option<Items>,
     /// The gain in throughput, in percent, from which on a value is worth it
@@ -54,7 +54,8 @@ pub(crate) struct Args {
     /// Runs that were recorded before, for --of: files or folders, whose names end with the value, or VALUE=FOLDER
     #[arg(value_name = "RUN", requires = "of", conflicts_with = "program")]
     runs: Vec<PathBuf>,
-    /// Write a page for the browser instead: the table, and charts of throughput, step and memory; `-` is standard output
+    /// Write a page for the browser instead: the table, and charts of throughput, step and memory; `-` is standard
+    /// output
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]

@@ -118,7 +118,8 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
         if has_drifted(drift) {
             let factor = drift.factor;
             notes.push(format!(
-                "drift: spans took {:.3} times as long {place} ({:.3} to {:.3}), which is taken out of the changes of spans",
+                "drift: spans took {:.3} times as long {place} ({:.3} to {:.3}), \
+                 which is taken out of the changes of spans",
                 factor.value, factor.low, factor.high
             ));
         }

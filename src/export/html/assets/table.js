@@ -87,7 +87,8 @@ function tableSection(section) {
       if (column === 0) return nameCell(index, text);
       const share = most[column] > 0 && row[column] > 0 ? (100 * row[column]) / most[column] : 0;
       const way = unit === "change" && row[column] ? (row[column] > 0 ? "bad" : "good") : "";
-      const kind = [unit === "word" ? "text" : isText(unit) ? "text name" : "", share > 0 ? "share" : "", way].join(" ").trim();
+      const alignment = unit === "word" ? "text" : isText(unit) ? "text name" : "";
+      const kind = [alignment, share > 0 ? "share" : "", way].filter(Boolean).join(" ");
       const style = share > 0 ? `--share:${share.toFixed(1)}%` : null;
       return el(
         "td",
