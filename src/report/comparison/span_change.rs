@@ -115,13 +115,14 @@ impl SpanChange {
         from: Option<usize>,
     ) -> Self {
         let places = [from.unwrap_or(path), path];
-        let change = |table: &[Matrix; 2], factors: &Factors| {
+        let change = |table: &[Matrix; 2], factors: &Factors, is_self: bool| {
             let runs = [0, 1].map(|side| &table[side][places[side]]);
             if runs.iter().all(|side| side.iter().flatten().all(|&time| time == 0.0)) {
                 return TimeChange::default();
             }
             let raw = runs.map(|side| Sample::new(side.iter().cloned()));
-            let scaled = [0, 1].map(|side| factors.scaled(side, runs[side]));
+            let own = (is_self && from.is_none()).then_some(path);
+            let scaled = [0, 1].map(|side| factors.scaled(side, own, runs[side]));
             TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]], factors.spread)
         };
         let aligned = [0, 1].map(|side| &alignment.paths[places[side]]);
@@ -141,11 +142,11 @@ impl SpanChange {
                 (None, false, _) => Presence::Added,
                 (None, true, false) => Presence::Gone,
             },
-            host: change(&tables.host, host),
-            total_host: change(&tables.total_host, host),
-            background: change(&tables.background, host),
-            gpu: change(&tables.gpu, gpu),
-            total_gpu: change(&tables.total_gpu, gpu),
+            host: change(&tables.host, host, true),
+            total_host: change(&tables.total_host, host, false),
+            background: change(&tables.background, host, false),
+            gpu: change(&tables.gpu, gpu, true),
+            total_gpu: change(&tables.total_gpu, gpu, false),
             counts: counts.collect(),
         }
     }
