@@ -82,11 +82,10 @@ impl SpanChange {
     pub(super) fn all(alignment: &Alignment<'_>, tables: &Tables, host: &Factors, gpu: &Factors) -> Vec<Self> {
         let moved = moved(alignment);
         let is_source = |path: usize| moved.contains(&Some(path));
-        let mut changes: Vec<Option<Self>> = Vec::new();
-        for path in 0..alignment.paths.len() {
-            let change = || Self::of(alignment, tables, [host, gpu], path, moved[path]);
-            changes.push((!is_source(path)).then(change));
-        }
+        let change = |(path, &from): (usize, &Option<usize>)| {
+            (!is_source(path)).then(|| Self::of(alignment, tables, [host, gpu], path, from))
+        };
+        let mut changes: Vec<Option<Self>> = moved.iter().enumerate().map(change).collect();
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); alignment.paths.len() + 1];
         for (index, path) in alignment.paths.iter().enumerate() {
             children[path.parent.map_or(0, |parent| parent + 1)].push(index);
