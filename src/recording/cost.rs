@@ -18,9 +18,9 @@ impl Record {
     /// its part of the trace, and what is needed to make that.
     pub(crate) fn cost(&self) -> usize {
         match self {
-            // Its track among several, its node in the report, its path in the samples of steps, and its place among the
-            // enters of its call: the moment, two ids and the first enter.
-            Self::Enter { .. } | Self::Open { .. } => size_of::<SpanData>() + 8 * size_of::<usize>(),
+            // Its track among several, its node in the report, its path in the samples of steps, and its place among
+            // the enters of its call: the moment, two ids and the first enter.
+            Self::Enter { .. } | Self::Open { .. } => size_of::<SpanData>() + size_of::<[usize; 8]>(),
             // A sample of a counter takes less than the event.
             Self::Event { .. } => size_of::<EventData>() + 2 * size_of::<u64>(),
             // Its span has an entry in a map, and all fields of the span may be copied.
@@ -80,6 +80,6 @@ mod tests {
     /// The figure that the documentation of the memory limit has.
     #[test]
     fn a_span_without_fields_takes_200_bytes() {
-        assert_eq!(2 * size_of::<Record>() + size_of::<SpanData>() + 8 * size_of::<usize>(), 200);
+        assert_eq!(2 * size_of::<Record>() + size_of::<SpanData>() + size_of::<[usize; 8]>(), 200);
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 Metrics, with their thresholds:
-  step 5%, span 2%, gpu 2% (time of a span, in percent of the step), memory 1%, drift off (everything takes longer)
+  step 5%, span 1%, gpu 1% (time of a span, in percent of the step), memory 1%, drift off (everything takes longer)
   kernels, copies, copied_bytes, fills, allocations, allocated_bytes, flops, grid 0 (compared exactly), calls off
 
 Examples:

@@ -31,6 +31,10 @@ impl Baseline {
     ///
     /// If it is no baseline, or if a newer version of kernspan has written it.
     pub fn from_json(json: &[u8]) -> Result<Self, BaselineError> {
+        // A list would be read as the members of an object, in their order.
+        if json.trim_ascii_start().first() == Some(&b'[') {
+            return Err(BaselineError::Invalid("it is a list"));
+        }
         let mut baseline: Self = serde_json::from_slice(json).map_err(BaselineError::Json)?;
         match baseline.format {
             0 => return Err(BaselineError::Invalid("it has no format")),

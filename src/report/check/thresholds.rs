@@ -9,8 +9,8 @@ use std::{error, fmt, str::FromStr};
 /// | metric | default | |
 /// |---|---|---|
 /// | `step` | 5% | the time of a step, without the drift |
-/// | `span` | 2% | the self time of a span on the thread of the step, in percent of the step |
-/// | `gpu` | 2% | the GPU time of a span, in percent of the step |
+/// | `span` | 1% | the self time of a span on the thread of the step, in percent of the step |
+/// | `gpu` | 1% | the GPU time of a span, in percent of the step |
 /// | `drift` | off | the factor by which everything takes longer |
 /// | `memory` | 1% | the peak memory of a GPU |
 /// | `kernels`, `copies`, `copied_bytes`, `fills`, `allocations`, `allocated_bytes`, `flops` | 0 | counts of a step |
@@ -90,8 +90,8 @@ impl Default for Thresholds {
         };
         let times = [
             rule(Metric::Step, Threshold::Part(0.05)),
-            rule(Metric::Span, Threshold::Part(0.02)),
-            rule(Metric::Gpu, Threshold::Part(0.02)),
+            rule(Metric::Span, Threshold::Part(0.01)),
+            rule(Metric::Gpu, Threshold::Part(0.01)),
             rule(Metric::Drift, Threshold::Off),
             rule(Metric::Memory, Threshold::Part(0.01)),
             rule(Metric::Grid, Threshold::Count(0.0)),

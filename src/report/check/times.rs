@@ -5,7 +5,7 @@ use super::{
     problem::Problem,
     thresholds::{Metric, Threshold, Thresholds},
 };
-use crate::report::comparison::{Comparison, Estimate, Outcome, Presence, SpanChange, TimeChange, text};
+use crate::report::comparison::{Comparison, Estimate, Explanation, Outcome, Presence, SpanChange, TimeChange, text};
 
 /// The number of reasons that are listed.
 const REASONS: usize = 5;
@@ -55,17 +55,13 @@ fn step(comparison: &Comparison, thresholds: &Thresholds, has_worse_span: bool, 
         _ => return,
     };
     let explanations = comparison.explanations();
+    let is_reason = |it: &Explanation| it.change.value > 0.05 * change.change.value.abs();
     let mut problem = Problem {
         metric: Metric::Step,
         path: Vec::new(),
         location: None,
         text: format!("the step: {}", longer(change, change.before.value)),
-        reasons: explanations
-            .iter()
-            .filter(|it| it.change.value > 0.0)
-            .take(REASONS)
-            .map(ToString::to_string)
-            .collect(),
+        reasons: explanations.iter().filter(|it| is_reason(it)).take(REASONS).map(ToString::to_string).collect(),
     };
     match needs {
         Some(data) => {

@@ -7,10 +7,10 @@ use super::{
 
 /// How much longer all spans took after than before, as a factor: another load or speed of the machine.
 ///
-/// A change of the program makes some spans longer, a slower machine makes all of them longer. So the median over the
-/// larger spans of how much longer they took in a step is the machine's part, in that step. It is taken out of the
-/// times of spans before they are compared. What remains is the program's; a change that makes everything slower by
-/// the same factor cannot be told from a slower machine, unless both sides were run in turns.
+/// A change of the program makes some spans longer, a slower machine makes all of them longer. So the part that most
+/// of the larger spans have in common is the machine's, in each step. It is taken out of the times of spans before they
+/// are compared. What remains is the program's; a change that makes everything slower by the same factor cannot be
+/// told from a slower machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -25,76 +25,125 @@ pub struct Drift {
 #[derive(Debug)]
 pub(super) struct Factors {
     sides: [Vec<Vec<f64>>; 2],
+    /// The time of the spans that have not changed, if the factor is made of that: for each of them, it is the time of
+    /// the others.
+    rest: Option<Rest>,
     /// How much the factor differs from span to span, as a relative standard deviation, if sides were not run in turns:
     /// another load slows down some spans more than others.
     pub(super) spread: f64,
     in_turns: bool,
 }
 
+/// The spans that have not changed themselves.
+#[derive(Clone, Debug)]
+struct Rest {
+    /// The reference of each path, if it is one of them.
+    references: Vec<Option<f64>>,
+    /// The sum of the references.
+    reference: f64,
+    /// The sum of the times in each step of each run.
+    sums: [Vec<Vec<f64>>; 2],
+}
+
+/// A span that takes more than a small part of a step: its path, and its time in a step, between both sides.
+type Reference = (usize, f64);
+
 impl Factors {
     /// The least number of spans that the factor is made of.
     const SPANS: usize = 3;
     /// The least part of a step that such a span takes.
     const PART: f64 = 0.01;
-    /// A span whose factor differs by more than this from that of most others has changed itself.
+    /// A span whose factor differs by more than this from that of most others may have changed itself.
     const CHANGED: f64 = 0.1;
 
     /// Returns the factors of all steps, all 1 if there are too few spans to tell. `steps` are the durations.
     pub(super) fn of(matrices: [&Matrix; 2], steps: [&Vec<Vec<f64>>; 2], in_turns: bool) -> Self {
-        let ones = steps.map(|side| side.iter().map(|run| vec![1.0; run.len()]).collect());
-        let paths = matrices[0].len();
-        let centers = |path: usize| matrices.map(|matrix| Sample::new(matrix[path].iter().cloned()).center());
-        let reference = |path: usize| {
-            let sides = centers(path);
-            let is_common = sides.iter().all(|&center| center > 0.0 && center.is_finite());
-            is_common.then(|| (sides[0] * sides[1]).sqrt()).filter(|reference| reference.is_finite())
-        };
-        let step = steps.map(|side| Sample::new(side.iter().cloned()).center());
-        let references: Vec<_> = (0..paths).filter_map(|path| Some((path, reference(path)?))).collect();
-        let is_large = |(_, reference): &&(usize, f64)| *reference >= Self::PART * step[0].min(step[1]);
-        let large: Vec<_> = references.iter().filter(is_large).copied().collect();
+        let large = references(matrices, steps);
         if large.len() < Self::SPANS {
-            return Self { sides: ones, spread: 0.0, in_turns };
+            let sides = steps.map(|side| side.iter().map(|run| vec![1.0; run.len()]).collect());
+            return Self { sides, rest: None, spread: 0.0, in_turns };
         }
-        let mut factors = Self { sides: Self::sides(&large, matrices, steps), spread: 0.0, in_turns };
-        // Spans that have changed themselves would move the median.
-        let log = |&(path, _): &(usize, f64)| {
-            let [before, after] = [0, 1].map(|side| factors.scaled(side, &matrices[side][path]).center());
-            (after / before).ln()
-        };
-        let logs: Vec<_> = large.iter().map(log).collect();
+        // The median over spans of their factor is right also if the span that takes most of the step has changed.
+        let mut by_median = Self { sides: medians(&large, matrices), rest: None, spread: 0.0, in_turns };
+        let logs: Vec<_> = large.iter().map(|&(path, _)| by_median.log_change(matrices, path, None)).collect();
         let (middle, deviation) = deviation(logs.clone());
         let limit = Self::CHANGED.max(3.0 * deviation);
-        let same: Vec<_> =
-            large.iter().zip(&logs).filter(|(_, log)| (*log - middle).abs() <= limit).map(|(it, _)| *it).collect();
+        let same = large.iter().zip(&logs).filter(|(_, log)| (*log - middle).abs() <= limit);
+        let same: Vec<Reference> = same.map(|(reference, _)| *reference).collect();
         if same.len() >= Self::SPANS && same.len() < large.len() {
-            factors.sides = Self::sides(&same, matrices, steps);
+            // Spans that have changed themselves would move it.
+            by_median.sides = medians(&same, matrices);
         }
-        factors.spread = if in_turns { 0.0 } else { deviation };
-        factors
+        if !in_turns {
+            // Without the part that is in the intervals of the spans already.
+            let mut errors: Vec<_> = large.iter().map(|&(path, _)| by_median.log_error(matrices, path)).collect();
+            errors.sort_unstable_by(f64::total_cmp);
+            let spread = (deviation.powi(2) - quantile(&errors, 0.5).powi(2)).max(0.0).sqrt();
+            by_median.spread = if spread.is_finite() { spread } else { deviation };
+        }
+        // The sum of their times has less noise, if it says the same.
+        let by_sum = Self::by_sum(&large, matrices, in_turns, by_median.spread);
+        let between = |factors: &Self| factors.drift().factor.value.ln();
+        let allowed = Self::CHANGED.max(3.0 * deviation / (large.len() as f64).sqrt());
+        match by_sum.filter(|by_sum| (between(by_sum) - between(&by_median)).abs() <= allowed) {
+            Some(by_sum) => by_sum,
+            None => by_median,
+        }
     }
 
-    /// Returns the factor of each step: the median over these spans of their time, as a multiple of the reference.
-    fn sides(spans: &[(usize, f64)], matrices: [&Matrix; 2], steps: [&Vec<Vec<f64>>; 2]) -> [Vec<Vec<f64>>; 2] {
-        let of_step = |matrix: &Matrix, run: usize, step: usize| {
-            let mut ratios: Vec<_> =
-                spans.iter().map(|&(path, reference)| matrix[path][run][step] / reference).collect();
-            ratios.sort_unstable_by(f64::total_cmp);
-            let factor = quantile(&ratios, 0.5);
-            if factor.is_finite() && factor > 0.0 { factor } else { 1.0 }
-        };
-        [0, 1].map(|side| {
-            let runs = steps[side].iter().enumerate();
-            runs.map(|(run, steps)| (0..steps.len()).map(|step| of_step(matrices[side], run, step)).collect()).collect()
-        })
+    /// Returns the factors by the sum of the times of all spans that have not changed, if such are left.
+    fn by_sum(large: &[Reference], matrices: [&Matrix; 2], in_turns: bool, spread: f64) -> Option<Self> {
+        let mut same = large.to_vec();
+        let all: f64 = large.iter().map(|(_, reference)| reference).sum();
+        while same.len() >= 2 {
+            let rest = Rest::of(&same, matrices);
+            let factors = Self { sides: rest.factors(), rest: Some(rest), spread, in_turns };
+            let changed = |&(path, reference): &Reference| {
+                let log = factors.log_change(matrices, path, Some(path));
+                let score = log.abs() / factors.log_error(matrices, path);
+                (path, reference, if log.abs() > 0.03 { score } else { 0.0 })
+            };
+            let first = same.iter().map(changed).max_by(|a, b| a.2.total_cmp(&b.2))?;
+            if first.2 < 3.5 {
+                return Some(factors);
+            }
+            same.retain(|(path, _)| *path != first.0);
+            if same.iter().map(|(_, reference)| reference).sum::<f64>() < 0.1 * all {
+                return None;
+            }
+        }
+        None
     }
 
-    /// Returns the times of a path, or of steps, on one side without the drift.
-    pub(super) fn scaled(&self, side: usize, runs: &[Vec<f64>]) -> Sample {
-        let of_run = |(times, factors): (&Vec<f64>, &Vec<f64>)| {
-            times.iter().zip(factors).map(|(time, factor)| time / factor).collect()
+    /// Returns the logarithm of how much longer a span took, without the drift.
+    fn log_change(&self, matrices: [&Matrix; 2], path: usize, own: Option<usize>) -> f64 {
+        let [before, after] = [0, 1].map(|side| self.scaled(side, own, &matrices[side][path]).center());
+        (after / before).ln()
+    }
+
+    /// Returns the standard error of that.
+    fn log_error(&self, matrices: [&Matrix; 2], path: usize) -> f64 {
+        let square = |side: usize| {
+            let sample = self.scaled(side, Some(path), &matrices[side][path]);
+            (sample.spread().0 / sample.center()).powi(2) / sample.runs().max(1) as f64
         };
-        Sample::new(runs.iter().zip(&self.sides[side]).map(of_run))
+        (square(0) + square(1)).sqrt().max(0.002)
+    }
+
+    /// Returns the times of a path, or of steps, on one side without the drift. `own` is the path, if the times are
+    /// its self times.
+    pub(super) fn scaled(&self, side: usize, own: Option<usize>, runs: &[Vec<f64>]) -> Sample {
+        let rest = self.rest.as_ref().zip(own);
+        let of_rest = rest.and_then(|(rest, own)| Some((rest, rest.references[own]?)));
+        let of_run = |(run, times): (usize, &Vec<f64>)| {
+            let factor = |step: usize, time: f64| match of_rest {
+                Some((rest, own)) => (rest.sums[side][run][step] - time) / (rest.reference - own),
+                None => self.sides[side][run][step],
+            };
+            let scaled = |(step, &time): (usize, &f64)| time / usable(factor(step, time));
+            times.iter().enumerate().map(scaled).collect()
+        };
+        Sample::new(runs.iter().enumerate().map(of_run))
     }
 
     /// Returns how much longer everything took.
@@ -103,6 +152,59 @@ impl Factors {
         let Estimate { value, low, high } = Sample::change(&logs(0), &logs(1), 0.0);
         Drift { factor: Estimate { value: value.exp(), low: low.exp(), high: high.exp() }, in_turns: self.in_turns }
     }
+}
+
+impl Rest {
+    fn of(spans: &[Reference], matrices: [&Matrix; 2]) -> Self {
+        let mut references = vec![None; matrices[0].len()];
+        spans.iter().for_each(|&(path, reference)| references[path] = Some(reference));
+        let sum = |matrix: &Matrix| {
+            let mut sums = matrix[spans[0].0].clone();
+            for (path, _) in &spans[1..] {
+                let runs = sums.iter_mut().zip(&matrix[*path]);
+                runs.for_each(|(sums, times)| sums.iter_mut().zip(times).for_each(|(sum, time)| *sum += time));
+            }
+            sums
+        };
+        let reference = spans.iter().map(|(_, reference)| reference).sum();
+        Self { references, reference, sums: matrices.map(sum) }
+    }
+
+    /// Returns the factor of each step.
+    fn factors(&self) -> [Vec<Vec<f64>>; 2] {
+        let of_run = |sums: &Vec<f64>| sums.iter().map(|sum| usable(sum / self.reference)).collect();
+        [0, 1].map(|side| self.sums[side].iter().map(of_run).collect())
+    }
+}
+
+/// Returns the spans that both sides have and that take more than a small part of a step.
+fn references(matrices: [&Matrix; 2], steps: [&Vec<Vec<f64>>; 2]) -> Vec<Reference> {
+    let step = steps.map(|side| Sample::new(side.iter().cloned()).center());
+    let reference = |path: usize| {
+        let sides = matrices.map(|matrix| Sample::new(matrix[path].iter().cloned()).center());
+        let is_common = sides.iter().all(|&center| center > 0.0 && center.is_finite());
+        let reference = is_common.then(|| (sides[0] * sides[1]).sqrt())?;
+        (reference.is_finite() && reference >= Factors::PART * step[0].min(step[1])).then_some((path, reference))
+    };
+    (0..matrices[0].len()).filter_map(reference).collect()
+}
+
+/// Returns the factor of each step: the median over these spans of their time, as a multiple of the reference.
+fn medians(spans: &[Reference], matrices: [&Matrix; 2]) -> [Vec<Vec<f64>>; 2] {
+    let of_step = |matrix: &Matrix, run: usize, step: usize| {
+        let mut ratios: Vec<_> = spans.iter().map(|&(path, reference)| matrix[path][run][step] / reference).collect();
+        ratios.sort_unstable_by(f64::total_cmp);
+        usable(quantile(&ratios, 0.5))
+    };
+    matrices.map(|matrix| {
+        let runs = matrix[spans[0].0].iter().enumerate();
+        runs.map(|(run, steps)| (0..steps.len()).map(|step| of_step(matrix, run, step)).collect()).collect()
+    })
+}
+
+/// Returns a factor, or 1 if it is none.
+fn usable(factor: f64) -> f64 {
+    if factor.is_finite() && factor > 0.0 { factor } else { 1.0 }
 }
 
 /// Returns the median of values, and their standard deviation by the median distance to it, which a few others do not

@@ -21,10 +21,15 @@ impl Estimate {
         (self.value - self.low).max(self.high - self.value).max(0.0)
     }
 
-    fn of(value: f64, mut draws: Vec<f64>) -> Self {
-        draws.sort_unstable_by(f64::total_cmp);
-        let at = |part: f64| quantile(&draws, part);
-        Self { value, low: at(0.005).min(value), high: at(0.995).max(value) }
+    /// Returns a value with an interval of as many standard deviations of the draws as Student's distribution says.
+    ///
+    /// The quantiles of the draws would not do: of a few runs, the most extreme draws are the most extreme run.
+    fn of(value: f64, draws: &[f64], freedom: usize) -> Self {
+        let count = draws.len().max(1) as f64;
+        let mean = draws.iter().sum::<f64>() / count;
+        let variance = draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / count;
+        let error = student(freedom) * variance.sqrt();
+        Self { value, low: value - error, high: value + error }
     }
 }
 
@@ -87,34 +92,34 @@ impl Sample {
     /// Returns the center, with an interval of its own.
     pub(super) fn estimate(&self) -> Estimate {
         let center = self.center();
-        Estimate::of(center, self.draws(&mut Random::new(1), self.runs.len().saturating_sub(1)))
+        Estimate::of(center, &self.draws(&mut Random::new(1)), self.runs.len().saturating_sub(1))
     }
 
     /// Returns the difference of the centers. `spread` is a relative standard deviation between both sides that the
     /// runs of each of them do not show.
     pub(super) fn change(before: &Self, after: &Self, spread: f64) -> Estimate {
-        let freedom = (before.runs.len() + after.runs.len()).saturating_sub(2);
+        let is_assumed = before.runs.len().min(after.runs.len()) < 2;
+        let freedom = if is_assumed { 0 } else { before.runs.len() + after.runs.len() - 2 };
         let (mut one, mut other) = (Random::new(1), Random::new(2));
-        let (before_draws, after_draws) = (before.draws(&mut one, freedom), after.draws(&mut other, freedom));
+        let (before_draws, after_draws) = (before.draws(&mut one), after.draws(&mut other));
         let mut sides = Random::new(3);
         let mut difference = |(before, after): (&f64, &f64)| after * (1.0 + spread * sides.normal()) - before;
-        let draws = before_draws.iter().zip(&after_draws).map(&mut difference).collect();
-        Estimate::of(after.center() - before.center(), draws)
+        let draws: Vec<_> = before_draws.iter().zip(&after_draws).map(&mut difference).collect();
+        Estimate::of(after.center() - before.center(), &draws, freedom)
     }
 
     /// Returns draws of the center, by resampling runs and, in each of them, steps.
     ///
     /// The median of resampled steps is drawn at once: its rank is close to normal, with the variance of a quarter of
-    /// the number of steps. Runs are few, so that resampling them gives too little variance; the draws are spread by
-    /// what Student's distribution has more for this number of degrees of freedom.
-    fn draws(&self, random: &mut Random, freedom: usize) -> Vec<f64> {
+    /// the number of steps. Resampling few runs gives too little variance, by a factor that is known.
+    fn draws(&self, random: &mut Random) -> Vec<f64> {
         let (count, center) = (self.runs.len(), self.center());
         if count == 0 {
             return vec![0.0; Self::DRAWS];
         }
         let spread = match count {
             1 => 1.0,
-            _ => (count as f64 / (count - 1) as f64).sqrt() * student(freedom),
+            _ => (count as f64 / (count - 1) as f64).sqrt(),
         };
         let mut medians = vec![0.0; count];
         let mut draw = || {
@@ -133,10 +138,12 @@ impl Sample {
     }
 }
 
-/// Returns how much wider an interval of 99 % is by Student's distribution than by the normal one.
+/// Returns how many standard deviations an interval of 99 % has to each side, by Student's distribution with so many
+/// degrees of freedom; by the normal one if there are none, since the spread between runs is then assumed.
 fn student(freedom: usize) -> f64 {
-    const TIMES: [f64; 10] = [24.7, 24.7, 3.85, 2.27, 1.79, 1.57, 1.44, 1.36, 1.30, 1.26];
-    TIMES.get(freedom).copied().unwrap_or(1.0 + 2.3 / freedom as f64)
+    // With two runs on one side alone, it is that of three: no interval of 64 standard deviations is of use.
+    const TIMES: [f64; 11] = [2.58, 9.92, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17];
+    TIMES.get(freedom).copied().unwrap_or(2.58 + 5.9 / freedom as f64)
 }
 
 /// Returns a quantile of sorted values, between the two that are nearest; 0 if there are none.

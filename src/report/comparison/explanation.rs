@@ -49,7 +49,8 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let on = if self.is_gpu { " (GPU)" } else { "" };
         write!(f, "{}{on}: {}", self.path.join(" > "), text::signed(self.change.value))?;
-        if self.step != 0.0 {
+        // Time of the GPU is no part of the thread's.
+        if self.step != 0.0 && !self.is_gpu {
             write!(f, " of {}", text::signed(self.step))?;
         }
         self.counts.iter().try_for_each(|count| write!(f, ", {count}"))

@@ -33,10 +33,10 @@ pub struct KernelShapeChange {
 impl KernelChange {
     /// Returns the kernels that have changed, by name.
     pub(super) fn all(before: &[&BaselineRun], after: &[&BaselineRun]) -> Vec<Self> {
-        let mut shapes: BTreeMap<(&str, [u32; 3], [u32; 3]), [Vec<CountRange>; 2]> = BTreeMap::new();
+        let mut shapes: BTreeMap<_, [Vec<CountRange>; 2]> = BTreeMap::new();
         for (side, runs) in [before, after].into_iter().enumerate() {
             for BaselineKernel { name, grid, block, launches } in runs.iter().flat_map(|run| &run.kernels) {
-                shapes.entry((name, *grid, *block)).or_default()[side].push(*launches);
+                shapes.entry((name.as_str(), *grid, *block)).or_default()[side].push(*launches);
             }
         }
         let runs = [before.len(), after.len()];

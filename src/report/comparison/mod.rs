@@ -31,9 +31,9 @@ use std::{collections::BTreeSet, fmt};
 
 /// The comparison of runs before with runs after: what has changed, by how much, and what explains it.
 ///
-/// Counts are compared exactly. Times are medians over steps and middle means over runs with an interval of 99 %,
-/// by resampling runs and steps, without the [`Drift`] that all spans have in common. If there is one run on a side, a spread of 5 %
-/// between runs is assumed. The same input gives the same result, whatever the order of runs.
+/// Counts are compared exactly. Times are medians over steps and middle means over runs, with an interval of 99 % by
+/// resampling runs and steps, without the [`Drift`] that all spans have in common. If there is one run on a side, a
+/// spread of 5 % between runs is assumed. The same input gives the same result, whatever the order of runs.
 ///
 /// ```
 /// # fn example(yesterday: &[kernspan::Trace], today: &[kernspan::Trace]) {
@@ -61,7 +61,7 @@ pub struct Comparison {
     pub drift: Drift,
     /// How much longer everything took on GPUs.
     pub gpu_drift: Drift,
-    /// The duration of a step. Its `change` is without the drift.
+    /// The duration of a step. Its `change` is the sum of those of the self times of spans, without the drift.
     pub step: TimeChange,
     /// The duration of a step as it is, with the drift in its `change`.
     pub whole_step: TimeChange,
@@ -122,7 +122,7 @@ impl Comparison {
         let host = Factors::of([&tables.host[0], &tables.host[1]], [one, other], in_turns);
         let gpu = Factors::of([&tables.gpu[0], &tables.gpu[1]], [one, other], in_turns);
         let raw = [one, other].map(|side| Sample::new(side.iter().cloned()));
-        let scaled = [0, 1].map(|side| host.scaled(side, &steps[side]));
+        let spans = SpanChange::all(&alignment, &tables, &host, &gpu);
         let count = |side: usize, kind: CountKind| runs[side].iter().map(move |run| run.count(kind));
         let counts = CountKind::ALL.iter().filter_map(|&kind| CountChange::of(kind, count(0, kind), count(1, kind)));
         let [new_findings, gone_findings] = [(after, before), (before, after)].map(|(these, those)| {
@@ -141,10 +141,10 @@ impl Comparison {
             are_times_comparable,
             drift: host.drift(),
             gpu_drift: gpu.drift(),
-            step: TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]], host.spread),
+            step: TimeChange::of_parts([&raw[0], &raw[1]], spans.iter().map(|span| &span.host)),
             whole_step: TimeChange::new([&raw[0], &raw[1]], [&raw[0], &raw[1]], 0.0),
             counts: counts.collect(),
-            spans: SpanChange::all(&alignment, &tables, &host, &gpu),
+            spans,
             kernels: KernelChange::all(runs[0], runs[1]),
             memory: peaks(runs[0], runs[1]),
             new_findings,

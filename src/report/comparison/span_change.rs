@@ -82,11 +82,10 @@ impl SpanChange {
     pub(super) fn all(alignment: &Alignment<'_>, tables: &Tables, host: &Factors, gpu: &Factors) -> Vec<Self> {
         let moved = moved(alignment);
         let is_source = |path: usize| moved.contains(&Some(path));
-        let mut changes: Vec<Option<Self>> = Vec::new();
-        for path in 0..alignment.paths.len() {
-            let change = || Self::of(alignment, tables, [host, gpu], path, moved[path]);
-            changes.push((!is_source(path)).then(change));
-        }
+        let change = |(path, &from): (usize, &Option<usize>)| {
+            (!is_source(path)).then(|| Self::of(alignment, tables, [host, gpu], path, from))
+        };
+        let mut changes: Vec<Option<Self>> = moved.iter().enumerate().map(change).collect();
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); alignment.paths.len() + 1];
         for (index, path) in alignment.paths.iter().enumerate() {
             children[path.parent.map_or(0, |parent| parent + 1)].push(index);
@@ -115,13 +114,14 @@ impl SpanChange {
         from: Option<usize>,
     ) -> Self {
         let places = [from.unwrap_or(path), path];
-        let change = |table: &[Matrix; 2], factors: &Factors| {
+        let change = |table: &[Matrix; 2], factors: &Factors, is_self: bool| {
             let runs = [0, 1].map(|side| &table[side][places[side]]);
             if runs.iter().all(|side| side.iter().flatten().all(|&time| time == 0.0)) {
                 return TimeChange::default();
             }
             let raw = runs.map(|side| Sample::new(side.iter().cloned()));
-            let scaled = [0, 1].map(|side| factors.scaled(side, runs[side]));
+            let own = (is_self && from.is_none()).then_some(path);
+            let scaled = [0, 1].map(|side| factors.scaled(side, own, runs[side]));
             TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]], factors.spread)
         };
         let aligned = [0, 1].map(|side| &alignment.paths[places[side]]);
@@ -141,11 +141,11 @@ impl SpanChange {
                 (None, false, _) => Presence::Added,
                 (None, true, false) => Presence::Gone,
             },
-            host: change(&tables.host, host),
-            total_host: change(&tables.total_host, host),
-            background: change(&tables.background, host),
-            gpu: change(&tables.gpu, gpu),
-            total_gpu: change(&tables.total_gpu, gpu),
+            host: change(&tables.host, host, true),
+            total_host: change(&tables.total_host, host, false),
+            background: change(&tables.background, host, false),
+            gpu: change(&tables.gpu, gpu, true),
+            total_gpu: change(&tables.total_gpu, gpu, false),
             counts: counts.collect(),
         }
     }

@@ -31,7 +31,7 @@ fn scale(trace: &mut Trace, factor: f64) {
     let start = trace.start;
     let scaled = |nanos: u64| (nanos as f64 * factor) as u64;
     let at = |at: &mut crate::trace::Timestamp| {
-        *at = start + Duration::from_nanos(scaled(at.since(start).as_nanos() as u64))
+        *at = start + Duration::from_nanos(scaled(at.since(start).as_nanos() as u64));
     };
     trace.steps.iter_mut().for_each(|step| [&mut step.start, &mut step.end].into_iter().for_each(at));
     for span in &mut trace.spans {

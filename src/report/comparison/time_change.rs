@@ -72,6 +72,18 @@ impl TimeChange {
         }
     }
 
+    /// Returns the change of a step, of which these are the parts. `sides` are the durations.
+    pub(super) fn of_parts<'a>(sides: [&Sample; 2], parts: impl Iterator<Item = &'a Self>) -> Self {
+        let (mut value, mut below, mut above) = (0.0, 0.0, 0.0);
+        for Estimate { value: part, low, high } in parts.map(|part| part.change) {
+            value += part;
+            below += (part - low).powi(2);
+            above += (high - part).powi(2);
+        }
+        let change = Estimate { value, low: value - f64::sqrt(below), high: value + f64::sqrt(above) };
+        Self { change, ..Self::new(sides, sides, 0.0) }
+    }
+
     /// Returns whether the time has changed by more than `threshold` nanoseconds.
     ///
     /// It is the same if all of the interval is within the threshold, and changed if all of it is beyond.

@@ -196,7 +196,7 @@ fn evaluate(folder: &str) -> Result<(), Box<dyn Error>> {
     let of = |name: &str| &pools.iter().find(|(other, _)| *other == name).unwrap().1;
     let rounds = of("backward").len();
     println!("| runs a side | | pairs | worse | of these on the right span | cannot tell |\n|---|---|---|---|---|---|");
-    for runs in [3, 5, 10] {
+    for runs in [5, 10] {
         // In turns: both sides are of the same rounds. Later: the second side is of the rounds after the first.
         let kinds = [
             ("no change, in turns", Side("a", 0), Side("b", 0), None),

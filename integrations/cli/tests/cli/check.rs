@@ -79,7 +79,7 @@ fn the_text_and_the_comment_are_as_they_were() {
     let mut command = crate::command(&["check", "--github", "-o"]);
     command.args([&comment, Path::new("--baseline"), &baseline, &file].map(AsRef::<std::ffi::OsStr>::as_ref));
     let run = crate::Run::of(command.env("GITHUB_STEP_SUMMARY", &summary).output().unwrap());
-    assert!(run.code == 1 && run.out.lines().all(|line| line.starts_with("::error ")), "{}", run.out);
+    assert!(run.code == 1 && run.out.lines().all(|line| line.starts_with("::error")), "{}", run.out);
     let comment = fs::read_to_string(&comment).unwrap();
     assert!(comment.starts_with("## kernspan: worse than the baseline\n"));
     assert_eq!(fs::read_to_string(&summary).unwrap(), comment);
