@@ -45,7 +45,8 @@ fn one_more_launch_a_step_is_worse_and_put_on_its_span() {
     assert!(!check.is_ok());
     assert_eq!(check.worst_span(), Some("forward"));
     let text = check.to_string();
-    let line = "worse: train_step > forward: 1 more kernel launch a step (2 instead of 1) (src/model.rs:7)\n  - 1 more of kernel gemm\n";
+    let line = "worse: train_step > forward: 1 more kernel launch a step (2 instead of 1) (src/model.rs:7)\n  \
+                - 1 more of kernel gemm\n";
     assert!(text.contains(line), "{text}");
     let off = Thresholds::default().with("kernels@forward=1").unwrap().with("gpu=off").unwrap();
     let allowed = Check::of(

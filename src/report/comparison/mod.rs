@@ -31,9 +31,9 @@ use std::{collections::BTreeSet, fmt};
 
 /// The comparison of runs before with runs after: what has changed, by how much, and what explains it.
 ///
-/// Counts are compared exactly. Times are medians over steps and middle means over runs with an interval of 99 %,
-/// by resampling runs and steps, without the [`Drift`] that all spans have in common. If there is one run on a side, a spread of 5 %
-/// between runs is assumed. The same input gives the same result, whatever the order of runs.
+/// Counts are compared exactly. Times are medians over steps and middle means over runs with an interval of 99 %, by
+/// resampling runs and steps, without the [`Drift`] that all spans have in common. If there is one run on a side, a
+/// spread of 5 % between runs is assumed. The same input gives the same result, whatever the order of runs.
 ///
 /// ```
 /// # fn example(yesterday: &[kernspan::Trace], today: &[kernspan::Trace]) {
