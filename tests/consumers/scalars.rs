@@ -103,7 +103,7 @@ fn the_configuration_and_the_gpu_are_shown_as_text() {
         for row in [
             row("rank", "0 of 2"),
             row("pid", &std::process::id().to_string()),
-            row("schedule", "Steps(2..=3)"),
+            row("schedule", "steps 2 to 3"),
             row("kernspan", env!("CARGO_PKG_VERSION")),
             row("activities", "Host, Kernels, Copies"),
             row("model", "a *b* &#124; &lt;script&gt;c&lt;/script&gt;"),
