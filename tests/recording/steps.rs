@@ -276,5 +276,5 @@ fn a_panic_while_a_profiler_is_built_is_a_failure() {
         Profiler::step,
     );
     assert_eq!(numbers(&steps), [0]);
-    assert_eq!(failures(done), ["Panicking: panicked: Manual [Host]"]);
+    assert_eq!(failures(done), ["Panicking: panicked: by hand [Host]"]);
 }
