@@ -1,4 +1,4 @@
-//! What each span did in each step, for statistics over steps.
+//! Samples of each span in each step, for statistics over steps.
 
 use super::{count_kind::CountKind, span_calls::SpanCalls, span_flops::SpanFlops};
 use crate::trace::{Detail, FieldRange, Kernel, MemoryChange, Span, SpanId, StepId, Trace};
@@ -38,7 +38,7 @@ pub(crate) struct SamplePath {
     pub(crate) location: Option<String>,
 }
 
-/// What the spans of a path did in one step themselves, without spans called from them.
+/// The time and counts of the spans of a path in one step, without spans called from them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpanSample {
     /// Self time on the thread of the step: the time of the step is the sum over all paths, and the time outside.

@@ -39,11 +39,11 @@ use std::fmt;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Check {
-    /// What is worse, counts first, then what costs the most.
+    /// The problems: counts first, then times, the largest first.
     pub problems: Vec<Problem>,
-    /// What may be worse, but cannot be told.
+    /// Times that may be worse, which cannot be told.
     pub unclear: Vec<Problem>,
-    /// What has changed without being worse.
+    /// Changes that are no problem.
     pub notes: Vec<String>,
     /// All that was compared.
     pub comparison: Comparison,
@@ -73,7 +73,7 @@ impl Check {
     }
 }
 
-/// What a part of a check has found.
+/// The findings of one part of a check.
 #[derive(Default)]
 struct Found {
     problems: Vec<Problem>,

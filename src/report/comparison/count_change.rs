@@ -11,7 +11,7 @@ use std::fmt;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CountChange {
-    /// What is counted.
+    /// The kind of count.
     pub kind: CountKind,
     /// The count before, over the steps of all runs.
     pub before: CountRange,

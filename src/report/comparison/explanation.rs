@@ -1,4 +1,4 @@
-//! What explains the difference of the step.
+//! Explanations of the difference of the step.
 
 use super::{count_change::CountChange, estimate::Estimate, span_change::SpanChange, text};
 use std::fmt;

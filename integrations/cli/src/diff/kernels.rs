@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// What all launches of a kernel, or copies of a kind, took in whole steps.
+/// The time and number of all launches of a kernel, or copies of a kind, in whole steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     launches: u64,
