@@ -9,7 +9,7 @@ use crate::{
     run_trace::{RunTrace, StepTrace},
 };
 use kernspan::trace::{Span, StepId, Trace, TraceContext, Work};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The trace that a span belongs to, and its id there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub(crate) struct Placements<'a> {
     spans: Vec<Option<Placement>>,
     /// Whether another layer sends any span of the window.
     has_foreign: bool,
+    /// The ids that another layer has for spans that are kept and entered again: see [`kept`].
+    kept: FxHashSet<u64>,
     /// Foreign traces that were active in a step, each by its outermost span.
     links: FxHashMap<Option<StepId>, Vec<(TraceId, SpanKey)>>,
 }
@@ -68,6 +70,7 @@ impl<'a> Placements<'a> {
             no_step: StepIds { ids: run.window_ids(window), is_sent: has_no_step && run.window(window).is_some() },
             spans: vec![None; trace.spans().len()],
             has_foreign: trace.spans().any(|span| span.context().is_some()),
+            kept: kept(trace),
             links: FxHashMap::default(),
         };
         let mut placed = vec![false; trace.spans().len()];
@@ -76,14 +79,16 @@ impl<'a> Placements<'a> {
             let new: Vec<_> = callers(span).take_while(|span| !placed[span.id().index()]).collect();
             for span in new.into_iter().rev() {
                 placed[span.id().index()] = true;
-                placements.spans[span.id().index()] = match span.context() {
+                placements.spans[span.id().index()] = match placements.context_of(span) {
                     Some(context) => Some(foreign(context, run)),
                     None => placements.place(span),
                 };
             }
         }
-        for span in trace.spans().filter(|span| span.context().is_some()) {
-            if let Some(Placement::Foreign(trace, key)) = placements.of(span) {
+        for span in trace.spans() {
+            if placements.context_of(span).is_some()
+                && let Some(Placement::Foreign(trace, key)) = placements.of(span)
+            {
                 placements.link(span, trace, key);
             }
         }
@@ -120,6 +125,11 @@ impl<'a> Placements<'a> {
         }
     }
 
+    /// The context of a span that another layer sends.
+    pub(crate) fn context_of(&self, span: Span<'_>) -> Option<TraceContext> {
+        span.context().filter(|context| !self.kept.contains(&context.span_id))
+    }
+
     /// Whether a span is taken for one that another layer sends, though it could not be asked about.
     fn is_presumed_foreign(&self, span: Span<'_>) -> bool {
         self.has_foreign && !span.is_context_known()
@@ -153,7 +163,7 @@ impl<'a> Placements<'a> {
 
     /// The id and the parent that a span is sent with; `None` if it is not sent, or another layer sends it.
     pub(crate) fn sent(&self, span: Span<'_>) -> Option<(SpanKey, ParentSpan)> {
-        if span.context().is_some() || self.is_presumed_foreign(span) {
+        if self.context_of(span).is_some() || self.is_presumed_foreign(span) {
             return None;
         }
         let key = match self.of(span)? {
@@ -207,6 +217,15 @@ impl<'a> Placements<'a> {
 /// A span, its caller, and so on.
 fn callers(span: Span<'_>) -> impl Iterator<Item = Span<'_>> {
     std::iter::successors(Some(span), |span| span.caller())
+}
+
+/// Returns the ids that another layer has for spans which are called several times, each time inside another span: the
+/// layers of a model, whose spans live as long as the model. That layer sends a span when it closes, and so does not
+/// send these, or only once. They are sent as all others are, below the spans around them.
+fn kept(trace: &Trace) -> FxHashSet<u64> {
+    let mut called = FxHashSet::default();
+    let inside = trace.spans().filter(|span| span.previous().is_none() && span.parent().is_some());
+    inside.filter_map(|span| span.context()).map(|context| context.span_id).filter(|id| !called.insert(*id)).collect()
 }
 
 /// The placement of a span that another layer sends.

@@ -100,7 +100,7 @@ impl Window<'_> {
         // All instances of a span are one span of the other layer: their work is added to the first of them.
         let mut first: FxHashMap<(TraceId, SpanKey), Span<'_>> = FxHashMap::default();
         let mut times: BTreeMap<SpanId, (Timestamp, Timestamp)> = BTreeMap::new();
-        for span in self.trace.spans().filter(|span| span.context().is_some()) {
+        for span in self.trace.spans().filter(|&span| self.placements.context_of(span).is_some()) {
             if let Some(Placement::Foreign(trace, key)) = self.placements.of(span) {
                 first.entry((trace, key)).or_insert(span);
             }

@@ -4,8 +4,10 @@ use crate::{
     layers::{Both, Stacked, ids_of, nested},
     support::PATIENCE,
 };
+use kernspan::Profiler;
 use kernspan_otlp::{GpuSpans, Otlp};
 use opentelemetry_proto::tonic::{collector::trace::v1::ExportTraceServiceRequest, trace::v1 as proto};
+use opentelemetry_sdk::trace::SpanData;
 use prost::Message;
 use std::{
     io::{Read, Write},
@@ -13,6 +15,7 @@ use std::{
     sync::{Arc, Mutex},
     thread,
 };
+use tracing::info_span;
 
 /// A collector that takes every request for traces.
 struct Receiver {
@@ -56,21 +59,49 @@ fn request(stream: &mut TcpStream) -> Option<ExportTraceServiceRequest> {
     Some(ExportTraceServiceRequest::decode(&*body).unwrap())
 }
 
+/// Runs a program under both layers, with its spans sent to a collector. Returns the spans that we sent, and theirs.
+fn sent_by_both(stacked: Stacked, program: impl FnOnce(&Profiler)) -> (Vec<proto::Span>, Vec<SpanData>) {
+    let receiver = Receiver::start();
+    let otlp = Otlp::from_env()
+        .endpoint(&receiver.address)
+        .metrics(false)
+        .answer_within(PATIENCE)
+        .finish_within(PATIENCE)
+        .gpu(GpuSpans::Kernels);
+    let (_, theirs) = Both::new(stacked).setup(|builder| builder.export(otlp)).run(program);
+    let ours = std::mem::take(&mut *receiver.spans.lock().unwrap());
+    (ours, theirs)
+}
+
+#[test]
+fn layers_of_a_model_are_sent_below_the_spans_around_them() {
+    // The other layer never sends the model's span, which does not close.
+    let (ours, theirs) = sent_by_both(Stacked::OursOutside, |profiler| {
+        let layer = info_span!(parent: None, "layer");
+        for _ in 0..2 {
+            let step = info_span!("train_step").entered();
+            layer.in_scope(|| info_span!("inside").in_scope(|| ()));
+            drop(step);
+            profiler.step();
+        }
+        std::mem::forget(layer);
+    });
+    let layers: Vec<_> = ours.iter().filter(|span| span.name == "layer").collect();
+    let steps: Vec<_> = theirs.iter().filter(|span| span.name == "train_step").collect();
+    assert_eq!((layers.len(), steps.len()), (2, 2));
+    for (layer, step) in layers.iter().zip(steps) {
+        assert_eq!(layer.trace_id, step.span_context.trace_id().to_bytes());
+        assert_eq!(layer.parent_span_id, step.span_context.span_id().to_bytes());
+    }
+}
+
 #[test]
 fn nothing_is_sent_that_the_other_layer_sends() {
     for stacked in Stacked::ALL.into_iter().chain([Stacked::WithoutTheirs]) {
-        let receiver = Receiver::start();
-        let otlp = Otlp::from_env()
-            .endpoint(&receiver.address)
-            .metrics(false)
-            .answer_within(PATIENCE)
-            .finish_within(PATIENCE)
-            .gpu(GpuSpans::Kernels);
-        let (_, sent) = Both::new(stacked).setup(|builder| builder.export(otlp)).run(|profiler| {
+        let (spans, sent) = sent_by_both(stacked, |profiler| {
             nested();
             profiler.step();
         });
-        let spans = std::mem::take(&mut *receiver.spans.lock().unwrap());
         let names: Vec<_> = spans.iter().map(|span| span.name.as_str()).collect();
         let ours = ["outer", "inner", "hidden", "seen inside", "hidden inside", "another trace"];
         for name in ours {
