@@ -53,8 +53,8 @@
 //!
 //! The [parent](trace::Span::parent) of a span is the one that was open on the thread when it was entered: self times,
 //! GPU time and the tracks of viewers are those of threads. Its [caller](trace::Span::caller) is the span that it works
-//! for: the one given as `parent:` where it was made, or else its parent, or, if it has none, the span that was current
-//! where it was made, as for tasks that are spawned. The report's stacks and flame graphs show callers.
+//! for: the one given as `parent: other` where it was made, or else its parent, or, if it has none, the span that was
+//! current where it was made, as for tasks that are spawned. The report's stacks and flame graphs show callers.
 //!
 //! # The GPU
 //!

@@ -115,7 +115,7 @@ impl Enters {
         self.enters.push(Enter { at: at.unwrap_or_default().max(earliest), id, span });
     }
 
-    /// Adds the parent that `tracing` has for the span of the latest enter, or [`NO_SPAN`](crate::recording::NO_SPAN).
+    /// Adds the parent that `tracing` has for the span of the latest enter.
     pub(super) fn add_parent(&mut self, id: NonZeroU64) {
         self.parents.extend(self.enters.last().map(|enter| (enter.span, id)));
     }
@@ -166,12 +166,13 @@ impl Enters {
         runs
     }
 
-    /// Sets the caller of a span, if `tracing` has a parent for it.
+    /// Sets the caller of a span, if `tracing` has a parent for it that was entered in the window. Otherwise the span
+    /// lies inside the one around it on its thread, like any other.
     fn set_caller(&self, enter: &Enter, calls: &Calls, search: &mut GallopSearch, trace: &mut Trace) {
         if let Some(index) = search.find(&self.parents, |(span, _)| span.cmp(&enter.span)) {
             let (span, id) = self.parents[index];
             let caller = calls.caller(span, id.get(), trace);
-            if caller != trace.spans[span.index()].parent {
+            if caller.is_some() && caller != trace.spans[span.index()].parent {
                 trace.callers.insert(span, caller);
             }
         }

@@ -8,7 +8,7 @@ use super::{
     until_finished::UntilFinished,
 };
 use crate::{
-    recording::{self, Callsite, NO_SPAN, RegistryId},
+    recording::{self, Callsite, RegistryId},
     thread,
     trace::{FieldData, TraceContext},
 };
@@ -127,12 +127,14 @@ impl ProfilerLayer {
     fn keep_fields(&self, attributes: &Attributes<'_>, id: RegistryId) {
         let callsite = attributes.metadata();
         let step = self.is_step(callsite) && !thread::is_muted();
-        let contextual = attributes.is_contextual();
-        if step || !contextual || !callsite.fields().is_empty() {
+        // `parent: None` says nothing about where the span will be entered: libraries make the spans of a model with it,
+        // so that they keep no other span open, and enter them inside the spans of each step.
+        let parent = attributes.parent();
+        if step || parent.is_some() || !callsite.fields().is_empty() {
             fields::collect(|visit| attributes.record(visit), |fields| self.host.live.insert(id, fields, step));
         }
-        if !contextual {
-            self.host.live.set_parent(id, attributes.parent().map_or(NO_SPAN, Id::into_non_zero_u64));
+        if let Some(parent) = parent {
+            self.host.live.set_parent(id, parent.into_non_zero_u64());
         }
     }
 

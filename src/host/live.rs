@@ -42,7 +42,7 @@ impl Bucket {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) fields: Vec<FieldData>,
-    /// The parent that was given with `parent:`, if any; [`NO_SPAN`](crate::recording::NO_SPAN) if that was `None`.
+    /// The parent that was given with `parent:`, if any.
     parent: Option<NonZeroU64>,
     /// A shared copy of the fields, from the second enter until they change.
     shared: Option<Arc<[FieldData]>>,

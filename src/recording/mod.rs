@@ -14,7 +14,7 @@ pub(crate) use self::{
     device_call::{DeviceCall, MemoryCall, MemoryFacts},
     gpu::{Function, GpuRecord, GpuRecording, OverheadRecord, Pool, WaitRecord, WorkRecord},
     raw::RawRecords,
-    record::{Callsite, NO_SPAN, Record, RegistryId, level_of},
+    record::{Callsite, Record, RegistryId, level_of},
 };
 
 use crate::{

@@ -10,9 +10,6 @@ use std::{backtrace::Backtrace, num::NonZeroU64, sync::Arc};
 /// The id of a span in the registry, which reuses the id once the span has closed.
 pub(crate) type RegistryId = u64;
 
-/// The id that no span has.
-pub(crate) const NO_SPAN: NonZeroU64 = NonZeroU64::MAX;
-
 /// The metadata that `tracing` has for the place where a span or event is written.
 pub(crate) type Callsite = &'static tracing::Metadata<'static>;
 
@@ -48,8 +45,8 @@ pub(crate) enum Record {
     Field(FieldData),
     /// All fields of the `Open` or `Enter` before it, shared by all instances of the span.
     Fields(Arc<[FieldData]>),
-    /// The parent that `tracing` has for the span of the `Open` or `Enter` before it, or [`NO_SPAN`] if it says that
-    /// the span has none. Written only where the spans around it on the thread are no answer.
+    /// The parent that `tracing` has for the span of the `Open` or `Enter` before it. Written only where the spans
+    /// around it on the thread are no answer.
     Parent { id: NonZeroU64 },
     /// The OpenTelemetry context of the span of the `Open`, `Enter` or `ContextOf` before it.
     Context { trace: [u64; 2], span: u64 },

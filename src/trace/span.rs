@@ -107,13 +107,14 @@ impl<'a> Span<'a> {
 
     /// The span that this one works for. It may be on another thread, and may have been exited before.
     ///
-    /// 1. If the span was made with `parent: …`, that is the caller; there is none if that is `None`.
-    /// 2. Otherwise it is the [`parent`](Self::parent).
+    /// 1. If the span was made with `parent: other`, and `other` was entered in the window, that is the caller.
+    /// 2. Otherwise it is the [`parent`](Self::parent). That includes `parent: None`, with which libraries make spans
+    ///    that they keep and enter in every step, inside whatever is open there.
     /// 3. If no span was open on the thread, it is the one that was current where this span was made: that of a task
     ///    such as `tokio::spawn(future.instrument(info_span!("task")))` is the span around the `spawn`.
     ///
     /// A caller that was entered several times is the enter that is open around this one on the thread, or else the
-    /// latest enter on any thread. If it was never entered in the window, there is none.
+    /// latest enter on any thread.
     ///
     /// ```
     /// # use kernspan::trace::Span;

@@ -39,7 +39,8 @@ fn a_parent_that_is_given_is_the_caller() {
     });
     assert_eq!(around(&trace, "child"), (Some("worker"), Some("request")));
     assert_eq!(around(&trace, "inner"), (Some("child"), Some("child")));
-    assert_eq!(around(&trace, "root"), (Some("worker"), None));
+    // No parent is given, so the thread's stack decides, as for a span that is made once and entered in every step.
+    assert_eq!(around(&trace, "root"), (Some("worker"), Some("worker")));
     assert_eq!(around(&trace, "usual"), (Some("worker"), Some("worker")));
     // Time is that of the thread, whoever is the caller.
     let of = |name| span(&trace, name);
@@ -49,13 +50,15 @@ fn a_parent_that_is_given_is_the_caller() {
 }
 
 #[test]
-fn a_parent_that_was_never_entered_is_no_caller() {
+fn a_parent_that_was_never_entered_leaves_a_span_where_its_thread_has_it() {
     let trace = trace_of(|_| {
         let request = info_span!("request");
         let _worker = info_span!("worker").entered();
         info_span!(parent: &request, "child").in_scope(|| ());
+        enter_elsewhere(info_span!(parent: &request, "there"));
     });
-    assert_eq!(around(&trace, "child"), (Some("worker"), None));
+    assert_eq!(around(&trace, "child"), (Some("worker"), Some("worker")));
+    assert_eq!(around(&trace, "there"), (None, None));
 }
 
 #[test]
