@@ -19,9 +19,18 @@ impl Budget {
         Self { limit: bytes, held: AtomicUsize::new(0) }
     }
 
+    /// The part of the limit that is kept for spans that lie in at most one other. A flood of inner spans, events or
+    /// operations then leaves the outer ones and so the times of steps: those of a thousand steps take 400 kB.
+    const OUTER_SHARE: usize = 8;
+
     /// Whether the limit is reached.
     pub(crate) fn is_spent(&self) -> bool {
         self.held.load(Ordering::Relaxed) >= self.limit
+    }
+
+    /// Whether the part of the limit is used up that inner spans, events, operations and calls may take.
+    pub(crate) fn is_spent_inside(&self) -> bool {
+        self.held.load(Ordering::Relaxed) >= self.limit - self.limit / Self::OUTER_SHARE
     }
 
     /// Charges bytes. The last ones may exceed the limit.

@@ -221,6 +221,8 @@ struct Intake {
     cost: usize,
     /// The part of the cost that has been charged.
     charged: usize,
+    /// The number of spans that are open, with those that were left out.
+    depth: usize,
     /// Spans that were left out for lack of memory and have not been exited.
     skipped: Vec<RegistryId>,
     /// Whether the last record that was not a field was left out, and so are its fields.
@@ -233,6 +235,9 @@ impl Intake {
     /// The number of records in a thread's first chunk of a window, and the most in a later one. Each has room for as
     /// many as all before it, so that a thread with few records takes little, and none are ever moved.
     const CHUNK: (usize, usize) = (16, 1024);
+    /// The number of spans that are open around one that is no longer an outer one, which is kept if memory gets scarce:
+    /// a step, and its parts.
+    const OUTER_DEPTH: usize = 2;
     /// The cost that is charged at once, so that the collector and the other threads seldom contend for the count.
     const CHARGE: usize = 4096;
 
@@ -244,6 +249,7 @@ impl Intake {
             chunks: Vec::new(),
             cost: 0,
             charged: 0,
+            depth: 0,
             skipped: Vec::new(),
             skipping: false,
             late_owner: false,
@@ -259,6 +265,7 @@ impl Intake {
                     for (window, open) in std::mem::take(&mut self.joining) {
                         gathered.extend(self.take(budget));
                         self.window = Some(window);
+                        self.depth = 0;
                         self.skipped.clear();
                         // Spans that were open through a window that has been handed on are in it already.
                         let is_collected = window < next;
@@ -355,17 +362,22 @@ impl Intake {
             // Without it, calls would be attributed to the wrong spans.
             Record::Adopt(_) => return true,
             Record::Exit { id, .. } => {
+                self.depth = self.depth.saturating_sub(1);
                 let index = self.skipped.iter().rposition(|skipped| *skipped == id);
                 self.skipping = index.map(|index| self.skipped.remove(index)).is_some();
             }
-            _ => {
-                self.skipping = budget.is_spent();
-                losses.over_memory += u64::from(self.skipping);
-                if let Record::Enter { id, .. } | Record::Open { id, .. } = *record
-                    && self.skipping
-                {
+            Record::Enter { id, .. } | Record::Open { id, .. } => {
+                let is_outer = self.depth < Self::OUTER_DEPTH;
+                self.depth += 1;
+                self.skipping = if is_outer { budget.is_spent() } else { budget.is_spent_inside() };
+                if self.skipping {
+                    losses.over_memory += 1;
                     self.skipped.push(id);
                 }
+            }
+            _ => {
+                self.skipping = budget.is_spent_inside();
+                losses.over_memory += u64::from(self.skipping);
             }
         }
         !self.skipping

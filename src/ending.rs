@@ -3,6 +3,7 @@
 use crate::{
     activity::{Activities, Activity},
     failure::Failure,
+    hint::Hint,
     pipeline::{Outcome, Pipeline},
     progress::Progress,
     session::Session,
@@ -65,6 +66,16 @@ impl Ending {
         }
         for failure in failures.into_vec() {
             let _ = writeln!(stderr, "kernspan: {failure}");
+        }
+        // A profiler that is never used is dropped at once by `let (layer, _) = …`, and leaves empty files.
+        if report.is_empty() {
+            let text = "the profiler was dropped before it had recorded anything: keep it until the run ends, as in \
+                        `let (layer, profiler) = …`, and call `finish()`";
+            let _ = writeln!(stderr, "kernspan: {text}");
+            // That the layer is not in use yet follows from it.
+            for hint in report.hints().iter().filter(|hint| **hint != Hint::NotInstalled) {
+                let _ = writeln!(stderr, "kernspan: {hint}");
+            }
         }
     }
 }

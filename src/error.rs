@@ -1,7 +1,7 @@
 //! The error type of the profiler.
 
 use crate::{
-    failure::{Failure, write_chain},
+    failure::{Failure, write_chain, write_failures},
     report::Report,
     schedule::ScheduleError,
 };
@@ -48,12 +48,12 @@ impl fmt::Display for Error {
             Self::Setting { setting, problem } => write!(f, "invalid setting {setting}: {problem}"),
             Self::Exporters { failures } => {
                 f.write_str("cannot export")?;
-                failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
+                write_failures(f, failures)
             }
             Self::Thread(_) => f.write_str("cannot start the profiler's background thread"),
             Self::Run { failures, .. } => {
                 f.write_str("part of the run failed")?;
-                failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
+                write_failures(f, failures)
             }
         }
     }

@@ -66,6 +66,11 @@ impl Failures {
         }
     }
 
+    /// The number of all failures.
+    pub(crate) fn count(&self) -> u64 {
+        self.first.len() as u64 + self.others.iter().map(|others| others.number).sum::<u64>()
+    }
+
     /// Adds a failure, unless one that reads the same is kept.
     pub(crate) fn add_new(&mut self, failure: Failure) {
         let text = failure.to_string();
@@ -128,6 +133,35 @@ impl fmt::Display for Failure {
     }
 }
 
+/// Writes failures, each after a semicolon. Those with the same error, as when a disk is full, are written together, with
+/// all their origins and windows.
+pub(crate) fn write_failures(f: &mut fmt::Formatter<'_>, failures: &[Failure]) -> fmt::Result {
+    let mut groups: Vec<(String, Vec<&Failure>)> = Vec::new();
+    for failure in failures {
+        let error = Chain(&*failure.error).to_string();
+        match groups.iter_mut().find(|(text, _)| *text == error) {
+            Some((_, group)) => group.push(failure),
+            None => groups.push((error, vec![failure])),
+        }
+    }
+    for (error, group) in groups {
+        let mut origins: Vec<_> = group.iter().map(|failure| failure.origin.as_str()).collect();
+        origins.sort_unstable();
+        origins.dedup();
+        let mut windows: Vec<_> = group.iter().filter_map(|failure| failure.window).collect();
+        windows.sort_unstable();
+        windows.dedup();
+        write!(f, "; {}", origins.join(", "))?;
+        for (index, window) in windows.iter().enumerate() {
+            let several = if windows.len() > 1 { "s" } else { "" };
+            let before = if index == 0 { format!(", window{several}") } else { ",".to_owned() };
+            write!(f, "{before} {window}")?;
+        }
+        write!(f, ": {error}")?;
+    }
+    Ok(())
+}
+
 /// Writes an error and the chain of its causes.
 pub(crate) fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
     write!(f, "{error}")?;
@@ -160,6 +194,24 @@ mod tests {
     fn a_single_other_is_kept_as_it_is() {
         let windows = Failures::OF_EACH as u32 + 1;
         assert_eq!(failures(windows, &["Chrome"]).last().unwrap(), "Chrome, window 8: no room 8");
+    }
+
+    #[test]
+    fn failures_with_the_same_error_are_written_together() {
+        struct All(Vec<Failure>);
+        impl std::fmt::Display for All {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                super::write_failures(f, &self.0)
+            }
+        }
+        let failure = |origin: &str, window, error: &str| Failure::new(origin, window, error.into());
+        let all = All(vec![
+            failure("Perfetto", Some(0), "disk full"),
+            failure("Chrome", Some(0), "disk full"),
+            failure("Chrome", Some(1), "disk full"),
+            failure("schedule", None, "panicked"),
+        ]);
+        assert_eq!(all.to_string(), "; Chrome, Perfetto, windows 0, 1: disk full; schedule: panicked");
     }
 
     #[test]

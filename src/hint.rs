@@ -51,6 +51,13 @@ pub enum Hint {
         /// The number of steps that `step` ended.
         called: u64,
     },
+    /// The run ended before the last window had all the steps that the schedule asks for.
+    PartialWindow {
+        /// The number of steps that were recorded in it.
+        recorded: u64,
+        /// The number of active steps of the schedule.
+        active: u64,
+    },
     /// Filters disabled spans that the program reached.
     Disabled(DisabledSpans),
 }
@@ -134,6 +141,10 @@ impl fmt::Display for Hint {
                 write!(f, "steps are counted twice: the span {span} of step_on() ended {closed}, step() {called}: ")?;
                 f.write_str("leave one of them out")
             }
+            Self::PartialWindow { recorded, active } => {
+                write!(f, "the last window is partial: {recorded} of {active} active steps were recorded, ")?;
+                f.write_str("then the run ended")
+            }
             Self::Disabled(disabled) => disabled.fmt(f),
         }
     }
@@ -171,6 +182,9 @@ pub(crate) struct Facts {
     pub(crate) closed: u64,
     /// The number of steps that a call ended.
     pub(crate) called: u64,
+    /// The number of steps that were recorded in a window that the end of the run closed, and the number that the
+    /// schedule asks for.
+    pub(crate) partial: Option<(u64, u64)>,
     /// Whether spans of all levels are off.
     pub(crate) all_levels_off: bool,
     /// The spans that filters disable, if there are any.
@@ -208,6 +222,7 @@ impl Facts {
                 Some(_) => {}
             }
         }
+        hints.extend(self.partial.map(|(recorded, active)| Hint::PartialWindow { recorded, active }));
         hints.extend(self.disabled.filter(|_| self.spans.is_some()).map(Hint::Disabled));
         hints
     }

@@ -71,11 +71,12 @@ impl Pipeline {
             }
         }
         // Joined last, since step exporters finish after the last window.
-        if let Some(steps) = self.steps.map(StepThread::join) {
-            outcome.report.add_files(steps.files);
-            outcome.report.add_deliveries(steps.deliveries);
-            outcome.failures.append(steps.failures);
-        }
+        let steps = self.steps.map(StepThread::join).unwrap_or_default();
+        outcome.report.add_files(steps.files);
+        outcome.report.add_deliveries(steps.deliveries);
+        outcome.failures.append(steps.failures);
+        outcome.report.add_failed_exports(outcome.failures.count());
+        outcome.failures.append(steps.undelivered);
         outcome
     }
 }

@@ -208,6 +208,15 @@ impl Schedule {
         }
     }
 
+    /// Returns the number of steps that a window is to have, if there is one.
+    pub(crate) fn active_steps(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Cycle(cycle) => Some(cycle.active),
+            Kind::Range { first, last } if *last < u64::MAX => last.checked_sub(*first)?.checked_add(1),
+            Kind::Range { .. } | Kind::Always | Kind::Manual | Kind::Misused | Kind::Function(_) => None,
+        }
+    }
+
     /// Returns whether windows are opened by the program only.
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.0, Kind::Manual)

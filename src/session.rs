@@ -59,6 +59,8 @@ struct State {
     overdue: bool,
     /// The number of steps that were not recorded for lack of memory, since the last window closed.
     lost_steps: u64,
+    /// The number of steps of the window that the end of the run closed, and of those that the schedule asks for.
+    partial: Option<(u64, u64)>,
     ended: bool,
     /// The message of the panic of the schedule's function, if it panicked.
     schedule_panic: Option<String>,
@@ -118,6 +120,7 @@ impl Session {
             windows: 0,
             overdue: false,
             lost_steps: 0,
+            partial: None,
             ended: false,
             schedule_panic: phase.err().map(|panic| panic_message(&*panic)),
             process: std::process::id(),
@@ -228,6 +231,7 @@ impl Session {
     pub(crate) fn end(&self) -> Option<String> {
         let _stepping = Stepping::begin();
         let mut state = self.lock();
+        state.partial = state.partial_window();
         self.finish_window(&mut state, true);
         let (step, phase) = (state.step, state.phase);
         state.send_step(&self.host, step, phase, None, false);
@@ -257,6 +261,7 @@ impl Session {
             step_on: self.step_on.clone(),
             closed: state.closed,
             called: state.step - state.closed,
+            partial: state.partial,
             all_levels_off: self.host.is_in_use() && levels() == LevelFilter::OFF,
             disabled: None,
         };
@@ -388,6 +393,13 @@ impl State {
             self.gpu.iter().for_each(|gpu| gpu.idle(self.wait_length()));
         }
         edge
+    }
+
+    /// Returns the number of steps in the schedule's open window, and of those that it is to have, if steps are missing.
+    fn partial_window(&self) -> Option<(u64, u64)> {
+        let window = self.window.as_ref().filter(|window| !window.manual && !window.steps.is_empty())?;
+        let recorded = window.steps.len() as u64 + window.lost_steps;
+        Some((recorded, self.schedule.active_steps()?)).filter(|(recorded, active)| recorded < active)
     }
 
     /// Charges the memory of a window that is about to open. Returns false if there is not enough.

@@ -106,6 +106,8 @@ pub(crate) struct StepOutcome {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) failures: Failures,
     pub(crate) deliveries: Vec<Delivery>,
+    /// A failure for each delivery of which a part was lost.
+    pub(crate) undelivered: Failures,
 }
 
 impl StepThread {
@@ -185,7 +187,13 @@ impl StepReader {
                     });
                     self.outcome.add(done);
                     match catch_unwind(AssertUnwindSafe(|| named.exporter.deliveries())) {
-                        Ok(deliveries) => self.outcome.deliveries.extend(deliveries),
+                        Ok(deliveries) => {
+                            for delivery in deliveries.iter().filter(|delivery| delivery.lost() > 0) {
+                                let error = delivery.to_string().into();
+                                self.outcome.undelivered.add(Failure::new(&named.name, None, error));
+                            }
+                            self.outcome.deliveries.extend(deliveries);
+                        }
                         Err(panic) => {
                             self.outcome.add(Err(Failure::of_panic(&named.name, None, &panic_message(&*panic))));
                         }

@@ -48,6 +48,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     let (events, counters, lost_values) = counters::extract(std::mem::take(&mut trace.events), &trace);
     (trace.events, trace.counters) = (events, counters);
     trace.losses.counters += lost_values;
+    trace.losses.truncated += trace.fields.iter().filter(|field| field.value.is_truncated()).count() as u64;
 
     trace.steps.reserve_exact(window.steps.len());
     for mark in window.steps {

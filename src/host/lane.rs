@@ -60,6 +60,8 @@ pub(super) struct Lane {
     contexts: LaneContexts,
     /// The number of slots that are reserved for records still to come: the exits of spans recorded in this window.
     reserved: usize,
+    /// The number of slots that only outer spans may take.
+    kept_for_outer: usize,
     /// The number of nested calls of a device's API that the thread is in and that were made in this window.
     calls: u32,
     ring: Producer<Record>,
@@ -120,6 +122,12 @@ pub(super) trait Resolve: Fn(RegistryId, bool) -> Option<Found> {}
 impl<F: Fn(RegistryId, bool) -> Option<Found>> Resolve for F {}
 
 impl Lane {
+    /// The number of spans that are open around one that is no longer an outer one: a step, and its parts.
+    const OUTER_DEPTH: usize = 2;
+    /// The part of a lane that only outer spans may fill, so that a flood of inner ones leaves them: a sixteenth of the
+    /// default capacity is room for some thousand.
+    const OUTER_SHARE: usize = 16;
+
     /// Returns an empty ring of this capacity.
     pub(super) fn ring(capacity: usize) -> Ring {
         RingBuffer::new(capacity)
@@ -147,6 +155,7 @@ impl Lane {
             latest_watcher: 0,
             contexts: LaneContexts::default(),
             reserved: 0,
+            kept_for_outer: producer.buffer().capacity() / Self::OUTER_SHARE,
             calls: 0,
             ring: producer,
             room: 0,
@@ -240,7 +249,7 @@ impl Lane {
         fields: &mut Vec<FieldData>,
         sources: &Sources<'_, impl Resolve>,
     ) {
-        if self.follow(control, sources) && self.has_room(1 + fields.len()) {
+        if self.follow(control, sources) && self.has_room_inside(1 + fields.len()) {
             self.write(record);
             fields.drain(..).for_each(|field| self.write(Record::Field(field)));
         } else {
@@ -263,13 +272,14 @@ impl Lane {
         let Some(Found { callsite, made_in }) = (sources.find)(id, outermost) else { return false };
         let parent = if sources.live.has_parents() { sources.live.parent(id).or(made_in) } else { made_in };
         let window = self.window;
+        let kept = if self.stack.depth() < Self::OUTER_DEPTH { 0 } else { self.kept_for_outer };
         let extra = usize::from(backtrace.is_some()) + usize::from(context.is_some()) + usize::from(parent.is_some());
         let write = |fields: EnterFields<'_>| {
             let records = match fields {
                 EnterFields::Each(fields) => fields.len(),
                 EnterFields::Shared(_) => 1,
             };
-            let room = self.has_room(2 + records + extra);
+            let room = self.has_room(2 + records + extra + kept);
             let Some(record) = room.then(|| record(callsite)).flatten() else { return false };
             self.write(record);
             match fields {
@@ -296,6 +306,12 @@ impl Lane {
             self.write(Record::Backtrace(backtrace));
         }
         true
+    }
+
+    /// Whether `records` fit beside the slots that are reserved, and beside those that are kept for outer spans.
+    #[inline]
+    fn has_room_inside(&mut self, records: usize) -> bool {
+        self.has_room(records + self.kept_for_outer)
     }
 
     /// Whether `records` fit beside the slots that are reserved.

@@ -74,6 +74,12 @@ impl Stack {
         (Self { depth: 0, recorded: 0, shared: Arc::clone(&shared), deep: Vec::new() }, shared)
     }
 
+    /// The number of open spans.
+    #[inline]
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
     /// Whether no span is open.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {

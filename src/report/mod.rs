@@ -43,6 +43,7 @@ mod call_times;
 mod call_tree;
 mod check;
 mod comparison;
+mod completeness;
 mod durations;
 mod findings;
 mod gpu_steps;
@@ -89,6 +90,7 @@ pub use self::{
         Comparison, CountChange, Drift, Estimate, Explanation, KernelChange, KernelShapeChange, MoreData, Outcome,
         PeakChange, Presence, SideSummary, SpanChange, TimeChange,
     },
+    completeness::Completeness,
     gpu_steps::{DeviceUsage, GpuSteps},
     kernel_average::KernelAverage,
     kernels::Kernels,

@@ -11,6 +11,7 @@ use super::{
     baseline::Baseline,
     call_tree::CallTree,
     check::{Check, Thresholds},
+    completeness::Completeness,
     findings::Findings,
     gpu_steps::GpuSteps,
     gpu_summary::GpuSummary,
@@ -32,7 +33,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 /// The report of a run: where the time went, over all its windows. [`finish`](crate::Profiler::finish) returns it.
 ///
-/// `Display` writes the table of spans, then the kernels, the operations and the GPUs if there are any, the losses, and
+/// `Display` writes the table of spans, then the kernels, the operations and the GPUs if there are any, what is missing, and
 /// the files that were written, those of one kind in one folder as one line. The text is the same wherever it is
 /// printed; [`fit_terminal`](Self::fit_terminal) makes the tables as wide as the terminal. For other tables, see the
 /// [module](crate::report). With the feature `serde`, a report can be serialized.
@@ -50,6 +51,10 @@ pub struct Report {
     findings: Findings,
     baseline: Baseline,
     losses: Losses,
+    /// The number of records of all windows.
+    records: u64,
+    /// The number of exports that failed.
+    failed_exports: u64,
     /// The first windows that lack launches, and the number of these launches.
     incomplete: Vec<(u32, u64)>,
     /// The number of other windows that lack launches.
@@ -102,6 +107,9 @@ impl Report {
         self.findings.add(trace);
         self.baseline.add(trace, &flops);
         self.losses += *trace.losses();
+        let host = trace.spans().len() + trace.events().len() + trace.operations().len();
+        let gpu = trace.api_calls().len() + trace.allocations().len() + trace.work().len();
+        self.records += (host + gpu) as u64;
         match trace.losses().gpu_unfinished {
             0 => {}
             unfinished if self.incomplete.len() < Self::INCOMPLETE_WINDOWS => {
@@ -127,6 +135,11 @@ impl Report {
     /// Adds losses that belong to no window.
     pub(crate) fn add_losses(&mut self, losses: Losses) {
         self.losses += losses;
+    }
+
+    /// Adds exports that failed.
+    pub(crate) fn add_failed_exports(&mut self, failed: u64) {
+        self.failed_exports += failed;
     }
 
     /// Adds reasons why less was recorded than the program may expect.
@@ -169,6 +182,11 @@ impl Report {
         self.windows
     }
 
+    /// Whether nothing was recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
     /// Returns how long the windows were open, added up.
     pub fn recorded(&self) -> Duration {
         self.recorded
@@ -199,6 +217,26 @@ impl Report {
     /// Returns what could not be recorded, over the whole run.
     pub fn losses(&self) -> &Losses {
         &self.losses
+    }
+
+    /// Returns what is missing from the run: records that were dropped, exports that failed, spans that a collector did
+    /// not receive.
+    ///
+    /// ```
+    /// # fn show(report: &kernspan::Report) {
+    /// if !report.completeness().is_complete() {
+    ///     eprintln!("{}", report.completeness());
+    /// }
+    /// # }
+    /// ```
+    pub fn completeness(&self) -> Completeness {
+        let undelivered = self.deliveries.iter().map(|delivery| (delivery.what, delivery.lost()));
+        Completeness {
+            losses: self.losses,
+            kept: self.records,
+            failed_exports: self.failed_exports,
+            undelivered: undelivered.filter(|(_, lost)| *lost > 0).collect(),
+        }
     }
 
     /// Returns the most verbose level of spans that could be recorded, or `None` if all levels could.

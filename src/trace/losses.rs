@@ -1,4 +1,4 @@
-//! Counts of the records that could not be kept.
+//! Counts of the records that could not be kept, with what to do about each cause.
 
 use std::{fmt, ops::AddAssign};
 
@@ -21,6 +21,8 @@ pub struct Losses {
     /// Spans that were kept without their fields, since too many spans with fields were alive at once (raise
     /// [`live_spans`](crate::ProfilerBuilder::live_spans)), or since the fields came too late.
     pub fields: u64,
+    /// Fields whose text was cut after [`Value::MAX_TEXT`](super::Value::MAX_TEXT) bytes.
+    pub truncated: u64,
     /// Spans, events, operations and GPU calls that a thread wrote only after their window had been collected, which
     /// happens two milliseconds after its end.
     pub late: u64,
@@ -64,12 +66,38 @@ impl Losses {
         self.total() == 0
     }
 
+    /// The number of records that are missing: spans, events, operations, calls, steps and GPU activity. Spans that were
+    /// kept without their fields, fields that were cut and counters that are no numbers do not count.
+    pub fn dropped(&self) -> u64 {
+        self.host_dropped() + self.gpu_over_memory + self.gpu_dropped + self.gpu_unreadable + self.gpu_unfinished
+    }
+
+    /// The number of records of the host that are missing, so that times by span are incomplete.
+    pub(crate) fn host_dropped(&self) -> u64 {
+        self.lane_full + self.over_memory + self.late + self.unreachable
+    }
+
+    /// Every cause that lost something, with what happened and what to do about it.
+    ///
+    /// ```
+    /// # use kernspan::trace::Losses;
+    /// # fn show(losses: &Losses) {
+    /// for loss in losses.explained() {
+    ///     println!("{loss}"); // thread buffer full: 12 records dropped; raise `lane_capacity`
+    /// }
+    /// # }
+    /// ```
+    pub fn explained(&self) -> impl Iterator<Item = Loss> + use<> {
+        self.causes().filter(|(_, count)| *count > 0).map(|(cause, count)| Loss { cause, count })
+    }
+
     /// Every cause, by the name of its field, with its count.
     pub fn causes(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("lane_full", self.lane_full),
             ("over_memory", self.over_memory),
             ("fields", self.fields),
+            ("truncated", self.truncated),
             ("late", self.late),
             ("unreachable", self.unreachable),
             ("gpu_over_memory", self.gpu_over_memory),
@@ -92,6 +120,7 @@ impl Losses {
             "lane_full" => &mut self.lane_full,
             "over_memory" => &mut self.over_memory,
             "fields" => &mut self.fields,
+            "truncated" => &mut self.truncated,
             "late" => &mut self.late,
             "unreachable" => &mut self.unreachable,
             "gpu_over_memory" => &mut self.gpu_over_memory,
@@ -111,6 +140,7 @@ impl AddAssign for Losses {
         self.lane_full += other.lane_full;
         self.over_memory += other.over_memory;
         self.fields += other.fields;
+        self.truncated += other.truncated;
         self.late += other.late;
         self.unreachable += other.unreachable;
         self.gpu_over_memory += other.gpu_over_memory;
@@ -124,15 +154,80 @@ impl AddAssign for Losses {
 }
 
 impl fmt::Display for Losses {
-    /// Writes `nothing lost`, or for example `lost 12: 10 lane_full, 2 late`.
+    /// Writes `nothing lost while recording`, or for example `lost 12: 10 lane_full, 2 late`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
-            return f.write_str("nothing lost");
+            return f.write_str("nothing lost while recording");
         }
         write!(f, "lost {}:", self.total())?;
         for (i, (cause, count)) in self.causes().filter(|(_, count)| *count > 0).enumerate() {
             write!(f, "{} {count} {cause}", if i == 0 { "" } else { "," })?;
         }
         Ok(())
+    }
+}
+
+/// A cause of losses, with its count. `Display` says what happened and what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The name of the field of [`Losses`].
+    pub cause: &'static str,
+    /// How often it happened.
+    pub count: u64,
+}
+
+impl Loss {
+    /// Returns why it happened, what is counted, what became of it, and what to do about it, if anything can be done.
+    fn text(&self) -> (&'static str, &'static str, &'static str, Option<&'static str>) {
+        const MEMORY: Option<&str> = Some("raise `memory_limit_bytes`, or record fewer steps");
+        const NUMBERS: &str = "write numbers of at most 64 bits on events, as in `info!(counter.loss = 0.3)`";
+        match self.cause {
+            "lane_full" => ("thread buffer full", "record", "dropped", Some("raise `lane_capacity`")),
+            "over_memory" => ("memory limit reached", "record", "dropped", MEMORY),
+            "fields" => ("too many spans alive", "span", "kept without fields", Some("raise `live_spans`")),
+            "truncated" => ("long text", "field", "cut to 1024 bytes", Some("record shorter text")),
+            "late" => ("written after their window was collected", "record", "dropped", None),
+            "unreachable" => ("made by threads that were ending", "record", "dropped", None),
+            "gpu_over_memory" => ("memory limit reached", "GPU record", "dropped", MEMORY),
+            "gpu_dropped" => ("out of room in CUPTI", "GPU record", "dropped", None),
+            "gpu_unreadable" => ("unknown format", "GPU record", "dropped", None),
+            "gpu_unfinished" => ("work never reported", "kernel launch", "without work", None),
+            "steps" => ("step exporters too far behind", "step or counter value", "not exported", None),
+            "counters" => ("counters that are no numbers", "value", "dropped", Some(NUMBERS)),
+            _ => ("unknown kind", "event", "of the file not read", None),
+        }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (reason, what, outcome, remedy) = self.text();
+        let ending = match self.count {
+            1 => "",
+            _ if what.ends_with("ch") => "es",
+            _ => "s",
+        };
+        write!(f, "{reason}: {} {what}{ending} {outcome}", self.count)?;
+        remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Losses;
+
+    #[test]
+    fn each_cause_says_what_happened_and_what_to_do() {
+        let losses = Losses { lane_full: 1, over_memory: 12, gpu_unfinished: 2, ..Losses::default() };
+        let lines: Vec<_> = losses.explained().map(|loss| loss.to_string()).collect();
+        assert_eq!(
+            lines,
+            [
+                "thread buffer full: 1 record dropped; raise `lane_capacity`",
+                "memory limit reached: 12 records dropped; raise `memory_limit_bytes`, or record fewer steps",
+                "work never reported: 2 kernel launches without work",
+            ]
+        );
+        assert_eq!((losses.dropped(), losses.host_dropped()), (15, 13));
     }
 }

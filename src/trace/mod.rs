@@ -98,7 +98,7 @@ pub use self::operation::{Operation, OperationCall, OperationCallId};
 // The window as a whole.
 pub use self::{
     gpu::{Gpu, GpuLibrary, GpuProblem},
-    losses::Losses,
+    losses::{Loss, Losses},
     metadata::Metadata,
 };
 // The records behind the views, and the ids of private tables.

@@ -47,6 +47,11 @@ impl Value {
         }
     }
 
+    /// Whether this is text that was cut after [`Self::MAX_TEXT`] bytes, which ends with an ellipsis.
+    pub(crate) fn is_truncated(&self) -> bool {
+        matches!(self, Self::Str(text) if text.len() >= Self::MAX_TEXT && text.ends_with('…'))
+    }
+
     /// Returns the value, with text cut after [`Self::MAX_TEXT`] bytes.
     pub(crate) fn cut(self) -> Self {
         match self {

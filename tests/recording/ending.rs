@@ -127,8 +127,10 @@ fn folders_that_cannot_be_written_are_found_before_the_training() {
     for failure in &failures {
         let text = failure.to_string();
         let expected = format!("{}: cannot write {}: ", failure.origin(), bad.display());
-        assert!(text.starts_with(&expected) && message.contains(&text), "{text} in {message}");
+        assert!(text.starts_with(&expected), "{text}");
+        assert!(message.contains(failure.origin()), "{text} in {message}");
     }
+    assert_eq!(message.matches("cannot write").count(), 1, "one error for all: {message}");
     assert_eq!(std::fs::read_to_string(&in_the_way).unwrap(), "a file");
     assert_eq!(files(&folder.path().join("good")), [""; 0], "a check leaves no file");
 }

@@ -1,8 +1,9 @@
 //! Tests of hints: the report says why nothing was recorded, or why steps are counted twice.
 
-use crate::support::profiled;
+use crate::support::{child, profiled};
 use kernspan::{Activity, Phase, Profiler, Report, Schedule, report::Hint};
 use tracing::info_span;
+use tracing_subscriber::prelude::*;
 
 /// Takes this many steps, each with a span `train_step`.
 fn train(steps: u64) -> impl FnOnce(&Profiler) {
@@ -83,6 +84,33 @@ fn steps_that_are_counted_twice() {
     let text = "steps are counted twice: the span train_step of step_on() ended 3, step() 3: leave one of them out";
     check(&report, &Hint::StepsCountedTwice { span: "train_step".into(), closed: 3, called: 3 }, text);
     assert_eq!(report.spans(), 3);
+}
+
+#[test]
+fn a_window_that_the_run_ended_early() {
+    let text = "the last window is partial: 3 of 30 active steps were recorded, then the run ended";
+    check(&report(Schedule::new().wait(2).active(30), 5), &Hint::PartialWindow { recorded: 3, active: 30 }, text);
+    let text = "the last window is partial: 1 of 4 active steps were recorded, then the run ended";
+    check(&report(Schedule::steps(2..6), 3), &Hint::PartialWindow { recorded: 1, active: 4 }, text);
+    for (schedule, steps) in [(Schedule::new().active(3), 3), (Schedule::steps(2..), 5), (Schedule::always(), 2)] {
+        assert_eq!(report(schedule, steps).hints(), []);
+    }
+}
+
+#[test]
+fn a_profiler_that_is_dropped_at_once_says_so() {
+    let dropped = child::program("hints::a_profiler_that_is_dropped_at_once_says_so", &[], || {
+        // `_` keeps nothing.
+        let (layer, _) = Profiler::builder().build().unwrap();
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || info_span!("work").in_scope(|| ()));
+    });
+    let dropped = dropped.wait();
+    assert_eq!(
+        dropped.stderr,
+        "kernspan: the profiler was dropped before it had recorded anything: keep it until the run ends, as in \
+         `let (layer, profiler) = …`, and call `finish()`\n"
+    );
 }
 
 #[test]

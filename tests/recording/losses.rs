@@ -111,6 +111,51 @@ fn past_the_memory_limit_spans_and_events_are_counted() {
 }
 
 #[test]
+fn steps_and_outer_spans_survive_a_flood_of_inner_ones() {
+    const STEPS: u64 = 18;
+    let (traces, report) = profiled(
+        |builder| builder.memory_limit_bytes(4 << 20).lane_capacity(1 << 20),
+        |profiler| {
+            for _ in 0..STEPS {
+                info_span!("train_step").in_scope(|| {
+                    info_span!("forward").in_scope(|| {
+                        for turn in 0..5_000 {
+                            info_span!("operation", turn).in_scope(|| info!("event"));
+                        }
+                    });
+                });
+                profiler.step();
+            }
+        },
+    );
+    let count = |name: &str| traces[0].spans().filter(|span| span.name() == name).count() as u64;
+    assert!(count("operation") < STEPS * 5_000, "four mebibytes cannot hold this");
+    assert_eq!((traces[0].steps().len() as u64, count("train_step"), count("forward")), (STEPS, STEPS, STEPS));
+    // The report says so before any figure, and what to do.
+    let printed = report.width(200).to_string();
+    let (warning, _) = printed.split_once('\n').unwrap();
+    assert!(
+        warning.starts_with("WARNING: incomplete: ") && warning.contains("% of all records were dropped"),
+        "{printed}"
+    );
+    assert!(printed.contains("; raise `memory_limit_bytes`, or record fewer steps\n"), "{printed}");
+    assert!(!printed.contains("nothing"), "{printed}");
+}
+
+#[test]
+fn texts_that_are_cut_are_counted() {
+    let (_, report) = profiled(
+        |builder| builder,
+        |_| {
+            info_span!("long", text = "x".repeat(5_000), short = "y").in_scope(|| info!("{}", "z".repeat(2_000)));
+        },
+    );
+    assert_eq!((report.losses().truncated, report.losses().total(), report.losses().dropped()), (2, 2, 0));
+    let printed = report.to_string();
+    assert!(printed.contains("\nincomplete: 2 fields cut to 1024 bytes\n"), "{printed}");
+}
+
+#[test]
 fn memory_is_given_back_after_each_window() {
     let exported = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&exported);
@@ -163,7 +208,9 @@ fn losses_are_shown_wherever_the_trace_goes() {
         |_| (0..10_000).for_each(|_| info_span!("work").in_scope(|| ())),
     );
     let text = report.losses().to_string();
-    assert!(text.starts_with("lost ") && report.to_string().contains(&text));
+    assert!(text.starts_with("lost "));
+    let printed = format!("thread buffer full: {} records dropped; raise `lane_capacity`\n", report.losses().lane_full);
+    assert!(report.to_string().contains(&printed));
     assert_eq!(report.files().len(), 3);
     for file in report.files() {
         let content = String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned();
@@ -234,7 +281,9 @@ fn counters_that_are_no_numbers_or_are_on_spans_are_counted() {
     assert_eq!((counters, trace.events().len()), (vec!["loss"], 2));
     assert_eq!((report.losses().counters, report.losses().total()), (5, 5));
     let text = report.to_string();
-    assert!(text.contains("lost 5: 5 counters\ncounters take numbers of at most 64 bits on events"), "{text}");
+    let expected =
+        "incomplete: 5 counter values dropped\ncounters that are no numbers: 5 values dropped; write numbers";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]

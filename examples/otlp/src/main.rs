@@ -35,15 +35,14 @@ fn launch() -> Result<(), Box<dyn Error>> {
         rank_process.env("RANK", rank.to_string()).env("WORLD_SIZE", RANKS.to_string());
         rank_process.env("LOCAL_RANK", rank.to_string()).env("TRACEPARENT", &parent).spawn()
     };
-    let ranks: Vec<Child> = (0..RANKS).map(start).collect::<Result<_, _>>()?;
-    for mut rank in ranks {
-        let status = rank.wait()?;
-        if !status.success() {
-            return Err(format!("a rank ended with {status}").into());
-        }
-    }
+    let mut ranks: Vec<Child> = (0..RANKS).map(start).collect::<Result<_, _>>()?;
+    // All are waited for, also if one fails.
+    let ended: Vec<_> = ranks.iter_mut().map(Child::wait).collect::<Result<_, _>>()?;
     profiler.finish()?;
-    Ok(())
+    match ended.iter().find(|status| !status.success()) {
+        Some(status) => Err(format!("a rank ended with {status}").into()),
+        None => Ok(()),
+    }
 }
 
 /// Trains as one rank.

@@ -1,7 +1,7 @@
 //! Answers of a collector.
 
 use prost::Message;
-use std::time::Duration;
+use std::{error::Error, io, time::Duration};
 
 /// The collector took a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,9 +17,21 @@ pub(crate) struct Accepted {
 pub(crate) struct Refusal {
     /// Whether it may be delivered later.
     pub(crate) retry: bool,
+    /// Whether nobody listens at the address.
+    pub(crate) dead: bool,
     /// When to try again, if the collector says so.
     pub(crate) after: Option<Duration>,
     pub(crate) why: String,
+}
+
+impl Refusal {
+    /// Whether an error, or one of its causes, is that nobody listens.
+    pub(crate) fn is_dead(error: &(dyn Error + 'static)) -> bool {
+        let mut causes = std::iter::successors(Some(error), |&error| error.source());
+        causes.any(|cause| {
+            cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        })
+    }
 }
 
 impl Accepted {

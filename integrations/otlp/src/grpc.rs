@@ -81,7 +81,12 @@ impl Grpc {
             Some(runtime) => runtime,
             // It looks host names up on a thread of its own, whose spans must not be recorded either.
             None => Builder::new_current_thread().enable_all().on_thread_start(mute_this_thread).build().map_err(
-                |error| Refusal { retry: true, after: None, why: format!("cannot start the gRPC runtime: {error}") },
+                |error| Refusal {
+                    retry: true,
+                    dead: false,
+                    after: None,
+                    why: format!("cannot start the gRPC runtime: {error}"),
+                },
             )?,
         };
         let outcome = runtime.block_on(self.call(Bytes::copy_from_slice(request), timeout));
@@ -114,7 +119,7 @@ impl Grpc {
             // The next try is over a new connection: TCP takes a quarter of an hour to notice that this one is dead.
             Ok(Err(_)) | Err(_) => {
                 let why = format!("{} did not answer within {timeout:?}", self.shown);
-                Err(Refusal { retry: true, after: None, why })
+                Err(Refusal { retry: true, dead: false, after: None, why })
             }
         }
     }
@@ -160,7 +165,7 @@ fn refused(url: &str, status: &Status) -> Refusal {
         }
     };
     // A delay of zero would have a collector that is overloaded asked again at once; the usual pause is made instead.
-    Refusal { retry, after: after.filter(|delay| !delay.is_zero()), why }
+    Refusal { retry, dead: Refusal::is_dead(status), after: after.filter(|delay| !delay.is_zero()), why }
 }
 
 /// The message of an error and of its causes: the outermost alone is `transport error`.

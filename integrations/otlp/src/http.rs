@@ -67,6 +67,7 @@ impl Http {
         let unanswered = |error: ureq::Error| Refusal {
             // A problem of the request itself stays. One of certificates may not: they are renewed.
             retry: !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::Tls(_)),
+            dead: matches!(&error, ureq::Error::Io(error) if Refusal::is_dead(error)),
             after: None,
             why: match error {
                 ureq::Error::Timeout(_) => format!("{} did not answer within {timeout:?}", self.shown),
@@ -83,7 +84,7 @@ impl Http {
         let message = Status::decode(&*answer.unwrap_or_default()).unwrap_or_default().message;
         let separator = if message.is_empty() { "" } else { ": " };
         let why = format!("{} answered {status}{separator}{message}", self.shown);
-        Err(Refusal { retry: matches!(status.as_u16(), 429 | 502 | 503 | 504), after, why })
+        Err(Refusal { retry: matches!(status.as_u16(), 429 | 502 | 503 | 504), dead: false, after, why })
     }
 }
 

@@ -56,7 +56,7 @@ impl SendQueue {
     ) -> io::Result<Self> {
         let (added, done) = (Condvar::new(), Condvar::new());
         let queue = Self(Arc::new(Shared { state: Mutex::default(), added, done, tally, capacity }));
-        let sender = Sender { queue: queue.clone(), timeout, failing: false };
+        let sender = Sender { queue: queue.clone(), timeout, failing: false, dead_at_end: 0 };
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             mute_this_thread();
             let queue = sender.queue.clone();
@@ -130,6 +130,8 @@ struct Sender {
     timeout: Duration,
     /// Whether the last request failed. Only the first failure in a row is logged.
     failing: bool,
+    /// How often nobody listened since the run ended.
+    dead_at_end: u32,
 }
 
 impl Sender {
@@ -138,6 +140,9 @@ impl Sender {
     /// The pause before the second try. Each pause is twice as long as the one before.
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+    /// How often a collector is tried at which nobody listens when the run has ended, over all requests. The pauses add up
+    /// to a fraction of a second, and the program need not wait for longer.
+    const TRIES_AT_END: u32 = 4;
 
     fn run(mut self, transport: &mut Transport) {
         while let Some(request) = self.next() {
@@ -204,10 +209,17 @@ impl Sender {
                     }
                     return Ok(rejected);
                 }
-                Err(Refusal { retry, after, why }) => {
+                Err(Refusal { retry, dead, after, why }) => {
                     self.log(&why);
                     if !retry {
                         return Err(Cause::Refused);
+                    }
+                    if dead && self.queue.lock().deadline.is_some() {
+                        self.dead_at_end += 1;
+                        if self.dead_at_end >= Self::TRIES_AT_END {
+                            return Err(Cause::Unreachable);
+                        }
+                        pause = Self::FIRST_PAUSE;
                     }
                     let wait = after.unwrap_or_else(|| with_jitter(pause));
                     if began.elapsed().saturating_add(wait) > Self::TRY_FOR {

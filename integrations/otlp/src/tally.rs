@@ -15,7 +15,7 @@ pub(crate) enum Cause {
     Rejected,
     /// The collector refused the request, and would refuse it again.
     Refused,
-    /// It could not be sent for a minute.
+    /// It could not be sent for a minute, or nobody listened when the run ended.
     Unreachable,
     /// The time to finish was over before it was sent.
     TooLate,

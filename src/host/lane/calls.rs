@@ -22,7 +22,7 @@ impl Lane {
     ) {
         while control.is_recording() {
             // Two records, as in `write_or_count`; the clock is read only if there is room.
-            let at = (self.follow(control, sources) && self.has_room(2)).then(|| sources.clock.now());
+            let at = (self.follow(control, sources) && self.has_room_inside(2)).then(|| sources.clock.now());
             let before = std::mem::replace(&mut control, sources.control());
             // If the next window has opened meanwhile, the operation belongs there. If this one has closed, `at` says
             // whether that was before the operation.
@@ -108,7 +108,7 @@ impl Lane {
 
     #[inline]
     fn write_or_count(&mut self, record: Record) {
-        if !self.has_room(2) {
+        if !self.has_room_inside(2) {
             return self.count_drop();
         }
         if std::mem::take(&mut self.adopt_pending) {

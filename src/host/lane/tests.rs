@@ -124,6 +124,23 @@ fn a_thread_that_joins_writes_its_open_spans() {
 }
 
 #[test]
+fn a_full_lane_still_has_room_for_outer_spans() {
+    let (mut test, mut reader) = test_lane(64);
+    [1, 3].into_iter().for_each(|id| test.enter(FIRST, id));
+    // Nobody reads the lane meanwhile.
+    for _ in 0..100 {
+        test.enter(FIRST, 5);
+        test.exit(FIRST, 5);
+    }
+    [3, 1].into_iter().for_each(|id| test.exit(FIRST, id));
+    test.enter(FIRST, 7);
+    test.exit(FIRST, 7);
+    let written = read_all(&mut reader);
+    assert!(written.ends_with("exit 5 exit 3 exit 1 enter 7 exit 7"), "{written}");
+    assert!(written.matches("enter 5").count() < 100, "{written}");
+}
+
+#[test]
 fn a_parent_is_written_where_the_stack_does_not_say_it() {
     let (mut test, mut reader) = test_lane(64);
     test.enter(FIRST, 100_001);

@@ -30,10 +30,9 @@ impl Report {
         writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
         self.write_steps(f)?;
         write!(f, "{}", self.gpus)?;
-        writeln!(f, "{}", self.losses)?;
-        if self.losses.counters > 0 {
-            writeln!(f, "counters take numbers of at most 64 bits on events, as in info!(counter.loss = 0.3)")?;
-        }
+        let completeness = self.completeness();
+        writeln!(f, "{completeness}")?;
+        completeness.causes().try_for_each(|loss| writeln!(f, "{loss}"))?;
         for (window, launches) in &self.incomplete {
             writeln!(f, "{}", incomplete(*window, *launches))?;
         }
@@ -78,7 +77,7 @@ pub struct ReportView<'a> {
 }
 
 impl ReportView<'_> {
-    /// Returns the lines that are printed after the tables: the number of spans, the steps, the GPUs and the losses.
+    /// Returns the lines that are printed after the tables: the number of spans, the steps, the GPUs and what is missing.
     #[must_use]
     pub fn summary(&self) -> String {
         wrap(&Summary(self.report).to_string(), self.width)
@@ -97,6 +96,9 @@ impl fmt::Display for Summary<'_> {
 impl fmt::Display for ReportView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { report, width } = *self;
+        if let Some(warning) = report.completeness().warning() {
+            writeln!(f, "{}", wrap(&format!("WARNING: {warning}\n"), width))?;
+        }
         report.averages().width(width).fmt(f)?;
         if !report.gpus.kernels.is_empty() {
             write!(f, "\n{}\n", report.kernels().limit(Report::TABLE_ROWS).width(width))?;

@@ -73,10 +73,20 @@ pub(crate) fn train_with(otlp: Otlp, mut between: impl FnMut(u64)) -> Outcome {
             between(step);
         }
     });
-    let report = profiler.finish().unwrap();
+    // Spans that are lost are a failure of the exporter, as a file is that cannot be written.
+    let (report, failures) = match profiler.finish() {
+        Ok(report) => (report, 0),
+        Err(kernspan::Error::Run { report, failures, .. }) => {
+            assert!(failures.iter().all(|failure| failure.origin() == "Otlp"), "{failures:?}");
+            (*report, failures.len())
+        }
+        Err(error) => panic!("{error}"),
+    };
     let [delivery] = report.deliveries() else { panic!("{:?}", report.deliveries()) };
     let outcome =
         Outcome { produced: produced.load(Ordering::Relaxed), delivery: delivery.clone(), took: began.elapsed() };
+    assert_eq!(failures > 0, delivery.lost() > 0, "{outcome:?}");
+    assert_eq!(report.completeness().is_complete(), delivery.lost() == 0, "{}", report.completeness());
     assert!(outcome.produced > STEPS * 4, "{outcome:?}");
     assert_eq!(outcome.delivery.sent + outcome.delivery.lost(), outcome.produced, "{outcome:?}");
     assert!(outcome.took < PATIENCE, "{outcome:?}");

@@ -68,8 +68,10 @@ fn what_cannot_be_sent_anywhere_is_said() {
 #[test]
 fn nothing_that_listens_costs_spans_only() {
     for protocol in BOTH {
-        let outcome = train_in_vain(|| otlp(protocol, &nowhere()), "connection refused");
-        assert_eq!(outcome.lost("too_late"), outcome.produced, "{outcome:?}");
+        // The program does not wait for the time to finish, which is long here.
+        let outcome = train(otlp(protocol, &nowhere()));
+        assert!(outcome.problem().to_lowercase().contains("connection refused"), "{outcome:?}");
+        assert_eq!(outcome.lost("unreachable"), outcome.produced, "{outcome:?}");
     }
 }
 

@@ -1,0 +1,117 @@
+//! Whether a report rests on all that happened, and if not, what is missing.
+
+use super::units;
+use crate::trace::{Loss, Losses};
+use std::fmt;
+
+/// What is missing from a run: records that were dropped while recording, fields that were cut, exports that failed, and
+/// what a collector did not receive. [`Report::completeness`](super::Report::completeness) returns it.
+///
+/// `Display` writes one line, such as `complete: nothing dropped, cut or left unexported` or `incomplete: 12 records
+/// dropped (0.4 %), 3 exports failed`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Completeness {
+    pub(super) losses: Losses,
+    /// The number of records that were kept.
+    pub(super) kept: u64,
+    /// The number of exports that failed.
+    pub(super) failed_exports: u64,
+    /// The kinds of things that did not reach a collector, each with its number.
+    pub(super) undelivered: Vec<(&'static str, u64)>,
+}
+
+impl Completeness {
+    /// The share of records that may be missing before the report begins with a warning. Below it, most figures of the
+    /// tables, which have three digits, stay the same.
+    pub const WARN_ABOVE: f64 = 0.01;
+
+    /// Returns the share of all records that was dropped while recording, between 0 and 1.
+    pub fn dropped_share(&self) -> f64 {
+        let dropped = self.losses.dropped();
+        if dropped == 0 { 0.0 } else { dropped as f64 / (dropped + self.kept) as f64 }
+    }
+
+    /// Whether nothing is missing.
+    pub fn is_complete(&self) -> bool {
+        self.losses.is_empty() && self.failed_exports == 0 && self.undelivered.is_empty()
+    }
+
+    /// Returns the sentence to show above all figures, if so many records were dropped that they mislead.
+    pub fn warning(&self) -> Option<String> {
+        let share = self.dropped_share();
+        let outside = match self.losses.host_dropped() {
+            0 => "",
+            _ => ", and time that seems to be outside of spans may be that of dropped ones",
+        };
+        (share > Self::WARN_ABOVE).then(|| {
+            let share = units::percent(100.0 * share);
+            format!("incomplete: {share} of all records were dropped, so times and counts are too low{outside}")
+        })
+    }
+
+    /// Returns each cause of losses, which say what to do about them.
+    pub fn causes(&self) -> impl Iterator<Item = Loss> + use<> {
+        self.losses.explained()
+    }
+}
+
+impl fmt::Display for Completeness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_complete() {
+            return f.write_str("complete: nothing dropped, cut or left unexported");
+        }
+        let count = |number: u64, what: &str, outcome: &str| {
+            format!("{number} {what}{} {outcome}", if number == 1 { "" } else { "s" })
+        };
+        let Losses { fields, truncated, steps, counters, unread, .. } = self.losses;
+        let mut parts = Vec::new();
+        let mut add = |number: u64, what, outcome| {
+            if number > 0 {
+                parts.push(count(number, what, outcome));
+            }
+        };
+        let dropped = format!("dropped ({})", units::percent(100.0 * self.dropped_share()));
+        add(self.losses.dropped(), "record", &dropped);
+        add(fields, "span", "without fields");
+        add(truncated, "field", "cut to 1024 bytes");
+        add(counters, "counter value", "dropped");
+        add(steps, "step or counter value", "not passed to step exporters");
+        add(unread, "event", "not read");
+        add(self.failed_exports, "export", "failed");
+        parts.extend(self.undelivered.iter().map(|(what, number)| format!("{number} {what} not delivered")));
+        write!(f, "incomplete: {}", parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Completeness;
+    use crate::trace::Losses;
+
+    #[test]
+    fn nothing_is_called_complete_that_is_not() {
+        assert_eq!(Completeness::default().to_string(), "complete: nothing dropped, cut or left unexported");
+        let cases = [
+            Completeness { failed_exports: 3, ..Completeness::default() },
+            Completeness { undelivered: vec![("spans", 2225)], ..Completeness::default() },
+            Completeness { losses: Losses { truncated: 1, ..Losses::default() }, ..Completeness::default() },
+        ];
+        let lines = cases.map(|case| (case.is_complete(), case.warning(), case.to_string()));
+        let expected = ["3 exports failed", "2225 spans not delivered", "1 field cut to 1024 bytes"];
+        assert_eq!(lines, expected.map(|what| (false, None, format!("incomplete: {what}"))));
+    }
+
+    #[test]
+    fn many_dropped_records_are_a_warning() {
+        let losses = Losses { lane_full: 11_699, over_memory: 591_831, ..Losses::default() };
+        let overloaded = Completeness { losses, kept: 18_000, ..Completeness::default() };
+        assert_eq!(
+            overloaded.warning().unwrap(),
+            "incomplete: 97.10% of all records were dropped, so times and counts are too low, and time that seems to be \
+             outside of spans may be that of dropped ones"
+        );
+        assert_eq!(overloaded.to_string(), "incomplete: 603530 records dropped (97.10%)");
+        let few = Completeness { kept: 100_000_000, ..overloaded };
+        assert_eq!(few.warning(), None);
+    }
+}
