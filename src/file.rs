@@ -61,28 +61,65 @@ pub(crate) fn write(
 
 /// Writes a file under the first of these names that is free, and returns its path.
 ///
-/// The content goes to a temporary file beside it, which is renamed in the end. The temporary file also reserves the
-/// name: whoever creates it while no finished file of that name exists owns the name.
+/// Where the file system can do so, the file has no name until it is whole. Elsewhere the content goes to a temporary
+/// file in the same folder, which is renamed in the end. That file also reserves the name: whoever creates it while no
+/// finished file of that name exists owns the name.
 pub(crate) fn write_first_free(
     name: impl Fn(u64) -> PathBuf,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<PathBuf, FileError> {
+    let first = name(0);
+    if let Some(mut unfinished) = UnfinishedFile::unnamed(nearest_folder(&first)) {
+        content(unfinished.writer()).map_err(FileError::at(first))?;
+        return link_first_free(unfinished, &name);
+    }
     let (path, mut unfinished) = claim(&name)?;
-    let written = content(unfinished.writer()).and_then(|()| unfinished.finish(&path));
+    let written = content(unfinished.writer()).and_then(|()| unfinished.rename(&path));
     written.map_err(FileError::at(&path))?;
     Ok(path)
 }
 
-/// Writes a file that replaces the one of this name, if there is one, once it is whole.
-pub(crate) fn replace(
-    path: &Path,
+/// Writes a file that appears whole or not at all, and replaces the one of this name, if there is one.
+///
+/// If the disk is full or the process is killed, the old file stays as it was. On Linux, most file systems keep nothing
+/// of the new one then. On others, a temporary file may stay in the same folder, which the next call removes. The new
+/// file gets the permissions of the old one. Special files, such as `/dev/stdout`, are written to as they are, and so
+/// are the files that symbolic links lead to.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("summary.txt");
+/// use std::io::Write;
+///
+/// kernspan::export::write_file(&path, |out| writeln!(out, "28.8 ms a step"))?;
+/// assert_eq!(std::fs::read_to_string(&path).unwrap(), "28.8 ms a step\n");
+/// # Ok::<(), kernspan::export::FileError>(())
+/// ```
+pub fn write_file(
+    path: impl AsRef<Path>,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), FileError> {
-    let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "it is being written by somebody else");
-    let unfinished = UnfinishedFile::create(path).and_then(|unfinished| unfinished.ok_or_else(busy));
-    let written =
-        unfinished.and_then(|mut unfinished| content(unfinished.writer()).and_then(|()| unfinished.finish(path)));
-    written.map_err(FileError::at(path))
+    let path = path.as_ref();
+    replace(path, content).map_err(FileError::at(path))
+}
+
+fn replace(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let old = fs::metadata(path).ok();
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        let mut out = BufWriter::new(File::options().write(true).open(path)?);
+        content(&mut out)?;
+        return out.flush();
+    }
+    // A link stays a link. One that leads nowhere is replaced.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = folder_of(path);
+    clean_up(folder);
+    let mut unfinished = match UnfinishedFile::unnamed(folder) {
+        Some(unfinished) => unfinished,
+        None => UnfinishedFile::temporary(folder)?,
+    };
+    content(unfinished.writer())?;
+    unfinished.replace(path, old.map(|old| old.permissions()))
 }
 
 /// Checks that files can be written into `folder`, by writing a small file and removing it. The folder is created if it
@@ -109,16 +146,43 @@ fn claim(name: &dyn Fn(u64) -> PathBuf) -> Result<(PathBuf, UnfinishedFile), Fil
     let mut attempt = 0;
     loop {
         let path = name(attempt);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(FileError::at(folder))?;
-            clean_up(folder);
-        }
+        make_folder_of(&path)?;
         let unfinished = UnfinishedFile::create(&path).map_err(FileError::at(&path))?;
         if let Some(unfinished) = unfinished.filter(|_| !path.exists()) {
             return Ok((path, unfinished));
         }
         attempt += 1;
     }
+}
+
+fn link_first_free(mut unfinished: UnfinishedFile, name: &dyn Fn(u64) -> PathBuf) -> Result<PathBuf, FileError> {
+    let mut attempt = 0;
+    loop {
+        let path = name(attempt);
+        make_folder_of(&path)?;
+        if unfinished.link(&path).map_err(FileError::at(&path))? {
+            return Ok(path);
+        }
+        attempt += 1;
+    }
+}
+
+fn make_folder_of(path: &Path) -> Result<(), FileError> {
+    let folder = folder_of(path);
+    fs::create_dir_all(folder).map_err(FileError::at(folder))?;
+    clean_up(folder);
+    Ok(())
+}
+
+/// Returns the folder that a file is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Returns the innermost folder on the way to a file that exists. An unnamed file that is made there can be given a
+/// name in folders that do not exist yet.
+fn nearest_folder(path: &Path) -> &Path {
+    path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("."))
 }
 
 /// Removes files from a folder that were being written when their process was killed. It does so once for each folder,
@@ -138,8 +202,11 @@ pub(crate) fn safe(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::check;
-    use std::fs;
+    use super::{check, write_file, write_first_free};
+    use std::{
+        fs,
+        io::{self, Write},
+    };
 
     #[test]
     fn a_check_leaves_no_file() {
@@ -169,5 +236,43 @@ mod tests {
             assert_eq!(check(&bad).unwrap_err().path(), bad);
         }
         assert_eq!(fs::read_to_string(&runs).unwrap(), "mine");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = |attempt: u64| folder.path().join(format!("{attempt}/trace"));
+        for text in ["first", "second"] {
+            write_first_free(name, |out| out.write_all(text.as_bytes())).unwrap();
+        }
+        assert_eq!([0, 1].map(|attempt| fs::read_to_string(name(attempt)).unwrap()), ["first", "second"]);
+    }
+
+    #[test]
+    fn a_file_that_fails_leaves_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("summary");
+        fs::write(&path, "old").unwrap();
+        let error = write_file(&path, |out| {
+            out.write_all(&[0; 1 << 17])?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(error.unwrap_err().path(), path);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_special_files_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let [target, link] = ["target", "link"].map(|name| folder.path().join(name));
+        fs::write(&target, "old").unwrap();
+        std::os::unix::fs::symlink("target", &link).unwrap();
+        write_file(&link, |out| out.write_all(b"new")).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "new");
+        write_file("/dev/null", |out| out.write_all(b"new")).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 }

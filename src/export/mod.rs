@@ -96,4 +96,8 @@ pub use self::{
     step_exporter::{Run, StepExporter, StepSummary},
     tensorboard::TensorBoard,
 };
-pub use crate::{delivery::Delivery, file::FileError, thread::mute_this_thread};
+pub use crate::{
+    delivery::Delivery,
+    file::{FileError, write_file},
+    thread::mute_this_thread,
+};

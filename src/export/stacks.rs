@@ -41,6 +41,32 @@ impl Stacks {
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
+
+    /// Writes the stacks of a trace with the time that the host spent in them, without a file of its own.
+    ///
+    /// ```
+    /// use kernspan::{Stacks, Trace};
+    ///
+    /// fn folded(trace: &Trace) -> std::io::Result<Vec<u8>> {
+    ///     let mut stacks = Vec::new();
+    ///     Stacks::write_host(trace, &mut stacks)?;
+    ///     Ok(stacks)
+    /// }
+    /// ```
+    pub fn write_host(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+        write(&host_stacks(trace).0, trace, out)
+    }
+
+    /// Writes the stacks of a trace with the time that GPUs worked for them, without a file of its own. It writes
+    /// nothing if they did nothing.
+    pub fn write_gpu(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+        if trace.work().len() == 0 {
+            return Ok(());
+        }
+        let (mut stacks, stack_of) = host_stacks(trace);
+        add_gpu_work(trace, &mut stacks, &stack_of);
+        write(&stacks, trace, out)
+    }
 }
 
 impl Exporter for Stacks {

@@ -1,46 +1,78 @@
-//! A file that is being written, under a temporary name, and the removal of those that a killed process left.
+//! A file that is being written, without a name or under a temporary one, and the removal of temporary files that a
+//! killed process left.
 
 use crate::{file::safe, trace::Metadata};
 #[cfg(unix)]
 use rustix::fs::FlockOperation;
 use std::{
     ffi::OsStr,
-    fs::{self, DirEntry, File},
+    fs::{self, DirEntry, File, Permissions},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-/// A file that is being written, under a temporary name beside its own. Dropping it removes it, unless it is finished.
+/// A file that is being written. Dropping it removes it, unless it has got its name.
 ///
 /// Its writer holds a lock on it (`flock`), which ends with the process, however it ends. So a temporary file that is
 /// not locked was left by a process that was killed. A process id in the name would not tell: ids are used again, and
 /// mean nothing in another container or on another machine.
 #[derive(Debug)]
 pub(super) struct UnfinishedFile {
-    path: PathBuf,
+    /// The temporary name, if it has one.
+    name: Option<PathBuf>,
     writer: BufWriter<File>,
-    finished: bool,
 }
 
 impl UnfinishedFile {
     /// The end of a temporary file's name, by which the profiler's own are known.
     const SUFFIX: &str = ".kernspan.tmp";
 
+    fn new(name: Option<PathBuf>, file: File) -> Self {
+        Self { name, writer: BufWriter::with_capacity(1 << 16, file) }
+    }
+
+    /// Creates a file without a name on the file system of this folder. Nothing is left of it if the process is killed.
+    /// Returns `None` if the file system cannot do so, such as NFS, or if the folder cannot be written.
+    #[cfg(target_os = "linux")]
+    pub(super) fn unnamed(folder: &Path) -> Option<Self> {
+        use rustix::fs::{Mode, OFlags};
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        // As `File::create` has it.
+        let file = File::from(rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)).ok()?);
+        // Without /proc it could never get a name.
+        fs::metadata(path_of(&file)).ok()?;
+        lock(&file);
+        Some(Self::new(None, file))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn unnamed(_: &Path) -> Option<Self> {
+        None
+    }
+
     /// Creates the temporary file for a file of this name. Returns `None` if another writer has created it.
     pub(super) fn create(path: &Path) -> io::Result<Option<Self>> {
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(Self::SUFFIX);
-        let path = PathBuf::from(unfinished);
+        let mut name = path.as_os_str().to_owned();
+        name.push(Self::SUFFIX);
+        Self::create_named(name.into())
+    }
+
+    /// Creates a temporary file in a folder, whatever the name of the file will be.
+    pub(super) fn temporary(folder: &Path) -> io::Result<Self> {
+        first_free(folder, |name| Self::create_named(name.to_owned()))
+    }
+
+    fn create_named(name: PathBuf) -> io::Result<Option<Self>> {
         loop {
-            let file = match File::create_new(&path) {
+            let file = match File::create_new(&name) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
                 Err(error) => return Err(error),
             };
             // Before it was locked, somebody may have taken it for one that was left, and removed it.
-            if !lock(&file) || !is_removed(&file, &path) {
-                return Ok(Some(Self { path, writer: BufWriter::with_capacity(1 << 16, file), finished: false }));
+            if !lock(&file) || !is_removed(&file, &name) {
+                return Ok(Some(Self::new(Some(name), file)));
             }
         }
     }
@@ -49,22 +81,81 @@ impl UnfinishedFile {
         &mut self.writer
     }
 
-    /// Gives the file its name.
-    pub(super) fn finish(mut self, path: &Path) -> io::Result<()> {
+    /// Gives an unnamed file its name. Returns false if that is taken.
+    #[cfg(target_os = "linux")]
+    pub(super) fn link(&mut self, path: &Path) -> io::Result<bool> {
+        use rustix::{
+            fs::{AtFlags, CWD},
+            io::Errno,
+        };
         self.writer.flush()?;
-        fs::rename(&self.path, path)?;
-        self.finished = true;
+        match rustix::fs::linkat(CWD, path_of(self.writer.get_ref()), CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn link(&mut self, _: &Path) -> io::Result<bool> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Gives the file this name and these permissions in place of the file that has the name.
+    pub(super) fn replace(mut self, path: &Path, permissions: Option<Permissions>) -> io::Result<()> {
+        self.writer.flush()?;
+        let file = self.writer.get_ref();
+        // Some file systems report that the disk is full only now. The old file must be there then.
+        file.sync_data()?;
+        permissions.map_or(Ok(()), |permissions| file.set_permissions(permissions))?;
+        if self.name.is_none() {
+            if self.link(path)? {
+                return Ok(());
+            }
+            // Only a file with a name can replace another.
+            let folder = super::folder_of(path);
+            self.name = Some(first_free(folder, |name| Ok(self.link(name)?.then(|| name.to_owned())))?);
+        }
+        self.rename(path)
+    }
+
+    /// Gives the file its name in place of the temporary one.
+    pub(super) fn rename(mut self, path: &Path) -> io::Result<()> {
+        self.writer.flush()?;
+        if let Some(name) = &self.name {
+            fs::rename(name, path)?;
+        }
+        self.name = None;
         Ok(())
     }
 }
 
 impl Drop for UnfinishedFile {
     fn drop(&mut self) {
-        if !self.finished {
+        if let Some(name) = &self.name {
             // An error here is ignored, since it is dropped for an earlier one.
-            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(name);
         }
     }
+}
+
+/// Calls `make` with temporary names in a folder, which are short and begin with the host, until it returns something.
+fn first_free<T>(folder: &Path, mut make: impl FnMut(&Path) -> io::Result<Option<T>>) -> io::Result<T> {
+    let process = format!("{}_{}", safe(&Metadata::of_this_process().host), std::process::id());
+    let mut attempt = 0_u64;
+    loop {
+        if let Some(made) = make(&folder.join(format!("{process}.{attempt}{}", UnfinishedFile::SUFFIX)))? {
+            return Ok(made);
+        }
+        attempt += 1;
+    }
+}
+
+/// Returns a path to an open file, which may have no other.
+#[cfg(target_os = "linux")]
+fn path_of(file: &File) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
 /// Removes the temporary files in a folder whose writers are gone. Files that cannot be read or locked are left.
@@ -163,10 +254,12 @@ mod tests {
         trace::Metadata,
     };
     use std::{
-        env, fs,
+        env,
+        fs::{self, Permissions},
         io::{self, BufRead, BufReader, Read, Write},
+        os::unix::fs::PermissionsExt,
         path::Path,
-        process::{Command, Stdio},
+        process::{Child, Command, Stdio},
         time::SystemTime,
     };
 
@@ -188,32 +281,44 @@ mod tests {
     }
 
     const FOLDER: &str = "KERNSPAN_TEST_UNFINISHED";
+    const UNNAMED: &str = "KERNSPAN_TEST_UNNAMED";
 
     /// The process that is killed. Without the variable there is nothing to test.
     #[test]
     fn a_writer_that_blocks() {
         let Some(folder) = env::var_os(FOLDER) else { return };
-        write(Path::new(&folder), "killed", |out| {
-            out.write_all(b"half of it")?;
+        let block = |out: &mut dyn Write| {
+            out.write_all(&[0; 1 << 17])?;
             println!("writing");
             io::stdin().read_to_end(&mut Vec::new()).map(drop)
-        });
+        };
+        if env::var_os(UNNAMED).is_some() {
+            return write(Path::new(&folder), "killed", block);
+        }
+        let mut unfinished = UnfinishedFile::create(&Path::new(&folder).join(format!("{}_killed", host())));
+        block(unfinished.as_mut().unwrap().as_mut().unwrap().writer()).unwrap();
     }
 
-    #[test]
-    fn a_file_of_a_killed_process_is_removed_by_the_next_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
+    /// Starts the process, and returns when it has written half of its file.
+    fn start_writer(folder: &Path, variables: &[&str]) -> Child {
         let mut writer = Command::new(env::current_exe().unwrap())
             .args(["file::unfinished::tests::a_writer_that_blocks", "--exact", "--nocapture"])
             .env(FOLDER, folder)
+            .envs(variables.iter().map(|name| (name, "1")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let output = BufReader::new(writer.stdout.take().unwrap());
         assert!(output.lines().any(|line| line.unwrap().ends_with("writing")));
+        writer
+    }
 
+    #[test]
+    fn a_file_of_a_killed_process_is_removed_by_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut writer = start_writer(folder, &[]);
         let unfinished = [format!("{}_killed.kernspan.tmp", host())];
         remove_abandoned(folder);
         assert_eq!(names(folder), unfinished, "its writer is alive");
@@ -222,6 +327,37 @@ mod tests {
         assert_eq!(names(folder), unfinished);
         write(folder, "next", |_| Ok(()));
         assert_eq!(names(folder), [format!("{}_next", host())]);
+    }
+
+    #[test]
+    fn nothing_is_left_of_an_unnamed_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        if UnfinishedFile::unnamed(folder).is_none() {
+            println!("this file system has no files without names");
+            return;
+        }
+        let mut writer = start_writer(folder, &[UNNAMED]);
+        assert!(names(folder).is_empty());
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        assert!(names(folder).is_empty());
+    }
+
+    #[test]
+    fn a_file_replaces_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("summary");
+        let unfinished = [UnfinishedFile::temporary(folder.path()).ok(), UnfinishedFile::unnamed(folder.path())];
+        for (index, mut unfinished) in unfinished.into_iter().flatten().enumerate() {
+            fs::write(&path, "old").unwrap();
+            write!(unfinished.writer(), "{index}").unwrap();
+            let permissions = Permissions::from_mode(0o640);
+            unfinished.replace(&path, Some(permissions.clone())).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), index.to_string());
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, permissions.mode());
+            assert_eq!(names(folder.path()), ["summary"]);
+        }
     }
 
     #[test]
@@ -253,7 +389,7 @@ mod tests {
         assert!(UnfinishedFile::create(&path).unwrap().is_none(), "it reserves the name");
         drop(first);
         assert!(names(folder.path()).is_empty());
-        UnfinishedFile::create(&path).unwrap().unwrap().finish(&path).unwrap();
+        UnfinishedFile::create(&path).unwrap().unwrap().rename(&path).unwrap();
         assert_eq!(names(folder.path()), ["trace"]);
     }
 

@@ -36,7 +36,11 @@ use self::options::Options;
 use super::{exporter::Exporter, result::ExportResult};
 use crate::file;
 use crate::trace::Trace;
-use std::{error::Error, path::PathBuf};
+use std::{
+    error::Error,
+    io::{self, Write},
+    path::PathBuf,
+};
 
 /// An exporter of traces in the format that `torch.profiler` writes, for [Perfetto](https://ui.perfetto.dev) and
 /// HolisticTraceAnalysis.
@@ -124,6 +128,30 @@ impl Chrome {
         self
     }
 
+    /// Writes a trace, compressed if files are, without a file of its own. The folder is not used.
+    ///
+    /// ```
+    /// use kernspan::{Chrome, Trace};
+    ///
+    /// fn json(trace: &Trace) -> std::io::Result<Vec<u8>> {
+    ///     let mut json = Vec::new();
+    ///     Chrome::to_dir("unused").write(trace, &mut json)?;
+    ///     Ok(json)
+    /// }
+    /// ```
+    pub fn write(&self, trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+        match self.gzip {
+            #[cfg(feature = "gzip")]
+            true => {
+                // Level 1 is three times as fast as the default and a tenth larger.
+                let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
+                document::write(trace, self.options, &mut out)?;
+                out.finish().map(drop)
+            }
+            _ => document::write(trace, self.options, out),
+        }
+    }
+
     fn folder(&self) -> PathBuf {
         match self.options.flavor {
             Flavor::Kineto => self.folder.clone(),
@@ -142,17 +170,7 @@ impl Exporter for Chrome {
     }
 
     fn export(&mut self, trace: &Trace) -> ExportResult {
-        let (folder, options) = (self.folder(), self.options);
-        let path = match self.gzip {
-            #[cfg(feature = "gzip")]
-            true => file::write(&folder, trace, ".pt.trace.json.gz", |out| {
-                // Level 1 is three times as fast as the default and a tenth larger.
-                let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
-                document::write(trace, options, &mut out)?;
-                out.finish().map(drop)
-            }),
-            _ => file::write(&folder, trace, ".pt.trace.json", |out| document::write(trace, options, out)),
-        };
-        Ok(vec![path?])
+        let ending = if self.gzip { ".pt.trace.json.gz" } else { ".pt.trace.json" };
+        Ok(vec![file::write(&self.folder(), trace, ending, |out| self.write(trace, out))?])
     }
 }

@@ -119,7 +119,7 @@ impl Page {
     fn write(&self) -> Result<(), FileError> {
         let Some(path) = &self.path else { return Ok(()) };
         let html = self.report.to_string();
-        file::replace(path, |out| out.write_all(html.as_bytes()))
+        file::write_file(path, |out| out.write_all(html.as_bytes()))
     }
 }
 

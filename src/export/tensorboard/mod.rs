@@ -254,6 +254,9 @@ impl Exporter for TensorBoard {
         let steps = if self.live { Vec::new() } else { self.scalars.of_trace(trace) };
         let window = window::scalars(trace);
         let findings = configuration::findings(trace);
+        // The profile takes longest by far. Written first, it leaves nothing if the process is killed meanwhile.
+        let run_id = if self.live { self.run_id.clone() } else { RunId::from_env() };
+        let profile = Capture::new(trace, run_id.as_ref()).write(&self.folder, |out| profile::write(trace, out));
         let shared = self.file(trace.metadata(), trace.start(), None);
         let mut file = shared.lock();
         steps.iter().for_each(|(at, step, summary)| file.add(*at, *step, summary));
@@ -279,8 +282,7 @@ impl Exporter for TensorBoard {
             files.extend(file.unreported_path());
         }
         drop(file);
-        let run_id = if self.live { self.run_id.clone() } else { RunId::from_env() };
-        match Capture::new(trace, run_id.as_ref()).write(&self.folder, |out| profile::write(trace, out)) {
+        match profile {
             Ok(file) => {
                 self.failed_profiles.written();
                 files.push(file);
