@@ -4,7 +4,7 @@ use crate::{
     fault::Fault,
     input::Inputs,
     json::json,
-    output::{Section, Style},
+    output::{self, Section, Style},
 };
 use kernspan::{
     analysis::Finding,
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
     /// The most findings [default: all]
-    #[arg(long, short = 'n', value_name = "FINDINGS")]
+    #[arg(long, short = 'n', value_name = "FINDINGS", value_parser = output::limit)]
     limit: Option<usize>,
     #[command(flatten)]
     style: Style,

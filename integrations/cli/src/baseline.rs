@@ -1,15 +1,7 @@
 //! The command `baseline`: statistics of runs, to compare later ones with.
 
-use crate::{
-    fault::{Fault, say},
-    input::Inputs,
-    runs::Runs,
-};
-use std::{
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-};
+use crate::{fault::Fault, file, input::Inputs, runs::Runs};
+use std::path::{Path, PathBuf};
 
 /// Write statistics of runs, to check later runs against
 ///
@@ -37,6 +29,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
+        self.inputs.check_output(self.output.as_deref())?;
         let runs = Runs::read(&self.inputs, self.machine.as_deref())?;
         if runs.baseline.steps() == 0 {
             return Err(Fault::Failed(
@@ -44,17 +37,12 @@ impl Args {
             ));
         }
         let json = runs.baseline.to_json() + "\n";
-        match &self.output {
-            Some(path) => {
-                let fault = |error| Fault::Failed(format!("{}: cannot be written: {error}", path.display()));
-                fs::write(path, &json).map_err(fault)?;
-                let (count, steps) = (runs.baseline.runs.len(), runs.baseline.steps());
-                let (runs, steps_noun) =
-                    (if count == 1 { "run" } else { "runs" }, if steps == 1 { "step" } else { "steps" });
-                say(&format!("wrote {}: {count} {runs}, {steps} {steps_noun}", path.display()));
-            }
-            None => io::stdout().write_all(json.as_bytes())?,
-        }
+        let (count, steps) = (runs.baseline.runs.len(), runs.baseline.steps());
+        let (runs_noun, steps_noun) =
+            (if count == 1 { "run" } else { "runs" }, if steps == 1 { "step" } else { "steps" });
+        let path = self.output.as_deref().unwrap_or(Path::new("-"));
+        let note = format!(": {count} {runs_noun}, {steps} {steps_noun}");
+        file::write_with_note(path, &note, |out| out.write_all(json.as_bytes()))?;
         runs.end()
     }
 }

@@ -13,6 +13,8 @@ use std::time::Duration;
 struct Row<'a> {
     /// The file, if there are several.
     file: Option<&'a str>,
+    #[serde(skip)]
+    short_file: Option<&'a str>,
     #[serde(flatten)]
     step: StepBreakdown<'a>,
 }
@@ -26,7 +28,7 @@ pub(crate) fn section(read: &Read, limit: usize) -> Section {
     Section {
         title: "Steps".to_owned(),
         key: "steps",
-        table: (!rows.is_empty()).then(|| table(&rows, shares).left_out(left_out)),
+        table: (!rows.is_empty()).then(|| table(&rows, read.folder.as_deref(), shares).left_out(left_out)),
         empty: "no whole step was recorded",
         rows: rows.iter().map(json).collect(),
         ..Section::default()
@@ -36,9 +38,10 @@ pub(crate) fn section(read: &Read, limit: usize) -> Section {
 fn rows(read: &Read) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for source in &read.sources {
-        let file = (read.sources.len() > 1).then_some(source.name.as_str());
+        let short_file = source.short_name.as_deref();
+        let file = short_file.map(|_| source.name.as_str());
         let steps = source.traces.iter().flat_map(step_breakdown);
-        rows.extend(steps.map(|step| Row { file, step }));
+        rows.extend(steps.map(|step| Row { file, short_file, step }));
     }
     rows
 }
@@ -58,11 +61,12 @@ fn shares(rows: &[Row<'_>]) -> String {
     format!("of the time of all steps: {}", parts.join(", "))
 }
 
-fn table(rows: &[Row<'_>], shares: String) -> Table {
+fn table(rows: &[Row<'_>], folder: Option<&str>, shares: String) -> Table {
     let mut table = Table::default();
     table.note(shares);
-    if rows.iter().any(|row| row.file.is_some()) {
-        table.text("File", rows, |row| row.file.map(str::to_owned));
+    folder.into_iter().for_each(|folder| table.heading(format!("Files in {folder}:")));
+    if rows.iter().any(|row| row.short_file.is_some()) {
+        table.text("File", rows, |row| row.short_file.map(str::to_owned));
     }
     table.number("Step", rows, |row| row.step.step.to_string());
     table.number("Duration", rows, |row| units::time(row.step.duration));

@@ -2,7 +2,7 @@
 
 use crate::{
     fault::Fault,
-    github,
+    file, github,
     input::Inputs,
     json::json,
     runs::{Runs, read_baseline},
@@ -78,6 +78,9 @@ enum Format {
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let thresholds = self.thresholds()?;
+        let output = self.output.as_deref();
+        self.inputs.check_output(output)?;
+        Inputs::of(vec![self.baseline.clone()], false).check_output(output)?;
         let baseline = read_baseline(&self.baseline)?;
         let runs = Runs::read(&self.inputs, self.machine.as_deref())?;
         let check = Check::of(&baseline, &runs.baseline, &thresholds);
@@ -92,10 +95,7 @@ impl Args {
             Format::Md => github::markdown(&check),
         };
         match &self.output {
-            Some(path) => {
-                let fault = |error| Fault::Failed(format!("{}: cannot be written: {error}", path.display()));
-                fs::write(path, &text).map_err(fault)?;
-            }
+            Some(path) => file::write(path, |out| out.write_all(text.as_bytes()))?,
             None => io::stdout().write_all(text.as_bytes())?,
         }
         if self.github {

@@ -1,13 +1,14 @@
 //! The command `convert`: a trace in another format.
 
 use crate::{
-    fault::Fault,
-    file::{failed, folder_beside},
-    input::{self, name},
+    fault::{Fault, say},
+    file::{self, cannot_write},
+    input::{self, Inputs, name},
 };
 use kernspan::{Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace};
 use std::{
     fs,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -68,12 +69,15 @@ impl Target {
         }
     }
 
-    fn exporter(self, folder: &Path) -> Box<dyn Exporter> {
+    /// Writes a trace in the format of a file.
+    fn write(self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+        let mut out = out;
         match self {
-            Self::Chrome { gzip } => Box::new(Chrome::to_dir(folder).gzip(gzip)),
-            Self::Perfetto => Box::new(Perfetto::to_dir(folder)),
-            Self::HostStacks | Self::GpuStacks => Box::new(Stacks::to_dir(folder)),
-            Self::TensorBoard => Box::new(TensorBoard::to_dir(folder).arguments(false)),
+            Self::Chrome { gzip } => Chrome::to_dir("unused").gzip(gzip).write(trace, &mut out),
+            Self::Perfetto => Perfetto::write(trace, &mut out),
+            Self::HostStacks => Stacks::write_host(trace, &mut out),
+            Self::GpuStacks => Stacks::write_gpu(trace, &mut out),
+            Self::TensorBoard => Err(io::ErrorKind::IsADirectory.into()),
         }
     }
 }
@@ -81,46 +85,32 @@ impl Target {
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let target = Target::of(&self.to)?;
+        Inputs::of(vec![self.from.clone()], false).check_output(Some(&self.to))?;
+        let had_folder = self.to.is_dir();
         if target == Target::TensorBoard && fs::read_dir(&self.to).is_ok_and(|mut files| files.next().is_some()) {
-            return Err(Fault::Failed(format!("{}: the folder is not empty", self.to.display())));
+            return Err(Fault::Failed(format!("cannot write {}: the folder is not empty", self.to.display())));
         }
         let cannot = |error| Fault::Failed(format!("{}: {error}", name(&self.from)));
         let traces = input::traces(&self.from).map_err(cannot)?;
         let [trace] = traces.as_slice() else {
-            return Err(Fault::Failed(format!("{}: has {} traces, not one", name(&self.from), traces.len())));
+            return Err(Fault::Failed(format!("{}: expected one trace, found {}", name(&self.from), traces.len())));
         };
-        let folder = folder_beside(&self.to)?;
-        let inside = folder.path().join("new");
-        let files = export(target, trace, &inside).map_err(|error| failed(&self.to, error))?;
-        let made = match target {
-            Target::TensorBoard => inside,
-            Target::GpuStacks => files
-                .into_iter()
-                .find(|file| is_gpu(file))
-                .ok_or_else(|| Fault::Failed(format!("{}: no GPU work was recorded", name(&self.from))))?,
-            _ => files.into_iter().find(|file| !is_gpu(file)).ok_or_else(|| failed(&self.to, "nothing was written"))?,
-        };
-        fs::rename(made, &self.to).map_err(|error| failed(&self.to, error))
+        if target == Target::GpuStacks && trace.work().len() == 0 {
+            return Err(Fault::Failed(format!("{}: no GPU work was recorded", name(&self.from))));
+        }
+        if target != Target::TensorBoard {
+            return file::write(&self.to, |out| target.write(trace, out));
+        }
+        TensorBoard::to_dir(&self.to).arguments(false).export(trace).map_err(|error| {
+            // Whatever is in the folder is new, since it was empty or not there.
+            for entry in fs::read_dir(&self.to).into_iter().flatten().flatten() {
+                let path = entry.path();
+                let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+            }
+            let _ = if had_folder { Ok(()) } else { fs::remove_dir(&self.to) };
+            cannot_write(&self.to, &*error)
+        })?;
+        say(&format!("wrote {}", self.to.display()));
+        Ok(())
     }
-}
-
-fn is_gpu(file: &Path) -> bool {
-    file.display().to_string().ends_with(".gpu.folded")
-}
-
-/// Writes the folded stacks of a trace into a folder, and returns the files: the host's, and the GPU's if it did
-/// anything.
-pub(crate) fn stacks(trace: &Trace, folder: &Path) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
-    let (gpu, host): (Vec<_>, Vec<_>) =
-        export(Target::HostStacks, trace, folder)?.into_iter().partition(|file| is_gpu(file));
-    Ok((host.into_iter().next(), gpu.into_iter().next()))
-}
-
-/// Writes Chrome's JSON of a trace into a folder, and returns the file.
-pub(crate) fn chrome(trace: &Trace, folder: &Path) -> Result<Option<PathBuf>, String> {
-    Ok(export(Target::Chrome { gzip: false }, trace, folder)?.into_iter().next())
-}
-
-fn export(target: Target, trace: &Trace, folder: &Path) -> Result<Vec<PathBuf>, String> {
-    target.exporter(folder).export(trace).map_err(|error| error.to_string())
 }

@@ -13,8 +13,9 @@ mod text;
 use self::{kernels::Kernels, side::Side};
 use crate::{
     fault::Fault,
+    input::Inputs,
     json::json,
-    output::{Format, Section, Style, print_json},
+    output::{self, Format, Section, Style, print_json},
 };
 use kernspan::report::Comparison;
 use serde_json::Value;
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, short)]
     recursive: bool,
     /// The most rows of each table [default: 25; 10 for explanations and kernels]
-    #[arg(long, short = 'n', value_name = "ROWS")]
+    #[arg(long, short = 'n', value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
     /// Print the spans only
     #[arg(long)]
@@ -80,7 +81,9 @@ struct Diff {
 
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
-        let sides = side::read_both(self.sides()?, self.recursive)?;
+        let sides = self.sides()?;
+        Inputs::of(sides.concat(), self.recursive).check_output(self.html.as_deref())?;
+        let sides = side::read_both(sides, self.recursive)?;
         let comparison = Comparison::of(&sides[0].baseline, &sides[1].baseline);
         let diff = Diff { sides, comparison };
         match (&self.html, self.style.format()) {

@@ -1,33 +1,73 @@
-//! New files, which appear whole or not at all.
+//! New files, which appear whole or not at all, and never in place of a file that is read.
 
-use crate::fault::Fault;
+use crate::fault::{Fault, say};
+use kernspan::export::write_file;
 use std::{
+    error::Error,
     fs,
-    io::{self, Write},
+    io::{self, BufWriter, Write},
     path::Path,
 };
-use tempfile::TempDir;
 
-/// Returns the fault that a file cannot be written.
-pub(crate) fn failed(path: &Path, error: impl std::fmt::Display) -> Fault {
-    Fault::Failed(format!("{}: cannot be written: {error}", path.display()))
+/// Writes a file, or to standard output if its name is `-`, and says so.
+pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
+    write_with_note(path, "", content)
 }
 
-/// Makes a folder for unfinished files, on the same file system as `path`, so that they can be renamed to it.
-pub(crate) fn folder_beside(path: &Path) -> Result<TempDir, Fault> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::Builder::new().prefix(".kernspan-").tempdir_in(parent).map_err(|error| failed(path, error))
-}
-
-/// Writes a file, or to standard output if its name is `-`.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
-    if path.as_os_str() == "-" {
-        let mut out = io::stdout().lock();
-        out.write_all(bytes)?;
+/// Writes a file, or to standard output if its name is `-`, and says so, with a note on what is in it.
+pub(crate) fn write_with_note(
+    path: &Path,
+    note: &str,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Fault> {
+    if is_standard_output(path) {
+        let mut out = BufWriter::new(io::stdout().lock());
+        content(&mut out)?;
         return Ok(out.flush()?);
     }
-    let folder = folder_beside(path)?;
-    let unfinished = folder.path().join("unfinished");
-    let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(unfinished, path));
-    written.map_err(|error| failed(path, error))
+    write_file(path, |out| content(out)).map_err(|error| cannot_write(path, &error))?;
+    say(&format!("wrote {}{note}", path.display()));
+    Ok(())
+}
+
+/// Returns the fault that a file or folder cannot be written. Of the error only the reason counts: it may name a file
+/// that nobody knows.
+pub(crate) fn cannot_write(path: &Path, error: &(dyn Error + 'static)) -> Fault {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    let reason = cause.downcast_ref().map_or_else(|| cause.to_string(), reason);
+    Fault::Failed(format!("cannot write {}: {reason}", path.display()))
+}
+
+/// Returns what the system says of an error, as part of a sentence: `no space left on device`.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let Some(code) = error.raw_os_error() else { return text };
+    let text = text.strip_suffix(&format!(" (os error {code})")).unwrap_or(&text);
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// Returns whether two paths lead to the same file.
+pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
+    identity(a).is_some_and(|a| identity(b) == Some(a))
+}
+
+/// Returns the device and the number of a file, which hard links to it share. Special files, such as `/dev/null`, can be
+/// read and written at the same time.
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| (file.dev(), file.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(path: &Path) -> Option<std::path::PathBuf> {
+    fs::canonicalize(path).ok().filter(|path| path.is_file())
+}
+
+fn is_standard_output(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }

@@ -1,13 +1,13 @@
 //! The command `flame`: a flame graph.
 
 use crate::{
-    convert::stacks,
     fault::Fault,
-    file::{failed, write_whole},
+    file::{self, cannot_write},
     input::Inputs,
 };
 use inferno::flamegraph::{self, Options};
-use std::{fs, io, path::PathBuf};
+use kernspan::Stacks;
+use std::{io, path::PathBuf};
 
 /// Draw a flame graph, an SVG that browsers show: how much time each stack of spans took
 #[derive(clap::Args)]
@@ -33,22 +33,19 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
+        self.inputs.check_output(Some(&self.output))?;
         let read = self.inputs.read()?;
-        let cannot = |error: String| failed(&self.output, error);
-        let folder = tempfile::tempdir().map_err(|error| cannot(error.to_string()))?;
-        let mut folded = String::new();
+        let mut folded = Vec::new();
         for trace in read.traces() {
-            let (host, gpu) = stacks(trace, folder.path()).map_err(cannot)?;
-            if let Some(file) = if self.gpu { gpu } else { host } {
-                folded += &fs::read_to_string(file).map_err(|error| cannot(error.to_string()))?;
-            }
+            let write = if self.gpu { Stacks::write_gpu } else { Stacks::write_host };
+            write(trace, &mut folded)?;
         }
         if folded.is_empty() {
             let what = if self.gpu { "no GPU work was recorded" } else { "no spans were recorded" };
             return Err(Fault::Failed(what.to_owned()));
         }
-        let graph = self.draw(&folded).map_err(|error| cannot(error.to_string()))?;
-        write_whole(&self.output, &graph)?;
+        let graph = self.draw(&String::from_utf8_lossy(&folded)).map_err(|error| cannot_write(&self.output, &error))?;
+        file::write(&self.output, |out| out.write_all(&graph))?;
         read.end()
     }
 

@@ -1,6 +1,6 @@
 //! The result of a check for GitHub: a comment in Markdown, the summary of a job, and annotations.
 
-use crate::fault::Fault;
+use crate::{fault::Fault, file::cannot_write};
 use kernspan::report::{Check, Comparison, Problem, SpanChange, TimeChange, units};
 use std::{env, fs, io::Write, time::Duration};
 
@@ -79,7 +79,7 @@ fn escape(text: &str) -> String {
 /// Adds the comment to the summary of the job, if this is one.
 pub(crate) fn add_to_summary(comment: &str) -> Result<(), Fault> {
     let Some(path) = env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else { return Ok(()) };
-    let fault = |error| Fault::Failed(format!("{}: cannot be written: {error}", path.display()));
+    let fault = |error| cannot_write(path.as_ref(), &error);
     let mut file = fs::OpenOptions::new().append(true).create(true).open(&path).map_err(fault)?;
     file.write_all(comment.as_bytes()).map_err(fault)
 }

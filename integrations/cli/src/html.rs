@@ -1,6 +1,6 @@
 //! Pages for browsers.
 
-use crate::{fault::Fault, file::write_whole};
+use crate::{fault::Fault, file};
 use kernspan::export::HtmlDocument;
 use serde_json::{Map, Value, json};
 use std::{collections::HashMap, path::Path};
@@ -53,7 +53,7 @@ impl Page {
         let made = concat!("Made by kernspan ", env!("CARGO_PKG_VERSION"), ".");
         let Self { title, sections, names, .. } = self;
         let json = json!({"format": 1, "title": title, "made": made, "names": names, "sections": sections});
-        write_whole(path, HtmlDocument::new(&title, &json.to_string(), text).to_string().as_bytes())
+        file::write(path, |out| write!(out, "{}", HtmlDocument::new(&title, &json.to_string(), text)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     fault::{Fault, say},
+    file::{is_same, reason},
     progress::Progress,
 };
 use kernspan::{
@@ -9,7 +10,7 @@ use kernspan::{
     read::{ReadError, from_bytes},
 };
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     io::{self, Read as _},
     path::{Path, PathBuf},
@@ -30,12 +31,16 @@ pub(crate) struct Inputs {
 pub(crate) struct Source {
     /// The file's name, as it was given or found.
     pub(crate) name: String,
+    /// The name without the folder and the ending that all have in common, if there are several files.
+    pub(crate) short_name: Option<String>,
     pub(crate) traces: Vec<Trace>,
 }
 
 /// All traces that could be read.
 pub(crate) struct Read {
     pub(crate) sources: Vec<Source>,
+    /// The folder that all files are in, if there are several.
+    pub(crate) folder: Option<String>,
     is_complete: bool,
 }
 
@@ -43,6 +48,21 @@ impl Read {
     /// Returns all traces, file by file.
     pub(crate) fn traces(&self) -> impl Iterator<Item = &Trace> {
         self.sources.iter().flat_map(|source| &source.traces)
+    }
+
+    fn shorten_names(&mut self) {
+        if self.sources.len() < 2 {
+            return;
+        }
+        let names: Vec<_> = self.sources.iter().map(|source| source.name.clone()).collect();
+        let folder = common_prefix(&names).rsplit_once('/').map_or("", |(folder, _)| folder);
+        let start = if folder.is_empty() { 0 } else { folder.len() + 1 };
+        let is_common = |ending: &&&str| names.iter().all(|name| name.ends_with(**ending));
+        let ending = [".pt.trace.json", ".pt.trace.json.gz"].iter().chain(&ENDINGS).find(is_common).unwrap_or(&"");
+        for (source, name) in self.sources.iter_mut().zip(&names) {
+            source.short_name = Some(name[start..].strip_suffix(ending).unwrap_or(name).to_owned());
+        }
+        self.folder = Some(folder.to_owned()).filter(|folder| !folder.is_empty());
     }
 
     /// Returns the report of all traces.
@@ -90,18 +110,8 @@ impl Inputs {
 
     /// Reads the files, with a progress bar that others may use, too.
     pub(crate) fn read_with(&self, progress: &Progress) -> Result<Read, Fault> {
-        let mut read = Read { sources: Vec::new(), is_complete: true };
-        let mut files = Vec::new();
-        for path in &self.files {
-            if is_folder(path) {
-                if let Err(error) = find(path, self.recursive, &mut files) {
-                    say(&format!("{}: cannot be read: {error}", path.display()));
-                    read.is_complete = false;
-                }
-            } else {
-                files.push(path.clone());
-            }
-        }
+        let (files, is_complete) = self.find();
+        let mut read = Read { sources: Vec::new(), folder: None, is_complete };
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |it| it.len());
         progress.expect(files.iter().map(size).sum());
         let mut windows: HashMap<WindowKey, String> = HashMap::new();
@@ -121,7 +131,7 @@ impl Inputs {
                         }
                         None => true,
                     });
-                    read.sources.push(Source { name, traces });
+                    read.sources.push(Source { name, short_name: None, traces });
                 }
                 Err(error) => {
                     progress.say(&format!("{name}: {error}"));
@@ -131,11 +141,50 @@ impl Inputs {
             progress.add(size(path));
         }
         read.sources.retain(|source| !source.traces.is_empty());
+        read.shorten_names();
         match read.sources.is_empty() {
-            true if read.is_complete => Err(Fault::Failed("no traces were found".to_owned())),
+            // The reason was said.
             true => Err(Fault::Incomplete),
             false => Ok(read),
         }
+    }
+
+    /// Returns the files, with those in folders, and whether all folders could be read. Says on standard error which of
+    /// them have no traces.
+    pub(crate) fn find(&self) -> (Vec<PathBuf>, bool) {
+        let (mut files, mut is_complete) = (Vec::new(), true);
+        for path in &self.files {
+            if !is_folder(path) {
+                files.push(path.clone());
+                continue;
+            }
+            match Found::in_folder(path, self.recursive) {
+                Ok(found) if found.traces.is_empty() => say(&found.why_nothing(path)),
+                Ok(found) => files.extend(found.traces),
+                Err(error) => {
+                    say(&format!("cannot read {}: {}", path.display(), reason(&error)));
+                    is_complete = false;
+                }
+            }
+        }
+        (files, is_complete)
+    }
+
+    /// Checks that a command may write this file, if any: that it is none of those that are read.
+    pub(crate) fn check_output(&self, output: Option<&Path>) -> Result<(), Fault> {
+        let Some(output) = output else { return Ok(()) };
+        for path in &self.files {
+            let found = Found::in_folder(path, self.recursive).unwrap_or_default();
+            let inputs = if is_folder(path) { found.traces } else { vec![path.clone()] };
+            if let Some(input) = inputs.iter().find(|input| is_same(input, output)) {
+                return Err(Fault::Usage(format!(
+                    "cannot write {}: it is also read, as {}; give the new file another name",
+                    output.display(),
+                    input.display()
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -144,6 +193,14 @@ fn is_nothing(trace: &Trace) -> bool {
     let counts = [trace.spans().len(), trace.work().len(), trace.api_calls().len(), trace.events().len()];
     let more = [trace.steps().len(), trace.counters().len(), trace.allocations().len()];
     trace.metadata().host.is_empty() && counts.iter().chain(&more).all(|&count| count == 0)
+}
+
+/// Returns what all names begin with.
+fn common_prefix(names: &[String]) -> &str {
+    let Some((first, others)) = names.split_first() else { return "" };
+    let same = |(at, c): &(usize, char)| others.iter().all(|other| other[*at..].starts_with(*c));
+    let end = first.char_indices().take_while(same).last().map_or(0, |(at, c)| at + c.len_utf8());
+    &first[..end]
 }
 
 fn window_key(trace: &Trace) -> WindowKey {
@@ -182,44 +239,83 @@ pub(crate) fn name(path: &Path) -> String {
 
 /// Returns the traces in a folder and in the folders in it. What cannot be read is left out.
 pub(crate) fn traces_in(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let entries: BTreeSet<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    let mut found = Vec::new();
-    for path in entries {
-        // A link to a folder may lead in a circle.
-        if !path.is_dir() {
-            found.extend(is_trace(&path).then_some(path));
-        } else if !path.is_symlink() {
-            found.extend(traces_in(&path));
-        }
+    Found::in_folder(folder, true).unwrap_or_default().traces
+}
+
+/// Says why there are no traces in a folder and in the folders in it.
+pub(crate) fn why_nothing_in(folder: &Path) -> String {
+    match Found::in_folder(folder, true) {
+        Ok(found) => found.why_nothing(folder),
+        Err(error) => format!("cannot read {}: {}", folder.display(), reason(&error)),
     }
-    found
 }
 
 fn is_trace(path: &Path) -> bool {
     path.to_str().is_some_and(|name| ENDINGS.iter().any(|ending| name.ends_with(ending)))
 }
 
-/// Adds the traces in a folder, in the order of their names, and says which other files are in it.
-fn find(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> io::Result<()> {
-    let entries: io::Result<BTreeSet<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
-    let (mut others, mut endings) = (0, BTreeSet::new());
-    for path in entries? {
-        if path.is_dir() {
-            // A link to a folder may lead in a circle.
-            if recursive && !path.is_symlink() {
-                find(&path, recursive, found)?;
+/// The files of a folder.
+#[derive(Default)]
+struct Found {
+    /// The traces, in the order of their names.
+    traces: Vec<PathBuf>,
+    /// The number of other files, by their endings.
+    others: BTreeMap<String, usize>,
+    /// The folders that were not searched.
+    folders: Vec<PathBuf>,
+}
+
+impl Found {
+    /// The endings of files that exporters write, and that cannot be read.
+    const EXPORTS: [&str; 5] = [".folded", ".html", ".pftrace", ".tfevents", ".xplane.pb"];
+
+    fn in_folder(folder: &Path, recursive: bool) -> io::Result<Self> {
+        let mut found = Self::default();
+        found.add(folder, recursive)?;
+        Ok(found)
+    }
+
+    fn add(&mut self, folder: &Path, recursive: bool) -> io::Result<()> {
+        let entries: io::Result<BTreeSet<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
+        for path in entries? {
+            if !path.is_dir() {
+                match is_trace(&path) {
+                    true => self.traces.push(path),
+                    false => *self.others.entry(ending(&path)).or_default() += 1,
+                }
+            } else if !recursive {
+                self.folders.push(path);
+            } else if !path.is_symlink() {
+                // A link to a folder may lead in a circle.
+                self.add(&path, recursive)?;
             }
-        } else if is_trace(&path) {
-            found.push(path);
-        } else {
-            others += 1;
-            endings.insert(path.extension().map_or("none".to_owned(), |it| format!(".{}", it.display())));
+        }
+        Ok(())
+    }
+
+    /// Says why there are no traces, and what helps.
+    fn why_nothing(&self, folder: &Path) -> String {
+        let name = folder.display();
+        let counts: Vec<_> = self.others.iter().map(|(ending, count)| format!("{count} {ending}")).collect();
+        let found = if counts.is_empty() { "no files".to_owned() } else { counts.join(", ") };
+        let start = format!("no readable traces in {name}: found {found}");
+        if self.folders.iter().any(|folder| !traces_in(folder).is_empty()) {
+            return format!("{start}; add --recursive to read the folders in it");
+        }
+        match self.others.keys().any(|ending| Self::EXPORTS.contains(&ending.as_str())) {
+            true => format!("{start}; add .export(Chrome::to_dir({:?})) to the profiler", folder.to_string_lossy()),
+            false => format!("{start}; expected .json, .json.gz or .kernspan"),
         }
     }
-    if others > 0 {
-        let (files, endings) = (if others == 1 { "file" } else { "files" }, Vec::from_iter(endings).join(", "));
-        say(&format!("{}: left out {others} {files} with other endings: {endings}", folder.display()));
+}
+
+/// Returns the ending of a file's name, for messages.
+fn ending(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let known = Found::EXPORTS.iter().find(|ending| name.ends_with(**ending) || name.contains(&format!("{ending}.")));
+    match (known, path.extension()) {
+        (Some(ending), _) => (*ending).to_owned(),
+        (None, Some(ending)) => format!(".{}", ending.display()),
+        (None, None) => "without an ending".to_owned(),
     }
-    Ok(())
 }

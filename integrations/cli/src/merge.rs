@@ -1,20 +1,18 @@
 //! The command `merge`: several traces of one run as one file for viewers.
 
 use crate::{
-    convert::chrome,
     fault::{Fault, say},
-    file::folder_beside,
-    input::{self, name},
+    file,
+    input::{self, Inputs, name},
 };
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
-use kernspan::{Trace, read::from_bytes};
+use kernspan::{Chrome, Trace, read::from_bytes};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
-    fs::{self, File},
-    io::{self, BufWriter, Read, Write},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -33,9 +31,8 @@ pub(crate) struct Args {
     /// The new file, .json or .json.gz
     #[arg(value_name = "NEW")]
     to: PathBuf,
-    /// The traces; `-` is standard input
-    #[arg(value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    inputs: Inputs,
 }
 
 /// A process of the run: host, number and rank.
@@ -67,10 +64,11 @@ impl Args {
         if !gzip && !ending.ends_with(".json") {
             return Err(Fault::Usage(format!("{ending}: expected a file that ends with .json or .json.gz")));
         }
-        let folder = folder_beside(&self.to)?;
-        let (mut parts, mut is_complete) = (Vec::new(), true);
-        for path in &self.files {
-            match Part::read(path, folder.path()) {
+        self.inputs.check_output(Some(&self.to))?;
+        let (files, mut is_complete) = self.inputs.find();
+        let mut parts = Vec::new();
+        for path in &files {
+            match Part::read(path) {
                 Ok(part) => parts.push(part),
                 Err(error) => {
                     say(&format!("{}: {error}", name(path)));
@@ -81,27 +79,21 @@ impl Args {
         if parts.is_empty() {
             return Err(Fault::Incomplete);
         }
-        let unfinished = folder.path().join("unfinished");
-        let written = File::create(&unfinished).and_then(|file| {
-            let mut out = BufWriter::new(file);
-            if gzip {
+        file::write(&self.to, |mut out| match gzip {
+            true => {
                 let mut packed = GzEncoder::new(out, Compression::fast());
                 write(&parts, &mut packed)?;
-                out = packed.finish()?;
-            } else {
-                write(&parts, &mut out)?;
+                packed.finish().map(drop)
             }
-            out.flush()?;
-            fs::rename(&unfinished, &self.to)
-        });
-        written.map_err(|error| Fault::Failed(format!("{ending}: cannot be written: {error}")))?;
+            false => write(&parts, &mut out),
+        })?;
         if is_complete { Ok(()) } else { Err(Fault::Incomplete) }
     }
 }
 
 impl Part {
-    /// Reads a file. A recorded window becomes JSON in the folder.
-    fn read(path: &Path, folder: &Path) -> Result<Self, String> {
+    /// Reads a file. A recorded window becomes JSON.
+    fn read(path: &Path) -> Result<Self, String> {
         let mut bytes = input::bytes(path).map_err(|error| format!("cannot be read: {error}"))?;
         let traces = from_bytes(&bytes).map_err(|error| error.to_string())?;
         let trace = traces.first().ok_or("has no trace")?;
@@ -112,8 +104,9 @@ impl Part {
             bytes = plain;
         }
         if !matches!(bytes.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'{' | b'[')) {
-            let file = chrome(trace, folder)?.ok_or("cannot be converted")?;
-            bytes = fs::read(&file).map_err(|error| format!("cannot be converted: {error}"))?;
+            bytes.clear();
+            let converted = Chrome::to_dir("unused").write(trace, &mut bytes);
+            converted.map_err(|error| format!("cannot be converted: {error}"))?;
         }
         let text = String::from_utf8(bytes).map_err(|error| format!("cannot be read: {error}"))?;
         Ok(Self { name: name(path), text, process: process(trace) })

@@ -19,6 +19,11 @@ pub(crate) struct Style {
     pub(crate) width: Option<usize>,
 }
 
+/// Parses the most rows of a table: a table without any would look as if nothing had been recorded.
+pub(crate) fn limit(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&rows| rows > 0).ok_or_else(|| "expected a number of at least 1".to_owned())
+}
+
 /// The format of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {

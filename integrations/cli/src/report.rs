@@ -3,10 +3,10 @@
 use crate::{
     calls::{self, Direction},
     fault::Fault,
-    file::write_whole,
+    file,
     input::{Inputs, Read},
     json::json,
-    output::{Format, Section, Style, print_json},
+    output::{self, Format, Section, Style, print_json},
     steps, torch,
 };
 use kernspan::{
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "COLUMN")]
     sort: Option<Sort>,
     /// The most rows of each table [default: 100; 10 for kernels and operations in the overview, and for memory]
-    #[arg(long, short = 'n', value_name = "ROWS")]
+    #[arg(long, short = 'n', value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
     /// Give spans, kernels and operations a row for each shape of their arguments
     #[arg(long)]
@@ -108,9 +108,10 @@ pub(crate) enum Sort {
 
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
+        self.inputs.check_output(self.html.as_deref())?;
         let read = self.inputs.read()?;
         if let Some(path) = &self.html {
-            write_whole(path, HtmlReport::of(read.traces()).to_string().as_bytes())?;
+            file::write(path, |out| write!(out, "{}", HtmlReport::of(read.traces())))?;
             return read.end();
         }
         let report = read.report();

@@ -5,7 +5,7 @@ use crate::{
     fault::Fault,
     input::{Inputs, Read},
     json::json,
-    output::{Section, Style},
+    output::{self, Section, Style},
 };
 use kernspan::{
     Report,
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long)]
     breakdown: bool,
     /// The most lines [default: all]
-    #[arg(long, short = 'n', value_name = "ROWS")]
+    #[arg(long, short = 'n', value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
     #[command(flatten)]
     style: Style,
@@ -61,6 +61,8 @@ impl Args {
 struct Row {
     /// The file, if there are several.
     file: Option<String>,
+    #[serde(skip)]
+    short_file: Option<String>,
     step: u64,
     duration: Duration,
     device: Option<DeviceId>,
@@ -92,7 +94,7 @@ pub(crate) fn section(read: &Read, report: &Report, limit: usize) -> Section {
     Section {
         title: "Steps".to_owned(),
         key: "steps",
-        table: (!rows.is_empty()).then(|| table(&rows, note).left_out(left_out)),
+        table: (!rows.is_empty()).then(|| table(&rows, read.folder.as_deref(), note).left_out(left_out)),
         empty: "no whole step was recorded",
         rows: rows.iter().map(json).collect(),
         members: vec![("percentiles", percentiles.collect())],
@@ -105,13 +107,13 @@ fn rows(read: &Read, report: &Report) -> Vec<Row> {
     let slow = report.steps().slow();
     let mut rows = Vec::new();
     for source in &read.sources {
-        let file = (read.sources.len() > 1).then(|| source.name.clone());
+        let files = [source.short_name.as_ref().map(|_| source.name.clone()), source.short_name.clone()];
         for trace in &source.traces {
             let usages = gpu_steps(trace);
             for step in trace.steps().iter().filter(|step| !step.cut().any()) {
                 let (number, duration) = (step.number(), step.duration());
                 let slow = slow.iter().find(|slow| slow.number == number && slow.duration == duration);
-                let row = Row::new(file.clone(), number, duration, slow.map(|slow| slow.factor));
+                let row = Row::new(files.clone(), number, duration, slow.map(|slow| slow.factor));
                 let is_same = |usage: &&StepGpu| usage.step == number && usage.usage.duration == duration;
                 let usages = usages.iter().filter(is_same);
                 let of_gpus: Vec<_> = usages.map(|usage| row.clone().with_gpu(usage)).collect();
@@ -123,9 +125,10 @@ fn rows(read: &Read, report: &Report) -> Vec<Row> {
 }
 
 impl Row {
-    fn new(file: Option<String>, step: u64, duration: Duration, slow: Option<f64>) -> Self {
+    fn new([file, short_file]: [Option<String>; 2], step: u64, duration: Duration, slow: Option<f64>) -> Self {
         Self {
             file,
+            short_file,
             step,
             duration,
             device: None,
@@ -156,11 +159,12 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row], note: String) -> Table {
+fn table(rows: &[Row], folder: Option<&str>, note: String) -> Table {
     let mut table = Table::default();
     table.note(note);
-    if rows.iter().any(|row| row.file.is_some()) {
-        table.text("File", rows, |row| row.file.clone());
+    folder.into_iter().for_each(|folder| table.heading(format!("Files in {folder}:")));
+    if rows.iter().any(|row| row.short_file.is_some()) {
+        table.text("File", rows, |row| row.short_file.clone());
     }
     table.number("Step", rows, |row| row.step.to_string());
     table.number("Duration", rows, |row| units::time(row.duration));

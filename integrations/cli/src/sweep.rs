@@ -16,7 +16,7 @@ use self::{
     recorded::Recorded,
     trial::Trial,
 };
-use crate::{fault::Fault, output::Style};
+use crate::{fault::Fault, input::Inputs, output::Style};
 use std::{ffi::OsString, path::PathBuf};
 
 /// Run a program with several values of one setting, and print which of them is worth it
@@ -85,7 +85,11 @@ impl Args {
                 let program = Program { command: &self.program, traces, output: self.output.as_deref() };
                 (&setting.name, program.run_all(setting)?)
             }
-            (None, Some(name)) => (name, Recorded { name, runs: &self.runs }.read_all()),
+            (None, Some(name)) => {
+                let recorded = Recorded { name, runs: &self.runs };
+                Inputs::of(recorded.paths(), true).check_output(self.html.as_deref())?;
+                (name, recorded.read_all())
+            }
             (None, None) => return Err(Fault::Usage("--var or --of is missing".to_owned())),
         };
         trial::sort(&mut trials);

@@ -4,7 +4,7 @@ use crate::{
     fault::Fault,
     input::Inputs,
     json::json,
-    output::{Section, Style},
+    output::{self, Section, Style},
 };
 use kernspan::{
     Report,
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long)]
     spans: bool,
     /// The number of rows [default: 20, or 8 of both spans and kernels]
-    #[arg(short = 'n', long, value_name = "ROWS")]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
     #[command(flatten)]
     style: Style,

@@ -3,8 +3,10 @@
 use super::{measured::Measured, trial::Trial};
 use crate::{
     fault::{Fault, say},
+    file::cannot_write,
     input::{self, Inputs},
 };
+use kernspan::export::write_file;
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
@@ -114,8 +116,10 @@ fn files(folder: &Path) -> Files {
 fn keep(files: &[PathBuf], from: &Path, to: &Path) -> Result<(), Fault> {
     for file in files {
         let new = to.join(file.strip_prefix(from).unwrap_or(file));
-        let copied = new.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::copy(file, &new));
-        copied.map_err(|error| Fault::Failed(format!("{}: cannot be written: {error}", new.display())))?;
+        Inputs::of(vec![file.clone()], false).check_output(Some(&new))?;
+        new.parent().map_or(Ok(()), fs::create_dir_all).map_err(|error| cannot_write(&new, &error))?;
+        let copied = write_file(&new, |out| io::copy(&mut fs::File::open(file)?, out).map(drop));
+        copied.map_err(|error| cannot_write(&new, &error))?;
     }
     Ok(())
 }

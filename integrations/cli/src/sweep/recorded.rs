@@ -19,11 +19,16 @@ impl Recorded<'_> {
         self.runs.iter().map(|run| self.read(run)).collect()
     }
 
+    /// Returns the file or folder of each run.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        self.runs.iter().map(|run| self.split(run).1).collect()
+    }
+
     fn read(&self, run: &Path) -> Trial {
         let (value, path) = self.split(run);
         let files = if path.is_dir() { input::traces_in(&path) } else { vec![path.clone()] };
         let result = match files.is_empty() {
-            true => Err(format!("there is no trace in {}", path.display())),
+            true => Err(input::why_nothing_in(&path)),
             false => Inputs::of(files, false).read().map_err(|_| "none of its traces could be read".to_owned()),
         };
         let result = result.and_then(|read| Measured::of(&read));

@@ -1,6 +1,6 @@
 //! Pages of comparisons and sweeps.
 
-use crate::{fixture, printed, run};
+use crate::{fixture, run, written};
 use serde_json::Value;
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ fn page(arguments: &str, files: &[&Path]) -> (String, Value) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("page.html");
     let arguments = format!("{arguments} --html {}", path.display());
-    assert_eq!(printed(&arguments, files), "", "the page is all");
+    written(&arguments, files);
     let page = fs::read_to_string(path).unwrap();
     let start = page.split_once("id=\"data\">\n").unwrap().1;
     let document = serde_json::from_str(start.split_once("\n</script>").unwrap().0).unwrap();

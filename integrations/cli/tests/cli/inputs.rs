@@ -1,6 +1,6 @@
 //! Files that can be read, and files that cannot.
 
-use crate::{command, printed, run, run_with_input, torch, window};
+use crate::{command, printed, run, run_with_input, torch, window, written};
 use std::{fs, io::Read, path::Path, process::Stdio};
 
 /// The decompressed text of a trace.
@@ -75,25 +75,42 @@ fn folders_have_traces_and_other_files() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("inner");
     fs::create_dir(&inner).unwrap();
-    let nothing = run("report", &[folder.path()]);
-    assert_eq!((nothing.code, nothing.err.as_str()), (1, "kernspan: no traces were found\n"));
+    let nothing = |arguments: &str, why: &str| {
+        let run = run(arguments, &[folder.path()]);
+        let message = format!("kernspan: no readable traces in {}: found {why}\n", folder.path().display());
+        assert_eq!((run.code, run.out.as_str(), run.err), (1, "", message), "{arguments}");
+    };
+    nothing("report", "no files; expected .json, .json.gz or .kernspan");
+    fs::write(folder.path().join("notes.txt"), "x").unwrap();
+    nothing("report", "1 .txt; expected .json, .json.gz or .kernspan");
+    for name in
+        ["1.pftrace", "2.pftrace", "run.html", "1.folded", "1.gpu.folded", "host.xplane.pb", "events.tfevents.7.0"]
+    {
+        fs::write(folder.path().join(name), "x").unwrap();
+    }
+    let merged = format!("merge {}", folder.path().join("new.json").display());
+    let chrome = format!("add .export(Chrome::to_dir({:?})) to the profiler", folder.path().to_str().unwrap());
+    for arguments in ["report", "steps --recursive", "baseline", &merged] {
+        nothing(arguments, &format!("2 .folded, 1 .html, 2 .pftrace, 1 .tfevents, 1 .txt, 1 .xplane.pb; {chrome}"));
+    }
+
+    fs::copy(window("burn"), inner.join("c.kernspan")).unwrap();
+    let counts = "2 .folded, 1 .html, 2 .pftrace, 1 .tfevents, 1 .txt, 1 .xplane.pb";
+    nothing("report", &format!("{counts}; add --recursive to read the folders in it"));
 
     fs::copy(window("candle"), folder.path().join("a.kernspan")).unwrap();
     fs::copy(torch("graph"), folder.path().join("b.json.gz")).unwrap();
-    fs::copy(window("burn"), inner.join("c.kernspan")).unwrap();
-    fs::write(folder.path().join("notes.txt"), "x").unwrap();
-    let flat = run("report", &[folder.path()]);
-    assert_eq!((flat.code, flat.out), (0, printed("report", &[&window("candle"), &torch("graph")])));
-    assert!(flat.err.ends_with(": left out 1 file with other endings: .txt\n"), "{}", flat.err);
-    let deep = run("report --recursive", &[folder.path()]);
-    assert_eq!((deep.code, deep.out), (0, printed("report", &[&window("candle"), &torch("graph"), &window("burn")])));
+    let flat = printed("report", &[folder.path()]);
+    assert_eq!(flat, printed("report", &[&window("candle"), &torch("graph")]));
+    let deep = printed("report --recursive", &[folder.path()]);
+    assert_eq!(deep, printed("report", &[&window("candle"), &torch("graph"), &window("burn")]));
 }
 
 #[test]
 fn a_window_counts_once() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy.json");
-    printed("convert", &[&window("candle"), &copy]);
+    written("convert", &[&window("candle"), &copy]);
     let run = run("report", &[&window("candle"), &copy]);
     assert_eq!((run.code, run.out), (0, printed("report", &[&window("candle")])));
     assert!(run.err.contains("copy.json: left out, since it has the same window as "), "{}", run.err);

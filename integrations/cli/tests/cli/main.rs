@@ -3,6 +3,7 @@
 mod check;
 mod convert;
 mod diff;
+mod files;
 mod html;
 mod inputs;
 mod report;
@@ -58,6 +59,14 @@ fn printed(arguments: &str, files: &[&Path]) -> String {
     let run = run(arguments, files);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{arguments}");
     run.out
+}
+
+/// Runs the program, which must end well, print nothing, and say only what it wrote.
+#[track_caller]
+fn written(arguments: &str, files: &[&Path]) {
+    let run = run(arguments, files);
+    assert_eq!((run.code, run.out.as_str()), (0, ""), "{arguments}: {}", run.err);
+    assert!(run.err.starts_with("kernspan: wrote ") && run.err.lines().count() == 1, "{arguments}: {}", run.err);
 }
 
 #[track_caller]

@@ -69,7 +69,7 @@ fn runs_have_names_or_are_given_one() {
     assert!(markdown.starts_with("## Sweep of BATCH\n") && markdown.contains("\nbest: BATCH=128 with "), "{markdown}");
     let folder = tempfile::tempdir().unwrap();
     let empty = run("sweep --of BATCH", &[folder.path(), &small]);
-    assert!(empty.code == 1 && empty.err.contains(": there is no trace in "), "{}", empty.err);
+    assert!(empty.code == 1 && empty.err.contains(": no readable traces in "), "{}", empty.err);
 }
 
 #[test]
