@@ -44,6 +44,8 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
+//! [`write_file`] writes a file that appears whole or not at all, as those of the exporters here do.
+//!
 //! An exporter that also wants the [summary](StepSummary) of every step, recorded or not, returns a [`StepExporter`]
 //! from [`Exporter::steps`].
 

@@ -107,7 +107,8 @@ impl UnfinishedFile {
         let file = self.writer.get_ref();
         // Some file systems report that the disk is full only now. The old file must be there then.
         file.sync_data()?;
-        permissions.map_or(Ok(()), |permissions| file.set_permissions(permissions))?;
+        // File systems without permissions refuse.
+        let _ = permissions.map(|permissions| file.set_permissions(permissions));
         if self.name.is_none() {
             if self.link(path)? {
                 return Ok(());

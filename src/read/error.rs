@@ -17,9 +17,9 @@ pub enum ReadError {
     },
     /// The file is compressed, and larger than [`ReadError::MAX_BYTES`] otherwise.
     TooLarge,
-    /// The file is in none of the formats that can be read.
+    /// The file is in an unsupported format.
     UnknownFormat {
-        /// The format that it seems to be in, or why it cannot be read.
+        /// What the file seems to be.
         seen: &'static str,
     },
 }
@@ -32,11 +32,13 @@ impl ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(error) => write!(f, "cannot be read: {error}"),
-            Self::Json(error) => write!(f, "is no trace in JSON: {error}"),
-            Self::NotUtf8 { offset } => write!(f, "is no trace in JSON: it is not UTF-8 at byte {offset}"),
-            Self::TooLarge => write!(f, "is larger than {} GiB when decompressed", Self::MAX_BYTES >> 30),
-            Self::UnknownFormat { seen } => write!(f, "is in no format that can be read: {seen}"),
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Json(error) => write!(f, "not a JSON trace: {error}"),
+            Self::NotUtf8 { offset } => write!(f, "not a JSON trace: invalid UTF-8 at byte {offset}"),
+            Self::TooLarge => write!(f, "too large: more than {} GiB when decompressed", Self::MAX_BYTES >> 30),
+            Self::UnknownFormat { seen } => {
+                write!(f, "unsupported format: expected Chrome JSON or .kernspan, found {seen}")
+            }
         }
     }
 }

@@ -98,20 +98,20 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
 fn from_plain(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{' | b'[') => from_json(bytes).map(|trace| vec![trace]),
-        None => Err(ReadError::UnknownFormat { seen: "it is empty" }),
+        None => Err(ReadError::UnknownFormat { seen: "an empty file" }),
         Some(_) => other_format(bytes),
     }
 }
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 fn other_format(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
-    let unknown = |_| ReadError::UnknownFormat { seen: "it is neither JSON nor a recorded window" };
+    let unknown = |_| ReadError::UnknownFormat { seen: "neither" };
     crate::replay::replay(bytes).map(|trace| vec![trace]).map_err(unknown)
 }
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
 fn other_format(_: &[u8]) -> Result<Vec<Trace>, ReadError> {
-    Err(ReadError::UnknownFormat { seen: "it is not JSON, and this build reads no recorded windows (feature `cuda`)" })
+    Err(ReadError::UnknownFormat { seen: "no JSON, and this build reads no recorded windows (feature `cuda`)" })
 }
 
 fn from_json(bytes: &[u8]) -> Result<Trace, ReadError> {
@@ -121,7 +121,7 @@ fn from_json(bytes: &[u8]) -> Result<Trace, ReadError> {
     let mut scanner = Scanner::new(text);
     intake.read(&mut scanner).map_err(|wrong| scanner.error(wrong))?;
     match intake.known == 0 && intake.unread > 0 {
-        true => Err(ReadError::UnknownFormat { seen: "it is JSON, but no list of events" }),
+        true => Err(ReadError::UnknownFormat { seen: "JSON without trace events" }),
         false => Ok(intake.into_trace()),
     }
 }

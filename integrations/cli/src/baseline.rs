@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// Write statistics of runs, to check later runs against
 ///
-/// The file is small JSON: the steps, the time of each span in each of up to 128 steps of a run, launches, copies,
-/// allocations, kernels, memory and findings. Several runs make it more exact: five short ones tell more than a long
-/// one. Files of this kind can be given, too, and are merged.
+/// The output is a small JSON file: the steps, the time of each span in up to 128 steps of each run, launches, copies,
+/// allocations, kernels, memory and findings. More runs make it more precise: five short runs tell more than one long
+/// run. Existing baselines can be given as well, and are merged.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -15,14 +15,14 @@ Examples:
   kernspan baseline run1 run2 run3 --machine ci-large -o baseline.json
   kernspan check --baseline baseline.json runs/mnist
 
-Exit status: 0 fine; 1 a file could not be read or written, or no whole step was recorded; 2 wrong usage")]
+Exit status: 0 success; 1 a file could not be read or written, or no whole step was recorded; 2 usage error")]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// The file to write [default: standard output]
+    /// Output file [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The kind of machine, where hosts have another name in each run: times are compared if the kinds are the same
+    /// Kind of machine, if host names differ between runs: times are compared only between machines of the same kind
     #[arg(long, value_name = "KIND")]
     machine: Option<String>,
 }
@@ -32,9 +32,7 @@ impl Args {
         self.inputs.check_output(self.output.as_deref())?;
         let runs = Runs::read(&self.inputs, self.machine.as_deref())?;
         if runs.baseline.steps() == 0 {
-            return Err(Fault::Failed(
-                "no whole step was recorded, so that there is nothing to compare with".to_owned(),
-            ));
+            return Err(Fault::Failed("no whole step was recorded, so there is nothing to compare with".to_owned()));
         }
         let json = runs.baseline.to_json() + "\n";
         let (count, steps) = (runs.baseline.runs.len(), runs.baseline.steps());

@@ -52,7 +52,7 @@ pub(crate) fn section(report: &Report, name: &str, direction: Direction, limit: 
     let left_out = rows.len().saturating_sub(limit);
     rows.truncate(limit);
     let (key, title, empty) = match direction {
-        Direction::Callers => ("callers", format!("{name} is called from"), "it is not called"),
+        Direction::Callers => ("callers", format!("{name} is called from"), "no span calls it"),
         Direction::Callees => ("callees", format!("{name} calls"), "it calls no other span"),
     };
     Ok(Section {
@@ -97,7 +97,7 @@ fn not_found(edges: &[Average], name: &str) -> String {
     similar.sort_unstable();
     similar.dedup();
     match similar.as_slice() {
-        [] => format!("no span is called {name:?}"),
-        some => format!("no span is called {name:?}; there are {}", some[..some.len().min(5)].join(", ")),
+        [] => format!("no span is named {name:?}"),
+        some => format!("no span is named {name:?}; similar names: {}", some[..some.len().min(5)].join(", ")),
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     fault::Fault,
     file, github,
-    input::Inputs,
+    input::{Inputs, cannot_read},
     json::json,
     runs::{Runs, read_baseline},
 };
@@ -111,9 +111,9 @@ impl Args {
     fn thresholds(&self) -> Result<Thresholds, Fault> {
         let mut thresholds = Thresholds::default();
         if let Some(file) = &self.file {
-            let name = file.display();
-            let json = fs::read(file).map_err(|error| Fault::Failed(format!("{name}: cannot be read: {error}")))?;
-            thresholds = thresholds.with_json(&json).map_err(|error| Fault::Usage(format!("{name}: {error}")))?;
+            let json = fs::read(file).map_err(|error| Fault::Failed(cannot_read(file, &error)))?;
+            let wrong = |error| Fault::Usage(format!("cannot read {}: {error}", file.display()));
+            thresholds = thresholds.with_json(&json).map_err(wrong)?;
         }
         for text in &self.thresholds {
             thresholds = thresholds.with(text).map_err(|error| Fault::Usage(error.to_string()))?;

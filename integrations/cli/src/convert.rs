@@ -3,7 +3,7 @@
 use crate::{
     fault::{Fault, say},
     file::{self, cannot_write},
-    input::{self, Inputs, name},
+    input::{self, Inputs, cannot_read, name},
 };
 use kernspan::{Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace};
 use std::{
@@ -12,16 +12,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Convert a trace to another format, which the ending of the new file says
+/// Convert a trace to the format given by the ending of the new file
 ///
-/// A file that exists is replaced. A folder must not exist, or be empty.
+/// An existing file is replaced, once the new one is complete. An existing folder must be empty.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Endings:
-  .json, .json.gz   Chrome's JSON, as PyTorch writes it: ui.perfetto.dev, HolisticTraceAnalysis
+  .json, .json.gz   Chrome JSON, as PyTorch writes it: ui.perfetto.dev, HolisticTraceAnalysis
   .pftrace          Perfetto's protobuf: ui.perfetto.dev
   .gpu.folded       folded stacks of GPU time: inferno, speedscope, flamegraph.pl
-  .folded           folded stacks of the host's time
+  .folded           folded stacks of host time
   none              a folder for TensorBoard and XProf
 
 Examples:
@@ -29,9 +29,9 @@ Examples:
   kernspan convert trace.pt.trace.json.gz trace.pftrace
   kernspan convert trace.json logs/mnist && tensorboard --logdir logs
 
-Exit status: 0 fine; 1 a file could not be read or written; 2 wrong usage, such as an unknown ending")]
+Exit status: 0 success; 1 a file could not be read or written; 2 usage error, such as an unsupported ending")]
 pub(crate) struct Args {
-    /// The trace; `-` is standard input
+    /// The trace; `-` for standard input
     #[arg(value_name = "FILE")]
     from: PathBuf,
     /// The new file or folder
@@ -64,7 +64,8 @@ impl Target {
             Some((_, target)) => Ok(*target),
             None if path.is_dir() || path.extension().is_none() => Ok(Self::TensorBoard),
             None => Err(Fault::Usage(format!(
-                "{text}: no format has this ending: expected .json, .json.gz, .pftrace, .folded, or none for a folder"
+                "unsupported ending of {text}: expected .json, .json.gz, .pftrace, .folded or .gpu.folded, or none for \
+                 a TensorBoard folder"
             ))),
         }
     }
@@ -90,13 +91,17 @@ impl Args {
         if target == Target::TensorBoard && fs::read_dir(&self.to).is_ok_and(|mut files| files.next().is_some()) {
             return Err(Fault::Failed(format!("cannot write {}: the folder is not empty", self.to.display())));
         }
-        let cannot = |error| Fault::Failed(format!("{}: {error}", name(&self.from)));
+        let cannot = |error| Fault::Failed(cannot_read(&self.from, &error));
         let traces = input::traces(&self.from).map_err(cannot)?;
         let [trace] = traces.as_slice() else {
-            return Err(Fault::Failed(format!("{}: expected one trace, found {}", name(&self.from), traces.len())));
+            return Err(Fault::Failed(format!(
+                "cannot convert {}: expected one trace, found {}",
+                name(&self.from),
+                traces.len()
+            )));
         };
         if target == Target::GpuStacks && trace.work().len() == 0 {
-            return Err(Fault::Failed(format!("{}: no GPU work was recorded", name(&self.from))));
+            return Err(Fault::Failed(format!("cannot convert {}: no GPU work was recorded", name(&self.from))));
         }
         if target != Target::TensorBoard {
             return file::write(&self.to, |out| target.write(trace, out));

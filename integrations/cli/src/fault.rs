@@ -1,5 +1,6 @@
 //! The reasons why a command fails, and the exit status of each.
 
+use crate::file::reason_of;
 use std::{
     io::{self, ErrorKind, Write},
     process::ExitCode,
@@ -32,7 +33,7 @@ impl Fault {
             Self::Incomplete | Self::Worse => {}
             // The reader has seen enough, as `head` does.
             Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-            Self::Output(error) => say(&format!("standard output cannot be written: {error}")),
+            Self::Output(error) => say(&format!("cannot write standard output: {}", reason_of(error))),
         }
         ExitCode::from(1)
     }

@@ -33,16 +33,13 @@ pub(crate) fn write_with_note(
 /// Returns the fault that a file or folder cannot be written. Of the error only the reason counts: it may name a file
 /// that nobody knows.
 pub(crate) fn cannot_write(path: &Path, error: &(dyn Error + 'static)) -> Fault {
-    let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    let reason = cause.downcast_ref().map_or_else(|| cause.to_string(), reason);
-    Fault::Failed(format!("cannot write {}: {reason}", path.display()))
+    Fault::Failed(format!("cannot write {}: {}", path.display(), reason_of(error)))
 }
 
-/// Returns what the system says of an error, as part of a sentence: `no space left on device`.
-pub(crate) fn reason(error: &io::Error) -> String {
+/// Returns the reason of an error as part of a sentence, as the system gives it: `no space left on device`.
+pub(crate) fn reason_of(error: &(dyn Error + 'static)) -> String {
+    let error_of_system = error.downcast_ref::<io::Error>().or_else(|| error.source()?.downcast_ref());
+    let Some(error) = error_of_system else { return error.to_string() };
     let text = error.to_string();
     let Some(code) = error.raw_os_error() else { return text };
     let text = text.strip_suffix(&format!(" (os error {code})")).unwrap_or(&text);
@@ -55,7 +52,7 @@ pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
     identity(a).is_some_and(|a| identity(b) == Some(a))
 }
 
-/// Returns the device and the number of a file, which hard links to it share. Special files, such as `/dev/null`, can be
+/// Returns the device and the number of a file, which hard links share. Special files, such as `/dev/null`, can be
 /// read and written at the same time.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {

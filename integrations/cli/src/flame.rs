@@ -9,24 +9,24 @@ use inferno::flamegraph::{self, Options};
 use kernspan::Stacks;
 use std::{io, path::PathBuf};
 
-/// Draw a flame graph, an SVG that browsers show: how much time each stack of spans took
+/// Draw a flame graph as SVG: the time of each stack of spans
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kernspan flame trace.json -o host.svg
   kernspan flame --gpu runs/mnist -o gpu.svg
 
-Exit status: 0 fine; 1 a file could not be read or written, or nothing was found; 2 wrong usage")]
+Exit status: 0 success; 1 a file could not be read or written, or nothing was found; 2 usage error")]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// The new file; `-` is standard output
+    /// The new file; `-` for standard output
     #[arg(long, short, value_name = "SVG")]
     output: PathBuf,
-    /// Draw the time of kernels and copies, on top of the spans that launched them
+    /// Draw the time of kernels and copies, inside the spans that launched them
     #[arg(long, conflicts_with = "host")]
     gpu: bool,
-    /// Draw the time of the host; this is the default
+    /// Draw the time of the host (the default)
     #[arg(long)]
     host: bool,
 }

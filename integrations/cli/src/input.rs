@@ -2,7 +2,7 @@
 
 use crate::{
     fault::{Fault, say},
-    file::{is_same, reason},
+    file::{is_same, reason_of},
     progress::Progress,
 };
 use kernspan::{
@@ -11,6 +11,7 @@ use kernspan::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    error::Error,
     fs,
     io::{self, Read as _},
     path::{Path, PathBuf},
@@ -19,10 +20,10 @@ use std::{
 /// The arguments that name files.
 #[derive(clap::Args)]
 pub(crate) struct Inputs {
-    /// Traces, or folders of them; `-` is standard input
+    /// Traces, or folders that contain traces; `-` for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Read the folders in folders, too
+    /// Search folders recursively
     #[arg(long, short)]
     recursive: bool,
 }
@@ -120,13 +121,13 @@ impl Inputs {
             progress.file(&name);
             match traces(path) {
                 Ok(traces) if traces.iter().all(is_nothing) => {
-                    progress.say(&format!("{name}: is no trace: it has no event of a known kind"));
+                    progress.say(&format!("cannot read {name}: no trace events of a known kind"));
                     read.is_complete = false;
                 }
                 Ok(mut traces) => {
                     traces.retain(|trace| match windows.insert(window_key(trace), name.clone()) {
                         Some(other) => {
-                            progress.say(&format!("{name}: left out, since it has the same window as {other}"));
+                            progress.say(&format!("skipped {name}: same window as {other}"));
                             false
                         }
                         None => true,
@@ -134,7 +135,7 @@ impl Inputs {
                     read.sources.push(Source { name, short_name: None, traces });
                 }
                 Err(error) => {
-                    progress.say(&format!("{name}: {error}"));
+                    progress.say(&cannot_read(path, &error));
                     read.is_complete = false;
                 }
             }
@@ -162,7 +163,7 @@ impl Inputs {
                 Ok(found) if found.traces.is_empty() => say(&found.why_nothing(path)),
                 Ok(found) => files.extend(found.traces),
                 Err(error) => {
-                    say(&format!("cannot read {}: {}", path.display(), reason(&error)));
+                    say(&cannot_read(path, &error));
                     is_complete = false;
                 }
             }
@@ -232,6 +233,11 @@ fn is_folder(path: &Path) -> bool {
     !is_standard_input(path) && path.is_dir()
 }
 
+/// Returns the message that a file or folder cannot be read.
+pub(crate) fn cannot_read(path: &Path, error: &(dyn Error + 'static)) -> String {
+    format!("cannot read {}: {}", name(path), reason_of(error))
+}
+
 /// Returns the name of a file, for messages.
 pub(crate) fn name(path: &Path) -> String {
     if is_standard_input(path) { "standard input".to_owned() } else { path.display().to_string() }
@@ -246,7 +252,7 @@ pub(crate) fn traces_in(folder: &Path) -> Vec<PathBuf> {
 pub(crate) fn why_nothing_in(folder: &Path) -> String {
     match Found::in_folder(folder, true) {
         Ok(found) => found.why_nothing(folder),
-        Err(error) => format!("cannot read {}: {}", folder.display(), reason(&error)),
+        Err(error) => cannot_read(folder, &error),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The command line tool of kernspan: prints tables of traces, says what makes steps slow, compares runs, and
+//! The command line tool of kernspan: prints tables of traces, reports what makes steps slow, compares runs, and
 //! converts traces.
 
 mod advise;
@@ -32,10 +32,10 @@ use std::{
     process::ExitCode,
 };
 
-/// Reads traces of training runs, and shows where the time went
+/// Reads traces of training runs and shows where the time went
 ///
-/// Traces are files that kernspan has written (Chrome's JSON, recorded windows) or PyTorch's profiler (JSON), plain or
-/// compressed. Commands take files, folders of them, and `-` for standard input.
+/// Traces are written by kernspan (Chrome JSON, recorded windows) or by PyTorch's profiler (JSON), plain or compressed.
+/// Commands take files, folders of files, and `-` for standard input.
 #[derive(Parser)]
 #[command(name = "kernspan", version, after_help = AFTER_HELP, arg_required_else_help = true)]
 struct Cli {
@@ -45,22 +45,22 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Examples:
-  kernspan report runs/mnist                       all tables of a run
-  kernspan report --html mnist.html runs/mnist     a page for the browser
-  kernspan advise runs/mnist                       what makes steps slow, and what a change would save
-  kernspan report --torch trace.pt.trace.json.gz   the table that PyTorch prints
-  kernspan steps runs/mnist                        how long each step took, and how busy the GPU was
-  kernspan baseline runs/mnist -o baseline.json     statistics to compare later runs with
-  kernspan check --baseline baseline.json runs/mnist   whether a run is worse, for CI
-  kernspan convert window.kernspan trace.pftrace   for ui.perfetto.dev
-  kernspan flame --gpu trace.json -o gpu.svg       a flame graph of GPU time
-  kernspan diff runs/monday runs/tuesday           what differs between two runs
-  kernspan sweep --var BATCH=16,32,64 -- ./train   which batch size is worth it
+  kernspan report runs/mnist                           tables of where the time went
+  kernspan report --html mnist.html runs/mnist         an HTML page
+  kernspan advise runs/mnist                           what makes steps slow
+  kernspan report --torch trace.pt.trace.json.gz       the table that PyTorch prints
+  kernspan steps runs/mnist                            durations and GPU use of each step
+  kernspan baseline runs/mnist -o baseline.json        statistics to compare later runs with
+  kernspan check --baseline baseline.json runs/mnist   regression check for CI
+  kernspan convert window.kernspan trace.pftrace       for ui.perfetto.dev
+  kernspan flame --gpu trace.json -o gpu.svg           a flame graph of GPU time
+  kernspan diff runs/monday runs/tuesday               differences between two runs
+  kernspan sweep --var BATCH=16,32,64 -- ./train       which batch size is worth it
 
 Exit status:
-  0  all went well
-  1  a file could not be read or written, or nothing was found, or a run is worse than its baseline
-  2  wrong usage: an unknown option, an ending that names no format";
+  0  success
+  1  a file could not be read or written, nothing was found, or a run is worse than its baseline
+  2  usage error, such as an unknown option or an unsupported file ending";
 
 #[derive(Subcommand)]
 enum Command {
@@ -78,7 +78,7 @@ enum Command {
     Completions(Completions),
 }
 
-/// Print a script that completes commands and options in a shell
+/// Print a shell completion script
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  kernspan completions bash > ~/.local/share/bash-completion/completions/kernspan")]
 struct Completions {

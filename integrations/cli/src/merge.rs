@@ -3,7 +3,7 @@
 use crate::{
     fault::{Fault, say},
     file,
-    input::{self, Inputs, name},
+    input::{self, Inputs, cannot_read, name},
 };
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use kernspan::{Chrome, Trace, read::from_bytes};
@@ -12,21 +12,23 @@ use serde_json::value::{RawValue, to_raw_value};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
+    error::Error,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
-/// Merge traces of several ranks or windows into one file of Chrome's JSON, for viewers
+/// Merge traces of several ranks or windows into one Chrome JSON file, for viewers
 ///
-/// Times are put on one base, by the clocks of the hosts. If two processes have the same number, as GPUs of different
-/// ranks do, one gets another. With several processes, the names of all say the rank. The new file is for viewers:
-/// `kernspan report` adds up the files that it was made of.
+/// Times are aligned by the clocks of the hosts. Processes with the same id, such as the GPUs of different ranks, get
+/// different ids. If there are several processes, their names include the rank. The merged file is meant for viewers;
+/// give the original files to `kernspan report`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
+Examples:
   kernspan merge run.json.gz rank0.pt.trace.json rank1.pt.trace.json
+  kernspan merge run.json.gz runs/mnist
 
-Exit status: 0 fine; 1 a file could not be read or written; 2 wrong usage")]
+Exit status: 0 success; 1 a file could not be read or written; 2 usage error")]
 pub(crate) struct Args {
     /// The new file, .json or .json.gz
     #[arg(value_name = "NEW")]
@@ -62,7 +64,7 @@ impl Args {
         let ending = self.to.display().to_string();
         let gzip = ending.ends_with(".json.gz");
         if !gzip && !ending.ends_with(".json") {
-            return Err(Fault::Usage(format!("{ending}: expected a file that ends with .json or .json.gz")));
+            return Err(Fault::Usage(format!("unsupported ending of {ending}: expected .json or .json.gz")));
         }
         self.inputs.check_output(Some(&self.to))?;
         let (files, mut is_complete) = self.inputs.find();
@@ -71,7 +73,7 @@ impl Args {
             match Part::read(path) {
                 Ok(part) => parts.push(part),
                 Err(error) => {
-                    say(&format!("{}: {error}", name(path)));
+                    say(&cannot_read(path, &*error));
                     is_complete = false;
                 }
             }
@@ -93,22 +95,20 @@ impl Args {
 
 impl Part {
     /// Reads a file. A recorded window becomes JSON.
-    fn read(path: &Path) -> Result<Self, String> {
-        let mut bytes = input::bytes(path).map_err(|error| format!("cannot be read: {error}"))?;
-        let traces = from_bytes(&bytes).map_err(|error| error.to_string())?;
-        let trace = traces.first().ok_or("has no trace")?;
+    fn read(path: &Path) -> Result<Self, Box<dyn Error>> {
+        let mut bytes = input::bytes(path)?;
+        let traces = from_bytes(&bytes)?;
+        let trace = traces.first().ok_or("expected a trace, found none")?;
         if bytes.starts_with(&[0x1f, 0x8b]) {
             let mut plain = Vec::new();
-            let unpacked = MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain);
-            unpacked.map_err(|error| format!("cannot be read: {error}"))?;
+            MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain)?;
             bytes = plain;
         }
         if !matches!(bytes.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'{' | b'[')) {
             bytes.clear();
-            let converted = Chrome::to_dir("unused").write(trace, &mut bytes);
-            converted.map_err(|error| format!("cannot be converted: {error}"))?;
+            Chrome::to_dir("unused").write(trace, &mut bytes)?;
         }
-        let text = String::from_utf8(bytes).map_err(|error| format!("cannot be read: {error}"))?;
+        let text = String::from_utf8(bytes)?;
         Ok(Self { name: name(path), text, process: process(trace) })
     }
 

@@ -8,13 +8,13 @@ use std::io::{self, Write};
 /// The arguments that say how tables are printed.
 #[derive(clap::Args)]
 pub(crate) struct Style {
-    /// The format of the output. Times in JSON and CSV are nanoseconds, and all rows are there unless limited
+    /// Output format. JSON and CSV have times in nanoseconds, and all rows unless --limit is given
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// The same as `--format json`
+    /// Same as `--format json`
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// The most columns of text that tables take [default: the terminal's, or 120]
+    /// Width of tables in characters [default: that of the terminal, or 120]
     #[arg(long, value_name = "COLUMNS")]
     pub(crate) width: Option<usize>,
 }
@@ -30,11 +30,11 @@ pub(crate) enum Format {
     /// Tables for a terminal
     #[default]
     Text,
-    /// One object, with a list of rows for each table
+    /// One object with a list of rows for each table
     Json,
-    /// Tables in Markdown
+    /// Markdown tables
     Md,
-    /// Comma-separated values, of one table
+    /// Comma-separated values of a single table
     Csv,
 }
 
@@ -94,7 +94,7 @@ impl Style {
             Format::Csv => {
                 let Some(first) = sections.first() else { return Ok(()) };
                 if sections.iter().any(|section| section.key != first.key) {
-                    let message = "a file of CSV has one table: ask for one, such as --kernels".to_owned();
+                    let message = "CSV holds a single table: select one, such as --kernels".to_owned();
                     return Err(Fault::Usage(message));
                 }
                 write!(out, "{}", csv(sections.iter().flat_map(|section| &section.rows)))?;

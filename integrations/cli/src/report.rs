@@ -19,39 +19,39 @@ use std::path::PathBuf;
 
 /// Print where the time went: tables of spans, kernels, operations, steps and memory
 ///
-/// Without any of --kernels, --operations, --steps, --memory, --callers, --callees and --torch, it prints an overview:
-/// the spans, the ten longest kernels and operations, and a summary of steps, GPUs and losses. Several files are added
-/// up.
+/// By default, this is an overview: the spans, the ten longest kernels and operations, and a summary of steps, GPUs and
+/// losses. --kernels, --operations, --steps, --memory, --callers, --callees and --torch print single tables instead.
+/// Several files are summed.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// Sort spans by this column, largest first; operations too, where they have the column
+    /// Sort spans by this column, in descending order, and operations where they have the column
     #[arg(long, value_enum, value_name = "COLUMN")]
     sort: Option<Sort>,
-    /// The most rows of each table [default: 100; 10 for kernels and operations in the overview, and for memory]
+    /// Maximum rows of each table [default: 100; 10 for memory, and for kernels and operations in the overview]
     #[arg(long, short = 'n', value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
-    /// Give spans, kernels and operations a row for each shape of their arguments
+    /// Group spans, kernels and operations by the shapes of their arguments
     #[arg(long)]
     by_shape: bool,
-    /// Give spans a row for each stack of N spans around them
+    /// Group spans by the N innermost spans around them
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     by_stack: usize,
-    /// Give spans a row for each module of the model
+    /// Group spans by module of the model
     #[arg(long)]
     by_module: bool,
     /// Print the time of each kernel and kind of copy on the GPU
     #[arg(long)]
     kernels: bool,
-    /// Print the operations that a framework was asked for
+    /// Print the operations that a framework reported
     #[arg(long)]
     operations: bool,
     /// Print the steps, as the command `steps` does
     #[arg(long)]
     steps: bool,
-    /// Print the spans that held the GPU's memory when the most was in use
+    /// Print which spans held GPU memory at its peak
     #[arg(long)]
     memory: bool,
     /// Print the spans that this span is called from
@@ -60,11 +60,10 @@ pub(crate) struct Args {
     /// Print the spans that this span calls
     #[arg(long, value_name = "NAME")]
     callees: Option<String>,
-    /// Print the table of PyTorch's key_averages(), with its columns, in its order
+    /// Print the same table as PyTorch's key_averages()
     #[arg(long)]
     torch: bool,
-    /// Write a page for the browser instead: tables, charts, findings, flame graphs and a timeline; `-` is standard
-    /// output
+    /// Write an HTML page instead, with tables, charts, findings, flame graphs and a timeline; `-` for standard output
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
@@ -80,7 +79,7 @@ Examples:
   kernspan report --html report.html runs/mnist
   kernspan report --torch --json trace.pt.trace.json | jq '.key_averages[0]'
 
-Exit status: 0 fine; 1 a file could not be read, or nothing was found; 2 wrong usage";
+Exit status: 0 success; 1 a file could not be read or written, or nothing was found; 2 usage error";
 
 /// A column to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

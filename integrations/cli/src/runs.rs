@@ -2,7 +2,7 @@
 
 use crate::{
     fault::Fault,
-    input::{self, Inputs, Read},
+    input::{self, Inputs, Read, cannot_read},
     progress::Progress,
 };
 use kernspan::{Trace, report::Baseline};
@@ -63,11 +63,10 @@ fn may_be_baseline(path: &Path) -> bool {
 
 /// Reads a file that the command `baseline` has written.
 pub(crate) fn read_baseline(path: &Path) -> Result<Baseline, Fault> {
-    let fault = |error: &dyn std::fmt::Display| Fault::Failed(format!("{}: {error}", input::name(path)));
     // Standard input can be read once only, as a trace.
     if path.as_os_str() == "-" {
-        return Err(fault(&"a baseline cannot be read from standard input"));
+        return Err(Fault::Usage("cannot read a baseline from standard input: expected a file".to_owned()));
     }
-    let bytes = input::bytes(path).map_err(|error| fault(&format!("cannot be read: {error}")))?;
-    Baseline::from_json(&bytes).map_err(|error| fault(&error))
+    let bytes = input::bytes(path).map_err(|error| Fault::Failed(cannot_read(path, &error)))?;
+    Baseline::from_json(&bytes).map_err(|error| Fault::Failed(format!("cannot read {}: {error}", path.display())))
 }

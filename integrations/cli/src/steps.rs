@@ -16,10 +16,10 @@ use kernspan::{
 use serde::Serialize;
 use std::time::Duration;
 
-/// Print one line for each step: its duration, and what each GPU did in it
+/// Print one line for each step: its duration and what each GPU did
 ///
-/// Steps that took more than three times the median are marked as slow. Steps that were cut by the edge of a recorded
-/// window are left out.
+/// Steps that took more than three times the median are marked as slow. Steps that are cut off by the edge of a
+/// recorded window are not listed.
 ///
 /// With `--breakdown`, each moment of a step counts once. While the GPU is busy, it computes, or only communicates, or
 /// only copies. While it is idle, the thread of the step is in the input pipeline, or waits for the GPU (sync), or
@@ -31,14 +31,14 @@ Examples:
   kernspan steps --breakdown runs/mnist
   kernspan steps --format csv trace.json > steps.csv
 
-Exit status: 0 fine; 1 a file could not be read, or nothing was found; 2 wrong usage")]
+Exit status: 0 success; 1 a file could not be read, or nothing was found; 2 usage error")]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// Print where the time of each step went: compute, communication and copies, and what the host did meanwhile
+    /// Print where the time of each step went: compute, communication and copies, and the host while the GPU was idle
     #[arg(long)]
     breakdown: bool,
-    /// The most lines [default: all]
+    /// Maximum rows [default: all]
     #[arg(long, short = 'n', value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
     #[command(flatten)]

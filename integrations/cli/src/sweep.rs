@@ -21,41 +21,40 @@ use std::{ffi::OsString, path::PathBuf};
 
 /// Run a program with several values of one setting, and print which of them is worth it
 ///
-/// The program runs once for each value, with the setting as an environment variable; `{}` in its arguments is the
-/// value, too. The traces of a run are the files that appear or change in a folder (--traces) while it runs. What the
-/// program prints goes to standard error. A program that fails, or leaves no trace, has a row that says so.
+/// The program runs once for each value, which it gets as an environment variable and in place of `{}` in its
+/// arguments. The traces of a run are the files that appear or change in a folder (--traces) while it runs. The
+/// program's output goes to standard error. A run that fails or leaves no trace gets a row with the reason.
 ///
-/// With --of, nothing runs: each argument is a file or folder of a run that was recorded before.
+/// With --of, nothing is run: each argument is a file or folder of an earlier run.
 ///
-/// The best is the first value that has all but 5 % (--worth) of the highest throughput, which is the number of items
-/// of a step by its median duration. Values that are numbers are sorted.
+/// The best value is the first one that reaches the highest throughput up to 5 % (--worth). Throughput is the number of
+/// items per step, divided by the median step duration. Numeric values are sorted.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The environment variable, and its values
+    /// The environment variable and its values
     #[arg(long, value_name = "NAME=VALUE,VALUE…", required_unless_present = "of")]
     var: Option<Setting>,
-    /// The folder in which the program leaves its traces; `{}` is the value
+    /// The folder to which the program writes its traces; `{}` stands for the value
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     traces: String,
-    /// Copy the traces of each run to a folder of its own in this one
+    /// Copy the traces of each run to its own folder inside this one
     #[arg(long, short, value_name = "FOLDER", conflicts_with = "of")]
     output: Option<PathBuf>,
-    /// The setting of runs that were recorded before
+    /// The setting that differs between earlier runs
     #[arg(long, value_name = "NAME", conflicts_with = "var", requires = "runs")]
     of: Option<String>,
-    /// The items of a step: `{}` for the value, a number, or their product, such as `{}*8` [default: `{}` if the name
-    /// of the setting has "batch" in it]
+    /// Items per step: `{}` for the value, a number, or their product, such as `{}*8` [default: `{}` if the name of the
+    /// setting contains "batch"]
     #[arg(long, value_name = "ITEMS")]
     items: Option<Items>,
-    /// The gain in throughput, in percent, from which on a value is worth it
+    /// Smallest gain in throughput, in percent, that makes a value worth it
     #[arg(long, value_name = "PERCENT", default_value_t = Choice::WORTH)]
     worth: f64,
-    /// Runs that were recorded before, for --of: files or folders, whose names end with the value, or VALUE=FOLDER
+    /// Earlier runs, for --of: files or folders whose names end with the value, or VALUE=FOLDER
     #[arg(value_name = "RUN", requires = "of", conflicts_with = "program")]
     runs: Vec<PathBuf>,
-    /// Write a page for the browser instead: the table, and charts of throughput, step and memory; `-` is standard
-    /// output
+    /// Write an HTML page instead, with the table and charts of throughput, step and memory; `-` for standard output
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
@@ -75,7 +74,7 @@ Examples:
   kernspan sweep --html sweep.html --of BATCH_SIZE sweep/*
   kernspan sweep --of BATCH_SIZE 16=runs/first 32=runs/second
 
-Exit status: 0 fine; 1 a run failed or left no trace; 2 wrong usage";
+Exit status: 0 success; 1 a run failed or left no trace; 2 usage error";
 
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
@@ -90,7 +89,7 @@ impl Args {
                 Inputs::of(recorded.paths(), true).check_output(self.html.as_deref())?;
                 (name, recorded.read_all())
             }
-            (None, None) => return Err(Fault::Usage("--var or --of is missing".to_owned())),
+            (None, None) => return Err(Fault::Usage("expected --var or --of".to_owned())),
         };
         trial::sort(&mut trials);
         let by_name = || name.to_lowercase().contains("batch").then(Items::value);

@@ -13,14 +13,14 @@ use kernspan::{
 use serde::Serialize;
 use std::time::Duration;
 
-/// Print the spans and the kernels that took the most time themselves, on one screen
+/// Print the spans and kernels with the most time of their own, on one screen
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kernspan top trace.json
   kernspan top --kernels -n 5 runs/mnist
 
-Exit status: 0 fine; 1 a file could not be read, or nothing was found; 2 wrong usage")]
+Exit status: 0 success; 1 a file could not be read, or nothing was found; 2 usage error")]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Print spans only
     #[arg(long)]
     spans: bool,
-    /// The number of rows [default: 20, or 8 of both spans and kernels]
+    /// Maximum rows [default: 20, or 8 each of spans and kernels]
     #[arg(short = 'n', long, value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
     #[command(flatten)]

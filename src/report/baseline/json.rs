@@ -59,13 +59,13 @@ fn mend(run: &mut BaselineRun) -> Result<(), BaselineError> {
 impl fmt::Display for BaselineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Json(error) => write!(f, "is no baseline: {error}"),
+            Self::Json(error) => write!(f, "not a baseline: {error}"),
             Self::Format { found } => write!(
                 f,
-                "has format {found}, of a newer version of kernspan; this one knows up to {}",
+                "format {found} is of a newer version of kernspan; this version reads up to {}",
                 Baseline::FORMAT
             ),
-            Self::Invalid(reason) => write!(f, "is no baseline: {reason}"),
+            Self::Invalid(reason) => write!(f, "not a baseline: {reason}"),
         }
     }
 }

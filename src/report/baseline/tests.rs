@@ -94,11 +94,11 @@ mod json {
     #[test]
     fn something_else_is_said_to_be_no_baseline() {
         let error = |json: &str| Baseline::from_json(json.as_bytes()).unwrap_err().to_string();
-        assert_eq!(error("{}"), "is no baseline: it has no format");
-        assert!(error("[").starts_with("is no baseline: "), "{}", error("["));
+        assert_eq!(error("{}"), "not a baseline: it has no format");
+        assert!(error("[").starts_with("not a baseline: "), "{}", error("["));
         assert!(matches!(Baseline::from_json(b"{\"format\": 9}"), Err(BaselineError::Format { found: 9 })));
         let circle = r#"{"format": 1, "runs": [{"spans": [{"parent": 0, "name": "a"}]}]}"#;
-        assert_eq!(error(circle), "is no baseline: a span is called from a later one");
+        assert_eq!(error(circle), "not a baseline: a span is called from a later one");
         let absurd = r#"{"format": 1, "runs": [{"durations": [-1, 1e30], "spans": [{"host": [-5]}]}]}"#;
         let mended = Baseline::from_json(absurd.as_bytes()).unwrap();
         assert_eq!(mended.runs[0].durations.get(0), 0.0);

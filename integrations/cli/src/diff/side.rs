@@ -24,7 +24,7 @@ pub(super) fn read_both(sides: [Vec<PathBuf>; 2], recursive: bool) -> Result<[Si
         let after = Side::read(&after, &progress);
         (first.join(), after)
     });
-    let panicked = |_| Fault::Failed("the side before cannot be read".to_owned());
+    let panicked = |_| Fault::Failed("cannot read the runs before".to_owned());
     Ok([before.map_err(panicked)??, after?])
 }
 

@@ -3,7 +3,7 @@
 use super::{measured::Measured, trial::Trial};
 use crate::{
     fault::{Fault, say},
-    file::cannot_write,
+    file::{cannot_write, reason_of},
     input::{self, Inputs},
 };
 use kernspan::export::write_file;
@@ -67,12 +67,14 @@ impl Program<'_> {
         let folder = PathBuf::from(self.traces.replace("{}", value));
         let before = files(&folder);
         let words: Vec<_> = self.command.iter().map(|word| with_value(word, value)).collect();
-        let [program, arguments @ ..] = words.as_slice() else { return Err(Fault::Usage("no program".to_owned())) };
-        say(&format!("runs {} with {name}={value}", program.display()));
+        let [program, arguments @ ..] = words.as_slice() else {
+            return Err(Fault::Usage("expected a program after --".to_owned()));
+        };
+        say(&format!("running {} with {name}={value}", program.display()));
         let mut command = Command::new(program);
         // Standard output is for the table.
         command.args(arguments).env(name, value).stdin(Stdio::null()).stdout(io::stderr());
-        let cannot = |error| Fault::Failed(format!("{}: cannot be run: {error}", program.display()));
+        let cannot = |error| Fault::Failed(format!("cannot run {}: {}", program.display(), reason_of(&error)));
         let status = command.status().map_err(cannot)?;
         if !status.success() {
             return Ok(Err(format!("the program failed: {status}")));

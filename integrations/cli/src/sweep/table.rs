@@ -26,7 +26,7 @@ pub(super) fn section(name: &str, trials: &[Trial], items_known: bool, choice: &
     let lines: Vec<_> = best.iter().chain(&choice.why).cloned().collect();
     let mut notes = lines.clone();
     if !items_known {
-        notes.push("the items of a step are not known: --items says them".to_owned());
+        notes.push("the items of a step are unknown: set them with --items".to_owned());
     }
     Section {
         title: format!("Sweep of {name}"),

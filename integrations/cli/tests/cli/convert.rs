@@ -100,6 +100,12 @@ fn merged_traces_keep_processes_apart() {
     let new = folder.path().join("merged.json");
     written("merge", &[&new, &first, &second]);
     let merged: Value = serde_json::from_str(&fs::read_to_string(&new).unwrap()).unwrap();
+    // A folder is as good as its files.
+    let of_folder = new.with_file_name("of_folder.json.gz");
+    fs::rename(&new, folder.path().join("merged.other")).unwrap();
+    written("merge", &[&of_folder, folder.path()]);
+    let plain = flate2::read::GzDecoder::new(fs::File::open(of_folder).unwrap());
+    assert_eq!(serde_json::from_reader::<_, Value>(plain).unwrap(), merged);
     assert_eq!(merged["baseTimeNanoseconds"], 1_700_000_000_000_000_000_u64);
     let events = merged["traceEvents"].as_array().unwrap();
     assert_eq!(events.len(), 10);

@@ -14,7 +14,7 @@ use std::{
 fn commands() -> Vec<(&'static str, Vec<PathBuf>, &'static str, Vec<PathBuf>)> {
     // Large enough that no file of it fits into the limit.
     let (trace, sides) =
-        (torch("transformer"), ["repaired", "faulty"].map(|it| fixture(&format!("faults/input-{it}.kernspan"))));
+        (torch("convolution-shapes"), ["repaired", "faulty"].map(|it| fixture(&format!("faults/input-{it}.kernspan"))));
     let recorded = sides.clone().map(|side| PathBuf::from(format!("1={}", side.display()))).to_vec();
     vec![
         ("convert", vec![trace.clone()], "new.json", vec![]),
