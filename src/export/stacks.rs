@@ -2,8 +2,8 @@
 
 use super::{exporter::Exporter, result::ExportResult, work_key::WorkKey};
 use crate::{file, trace::Trace};
+use rustc_hash::FxHashMap;
 use std::{
-    collections::{BTreeMap, HashMap},
     error::Error,
     io::{self, Write},
     path::PathBuf,
@@ -30,6 +30,8 @@ use std::{
 ///
 /// If GPUs did anything, there is a second file, `{host}_{pid}.{time}.gpu.folded`, with nanoseconds of GPU time. Its
 /// innermost frames are kernels and copies, inside the spans that caused them or inside `[unattributed]`.
+///
+/// A stack has at most 256 spans. Spans that are nested deeper are one frame, which says how many there are.
 #[derive(Clone, Debug)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Stacks {
@@ -79,88 +81,146 @@ impl Exporter for Stacks {
     }
 
     fn export(&mut self, trace: &Trace) -> ExportResult {
-        let (mut stacks, stack_of) = host_stacks(trace);
-        let mut files = vec![file::write(&self.folder, trace, ".folded", |out| write(&stacks, trace, out))?];
+        let mut stacks = Frames::of_host(trace);
+        let mut files = vec![file::write(&self.folder, trace, ".folded", |out| stacks.write(trace, out))?];
         if trace.work().len() > 0 {
-            add_gpu_work(trace, &mut stacks, &stack_of);
-            files.push(file::write(&self.folder, trace, ".gpu.folded", |out| write(&stacks, trace, out))?);
+            stacks.replace_by_gpu_work(trace);
+            files.push(file::write(&self.folder, trace, ".gpu.folded", |out| stacks.write(trace, out))?);
         }
         Ok(files)
     }
 }
 
-/// A stack as text, with the nanoseconds of its innermost frame.
-type Stack = (String, u64);
-
-/// Returns the stacks of spans with the time that the host spent in them, and for each span the index of its stack.
-fn host_stacks(trace: &Trace) -> (Vec<Stack>, Vec<usize>) {
-    let mut stack_of: Vec<usize> = vec![0; trace.spans().len()];
-    let mut stacks: Vec<Stack> = Vec::new();
-    let mut known: BTreeMap<(Option<usize>, &str, &str), usize> = BTreeMap::new();
-    // The frames of a caller are known before those of its spans.
-    for span in trace.caller_order().unwrap_or_default().into_iter().map(|id| trace.span(id)) {
-        let caller = span.caller().map(|caller| (stack_of[caller.id().index()], caller.track().thread_name()));
-        let thread = span.track().thread_name();
-        let stack = *known.entry((caller.map(|(stack, _)| stack), thread, span.name())).or_insert_with(|| {
-            let outer = match caller {
-                None => frame(thread),
-                Some((stack, of)) if of == thread => stacks[stack].0.clone(),
-                // The same frames, on this thread.
-                Some((stack, of)) => frame(thread) + stacks[stack].0.strip_prefix(&frame(of)).unwrap_or_default(),
-            };
-            stacks.push((format!("{outer};{}", frame(span.name())), 0));
-            stacks.len() - 1
-        });
-        stacks[stack].1 = stacks[stack].1.saturating_add(nanos(span.self_time()));
-        stack_of[span.id().index()] = stack;
-    }
-    (stacks, stack_of)
+/// The frames of all stacks, as a tree: a stack is a frame and those around it. Deep recursion has a line for each
+/// depth, whose texts together would take memory by the square of the depth.
+#[derive(Debug, Default)]
+struct Frames<'a> {
+    frames: Vec<Frame<'a>>,
+    /// The frame of each span.
+    of_span: Vec<usize>,
 }
 
-/// Replaces the time of the host by that of GPUs. Each kernel is a frame inside the spans that caused it.
-fn add_gpu_work(trace: &Trace, stacks: &mut Vec<Stack>, stack_of: &[usize]) {
-    let mut known: HashMap<(Option<usize>, WorkKey), usize> = HashMap::new();
-    let mut named: HashMap<String, usize> = HashMap::new();
-    stacks.iter_mut().for_each(|(_, nanos)| *nanos = 0);
-    for work in trace.work() {
-        let outer = work.span().map(|span| stack_of[span.id().index()]);
-        let stack = *known.entry((outer, WorkKey::of(work))).or_insert_with(|| {
-            let outer = outer.map_or(UNATTRIBUTED, |outer| &stacks[outer].0);
-            let stack = format!("{outer};{}", frame(&work.name().to_string()));
-            *named.entry(stack).or_insert_with_key(|stack| {
-                stacks.push((stack.clone(), 0));
-                stacks.len() - 1
-            })
-        });
-        stacks[stack].1 = stacks[stack].1.saturating_add(nanos(work.duration()));
+#[derive(Debug)]
+struct Frame<'a> {
+    /// The frame around it.
+    outer: Option<usize>,
+    name: Name<'a>,
+    /// The thread that spent the time; `None` of work whose span is not known.
+    thread: Option<&'a str>,
+    depth: usize,
+    /// The nanoseconds that were spent in the frame itself.
+    nanos: u64,
+}
+
+#[derive(Debug)]
+enum Name<'a> {
+    Span(&'a str),
+    Work(String),
+    /// Frames that are nested too deeply, of this many spans.
+    Deeper(u64),
+}
+
+impl<'a> Frames<'a> {
+    /// The most frames of a stack. Flame graphs of more are higher than a screen, and each line has them all.
+    const DEPTH: usize = 256;
+
+    /// Returns the stacks of spans with the time that the host spent in them.
+    fn of_host(trace: &'a Trace) -> Self {
+        let mut all = Self { frames: Vec::new(), of_span: vec![0; trace.spans().len()] };
+        let mut known: FxHashMap<(Option<usize>, &str, Option<&str>), usize> = FxHashMap::default();
+        // The frames of a caller are known before those of its spans.
+        for span in trace.caller_order().unwrap_or_default().into_iter().map(|id| trace.span(id)) {
+            let caller = span.caller().map(|caller| all.of_span[caller.id().index()]);
+            let (outer, name) = match caller.map(|caller| &all.frames[caller]) {
+                // Everything that is nested too deeply in a frame is one frame.
+                Some(Frame { name: Name::Deeper(_), outer, .. }) => (*outer, None),
+                Some(frame) if frame.depth >= Self::DEPTH => (caller, None),
+                _ => (caller, Some(span.name())),
+            };
+            let thread = span.track().thread_name();
+            let new = || all.push(outer, name.map_or(Name::Deeper(0), Name::Span), Some(thread));
+            let frame = *known.entry((outer, thread, name)).or_insert_with(new);
+            if let Name::Deeper(spans) = &mut all.frames[frame].name {
+                *spans += 1;
+            }
+            all.add(frame, span.self_time());
+            all.of_span[span.id().index()] = frame;
+        }
+        all
+    }
+
+    /// Replaces the time of the host by that of GPUs. Each kernel is a frame inside the spans that caused it.
+    fn replace_by_gpu_work(&mut self, trace: &Trace) {
+        let mut known: FxHashMap<(Option<usize>, WorkKey), usize> = FxHashMap::default();
+        let mut named: FxHashMap<(Option<usize>, String), usize> = FxHashMap::default();
+        self.frames.iter_mut().for_each(|frame| frame.nanos = 0);
+        for work in trace.work() {
+            let outer = work.span().map(|span| self.of_span[span.id().index()]);
+            let frame = *known.entry((outer, WorkKey::of(work))).or_insert_with(|| {
+                let name = work.name().to_string();
+                let thread = outer.and_then(|outer| self.frames[outer].thread);
+                *named
+                    .entry((outer, name))
+                    .or_insert_with_key(|(_, name)| self.push(outer, Name::Work(name.clone()), thread))
+            });
+            self.add(frame, work.duration());
+        }
+    }
+
+    fn push(&mut self, outer: Option<usize>, name: Name<'a>, thread: Option<&'a str>) -> usize {
+        let depth = outer.map_or(1, |outer| self.frames[outer].depth + 1);
+        self.frames.push(Frame { outer, name, thread, depth, nanos: 0 });
+        self.frames.len() - 1
+    }
+
+    fn add(&mut self, frame: usize, time: Duration) {
+        let sum = &mut self.frames[frame].nanos;
+        *sum = sum.saturating_add(nanos(time));
+    }
+
+    /// Returns a stack as text.
+    fn text(&self, frame: usize) -> String {
+        let mut text = frame_text(self.frames[frame].thread.unwrap_or(UNATTRIBUTED));
+        let mut stack: Vec<_> = std::iter::successors(Some(frame), |&frame| self.frames[frame].outer).collect();
+        while let Some(frame) = stack.pop() {
+            text.push(';');
+            text += &match &self.frames[frame].name {
+                Name::Span(name) => frame_text(name),
+                Name::Work(name) => frame_text(name),
+                Name::Deeper(1) => "[1 span nested deeper]".to_owned(),
+                Name::Deeper(spans) => format!("[{spans} spans nested deeper]"),
+            };
+        }
+        text
+    }
+
+    fn write(&self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+        for (index, frame) in self.frames.iter().enumerate().filter(|(_, frame)| frame.nanos > 0) {
+            writeln!(out, "{} {}", self.text(index), frame.nanos)?;
+        }
+        let losses = (!trace.losses().is_empty()).then(|| trace.losses().to_string());
+        let no_gpu = trace.gpu().problem().map(|_| trace.gpu().to_string());
+        let facts = losses.iter().chain(&no_gpu);
+        facts.into_iter().try_for_each(|text| writeln!(out, "{} 1", frame_text(&format!("[kernspan {text}]"))))
     }
 }
 
 /// The frame around work whose span is not known.
 const UNATTRIBUTED: &str = "[unattributed]";
 
-fn write(stacks: &[Stack], trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
-    for (stack, nanos) in stacks.iter().filter(|(_, nanos)| *nanos > 0) {
-        writeln!(out, "{stack} {nanos}")?;
-    }
-    let losses = (!trace.losses().is_empty()).then(|| trace.losses().to_string());
-    let no_gpu = trace.gpu().problem().map(|_| trace.gpu().to_string());
-    losses.iter().chain(&no_gpu).try_for_each(|text| writeln!(out, "{} 1", frame(&format!("[kernspan {text}]"))))
-}
-
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns a name without the characters that separate frames and lines.
-fn frame(name: &str) -> String {
+fn frame_text(name: &str) -> String {
     name.replace(';', ":").replace(|c: char| c.is_control(), " ")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{add_gpu_work, host_stacks, write};
-    use crate::trace::sample::{gpu_trace, set_caller, set_track, spans_trace};
+    use super::Frames;
+    use crate::trace::sample::{gpu_trace, set_caller, set_parent, set_track, spans_trace};
 
     #[test]
     fn frames_are_those_of_callers_on_the_thread_that_spent_the_time() {
@@ -170,9 +230,9 @@ mod tests {
         [0, 1].into_iter().for_each(|span| set_track(&mut trace, span, "worker"));
         set_caller(&mut trace, 0, Some(2));
         set_caller(&mut trace, 3, Some(2));
-        let (stacks, stack_of) = host_stacks(&trace);
-        let lines: Vec<_> =
-            stack_of.into_iter().map(|stack| format!("{} {}", stacks[stack].0, stacks[stack].1)).collect();
+        let stacks = Frames::of_host(&trace);
+        let line = |&frame: &usize| format!("{} {}", stacks.text(frame), stacks.frames[frame].nanos);
+        let lines: Vec<_> = stacks.of_span.iter().map(line).collect();
         let expected = [
             "worker;request;task 8000",
             "worker;request;task;piece 2000",
@@ -185,10 +245,10 @@ mod tests {
     #[test]
     fn gpu_time_is_on_top_of_the_spans_that_caused_it() {
         let trace = gpu_trace();
-        let (mut stacks, stack_of) = host_stacks(&trace);
-        add_gpu_work(&trace, &mut stacks, &stack_of);
+        let mut stacks = Frames::of_host(&trace);
+        stacks.replace_by_gpu_work(&trace);
         let mut out = Vec::new();
-        write(&stacks, &trace, &mut out).unwrap();
+        stacks.write(&trace, &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
         let mut lines: Vec<_> = out.lines().collect();
         lines.sort_unstable();
@@ -201,5 +261,20 @@ mod tests {
             "main;train_step;forward;gemm 40000",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn deep_recursion_is_a_frame_that_counts_it() {
+        let mut trace = spans_trace(&[("recurse", None, 0, 9); 1_000]);
+        (1..1_000).for_each(|span| set_parent(&mut trace, span, span - 1));
+        trace.spans.iter_mut().for_each(|span| span.self_nanos = 7);
+        let mut out = Vec::new();
+        Frames::of_host(&trace).write(&trace, &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        assert_eq!(out.lines().count(), Frames::DEPTH + 1);
+        let last = out.lines().last().unwrap();
+        assert!(last.ends_with(";recurse;[744 spans nested deeper] 5208"), "{last}");
+        let nanos = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+        assert_eq!(out.lines().map(nanos).sum::<u64>(), 7_000);
     }
 }
