@@ -2,7 +2,7 @@
 //!
 //! A trace has millions of events. They are encoded field by field, without a struct for each message.
 
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 
 /// Appends a varint: a number that is not negative, a boolean, an enumeration, or the bits of an `int64`.
 pub(super) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
@@ -54,6 +54,41 @@ pub(super) fn message_head(out: &mut Vec<u8>, field: u32, length: usize) {
     varint(out, length as u64);
 }
 
+/// A nested message that is being written piece by piece. Its length is filled in when it is closed.
+#[derive(Debug)]
+#[must_use = "the length is missing until the message is closed"]
+pub(super) struct OpenMessage {
+    /// The place of the length.
+    at: u64,
+}
+
+impl OpenMessage {
+    /// The bytes of the length: as many as readers accept, which ask for no more than they need.
+    const LENGTH: usize = 5;
+
+    /// Begins a message.
+    pub(super) fn begin(out: &mut (impl Write + Seek), field: u32) -> io::Result<Self> {
+        let mut head = Vec::new();
+        key(&mut head, field, 2);
+        out.write_all(&head)?;
+        let at = out.stream_position()?;
+        out.write_all(&[0; Self::LENGTH])?;
+        Ok(Self { at })
+    }
+
+    /// Fills in the length.
+    pub(super) fn close(self, out: &mut (impl Write + Seek)) -> io::Result<()> {
+        let end = out.stream_position()?;
+        let length = end - self.at - Self::LENGTH as u64;
+        // The same number with leading zeros: each byte but the last says that another one follows.
+        let mut bytes: [u8; Self::LENGTH] = std::array::from_fn(|index| (length >> (7 * index)) as u8 | 0x80);
+        bytes[Self::LENGTH - 1] &= 0x7f;
+        out.seek(SeekFrom::Start(self.at))?;
+        out.write_all(&bytes)?;
+        out.seek(SeekFrom::Start(end)).map(drop)
+    }
+}
+
 /// Appends eight bytes as they are: `double`, `fixed64`.
 pub(super) fn fixed64(out: &mut Vec<u8>, field: u32, value: [u8; 8]) {
     key(out, field, 1);
@@ -80,8 +115,9 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, fixed32, fixed64, message, number};
+    use super::{OpenMessage, bytes, fixed32, fixed64, message, number};
     use prost::Message;
+    use std::io::{Cursor, Write};
 
     #[derive(Clone, PartialEq, Message)]
     struct Sample {
@@ -127,6 +163,21 @@ mod tests {
             let mut out = vec![7];
             message(&mut out, 17, |out| out.resize(out.len() + length, b'x'));
             assert_eq!(Sample::decode(&out[1..]).unwrap().text.len(), length);
+        }
+    }
+
+    #[test]
+    fn messages_may_be_written_piece_by_piece() {
+        for length in [0, 1, 127, 128, 100_000] {
+            let mut out = Cursor::new(Vec::new());
+            let outer = OpenMessage::begin(&mut out, 300).unwrap();
+            let inner = OpenMessage::begin(&mut out, 17).unwrap();
+            out.write_all(&vec![b'x'; length]).unwrap();
+            inner.close(&mut out).unwrap();
+            outer.close(&mut out).unwrap();
+            out.write_all(&[8, 1]).unwrap();
+            let sample = Sample::decode(&out.into_inner()[..]).unwrap();
+            assert_eq!((sample.inner[0].text.len(), sample.number), (length, 1));
         }
     }
 }

@@ -27,11 +27,12 @@ impl Record {
             Self::Update { .. } => 3 * MAP_ENTRY + 3 * ALLOCATION + 4 * size_of::<FieldData>(),
             Self::Field(field) => {
                 let text = field.value.as_str().map_or(0, |text| text.len() + ALLOCATION);
-                size_of::<FieldData>() + text
+                // The list of a trace's fields grows by doubling, and is copied meanwhile.
+                2 * size_of::<FieldData>() + text
             }
             // The span holds on to fields that it shares with its instances. The first instance pays for them.
             Self::Fields(fields) if Arc::strong_count(fields) <= 2 => {
-                2 * size_of_val::<[FieldData]>(fields) + ALLOCATION + 2 * MAP_ENTRY
+                3 * size_of_val::<[FieldData]>(fields) + ALLOCATION + 2 * MAP_ENTRY
             }
             Self::Context { .. } | Self::Unsampled { .. } | Self::ContextOf { .. } => {
                 size_of::<(SpanId, Option<TraceContext>)>()

@@ -8,14 +8,14 @@ use super::{
     steps::Steps,
 };
 use crate::{
-    export::{index_ranges::index_ranges, steps_nest::steps_nest},
+    export::{index_ranges::index_ranges, steps_nest::steps_nest, wire::OpenMessage},
     trace::{ApiCall, DeviceId, Event, InputStage, MemoryChange, Nesting, Span, Timestamp, Trace, TrackId, Value},
 };
 use rustc_hash::FxHashMap;
 use std::{
     cmp::Reverse,
     collections::HashMap,
-    io::{self, Write},
+    io::{self, Seek, Write},
     ops::Range,
 };
 
@@ -60,15 +60,17 @@ impl<'a, 'b> Host<'a, 'b> {
         Self { trace, plane, ops, steps, span_names, op_names, field_names }
     }
 
-    pub(super) fn write(mut self, out: &mut dyn Write) -> io::Result<()> {
-        self.threads();
+    pub(super) fn write(mut self, out: &mut (impl Write + Seek)) -> io::Result<()> {
+        let message = OpenMessage::begin(out, 1)?;
+        self.threads(out)?;
         self.waits();
         self.memory();
         self.non_finite_samples();
-        self.plane.write(out)
+        self.plane.write_rest(out)?;
+        message.close(out)
     }
 
-    fn threads(&mut self) {
+    fn threads(&mut self, out: &mut (impl Write + Seek)) -> io::Result<()> {
         let trace = self.trace;
         let tracks = trace.tracks().len();
         let spans = index_ranges(tracks, trace.spans().map(|span| span.track_id().index()));
@@ -100,18 +102,22 @@ impl<'a, 'b> Host<'a, 'b> {
             }
             // The stable sort is quick, since each kind is in order already.
             entries.sort_by_key(|&entry| self.place(entry));
-            let mut line = self.plane.line();
-            for &(kind, index) in &entries {
-                self.entry(&mut line, kind, one(index));
+            if entries.is_empty() {
+                continue;
             }
             let id = track.thread().as_u64().wrapping_add(u64::from(track.overlap()) * 10_000_000);
-            self.plane.add_line(id, &track.label(), line);
+            let mut left = entries.iter();
+            let used = Plane::write_line(out, (id, &track.label()), self.plane.line(), |line| {
+                left.next().inspect(|&&(kind, index)| self.entry(line, kind, one(index))).is_some()
+            })?;
+            self.plane.use_stats(used);
         }
         if !nested_steps {
             let mut line = self.plane.line();
             (0..self.steps.iter(trace).count()).for_each(|group| self.step(&mut line, group));
             self.plane.add_line(OTHER_LINES + 2, "steps", line);
         }
+        Ok(())
     }
 
     /// Returns the place of an event in its line, in the order that XProf expects: by start, the longer first, steps
@@ -193,9 +199,12 @@ impl<'a, 'b> Host<'a, 'b> {
     }
 
     fn event(&mut self, line: &mut Line, event: Event<'a>) {
-        let fields: Vec<_> = event.fields().iter().filter(|(name, _)| *name != "message").collect();
+        // The text of an event is its name, unless very many events have texts of their own.
+        let is_named = !self.plane.has_many_names();
+        let fields: Vec<_> = event.fields().iter().filter(|(name, _)| *name != "message" || !is_named).collect();
         let names: Vec<_> = fields.iter().map(|(name, _)| self.field_name(name)).collect();
-        let name = event_name(&mut self.plane, event.message());
+        let name = if is_named { event.message() } else { event.callsite().name() };
+        let name = event_name(&mut self.plane, name);
         line.event(name, event.at(), event.at(), |stats| {
             for (name, (_, value)) in names.iter().zip(&fields) {
                 add_value(stats, *name, value);

@@ -36,10 +36,10 @@ use crate::{
     export::wire,
     trace::{Gpu, Trace},
 };
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 
 /// Writes the `XSpace`, plane by plane.
-pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(trace: &Trace, out: &mut (impl Write + Seek)) -> io::Result<()> {
     let metadata = trace.metadata();
     let steps = Steps::new(trace);
     let mut ops = Ops::new(trace);
@@ -57,7 +57,7 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     environment.add_stat(Stat::ProfileStop, StatValue::U64(trace.end().as_unix_nanos()));
     environment.write(out)?;
     let too_many =
-        ops.is_full().then(|| format!("kernspan: operations after the first {} are `{}`", Ops::MAX, Ops::OTHERS));
+        ops.is_full().then(|| format!("kernspan: operations after the first {} are `{}`", ops.len(), Ops::OTHERS));
     let no_roofline = program.is_full().then(|| {
         format!(
             "kernspan: the roofline has the first {} operations of different FLOPs, and no more",

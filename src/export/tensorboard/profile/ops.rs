@@ -38,6 +38,8 @@ impl Op<'_> {
 #[derive(Debug)]
 pub(super) struct Ops<'a> {
     ops: Vec<Op<'a>>,
+    /// The bytes of all paths.
+    bytes: usize,
     by_span: Vec<OpId>,
     /// The operations of frameworks, by the operation of their span and their names.
     by_names: FxHashMap<(OpId, String), OpId>,
@@ -47,6 +49,8 @@ pub(super) struct Ops<'a> {
 impl<'a> Ops<'a> {
     /// The most operations: with recursion there may be one for each span. Later ones are [`OTHERS`](Self::OTHERS).
     pub(super) const MAX: usize = 20_000;
+    /// The most bytes of all paths: a hundred for each operation. A path deep in recursion has up to ten times that.
+    const MAX_BYTES: usize = 100 * Self::MAX;
     /// The name of the operation that stands for all later ones.
     pub(super) const OTHERS: &'static str = "others";
     /// The operation of work whose span is not known.
@@ -59,30 +63,46 @@ impl<'a> Ops<'a> {
     const MAX_NAMES: usize = 4;
 
     pub(super) fn new(trace: &'a Trace) -> Self {
-        let mut ops = vec![Op::named(None, "unattributed"), Op::named(None, Self::OTHERS)];
+        let mut all = Self {
+            ops: vec![Op::named(None, "unattributed"), Op::named(None, Self::OTHERS)],
+            bytes: 0,
+            by_span: Vec::with_capacity(trace.spans().len()),
+            by_names: FxHashMap::default(),
+            by_batch: FxHashMap::default(),
+        };
         let mut known: FxHashMap<(Option<OpId>, usize), OpId> = FxHashMap::default();
-        let mut by_span: Vec<OpId> = Vec::with_capacity(trace.spans().len());
         for span in trace.spans() {
-            let parent = span.parent().map(|parent| by_span[parent.id().index()]);
+            let parent = span.parent().map(|parent| all.of_span(parent.id()));
             let key = (parent, span.callsite_id().index());
             let id = match known.get(&key) {
                 Some(&id) => id,
-                None if ops.len() == Self::MAX => Self::OTHER,
+                None if all.is_full() => Self::OTHER,
                 None => {
-                    ops.push(Op::of(parent.map(|parent| ops[parent.index()].path.as_str()), span.callsite()));
-                    let id = OpId(ops.len() as u32 - 1);
+                    let parent = parent.map(|parent| all.get(parent).path.as_str());
+                    let id = all.push(Op::of(parent, span.callsite()));
                     known.insert(key, id);
                     id
                 }
             };
-            by_span.push(id);
+            all.by_span.push(id);
         }
-        Self { ops, by_span, by_names: FxHashMap::default(), by_batch: FxHashMap::default() }
+        all
+    }
+
+    fn push(&mut self, op: Op<'a>) -> OpId {
+        self.bytes += op.path.len();
+        self.ops.push(op);
+        OpId(self.ops.len() as u32 - 1)
+    }
+
+    /// Returns the number of operations.
+    pub(super) fn len(&self) -> usize {
+        self.ops.len()
     }
 
     /// Returns whether no more operations fit, so that there may be [`OTHERS`](Self::OTHERS).
     pub(super) fn is_full(&self) -> bool {
-        self.ops.len() == Self::MAX
+        self.ops.len() == Self::MAX || self.bytes >= Self::MAX_BYTES
     }
 
     pub(super) fn get(&self, id: OpId) -> &Op<'a> {
@@ -124,8 +144,7 @@ impl<'a> Ops<'a> {
         }
         let outer = self.get(own);
         let op = Op { callsite: outer.callsite, ..Op::named(Some(&outer.path), &name) };
-        self.ops.push(op);
-        let id = OpId(self.ops.len() as u32 - 1);
+        let id = self.push(op);
         self.by_names.insert((own, name), id);
         id
     }
@@ -217,6 +236,7 @@ mod tests {
             trace.spans.push(SpanData { parent, ..span.clone() });
         }
         let ops = Ops::new(&trace);
+        assert!(ops.ops.iter().map(|op| op.path.len()).sum::<usize>() <= Ops::MAX_BYTES + 2 * Ops::MAX_PATH);
         let last = ops.get(ops.of_span(SpanId::new(Ops::MAX - 1)));
         assert_eq!((last.full_name(), ops.is_full()), ("others:Others".to_owned(), true));
         assert!(ops.ops.iter().all(|op| op.path.len() <= Ops::MAX_PATH + 3));

@@ -5,11 +5,11 @@
 
 use super::stat::Stat;
 use crate::{
-    export::wire,
+    export::wire::{self, OpenMessage},
     trace::{Timestamp, Trace},
 };
 use rustc_hash::FxHashMap;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 
 /// A plane: lines of events, and the names that they refer to.
 #[derive(Debug)]
@@ -31,6 +31,11 @@ pub(super) struct Plane {
 #[derive(Clone, Copy, Debug, Default)]
 struct StatSet(u64);
 
+/// The known stats that a line uses.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "the plane has to name them"]
+pub(super) struct UsedStats(StatSet);
+
 const _: () = assert!(Stat::NAMES.len() <= u64::BITS as usize, "each stat has a bit");
 
 impl StatSet {
@@ -48,6 +53,11 @@ impl StatSet {
 struct EventNames {
     ids: FxHashMap<(Box<str>, Option<Box<str>>), u64>,
     names: Vec<u8>,
+}
+
+impl EventNames {
+    /// The bytes from which on new texts are no names: enough for ten thousand of a hundred characters.
+    const BYTES: usize = 1 << 20;
 }
 
 /// The names of stats that XProf does not know, and the texts that stats refer to, numbered after the known stats.
@@ -98,6 +108,11 @@ impl Plane {
         self.event_names.id(name, Some(shown).filter(|shown| *shown != name))
     }
 
+    /// Returns whether names take so much memory that texts, of which each event may have another one, are no names.
+    pub(super) fn has_many_names(&self) -> bool {
+        self.event_names.names.len() >= EventNames::BYTES
+    }
+
     pub(super) fn text(&mut self, text: &str) -> TextId {
         self.texts.id(text)
     }
@@ -124,6 +139,34 @@ impl Plane {
         self.used.0 |= line.used.0;
     }
 
+    /// Writes a line while its events are made: a thread may have millions, with long texts. `add` adds an event, or
+    /// returns `false` if there are no more.
+    pub(super) fn write_line<W: Write + Seek>(
+        out: &mut W,
+        (id, name): (u64, &str),
+        mut line: Line,
+        mut add: impl FnMut(&mut Line) -> bool,
+    ) -> io::Result<UsedStats> {
+        let message = OpenMessage::begin(out, 3)?;
+        let mut head = Vec::new();
+        wire::number(&mut head, 1, id);
+        wire::bytes(&mut head, 2, name.as_bytes());
+        out.write_all(&head)?;
+        while add(&mut line) {
+            if line.events.len() > 1 {
+                line.events.drain(..).try_for_each(|piece| out.write_all(&piece))?;
+            }
+        }
+        line.events.drain(..).try_for_each(|piece| out.write_all(&piece))?;
+        message.close(out)?;
+        Ok(UsedStats(line.used))
+    }
+
+    /// Adds the stats that a line uses which was written already.
+    pub(super) fn use_stats(&mut self, UsedStats(used): UsedStats) {
+        self.used.0 |= used.0;
+    }
+
     /// Adds a stat of the whole plane.
     pub(super) fn add_stat(&mut self, stat: Stat, value: StatValue<'_>) {
         wire::message(&mut self.stats, 6, |out| encode(out, stat.id(), value));
@@ -132,16 +175,28 @@ impl Plane {
 
     /// Writes the plane as a field of its space.
     pub(super) fn write(self, out: &mut dyn Write) -> io::Result<()> {
+        wire::message_of_parts(out, 1, &self.parts(&self.head()))
+    }
+
+    /// Writes what was not written yet of a plane that is a message already.
+    pub(super) fn write_rest(self, out: &mut dyn Write) -> io::Result<()> {
+        self.parts(&self.head()).iter().try_for_each(|part| out.write_all(part))
+    }
+
+    fn head(&self) -> Vec<u8> {
         let mut head = Vec::new();
         wire::number(&mut head, 1, self.id);
         wire::bytes(&mut head, 2, self.name.as_bytes());
         for (index, name) in Stat::NAMES.iter().enumerate().filter(|(index, _)| self.used.contains(*index as u64)) {
             stat_name(&mut head, index as u64 + 1, name);
         }
-        let lines = self.lines.iter();
+        head
+    }
+
+    fn parts<'a>(&'a self, head: &'a [u8]) -> Vec<&'a [u8]> {
         let rest = [&self.event_names.names, &self.texts.names, &self.stats];
-        let parts: Vec<&[u8]> = [&head].into_iter().chain(lines).chain(rest).map(Vec::as_slice).collect();
-        wire::message_of_parts(out, 1, &parts)
+        let parts = self.lines.iter().chain(rest).map(Vec::as_slice);
+        [head].into_iter().chain(parts).collect()
     }
 }
 

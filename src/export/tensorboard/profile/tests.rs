@@ -7,20 +7,20 @@ use super::{
 use crate::{
     export::samples::awkward_trace,
     trace::{
-        Counter, Cut, Gpu, GpuProblem, Losses, Timestamp, Trace, Value as FieldValue, convention,
-        sample::{at, gpu_trace, operations_trace, set_fields, set_flops},
+        Counter, Cut, Gpu, GpuProblem, Level, Losses, Timestamp, Trace, Value as FieldValue, convention,
+        sample::{add_event, at, gpu_trace, operations_trace, put_in_order, set_fields, set_flops},
     },
 };
 use prost::Message;
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, io::Cursor, sync::Arc};
 
 struct Read(XSpace);
 
 impl Read {
     fn of(trace: &Trace) -> Self {
-        let mut written = Vec::new();
+        let mut written = Cursor::new(Vec::new());
         write(trace, &mut written).unwrap();
-        Self(XSpace::decode(&written[..]).unwrap())
+        Self(XSpace::decode(&written.into_inner()[..]).unwrap())
     }
 
     fn plane(&self, name: &str) -> Plane<'_> {
@@ -334,4 +334,22 @@ fn the_plane_has_the_capabilities_of_the_device() {
     assert_eq!(stat("memory_bandwidth"), Some(Value::Uint64(4_916_736_000_000)));
     assert_eq!(stat("peak_teraflops_per_second"), Some(Value::Double(989.5)));
     assert_eq!(stat("core_count"), Some(Value::Uint64(132)));
+}
+
+#[test]
+fn texts_of_very_many_events_are_fields_and_no_names() {
+    let mut trace = gpu_trace();
+    for turn in 0..3_000 {
+        let text = format!("{turn} {}", "long ".repeat(200));
+        add_event(&mut trace, None, at(turn / 100), Level::Info, &[("message", text.as_str().into())]);
+    }
+    put_in_order(&mut trace);
+    let read = Read::of(&trace);
+    let host = read.host();
+    let bytes: usize = host.0.event_metadata.values().map(|metadata| metadata.name.len()).sum();
+    assert!(bytes < 1_100_000, "{bytes}");
+    let is_text = |text: &str| text.contains("long long ");
+    let named = host.events().filter(|event| is_text(host.name(event))).count();
+    let as_fields = host.events().filter(|event| host.text(event, "field.message").is_some_and(is_text)).count();
+    assert!(named > 500 && as_fields > 500 && named + as_fields == 3_000, "{named} {as_fields}");
 }
