@@ -87,6 +87,7 @@ pub(crate) use self::{
     gpu_steps::gpu_steps_with_reasons,
     gpu_usage::percent_of,
     span_calls::SpanCalls,
+    span_costs::{CostNode, cost_nodes},
     span_flops::SpanFlops,
     step_samples::{SpanSample, StepCounts, StepSamples},
 };

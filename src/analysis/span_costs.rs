@@ -2,14 +2,15 @@
 
 use super::{critical_path::critical_path, flops::Flops, span_flops::SpanFlops};
 use crate::trace::{Device, Span, SpanId, Trace};
-use std::{collections::BTreeMap, time::Duration};
+use rustc_hash::FxHashMap;
+use std::time::Duration;
 
 /// The time, operations and bytes of all spans with the same path.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SpanCost {
-    /// The names of the spans, from the outside in.
+    /// The names of the spans, from the outside in. All paths together take memory by the square of the depth.
     pub path: Vec<String>,
     /// The number of spans.
     pub spans: u64,
@@ -52,51 +53,74 @@ pub struct Roofline {
 /// ```
 #[must_use]
 pub fn span_costs(trace: &Trace) -> Vec<SpanCost> {
+    let mut paths: Vec<Vec<String>> = Vec::new();
+    let cost = |node: CostNode<'_>| {
+        let mut path = node.parent.map_or_else(Vec::new, |parent| paths[parent].clone());
+        path.push(node.name.to_owned());
+        paths.push(path.clone());
+        let CostNode { spans, host, gpu, exposed, flops, bytes, roofline, .. } = node;
+        SpanCost { path, spans, host, gpu, exposed, flops: flops.count, bytes, roofline }
+    };
+    cost_nodes(trace, usize::MAX).into_iter().map(cost).collect()
+}
+
+/// Returns the costs as a tree of paths, a path before those inside it, which takes little memory however deep spans
+/// are nested. Of more than `most` paths, later ones count for those around them, as far as these include them.
+pub(crate) fn cost_nodes(trace: &Trace, most: usize) -> Vec<CostNode<'_>> {
     let flops = SpanFlops::of(trace);
-    let mut paths = Paths::default();
-    let of_span: Vec<usize> = trace.spans().map(|span| paths.index(span)).collect();
-    for span in trace.spans() {
-        let sum = &mut paths.sums[of_span[span.id().index()]];
-        sum.spans += 1;
-        sum.host = sum.host.saturating_add(span.duration());
-        sum.flops.add(&flops.of_span(span.id()));
-        sum.bytes = sum.bytes.saturating_add(span.fields().op().bytes().unwrap_or(0));
+    let mut paths = Paths { most, ..Paths::default() };
+    trace.spans().for_each(|span| paths.add(span));
+    let Paths { mut nodes, of_span, .. } = paths;
+    for (span, place) in trace.spans().zip(&of_span) {
+        let Place::Path(path) = *place else { continue };
+        let node = &mut nodes[path as usize];
+        node.spans += 1;
+        node.host = node.host.saturating_add(span.duration());
+        node.flops.add(&flops.of_span(span.id()));
+        node.bytes = node.bytes.saturating_add(span.fields().op().bytes().unwrap_or(0));
     }
-    let mut add = |span: Option<SpanId>, time: Duration, to: fn(&mut Sum) -> &mut Duration| {
-        for span in span.map(|id| trace.span(id)).into_iter().flat_map(Span::stack) {
-            let sum = to(&mut paths.sums[of_span[span.id().index()]]);
+    let mut add = |span: Option<SpanId>, time: Duration, to: for<'n> fn(&'n mut CostNode<'_>) -> &'n mut Duration| {
+        if let Some(Place::Path(path) | Place::Inside(path)) = span.map(|span| of_span[span.index()]) {
+            let sum = to(&mut nodes[path as usize]);
             *sum = sum.saturating_add(time);
         }
     };
     for work in trace.work() {
-        add(work.span().map(Span::id), work.duration(), |sum| &mut sum.gpu);
+        add(work.span().map(Span::id), work.duration(), |node| &mut node.gpu);
     }
     for part in critical_path(trace) {
-        add(part.span, part.duration(), |sum| &mut sum.exposed);
+        add(part.span, part.duration(), |node| &mut node.exposed);
+    }
+    // From the inside out: once a path is reached, everything inside it has been added to it.
+    for index in (0..nodes.len()).rev() {
+        let CostNode { parent, gpu, exposed, .. } = nodes[index];
+        if let Some(parent) = parent.map(|parent| &mut nodes[parent]) {
+            parent.gpu = parent.gpu.saturating_add(gpu);
+            parent.exposed = parent.exposed.saturating_add(exposed);
+        }
     }
     let bandwidth = trace.devices().first().and_then(Device::memory_bytes_per_second);
-    paths.sums.into_iter().map(|sum| sum.cost(bandwidth)).collect()
+    nodes.iter_mut().for_each(|node| node.roofline = node.roofline(bandwidth));
+    nodes
 }
 
-/// The sums of spans with the same path.
+/// The costs of the spans of one path: see [`SpanCost`].
 #[derive(Debug, Default)]
-struct Sum {
-    path: Vec<String>,
+pub(crate) struct CostNode<'a> {
+    /// The path around it.
+    pub(crate) parent: Option<usize>,
+    /// The name of its spans.
+    pub(crate) name: &'a str,
     spans: u64,
     host: Duration,
-    gpu: Duration,
-    exposed: Duration,
-    flops: Flops,
-    bytes: u64,
+    pub(crate) gpu: Duration,
+    pub(crate) exposed: Duration,
+    pub(crate) flops: Flops,
+    pub(crate) bytes: u64,
+    pub(crate) roofline: Option<Roofline>,
 }
 
-impl Sum {
-    fn cost(self, bandwidth: Option<u64>) -> SpanCost {
-        let roofline = self.roofline(bandwidth);
-        let Self { path, spans, host, gpu, exposed, flops, bytes } = self;
-        SpanCost { path, spans, host, gpu, exposed, flops: flops.count, bytes, roofline }
-    }
-
+impl CostNode<'_> {
     fn roofline(&self, bandwidth: Option<u64>) -> Option<Roofline> {
         let known = self.flops.count > 0 && self.bytes > 0 && !self.gpu.is_zero();
         let (compute, bandwidth) = (self.flops.ideal().filter(|_| known)?, bandwidth?);
@@ -109,27 +133,47 @@ impl Sum {
     }
 }
 
+/// Where the costs of a span count.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// For its own path.
+    Path(u32),
+    /// For the path around it, since there are too many.
+    Inside(u32),
+    Nowhere,
+}
+
 /// Paths of spans, each once.
 #[derive(Debug, Default)]
 struct Paths<'a> {
-    sums: Vec<Sum>,
+    most: usize,
+    nodes: Vec<CostNode<'a>>,
     /// The path by that of the parent and the name.
-    known: BTreeMap<(Option<usize>, &'a str), usize>,
+    known: FxHashMap<(Option<u32>, &'a str), u32>,
     /// The path of each span so far; a parent comes before its children.
-    of_span: Vec<usize>,
+    of_span: Vec<Place>,
 }
 
 impl<'a> Paths<'a> {
-    fn index(&mut self, span: Span<'a>) -> usize {
-        let parent = span.parent().map(|parent| self.of_span[parent.id().index()]);
-        let index = *self.known.entry((parent, span.name())).or_insert_with(|| {
-            let mut path = parent.map_or_else(Vec::new, |parent| self.sums[parent].path.clone());
-            path.push(span.name().to_owned());
-            self.sums.push(Sum { path, ..Sum::default() });
-            self.sums.len() - 1
-        });
-        self.of_span.push(index);
-        index
+    fn add(&mut self, span: Span<'a>) {
+        let parent = match span.parent().map(|parent| self.of_span[parent.id().index()]) {
+            None => None,
+            Some(Place::Path(parent)) => Some(parent),
+            Some(inside) => return self.of_span.push(inside),
+        };
+        let key = (parent, span.name());
+        let place = match self.known.get(&key) {
+            Some(&path) => Place::Path(path),
+            None if self.nodes.len() >= self.most => parent.map_or(Place::Nowhere, Place::Inside),
+            None => {
+                let path = self.nodes.len() as u32;
+                let parent = parent.map(|parent| parent as usize);
+                self.nodes.push(CostNode { parent, name: span.name(), ..CostNode::default() });
+                self.known.insert(key, path);
+                Place::Path(path)
+            }
+        };
+        self.of_span.push(place);
     }
 }
 

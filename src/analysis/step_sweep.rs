@@ -34,7 +34,9 @@ pub(super) struct Sums<'a> {
 /// A sweep over the steps of one thread, and over all GPUs at once.
 pub(super) struct StepSweep<'a> {
     trace: &'a Trace,
-    changes: Vec<Change>,
+    /// What begins, and what ends. A window may have a million of each, so they are small.
+    begins: Vec<(Timestamp, Subject)>,
+    ends: Vec<(Timestamp, Subject)>,
     /// The sums of each step and GPU. There is one GPU that does nothing if there is none.
     sums: Vec<Vec<Sums<'a>>>,
     /// The number of pieces of work of each kind that run on each GPU.
@@ -47,20 +49,13 @@ pub(super) struct StepSweep<'a> {
     steps: Vec<usize>,
 }
 
-/// A moment at which something begins or ends.
-struct Change {
-    at: Timestamp,
-    is_end: bool,
-    subject: Subject,
-}
-
 /// The thing that begins or ends. GPUs and steps are named by their index.
 #[derive(Clone, Copy)]
 enum Subject {
-    Work(usize, WorkKind),
+    Work(u32, WorkKind),
     Host(HostPart),
     Span(SpanId),
-    Step(usize),
+    Step(u32),
 }
 
 impl<'a> StepSweep<'a> {
@@ -69,7 +64,8 @@ impl<'a> StepSweep<'a> {
         let gpus = devices.len().max(1);
         let mut sweep = Self {
             trace,
-            changes: Vec::new(),
+            begins: Vec::new(),
+            ends: Vec::new(),
             sums: vec![vec![Sums::default(); gpus]; steps.len()],
             working: vec![[0; 3]; gpus],
             doing: [0; 3],
@@ -78,11 +74,11 @@ impl<'a> StepSweep<'a> {
         };
         for (index, &step) in steps.iter().enumerate() {
             let step = &trace.steps()[step];
-            sweep.add(Subject::Step(index), step.start(), step.end());
+            sweep.add(Subject::Step(index as u32), step.start(), step.end());
         }
         for work in trace.work() {
             if let Ok(device) = devices.binary_search(&work.stream().device()) {
-                sweep.add(Subject::Work(device, WorkKind::of(work)), work.start(), work.end());
+                sweep.add(Subject::Work(device as u32, WorkKind::of(work)), work.start(), work.end());
             }
         }
         for span in trace.spans().filter(|span| span.track().thread() == thread) {
@@ -107,21 +103,28 @@ impl<'a> StepSweep<'a> {
     /// Adds what takes time. What takes none would end before it begins if its end were sorted first.
     fn add(&mut self, subject: Subject, start: Timestamp, end: Timestamp) {
         if start < end {
-            self.changes.push(Change { at: start, is_end: false, subject });
-            self.changes.push(Change { at: end, is_end: true, subject });
+            self.begins.push((start, subject));
+            self.ends.push((end, subject));
         }
     }
 
     /// Returns the sums of each step, by GPU.
     pub(super) fn run(mut self) -> Vec<Vec<Sums<'a>>> {
-        let mut changes = std::mem::take(&mut self.changes);
-        // Ends first, as one step ends when the next begins.
-        changes.sort_unstable_by_key(|change| (change.at, !change.is_end));
-        let mut since = Timestamp::default();
-        for change in changes {
-            self.count(change.at.since(since));
-            since = change.at;
-            self.apply(change);
+        let [mut begins, mut ends] = [std::mem::take(&mut self.begins), std::mem::take(&mut self.ends)];
+        begins.sort_unstable_by_key(|&(at, _)| at);
+        ends.sort_unstable_by_key(|&(at, _)| at);
+        let (mut begins, mut since) = (begins.into_iter().peekable(), Timestamp::default());
+        // Everything has begun when the last one ends.
+        for (end, ended) in ends {
+            // Ends first, as one step ends when the next begins.
+            while let Some((start, begun)) = begins.next_if(|(start, _)| *start < end) {
+                self.count(start.since(since));
+                since = start;
+                self.apply(begun, false);
+            }
+            self.count(end.since(since));
+            since = end;
+            self.apply(ended, true);
         }
         self.sums
     }
@@ -147,10 +150,10 @@ impl<'a> StepSweep<'a> {
         }
     }
 
-    fn apply(&mut self, Change { is_end, subject, .. }: Change) {
+    fn apply(&mut self, subject: Subject, is_end: bool) {
         let count = |count: &mut usize| *count = if is_end { count.saturating_sub(1) } else { *count + 1 };
         match subject {
-            Subject::Work(device, kind) => count(&mut self.working[device][kind as usize]),
+            Subject::Work(device, kind) => count(&mut self.working[device as usize][kind as usize]),
             Subject::Host(part) => count(&mut self.doing[part as usize]),
             Subject::Span(id) => {
                 let key = (self.trace.span(id).start(), id);
@@ -160,8 +163,8 @@ impl<'a> StepSweep<'a> {
                     self.open.insert(key)
                 };
             }
-            Subject::Step(step) if is_end => self.steps.retain(|&open| open != step),
-            Subject::Step(step) => self.steps.push(step),
+            Subject::Step(step) if is_end => self.steps.retain(|&open| open != step as usize),
+            Subject::Step(step) => self.steps.push(step as usize),
         }
     }
 }

@@ -54,7 +54,8 @@ pub struct Average {
     /// The shapes of the arguments, if grouped by shape.
     pub shapes: Option<String>,
     /// The names of the spans that they work for, from the inside out, if grouped by stack: see
-    /// [`Span::caller`](crate::trace::Span::caller). Times and GPU work count for spans on the same thread only.
+    /// [`Span::caller`](crate::trace::Span::caller). Times and GPU work count for spans on the same thread only. Of a
+    /// deeper stack these are the innermost 100 names, and the last one says how many more there are.
     pub stack: Vec<String>,
     /// The number of calls. A call is usually one enter of a span; all polls of a future are one call, too.
     ///

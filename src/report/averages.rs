@@ -3,14 +3,15 @@
 use super::{
     average::{Average, Latency, SortBy},
     call_times::CallTimes,
-    call_tree::CallTree,
+    call_tree::{CallTree, Node},
     limits,
     table::Table,
     totals::{GpuTotals, SpanTotals},
     view::View,
 };
 use crate::analysis::{Flops, percent_of};
-use std::{collections::HashMap, fmt, time::Duration};
+use rustc_hash::FxHashMap;
+use std::{cmp::Reverse, collections::HashMap, fmt, time::Duration};
 
 /// A table of time by span over the whole run, like PyTorch's `key_averages()`.
 ///
@@ -52,15 +53,22 @@ struct RowKey<'a> {
     name: usize,
     module: Option<&'a str>,
     shapes: Option<&'a str>,
-    /// The indices of the names of the surrounding nodes, from the inside out.
-    stack: Vec<usize>,
+    stack: StackKey,
+}
+
+/// The surrounding nodes of a row, as far as they are compared.
+#[derive(PartialEq, Eq, Hash)]
+enum StackKey {
+    /// The indices of their names, from the inside out.
+    Names(Vec<usize>),
+    /// The index of their path: see [`NamePaths`](super::call_tree::NamePaths).
+    Path(Option<usize>),
 }
 
 /// The totals of a row.
 struct RowTotals {
     /// The index of the first node in the row.
     node: usize,
-    stack: Vec<usize>,
     /// All nodes.
     all: SpanTotals,
     times: CallTimes,
@@ -70,6 +78,15 @@ struct RowTotals {
     outermost_time: Duration,
     outermost_gpu: GpuTotals,
     outermost_flops: Flops,
+}
+
+/// Rows by path: see [`Averages::paths`].
+#[derive(Debug)]
+pub(crate) struct PathRows {
+    /// The rows, each with the index of the row around it, which comes before it.
+    pub(crate) rows: Vec<(Average, Option<usize>)>,
+    /// The number of paths that have no row.
+    pub(crate) left_out: usize,
 }
 
 impl<'a> Averages<'a> {
@@ -111,6 +128,8 @@ impl<'a> Averages<'a> {
     /// Sets how many of the surrounding spans are compared: spans of one name are different rows if the names of the
     /// spans around them differ, or of those that they work for on other threads: see
     /// [`Span::caller`](crate::trace::Span::caller). By default, 0: all spans of a name are one row.
+    ///
+    /// More than 100 compares all of them, however many there are, and [`Average::stack`] has the innermost 100.
     pub fn group_by_stack(mut self, depth: usize) -> Self {
         self.stack_depth = depth;
         self
@@ -141,15 +160,9 @@ impl<'a> Averages<'a> {
     }
 
     fn all_rows(&self) -> Vec<Average> {
-        let nodes = self.tree.nodes();
-        let unattributed = self.tree.unattributed();
-        let all_cpu: Duration = nodes.iter().map(|node| node.totals.self_time).sum();
-        let all_gpu = nodes.iter().map(|node| node.totals.self_gpu.time).sum::<Duration>() + unattributed.time;
+        let (all_cpu, all_gpu) = self.all_time();
         let mut rows: Vec<_> = self.totals().into_iter().map(|totals| self.average(totals, all_cpu, all_gpu)).collect();
-        if *unattributed != GpuTotals::default() {
-            let name = Average::UNATTRIBUTED.to_owned();
-            rows.push(Average { name, ..Average::of_gpu(unattributed, unattributed, all_gpu) });
-        }
+        rows.extend(self.unattributed(all_gpu));
         // Ties by name, so that the same run prints the same table.
         rows.sort_by(|a, b| self.sort_by.order(a, b).then_with(|| a.name.cmp(&b.name)));
         rows
@@ -158,36 +171,101 @@ impl<'a> Averages<'a> {
     /// Adds up the nodes of each row.
     fn totals(&self) -> Vec<RowTotals> {
         let tree = self.tree;
+        let paths = (self.stack_depth > limits::STACK).then(|| tree.name_paths());
         let mut row_index: HashMap<RowKey<'_>, usize> = HashMap::new();
         let mut rows: Vec<RowTotals> = Vec::new();
-        // The row of each node. A node comes after its ancestors.
         let mut row_of: Vec<usize> = Vec::with_capacity(tree.nodes().len());
         for (index, node) in tree.nodes().iter().enumerate() {
-            let stack = tree.callers(index).take(self.stack_depth).map(|node| tree.nodes()[node].name).collect();
+            let stack = match &paths {
+                Some(paths) => StackKey::Path(paths.parents[paths.of_node[index]]),
+                None => {
+                    let callers = tree.callers(index).take(self.stack_depth);
+                    StackKey::Names(callers.map(|node| tree.nodes()[node].name).collect())
+                }
+            };
             let shapes = node.shapes.as_deref().filter(|_| self.by_shape);
             let module = node.module.as_deref().filter(|_| self.by_module);
-            let row = *row_index.entry(RowKey { name: node.name, module, shapes, stack }).or_insert_with_key(|key| {
-                rows.push(RowTotals::new(index, key.stack.clone()));
+            row_of.push(*row_index.entry(RowKey { name: node.name, module, shapes, stack }).or_insert_with(|| {
+                rows.push(RowTotals::new(index));
                 rows.len() - 1
-            });
-            rows[row].all.add(&node.totals);
-            rows[row].times.merge(&node.times);
-            if !tree.ancestors(index).any(|outer| row_of[outer] == row) {
-                rows[row].outermost_calls += node.totals.calls;
-                rows[row].outermost_time += node.totals.total_time;
-                rows[row].outermost_gpu.add(&node.totals.total_gpu);
-                rows[row].outermost_flops.add(&node.totals.total_flops);
-            }
-            row_of.push(row);
+            }));
+        }
+        let outermost = tree.outermost(&row_of);
+        for ((node, row), is_outermost) in tree.nodes().iter().zip(row_of).zip(outermost) {
+            rows[row].add(node, is_outermost);
         }
         rows
     }
 
+    /// Returns the time of all spans, and that of all GPU work.
+    fn all_time(&self) -> (Duration, Duration) {
+        let nodes = self.tree.nodes();
+        let gpu = nodes.iter().map(|node| node.totals.self_gpu.time).sum::<Duration>();
+        (nodes.iter().map(|node| node.totals.self_time).sum(), gpu + self.tree.unattributed().time)
+    }
+
+    /// Returns the row of GPU work that belongs to no known span, if there is such work.
+    fn unattributed(&self, all_gpu: Duration) -> Option<Average> {
+        let unattributed = self.tree.unattributed();
+        let row = || Average::of_gpu(unattributed, unattributed, all_gpu);
+        (*unattributed != GpuTotals::default()).then(|| Average { name: Average::UNATTRIBUTED.to_owned(), ..row() })
+    }
+
+    /// Returns the rows of at most `most` paths, of at most `deepest` names each, as a tree: those that took the
+    /// longest, on the host or on GPUs, with those around them. Memory is by the number of paths, however deep they
+    /// are.
+    pub(crate) fn paths(&self, most: usize, deepest: usize) -> PathRows {
+        let tree = self.tree;
+        let paths = tree.name_paths();
+        let outermost = tree.outermost(&paths.of_node);
+        let mut times = vec![(Duration::ZERO, Duration::ZERO); paths.parents.len()];
+        let nodes = || tree.nodes().iter().zip(&paths.of_node).zip(&outermost);
+        for ((node, &path), _) in nodes().filter(|(_, is_outermost)| **is_outermost) {
+            times[path].0 = times[path].0.saturating_add(node.totals.total_time);
+            times[path].1 = times[path].1.saturating_add(node.totals.total_gpu.time);
+        }
+        let mut longest: Vec<_> = times.iter().map(|&(host, gpu)| host.max(gpu)).collect();
+        drop(times);
+        let mut depths: Vec<usize> = Vec::with_capacity(paths.parents.len());
+        paths.parents.iter().for_each(|parent| depths.push(parent.map_or(1, |parent| depths[parent] + 1)));
+        // What is around a path comes before it, also if it works for the path from another thread and took less.
+        for (path, parent) in paths.parents.iter().enumerate().rev() {
+            if let Some(parent) = *parent {
+                longest[parent] = longest[parent].max(longest[path]);
+            }
+        }
+        let mut kept: Vec<_> = (0..paths.parents.len()).filter(|&path| depths[path] <= deepest).collect();
+        kept.sort_by_key(|&path| (Reverse(longest[path]), path));
+        kept.truncate(most);
+        let mut row_of: FxHashMap<usize, usize> = kept.iter().enumerate().map(|(row, &path)| (path, row)).collect();
+        let mut rows: Vec<Option<RowTotals>> = kept.iter().map(|_| None).collect();
+        for (index, ((node, path), &is_outermost)) in nodes().enumerate() {
+            if let Some(&row) = row_of.get(path) {
+                rows[row].get_or_insert_with(|| RowTotals::new(index)).add(node, is_outermost);
+            }
+        }
+        let (all_cpu, all_gpu) = self.all_time();
+        let rows = rows.into_iter().flatten().map(|row| self.average(row, all_cpu, all_gpu));
+        let mut rows: Vec<_> = rows.zip(kept).map(|(row, path)| (row, Some(path))).collect();
+        rows.extend(self.unattributed(all_gpu).map(|row| (row, None)));
+        let depth = |path: &Option<usize>| path.map_or(1, |path| depths[path]);
+        rows.sort_by(|(a, path_a), (b, path_b)| {
+            let time = |row: &Average| row.total_cpu.max(row.total_gpu);
+            depth(path_a).cmp(&depth(path_b)).then_with(|| time(b).cmp(&time(a))).then_with(|| a.name.cmp(&b.name))
+        });
+        row_of.clear();
+        row_of.extend(rows.iter().enumerate().filter_map(|(row, (_, path))| Some(((*path)?, row))));
+        let parent = |path: Option<usize>| row_of.get(&paths.parents[path?]?).copied();
+        let left_out = paths.parents.len() - row_of.len();
+        PathRows { rows: rows.into_iter().map(|(row, path)| (row, parent(path))).collect(), left_out }
+    }
+
     /// Makes a row of its totals. `all_cpu` and `all_gpu` are the times of all rows.
     fn average(&self, row: RowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
-        let RowTotals { node, stack, all, times, outermost_calls, outermost_time, outermost_gpu, outermost_flops } =
+        let RowTotals { node: first, all, times, outermost_calls, outermost_time, outermost_gpu, outermost_flops } =
             row;
-        let node = &self.tree.nodes()[node];
+        let node = &self.tree.nodes()[first];
+        let callers = self.tree.callers(first).take(self.stack_depth);
         let name = self.tree.name(node.name);
         let (calls, outermost) = (all.calls.max(1) as f64, outermost_calls.max(1) as f64);
         // The middle of a bucket may be past the longest time.
@@ -208,7 +286,7 @@ impl<'a> Averages<'a> {
             location: name.location.clone(),
             module: node.module.clone().filter(|_| self.by_module),
             shapes: node.shapes.clone().filter(|_| self.by_shape),
-            stack: stack.into_iter().map(|name| self.tree.name(name).name.clone()).collect(),
+            stack: limits::shortened(callers.map(|node| self.tree.name(self.tree.nodes()[node].name).name.as_str())),
             calls: all.calls,
             outermost_calls,
             enters: all.enters,
@@ -233,16 +311,27 @@ impl<'a> Averages<'a> {
 }
 
 impl RowTotals {
-    fn new(node: usize, stack: Vec<usize>) -> Self {
+    fn new(node: usize) -> Self {
         Self {
             node,
-            stack,
             all: SpanTotals::default(),
             times: CallTimes::default(),
             outermost_calls: 0,
             outermost_time: Duration::ZERO,
             outermost_gpu: GpuTotals::default(),
             outermost_flops: Flops::default(),
+        }
+    }
+
+    /// Adds a node of the row.
+    fn add(&mut self, node: &Node, is_outermost: bool) {
+        self.all.add(&node.totals);
+        self.times.merge(&node.times);
+        if is_outermost {
+            self.outermost_calls += node.totals.calls;
+            self.outermost_time += node.totals.total_time;
+            self.outermost_gpu.add(&node.totals.total_gpu);
+            self.outermost_flops.add(&node.totals.total_flops);
         }
     }
 }

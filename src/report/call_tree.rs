@@ -63,6 +63,15 @@ pub(super) struct Node {
     pub(super) times: CallTimes,
 }
 
+/// The paths of names in a [`CallTree`], each once: nodes whose callers have the same names are on one path.
+#[derive(Debug, Default)]
+pub(super) struct NamePaths {
+    /// The path of each node.
+    pub(super) of_node: Vec<usize>,
+    /// The path around each path. It comes before those inside it.
+    pub(super) parents: Vec<Option<usize>>,
+}
+
 impl Node {
     fn add_call(&mut self, call: &CallTime) {
         self.totals.add_call(call.busy, call.latency());
@@ -72,7 +81,10 @@ impl Node {
 
 impl CallTree {
     /// The number of paths that have nodes of their own. Later ones are counted by name, without their parents.
-    const NODES: usize = 100_000;
+    ///
+    /// A node takes some 800 bytes, which no window is charged with, and a page keeps a second tree. So both together
+    /// take 32 MB, an eighth of the memory limit by default, and only if recursion branches at each depth.
+    const NODES: usize = 20_000;
     /// The number of places whose nodes are remembered while a window is added: some 50 bytes each.
     const KNOWN: usize = 1 << 12;
 
@@ -177,7 +189,7 @@ impl CallTree {
         })
     }
 
-    /// Returns all nodes. A node comes after its parent.
+    /// Returns all nodes. A node comes after its parent and its caller.
     pub(super) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -192,9 +204,49 @@ impl CallTree {
         &self.names[index]
     }
 
-    /// Returns the nodes around a node on its thread, from the inside out.
-    pub(super) fn ancestors(&self, node: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(self.nodes[node].parent, |&node| self.nodes[node].parent)
+    /// Returns the path of each node.
+    pub(super) fn name_paths(&self) -> NamePaths {
+        let mut paths = NamePaths::default();
+        let mut index: FxHashMap<(Option<usize>, usize), usize> = FxHashMap::default();
+        for node in &self.nodes {
+            let outer = node.caller.map(|caller| paths.of_node[caller]);
+            let path = *index.entry((outer, node.name)).or_insert_with(|| {
+                paths.parents.push(outer);
+                paths.parents.len() - 1
+            });
+            paths.of_node.push(path);
+        }
+        paths
+    }
+
+    /// Returns for each node whether it is outermost in its row: in no other node of the row, on its thread. `row_of`
+    /// is the row of each node.
+    pub(super) fn outermost(&self, row_of: &[usize]) -> Vec<bool> {
+        let mut children: Vec<Vec<u32>> = vec![Vec::new(); self.nodes.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            if let Some(parent) = node.parent {
+                children[parent].push(index as u32);
+            }
+        }
+        let mut outermost = vec![false; self.nodes.len()];
+        // How many nodes of each row are open around the one that is looked at.
+        let mut open = vec![0_u32; row_of.iter().max().map_or(0, |row| row + 1)];
+        let mut visits: Vec<(u32, bool)> = Vec::new();
+        for root in (0..self.nodes.len()).filter(|&node| self.nodes[node].parent.is_none()) {
+            visits.push((root as u32, true));
+            while let Some((index, is_enter)) = visits.pop() {
+                let (index, row) = (index as usize, row_of[index as usize]);
+                if !is_enter {
+                    open[row] -= 1;
+                    continue;
+                }
+                outermost[index] = open[row] == 0;
+                open[row] += 1;
+                visits.push((index as u32, false));
+                visits.extend(children[index].drain(..).map(|child| (child, true)));
+            }
+        }
+        outermost
     }
 
     /// Returns the nodes that a node works for, from the inside out.

@@ -1,13 +1,9 @@
 //! The memory peak of a GPU, and the spans that had allocated the memory.
 
 use super::{average::Average, limits, table::Table, units, view::View};
-use crate::trace::{Allocation, DeviceId, MemoryChange, Span, Trace};
+use crate::trace::{Allocation, DeviceId, MemoryChange, Span, SpanId, Trace};
 use rustc_hash::FxHashMap;
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-    time::Duration,
-};
+use std::{cmp::Ordering, collections::BTreeMap, fmt, time::Duration};
 
 /// The moment at which the most memory of a GPU was in use, and the spans that had allocated it.
 ///
@@ -40,7 +36,8 @@ pub struct MemoryPeak {
 pub struct MemoryOwner {
     /// The name of the spans, [`Average::UNATTRIBUTED`] if no span is known, or [`MemoryOwner::OTHERS`].
     pub name: String,
-    /// The names of the surrounding spans, from the inside out.
+    /// The names of the surrounding spans, from the inside out. Of a deeper stack these are the innermost 100, and the
+    /// last one says how many more there are.
     pub stack: Vec<String>,
     /// Bytes that the spans had allocated and nobody had freed.
     pub bytes: u64,
@@ -159,23 +156,23 @@ impl MemoryOwner {
 
     /// Returns the owners of these allocations, largest first.
     fn of<'a>(live: impl Iterator<Item = &'a Allocation<'a>>) -> Vec<Self> {
-        let mut paths: HashMap<Vec<&str>, (u64, u64)> = HashMap::new();
+        let mut paths = OwnerPaths::default();
+        let mut owners: BTreeMap<Option<usize>, (u64, u64)> = BTreeMap::new();
         for allocation in live {
-            let callers = |span| std::iter::successors(Some(span), |span: &Span<'_>| span.caller());
-            let path = allocation.span().map(|span| callers(span).map(Span::name).collect());
-            let (bytes, count) = paths.entry(path.unwrap_or_else(|| vec![Average::UNATTRIBUTED])).or_default();
+            let (bytes, count) = owners.entry(allocation.span().map(|span| paths.of(span))).or_default();
             *bytes = bytes.saturating_add(allocation.bytes().unwrap_or(0));
             *count += 1;
         }
-        let mut paths: Vec<_> = paths.into_iter().collect();
+        let mut owners: Vec<_> = owners.into_iter().collect();
         // Ties by name, so that the same run prints the same table.
-        paths.sort_by(|(a, (a_bytes, _)), (b, (b_bytes, _))| b_bytes.cmp(a_bytes).then_with(|| a.cmp(b)));
-        let smallest = paths.split_off(paths.len().min(MemoryPeak::OWNERS));
-        let owner = |(path, (bytes, allocations)): (Vec<&str>, (u64, u64))| {
-            let mut names = path.into_iter().map(str::to_owned);
-            Self { name: names.next().unwrap_or_default(), stack: names.collect(), bytes, allocations }
+        owners.sort_by(|(a, (a_bytes, _)), (b, (b_bytes, _))| b_bytes.cmp(a_bytes).then_with(|| paths.order(*a, *b)));
+        let smallest = owners.split_off(owners.len().min(MemoryPeak::OWNERS));
+        let owner = |(path, (bytes, allocations)): (Option<usize>, (u64, u64))| {
+            let mut names = paths.names(path);
+            let name = names.next().unwrap_or_default().to_owned();
+            Self { name, stack: limits::shortened(names), bytes, allocations }
         };
-        let mut owners: Vec<_> = paths.into_iter().map(owner).collect();
+        let mut owners: Vec<_> = owners.into_iter().map(owner).collect();
         if !smallest.is_empty() {
             let mut others = Self { name: Self::OTHERS.to_owned(), ..Self::default() };
             for (_, (bytes, allocations)) in smallest {
@@ -185,5 +182,60 @@ impl MemoryOwner {
             owners.push(others);
         }
         owners
+    }
+}
+
+/// A span that allocated memory, and the path around it.
+#[derive(Debug)]
+struct OwnerPath<'a> {
+    outer: Option<usize>,
+    name: &'a str,
+    depth: usize,
+}
+
+/// The paths of spans that allocated memory, each once.
+#[derive(Debug, Default)]
+struct OwnerPaths<'a> {
+    paths: Vec<OwnerPath<'a>>,
+    index: FxHashMap<(Option<usize>, &'a str), usize>,
+    of_span: FxHashMap<SpanId, usize>,
+}
+
+impl<'a> OwnerPaths<'a> {
+    /// Returns the path of a span and those that it works for.
+    fn of(&mut self, span: Span<'a>) -> usize {
+        let mut unknown = Vec::new();
+        let mut known = None;
+        for outer in std::iter::successors(Some(span), |span| span.caller()) {
+            known = self.of_span.get(&outer.id()).copied();
+            if known.is_some() {
+                break;
+            }
+            unknown.push(outer);
+        }
+        while let Some(span) = unknown.pop() {
+            let path = *self.index.entry((known, span.name())).or_insert_with(|| {
+                let depth = known.map_or(0, |outer| self.paths[outer].depth + 1);
+                self.paths.push(OwnerPath { outer: known, name: span.name(), depth });
+                self.paths.len() - 1
+            });
+            self.of_span.insert(span.id(), path);
+            known = Some(path);
+        }
+        known.unwrap_or(0)
+    }
+
+    /// Returns the names of a path, from the inside out.
+    fn names(&self, path: Option<usize>) -> impl Iterator<Item = &'a str> + use<'a, '_> {
+        let unattributed = path.is_none().then_some(Average::UNATTRIBUTED);
+        let outwards = std::iter::successors(path, |&path| self.paths[path].outer);
+        unattributed.into_iter().chain(outwards.map(|path| self.paths[path].name))
+    }
+
+    /// Compares two paths by their innermost names, and then by their depth: recursion may be thousands deep.
+    fn order(&self, a: Option<usize>, b: Option<usize>) -> Ordering {
+        let [first, second] = [a, b].map(|path| self.names(path).take(limits::STACK));
+        let depth = |path: Option<usize>| path.map(|path| self.paths[path].depth);
+        first.cmp(second).then_with(|| depth(a).cmp(&depth(b)))
     }
 }

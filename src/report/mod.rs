@@ -107,4 +107,4 @@ pub use self::{
 pub use self::{baseline::BaselineError, key_average::KeyAverage, key_averages::key_averages};
 pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 
-pub(crate) use self::report::incomplete;
+pub(crate) use self::{averages::PathRows, report::incomplete};

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod exporters;
 mod floods;
 mod process;
 mod short_lived;

@@ -20,9 +20,11 @@ pub(crate) fn check(
         tracing_subscriber::registry().with(layer).init();
         work(&profiler);
         let report = profiler.finish().unwrap();
+        let text = report.to_string();
         let took = kibibytes("VmHWM:") - before;
         let allowed = limit / 1024 * 5 / 4;
         println!("{name}: {took} of {allowed} KiB; {} spans, {}", report.spans(), report.losses());
+        assert!(!text.is_empty());
         check(&report);
         assert!(took <= allowed, "{took} KiB at the peak, of {allowed}");
     });

@@ -15,7 +15,7 @@ use kernspan::{
     report::{Averages, Kernels, MemoryPeak, MemoryPeaks, Operations, SortBy, SortOperationsBy},
 };
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Print where the time went: tables of spans, kernels, operations, steps and memory
 ///
@@ -105,12 +105,26 @@ pub(crate) enum Sort {
     Name,
 }
 
+/// Returns the name of a page: that of its file, without folders, and how many more there are.
+fn page_name(read: &Read) -> String {
+    let file = |name: &str| match Path::new(name).file_name() {
+        Some(file) => file.to_string_lossy().into_owned(),
+        None => name.to_owned(),
+    };
+    let first = read.sources.first().map(|source| file(&source.name)).unwrap_or_default();
+    match read.sources.len() {
+        0 | 1 => first,
+        files => format!("{first} and {} more", files - 1),
+    }
+}
+
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         self.inputs.check_output(self.html.as_deref())?;
         let read = self.inputs.read()?;
         if let Some(path) = &self.html {
-            file::write(path, |out| write!(out, "{}", HtmlReport::of(read.traces())))?;
+            let page = HtmlReport::of(read.traces()).named(page_name(&read));
+            file::write(path, |out| write!(out, "{page}"))?;
             return read.end();
         }
         let report = read.report();

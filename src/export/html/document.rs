@@ -54,7 +54,9 @@ impl fmt::Display for HtmlDocument<'_> {
         writeln!(f, "<noscript>\n<p>This page needs scripts. The report as text:</p>\n<pre>{text}</pre>\n</noscript>")?;
         f.write_str("<script type=\"application/json\" id=\"data\">\n")?;
         // A `<` is in strings only, where it can be written as a number: no text ends the element.
-        f.write_str(&self.json.replace('<', "\\u003c"))?;
+        let mut parts = self.json.split('<');
+        f.write_str(parts.next().unwrap_or_default())?;
+        parts.try_for_each(|part| write!(f, "\\u003c{part}"))?;
         f.write_str("\n</script>\n<script>\n\"use strict\";\n(() => {\n")?;
         SCRIPTS.iter().try_for_each(|script| f.write_str(script))?;
         f.write_str("})();\n</script>\n</body>\n</html>\n")

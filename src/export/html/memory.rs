@@ -4,7 +4,7 @@ use super::points::{POINTS, point};
 use crate::{
     export::json::Object,
     report::{Average, MemoryPeak},
-    trace::{Allocation, DeviceId, MemoryChange, Span, Trace},
+    trace::{Allocation, DeviceId, MemoryChange, Trace},
 };
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,10 +29,12 @@ impl MemoryCurve {
     /// Returns the curve of each GPU that allocated or freed memory in the window.
     pub(super) fn of_devices(trace: &Trace) -> Vec<Self> {
         let devices: BTreeSet<_> = trace.allocations().map(Allocation::device).collect();
-        devices.into_iter().map(|device| Self::of(trace, device)).collect()
+        let owners = if devices.is_empty() { Vec::new() } else { owners(trace) };
+        devices.into_iter().map(|device| Self::of(trace, device, &owners)).collect()
     }
 
-    fn of(trace: &Trace, device: DeviceId) -> Self {
+    /// Returns the curve of a GPU. `owners` has a name for each span.
+    fn of(trace: &Trace, device: DeviceId, owners: &[&str]) -> Self {
         let mut live: FxHashMap<u64, (&str, u64)> = FxHashMap::default();
         let mut bytes: BTreeMap<&str, u64> = BTreeMap::new();
         // For each point, the bytes in use and those of each owner at its highest moment; later points without a change
@@ -42,7 +44,8 @@ impl MemoryCurve {
         for allocation in trace.allocations().filter(|allocation| allocation.device() == device) {
             match allocation.change() {
                 MemoryChange::Allocate => {
-                    let (owner, size) = (owner(allocation), allocation.bytes().unwrap_or(0));
+                    let span = allocation.span().map(|span| owners[span.id().index()]);
+                    let (owner, size) = (span.unwrap_or(Average::UNATTRIBUTED), allocation.bytes().unwrap_or(0));
                     let replaced = live.insert(allocation.address(), (owner, size));
                     remove(&mut bytes, replaced);
                     *bytes.entry(owner).or_default() += size;
@@ -124,12 +127,16 @@ fn remove<'a>(bytes: &mut BTreeMap<&'a str, u64>, freed: Option<(&'a str, u64)>)
     }
 }
 
-/// Returns the span that memory is counted for.
-fn owner(allocation: Allocation<'_>) -> &str {
-    let mut stack = allocation.span().into_iter().flat_map(Span::stack).map(Span::name);
-    let (mut outer, mut inner) = (stack.next(), None);
-    for name in stack {
-        (inner, outer) = (outer, Some(name));
+/// Returns for each span the name of the one that its memory is counted for.
+fn owners(trace: &Trace) -> Vec<&str> {
+    // A parent comes before its children. What is nested in a span that is nested in the outermost one counts for that.
+    let mut owners: Vec<(&str, u8)> = Vec::with_capacity(trace.spans().len());
+    for span in trace.spans() {
+        owners.push(match span.parent().map(|parent| owners[parent.id().index()]) {
+            None => (span.name(), 0),
+            Some((_, 0)) => (span.name(), 1),
+            Some(owner) => owner,
+        });
     }
-    inner.or(outer).unwrap_or(Average::UNATTRIBUTED)
+    owners.into_iter().map(|(name, _)| name).collect()
 }

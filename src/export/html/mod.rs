@@ -7,6 +7,7 @@
 mod breakdown;
 mod cell;
 mod document;
+mod losses;
 mod memory;
 mod names;
 mod overview;
@@ -97,8 +98,7 @@ impl Exporter for Html {
         let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         page.report.add(trace);
         if page.path.is_none() {
-            let html = page.report.to_string();
-            let path = file::write(&self.folder, trace, ".html", |out| out.write_all(html.as_bytes()))?;
+            let path = file::write(&self.folder, trace, ".html", |out| write!(out, "{}", page.report))?;
             page.path = Some(path);
         } else {
             page.write()?;
@@ -118,8 +118,7 @@ impl Page {
     /// Writes the page again.
     fn write(&self) -> Result<(), FileError> {
         let Some(path) = &self.path else { return Ok(()) };
-        let html = self.report.to_string();
-        file::write_file(path, |out| out.write_all(html.as_bytes()))
+        file::write_file(path, |out| write!(out, "{}", self.report))
     }
 }
 

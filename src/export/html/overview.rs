@@ -1,6 +1,7 @@
 //! The first sections of a page: the run, its figures, and the findings.
 
 use crate::{
+    activity::Activity,
     analysis::Finding,
     export::{
         json::{Array, Object},
@@ -17,10 +18,18 @@ pub(super) struct RunFacts {
     pub(super) metadata: Option<Arc<Metadata>>,
     /// The start of the run, or else of the first window.
     pub(super) start: Option<Timestamp>,
-    /// The schedule and the activities, which traces do not have.
-    pub(super) recorded: Option<(String, String)>,
+    /// The schedule and the activities that were asked for, which traces do not have.
+    pub(super) recorded: Option<(String, Vec<Activity>)>,
     /// The durations of steps that were not recorded.
     pub(super) unrecorded: Vec<Duration>,
+}
+
+impl RunFacts {
+    /// Returns the time when the run started, if it is known.
+    pub(super) fn started(&self) -> Option<String> {
+        let Utc { year, month, day, hour, minute, second } = self.start?.into();
+        Some(format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"))
+    }
 }
 
 /// Writes the figures that people look for first.
@@ -59,13 +68,14 @@ fn tile(items: &mut Array<'_>, label: &str, text: &str, note: &str) {
     items.array(|tile| [label, text, note].iter().for_each(|part| tile.string(part)));
 }
 
-/// Writes what is known of the run, and the report's own lines below.
-pub(super) fn write_facts(run: &RunFacts, report: &Report, section: &mut Object<'_>) {
+/// Writes what is known of the run, and the report's own lines below. `name` is the one that was given to the run.
+pub(super) fn write_facts(name: Option<&str>, run: &RunFacts, report: &Report, section: &mut Object<'_>) {
     let metadata = run.metadata.as_deref();
     section.array("items", |items| {
         let mut fact = |label: &str, text: &str| {
             items.array(|fact| [label, text].iter().for_each(|part| fact.string(part)));
         };
+        name.iter().for_each(|name| fact("name", name));
         if let Some(metadata) = metadata {
             let process = Some(&metadata.process).filter(|name| !name.is_empty());
             fact("program", &format!("{} (process {})", process.map_or("unknown", String::as_str), metadata.pid));
@@ -76,13 +86,15 @@ pub(super) fn write_facts(run: &RunFacts, report: &Report, section: &mut Object<
                 fact("rank", &format!("{} of {}", metadata.rank, metadata.world_size));
             }
         }
-        if let Some(start) = run.start {
-            let Utc { year, month, day, hour, minute, second } = start.into();
-            fact("started", &format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"));
+        if let Some(started) = run.started() {
+            fact("started", &started);
         }
         if let Some((schedule, activities)) = &run.recorded {
             fact("schedule", schedule);
-            fact("recorded", activities);
+            // Without a GPU only the host was recorded, whatever was asked for.
+            let is_recorded = |activity: &Activity| *activity == Activity::Host || report.gpu().is_available();
+            let activities: Vec<_> = activities.iter().copied().filter(is_recorded).collect();
+            fact("recorded", &activities.iter().map(|activity| format!("{activity:?}")).collect::<Vec<_>>().join(", "));
         }
         for device in report.devices() {
             let memory = units::bytes(device.memory);

@@ -4,7 +4,8 @@ use super::{
     breakdown::Breakdowns,
     cell::Grid,
     document::HtmlDocument,
-    names::Names,
+    losses::{self, Kept},
+    names::{Names, shortened_path},
     overview::{self, RunFacts},
     paths::Paths,
     spans::SpanTree,
@@ -46,8 +47,12 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 /// ```
 #[derive(Debug, Default)]
 pub struct HtmlReport {
+    /// The name of the run, if it was given.
+    name: Option<String>,
     report: Report,
     run: RunFacts,
+    /// The numbers of records in all windows.
+    kept: Kept,
     ranks: BTreeSet<u32>,
     names: Names,
     /// All steps that were ended, if the page is of a running program.
@@ -81,9 +86,27 @@ impl HtmlReport {
         page
     }
 
+    /// Names the run in the title and the heading of the page, for example after its file. By default, it is the name of
+    /// the program, and the time when the run started.
+    ///
+    /// ```
+    /// use kernspan::export::HtmlReport;
+    ///
+    /// let page = HtmlReport::default().named("transformer.pt.trace.json.gz").to_string();
+    /// assert!(page.contains("<title>transformer.pt.trace.json.gz – kernspan</title>"));
+    /// ```
+    #[must_use = "the name is that of the page that is returned"]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Adds a window.
     pub fn add(&mut self, trace: &Trace) {
         self.report.add_trace(trace);
+        let host = trace.spans().len() + trace.events().len() + trace.operations().len() + trace.api_calls().len();
+        self.kept.host += host as u64;
+        self.kept.gpu += trace.work().len() as u64;
         self.run.metadata.get_or_insert_with(|| Arc::clone(&trace.metadata));
         self.run.start = Some(self.run.start.map_or(trace.start(), |start| start.min(trace.start())));
         self.ranks.insert(trace.metadata().rank);
@@ -113,8 +136,7 @@ impl HtmlReport {
 
     /// Sets the facts of the run.
     pub(super) fn set_run(&mut self, run: &Run) {
-        let activities: Vec<_> = run.activities.iter().map(|activity| format!("{activity:?}")).collect();
-        self.run.recorded = Some((run.schedule.clone(), activities.join(", ")));
+        self.run.recorded = Some((run.schedule.clone(), run.activities.clone()));
         self.run.start = Some(run.start);
         self.run.metadata = Some(Arc::clone(&run.metadata));
     }
@@ -142,8 +164,13 @@ impl HtmlReport {
     }
 
     fn title(&self) -> String {
-        let process = self.run.metadata.as_ref().map_or("", |metadata| metadata.process.as_str());
-        if process.is_empty() { "kernspan".to_owned() } else { format!("{process} – kernspan") }
+        let process = self.run.metadata.as_ref().map(|metadata| metadata.process.clone());
+        let process = process.filter(|name| !name.is_empty()).into_iter();
+        let of_run = || process.chain(self.run.started()).collect::<Vec<_>>().join(", ");
+        match self.name.clone().unwrap_or_else(of_run) {
+            name if name.is_empty() => "kernspan".to_owned(),
+            name => format!("{name} – kernspan"),
+        }
     }
 
     /// Returns the document as JSON.
@@ -166,6 +193,7 @@ impl HtmlReport {
                 }
             });
             document.array_of_lines("names", |array| names.write(array));
+            losses::write(self.report.losses(), self.kept, document);
         });
         json
     }
@@ -173,7 +201,7 @@ impl HtmlReport {
     fn write_overview(&self, sections: &mut Array<'_>) {
         section(sections, "overview", "Overview", "tiles", |section| overview::write_tiles(&self.report, section));
         section(sections, "run", "Run", "facts", |section| {
-            overview::write_facts(&self.run, &self.report, section);
+            overview::write_facts(self.name.as_deref(), &self.run, &self.report, section);
         });
         let steps = if self.steps.is_empty() { &self.recorded } else { &self.steps };
         if !steps.is_empty() {
@@ -274,7 +302,8 @@ impl HtmlReport {
             section.array_of_lines("points", |array| {
                 for point in points.iter().take(500) {
                     array.array(|cells| {
-                        cells.number(names.index(&point.path.join(" › ")));
+                        let path = shortened_path(self.paths.names(point.node).map(|name| names.get(name)));
+                        cells.number(names.index(&path));
                         cells.float(point.intensity);
                         cells.float(point.flops_per_second);
                         cells.number(point.gpu.as_nanos());

@@ -2,20 +2,20 @@
 
 use super::names::Names;
 use crate::{
-    analysis::{SpanCost, span_costs},
+    analysis::{CostNode, cost_nodes},
     export::{json::Object, work_key::WorkKey},
     trace::Trace,
 };
 use rustc_hash::FxHashMap;
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 /// The time of spans by path and of kernels in them, over all windows.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     nodes: Vec<Node>,
     indices: FxHashMap<(Option<usize>, usize), usize>,
-    /// The costs of spans, by their path from the outside in.
-    costs: HashMap<Vec<String>, Cost>,
+    /// The costs of spans, by their node.
+    costs: FxHashMap<usize, Cost>,
 }
 
 /// A span or a kernel in the spans around it.
@@ -43,8 +43,9 @@ pub(super) struct Cost {
 
 /// A path in the roofline model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct RooflinePoint<'a> {
-    pub(super) path: &'a [String],
+pub(super) struct RooflinePoint {
+    /// The innermost span of the path: see [`Paths::names`].
+    pub(super) node: usize,
     pub(super) intensity: f64,
     pub(super) flops_per_second: f64,
     pub(super) gpu: Duration,
@@ -57,65 +58,76 @@ impl Paths {
     const NODES: usize = 50_000;
     /// The most frames of a flame graph.
     const FRAMES: usize = 8_000;
+    /// The most frames of a flame graph that are inside each other. A stack of Python's functions has up to a hundred.
+    const DEPTH: usize = 200;
 
     /// Adds a window.
     pub(super) fn add(&mut self, trace: &Trace, names: &mut Names) {
         let callsites: Vec<_> = trace.callsites().iter().map(|callsite| names.index(callsite.name())).collect();
-        let mut of_span: Vec<Option<usize>> = vec![None; trace.spans().len()];
+        let mut of_span: Vec<Option<u32>> = vec![None; trace.spans().len()];
         for span in trace.caller_order().unwrap_or_default().into_iter().map(|id| trace.span(id)) {
-            let caller = span.caller().and_then(|caller| of_span[caller.id().index()]);
+            let caller = span.caller().and_then(|caller| of_span[caller.id().index()]).map(|node| node as usize);
             let node = self.node(caller, callsites[span.callsite_id().index()]);
             if let Some(node) = node {
                 self.nodes[node].host = self.nodes[node].host.saturating_add(nanos(span.self_time()));
             }
-            of_span[span.id().index()] = node;
+            of_span[span.id().index()] = node.map(|node| node as u32);
         }
         let unattributed = names.index(crate::report::Average::UNATTRIBUTED);
         let mut known: FxHashMap<WorkKey, usize> = FxHashMap::default();
         for work in trace.work() {
             let name = *known.entry(WorkKey::of(work)).or_insert_with(|| names.index(&work.name().to_string()));
-            let span = work.span().map(|span| of_span[span.id().index()]);
+            let span = work.span().map(|span| of_span[span.id().index()].map(|node| node as usize));
             let outer = span.unwrap_or_else(|| self.node(None, unattributed));
             if let Some(node) = self.node(outer, name) {
                 self.nodes[node].gpu = self.nodes[node].gpu.saturating_add(nanos(work.duration()));
             }
         }
-        for cost in span_costs(trace) {
-            self.add_cost(cost);
-        }
-    }
-
-    fn add_cost(&mut self, cost: SpanCost) {
-        let SpanCost { path, gpu, exposed, flops, bytes, roofline, .. } = cost;
-        if self.costs.len() >= Self::NODES && !self.costs.contains_key(&path) {
-            return;
-        }
-        let sum = self.costs.entry(path).or_default();
-        sum.exposed = sum.exposed.saturating_add(exposed);
-        if let Some(roofline) = roofline {
-            sum.flops = sum.flops.saturating_add(flops);
-            sum.bytes = sum.bytes.saturating_add(bytes);
-            sum.gpu = sum.gpu.saturating_add(gpu);
-            sum.ideal += roofline.percent / 100.0 * gpu.as_secs_f64();
+        let mut of_cost: Vec<Option<usize>> = Vec::new();
+        for cost in cost_nodes(trace, Self::NODES) {
+            let name = names.index(cost.name);
+            let node = match cost.parent {
+                None => self.own_node(None, name),
+                Some(parent) => of_cost[parent].and_then(|parent| self.own_node(Some(parent), name)),
+            };
+            of_cost.push(node);
+            if let Some(node) = node {
+                self.costs.entry(node).or_default().add(&cost);
+            }
         }
     }
 
     /// Returns the node of this name in another one, or that one if there are too many.
     fn node(&mut self, parent: Option<usize>, name: usize) -> Option<usize> {
-        if let Some(&node) = self.indices.get(&(parent, name)) {
+        self.own_node(parent, name).or(parent)
+    }
+
+    /// Returns the node of this name in another one, or `None` if there are too many.
+    fn own_node(&mut self, parent: Option<usize>, name: usize) -> Option<usize> {
+        if let Some(node) = self.find(parent, name) {
             return Some(node);
         }
         if self.nodes.len() >= Self::NODES {
-            return parent;
+            return None;
         }
         self.nodes.push(Node { parent, name, host: 0, gpu: 0 });
         self.indices.insert((parent, name), self.nodes.len() - 1);
         Some(self.nodes.len() - 1)
     }
 
-    /// Returns the costs of the spans with this path, from the outside in.
-    pub(super) fn cost(&self, path: &[String]) -> Option<&Cost> {
-        self.costs.get(path)
+    /// Returns the node of this name in another one, if there is one.
+    pub(super) fn find(&self, parent: Option<usize>, name: usize) -> Option<usize> {
+        self.indices.get(&(parent, name)).copied()
+    }
+
+    /// Returns the costs of the spans of a node.
+    pub(super) fn cost(&self, node: usize) -> Option<&Cost> {
+        self.costs.get(&node)
+    }
+
+    /// Returns the indices of the names of a path, from the inside out.
+    pub(super) fn names(&self, node: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(node), |&node| self.nodes[node].parent).map(|node| self.nodes[node].name)
     }
 
     pub(super) fn has_gpu(&self) -> bool {
@@ -127,9 +139,9 @@ impl Paths {
     }
 
     /// Returns the paths whose operations and bytes are known, those that took the longest first.
-    pub(super) fn roofline(&self) -> Vec<RooflinePoint<'_>> {
-        let mut points: Vec<_> = self.costs.iter().filter_map(|(path, cost)| RooflinePoint::of(path, cost)).collect();
-        points.sort_by(|a, b| b.gpu.cmp(&a.gpu).then_with(|| a.path.cmp(b.path)));
+    pub(super) fn roofline(&self) -> Vec<RooflinePoint> {
+        let mut points: Vec<_> = self.costs.iter().filter_map(|(&node, cost)| RooflinePoint::of(node, cost)).collect();
+        points.sort_by_key(|point| (std::cmp::Reverse(point.gpu), point.node));
         points
     }
 
@@ -145,26 +157,42 @@ impl Paths {
 
     /// Writes the frames with the longest times. A frame that is left out counts for the one around it.
     fn write_frames(&self, section: &mut Object<'_>, time: fn(&Node) -> u64) {
-        let mut totals: Vec<u64> = self.nodes.iter().map(time).collect();
-        let mut own = totals.clone();
+        let mut own: Vec<u64> = self.nodes.iter().map(time).collect();
+        let mut totals = own.clone();
+        let mut depths: Vec<usize> = Vec::with_capacity(self.nodes.len());
         // A parent is before its children.
+        self.nodes.iter().for_each(|node| depths.push(node.parent.map_or(1, |parent| depths[parent] + 1)));
         for (index, node) in self.nodes.iter().enumerate().rev() {
             if let Some(parent) = node.parent {
                 totals[parent] = totals[parent].saturating_add(totals[index]);
             }
         }
-        let mut sorted = totals.clone();
+        let mut sorted: Vec<_> =
+            totals.iter().zip(&depths).filter(|(_, depth)| **depth <= Self::DEPTH).map(|(total, _)| *total).collect();
         sorted.sort_unstable_by_key(|&total| std::cmp::Reverse(total));
         let least = sorted.get(Self::FRAMES).map_or(1, |&total| total.saturating_add(1)).max(1);
+        let is_kept = |index: usize| totals[index] >= least && depths[index] <= Self::DEPTH;
         let mut frames = vec![None; self.nodes.len()];
         let mut kept = Vec::new();
+        let mut left_out = 0_usize;
         for (index, node) in self.nodes.iter().enumerate() {
-            if totals[index] >= least {
+            if is_kept(index) {
                 frames[index] = Some(kept.len());
                 kept.push(index);
-            } else if let Some(parent) = node.parent {
+                continue;
+            }
+            left_out += usize::from(totals[index] > 0);
+            if let Some(parent) = node.parent.filter(|&parent| is_kept(parent)) {
                 own[parent] = own[parent].saturating_add(totals[index]);
             }
+        }
+        if left_out > 0 {
+            let depth = Self::DEPTH;
+            let note = format!(
+                "{left_out} frames are left out, as they took little or are nested more than {depth} deep; their time \
+                 counts for the frames around them."
+            );
+            section.string("note", &note);
         }
         let parent = |index: usize| self.nodes[index].parent.and_then(|parent| frames[parent]);
         let number = |parent: Option<usize>| parent.map_or(-1, |frame| frame as i64);
@@ -175,13 +203,26 @@ impl Paths {
     }
 }
 
-impl<'a> RooflinePoint<'a> {
+impl Cost {
+    /// Adds the costs of a window.
+    fn add(&mut self, cost: &CostNode<'_>) {
+        self.exposed = self.exposed.saturating_add(cost.exposed);
+        if let Some(roofline) = cost.roofline {
+            self.flops = self.flops.saturating_add(cost.flops.count);
+            self.bytes = self.bytes.saturating_add(cost.bytes);
+            self.gpu = self.gpu.saturating_add(cost.gpu);
+            self.ideal += roofline.percent / 100.0 * cost.gpu.as_secs_f64();
+        }
+    }
+}
+
+impl RooflinePoint {
     /// Returns the point of a path, if its operations and bytes are known.
-    fn of(path: &'a [String], cost: &Cost) -> Option<Self> {
+    fn of(node: usize, cost: &Cost) -> Option<Self> {
         let seconds = cost.gpu.as_secs_f64();
         let known = cost.bytes > 0 && cost.flops > 0 && seconds > 0.0;
         known.then(|| Self {
-            path,
+            node,
             intensity: cost.flops as f64 / cost.bytes as f64,
             flops_per_second: cost.flops as f64 / seconds,
             gpu: cost.gpu,

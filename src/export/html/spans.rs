@@ -5,43 +5,53 @@ use super::{
     names::Names,
     paths::Paths,
 };
-use crate::report::{Average, Report};
+use crate::report::{Average, PathRows, Report};
 use std::{collections::HashMap, time::Duration};
 
 /// The spans of a report as a tree, each path once.
 #[derive(Debug)]
 pub(super) struct SpanTree {
-    /// The rows, each with its path from the outside in.
-    rows: Vec<(Average, Vec<String>)>,
+    rows: Vec<Average>,
     parents: Vec<Option<usize>>,
-    by_path: HashMap<Vec<String>, usize>,
+    /// The first row with each path of names, by that of the path around it.
+    by_path: HashMap<(Option<usize>, String), usize>,
     left_out: usize,
 }
 
 impl SpanTree {
     /// The most rows of the table.
     const ROWS: usize = 3_000;
+    /// The most rows that are inside each other. Deeper ones could not be told apart by how far they are to the right.
+    const DEPTH: usize = 200;
 
     pub(super) fn of(report: &Report) -> Self {
-        let rows = report.averages().group_by_stack(usize::MAX).limit(usize::MAX).rows();
-        let all = rows.len();
-        let mut rows: Vec<_> = rows.into_iter().map(with_path).collect();
-        // The longest are kept. Those around them are as long, and come first.
-        rows.sort_by_key(|(row, path)| (std::cmp::Reverse(row.total_cpu.max(row.total_gpu)), path.len()));
-        rows.truncate(Self::ROWS);
-        rows.sort_by_key(|(_, path)| path.len());
-        let mut by_path: HashMap<Vec<String>, usize> = HashMap::new();
-        let mut parents = Vec::with_capacity(rows.len());
-        for (index, (_, path)) in rows.iter().enumerate() {
-            parents.push((1..path.len()).rev().find_map(|length| by_path.get(&path[..length]).copied()));
-            by_path.entry(path.clone()).or_insert(index);
+        let PathRows { rows, left_out } = report.averages().paths(Self::ROWS, Self::DEPTH);
+        let (rows, parents): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let mut by_path: HashMap<(Option<usize>, String), usize> = HashMap::new();
+        let mut firsts: Vec<usize> = Vec::with_capacity(rows.len());
+        for (index, (row, parent)) in rows.iter().zip(&parents).enumerate() {
+            let key = (parent.map(|parent: usize| firsts[parent]), row.name.clone());
+            firsts.push(*by_path.entry(key).or_insert(index));
         }
-        Self { left_out: all - rows.len(), rows, parents, by_path }
+        Self { rows, parents, by_path, left_out }
     }
 
     /// Returns the row of the spans with this path, from the outside in.
     pub(super) fn row(&self, path: &[String]) -> Option<usize> {
-        self.by_path.get(path).copied()
+        path.iter().try_fold(None, |outer, name| self.by_path.get(&(outer, name.clone())).map(|&row| Some(row)))?
+    }
+
+    /// Returns the time of each row on the critical path, if it is known.
+    fn exposed(&self, paths: &Paths, names: &mut Names) -> Vec<Option<Duration>> {
+        let mut nodes: Vec<Option<usize>> = Vec::with_capacity(self.rows.len());
+        for (row, parent) in self.rows.iter().zip(&self.parents) {
+            let name = names.index(&row.name);
+            nodes.push(match parent {
+                None => paths.find(None, name),
+                Some(parent) => nodes[*parent].and_then(|outer| paths.find(Some(outer), name)),
+            });
+        }
+        nodes.into_iter().map(|node| paths.cost(node?).map(|cost| cost.exposed)).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -49,7 +59,8 @@ impl SpanTree {
     }
 
     pub(super) fn table(&self, paths: &Paths, names: &mut Names) -> Grid {
-        let rows = &self.rows;
+        let rows: Vec<_> = self.rows.iter().zip(self.exposed(paths, names)).collect();
+        let rows = &rows[..];
         let mut grid = Grid::default();
         grid.names("Name", rows, names, |(row, _)| &row.name);
         let mut column = |title, unit, help, of: &dyn Fn(&Average) -> super::cell::Cell| {
@@ -59,10 +70,9 @@ impl SpanTree {
         column("Self time", Unit::Total, "on the host, without nested spans", &|row| row.self_cpu.into());
         column("CUDA total", Unit::Total, "GPU time, with nested spans", &|row| row.total_gpu.into());
         column("Self CUDA", Unit::Total, "GPU time of what the span launched itself", &|row| row.self_gpu.into());
-        let exposed = |path: &Vec<String>| paths.cost(path).map(|cost| cost.exposed);
         let help = "time on the critical path, of the host and of GPUs: the rest is hidden by something else. Of \
                     very large windows, the first steps only";
-        grid.column(("Exposed", Unit::Total, help), rows, |(_, path)| exposed(path));
+        grid.column(("Exposed", Unit::Total, help), rows, |(_, exposed)| *exposed);
         let mut column = |title, unit, help, of: &dyn Fn(&Average) -> super::cell::Cell| {
             grid.column((title, unit, help), rows, |(row, _)| of(row));
         };
@@ -81,11 +91,6 @@ impl SpanTree {
         grid.left_out(self.left_out);
         grid
     }
-}
-
-fn with_path(row: Average) -> (Average, Vec<String>) {
-    let path = row.stack.iter().rev().chain([&row.name]).cloned().collect();
-    (row, path)
 }
 
 fn called(row: &Average, time: Duration) -> Option<Duration> {

@@ -3,7 +3,7 @@
 use super::{
     breakdown::Breakdowns,
     cell::{Grid, Unit},
-    names::Names,
+    names::{Names, shortened_path},
     spans::nonzero,
 };
 use crate::report::{Kernels, MemoryPeak, Operations, Report};
@@ -51,9 +51,8 @@ pub(super) fn operations(report: &Report, names: &mut Names) -> Option<Grid> {
 /// Returns the spans that had allocated the memory of a GPU when the most was in use.
 pub(super) fn owners(peak: &MemoryPeak, names: &mut Names) -> Grid {
     let before = (MemoryPeak::BEFORE.to_owned(), peak.before, None);
-    let path = |name: &String, stack: &[String]| {
-        stack.iter().rev().chain([name]).map(String::as_str).collect::<Vec<_>>().join(" › ")
-    };
+    let path =
+        |name: &str, stack: &[String]| shortened_path([name].into_iter().chain(stack.iter().map(String::as_str)));
     let owners = peak.owners.iter().map(|it| (path(&it.name, &it.stack), it.bytes, Some(it.allocations)));
     let all: Vec<_> = (peak.before > 0).then_some(before).into_iter().chain(owners).collect();
     let rows = &all[..all.len().min(ROWS)];

@@ -4,15 +4,15 @@ use crate::{
     analysis::span_costs,
     export::{Collected, samples::awkward_trace},
     trace::{
-        Trace,
+        Losses, Metadata, Timestamp, Trace,
         sample::{
-            gpu_trace, memory_trace, operations_trace, ranks, remove_steps, repeat_work, set_caller, set_track,
-            spans_trace,
+            gpu_trace, losses_mut, memory_trace, operations_trace, ranks, remove_steps, repeat_work, set_caller,
+            set_parent, set_track, spans_trace,
         },
     },
 };
 use serde_json::Value;
-use std::fs;
+use std::{fs, sync::Arc};
 use tracing_subscriber::prelude::*;
 
 /// Returns the document in a page.
@@ -176,6 +176,56 @@ fn a_huge_name_is_cut() {
     assert!(page.len() < 2 * name.len() + 200_000, "{}", page.len());
 }
 
+/// Returns a window of one step in which spans are nested this deep.
+fn recursion(depth: usize) -> Trace {
+    let mut trace = gpu_trace();
+    let span = trace.spans[0].clone();
+    trace.spans.truncate(1);
+    trace.spans.extend((1..depth).map(|_| span.clone()));
+    (1..depth).for_each(|span| set_parent(&mut trace, span, span - 1));
+    trace.spans.iter_mut().for_each(|span| span.self_nanos = 10);
+    (trace.work, trace.api_calls, trace.allocations) = Default::default();
+    trace
+}
+
+#[test]
+fn a_page_of_deep_recursion_is_small_and_says_what_it_leaves_out() {
+    let (page, document) = page_of(&[recursion(20_000)]);
+    assert!(page.len() < 1_000_000, "{}", page.len());
+    let spans = section(&document, "spans").unwrap();
+    assert_eq!(spans["leftOut"], 19_800);
+    assert_eq!(spans["rows"].as_array().unwrap().len(), 200);
+    let flame = section(&document, "host-flame").unwrap();
+    let note = flame["note"].as_str().unwrap();
+    assert!(note.starts_with("19800 frames are left out") && note.contains("200 deep"), "{note}");
+    let values = flame["values"].as_array().unwrap();
+    assert_eq!((values.len(), values.iter().filter_map(Value::as_u64).sum::<u64>()), (200, 200_000));
+    let note = section(&document, "timeline").unwrap()["steps"][0]["note"].as_str().unwrap().to_owned();
+    assert_eq!(note, "19900 items that are nested more than 100 deep are left out");
+}
+
+#[test]
+fn losses_are_at_the_top() {
+    let (_, document) = page_of(&[gpu_trace()]);
+    assert_eq!(document.get("losses"), None);
+    let mut trace = gpu_trace();
+    *losses_mut(&mut trace) = Losses { over_memory: 1_000, ..Losses::default() };
+    let (_, document) = page_of(&[trace]);
+    let losses = document["losses"].as_array().unwrap();
+    assert!(losses[0].as_str().unwrap().contains("the memory limit was reached (1,000)"), "{losses:?}");
+}
+
+#[test]
+fn a_page_is_named_after_its_file_or_its_run() {
+    let mut trace = gpu_trace();
+    let title = |page: HtmlReport| document(&page.to_string())["title"].as_str().unwrap().to_owned();
+    assert_eq!(title(HtmlReport::of([&trace]).named("a.json")), "a.json – kernspan");
+    trace.metadata = Arc::new(Metadata { process: "train".to_owned(), ..(*trace.metadata).clone() });
+    trace.start = Timestamp::from_unix_nanos(1_794_735_000_123_456_789);
+    assert_eq!(title(HtmlReport::of([&trace])), "train, 2026-11-15 09:30:00 UTC – kernspan");
+    assert_eq!(title(HtmlReport::default()), "kernspan");
+}
+
 #[test]
 fn a_step_of_very_many_items_is_shown_without_the_shortest() {
     let mut trace = gpu_trace();
@@ -212,6 +262,9 @@ fn a_run_has_one_page_with_all_its_steps() {
     assert_eq!(column(&document, "spans", "# of Calls"), [4]);
     let facts = section(&document, "run").unwrap()["items"].to_string();
     assert!(facts.contains("schedule"), "{facts}");
+    // Kernels and copies were asked for, too, but recorded only if there is a GPU.
+    let recorded = if report.gpu().is_available() { "Host, Kernels, Copies" } else { "Host" };
+    assert!(facts.contains(&format!("[\"recorded\",\"{recorded}\"]")), "{facts}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
     // The same windows, kept: the steps that were not recorded are not known.
     let (_, kept) = page_of(&collected.traces().iter().map(|trace| (**trace).clone()).collect::<Vec<_>>());

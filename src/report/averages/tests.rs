@@ -7,7 +7,7 @@ use crate::{
     report::Report,
     trace::{
         Attribution, Detail, Trace,
-        sample::{gpu_trace, set_fields, set_previous, spans_trace},
+        sample::{gpu_trace, set_fields, set_parent, set_previous, spans_trace},
     },
 };
 use std::time::Duration;
@@ -61,6 +61,36 @@ fn the_peak_of_memory_is_of_allocations_of_the_spans_and_nested_ones() {
     trace.allocations.clear();
     assert_eq!(peaks(&trace), [None; 4]);
     assert!(!report(&trace).averages().width(200).to_string().contains("CUDA Peak"));
+}
+
+#[test]
+fn deep_stacks_are_compared_whole_and_cut() {
+    let mut trace = spans_trace(&[("recurse", None, 0, 9); 500]);
+    (1..500).for_each(|span| set_parent(&mut trace, span, span - 1));
+    let rows = report(&trace).averages().group_by_stack(usize::MAX).limit(usize::MAX).rows();
+    assert_eq!(rows.len(), 500);
+    let deepest = rows.iter().find(|row| row.stack.last().is_some_and(|name| name == "[399 more]")).unwrap();
+    assert_eq!(deepest.stack.len(), 101);
+    assert_eq!(rows.iter().map(|row| row.stack.len()).max(), Some(101));
+    // All of it is one call, and 499 inside it.
+    let rows = report(&trace).averages().rows();
+    assert_eq!((rows[0].calls, rows[0].outermost_calls, rows[0].total_cpu), (500, 1, micros(9)));
+}
+
+#[test]
+fn paths_are_kept_with_those_around_them() {
+    let spans = [("a", None, 0, 90), ("b", Some(0), 1, 50), ("c", Some(1), 2, 40), ("d", None, 90, 95)];
+    let of = |most, deepest| {
+        let report = report(&spans_trace(&spans));
+        let paths = report.averages().paths(most, deepest);
+        let rows: Vec<_> = paths.rows.into_iter().map(|(row, parent)| (row.name, parent)).collect();
+        (rows, paths.left_out)
+    };
+    let rows =
+        |rows: &[(&str, Option<usize>)]| rows.iter().map(|&(name, at)| (name.to_owned(), at)).collect::<Vec<_>>();
+    assert_eq!(of(9, 9), (rows(&[("a", None), ("d", None), ("b", Some(0)), ("c", Some(2))]), 0));
+    assert_eq!(of(2, 9), (rows(&[("a", None), ("b", Some(0))]), 2));
+    assert_eq!(of(9, 1), (rows(&[("a", None), ("d", None)]), 2));
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use super::{HighestPeaks, MemoryPeak, MemoryPeaks};
 use crate::{
     report::MemoryOwner,
-    trace::{CallsiteData, CallsiteId, DeviceId, MemoryChange, SpanData, Trace, sample::memory_trace},
+    trace::{
+        CallsiteData, CallsiteId, DeviceId, MemoryChange, SpanData, SpanId, Trace,
+        sample::{memory_trace, set_parent},
+    },
 };
 use std::{slice, time::Duration};
 
@@ -45,6 +48,21 @@ fn step() -> Trace {
         (1, None, 155 * MB, BACKWARD),
         (6, Some(20 * MB), 175 * MB, TRAIN_STEP),
     ])
+}
+
+#[test]
+fn owners_deep_in_recursion_have_short_stacks() {
+    let mut trace = step();
+    let span = trace.spans[0].clone();
+    trace.spans.extend((0..500).map(|_| span.clone()));
+    let first = trace.spans.len() - 500;
+    (first + 1..first + 500).for_each(|span| set_parent(&mut trace, span, span - 1));
+    for (index, allocation) in trace.allocations.iter_mut().enumerate() {
+        allocation.span = Some(SpanId::new(first + 499 - index));
+    }
+    let peak = only(trace);
+    assert!(peak.owners.iter().all(|owner| owner.stack.len() == 101), "{:?}", peak.owners);
+    assert!(peak.owners.iter().any(|owner| owner.stack.last().unwrap() == "[399 more]"));
 }
 
 #[test]

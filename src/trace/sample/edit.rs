@@ -2,8 +2,8 @@
 
 use super::{at, gpu_trace};
 use crate::trace::{
-    CallsiteId, Counter, EventData, FieldData, FieldRange, Gpu, GpuProblem, Level, Losses, SpanId, Timestamp, Trace,
-    TraceContext, Track, TrackId, Value,
+    CallsiteId, Counter, EventData, FieldData, FieldRange, Gpu, GpuProblem, Level, Losses, SpanId, Step, Timestamp,
+    Trace, TraceContext, Track, TrackId, Value,
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -80,6 +80,18 @@ pub fn losses_mut(trace: &mut Trace) -> &mut Losses {
 pub fn repeat_work(trace: &mut Trace, work: usize, times: usize) {
     let work = trace.work[work].clone();
     trace.work.extend(std::iter::repeat_n(work, times));
+}
+
+/// Replaces the steps by others of these durations in nanoseconds, one after the other.
+pub fn set_steps(trace: &mut Trace, nanos: &[u64]) {
+    let (first, mut start) = (trace.steps[0], trace.start);
+    trace.steps.clear();
+    for (number, nanos) in (0..).zip(nanos) {
+        let end = Timestamp::from_unix_nanos(start.as_unix_nanos() + nanos);
+        trace.steps.push(Step { number, start, end, ..first });
+        start = end;
+    }
+    trace.end = trace.end.max(start);
 }
 
 /// Removes all steps, as in a window without any.

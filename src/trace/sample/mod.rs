@@ -10,7 +10,7 @@ pub use self::{
     awkward::awkward_trace,
     edit::{
         add_counter, add_event, copies_trace, cut_both_ends, losses_mut, remove_gpu, remove_steps, repeat_work,
-        set_caller, set_context, set_parent, set_previous, set_track,
+        set_caller, set_context, set_parent, set_previous, set_steps, set_track,
     },
     ranks::{COLLECTIVES, ranks},
 };
