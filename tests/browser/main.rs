@@ -12,7 +12,7 @@ use kernspan::{
     Report, Trace,
     export::HtmlReport,
     report::units,
-    trace::sample::{ranks, spans_trace},
+    trace::sample::{gpu_trace, losses_mut, ranks, set_steps, spans_trace},
 };
 use serde_json::Value;
 use std::{
@@ -251,6 +251,65 @@ fn findings_lead_to_their_spans_and_moments() {
     assert!(readout.contains(&units::time(of_span.total_gpu)), "{readout}");
     let (_, errors) = browser.requests_and_errors();
     assert_eq!(errors, Vec::<Value>::new());
+}
+
+#[test]
+#[ignore = "needs Chromium and ChromeDriver: .ci/run browser"]
+fn charts_say_all_that_they_show() {
+    let mut trace = gpu_trace();
+    // Steps that take as long as `862.611µs`, but for two that are far above the others.
+    let steps: Vec<_> = (0..1_536).map(|step| if step == 700 || step == 900 { 9_000_000 } else { 862_611 }).collect();
+    set_steps(&mut trace, &steps);
+    let page = Page::of([&trace]);
+    let browser = Browser::start(1280, 900);
+    browser.open(&page.path);
+
+    // No label is cut at the left.
+    let left = "return Math.min(...[...document.querySelectorAll('.chart text')].map((text) => text.getBBox().x))";
+    assert!(browser.run(left).as_f64().unwrap() >= 0.0, "{}", browser.run(left));
+    let labels = text(&browser, "#steps svg");
+    assert!(labels.contains("2.588ms") && labels.contains("9.000ms"), "{labels}");
+    let note = text(&browser, "#steps .note ~ .note");
+    assert_eq!(note, "2 points are above the chart, up to 9.000ms: the triangles at its upper edge.");
+    assert_eq!(browser.run("return document.querySelectorAll('#steps .clipped').length"), 2);
+
+    let edges = "return [...document.querySelectorAll('#gpu .edge')].map((edge) => Number(edge.getAttribute('x1')))";
+    let edges: Vec<f64> = serde_json::from_value(browser.run(edges)).unwrap();
+    assert!(edges.len() > 5 && edges.windows(2).all(|pair| pair[1] - pair[0] > 10.0), "{edges:?}");
+    let (_, errors) = browser.requests_and_errors();
+    assert_eq!(errors, Vec::<Value>::new());
+}
+
+#[test]
+#[ignore = "needs Chromium and ChromeDriver: .ci/run browser"]
+fn wide_tables_and_losses_are_seen() {
+    let (_, mut traces) = fixtures().last().unwrap();
+    *losses_mut(&mut traces[0]) = Default::default();
+    losses_mut(&mut traces[0]).over_memory = 1_000;
+    let page = Page::of(&traces);
+    let browser = Browser::start(1280, 900);
+    browser.open(&page.path);
+    let banner = text(&browser, "main > .banner:first-child");
+    assert!(banner.contains("the memory limit was reached (1,000). Raise memory_limit_bytes"), "{banner}");
+    assert_eq!(text(&browser, "#spans h2"), "Spans*");
+    assert_eq!(text(&browser, "#steps h2"), "Steps");
+
+    // A table that goes on to the right says so, until its end is seen.
+    let has = |class: &str| browser.run(&format!("return document.querySelector('#spans .{class}') !== null")) == true;
+    browser.wait("return document.querySelector('#spans .sideways.more') !== null");
+    assert_eq!(browser.run("return document.querySelector('#spans .hint').hidden"), false);
+    browser.run("document.querySelector('#spans .scroll').scrollLeft = 100_000");
+    browser.wait("return document.querySelector('#spans .sideways.more') === null");
+    assert!(has("less"));
+
+    // Names of kernels have all the room that there is, and no more.
+    browser.resize(1600, 900);
+    let scroll = "const scroll = document.querySelector('#kernels .scroll');
+        return scroll.scrollWidth <= scroll.clientWidth";
+    browser.wait(scroll);
+    let widths = "return [...document.querySelectorAll('#kernels td.name')].map((cell) => cell.clientWidth)";
+    let widths: Vec<u64> = serde_json::from_value(browser.run(widths)).unwrap();
+    assert!(widths.iter().all(|&width| width >= 500), "{widths:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // Charts of numbers: the time of steps, parts of a whole, values over time, and the roofline.
 
-const LEFT = 62;
+// The room for the labels of an axis: the longest, such as `862.611µs` or `1023.99 MB`, has ten characters.
+const LEFT = 80;
 const BOTTOM = 20;
 
 function svg(height, label, draw) {
@@ -27,10 +28,21 @@ function gridLines(unit, top, width, height) {
 // The time of each step. Steps far above the median stand at the upper edge, so that the others can be told apart.
 function stepsSection(section) {
   const { first, counts, low, high, windows, median, slow } = section;
-  const cap = Math.min(Math.max(...high, 1), Math.max(slow * median, 1));
+  const longest = high.reduce((most, nanos) => Math.max(most, nanos), 1);
+  const cap = Math.min(longest, Math.max(slow * median, 1));
   const [from, to] = [first[0], first.at(-1) + counts.at(-1)];
-  const readout = el("p", { class: "readout", role: "status" });
   const outliers = [...high.keys()].filter((index) => high[index] > slow * median);
+  const above = [...high.keys()].filter((index) => high[index] > cap);
+  const points = above.length === 1 ? "1 point is" : `${above.length} points are`;
+  const clipped =
+    above.length === 0
+      ? null
+      : el(
+          "p",
+          { class: "note" },
+          `${points} above the chart, up to ${UNITS.time(longest)}: the triangles at its upper edge.`,
+        );
+  const readout = el("p", { class: "readout", role: "status" });
   const say = (index) => {
     const steps =
       counts[index] > 1 ? `steps ${first[index]} to ${first[index] + counts[index] - 1}` : `step ${first[index]}`;
@@ -58,15 +70,21 @@ function stepsSection(section) {
     const middle = (index) => x(first[index] + counts[index] / 2);
     const upper = high.map((nanos, index) => `${middle(index).toFixed(1)},${y(nanos).toFixed(1)}`);
     const lower = low.map((nanos, index) => `${middle(index).toFixed(1)},${y(nanos).toFixed(1)}`);
-    const marks = outliers
-      .slice(0, 200)
-      .map((index) =>
+    const highest = above.reduce((most, index) => (most < 0 || high[index] > high[most] ? index : most), -1);
+    const marks = outliers.slice(0, 200).map((index) => {
+      const [cx, cy] = [middle(index), y(high[index])];
+      const title = el("svg:title", {}, `step ${first[index]}: ${UNITS.time(high[index])}`);
+      if (high[index] <= cap) return el("svg:circle", { cx, cy, r: 4, fill: "var(--c4)" }, title);
+      const label =
+        index === highest &&
         el(
-          "svg:circle",
-          { cx: middle(index), cy: y(high[index]), r: 4, fill: "var(--c4)" },
-          el("svg:title", {}, `step ${first[index]}: ${UNITS.time(high[index])}`),
-        ),
-      );
+          "svg:text",
+          cx > width / 2 ? { x: cx - 8, y: cy + 12, "text-anchor": "end" } : { x: cx + 8, y: cy + 12 },
+          UNITS.time(high[index]),
+        );
+      const points = `${cx},${cy - 6} ${cx - 5},${cy + 3} ${cx + 5},${cy + 3}`;
+      return [el("svg:polygon", { points, class: "clipped", fill: "var(--c4)" }, title), label];
+    });
     return [
       shades,
       gridLines("time", cap, width, height),
@@ -85,7 +103,7 @@ function stepsSection(section) {
         stroke: "var(--dim)",
         "stroke-dasharray": "4 4",
       }),
-      marks,
+      marks.flat(),
       [[from, "start"], to - from > 2 && [Math.floor((from + to) / 2), "middle"], to - from > 1 && [to - 1, "end"]]
         .filter(Boolean)
         .map(([step, anchor]) =>
@@ -99,7 +117,7 @@ function stepsSection(section) {
     const past = first.findIndex((start) => start > at);
     say(past < 0 ? first.length - 1 : Math.max(0, past - 1));
   });
-  return [chart, readout];
+  return [chart, clipped, readout].filter(Boolean);
 }
 
 // Parts of a whole, as one bar for each row, with the numbers below.
@@ -148,6 +166,9 @@ function barsSection(section) {
   return bars.flat();
 }
 
+// The pixels between two edges of steps.
+const EDGES = 24;
+
 // Values over time: one line, or several that are stacked.
 function seriesSection(section) {
   return section.charts.flatMap(({ title, duration, unit, top, lines, steps, note }) => {
@@ -171,7 +192,11 @@ function seriesSection(section) {
         const points = [...over, ...under.reverse().map((pair) => pair.split(" ").reverse().join(" "))].join(" ");
         return el("svg:polygon", { points, fill: color(line.color ?? index), opacity: 0.8 });
       });
-      const edges = (steps ?? []).map(([number, start]) =>
+      // Many steps would hide the curve behind their edges, so these are at least some pixels apart.
+      const spacing = (width - LEFT - 6) / Math.max(1, steps?.length ?? 0);
+      const stride = Math.max(1, Math.ceil(EDGES / spacing));
+      const shown = (steps ?? []).filter((_, index) => index % stride === 0);
+      const edges = shown.map(([number, start]) =>
         el(
           "svg:line",
           {
@@ -179,10 +204,11 @@ function seriesSection(section) {
             x2: x((start / duration) * count),
             y1: 8,
             y2: height - BOTTOM,
+            class: "edge",
             stroke: "var(--dim)",
             "stroke-dasharray": "2 3",
           },
-          el("svg:title", {}, `step ${number}`),
+          el("svg:title", {}, stride > 1 ? `step ${number}; every ${stride}th is marked` : `step ${number}`),
         ),
       );
       return [

@@ -55,7 +55,7 @@ function flameSection(section) {
     const strength = Math.sqrt(Math.abs(changes[frame]) / mostChange);
     return `hsl(${changes[frame] > 0 ? 0 : 215} ${Math.round(75 * strength)}% ${isDark() ? 38 : 75}%)`;
   };
-  const tallest = Math.min(60, 1 + depth.reduce((most, level) => Math.max(most, level), 0));
+  const tallest = Math.min(200, 1 + depth.reduce((most, level) => Math.max(most, level), 0));
   const node = canvas(tallest * FRAME + 2, `${section.title}: ${count} frames`, (context, width) => {
     layout(width);
     for (const { frame, x, width: wide, level } of frames) {

@@ -112,12 +112,27 @@ function columnsSection({ columns }) {
   return [el("div", { class: "columns" }, columns.map(column))];
 }
 
+// What was lost, above everything else.
+function banner(lines) {
+  return el(
+    "div",
+    { class: "banner", role: "alert" },
+    lines.map((line) => el("p", {}, prose(line))),
+    el("p", {}, "Sections marked with ", el("b", {}, "*"), " rest on incomplete data."),
+  );
+}
+
+// Sections that are whole even if records were lost: steps are counted whether they are recorded or not.
+const WHOLE = ["run", "steps"];
+
 function sectionNode(section) {
   const content = KINDS[section.kind](section);
+  const isWhole = !DATA.losses || WHOLE.includes(section.id);
+  const star = isWhole ? null : el("sup", { title: "rests on incomplete data" }, "*");
   return el(
     "section",
     { id: section.id, "aria-label": section.title },
-    el("h2", {}, section.title),
+    el("h2", {}, section.title, star),
     section.note ? el("p", { class: "note" }, section.note) : null,
     content,
   );
@@ -168,7 +183,7 @@ document.body.replaceChildren(
     el(
       "div",
       {},
-      el("h1", { title: DATA.title }, DATA.title),
+      el("h1", { title: DATA.title }, DATA.title.replace(/ – kernspan$/, "")),
       el(
         "nav",
         { "aria-label": "sections" },
@@ -180,6 +195,7 @@ document.body.replaceChildren(
   el(
     "main",
     {},
+    DATA.losses ? banner(DATA.losses) : null,
     DATA.sections.map((section) => nodes.get(section)),
     el("p", { class: "note" }, `Keys: ${help}.`),
     el("p", { class: "note" }, DATA.made),

@@ -118,7 +118,8 @@ function tableSection(section) {
       },
       tree.children[index].length === 0 ? "" : tree.open[index] ? "▾" : "▸",
     );
-    const indent = `padding-left:${0.3 + 0.9 * tree.depth[index]}rem`;
+    // Deep recursion stays in sight.
+    const indent = `padding-left:${0.3 + 0.9 * Math.min(tree.depth[index], 24)}rem`;
     return el("td", { class: "text name", title: text, style: indent }, twist, text);
   }
 
@@ -176,19 +177,37 @@ function tableSection(section) {
       ),
     );
   draw();
+  const scroll = el(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": section.title },
+    el("table", { role: tree ? "treegrid" : null }, el("thead", {}, el("tr", {}, heads)), body),
+  );
+  const hint = el("span", { class: "dim hint", hidden: true }, "scroll sideways for more columns →");
   return [
-    el("div", { class: "tools" }, search, opening, more, copy, count),
-    el(
-      "div",
-      { class: "scroll", tabindex: 0, role: "region", "aria-label": section.title },
-      el("table", { role: tree ? "treegrid" : null }, el("thead", {}, el("tr", {}, heads)), body),
-    ),
+    el("div", { class: "tools" }, search, opening, more, copy, count, hint),
+    hintOfScrolling(scroll, hint),
   ];
 }
 
-// Names of kernels often differ at the end only.
+// A name that is cut in the middle if there is no room for it: names of kernels often differ at the end only.
 function middleCut(name) {
-  return name.length > 54 ? `${name.slice(0, 32)} … ${name.slice(-18)}` : name;
+  const end = name.length > 40 ? name.slice(-18) : "";
+  const start = name.slice(0, name.length - end.length);
+  return el("span", { class: "cut" }, el("span", {}, start), end === "" ? null : el("span", {}, end));
+}
+
+// Has a table that is wider than the page say so, and where the rest is.
+function hintOfScrolling(scroll, hint) {
+  const box = el("div", { class: "sideways" }, scroll);
+  const update = () => {
+    const rest = scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft;
+    box.classList.toggle("more", rest > 2);
+    box.classList.toggle("less", scroll.scrollLeft > 2);
+    hint.hidden = scroll.scrollWidth - scroll.clientWidth <= 2;
+  };
+  scroll.addEventListener("scroll", update);
+  onResize(scroll, update);
+  return box;
 }
 
 // What shows a row of a table, by the id of its section.
