@@ -77,8 +77,9 @@ fn stacks(builder: ProfilerBuilder, folder: &Path) -> ProfilerBuilder {
     builder.export(Stacks::to_dir(folder))
 }
 
-/// Records all steps in one window, with this memory limit. `lane` is the capacity of a thread's queue, which takes memory besides, with the
-/// texts that wait in it if the collector is held up; it must have room for the exits of all open spans.
+/// Records all steps in one window, with this memory limit. `lane` is the capacity of a thread's queue, which takes
+/// memory besides, with the texts that wait in it if the collector is held up; it must have room for the exits of all
+/// open spans.
 fn record(
     name: &str,
     [limit, lane]: [usize; 2],

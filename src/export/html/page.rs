@@ -86,8 +86,8 @@ impl HtmlReport {
         page
     }
 
-    /// Names the run in the title and the heading of the page, for example after its file. By default, it is the name of
-    /// the program, and the time when the run started.
+    /// Names the run in the title and the heading of the page, for example after its file. By default, it is the name
+    /// of the program, and the time when the run started.
     ///
     /// ```
     /// use kernspan::export::HtmlReport;

@@ -1,4 +1,4 @@
-//! Pages of comparisons and sweeps.
+//! Pages of reports, comparisons and sweeps.
 
 use crate::{fixture, run, written};
 use serde_json::Value;
@@ -56,6 +56,15 @@ fn check(page: &str, document: &Value) {
             units.for_each(|unit| assert!(page.contains(&format!("  {unit}: (")), "{unit} is no unit of the page"));
         }
     }
+}
+
+#[test]
+fn pages_of_reports_are_named_after_their_files() {
+    let [first, second] = ["transformer", "graph"].map(|name| fixture(&format!("torch/{name}.pt.trace.json.gz")));
+    let title = |files: &[&Path]| page("report", files).1["title"].as_str().unwrap().to_owned();
+    assert_eq!(title(&[&first]), "transformer.pt.trace.json.gz – kernspan");
+    assert_eq!(title(&[&second]), "graph.pt.trace.json.gz – kernspan");
+    assert_eq!(title(&[&first, &second]), "transformer.pt.trace.json.gz and 1 more – kernspan");
 }
 
 #[test]
