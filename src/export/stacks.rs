@@ -56,7 +56,7 @@ impl Stacks {
     /// }
     /// ```
     pub fn write_host(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-        write(&host_stacks(trace).0, trace, out)
+        Frames::of_host(trace).write(trace, out)
     }
 
     /// Writes the stacks of a trace with the time that GPUs worked for them, without a file of its own. It writes
@@ -65,9 +65,9 @@ impl Stacks {
         if trace.work().len() == 0 {
             return Ok(());
         }
-        let (mut stacks, stack_of) = host_stacks(trace);
-        add_gpu_work(trace, &mut stacks, &stack_of);
-        write(&stacks, trace, out)
+        let mut stacks = Frames::of_host(trace);
+        stacks.replace_by_gpu_work(trace);
+        stacks.write(trace, out)
     }
 }
 
