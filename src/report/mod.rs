@@ -85,7 +85,7 @@ pub use self::{
     average::{Average, Latency, SortBy},
     averages::Averages,
     baseline::{Baseline, BaselineFinding, BaselineKernel, BaselineRun, BaselineSpan, CountRange, Machine, Times},
-    check::{Check, Metric, Problem, Threshold, ThresholdError, Thresholds},
+    check::{Check, CheckVerdict, Metric, Problem, Threshold, ThresholdError, Thresholds},
     comparison::{
         Comparison, CountChange, Drift, Estimate, Explanation, KernelChange, KernelShapeChange, MoreData, Outcome,
         PeakChange, Presence, SideSummary, SpanChange, TimeChange,

@@ -7,7 +7,7 @@ use crate::{
     json::json,
     runs::{Runs, read_baseline},
 };
-use kernspan::report::{Check, Thresholds};
+use kernspan::report::{Check, CheckVerdict, Thresholds};
 use std::{
     fs,
     io::{self, Write},
@@ -18,8 +18,9 @@ use std::{
 ///
 /// Launches, grids, copies, bytes, allocations and floating-point operations are compared exactly. Times are medians
 /// over steps and runs with an interval of 99 %, without the factor by which all spans take longer, as on a busy
-/// machine. A time is worse if all of its interval is beyond the threshold; if the interval is too wide, it says how
-/// many more steps or runs would tell, and does not fail.
+/// machine. A time is worse if all of its interval is beyond the threshold, and a step that takes five times as long is
+/// worse in any case. If only a part of an interval is beyond, the check is inconclusive: it says how many more steps or
+/// runs would tell, and fails only with --fail-if-inconclusive.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// The kind of machine of these runs: times are compared if the baseline has the same
     #[arg(long, value_name = "KIND")]
     machine: Option<String>,
+    /// Exit with status 3 if it cannot be told whether the runs are worse
+    #[arg(long)]
+    fail_if_inconclusive: bool,
     /// Print Markdown for a comment, add it to $GITHUB_STEP_SUMMARY, and print annotations
     #[arg(long, conflicts_with_all = ["format", "json"])]
     github: bool,
@@ -60,8 +64,10 @@ Examples:
   kernspan check --baseline baseline.json runs/mnist
   kernspan check --baseline baseline.json run1 run2 run3 -t step=3% -t 'span@*attention*=off'
   kernspan check --baseline baseline.json --github -o comment.md runs/mnist
+  kernspan check --baseline baseline.json --fail-if-inconclusive runs/mnist
 
-Exit status: 0 not worse; 1 worse, or a file could not be read; 2 wrong usage";
+Exit status: 0 not worse, or inconclusive; 1 worse, or a file could not be read; 2 wrong usage;
+3 inconclusive, with --fail-if-inconclusive";
 
 /// The format of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -91,7 +97,11 @@ impl Args {
         };
         let text = match format {
             Format::Text => check.to_string(),
-            Format::Json => format!("{:#}\n", json(&check)),
+            Format::Json => {
+                let mut whole = json(&check);
+                whole["verdict"] = json(&check.verdict());
+                format!("{whole:#}\n")
+            }
             Format::Md => github::markdown(&check),
         };
         match &self.output {
@@ -100,12 +110,16 @@ impl Args {
         }
         if self.github {
             github::add_to_summary(&text)?;
-            io::stdout().write_all(github::annotations(&check).as_bytes())?;
+            io::stdout().write_all(github::annotations(&check, self.fail_if_inconclusive).as_bytes())?;
         }
         if runs.baseline.steps() == 0 {
             return Err(Fault::Failed("no whole step was recorded".to_owned()));
         }
-        if check.is_ok() { runs.end() } else { Err(Fault::Worse) }
+        match check.verdict() {
+            CheckVerdict::Worse => Err(Fault::Worse),
+            CheckVerdict::Inconclusive if self.fail_if_inconclusive => runs.end().and(Err(Fault::Inconclusive)),
+            _ => runs.end(),
+        }
     }
 
     fn thresholds(&self) -> Result<Thresholds, Fault> {

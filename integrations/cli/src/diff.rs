@@ -106,8 +106,8 @@ impl Args {
         match (self.before.as_slice(), self.after.as_slice()) {
             ([before, after], []) => Ok([vec![before.clone()], vec![after.clone()]]),
             (_, []) => {
-                let message = "two files or folders are compared, or several on each side: BEFORE… -- AFTER…";
-                Err(Fault::Usage(message.to_owned()))
+                let count = self.before.len();
+                Err(Fault::Usage(format!("expected BEFORE and AFTER, got {count} (use `BEFORE… -- AFTER…`)")))
             }
             (before, after) => Ok([before.to_vec(), after.to_vec()]),
         }

@@ -17,6 +17,8 @@ pub(crate) enum Fault {
     Incomplete,
     /// A run is worse than its baseline, which was said already.
     Worse,
+    /// Whether a run is worse than its baseline cannot be told, which was said already.
+    Inconclusive,
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -30,6 +32,7 @@ impl Fault {
                 return ExitCode::from(2);
             }
             Self::Failed(message) => say(message),
+            Self::Inconclusive => return ExitCode::from(3),
             Self::Incomplete | Self::Worse => {}
             // The reader has seen enough, as `head` does.
             Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,

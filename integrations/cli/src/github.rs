@@ -10,8 +10,7 @@ const SPANS: usize = 20;
 /// Returns the comment.
 pub(crate) fn markdown(check: &Check) -> String {
     let comparison = &check.comparison;
-    let verdict = if check.is_ok() { "not worse than the baseline" } else { "worse than the baseline" };
-    let mut text = format!("## kernspan: {verdict}\n\n");
+    let mut text = format!("## kernspan: {}\n\n", check.verdict());
     let (before, after) = (&comparison.before, &comparison.after);
     text += &format!(
         "{} of {}, compared with {} of {}.\n\n",
@@ -46,8 +45,8 @@ fn table(comparison: &Comparison) -> String {
         format!("{} % ({} to {})", percent(change.value), percent(change.low), percent(change.high))
     };
     let mut row = |name: &str, time: &TimeChange| {
-        let [before, after] = [time.before.value, time.after.value].map(|nanos| units::time(duration(nanos)));
-        text += &format!("| {} | {before} | {after} | {} |\n", escape(name), change(time));
+        let [before, after] = [time.before.value, time.adjusted_after()].map(|nanos| units::time(duration(nanos)));
+        text += &format!("| {} | {before} | {after} | {} |\n", escape(name).replace('|', "\\|"), change(time));
     };
     row("step", &comparison.step);
     let times = |span: &SpanChange| [(span.path_text(), span.host), (format!("{} (GPU)", span.path_text()), span.gpu)];
@@ -58,8 +57,8 @@ fn table(comparison: &Comparison) -> String {
         text += &format!("\n{} more\n", plural((spans.len() - SPANS) as u64, "row"));
     }
     if comparison.are_times_comparable {
-        text += "\nTimes are of a step, those of spans without spans in them. Changes are in percent of the step, with \
-                 an interval of 99 %, without what all spans have in common.\n";
+        text += "\nTimes are of a step: self times of spans, adjusted for drift. Changes are in percent of the step, with \
+                 an interval of 99 %.\n";
     }
     text
 }
@@ -72,8 +71,22 @@ fn plural(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Escapes what is special in Markdown, except in code spans, where nothing is.
 fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('*', "\\*").replace('_', "\\_")
+    let plain = |text: &str| {
+        let text = text.replace('\\', "\\\\").replace('<', "&lt;");
+        text.replace('*', "\\*").replace('_', "\\_")
+    };
+    let mut parts = text.split('`');
+    let mut escaped = plain(parts.next().unwrap_or_default());
+    while let Some(code) = parts.next() {
+        match parts.next() {
+            Some(rest) => escaped += &format!("`{code}`{}", plain(rest)),
+            // A backtick without another one begins no code span.
+            None => escaped += &format!("\\`{}", plain(code)),
+        }
+    }
+    escaped
 }
 
 /// Adds the comment to the summary of the job, if this is one.
@@ -84,9 +97,10 @@ pub(crate) fn add_to_summary(comment: &str) -> Result<(), Fault> {
     file.write_all(comment.as_bytes()).map_err(fault)
 }
 
-/// Returns an annotation for each problem, a line each.
-pub(crate) fn annotations(check: &Check) -> String {
-    check.problems.iter().map(annotation).collect()
+/// Returns an annotation for each problem, a line each, and also for what cannot be told if that is a failure.
+pub(crate) fn annotations(check: &Check, fails_if_inconclusive: bool) -> String {
+    let unclear = check.unclear.iter().filter(|_| fails_if_inconclusive);
+    check.problems.iter().map(annotation).chain(unclear.map(annotation)).collect()
 }
 
 /// Returns a workflow command: `::error file=src/model.rs,line=7::text`.
@@ -97,4 +111,16 @@ fn annotation(problem: &Problem) -> String {
     let place =
         place.map_or_else(String::new, |(file, line)| format!(" file={},line={}", property(file), property(line)));
     format!("::error{place}::{}\n", data(&problem.text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn nothing_is_escaped_in_code_spans() {
+        assert_eq!(escape("train_step: `layer_norm<f32>` runs `a*b`"), "train\\_step: `layer_norm<f32>` runs `a*b`");
+        assert_eq!(escape("a `b_c"), "a \\`b\\_c");
+        assert_eq!(escape("vec<T>*"), "vec&lt;T>\\*");
+    }
 }

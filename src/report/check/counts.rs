@@ -5,7 +5,13 @@ use super::{
     problem::Problem,
     thresholds::{Metric, Threshold, Thresholds},
 };
-use crate::report::comparison::{Comparison, CountChange, KernelChange, KernelShapeChange, SpanChange};
+use crate::{
+    analysis::CountKind,
+    report::{
+        comparison::{Comparison, CountChange, KernelChange, KernelShapeChange, SpanChange},
+        units,
+    },
+};
 
 pub(super) fn check(comparison: &Comparison, thresholds: &Thresholds) -> Found {
     let mut found = Found::default();
@@ -58,7 +64,7 @@ fn count(comparison: &Comparison, total: &CountChange, thresholds: &Thresholds, 
     // Floating-point operations are those of nested spans, too: the innermost say where they are.
     let is_outer = |span: &SpanChange| {
         let is_inner = |other: &SpanChange| other.path.len() > span.path.len() && other.path.starts_with(&span.path);
-        total.kind == crate::analysis::CountKind::Flops && grown.iter().any(|(other, _)| is_inner(other))
+        total.kind == CountKind::Flops && grown.iter().any(|(other, _)| is_inner(other))
     };
     let inner: Vec<_> = grown.iter().filter(|(span, _)| !is_outer(span)).collect();
     for (span, change) in &inner {
@@ -68,11 +74,7 @@ fn count(comparison: &Comparison, total: &CountChange, thresholds: &Thresholds, 
                 path: span.path.clone(),
                 location: span.location.clone(),
                 text: format!("{}: {change}", span.path_text()),
-                reasons: if total.kind == crate::analysis::CountKind::Kernels {
-                    kernels(comparison)
-                } else {
-                    Vec::new()
-                },
+                reasons: if total.kind == CountKind::Kernels { kernels(comparison) } else { Vec::new() },
             });
         }
     }
@@ -86,7 +88,10 @@ fn count(comparison: &Comparison, total: &CountChange, thresholds: &Thresholds, 
 fn kernels(comparison: &Comparison) -> Vec<String> {
     const FEW: usize = 3;
     let more = |kernel: &&KernelChange| kernel.difference() > 0.0;
-    let text = |kernel: &KernelChange| format!("{} more of kernel {}", kernel.difference(), kernel.name);
+    let text = |kernel: &KernelChange| {
+        let [difference] = units::amounts(CountKind::Kernels, [kernel.difference()]);
+        format!("{difference} more of kernel {}", kernel.name)
+    };
     comparison.kernels.iter().filter(more).take(FEW).map(text).collect()
 }
 
@@ -99,7 +104,9 @@ fn grid(kernel: &KernelChange, thresholds: &Thresholds, found: &mut Found) {
     let threads =
         |of: fn(&KernelShapeChange) -> f64| kernel.shapes.iter().map(|shape| of(shape) * size(shape)).sum::<f64>();
     let (before, after) = (threads(|shape| shape.before.mean()), threads(|shape| shape.after.mean()));
-    let text = format!("kernel {}: {after} threads a step instead of {before}, in as many launches", kernel.name);
+    let [shown_after, shown_before] = units::amounts(CountKind::Kernels, [after, before]);
+    let name = &kernel.name;
+    let text = format!("kernel {name}: {shown_after} threads a step instead of {shown_before}, in as many launches");
     if after > thresholds.of(Metric::Grid).limit(before, before) {
         let (path, location, reasons) = (Vec::new(), None, Vec::new());
         found.problems.push(Problem { metric: Metric::Grid, path, location, text, reasons });

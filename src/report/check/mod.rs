@@ -20,9 +20,10 @@ use std::fmt;
 /// The result of comparing runs with their baseline: what is worse, and why.
 ///
 /// Counts come first: launches, grids, copies, bytes, allocations and floating-point operations are the same in each
-/// run of the same program, so that one more is found always, and without noise. Times are worse only if the whole
-/// interval of their change is, after the [drift](super::Drift) of the machine has been taken out; if an interval is
-/// too wide, the check says what would be needed to tell. `Display` writes all of it.
+/// run of the same program, so that one more is found always, and without noise. Times are adjusted for the
+/// [drift](super::Drift) of the machine, and are worse if the whole interval of their change is beyond the threshold. If
+/// it is beyond in part, the check is inconclusive, and says how much more data would tell. A step that takes five times
+/// as long is worse whatever its interval. `Display` writes all of it.
 ///
 /// ```
 /// # #[cfg(feature = "read")]
@@ -41,7 +42,7 @@ use std::fmt;
 pub struct Check {
     /// The problems: counts first, then times, the largest first.
     pub problems: Vec<Problem>,
-    /// Times that may be worse, which cannot be told.
+    /// Times that may be worse by more than their threshold, which cannot be told.
     pub unclear: Vec<Problem>,
     /// Changes that are no problem.
     pub notes: Vec<String>,
@@ -62,14 +63,48 @@ impl Check {
         Self { problems: found.problems, unclear: found.unclear, notes, comparison }
     }
 
-    /// Returns whether nothing is known to be worse.
+    /// Returns whether the runs are worse than the baseline, are not, or whether that cannot be told.
+    pub fn verdict(&self) -> CheckVerdict {
+        match (self.problems.is_empty(), self.unclear.is_empty()) {
+            (false, _) => CheckVerdict::Worse,
+            (true, false) => CheckVerdict::Inconclusive,
+            (true, true) => CheckVerdict::NotWorse,
+        }
+    }
+
+    /// Returns whether nothing is known to be worse: the [verdict](Self::verdict) is not [`CheckVerdict::Worse`], but may be
+    /// [`CheckVerdict::Inconclusive`].
     pub fn is_ok(&self) -> bool {
-        self.problems.is_empty()
+        self.verdict() != CheckVerdict::Worse
     }
 
     /// Returns the name of the span that has become worse the most, if it is known.
     pub fn worst_span(&self) -> Option<&str> {
         self.problems.iter().find_map(|problem| problem.path.last()).map(String::as_str)
+    }
+}
+
+/// The answer of a [`Check`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum CheckVerdict {
+    /// A count or a time is worse by more than its threshold.
+    Worse,
+    /// Nothing is worse by more than its threshold.
+    NotWorse,
+    /// Nothing is known to be worse, but a time may be, or times could not be compared. More steps or runs would tell.
+    Inconclusive,
+}
+
+impl fmt::Display for CheckVerdict {
+    /// Writes `worse than the baseline`, `not worse than the baseline` or `inconclusive against the baseline`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Worse => "worse than the baseline",
+            Self::NotWorse => "not worse than the baseline",
+            Self::Inconclusive => "inconclusive against the baseline",
+        })
     }
 }
 
@@ -93,8 +128,7 @@ impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Comparison { before, after, step, whole_step, .. } = &self.comparison;
         let plural = |count: u64, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-        let verdict = if self.is_ok() { "not worse" } else { "worse" };
-        write!(f, "{verdict} than the baseline: ")?;
+        write!(f, "{}: ", self.verdict())?;
         write!(f, "{} of {}, ", plural(after.runs, "run"), plural(after.steps, "step"))?;
         writeln!(f, "compared with {} of {}", plural(before.runs, "run"), plural(before.steps, "step"))?;
         self.problems.iter().try_for_each(|problem| write!(f, "worse: {problem}"))?;

@@ -1,7 +1,8 @@
+mod noise;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod recorded;
 
-use super::{Check, Metric, Thresholds};
+use super::{Check, CheckVerdict, Metric, Thresholds};
 use crate::{
     Trace,
     report::Baseline,
@@ -34,7 +35,10 @@ fn work_of(trace: &Trace, name: &str) -> Vec<usize> {
 fn a_run_is_not_worse_than_itself() {
     let check = check(&run(|_| ()));
     assert!(check.is_ok() && check.problems.is_empty() && check.notes.is_empty(), "{check}");
-    assert!(check.to_string().starts_with("not worse than the baseline: 1 run of 6 steps, compared with 1 run of 6"));
+    // Of a single run, nobody knows how much runs differ.
+    let verdict = "inconclusive against the baseline: 1 run of 6 steps, compared with 1 run of 6 steps\ncannot tell: the \
+                   step: 100.000µs instead of 100.000µs, +0.0 % (";
+    assert!(check.to_string().starts_with(verdict), "{check}");
 }
 
 #[test]
@@ -116,6 +120,12 @@ fn other_grids_and_peaks_are_worse() {
 #[test]
 fn other_machines_are_a_note() {
     let check = check(&run(|trace| Arc::make_mut(&mut trace.metadata).host = "other".to_owned()));
-    assert!(check.is_ok());
-    assert!(check.to_string().contains("note: other machines, so that times are not compared"), "{check}");
+    assert_eq!(check.verdict(), CheckVerdict::Inconclusive);
+    let text = check.to_string();
+    assert!(text.contains("cannot tell: times, which are not compared: the machines differ\n"), "{text}");
+    let off = ["step=off", "span=off", "gpu=off"];
+    let counts = off.iter().fold(Thresholds::default(), |thresholds, off| thresholds.with(off).unwrap());
+    let other = run(|trace| Arc::make_mut(&mut trace.metadata).host = "other".to_owned());
+    assert_eq!(Check::of(&run(|_| ()), &other, &counts).verdict(), CheckVerdict::NotWorse);
+    assert!(text.contains("note: other machines, so that times are not compared"), "{check}");
 }

@@ -144,6 +144,16 @@ impl Thresholds {
         rule.map_or(Threshold::Off, |rule| rule.threshold)
     }
 
+    /// Returns whether no time is to be compared.
+    pub(super) fn ignore_times(&self) -> bool {
+        let is_time = |rule: &&Rule| matches!(rule.metric, Metric::Step | Metric::Span | Metric::Gpu | Metric::Drift);
+        let is_off = |rule: &Rule| match &rule.pattern {
+            None => self.of(rule.metric) == Threshold::Off,
+            Some(_) => rule.threshold == Threshold::Off,
+        };
+        self.rules.iter().filter(is_time).all(is_off)
+    }
+
     /// Returns the threshold of a metric of a span.
     pub fn of_span(&self, metric: Metric, path: &[String]) -> Threshold {
         let fits = |rule: &&Rule| rule.pattern.as_deref().is_none_or(|pattern| matches(pattern, path));

@@ -5,14 +5,22 @@ use super::{
     problem::Problem,
     thresholds::{Metric, Threshold, Thresholds},
 };
-use crate::report::comparison::{Comparison, Estimate, Explanation, Outcome, Presence, SpanChange, TimeChange, text};
+use crate::report::comparison::{Comparison, Estimate, Explanation, MoreData, Outcome, Presence, SpanChange, text};
 
 /// The number of reasons that are listed.
 const REASONS: usize = 5;
 
 pub(super) fn check(comparison: &Comparison, thresholds: &Thresholds) -> Found {
     let mut found = Found::default();
-    if !comparison.are_times_comparable || comparison.before.steps == 0 || comparison.after.steps == 0 {
+    if thresholds.ignore_times() {
+        return found;
+    }
+    if comparison.before.steps == 0 || comparison.after.steps == 0 {
+        found.unclear.push(not_compared("no whole step was recorded on one side"));
+        return found;
+    }
+    if !comparison.are_times_comparable {
+        found.unclear.push(not_compared("the machines differ"));
         return found;
     }
     drift(comparison, thresholds, &mut found);
@@ -29,48 +37,69 @@ pub(super) fn check(comparison: &Comparison, thresholds: &Thresholds) -> Found {
     found
 }
 
+/// Returns that times are not compared.
+fn not_compared(reason: &str) -> Problem {
+    let text = format!("times, which are not compared: {reason}");
+    Problem { metric: Metric::Step, path: Vec::new(), location: None, text, reasons: Vec::new() }
+}
+
 /// Checks whether everything takes longer.
 fn drift(comparison: &Comparison, thresholds: &Thresholds, found: &mut Found) {
-    for (drift, what) in [(&comparison.drift, ""), (&comparison.gpu_drift, " on the GPU")] {
+    let mut notable = Vec::new();
+    for (drift, place) in [(&comparison.drift, "on the host"), (&comparison.gpu_drift, "on the GPU")] {
         let Estimate { value, low, .. } = drift.factor;
-        let text = format!("everything takes {value:.2} times as long as before{what}");
         if low > thresholds.of(Metric::Drift).limit(1.0, 1.0) {
             let (path, location, reasons) = (Vec::new(), None, Vec::new());
+            let text = format!("everything takes {value:.2} times as long as before {place}");
             found.problems.push(Problem { metric: Metric::Drift, path, location, text, reasons });
-        } else if (value - 1.0).abs() > 0.05 {
-            let why =
-                if drift.in_turns { "the build, or the load of the machine" } else { "the machine, or the build" };
-            found.notes.push(format!("{text}: {why}; taken out of the times of spans"));
         }
+        if drift.is_notable() {
+            notable.push(format!("{value:.2} times as long {place}"));
+        }
+    }
+    if !notable.is_empty() {
+        let in_turns = comparison.drift.in_turns;
+        let why = if in_turns { "the build, or the load of the machine" } else { "the machine, or the build" };
+        found.notes.push(format!("times are adjusted for drift: everything takes {}: {why}", notable.join(", ")));
     }
 }
 
-/// Checks the whole step. If a span is known to be worse, that says more.
+/// Checks the whole step. If it is not known to be worse, but a span is, that says more.
 fn step(comparison: &Comparison, thresholds: &Thresholds, has_worse_span: bool, found: &mut Found) {
-    let threshold = thresholds.of(Metric::Step).limit(0.0, comparison.step.before.value);
     let change = &comparison.step;
-    let (is_worse, needs) = match change.outcome(threshold) {
-        Outcome::Worse => (true, None),
-        Outcome::CannotTell(data) if !has_worse_span => (false, Some(data)),
+    let (before, after) = (change.before.value, change.after.value);
+    let threshold = thresholds.of(Metric::Step).limit(0.0, before);
+    let outcome = change.outcome(threshold);
+    // A step that may be shorter by more than the threshold, but not longer, is not worse.
+    let may_be_worse = change.change.high > threshold && !has_worse_span;
+    let text = match outcome {
+        Outcome::Worse if change.change.low > threshold => text::longer(change, before),
+        Outcome::Worse => format!(
+            "{} instead of {}, {:.1} times as long, which no noise explains",
+            text::time(after),
+            text::time(before),
+            after / before
+        ),
+        Outcome::CannotTell(data) if may_be_worse => {
+            format!("{}{}", text::longer(change, before), unclear(before, threshold, data))
+        }
         _ => return,
     };
     let explanations = comparison.explanations();
     let is_reason = |it: &Explanation| it.change.value > 0.05 * change.change.value.abs();
-    let mut problem = Problem {
+    let problem = Problem {
         metric: Metric::Step,
         path: Vec::new(),
         location: None,
-        text: format!("the step: {}", longer(change, change.before.value)),
+        text: format!("the step: {text}"),
         reasons: explanations.iter().filter(|it| is_reason(it)).take(REASONS).map(ToString::to_string).collect(),
     };
-    match needs {
-        Some(data) => {
-            problem.text += &format!("; needs {data} on each side");
-            found.unclear.push(problem);
-        }
-        None if is_worse => found.problems.push(problem),
-        None => {}
-    }
+    if outcome == Outcome::Worse { found.problems.push(problem) } else { found.unclear.push(problem) }
+}
+
+/// Says of a change that it cannot be told whether it is beyond the threshold.
+fn unclear(whole: f64, threshold: f64, data: MoreData) -> String {
+    format!(", where {} is allowed; needs {data} on each side", text::percent(threshold, whole))
 }
 
 /// Checks a time of a span, if it may have changed by more than its threshold. Returns by how much, and whether it has.
@@ -93,15 +122,12 @@ fn of_span(
     }
     let (is_worse, needs) = match change.outcome(threshold) {
         Outcome::Worse if made_up_for(comparison, span, is_gpu, value) => return None,
-        Outcome::Worse => (true, None),
-        Outcome::CannotTell(data) => (false, Some(data)),
+        Outcome::Worse => (true, String::new()),
+        Outcome::CannotTell(data) => (false, unclear(step, threshold, data)),
         _ => return None,
     };
     let on = if is_gpu { " on the GPU" } else { "" };
-    let mut text = format!("{}{on}: {} of the step", span.path_text(), longer(change, step));
-    if let Some(data) = needs {
-        text += &format!("; needs {data} on each side");
-    }
+    let text = format!("{}{on}: {} of the step{needs}", span.path_text(), text::longer(change, step));
     let reasons = span.counts.iter().filter(|count| count.is_more()).map(ToString::to_string).collect();
     let problem = Problem { metric, path: span.path.clone(), location: span.location.clone(), text, reasons };
     Some((value, problem, is_worse))
@@ -119,12 +145,4 @@ fn made_up_for(comparison: &Comparison, span: &SpanChange, is_gpu: bool, value: 
     let total = |it: &SpanChange| if is_gpu { it.total_gpu.change } else { it.total_host.change };
     let is_new = span.presence == Presence::Added;
     is_made_up || (is_new && around.is_some_and(|it| total(it).value < value / 2.0))
-}
-
-/// Returns a change as text, in percent of a time, with its interval.
-fn longer(change: &TimeChange, whole: f64) -> String {
-    let Estimate { value, low, high } = change.change;
-    let percent = |nanos: f64| text::percent(nanos, whole);
-    let (before, after) = (text::time(change.before.value), text::time(change.after.value));
-    format!("{after} instead of {before}, {} ({} to {})", percent(value), percent(low), percent(high))
 }

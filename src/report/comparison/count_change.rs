@@ -64,18 +64,13 @@ impl fmt::Display for CountChange {
         let difference = self.difference();
         let word = if difference < 0.0 { "fewer" } else { "more" };
         let several = (difference.abs() - 1.0).abs() > 1e-9;
-        let (amount, [after, before]) = (difference.abs(), [self.after.mean(), self.before.mean()]);
-        let number = |number: f64| match self.kind {
-            CountKind::CopiedBytes | CountKind::AllocatedBytes => units::bytes(number.round() as u64),
-            CountKind::Flops => units::count(number.round() as u64).unwrap_or_else(|| "0".to_owned()),
-            _ if number.fract() == 0.0 => format!("{number}"),
-            _ => format!("{number:.1}"),
-        };
+        let [amount, after, before] =
+            units::amounts(self.kind, [difference.abs(), self.after.mean(), self.before.mean()]);
         let noun = match self.kind {
             CountKind::CopiedBytes => "copied",
             CountKind::AllocatedBytes => "allocated",
             kind => kind.noun(several),
         };
-        write!(f, "{} {word} {noun} a step ({} instead of {})", number(amount), number(after), number(before))
+        write!(f, "{amount} {word} {noun} a step ({after} instead of {before})")
     }
 }

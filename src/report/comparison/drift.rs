@@ -21,6 +21,13 @@ pub struct Drift {
     pub in_turns: bool,
 }
 
+impl Drift {
+    /// Returns whether the factor is another one than `1.00`, in as many digits as are printed.
+    pub fn is_notable(&self) -> bool {
+        (self.factor.value - 1.0).abs() >= 0.005
+    }
+}
+
 /// The factor of each step of each run.
 #[derive(Debug)]
 pub(super) struct Factors {
@@ -31,6 +38,8 @@ pub(super) struct Factors {
     /// How much the factor differs from span to span, as a relative standard deviation, if sides were not run in turns:
     /// another load slows down some spans more than others.
     pub(super) spread: f64,
+    /// The factor of a step before: times without the drift are multiplied by it to be those of the machine before.
+    pub(super) before: f64,
     in_turns: bool,
 }
 
@@ -56,15 +65,20 @@ impl Factors {
     /// A span whose factor differs by more than this from that of most others may have changed itself.
     const CHANGED: f64 = 0.1;
 
+    fn new(sides: [Vec<Vec<f64>>; 2], rest: Option<Rest>, spread: f64, in_turns: bool) -> Self {
+        let before = usable(Sample::new(sides[0].iter().cloned()).center());
+        Self { sides, rest, spread, before, in_turns }
+    }
+
     /// Returns the factors of all steps, all 1 if there are too few spans to tell. `steps` are the durations.
     pub(super) fn of(matrices: [&Matrix; 2], steps: [&Vec<Vec<f64>>; 2], in_turns: bool) -> Self {
         let large = references(matrices, steps);
         if large.len() < Self::SPANS {
             let sides = steps.map(|side| side.iter().map(|run| vec![1.0; run.len()]).collect());
-            return Self { sides, rest: None, spread: 0.0, in_turns };
+            return Self::new(sides, None, 0.0, in_turns);
         }
         // The median over spans of their factor is right also if the span that takes most of the step has changed.
-        let mut by_median = Self { sides: medians(&large, matrices), rest: None, spread: 0.0, in_turns };
+        let mut by_median = Self::new(medians(&large, matrices), None, 0.0, in_turns);
         let logs: Vec<_> = large.iter().map(|&(path, _)| by_median.log_change(matrices, path, None)).collect();
         let (middle, deviation) = deviation(logs.clone());
         let limit = Self::CHANGED.max(3.0 * deviation);
@@ -72,7 +86,7 @@ impl Factors {
         let same: Vec<Reference> = same.map(|(reference, _)| *reference).collect();
         if same.len() >= Self::SPANS && same.len() < large.len() {
             // Spans that have changed themselves would move it.
-            by_median.sides = medians(&same, matrices);
+            by_median = Self::new(medians(&same, matrices), None, 0.0, in_turns);
         }
         if !in_turns {
             // Without the part that is in the intervals of the spans already.
@@ -97,7 +111,7 @@ impl Factors {
         let all: f64 = large.iter().map(|(_, reference)| reference).sum();
         while same.len() >= 2 {
             let rest = Rest::of(&same, matrices);
-            let factors = Self { sides: rest.factors(), rest: Some(rest), spread, in_turns };
+            let factors = Self::new(rest.factors(), Some(rest), spread, in_turns);
             let changed = |&(path, reference): &Reference| {
                 let log = factors.log_change(matrices, path, Some(path));
                 let score = log.abs() / factors.log_error(matrices, path);
@@ -148,9 +162,18 @@ impl Factors {
 
     /// Returns how much longer everything took.
     pub(super) fn drift(&self) -> Drift {
-        let logs = |side: usize| Sample::new(self.sides[side].iter().map(|run| run.iter().map(|it| it.ln()).collect()));
-        let Estimate { value, low, high } = Sample::change(&logs(0), &logs(1), 0.0);
-        Drift { factor: Estimate { value: value.exp(), low: low.exp(), high: high.exp() }, in_turns: self.in_turns }
+        let [before, after] = [0, 1].map(|side| Sample::new(self.sides[side].iter().cloned()));
+        let none = Estimate { value: 1.0, low: 1.0, high: 1.0 };
+        let factor = match self.is_known() {
+            true => Sample::compare(&before, &after, 0.0).ratio().unwrap_or(none),
+            false => none,
+        };
+        Drift { factor, in_turns: self.in_turns }
+    }
+
+    /// Returns whether there were enough spans to tell the factor. All are 1 otherwise.
+    pub(super) fn is_known(&self) -> bool {
+        self.sides.iter().flatten().flatten().any(|&factor| factor != 1.0)
     }
 }
 

@@ -21,15 +21,61 @@ impl Estimate {
         (self.value - self.low).max(self.high - self.value).max(0.0)
     }
 
-    /// Returns a value with an interval of as many standard deviations of the draws as Student's distribution says.
-    ///
-    /// The quantiles of the draws would not do: of a few runs, the most extreme draws are the most extreme run.
-    fn of(value: f64, draws: &[f64], freedom: usize) -> Self {
-        let count = draws.len().max(1) as f64;
-        let mean = draws.iter().sum::<f64>() / count;
-        let variance = draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / count;
-        let error = student(freedom) * variance.sqrt();
-        Self { value, low: value - error, high: value + error }
+    /// Returns a positive value with an interval that is symmetric in logarithms, so that it never goes below 0.
+    fn around(value: f64, log_error: f64) -> Self {
+        Self { value, low: value * (-log_error).exp(), high: value * log_error.exp() }
+    }
+}
+
+/// The centers of both sides of a comparison, and the error of the logarithm of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sides {
+    /// The centers, before and after.
+    pub(super) centers: [f64; 2],
+    /// Half the width of the interval of 99 % of each logarithm.
+    pub(super) log_errors: [f64; 2],
+}
+
+impl Sides {
+    /// Returns the error of the logarithm of the ratio of the sides.
+    pub(super) fn log_error(&self) -> f64 {
+        let error = |side: usize| if self.centers[side] > 0.0 { self.log_errors[side] } else { 0.0 };
+        // An absurdly wide interval stays finite.
+        error(0).hypot(error(1)).min(50.0)
+    }
+
+    /// Returns the ratio of the sides, if there is time on both.
+    pub(super) fn ratio(&self) -> Option<Estimate> {
+        let [before, after] = self.centers;
+        (before > 0.0 && after > 0.0).then(|| Estimate::around(after / before, self.log_error()))
+    }
+
+    /// Returns the difference of the sides. Its interval comes from that of the ratio: no time gets shorter by more
+    /// than it was.
+    pub(super) fn change(&self) -> Estimate {
+        let [before, after] = self.centers;
+        match self.ratio() {
+            Some(Estimate { low, high, .. }) => {
+                Estimate { value: after - before, low: before * (low - 1.0), high: before * (high - 1.0) }
+            }
+            None if after > 0.0 => Estimate::around(after, self.log_error()),
+            None => Estimate { value: 0.0 - before, low: 0.0 - before, high: 0.0 - before * (-self.log_error()).exp() },
+        }
+    }
+
+    /// Returns the same in another unit.
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self { centers: self.centers.map(|center| center * factor), ..self }
+    }
+
+    /// Returns the sums of the sides of independent parts.
+    pub(super) fn sum<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let centers = [0, 1].map(|side| parts.clone().map(|part| part.centers[side]).sum::<f64>());
+        let log_errors = [0, 1].map(|side| {
+            let square = |part: &Self| (part.centers[side] * part.log_errors[side]).powi(2);
+            if centers[side] > 0.0 { parts.clone().map(square).sum::<f64>().sqrt() / centers[side] } else { 0.0 }
+        });
+        Self { centers, log_errors }
     }
 }
 
@@ -45,6 +91,12 @@ impl Sample {
     const DRAWS: usize = 1000;
     /// The relative standard deviation that is assumed between runs, if there is only one.
     pub(super) const SINGLE_RUN: f64 = 0.05;
+    /// The number of steps from which on their spread says something: with fewer, the quartiles are the extremes.
+    pub(super) const ENOUGH: usize = 5;
+    /// The relative standard deviation that is assumed between steps, if there are fewer: that of trainings on a busy
+    /// machine. A change then has to be large to be told: by a factor of about 7 with one step on each side, of 2 with
+    /// four.
+    const FEW_STEPS: f64 = 0.1;
 
     pub(super) fn new(runs: impl IntoIterator<Item = Vec<f64>>) -> Self {
         let sorted = |mut times: Vec<f64>| {
@@ -81,69 +133,88 @@ impl Sample {
         let mean = medians.iter().sum::<f64>() / count;
         let squares = medians.iter().map(|median| (median - mean).powi(2)).sum::<f64>();
         let between = if medians.len() > 1 { (squares / (count - 1.0)).sqrt() } else { mean * Self::SINGLE_RUN };
-        // The standard error of a median: 1.25 times that of the mean; the spread of steps by their quartiles.
+        // The spread of steps by their quartiles.
         let of_steps = |run: &Vec<f64>| {
             let spread = (quantile(run, 0.75) - quantile(run, 0.25)) / 1.35;
-            1.25 * spread / (run.len() as f64).sqrt()
+            MEDIAN_ERROR * spread / (run.len() as f64).sqrt()
         };
         (between, self.runs.iter().map(of_steps).sum::<f64>() / count)
     }
 
     /// Returns the center, with an interval of its own.
     pub(super) fn estimate(&self) -> Estimate {
-        let center = self.center();
-        Estimate::of(center, &self.draws(&mut Random::new(1)), self.runs.len().saturating_sub(1))
+        let error = student(self.runs().saturating_sub(1), self.steps()) * self.deviation();
+        Estimate::around(self.center(), error.min(50.0))
     }
 
-    /// Returns the difference of the centers. `spread` is a relative standard deviation between both sides that the
-    /// runs of each of them do not show.
-    pub(super) fn change(before: &Self, after: &Self, spread: f64) -> Estimate {
-        let is_assumed = before.runs.len().min(after.runs.len()) < 2;
-        let freedom = if is_assumed { 0 } else { before.runs.len() + after.runs.len() - 2 };
-        let (mut one, mut other) = (Random::new(1), Random::new(2));
-        let (before_draws, after_draws) = (before.draws(&mut one), after.draws(&mut other));
-        let mut sides = Random::new(3);
-        let mut difference = |(before, after): (&f64, &f64)| after * (1.0 + spread * sides.normal()) - before;
-        let draws: Vec<_> = before_draws.iter().zip(&after_draws).map(&mut difference).collect();
-        Estimate::of(after.center() - before.center(), &draws, freedom)
+    /// Compares the centers. `spread` is a relative standard deviation between both sides that the runs of each of them
+    /// do not show.
+    pub(super) fn compare(before: &Self, after: &Self, spread: f64) -> Sides {
+        let (runs, steps) = (before.runs().min(after.runs()), before.steps().min(after.steps()));
+        // With one run on a side, the spread between runs is assumed, and there is no freedom in it.
+        let freedom = if runs < 2 { 0 } else { before.runs() + after.runs() - 2 };
+        let times = student(freedom, steps);
+        let log_errors = [before.deviation(), after.deviation().hypot(spread)].map(|deviation| times * deviation);
+        Sides { centers: [before.center(), after.center()], log_errors }
     }
 
-    /// Returns draws of the center, by resampling runs and, in each of them, steps.
+    /// Returns the standard deviation of the center's logarithm, by resampling runs and, in each of them, steps.
     ///
     /// The median of resampled steps is drawn at once: its rank is close to normal, with the variance of a quarter of
-    /// the number of steps. Resampling few runs gives too little variance, by a factor that is known.
-    fn draws(&self, random: &mut Random) -> Vec<f64> {
+    /// the number of steps. Resampling few runs gives too little variance, by a factor that is known. The quantiles of
+    /// the draws would not do for an interval: of a few runs, the most extreme draws are the most extreme run.
+    fn deviation(&self) -> f64 {
         let (count, center) = (self.runs.len(), self.center());
-        if count == 0 {
-            return vec![0.0; Self::DRAWS];
+        if center <= 0.0 {
+            return 0.0;
         }
         let spread = match count {
             1 => 1.0,
             _ => (count as f64 / (count - 1) as f64).sqrt(),
         };
+        let (random, is_few) = (&mut Random::new(1), self.steps() < Self::ENOUGH);
         let mut medians = vec![0.0; count];
         let mut draw = || {
             for median in &mut medians {
                 let run = &self.runs[random.below(count)];
-                let middle = (run.len() - 1) as f64 / 2.0;
-                *median = at_rank(run, middle + random.normal() * (run.len() as f64).sqrt() / 2.0);
+                let (middle, root) = ((run.len() - 1) as f64 / 2.0, (run.len() as f64).sqrt());
+                *median = at_rank(run, middle + random.normal() * root / 2.0);
                 if count == 1 {
                     *median *= 1.0 + Self::SINGLE_RUN * random.normal();
                 }
+                if is_few {
+                    *median *= 1.0 + MEDIAN_ERROR * Self::FEW_STEPS / root * random.normal();
+                }
             }
             medians.sort_unstable_by(f64::total_cmp);
-            center + spread * (middle_mean(&medians) - center)
+            // Steps without the span have no logarithm.
+            (middle_mean(&medians) / center).max(LEAST_DRAW).ln()
         };
-        (0..Self::DRAWS).map(|_| draw()).collect()
+        let draws: Vec<_> = (0..Self::DRAWS).map(|_| draw()).collect();
+        let mean = draws.iter().sum::<f64>() / Self::DRAWS as f64;
+        let variance = draws.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / Self::DRAWS as f64;
+        spread * variance.sqrt()
     }
 }
 
+/// The least part of the center that a draw of it counts as: few enough draws are that far off that it does not matter
+/// by how much.
+const LEAST_DRAW: f64 = 0.05;
+
+/// The standard error of a median as a multiple of that of the mean, of normally distributed values.
+const MEDIAN_ERROR: f64 = 1.25;
+
 /// Returns how many standard deviations an interval of 99 % has to each side, by Student's distribution with so many
-/// degrees of freedom; by the normal one if there are none, since the spread between runs is then assumed.
-fn student(freedom: usize) -> f64 {
+/// degrees of freedom; by the normal one if there are none, since the spread between runs is then assumed. With few
+/// steps on a side, it is at least that of so many steps.
+fn student(freedom: usize, steps: usize) -> f64 {
     // With two runs on one side alone, it is that of three: no interval of 64 standard deviations is of use.
     const TIMES: [f64; 11] = [2.58, 9.92, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17];
-    TIMES.get(freedom).copied().unwrap_or(2.58 + 5.9 / freedom as f64)
+    let times = |freedom: usize| TIMES.get(freedom).copied().unwrap_or(2.58 + 5.9 / freedom as f64);
+    match steps {
+        1..Sample::ENOUGH => times(freedom).max(times((steps - 1).max(1))),
+        _ => times(freedom),
+    }
 }
 
 /// Returns a quantile of sorted values, between the two that are nearest; 0 if there are none.
@@ -178,6 +249,10 @@ mod tests {
         Sample::new(centers.iter().map(|center| (0..40).map(|step| center + f64::from(step % 5) - 2.0).collect()))
     }
 
+    fn change(before: &Sample, after: &Sample) -> Estimate {
+        Sample::compare(before, after, 0.0).change()
+    }
+
     #[test]
     fn quantiles_are_between_values() {
         assert_eq!([0.0, 0.5, 0.75, 1.0].map(|part| quantile(&[1.0, 2.0, 3.0, 5.0], part)), [1.0, 2.5, 3.5, 5.0]);
@@ -194,7 +269,7 @@ mod tests {
     #[test]
     fn equal_sides_have_no_change() {
         let one = runs(&[100.0, 101.0, 99.0]);
-        let change = Sample::change(&one, &one, 0.0);
+        let change = change(&one, &one);
         assert_eq!(change.value, 0.0);
         assert!(change.low < 0.0 && change.high > 0.0);
     }
@@ -202,20 +277,20 @@ mod tests {
     #[test]
     fn intervals_are_wider_if_runs_differ_or_are_few() {
         let after = runs(&[110.0, 110.5, 109.5, 110.0, 110.2]);
-        let alike = Sample::change(&runs(&[100.0, 100.5, 99.5, 100.0, 99.8]), &after, 0.0);
-        let apart = Sample::change(&runs(&[100.0, 115.0, 90.0, 108.0, 97.0]), &after, 0.0);
-        let single = Sample::change(&runs(&[100.0]), &runs(&[110.0]), 0.0);
+        let alike = change(&runs(&[100.0, 100.5, 99.5, 100.0, 99.8]), &after);
+        let apart = change(&runs(&[100.0, 115.0, 90.0, 108.0, 97.0]), &after);
+        let single = change(&runs(&[100.0]), &runs(&[110.0]));
         assert!(alike.low > 8.0 && alike.high < 12.0, "{alike:?}");
         assert!(apart.error() > 3.0 * alike.error(), "{apart:?}");
         assert!(single.low < 0.0, "{single:?}");
-        assert!(Sample::change(&runs(&[100.0]), &runs(&[140.0]), 0.0).low > 10.0);
+        assert!(change(&runs(&[100.0]), &runs(&[140.0])).low > 10.0);
     }
 
     #[test]
     fn the_order_of_runs_and_steps_does_not_matter() {
         let (one, other) = (runs(&[100.0, 104.0, 97.0]), runs(&[97.0, 100.0, 104.0]));
         assert_eq!(one.estimate(), other.estimate());
-        assert_eq!(Sample::change(&one, &other, 0.0), Sample::change(&other, &one, 0.0));
+        assert_eq!(change(&one, &other), change(&other, &one));
         let reversed = Sample::new(one.runs.iter().map(|run| run.iter().rev().copied().collect()));
         assert_eq!(one.estimate(), reversed.estimate());
     }
@@ -224,7 +299,7 @@ mod tests {
     fn absurd_values_do_no_harm() {
         let absurd = Sample::new([vec![f64::NAN, f64::INFINITY], vec![f64::MAX, 0.0, f64::MAX], vec![]]);
         assert_eq!((absurd.runs(), absurd.steps()), (1, 3));
-        let _ = Sample::change(&absurd, &Sample::default(), 0.0);
+        let _ = change(&absurd, &Sample::default());
         assert_eq!(Sample::default().estimate(), Estimate::default());
     }
 }

@@ -2,10 +2,10 @@
 
 /// A generator of random numbers, the same ones for the same seed (SplitMix64).
 #[derive(Debug)]
-pub(super) struct Random(u64);
+pub(in crate::report) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::report) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -27,7 +27,7 @@ impl Random {
     }
 
     /// Returns a number of the normal distribution with mean 0 and variance 1, by the method of Box and Muller.
-    pub(super) fn normal(&mut self) -> f64 {
+    pub(in crate::report) fn normal(&mut self) -> f64 {
         let (length, angle) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * length.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }

@@ -122,7 +122,7 @@ impl SpanChange {
             let raw = runs.map(|side| Sample::new(side.iter().cloned()));
             let own = (is_self && from.is_none()).then_some(path);
             let scaled = [0, 1].map(|side| factors.scaled(side, own, runs[side]));
-            TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]], factors.spread)
+            TimeChange::new([&raw[0], &raw[1]], [&scaled[0], &scaled[1]], factors)
         };
         let aligned = [0, 1].map(|side| &alignment.paths[places[side]]);
         let count = |side: usize, kind: CountKind| {

@@ -1,5 +1,6 @@
 //! Numbers of comparisons as text.
 
+use super::{Estimate, TimeChange};
 use crate::report::units;
 use std::time::Duration;
 
@@ -19,4 +20,23 @@ pub(crate) fn percent(change: f64, before: f64) -> String {
         0.0 => "new".to_owned(),
         _ => format!("{:+.1} %", 100.0 * change / before),
     }
+}
+
+/// Formats the interval of a change in percent of a time before: `+1.0 % to +9.0 %`. Ends that are far out, as with very
+/// few runs, say so.
+pub(crate) fn interval(change: &Estimate, before: f64) -> String {
+    const FAR: f64 = 10.0;
+    let high = match change.high > FAR * before && change.value < FAR * before && before > 0.0 {
+        true => format!("over {:+.0} %", 100.0 * FAR),
+        false => percent(change.high, before),
+    };
+    format!("{} to {high}", percent(change.low, before))
+}
+
+/// Formats the time before and after, adjusted for the drift, and the change in percent of `whole` with its interval:
+/// `1.200ms instead of 1.000ms, +20.0 % (+15.0 % to +25.0 %)`.
+pub(crate) fn longer(change: &TimeChange, whole: f64) -> String {
+    let (before, after) = (time(change.before.value), time(change.adjusted_after()));
+    let value = percent(change.change.value, whole);
+    format!("{after} instead of {before}, {value} ({})", interval(&change.change, whole))
 }

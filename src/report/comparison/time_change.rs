@@ -1,6 +1,9 @@
 //! Changes of times.
 
-use super::estimate::{Estimate, Sample};
+use super::{
+    drift::Factors,
+    estimate::{Estimate, Sample, Sides},
+};
 use std::fmt;
 
 /// A time of a step before and after, in nanoseconds.
@@ -10,16 +13,21 @@ use std::fmt;
 pub struct TimeChange {
     /// The time before: the median over steps, and of that the mean over the middle half of the runs.
     pub before: Estimate,
-    /// The time after.
+    /// The time after, as it was measured.
     pub after: Estimate,
-    /// The difference, without the [drift](super::Drift) that all spans have in common.
+    /// The difference between `before` and [`Self::adjusted_after`].
     pub change: Estimate,
+    /// Both sides, adjusted for the drift.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    sides: Sides,
     /// The runs of the side that has fewer.
     runs: u64,
     /// The steps of the side that has fewer.
     steps: u64,
     /// Whether runs differ by more than their steps explain, so that more steps would not help.
     needs_runs: bool,
+    /// Whether it is the time of a whole step.
+    is_step: bool,
 }
 
 /// The answer to the question whether a time has changed.
@@ -51,57 +59,91 @@ pub enum MoreData {
 }
 
 impl TimeChange {
-    /// The number of steps from which on a median says something.
-    const ENOUGH: u64 = 5;
+    /// A step that takes this many times as long as before is worse, however wide its interval. With nothing changed,
+    /// the median step of the training in benches/README.md took 34 ms on a quiet machine and 104 ms under a load of 5
+    /// to 15 on two cores: a factor of 3.
+    const BEYOND_NOISE: f64 = 5.0;
 
-    /// Returns the change between two sides. `scaled` has the same without the drift, and `spread` is the relative
-    /// standard deviation of that.
-    pub(super) fn new([before, after]: [&Sample; 2], scaled: [&Sample; 2], spread: f64) -> Self {
+    /// Returns the change between two sides. `scaled` has the same times divided by the factors of the drift.
+    pub(super) fn new(raw: [&Sample; 2], scaled: [&Sample; 2], factors: &Factors) -> Self {
+        let sides = Sample::compare(scaled[0], scaled[1], factors.spread);
+        let [before, _] = sides.centers;
+        // Times after are shown as they would have been on the machine before.
+        let unit = if before > 0.0 { raw[0].center() / before } else { factors.before };
+        Self::of(raw, scaled, sides.times(unit))
+    }
+
+    /// Returns the change of the durations of steps, with the drift.
+    pub(super) fn of_steps(steps: [&Sample; 2]) -> Self {
+        Self { is_step: true, ..Self::of(steps, steps, Sample::compare(steps[0], steps[1], 0.0)) }
+    }
+
+    fn of([before, after]: [&Sample; 2], scaled: [&Sample; 2], sides: Sides) -> Self {
         let of = |sample: &Sample| {
             let (between, within) = sample.spread();
             (sample.runs(), sample.steps(), between > 2.0 * within)
         };
-        let sides = scaled.map(of);
+        let samples = scaled.map(of);
         Self {
             before: before.estimate(),
             after: after.estimate(),
-            change: Sample::change(scaled[0], scaled[1], spread),
-            runs: sides.iter().map(|side| side.0).min().unwrap_or(0) as u64,
-            steps: sides.iter().map(|side| side.1).min().unwrap_or(0) as u64,
-            needs_runs: sides.iter().any(|side| side.2),
+            change: sides.change(),
+            sides,
+            runs: samples.iter().map(|side| side.0).min().unwrap_or(0) as u64,
+            steps: samples.iter().map(|side| side.1).min().unwrap_or(0) as u64,
+            needs_runs: samples.iter().any(|side| side.2),
+            is_step: false,
         }
     }
 
-    /// Returns the change of a step, of which these are the parts. `sides` are the durations.
-    pub(super) fn of_parts<'a>(sides: [&Sample; 2], parts: impl Iterator<Item = &'a Self>) -> Self {
-        let (mut value, mut below, mut above) = (0.0, 0.0, 0.0);
-        for Estimate { value: part, low, high } in parts.map(|part| part.change) {
-            value += part;
-            below += (part - low).powi(2);
-            above += (high - part).powi(2);
+    /// Returns the change of a step by that of its parts, which are adjusted for the drift.
+    pub(super) fn adjusted_to<'a>(self, parts: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let sum = Sides::sum(parts.map(|part| &part.sides));
+        let [before, after] = sum.centers;
+        if before <= 0.0 || after <= 0.0 {
+            return self;
         }
-        let change = Estimate { value, low: value - f64::sqrt(below), high: value + f64::sqrt(above) };
-        Self { change, ..Self::new(sides, sides, 0.0) }
+        // Medians do not add up exactly.
+        let sides = sum.times(self.before.value / before);
+        Self { change: sides.change(), sides, ..self }
+    }
+
+    /// Returns the time after as it would have been without the [drift](super::Drift) that all spans have in common.
+    pub fn adjusted_after(&self) -> f64 {
+        self.sides.centers[1]
     }
 
     /// Returns whether the time has changed by more than `threshold` nanoseconds.
     ///
-    /// It is the same if all of the interval is within the threshold, and changed if all of it is beyond.
+    /// It is the same if all of the interval is within the threshold, and changed if all of it is beyond. A step that
+    /// was measured to take five times as long as before is worse whatever the interval, also if all spans have that
+    /// factor in common; one that takes a fifth of the time is better.
     pub fn outcome(&self, threshold: f64) -> Outcome {
-        let Estimate { value, low, high } = self.change;
+        let Estimate { low, high, .. } = self.change;
+        let (before, after) = (self.before.value, self.after.value);
+        let is_beyond = |one: f64, other: f64| {
+            self.is_step && other > 0.0 && one >= Self::BEYOND_NOISE * other && one - other > threshold
+        };
         match () {
-            () if self.steps < Self::ENOUGH => Outcome::CannotTell(MoreData::Steps(Self::ENOUGH - self.steps)),
-            () if low > threshold => Outcome::Worse,
-            () if high < -threshold => Outcome::Better,
-            () if low >= -threshold && high <= threshold => Outcome::Same,
-            () => Outcome::CannotTell(self.more_data((value.abs() - threshold).abs())),
+            () if low > threshold || is_beyond(after, before) => Outcome::Worse,
+            () if high < -threshold || is_beyond(before, after) => Outcome::Better,
+            () if low >= -threshold && high <= threshold && self.steps > 0 => Outcome::Same,
+            () => Outcome::CannotTell(self.more_data(threshold)),
         }
     }
 
-    /// Returns the data that is needed for an interval with this distance to its ends.
-    fn more_data(&self, distance: f64) -> MoreData {
+    /// Returns the data that is needed for an interval that does not contain the threshold.
+    fn more_data(&self, threshold: f64) -> MoreData {
+        const ENOUGH: u64 = Sample::ENOUGH as u64;
+        if self.steps < ENOUGH {
+            return MoreData::Steps(ENOUGH - self.steps);
+        }
+        let [before, after] = self.sides.centers;
+        let limit = if after < before { before - threshold } else { before + threshold };
+        let distance = if after > 0.0 && limit > 0.0 { (after / limit).ln().abs() } else { f64::INFINITY };
         // An interval gets narrower with the square root of the data.
-        let times = (self.change.error() / distance.max(self.change.error() / 10.0)).powi(2);
+        let error = self.sides.log_error();
+        let times = (error / distance.max(error / 10.0)).powi(2);
         let more = |count: u64| ((count.max(1) as f64 * (times - 1.0)).ceil() as u64).max(1);
         match self.needs_runs {
             // With very few runs, most of the interval is that these are so few.

@@ -43,7 +43,7 @@ fn table(rows: &[Row]) -> Table {
     table.number("Of a step", rows, |row| format!("{:+.1}%", row.percent)).droppable(3);
     table.number("99 % interval", rows, |row| text::interval(&row.explanation.change)).droppable(1);
     table.text("On", rows, |row| (if row.explanation.is_gpu { "GPU" } else { "host" }).to_owned());
-    table.text("Span, without those in it", rows, |row| row.explanation.path.join(" > "));
+    table.text("Span (self time)", rows, |row| row.explanation.path.join(" > "));
     table.text("More or fewer", rows, |row| counts(&row.explanation)).keep_start();
     table.text("Place", rows, |row| row.explanation.location.as_deref().map(file_name)).droppable(2);
     table

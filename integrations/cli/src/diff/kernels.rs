@@ -4,6 +4,7 @@ use super::{Diff, side::Side, text};
 use crate::{json::json, output::Section};
 use kernspan::{
     Trace,
+    analysis::CountKind,
     report::{Table, units},
     trace::Detail,
 };
@@ -114,6 +115,12 @@ impl KernelChange {
         self.change.abs() > least || self.before.map(|it| it.launches) != self.after.map(|it| it.launches)
     }
 
+    /// Returns the launches in a step before and after, as text.
+    fn launches(&self) -> [String; 2] {
+        let sides = [self.before, self.after].map(|side| side.map_or(0.0, |it| it.launches));
+        units::amounts(CountKind::Kernels, sides)
+    }
+
     /// Returns `new`, `gone`, or nothing.
     pub(super) fn state(&self) -> Option<&'static str> {
         match (self.before, self.after) {
@@ -146,16 +153,12 @@ fn table(rows: &[KernelChange]) -> Table {
     table.heading("Kernels and copies in a step, on average:".to_owned());
     table.text("Kernel", rows, |row| row.name.clone());
     table.text("", rows, |row| row.state().map(str::to_owned));
-    table.number("Launches", rows, |row| row.before.map(|it| launches(it.launches))).droppable(3);
-    table.number("After", rows, |row| row.after.map(|it| launches(it.launches))).droppable(4);
+    table.number("Launches", rows, |row| row.before.map(|_| row.launches()[0].clone())).droppable(3);
+    table.number("After", rows, |row| row.after.map(|_| row.launches()[1].clone())).droppable(4);
     table.number("CUDA time", rows, |row| row.before.map(|it| units::time(it.time))).droppable(5);
     table.number("After", rows, |row| row.after.map(|it| units::time(it.time))).droppable(6);
     table.number("Change", rows, |row| text::signed(row.change));
     table.number("A launch", rows, |row| row.before.map(|it| units::time(it.average))).droppable(1);
     table.number("After", rows, |row| row.after.map(|it| units::time(it.average))).droppable(2);
     table
-}
-
-fn launches(launches: f64) -> String {
-    if launches.fract() == 0.0 { format!("{launches}") } else { format!("{launches:.1}") }
 }

@@ -97,7 +97,7 @@ fn explanations(page: &mut Page, diff: &Diff) {
     let rows: Vec<_> = rows.into_iter().zip(names).collect();
     type Row<'a> = (&'a Explanation, usize);
     let of_step = |nanos: f64| diff.comparison.percent_of_step(nanos);
-    table.column(("Span, without those in it", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
+    table.column(("Span (self time)", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
     table.column(("On", "word", ""), &rows, |row| json!(if row.0.is_gpu { "GPU" } else { "host" }));
     table.column(("Change", "change", "of the time in a step"), &rows, |row| change(row.0.change.value));
     table.column(("At least", "change", "the lower end of the 99 % interval"), &rows, |row| change(row.0.change.low));
@@ -138,7 +138,7 @@ fn spans(page: &mut Page, spans: &[SpanChange]) {
     table.column(("", "word", "new, gone or moved"), &rows, |row| json!(state(&row.0.presence).unwrap_or_default()));
     let help = "on the thread of the step, with the spans in it";
     table.column(("Before", "time", help), &rows, |row| time(row.0.total_host.before.value));
-    table.column(("After", "time", help), &rows, |row| time(row.0.total_host.after.value));
+    table.column(("After", "time", help), &rows, |row| time(row.0.total_host.adjusted_after()));
     table.column(("Change", "change", help), &rows, |row| change(row.0.total_host.change.value));
     let help = "without the spans in it";
     table.column(("Self change", "change", help), &rows, |row| change(row.0.host.change.value));
@@ -146,7 +146,7 @@ fn spans(page: &mut Page, spans: &[SpanChange]) {
     table.column(("At most", "change", help), &rows, |row| change(row.0.host.change.high));
     let help = "GPU work of the span and those in it";
     table.column(("CUDA before", "time", help), &rows, |row| time(row.0.total_gpu.before.value));
-    table.column(("CUDA after", "time", help), &rows, |row| time(row.0.total_gpu.after.value));
+    table.column(("CUDA after", "time", help), &rows, |row| time(row.0.total_gpu.adjusted_after()));
     table.column(("CUDA change", "change", help), &rows, |row| change(row.0.total_gpu.change.value));
     table.column(("Other threads", "change", ""), &rows, |row| change(row.0.background.change.value));
     table.column(("More or fewer", "text", ""), &rows, |row| {

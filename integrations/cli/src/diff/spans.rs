@@ -39,11 +39,11 @@ fn table(rows: &[&SpanChange]) -> Table {
     table.text("Span", rows, |row| format!("{}{}", "  ".repeat(row.path.len().saturating_sub(1)), row.name()));
     table.text("", rows, |row| state(&row.presence));
     table.number("Before", rows, |row| time(row.total_host.before.value)).droppable(5);
-    table.number("After", rows, |row| time(row.total_host.after.value)).droppable(6);
+    table.number("After", rows, |row| time(row.total_host.adjusted_after())).droppable(6);
     table.number("Change", rows, |row| change(&row.total_host));
     table.number("Self change", rows, |row| change(&row.host)).droppable(4);
     table.number("CUDA before", rows, |row| time(row.total_gpu.before.value)).droppable(2);
-    table.number("CUDA after", rows, |row| time(row.total_gpu.after.value)).droppable(3);
+    table.number("CUDA after", rows, |row| time(row.total_gpu.adjusted_after())).droppable(3);
     table.number("CUDA change", rows, |row| change(&row.total_gpu)).droppable(7);
     table.number("Other threads", rows, |row| change(&row.background)).droppable(1);
     table

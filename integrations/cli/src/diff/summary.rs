@@ -41,8 +41,8 @@ pub(super) fn section(diff: &Diff, part: f64) -> Section {
 pub(super) fn rows(diff: &Diff, part: f64) -> Vec<Row> {
     let comparison = &diff.comparison;
     let mut rows = vec![step("step", comparison, &comparison.whole_step, part)];
-    if has_drifted(&comparison.drift) {
-        rows.push(step("step without drift", comparison, &comparison.step, part));
+    if comparison.drift.is_notable() {
+        rows.push(step("step, adjusted for drift", comparison, &comparison.step, part));
     }
     rows.extend(CountKind::ALL.iter().filter_map(|&kind| count(&diff.sides, comparison, kind)));
     rows.extend(comparison.memory.iter().map(peak));
@@ -64,7 +64,7 @@ fn step(name: &str, comparison: &Comparison, time: &TimeChange, part: f64) -> Ro
     Row {
         name: name.to_owned(),
         before: text::time(before),
-        after: text::time(time.after.value),
+        after: text::time(time.adjusted_after()),
         change: Some(text::signed(change.value)),
         percent: text::percent(change.value, before),
         interval: Some(text::interval(&change)),
@@ -78,17 +78,23 @@ fn count(sides: &[Side; 2], comparison: &Comparison, kind: CountKind) -> Option<
     if before == 0.0 && after == 0.0 {
         return None;
     }
-    // Ranges that have values in common are no change.
+    // A count that varies from step to step has not changed as long as the ranges of both sides have a value in common.
     let has_changed = comparison.counts.iter().any(|count| count.kind == kind);
+    let is_same = before == after;
+    let [shown_before, shown_after, difference] = units::amounts(kind, [before, after, (after - before).abs()]);
     let sign = if after < before { '-' } else { '+' };
     Some(Row {
         name: kind.noun(true).to_owned(),
-        before: text::amount(kind, before),
-        after: text::amount(kind, after),
-        change: has_changed.then(|| format!("{sign}{}", text::amount(kind, (after - before).abs()))),
-        percent: has_changed.then(|| text::percent(after - before, before)).flatten(),
+        before: shown_before,
+        after: shown_after,
+        change: (!is_same).then(|| format!("{sign}{difference}")),
+        percent: (!is_same).then(|| text::percent(after - before, before)).flatten(),
         interval: None,
-        outcome: (!has_changed).then(|| "same".to_owned()),
+        outcome: match (is_same, has_changed) {
+            (true, _) => Some("same".to_owned()),
+            (false, true) => None,
+            (false, false) => Some("varies from step to step".to_owned()),
+        },
     })
 }
 
@@ -107,22 +113,17 @@ fn peak(peak: &PeakChange) -> Row {
     }
 }
 
-fn has_drifted(drift: &Drift) -> bool {
-    drift.factor.low > 1.0 || drift.factor.high < 1.0
-}
-
 /// Returns what makes the comparison harder, and what was taken out of it.
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = comparison.notes.clone();
-    for (place, drift) in [("on the host", &comparison.drift), ("on GPUs", &comparison.gpu_drift)] {
-        if has_drifted(drift) {
-            let factor = drift.factor;
-            notes.push(format!(
-                "drift: spans took {:.3} times as long {place} ({:.3} to {:.3}), \
-                 which is taken out of the changes of spans",
-                factor.value, factor.low, factor.high
-            ));
-        }
+    let drifts = [("on the host", &comparison.drift), ("on GPUs", &comparison.gpu_drift)];
+    let text = |(place, drift): &(&str, &Drift)| {
+        let factor = drift.factor;
+        format!("{:.2} times as long {place} ({:.2} to {:.2})", factor.value, factor.low, factor.high)
+    };
+    let drifts: Vec<_> = drifts.iter().filter(|(_, drift)| drift.is_notable()).map(text).collect();
+    if !drifts.is_empty() {
+        notes.push(format!("times of spans are adjusted for drift: all of them took {}", drifts.join(", ")));
     }
     notes
 }

@@ -31,16 +31,6 @@ pub(super) fn is_sure(change: &Estimate) -> bool {
     change.low > 0.0 || change.high < 0.0
 }
 
-/// Formats an amount of what is counted: `12`, `64.00 KB`.
-pub(super) fn amount(kind: CountKind, amount: f64) -> String {
-    match kind {
-        CountKind::CopiedBytes | CountKind::AllocatedBytes => units::bytes(amount.round() as u64),
-        CountKind::Flops => units::count(amount.round() as u64).unwrap_or_else(|| "0".to_owned()),
-        _ if amount.fract() == 0.0 => format!("{amount}"),
-        _ => format!("{amount:.1}"),
-    }
-}
-
 /// Formats the change of a count: `+12 launches`.
 pub(super) fn count(count: &CountChange) -> String {
     let difference = count.difference();
@@ -52,5 +42,6 @@ pub(super) fn count(count: &CountChange) -> String {
         CountKind::Flops => "FLOPs",
         kind => kind.noun(difference.abs() != 1.0),
     };
-    format!("{}{} {noun}", if difference < 0.0 { '-' } else { '+' }, amount(count.kind, difference.abs()))
+    let [amount] = units::amounts(count.kind, [difference.abs()]);
+    format!("{}{amount} {noun}", if difference < 0.0 { '-' } else { '+' })
 }

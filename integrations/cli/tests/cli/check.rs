@@ -42,6 +42,48 @@ fn a_run_is_not_worse_than_itself() {
 }
 
 #[test]
+fn a_check_that_cannot_tell_is_inconclusive() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = window("training");
+    let path = baseline(folder.path(), &file);
+    // Of a single run, nobody knows how much runs differ.
+    let run = check("", &path, &file);
+    assert!(run.code == 0 && run.out.starts_with("inconclusive against the baseline: 1 run of "), "{}", run.out);
+    assert!(run.out.contains("\ncannot tell: the step: "), "{}", run.out);
+    let run = check("--fail-if-inconclusive --github", &path, &file);
+    assert_eq!((run.code, run.err.as_str()), (3, ""), "{}", run.out);
+    assert!(run.out.starts_with("## kernspan: inconclusive against the baseline\n"), "{}", run.out);
+    assert!(run.out.contains("\n::error::the step: "), "{}", run.out);
+    let json: serde_json::Value = serde_json::from_str(&check("--json", &path, &file).out).unwrap();
+    assert_eq!(json["verdict"], "inconclusive");
+    let off = "--fail-if-inconclusive -t step=off -t span=off -t gpu=off";
+    let run = check(off, &path, &file);
+    assert!(run.code == 0 && run.out.starts_with("not worse than the baseline: "), "{}", run.out);
+}
+
+#[test]
+fn a_ninefold_step_is_worse_at_any_noise() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, runs: &[&str]| {
+        let runs = runs.iter().map(|durations| {
+            let machine = r#"{"host":"ci","kind":null,"gpus":[]}"#;
+            format!(r#"{{"program":"train","machine":{machine},"steps":3,"stride":1,"durations":[{durations}]}}"#)
+        });
+        let path = folder.path().join(name);
+        let runs = runs.collect::<Vec<_>>().join(",");
+        fs::write(&path, format!(r#"{{"format":1,"kernspan":"0","runs":[{runs}],"findings":[],"left_out":0}}"#))
+            .unwrap();
+        path
+    };
+    let before = write("before.json", &["868000,600000,2000000", "700000,900000,1500000"]);
+    for runs in [&["8015000,3000000,30000000", "20000000,7000000,900000"][..], &["8015000"]] {
+        let run = check("", &before, &write("after.json", runs));
+        assert_eq!((run.code, run.err.as_str()), (1, ""), "{}", run.out);
+        assert!(run.out.contains("worse: the step: ") && !run.out.contains("(-1"), "{}", run.out);
+    }
+}
+
+#[test]
 fn what_is_worse_is_said() {
     let folder = tempfile::tempdir().unwrap();
     for (name, line) in [
@@ -50,12 +92,12 @@ fn what_is_worse_is_said() {
         ("large-readback", "worse: train_step > metrics: 1 more copy a step (1 instead of 0)"),
         ("scalar-read", "worse: train_step > backward > layer > norm: 10 more copies a step (10 instead of 0)"),
         ("tiny-copies", "worse: train_step > data: 199 more copies a step (201 instead of 2)"),
-        ("f32-matmul", "worse: train_step > backward > layer > matmul on the GPU: 1.361ms instead of 193.616µs"),
-        ("host-work", "worse: train_step > forward > layer > augment: 502.811µs instead of 0.000µs"),
-        ("input", "worse: train_step > data: 962.277µs instead of 2.848µs"),
-        ("module-load", "worse: train_step > custom > compile: 9.208ms instead of 0.000µs"),
-        ("pageable-copy", "worse: train_step > data: 702.159µs instead of 3.501µs"),
-        ("synchronize", "worse: train_step > forward > layer: 326.070µs instead of 118.691µs"),
+        ("f32-matmul", "worse: train_step > backward > layer > matmul on the GPU: 1.411ms instead of 193.616µs"),
+        ("host-work", "worse: train_step > forward > layer > augment: 440.446µs instead of 0.000µs"),
+        ("input", "worse: train_step > data: 858.346µs instead of 2.848µs"),
+        ("module-load", "worse: train_step > custom > compile: 12.341ms instead of 0.000µs"),
+        ("pageable-copy", "worse: train_step > data: 495.002µs instead of 3.501µs"),
+        ("synchronize", "worse: train_step > forward > layer: 271.067µs instead of 118.691µs"),
     ] {
         let baseline = baseline(folder.path(), &repaired(name));
         let run = check("", &baseline, &faulty(name));
@@ -92,7 +134,7 @@ fn json_has_all_that_was_compared() {
     let run = check("--json", &baseline, &faulty("tiny-copies"));
     let json: serde_json::Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!(json["problems"][0]["path"], serde_json::json!(["train_step", "data"]));
-    assert_eq!(json["comparison"]["after"]["steps"], 6);
+    assert_eq!((&json["verdict"], &json["comparison"]["after"]["steps"]), (&"worse".into(), &6.into()));
     assert!(json["comparison"]["spans"].as_array().unwrap().len() > 3);
 }
 

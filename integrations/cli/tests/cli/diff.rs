@@ -126,6 +126,8 @@ fn files_that_cannot_be_compared_are_named() {
         let wrong = run("diff", files);
         assert_eq!((wrong.code, wrong.out.as_str()), (2, ""), "{files:?}");
     }
+    let three = run("diff", &[&before, &after, &after]);
+    assert!(three.err.contains("expected BEFORE and AFTER, got 3 (use `BEFORE… -- AFTER…`)"), "{}", three.err);
     let two_tables = run("diff --format csv", &[&before, &after]);
     assert_eq!(two_tables.code, 2);
 }
