@@ -4,6 +4,7 @@ use super::{
     flops::Flops,
     gpu_usage::GpuUsage,
     intervals::{Interval, Intervals},
+    quantile::{at_rank, rank},
     step_gpu::StepGpu,
 };
 use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Timestamp, Trace, Work};
@@ -85,7 +86,8 @@ impl DeviceTimeline {
         }
         usage.busy = usage.duration.saturating_sub(usage.idle);
         usage.judge();
-        let median_delay = delays.get(delays.len().div_ceil(2).saturating_sub(1)).map(|(_, delay)| *delay);
+        let count = delays.len();
+        let median_delay = at_rank(count, rank(count, 0.5), |index| Some(delays.get(index)?.1));
         let peak_memory = self.peak_memory(start, end);
         StepGpu { step: step.number(), device: self.device, usage, median_delay, peak_memory }
     }

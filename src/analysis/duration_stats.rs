@@ -1,5 +1,6 @@
 //! Statistics of durations.
 
+use super::quantile::quantile;
 use std::time::Duration;
 
 /// Statistics of some durations: their number, sum, mean, spread and extremes.
@@ -17,7 +18,7 @@ pub struct DurationStats {
     pub deviation: Duration,
     /// The shortest.
     pub shortest: Duration,
-    /// The median, by the nearest-rank method.
+    /// The median; of an even number, the mean of the middle two.
     pub median: Duration,
     /// The longest.
     pub longest: Duration,
@@ -37,7 +38,7 @@ impl DurationStats {
             mean: total.div_f64(count as f64),
             deviation: standard_deviation(count, total, squares),
             shortest,
-            median: sorted[(sorted.len() - 1) / 2],
+            median: quantile(&sorted, 0.5).unwrap_or_default(),
             longest,
         }
     }
@@ -71,7 +72,7 @@ mod tests {
             mean: nanos(5),
             deviation: nanos(2), // The root of 32 / 7.
             shortest: nanos(2),
-            median: nanos(4),
+            median: nanos(5), // Between 4 and 5, rounded.
             longest: nanos(9),
         };
         assert_eq!(stats, expected);

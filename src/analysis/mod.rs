@@ -49,6 +49,7 @@ mod kernel_classes;
 mod kernel_kinds;
 mod launch_stats;
 mod matrix_kernel;
+mod quantile;
 mod queue_length;
 mod simulation;
 mod span_calls;
@@ -86,6 +87,7 @@ pub(crate) use self::{
     flops::Flops,
     gpu_steps::gpu_steps_with_reasons,
     gpu_usage::percent_of,
+    quantile::{at_rank, quantile, rank},
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},
     span_flops::SpanFlops,

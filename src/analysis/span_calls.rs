@@ -9,6 +9,8 @@ pub(crate) struct SpanCalls {
     firsts: Vec<SpanId>,
     /// Whether the call of this first enter has more than one enter.
     reentered: Vec<bool>,
+    /// Whether an enter of the call of this first enter is cut by the edge of the window.
+    cut: Vec<bool>,
 }
 
 impl SpanCalls {
@@ -16,6 +18,7 @@ impl SpanCalls {
         let count = trace.spans().len();
         let mut firsts: Vec<Option<SpanId>> = vec![None; count];
         let mut reentered = vec![false; count];
+        let mut cut = vec![false; count];
         let mut chain = Vec::new();
         for span in trace.spans() {
             // An enter may come before the previous one in the list, if they are on different threads.
@@ -31,10 +34,11 @@ impl SpanCalls {
                 }
             };
             reentered[first.index()] |= span.id() != first;
+            cut[first.index()] |= span.cut().any();
             chain.drain(..).for_each(|enter| firsts[enter.index()] = Some(first));
         }
         let firsts = firsts.into_iter().enumerate().map(|(index, first)| first.unwrap_or(SpanId::new(index)));
-        Self { firsts: firsts.collect(), reentered }
+        Self { firsts: firsts.collect(), reentered, cut }
     }
 
     /// Returns the first enter of the call that this one belongs to.
@@ -45,6 +49,11 @@ impl SpanCalls {
     /// Returns whether the call of this enter has others.
     pub(crate) fn is_reentered(&self, span: SpanId) -> bool {
         self.reentered[self.first(span).index()]
+    }
+
+    /// Returns whether the call of this enter is cut by the edge of the window, so that it took longer than is known.
+    pub(crate) fn is_cut(&self, span: SpanId) -> bool {
+        self.cut[self.first(span).index()]
     }
 
     /// Returns whether this enter is nested in another one of the same call.

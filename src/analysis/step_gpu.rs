@@ -15,7 +15,7 @@ pub struct StepGpu {
     pub device: DeviceId,
     /// The usage of the GPU in the step.
     pub usage: GpuUsage,
-    /// The median time from an API call to the start of its work, by the nearest-rank method.
+    /// The median time from an API call to the start of its work.
     pub median_delay: Option<Duration>,
     /// The most bytes of the GPU's memory that were in use in the step: see
     /// [`Allocation::in_use`](crate::trace::Allocation::in_use).

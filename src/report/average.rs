@@ -1,6 +1,6 @@
 //! Rows of the table of spans, and the columns they can be sorted by.
 
-use super::{table::Table, totals::GpuTotals, units};
+use super::{durations::Durations, table::Table, totals::GpuTotals, units};
 use crate::analysis::percent_of;
 use std::{cmp::Ordering, time::Duration};
 
@@ -37,7 +37,7 @@ pub enum SortBy {
 ///
 /// An instance that is nested in another instance of the same row, as in a recursive function, is one more of the
 /// `calls`, but totals and averages "with nested spans" do not count it again: they are of the `outermost_calls`, and
-/// `average_cpu` times `outermost_calls` is `total_cpu`. A line below the printed table says so if there are any.
+/// `average_cpu` times `outermost_calls` is `total_cpu` unless calls were cut. A line below the printed table says so if there are any.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -59,14 +59,17 @@ pub struct Average {
     pub stack: Vec<String>,
     /// The number of calls. A call is usually one enter of a span; all polls of a future are one call, too.
     ///
-    /// [`Span::previous`](crate::trace::Span::previous) says which enters are one call. A call that lasts through
-    /// several windows is counted in each of them. A span that is made once and entered for ever is called once in each
+    /// [`Span::previous`](crate::trace::Span::previous) says which enters are one call. Calls that are cut by the edge of
+    /// a window are in `cut_calls` instead. A span that is made once and entered for ever is called once in each
     /// call of the span around it and in each step; outside of these, it is one call, and only `enters` says how often
     /// it did something.
     pub calls: u64,
+    /// The number of calls that are cut by the edge of a window, once for each window: nobody knows how long they took.
+    /// Only totals and self times have the part in the window; averages, percentiles and the longest time do not.
+    pub cut_calls: u64,
     /// The number of enters: for a future, one for each poll, and one when it was dropped.
     pub enters: u64,
-    /// The number of calls that are not nested in another call of the same row.
+    /// The number of whole calls that are not nested in another call of the same row.
     pub outermost_calls: u64,
     /// Wall-clock time without nested spans.
     pub self_cpu: Duration,
@@ -75,7 +78,8 @@ pub struct Average {
     /// Mean wall-clock time of an outermost call, with nested spans. Time between two enters of a call does not count:
     /// see `latency`.
     pub average_cpu: Duration,
-    /// The median time of a call, with nested spans: half of them took no longer.
+    /// The median time of a call, with nested spans: half of them took no longer. The median of an even number is the
+    /// mean of the middle two.
     ///
     /// This and the other percentiles are exact in rows of up to 128 calls. Of more, only a histogram of the times
     /// is kept, and a percentile is less than 1 % from the exact one.
@@ -183,17 +187,17 @@ impl Average {
         table.number("Self time", rows, |row| units::time(row.self_cpu)).droppable(15);
         table.number("Total %", rows, |row| units::percent(row.total_percent)).droppable(2);
         table.number("Total time", rows, |row| units::time(row.total_cpu));
-        table.number("Avg time", rows, |row| units::time(row.average_cpu)).droppable(13);
+        table.number("Avg time", rows, |row| row.unless_all_cut(units::time(row.average_cpu))).droppable(13);
         if rows.iter().any(|row| !row.p95_cpu.is_zero()) {
-            table.number("p50", rows, |row| (row.calls > 0).then(|| units::time(row.p50_cpu))).droppable(0);
-            table.number("p95", rows, |row| (row.calls > 0).then(|| units::time(row.p95_cpu))).droppable(4);
+            table.number("p50", rows, |row| (row.calls > 0).then(|| row.percentile(row.p50_cpu))).droppable(0);
+            table.number("p95", rows, |row| (row.calls > 0).then(|| row.percentile(row.p95_cpu))).droppable(4);
             table.number("Longest", rows, |row| (row.calls > 0).then(|| units::time(row.longest_cpu))).droppable(1);
         }
         if rows.iter().any(|row| !row.total_gpu.is_zero()) {
             table.number("Self CUDA", rows, |row| units::time(row.self_gpu)).droppable(14);
             table.number("Self CUDA %", rows, |row| units::percent(row.self_gpu_percent)).droppable(8);
             table.number("CUDA total", rows, |row| units::time(row.total_gpu));
-            table.number("CUDA time avg", rows, |row| units::time(row.average_gpu)).droppable(5);
+            table.number("CUDA time avg", rows, |row| row.unless_all_cut(units::time(row.average_gpu))).droppable(5);
         }
         if rows.iter().any(|row| row.self_gpu_memory != 0 || row.total_gpu_memory != 0) {
             table.number("CUDA Mem", rows, |row| units::memory(row.total_gpu_memory)).droppable(12);
@@ -201,11 +205,15 @@ impl Average {
         }
         table.number("CUDA Peak", rows, |row| row.peak_gpu_memory.map(units::bytes)).droppable(6);
         table.number("Occupancy", rows, |row| row.occupancy.map(units::percent)).droppable(11);
-        table.number("# of Calls", rows, |row| row.calls.to_string());
+        table.number("# of Calls", rows, |row| units::calls(row.calls, row.cut_calls));
         if rows.iter().any(|row| row.latency.is_some()) {
             table.number("# of Enters", rows, |row| row.enters.to_string()).droppable(9);
-            table.number("Latency p50", rows, |row| row.latency.map(|latency| units::time(latency.p50))).droppable(5);
-            table.number("Latency p95", rows, |row| row.latency.map(|latency| units::time(latency.p95))).droppable(12);
+            table
+                .number("Latency p50", rows, |row| row.latency.map(|latency| row.percentile(latency.p50)))
+                .droppable(5);
+            table
+                .number("Latency p95", rows, |row| row.latency.map(|latency| row.percentile(latency.p95)))
+                .droppable(12);
         }
         table.text("Input Shapes", rows, |row| row.shapes.clone());
         table.text("Inside", rows, |row| (!row.stack.is_empty()).then(|| row.stack.join(" < "))).keep_start();
@@ -218,6 +226,17 @@ impl Average {
             table.note(format!("{nested} {calls} inside a call of the same row: only # of Calls counts them again"));
         }
         table
+    }
+
+    /// Formats a percentile of the times of calls, with as many digits as are known.
+    fn percentile(&self, time: Duration) -> String {
+        let is_exact = self.calls <= Durations::EXACT as u64;
+        if is_exact { units::time(time) } else { units::rough_time(time) }
+    }
+
+    /// Returns the text of a mean, which calls that are all cut do not have.
+    fn unless_all_cut(&self, text: String) -> Option<String> {
+        (self.calls > 0 || self.cut_calls == 0).then_some(text)
     }
 
     /// Returns the text of the first column: the module if the rows are grouped by module, or else the name. If another
@@ -327,7 +346,7 @@ add     12.50%  300.000µs   25.00%   600.000µs  10.000µs          60         
 "
         );
         let narrow = table(&rows, 0, 70);
-        assert!(narrow.ends_with("no room for Total %, Self %, Total FLOPs\n"), "{narrow}");
+        assert!(narrow.ends_with("hidden to fit the terminal: Total %, Self %, Total FLOPs\n"), "{narrow}");
     }
 
     #[test]

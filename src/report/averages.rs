@@ -76,6 +76,8 @@ struct RowTotals {
     outermost_calls: u64,
     /// Time of the outermost nodes.
     outermost_time: Duration,
+    /// Time of the outermost nodes in whole calls, on the host and on GPUs.
+    outermost_whole: [Duration; 2],
     outermost_gpu: GpuTotals,
     outermost_flops: Flops,
 }
@@ -262,8 +264,8 @@ impl<'a> Averages<'a> {
 
     /// Makes a row of its totals. `all_cpu` and `all_gpu` are the times of all rows.
     fn average(&self, row: RowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
-        let RowTotals { node: first, all, times, outermost_calls, outermost_time, outermost_gpu, outermost_flops } =
-            row;
+        let RowTotals { node: first, all, times, outermost_calls, outermost_time, .. } = row;
+        let RowTotals { outermost_whole: [whole_time, whole_gpu], outermost_gpu, outermost_flops, .. } = row;
         let node = &self.tree.nodes()[first];
         let callers = self.tree.callers(first).take(self.stack_depth);
         let name = self.tree.name(node.name);
@@ -288,11 +290,12 @@ impl<'a> Averages<'a> {
             shapes: node.shapes.clone().filter(|_| self.by_shape),
             stack: limits::shortened(callers.map(|node| self.tree.name(self.tree.nodes()[node].name).name.as_str())),
             calls: all.calls,
+            cut_calls: all.cut_calls,
             outermost_calls,
             enters: all.enters,
             self_cpu: all.self_time,
             total_cpu: outermost_time,
-            average_cpu: outermost_time.div_f64(outermost),
+            average_cpu: whole_time.div_f64(outermost),
             p50_cpu: percentile(50.0),
             p95_cpu: percentile(95.0),
             longest_cpu: all.longest,
@@ -304,7 +307,7 @@ impl<'a> Averages<'a> {
             flops_per_second: outermost_flops.per_second(flops_time),
             gpu_mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
             bytes: all.bytes,
-            average_gpu: outermost_gpu.time.div_f64(outermost),
+            average_gpu: whole_gpu.div_f64(outermost),
             ..Average::of_gpu(&all.self_gpu, &outermost_gpu, all_gpu)
         }
     }
@@ -318,6 +321,7 @@ impl RowTotals {
             times: CallTimes::default(),
             outermost_calls: 0,
             outermost_time: Duration::ZERO,
+            outermost_whole: [Duration::ZERO; 2],
             outermost_gpu: GpuTotals::default(),
             outermost_flops: Flops::default(),
         }
@@ -330,6 +334,8 @@ impl RowTotals {
         if is_outermost {
             self.outermost_calls += node.totals.calls;
             self.outermost_time += node.totals.total_time;
+            self.outermost_whole[0] += node.totals.whole_time;
+            self.outermost_whole[1] += node.totals.whole_gpu;
             self.outermost_gpu.add(&node.totals.total_gpu);
             self.outermost_flops.add(&node.totals.total_flops);
         }

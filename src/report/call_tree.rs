@@ -111,9 +111,12 @@ impl CallTree {
                 }
                 node
             });
-            self.nodes[node].totals.add_enter(span, flops);
             let first = calls.first(span.id());
-            if calls.is_reentered(first) {
+            let is_cut = calls.is_cut(first);
+            self.nodes[node].totals.add_enter(span, flops, is_cut);
+            if is_cut {
+                self.nodes[node].totals.cut_calls += u64::from(first == span.id());
+            } else if calls.is_reentered(first) {
                 let busy = if calls.is_nested(span) { Duration::ZERO } else { span.duration() };
                 reentered.entry(first).or_default().add(span, busy);
             } else {
@@ -122,11 +125,11 @@ impl CallTree {
             nodes[id.index()] = node;
         }
         reentered.iter().for_each(|(first, call)| self.nodes[nodes[first.index()]].add_call(call));
-        self.add_gpu(trace, &nodes);
+        self.add_gpu(trace, &nodes, &calls);
     }
 
     /// Adds the GPU work and allocations of a window. `nodes` is the node of each span.
-    fn add_gpu(&mut self, trace: &Trace, nodes: &[usize]) {
+    fn add_gpu(&mut self, trace: &Trace, nodes: &[usize], calls: &SpanCalls) {
         if trace.work().len() == 0 && trace.allocations().len() == 0 {
             return;
         }
@@ -150,7 +153,9 @@ impl CallTree {
             if total == nothing {
                 continue;
             }
-            self.nodes[nodes[span]].totals.total_gpu.add(&total);
+            let totals = &mut self.nodes[nodes[span]].totals;
+            totals.total_gpu.add(&total);
+            totals.whole_gpu += if calls.is_cut(SpanId::new(span)) { Duration::ZERO } else { total.time };
             if let Some(parent) = trace.span(SpanId::new(span)).parent() {
                 of_spans[parent.id().index()].add(&total);
             }

@@ -1,5 +1,6 @@
 //! A collection of durations for percentiles, in bounded memory.
 
+use crate::analysis::{at_rank, quantile, rank};
 use std::{collections::BTreeMap, time::Duration};
 
 /// A collection of durations that percentiles are asked of, in bounded memory.
@@ -43,26 +44,26 @@ impl Durations {
         }
     }
 
-    /// Returns the shortest duration that at least this percentage of all durations do not exceed, or `None` if there
-    /// are no durations.
+    /// Returns a percentile, between the two durations that are nearest by rank, or `None` if there are no durations.
     pub(super) fn percentile(&self, percent: f64) -> Option<Duration> {
-        let rank = |count: u64| ((percent / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1)) - 1;
+        let part = percent / 100.0;
         let nanos = match self {
             Self::Exact(values) => {
-                let (mut values, index) = (values.clone(), rank(values.len() as u64) as usize);
-                if values.is_empty() {
-                    return None;
-                }
-                *values.select_nth_unstable(index).1
+                let mut sorted = values.clone();
+                sorted.sort_unstable();
+                quantile(&sorted, part)?
             }
             Self::Histogram(counts) => {
-                let rank = rank(counts.values().sum());
-                let mut below = 0;
-                let found = counts.iter().find(|&(_, &count)| {
-                    below += count;
-                    rank < below
-                });
-                middle(*found?.0)
+                let count = counts.values().sum::<u64>() as usize;
+                let value = |index: usize| {
+                    let mut below = 0;
+                    let found = counts.iter().find(|&(_, &count)| {
+                        below += count;
+                        (index as u64) < below
+                    });
+                    Some(middle(*found?.0))
+                };
+                at_rank(count, rank(count, part), value)?
             }
         };
         Some(Duration::from_nanos(nanos))
@@ -105,7 +106,7 @@ fn middle(bucket: u16) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Durations, bucket, middle};
+    use super::{Durations, bucket, middle, quantile};
     use proptest::prelude::*;
     use std::time::Duration;
 
@@ -115,15 +116,11 @@ mod tests {
         durations
     }
 
-    /// Returns the exact percentile by definition.
+    /// Returns the exact percentile.
     fn exact(nanos: &[u64], percent: f64) -> u64 {
         let mut sorted = nanos.to_vec();
         sorted.sort_unstable();
-        let enough = |&nanos: &u64| {
-            let not_longer = sorted.iter().filter(|&&other| other <= nanos).count();
-            not_longer as f64 >= percent / 100.0 * sorted.len() as f64
-        };
-        sorted.iter().copied().find(enough).unwrap()
+        quantile(&sorted, percent / 100.0).unwrap()
     }
 
     /// Durations of all magnitudes, from nanoseconds to hours.

@@ -1,6 +1,6 @@
 //! The cost of recording: how much longer recorded steps took.
 
-use super::{step_times::StepTimes, units};
+use super::{comparison::student, step_times::StepTimes, units};
 use std::{fmt, time::Duration};
 
 /// The cost of recording: how long recorded steps took, and how long those of the same run took that were not recorded.
@@ -45,19 +45,23 @@ impl RecordingCost {
         self.recorded.median.as_secs_f64() / self.unrecorded.median.as_secs_f64()
     }
 
-    /// Whether the difference is clear: not both medians lie between the quartiles of the other steps.
-    pub fn is_clear(&self) -> bool {
-        let Self { unrecorded, recorded } = self;
-        !(unrecorded.has(recorded.median) && recorded.has(unrecorded.median))
+    /// Whether recorded steps took longer by more than their noise: the interval of 99 % of the factor is above 1.
+    ///
+    /// The interval is that of the logarithm of the ratio of two medians, whose standard errors come from the quartiles,
+    /// by Student's distribution for the fewer steps.
+    pub fn is_measurable(&self) -> bool {
+        // 1.25 times the error of a mean, by the spread of a normal distribution with these quartiles.
+        let error = |steps: &StepQuartiles| {
+            let spread = (steps.upper.as_secs_f64() / steps.lower.as_secs_f64()).ln() / 1.35;
+            1.25 * spread / (steps.steps as f64).sqrt()
+        };
+        let fewer = self.unrecorded.steps.min(self.recorded.steps) as usize;
+        let error = error(&self.unrecorded).hypot(error(&self.recorded));
+        self.factor().ln() > student(fewer.saturating_sub(1)) * error
     }
 }
 
 impl StepQuartiles {
-    /// Whether a duration lies between the quartiles.
-    fn has(&self, duration: Duration) -> bool {
-        (self.lower..=self.upper).contains(&duration)
-    }
-
     fn of(steps: &StepTimes) -> Option<Self> {
         let time = |percent| steps.percentile(percent).filter(|time| !time.is_zero());
         let steps = Some(steps.times().len()).filter(|&steps| steps >= StepTimes::ENOUGH)? as u64;
@@ -66,17 +70,17 @@ impl StepQuartiles {
 }
 
 impl fmt::Display for RecordingCost {
-    /// Writes `recorded steps took 1.20 times as long (4.400ms → 5.300ms, quartiles 4.300ms to 4.500ms and 5.100ms to
-    /// 5.600ms, 28 and 10 steps)`. If the difference is not [clear](Self::is_clear), it writes `whether recorded steps
-    /// took longer is not clear`, with the same figures.
+    /// Writes `profiling overhead: 1.20 × (4.400ms → 5.300ms a step, quartiles 4.300ms to 4.500ms and 5.100ms to
+    /// 5.600ms, 28 and 10 steps)`, or `profiling overhead: within noise (…)` if it is not
+    /// [measurable](Self::is_measurable).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { unrecorded, recorded } = self;
         let range = |steps: &StepQuartiles| format!("{} to {}", units::time(steps.lower), units::time(steps.upper));
-        match self.is_clear() {
-            true => write!(f, "recorded steps took {} times as long", units::digits(self.factor()))?,
-            false => f.write_str("whether recorded steps took longer is not clear")?,
+        match self.is_measurable() {
+            true => write!(f, "profiling overhead: {} ×", units::digits(self.factor()))?,
+            false => f.write_str("profiling overhead: within noise")?,
         }
-        write!(f, " ({} → {}", units::time(unrecorded.median), units::time(recorded.median))?;
+        write!(f, " ({} → {} a step", units::time(unrecorded.median), units::time(recorded.median))?;
         write!(f, ", quartiles {} and {}", range(unrecorded), range(recorded))?;
         write!(f, ", {} and {} steps)", unrecorded.steps, recorded.steps)
     }
@@ -93,26 +97,23 @@ mod tests {
     }
 
     #[test]
-    fn medians_and_quartiles_are_compared() {
-        let (unrecorded, recorded) = (millis(&[10, 12, 10, 11, 90, 9]), millis(&[13, 12, 11, 14, 12]));
+    fn overhead_is_told_from_noise() {
+        let (unrecorded, recorded) = (millis(&[10, 10, 10, 10, 10, 11, 90, 9]), millis(&[13, 12, 12, 14, 12, 12]));
         let cost = RecordingCost::of(&unrecorded, &recorded).unwrap();
         assert_eq!(
             cost.to_string(),
-            "recorded steps took 1.20 times as long (10.000ms → 12.000ms, quartiles 10.000ms to 12.000ms and 12.000ms \
-             to 13.000ms, 6 and 5 steps)"
+            "profiling overhead: 1.20 × (10.000ms → 12.000ms a step, quartiles 10.000ms to 10.250ms and 12.000ms to \
+             12.750ms, 8 and 6 steps)"
         );
         let noisy = RecordingCost::of(&millis(&[1, 2, 3, 9, 9]), &millis(&[1, 4, 5, 6, 7])).unwrap();
         assert_eq!(
             noisy.to_string(),
-            "recorded steps took 1.67 times as long (3.000ms → 5.000ms, quartiles 2.000ms to 9.000ms and 4.000ms to \
+            "profiling overhead: within noise (3.000ms → 5.000ms a step, quartiles 2.000ms to 9.000ms and 4.000ms to \
              6.000ms, 5 and 5 steps)"
         );
-        let unclear = RecordingCost::of(&millis(&[1, 2, 3, 9, 9]), &millis(&[1, 2, 5, 6, 7])).unwrap();
-        assert_eq!(
-            unclear.to_string(),
-            "whether recorded steps took longer is not clear (3.000ms → 5.000ms, quartiles 2.000ms to 9.000ms and \
-             2.000ms to 6.000ms, 5 and 5 steps)"
-        );
+        // Steps are not shorter because they are recorded.
+        let shorter = RecordingCost::of(&millis(&[10; 20]), &millis(&[8; 20])).unwrap();
+        assert!(shorter.to_string().starts_with("profiling overhead: within noise (10.000ms → 8.000ms a step"));
         assert_eq!(RecordingCost::of(&unrecorded, &millis(&[1; 4])), None, "too few");
         assert_eq!(RecordingCost::of(&millis(&[1; 4]), &recorded), None, "too few");
         assert_eq!(RecordingCost::of(&millis(&[0; 9]), &recorded), None, "not measured");

@@ -1,7 +1,7 @@
 //! The durations of steps.
 
 use super::units;
-use crate::trace::Step;
+use crate::{analysis::quantile, trace::Step};
 use std::{fmt, time::Duration};
 
 /// The durations of the recorded steps, without steps that are cut by the edge of a window.
@@ -112,10 +112,10 @@ impl StepTimes {
         Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Returns a percentile of the durations in [`times`](Self::times) by the nearest-rank method, or `None` if there
-    /// are no steps.
+    /// Returns a percentile of the durations in [`times`](Self::times), or `None` if there are no steps.
     ///
-    /// This is a duration that a step really had, and `percent` of the steps took no longer.
+    /// It lies between the two durations that are nearest by rank: the median of an even number of steps is the mean of
+    /// the middle two. All percentiles of reports and comparisons are defined so.
     ///
     /// # Panics
     ///
@@ -124,8 +124,7 @@ impl StepTimes {
         assert!((0.0..=100.0).contains(&percent), "{percent} is not a percentage");
         let mut sorted = self.times.clone();
         sorted.sort_unstable();
-        let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
-        sorted.get(rank.saturating_sub(1)).copied()
+        quantile(&sorted, percent / 100.0)
     }
 }
 
@@ -177,16 +176,16 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn percentiles_are_times_that_were_seen() {
+    fn percentiles_are_between_the_nearest_times() {
         let steps = StepTimes::from((1..=10).rev().map(Duration::from_millis).collect::<Vec<_>>());
-        let millis = |percent| steps.percentile(percent).map(|time| time.as_millis());
-        assert_eq!([millis(0.0), millis(50.0), millis(51.0), millis(100.0)], [Some(1), Some(5), Some(6), Some(10)]);
+        let micros = |percent| steps.percentile(percent).unwrap().as_micros();
+        assert_eq!([0.0, 50.0, 75.0, 100.0].map(micros), [1_000, 5_500, 7_750, 10_000]);
         assert_eq!(StepTimes::default().percentile(50.0), None);
     }
 
     #[test]
     fn steps_far_above_the_median_are_slow() {
-        let times: Vec<_> = [4, 4, 13, 5, 70, 12].map(Duration::from_millis).to_vec();
+        let times: Vec<_> = [4, 4, 13, 5, 70, 5].map(Duration::from_millis).to_vec();
         let mut steps = StepTimes::default();
         times.iter().zip(33..).for_each(|(&time, number)| steps.add_step(Some(number), time));
         let slow: Vec<_> = steps.slow().iter().map(ToString::to_string).collect();
@@ -212,10 +211,10 @@ mod tests {
     fn a_mean_is_called_one() {
         let text = |steps| StepTimes::from((1..=steps).map(Duration::from_millis).collect::<Vec<_>>()).to_string();
         assert_eq!([text(0), text(1)], ["", "1 step of 1.000ms"]);
-        assert_eq!(text(4), "4 steps, 2.500ms on average (median 2.000ms, longest 4.000ms)");
+        assert_eq!(text(4), "4 steps, 2.500ms on average (median 2.500ms, longest 4.000ms)");
         assert_eq!(
             text(100),
-            "100 steps, 50.500ms on average (median 50.000ms, 99 % within 99.000ms, longest 100.000ms)"
+            "100 steps, 50.500ms on average (median 50.500ms, 99 % within 99.010ms, longest 100.000ms)"
         );
     }
 }

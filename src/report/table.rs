@@ -146,7 +146,7 @@ impl Table {
         if !dropped.is_empty() {
             // No title is broken.
             let titles = dropped.join(", ").replace(' ', "\u{a0}").replace(",\u{a0}", ", ");
-            writeln!(f, "{}", wrap(&format!("no room for {titles}"), width).replace('\u{a0}', " "))?;
+            writeln!(f, "{}", wrap(&format!("hidden to fit the terminal: {titles}"), width).replace('\u{a0}', " "))?;
         }
         self.lines_below().try_for_each(|line| writeln!(f, "{}", wrap(&line, width)))
     }
@@ -320,7 +320,8 @@ Name                    Size
 a name of …characters.     8
 b                         10
 ----------------------  ----
-no room for Half the size,
+hidden to fit the terminal:
+  Half the size,
   Twice the size
 1 more row
 "

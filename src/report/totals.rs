@@ -10,11 +10,18 @@ use std::time::Duration;
 /// Times and counts, added up over spans.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpanTotals {
+    /// The number of whole calls.
     pub(super) calls: u64,
+    /// The number of calls that are cut by the edge of a window, whose times are not known.
+    pub(super) cut_calls: u64,
     /// The number of enters, of which a call may have several.
     pub(super) enters: u64,
     /// Time with nested spans.
     pub(super) total_time: Duration,
+    /// Time of whole calls, with nested spans.
+    pub(super) whole_time: Duration,
+    /// GPU time of whole calls, with nested spans.
+    pub(super) whole_gpu: Duration,
     /// Time without nested spans.
     pub(super) self_time: Duration,
     /// Time of the calls, in which no moment of a thread is counted twice for a call.
@@ -47,10 +54,11 @@ pub(super) struct GpuTotals {
 }
 
 impl SpanTotals {
-    /// Adds one enter of a span, without its call and its GPU work.
-    pub(super) fn add_enter(&mut self, span: Span<'_>, flops: &SpanFlops) {
+    /// Adds one enter of a span, without its call and its GPU work. `is_cut` says that its call is not whole.
+    pub(super) fn add_enter(&mut self, span: Span<'_>, flops: &SpanFlops, is_cut: bool) {
         self.enters += 1;
         self.total_time += span.duration();
+        self.whole_time += if is_cut { Duration::ZERO } else { span.duration() };
         self.self_time += span.self_time();
         self.total_flops.add(&flops.of_span(span.id()));
         if !span.fields().is_empty() {
@@ -60,7 +68,7 @@ impl SpanTotals {
         }
     }
 
-    /// Adds a call in which a span was entered for `busy`, and `latency` after whose first enter it was exited last.
+    /// Adds a whole call in which a span was entered for `busy`, and `latency` after whose first enter it was exited last.
     pub(super) fn add_call(&mut self, busy: Duration, latency: Duration) {
         self.calls += 1;
         self.call_time += busy;
@@ -72,6 +80,9 @@ impl SpanTotals {
     /// Adds the totals of other spans.
     pub(super) fn add(&mut self, other: &Self) {
         self.calls += other.calls;
+        self.cut_calls += other.cut_calls;
+        self.whole_time += other.whole_time;
+        self.whole_gpu += other.whole_gpu;
         self.enters += other.enters;
         self.total_time += other.total_time;
         self.call_time += other.call_time;

@@ -14,6 +14,19 @@ pub fn time(time: Duration) -> String {
     }
 }
 
+/// Formats a time that is known to three digits only: `~1.50ms`.
+#[must_use]
+pub fn rough_time(time: Duration) -> String {
+    let nanos = time.as_nanos() as f64;
+    let (scaled, unit) = match nanos {
+        // What would be rounded to a thousand is one of the next unit.
+        _ if nanos >= 999.5e6 => ((nanos / 1e9).max(1.0), "s"),
+        _ if nanos >= 999.5e3 => ((nanos / 1e6).max(1.0), "ms"),
+        _ => (nanos / 1e3, "µs"),
+    };
+    format!("~{}{unit}", digits(scaled))
+}
+
 /// Formats a percentage: `12.50%`.
 #[must_use]
 pub fn percent(percent: f64) -> String {
@@ -50,6 +63,16 @@ pub fn count(count: u64) -> Option<String> {
         (0.0, _) => None,
         (count, "") => Some(format!("{count}")),
         (count, prefix) => Some(format!("{count:.3}{prefix}")),
+    }
+}
+
+/// Formats a number of calls, with those that are cut by the edge of a window apart: `12`, `12 + 1 cut`, `1 cut`.
+#[must_use]
+pub fn calls(whole: u64, cut: u64) -> String {
+    match (whole, cut) {
+        (whole, 0) => whole.to_string(),
+        (0, cut) => format!("{cut} cut"),
+        (whole, cut) => format!("{whole} + {cut} cut"),
     }
 }
 
@@ -98,7 +121,7 @@ pub(crate) fn digits(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{amounts, count, digits, memory, rate, time};
+    use super::{amounts, count, digits, memory, rate, rough_time, time};
     use crate::analysis::CountKind;
     use std::time::Duration;
 
@@ -118,6 +141,8 @@ mod tests {
     fn numbers_have_the_unit_that_fits() {
         let times = [7, 1_500, 2_000_000, 61_000_000_000].map(|nanos| time(Duration::from_nanos(nanos)));
         assert_eq!(times, ["0.007µs", "1.500µs", "2.000ms", "61.000s"]);
+        let rough = [565_464, 999_600, 1_234_567_890].map(|nanos| rough_time(Duration::from_nanos(nanos)));
+        assert_eq!(rough, ["~565µs", "~1.00ms", "~1.23s"]);
         let counts = [0, 999, 33_554_432].map(count);
         assert_eq!(counts.each_ref().map(Option::as_deref), [None, Some("999"), Some("33.554M")]);
         assert_eq!(

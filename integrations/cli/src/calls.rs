@@ -20,7 +20,10 @@ pub(crate) enum Direction {
 struct Calls {
     /// The name of the span at the other end.
     name: String,
+    /// Whole calls.
     calls: u64,
+    /// Calls that are cut by the edge of a window.
+    cut_calls: u64,
     self_cpu: Duration,
     total_cpu: Duration,
     self_gpu: Duration,
@@ -68,6 +71,7 @@ pub(crate) fn section(report: &Report, name: &str, direction: Direction, limit: 
 impl Calls {
     fn add(&mut self, edge: &Average) {
         self.calls += edge.calls;
+        self.cut_calls += edge.cut_calls;
         self.self_cpu += edge.self_cpu;
         self.total_cpu += edge.total_cpu;
         self.self_gpu += edge.self_gpu;
@@ -79,7 +83,7 @@ fn table(rows: &[Calls], title: &str) -> Table {
     let mut table = Table::default();
     table.heading(format!("{title}:"));
     table.text("Name", rows, |row| row.name.clone());
-    table.number("# of Calls", rows, |row| row.calls.to_string());
+    table.number("# of Calls", rows, |row| units::calls(row.calls, row.cut_calls));
     table.number("Self time", rows, |row| units::time(row.self_cpu));
     table.number("Total time", rows, |row| units::time(row.total_cpu));
     if rows.iter().any(|row| !row.total_gpu.is_zero()) {

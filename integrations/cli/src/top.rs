@@ -45,8 +45,11 @@ struct Row {
     own: Duration,
     percent: f64,
     /// The share of this row and of those above it.
-    up_to_here: f64,
+    cumulative: f64,
+    /// Whole calls.
     calls: u64,
+    /// Calls that are cut by the edge of a window.
+    cut_calls: u64,
 }
 
 impl Args {
@@ -74,11 +77,12 @@ fn of_spans(report: &Report, limit: usize) -> Section {
         name: row.name,
         own: row.self_cpu,
         percent: row.self_percent,
-        up_to_here: 0.0,
+        cumulative: 0.0,
         calls: row.calls,
+        cut_calls: row.cut_calls,
     });
     // Work of no span is a row without calls.
-    let rows = rows.filter(|row| row.calls > 0).collect();
+    let rows = rows.filter(|row| row.calls + row.cut_calls > 0).collect();
     section(("Spans", "spans"), rows, limit, "no spans were recorded", |rows| table("Span", "Self time", rows))
 }
 
@@ -88,8 +92,9 @@ fn of_kernels(report: &Report, limit: usize) -> Section {
         name: row.name,
         own: row.total,
         percent: row.percent,
-        up_to_here: 0.0,
+        cumulative: 0.0,
         calls: row.calls,
+        cut_calls: 0,
     });
     let table = |rows: &[Row]| table("Kernel", "CUDA total", rows);
     section(("Kernels", "kernels"), rows.collect(), limit, "no GPU work was recorded", table)
@@ -107,7 +112,7 @@ fn section(
     let mut sum = 0.0;
     for row in &mut rows {
         sum += row.percent;
-        row.up_to_here = sum;
+        row.cumulative = sum;
     }
     Section {
         title: title.to_owned(),
@@ -124,7 +129,7 @@ fn table(name: &'static str, time: &'static str, rows: &[Row]) -> Table {
     table.text(name, rows, |row| row.name.clone());
     table.number(time, rows, |row| units::time(row.own));
     table.number("Share", rows, |row| units::percent(row.percent));
-    table.number("Up to here", rows, |row| units::percent(row.up_to_here)).droppable(1);
-    table.number("# of Calls", rows, |row| row.calls.to_string()).droppable(2);
+    table.number("Cumulative", rows, |row| units::percent(row.cumulative)).droppable(1);
+    table.number("# of Calls", rows, |row| units::calls(row.calls, row.cut_calls)).droppable(2);
     table
 }

@@ -1,7 +1,10 @@
 //! Steps that take longer than the others.
 
 use super::{
-    super::finding::{FindingKind, TimeRange},
+    super::{
+        finding::{FindingKind, TimeRange},
+        quantile::quantile,
+    },
     place,
     window::{Candidate, Window},
     words,
@@ -23,7 +26,7 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
     let steps: Vec<_> = window.simulation.steps.iter().map(|id| (*id, &trace.steps()[id.index()])).collect();
     let mut durations: Vec<Duration> = steps.iter().map(|(_, step)| step.duration()).collect();
     durations.sort_unstable();
-    let median = durations[durations.len() / 2];
+    let median = quantile(&durations, 0.5).unwrap_or_default();
     let outliers: Vec<_> = steps.iter().filter(|(_, step)| step.duration() > median.mul_f64(TIMES)).collect();
     if outliers.is_empty() || outliers.len() * 2 > steps.len() {
         return Vec::new();

@@ -22,6 +22,10 @@ fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
+fn nanos(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
 #[test]
 fn gpu_time_belongs_to_the_span_that_caused_it_and_those_around_it() {
     let rows = report(&gpu_trace()).averages().sort_by(SortBy::Name).rows();
@@ -165,7 +169,7 @@ backward         80.000µs    80.000µs  40.000µs  100.000µs       63.29%   10
 forward          60.000µs    60.000µs  30.000µs   40.000µs       25.32%    40.000µs   8.00 KB      2.27%           2
 [unattributed]    0.000µs     0.000µs   0.000µs   10.000µs        6.33%    10.000µs       0 B      2.27%           0
 --------------  ---------  ----------  --------  ---------  -----------  ----------  --------  ---------  ----------
-no room for p50, Longest, Total %, Self %, p95, CUDA time avg, CUDA Peak, Self CUDA Mem
+hidden to fit the terminal: p50, Longest, Total %, Self %, p95, CUDA time avg, CUDA Peak, Self CUDA Mem
 "
     );
 }
@@ -197,8 +201,8 @@ fn percentiles_are_of_all_instances_of_a_row() {
         .collect();
     let rows = report(&spans_trace(&spans)).averages().rows();
     let (inner, even) = (row(&rows, "inner"), row(&rows, "even"));
-    assert_eq!((inner.p50_cpu, inner.p95_cpu, inner.longest_cpu), (micros(50), micros(95), micros(100)));
-    assert_eq!((even.p50_cpu, even.p95_cpu, even.longest_cpu), (micros(50), micros(96), micros(100)));
+    assert_eq!((inner.p50_cpu, inner.p95_cpu, inner.longest_cpu), (nanos(50_500), nanos(95_050), micros(100)));
+    assert_eq!((even.p50_cpu, even.p95_cpu, even.longest_cpu), (micros(51), nanos(95_100), micros(100)));
 
     // More windows than times are kept for: percentiles are less than 1 % off, and the longest is exact.
     let (mut report, trace) = (Report::default(), spans_trace(&spans));
@@ -210,6 +214,33 @@ fn percentiles_are_of_all_instances_of_a_row() {
     }
     let table = report.averages().width(160).to_string();
     assert!(["p50", "p95", "Longest"].iter().all(|title| table.contains(title)), "{table}");
+    // No more digits are printed than are known.
+    assert!(table.contains("  ~50.4µs  ~94.8µs  100.000µs  "), "{table}");
+}
+
+#[test]
+fn calls_that_an_edge_cuts_are_counted_apart() {
+    let mut trace = spans_trace(&[
+        ("epoch", None, 0, 1000),
+        ("step", Some(0), 0, 3),
+        ("step", Some(0), 10, 20),
+        ("step", Some(0), 30, 42),
+        ("step", Some(0), 960, 1000),
+    ]);
+    (trace.spans[0].cut.start, trace.spans[0].cut.end) = (true, true);
+    (trace.spans[1].cut.start, trace.spans[4].cut.end) = (true, true);
+    let report = report(&trace);
+    let rows = report.averages().rows();
+    let (step, epoch) = (row(&rows, "step"), row(&rows, "epoch"));
+    assert_eq!((step.calls, step.cut_calls, step.outermost_calls), (2, 2, 2));
+    assert_eq!((step.average_cpu, step.p50_cpu, step.longest_cpu), (micros(11), micros(11), micros(12)));
+    assert_eq!(step.total_cpu, micros(65), "the time in the window is known");
+    assert_eq!((epoch.calls, epoch.cut_calls, epoch.longest_cpu), (0, 1, Duration::ZERO));
+    assert_eq!(report.calls(), 5);
+    let table = report.averages().width(160).to_string();
+    assert!(table.contains("  2 + 2 cut") && table.contains("      1 cut"), "{table}");
+    let epoch = table.lines().find(|line| line.starts_with("epoch")).unwrap();
+    assert!(epoch.contains("  1.000ms        --  "), "{table}");
 }
 
 #[test]
@@ -271,9 +302,9 @@ fn enters_of_one_call_are_counted_once() {
     let rows = report.averages().rows();
     let (fetch, parse) = (row(&rows, "fetch"), row(&rows, "parse"));
     assert_eq!((fetch.calls, fetch.enters, fetch.total_cpu, fetch.self_cpu), (2, 4, micros(30), micros(28)));
-    assert_eq!((fetch.average_cpu, fetch.p50_cpu, fetch.longest_cpu), (micros(15), micros(6), micros(24)));
+    assert_eq!((fetch.average_cpu, fetch.p50_cpu, fetch.longest_cpu), (micros(15), micros(15), micros(24)));
     let latency = fetch.latency.unwrap();
-    assert_eq!((latency.average, latency.p50, latency.p95), (micros(53), micros(6), micros(100)));
+    assert_eq!((latency.average, latency.p50, latency.p95), (micros(53), micros(53), nanos(95_300)));
     assert_eq!(latency.longest, micros(100));
     assert_eq!((parse.calls, parse.enters, parse.latency), (1, 1, None));
     assert_eq!((report.spans(), report.calls()), (5, 3));

@@ -1,6 +1,7 @@
 //! Medians with confidence intervals.
 
 use super::random::Random;
+use crate::analysis;
 
 /// A value, and the interval in which it is with a confidence of 99 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -143,7 +144,7 @@ impl Sample {
 
     /// Returns the center, with an interval of its own.
     pub(super) fn estimate(&self) -> Estimate {
-        let error = student(self.runs().saturating_sub(1), self.steps()) * self.deviation();
+        let error = student_of_runs(self.runs().saturating_sub(1), self.steps()) * self.deviation();
         Estimate::around(self.center(), error.min(50.0))
     }
 
@@ -153,7 +154,7 @@ impl Sample {
         let (runs, steps) = (before.runs().min(after.runs()), before.steps().min(after.steps()));
         // With one run on a side, the spread between runs is assumed, and there is no freedom in it.
         let freedom = if runs < 2 { 0 } else { before.runs() + after.runs() - 2 };
-        let times = student(freedom, steps);
+        let times = student_of_runs(freedom, steps);
         let log_errors = [before.deviation(), after.deviation().hypot(spread)].map(|deviation| times * deviation);
         Sides { centers: [before.center(), after.center()], log_errors }
     }
@@ -205,21 +206,24 @@ const LEAST_DRAW: f64 = 0.05;
 const MEDIAN_ERROR: f64 = 1.25;
 
 /// Returns how many standard deviations an interval of 99 % has to each side, by Student's distribution with so many
-/// degrees of freedom; by the normal one if there are none, since the spread between runs is then assumed. With few
-/// steps on a side, it is at least that of so many steps.
-fn student(freedom: usize, steps: usize) -> f64 {
+/// degrees of freedom; by the normal one if there are none, since the spread is then assumed.
+pub(in crate::report) fn student(freedom: usize) -> f64 {
     // With two runs on one side alone, it is that of three: no interval of 64 standard deviations is of use.
     const TIMES: [f64; 11] = [2.58, 9.92, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17];
-    let times = |freedom: usize| TIMES.get(freedom).copied().unwrap_or(2.58 + 5.9 / freedom as f64);
+    TIMES.get(freedom).copied().unwrap_or(2.58 + 5.9 / freedom as f64)
+}
+
+/// Returns the same for runs with so many steps: if these are few, it is at least that of the steps.
+fn student_of_runs(freedom: usize, steps: usize) -> f64 {
     match steps {
-        1..Sample::ENOUGH => times(freedom).max(times((steps - 1).max(1))),
-        _ => times(freedom),
+        1..Sample::ENOUGH => student(freedom).max(student((steps - 1).max(1))),
+        _ => student(freedom),
     }
 }
 
-/// Returns a quantile of sorted values, between the two that are nearest; 0 if there are none.
+/// Returns a quantile of sorted values; 0 if there are none.
 pub(super) fn quantile(sorted: &[f64], part: f64) -> f64 {
-    at_rank(sorted, part * sorted.len().saturating_sub(1) as f64)
+    analysis::quantile(sorted, part).unwrap_or(0.0)
 }
 
 /// Returns the mean of the middle half of sorted values, of which those at its ends count in part; 0 if there are none.
@@ -234,16 +238,12 @@ fn middle_mean(sorted: &[f64]) -> f64 {
 }
 
 fn at_rank(sorted: &[f64], rank: f64) -> f64 {
-    let last = sorted.len().saturating_sub(1);
-    let rank = rank.clamp(0.0, last as f64);
-    let (below, above) = (rank.floor() as usize, rank.ceil() as usize);
-    let value = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
-    value(below) + (value(above) - value(below)) * rank.fract()
+    analysis::at_rank(sorted.len(), rank, |index| sorted.get(index).copied()).unwrap_or(0.0)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Estimate, Sample, middle_mean, quantile};
+    use super::{Estimate, Sample, middle_mean};
 
     fn runs(centers: &[f64]) -> Sample {
         Sample::new(centers.iter().map(|center| (0..40).map(|step| center + f64::from(step % 5) - 2.0).collect()))
@@ -251,12 +251,6 @@ mod tests {
 
     fn change(before: &Sample, after: &Sample) -> Estimate {
         Sample::compare(before, after, 0.0).change()
-    }
-
-    #[test]
-    fn quantiles_are_between_values() {
-        assert_eq!([0.0, 0.5, 0.75, 1.0].map(|part| quantile(&[1.0, 2.0, 3.0, 5.0], part)), [1.0, 2.5, 3.5, 5.0]);
-        assert_eq!((quantile(&[], 0.5), quantile(&[7.0], 0.9)), (0.0, 7.0));
     }
 
     #[test]

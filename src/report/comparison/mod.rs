@@ -21,6 +21,7 @@ pub use self::{
     time_change::{MoreData, Outcome, TimeChange},
 };
 
+pub(super) use self::estimate::student;
 #[cfg(test)]
 pub(super) use self::random::Random;
 
@@ -29,7 +30,7 @@ use super::{
     baseline::{Baseline, BaselineFinding, BaselineRun, Machine},
     units,
 };
-use crate::analysis::CountKind;
+use crate::analysis::{CountKind, quantile};
 use std::{collections::BTreeSet, fmt};
 
 /// The comparison of runs before with runs after: what has changed, by how much, and what explains it.
@@ -255,7 +256,7 @@ fn peaks(before: &[&BaselineRun], after: &[&BaselineRun]) -> Vec<PeakChange> {
     let median = |runs: &[&BaselineRun], device: u32| {
         let mut peaks: Vec<u64> = runs.iter().filter_map(|run| run.peaks.get(&device).copied()).collect();
         peaks.sort_unstable();
-        peaks.get(peaks.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+        quantile(&peaks, 0.5).unwrap_or(0)
     };
     let change = |device| PeakChange { device, before: median(before, device), after: median(after, device) };
     devices.into_iter().map(change).collect()

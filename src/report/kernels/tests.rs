@@ -105,7 +105,7 @@ GPU work  44.30%    70.000µs  17.500µs      2.27%           4           3
 GPU work  25.32%    40.000µs  20.000µs      2.27%           2           2  [8]
 GPU work  12.66%    20.000µs  20.000µs      2.27%           1           1  [8, 4]        8x2x4
 --------  ------  ----------  --------  ---------  ----------  ----------  ------------  -----
-no room for Registers, Longest, Shortest
+hidden to fit the terminal: Registers, Longest, Shortest
 2 more rows
 "
     );

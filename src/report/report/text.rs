@@ -25,8 +25,7 @@ impl Report {
         {
             write!(f, " of {}", count(calls, "call"))?;
         }
-        write!(f, " in {}", count(self.windows.into(), "window"))?;
-        write!(f, " of {} together", units::time(self.recorded))?;
+        write!(f, " in {} ({} total)", count(self.windows.into(), "window"), units::time(self.recorded))?;
         writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
         self.write_steps(f)?;
         write!(f, "{}", self.gpus)?;
