@@ -325,6 +325,7 @@ impl ProfilerBuilder {
             start: clock.anchor().unix,
             schedule: schedule.to_string(),
             activities: activities.iter().collect(),
+            unrecorded: Arc::default(),
         };
         let mut want_steps = Vec::new();
         for exporter in &mut exporters {
@@ -385,7 +386,7 @@ impl ProfilerBuilder {
             StepOn { name, step: Box::new(move || session.step_by_close()) }
         });
         let spans = activities.has(Activity::Host);
-        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, print_report));
+        let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, print_report, run.unrecorded));
         // This is the last step, so that functions that CUDA has called at exit are called later.
         #[cfg(all(feature = "signals", unix))]
         let saved_on_exit = save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();

@@ -10,7 +10,8 @@ use crate::{
 };
 use std::{
     io::{self, Write},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
 
 /// The parts of a recording that end it. It ends once, for whoever asks first; others wait until it has ended.
@@ -22,11 +23,19 @@ pub(crate) struct Ending {
     activities: Activities,
     /// Whether the report is printed if the profiler is dropped rather than finished.
     print_report: bool,
+    /// The durations of steps that were not recorded, for the exporters.
+    unrecorded: Arc<OnceLock<Vec<Duration>>>,
 }
 
 impl Ending {
-    pub(crate) fn new(session: Arc<Session>, pipeline: Pipeline, activities: Activities, print_report: bool) -> Self {
-        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, print_report }
+    pub(crate) fn new(
+        session: Arc<Session>,
+        pipeline: Pipeline,
+        activities: Activities,
+        print_report: bool,
+        unrecorded: Arc<OnceLock<Vec<Duration>>>,
+    ) -> Self {
+        Self { session, pipeline: Mutex::new(Some(pipeline)), activities, print_report, unrecorded }
     }
 
     /// Ends the recording and waits for the exporters. Returns `None` if it has ended already, or in a fork.
@@ -42,11 +51,13 @@ impl Ending {
         let mut running = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
         let pipeline = running.take()?;
         let schedule_panic = self.session.end();
+        // The report and the exporters, which finish before it, say the same of these steps.
+        let unrecorded = self.unrecorded.get_or_init(|| self.session.unrecorded_steps());
         let progress = Progress::start();
         let mut outcome = pipeline.join();
         drop(progress);
         outcome.report.settle_gpu(self.session.gpu());
-        outcome.report.add_unrecorded_steps(self.session.unrecorded_steps());
+        outcome.report.add_unrecorded_steps(unrecorded.clone());
         let spans = self.activities.has(Activity::Host).then(|| outcome.report.spans());
         outcome.report.add_hints(self.session.hints(spans));
         self.session.turn_off();

@@ -7,7 +7,11 @@ use crate::{
     schedule::Phase,
     trace::{Metadata, Timestamp},
 };
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 /// A destination of step summaries: it is given every step, also those that are not recorded.
 ///
@@ -153,4 +157,7 @@ pub struct Run {
     pub schedule: String,
     /// The activities that are recorded.
     pub activities: Vec<Activity>,
+    /// The durations of steps that were not recorded, or of a sample of them, once the run has ended: those of the
+    /// [`Report`](crate::Report).
+    pub(crate) unrecorded: Arc<OnceLock<Vec<Duration>>>,
 }

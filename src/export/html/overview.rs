@@ -10,7 +10,10 @@ use crate::{
     report::{RecordingCost, Report, units},
     trace::{Gpu, Metadata, Timestamp},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 /// The facts of a run.
 #[derive(Debug, Default)]
@@ -20,8 +23,8 @@ pub(super) struct RunFacts {
     pub(super) start: Option<Timestamp>,
     /// The schedule and the activities that were asked for, which traces do not have.
     pub(super) recorded: Option<(String, Vec<Activity>)>,
-    /// The durations of steps that were not recorded.
-    pub(super) unrecorded: Vec<Duration>,
+    /// The durations of steps that were not recorded, once the run has ended.
+    pub(super) unrecorded: Arc<OnceLock<Vec<Duration>>>,
 }
 
 impl RunFacts {
@@ -113,7 +116,8 @@ pub(super) fn write_facts(name: Option<&str>, run: &RunFacts, report: &Report, s
         }
     });
     section.array("notes", |notes| {
-        if let Some(cost) = RecordingCost::of(&run.unrecorded.clone().into(), report.steps()) {
+        let unrecorded = run.unrecorded.get().cloned().unwrap_or_default();
+        if let Some(cost) = RecordingCost::of(&unrecorded.into(), report.steps()) {
             notes.string(&cost.to_string());
         }
         // The findings have a section of their own.

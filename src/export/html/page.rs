@@ -20,7 +20,6 @@ use crate::{
         step_exporter::{Run, StepSummary},
     },
     report::{Report, StepTimes, units},
-    schedule::Phase,
     trace::{Device, Step, Trace},
 };
 use std::{collections::BTreeSet, fmt, sync::Arc};
@@ -76,8 +75,6 @@ impl HtmlReport {
     const WINDOWS: usize = 2_000;
     /// The number of steps with a timeline, beside the slowest.
     const TIMELINES: usize = 3;
-    /// The number of unrecorded steps that recorded ones are compared with.
-    const UNRECORDED: usize = 1 << 16;
 
     /// Returns the page of these windows, which may be those of several ranks.
     pub fn of<'a>(windows: impl IntoIterator<Item = &'a Trace>) -> Self {
@@ -128,16 +125,13 @@ impl HtmlReport {
     /// Adds a step that was ended, recorded or not.
     pub(super) fn add_step(&mut self, step: &StepSummary) {
         self.steps.add(step.number, step.duration);
-        // In the first step a run prepares its data and its model.
-        if step.phase == Phase::Wait && step.number > 0 && self.run.unrecorded.len() < Self::UNRECORDED {
-            self.run.unrecorded.push(step.duration);
-        }
     }
 
     /// Sets the facts of the run.
     pub(super) fn set_run(&mut self, run: &Run) {
         self.run.recorded = Some((run.schedule.clone(), run.activities.clone()));
         self.run.start = Some(run.start);
+        self.run.unrecorded = Arc::clone(&run.unrecorded);
         self.run.metadata = Some(Arc::clone(&run.metadata));
     }
 

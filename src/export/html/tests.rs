@@ -272,6 +272,28 @@ fn a_run_has_one_page_with_all_its_steps() {
 }
 
 #[test]
+fn the_page_and_the_report_say_the_same_of_the_overhead() {
+    let folder = tempfile::tempdir().unwrap();
+    let (layer, profiler) = Profiler::builder()
+        .schedule(Schedule::new().wait(8).active(6).repeat(1))
+        .export(Html::to_dir(folder.path()))
+        .build()
+        .unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        for _ in 0..20 {
+            tracing::info_span!("train_step").in_scope(|| ());
+            profiler.step();
+        }
+    });
+    let report = profiler.finish().unwrap();
+    let [path] = report.files() else { panic!("{:?}", report.files()) };
+    let document = document(&fs::read_to_string(path).unwrap());
+    let notes = &section(&document, "run").unwrap()["notes"];
+    let cost = report.recording_cost().expect("there are enough steps of both kinds").to_string();
+    assert_eq!(notes[0], cost, "{notes}");
+}
+
+#[test]
 fn a_page_that_cannot_be_written_is_reported_and_harms_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let runs = folder.path().join("runs");

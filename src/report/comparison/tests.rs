@@ -2,7 +2,7 @@ mod properties;
 
 use super::{Comparison, Outcome, Presence};
 use crate::{
-    Trace,
+    Report, Trace,
     analysis::CountKind,
     report::Baseline,
     trace::sample::{gpu_trace, repeat_work},
@@ -103,6 +103,17 @@ fn a_slower_machine_is_told_from_a_slower_program() {
     for (name, outcome) in outcomes {
         assert_eq!(outcome, if name == "backward" { Outcome::Worse } else { Outcome::Same }, "{name}");
     }
+}
+
+#[test]
+fn medians_are_those_of_the_report() {
+    let mut trace = gpu_trace();
+    // The median of two steps is between them.
+    trace.steps[1].end = trace.steps[1].end + Duration::from_micros(31);
+    let median = Report::of([&trace]).steps().percentile(50.0).unwrap();
+    assert_eq!(median, Duration::from_nanos(115_500));
+    let side = Baseline::of([&trace]);
+    assert_eq!(Comparison::of(&side, &side).step.before.value, median.as_nanos() as f64);
 }
 
 #[test]
