@@ -30,6 +30,14 @@ impl Metadata {
         ("SLURM_PROCID", "SLURM_NTASKS"),
     ];
 
+    /// The name that files give a host whose name is not known, as in traces of PyTorch.
+    pub(crate) const UNKNOWN_HOST: &'static str = "localhost";
+
+    /// The host's name for files, which is never empty: XProf finds no profile of a host without a name.
+    pub(crate) fn host_of_files(&self) -> &str {
+        if self.host.is_empty() { Self::UNKNOWN_HOST } else { &self.host }
+    }
+
     /// Returns the metadata of this process, with the rank that the environment gives it.
     ///
     /// ```
@@ -66,7 +74,7 @@ fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     #[cfg(not(unix))]
     let name = std::env::var("COMPUTERNAME").unwrap_or_default();
-    if name.is_empty() { "localhost".to_owned() } else { name }
+    if name.is_empty() { Metadata::UNKNOWN_HOST.to_owned() } else { name }
 }
 
 #[cfg(test)]

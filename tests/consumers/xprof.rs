@@ -80,6 +80,20 @@ fn every_page_has_data() {
 }
 
 #[test]
+#[cfg(feature = "read")]
+fn a_converted_trace_of_pytorch_is_found() {
+    let Some(python) = readers::environment("tensorboard.txt", "TensorBoard's pages") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch/graph.pt.trace.json.gz");
+    let trace = kernspan::read(file).unwrap().remove(0);
+    TensorBoard::to_dir(folder.path().join("torch")).export(&trace).unwrap();
+    let captures = readers::run(&python, "xprof.py", &[folder.path().to_str().unwrap()]).pop().unwrap();
+    let hosts: Vec<_> = captures.as_object().unwrap().values().flat_map(|hosts| hosts.as_object().unwrap()).collect();
+    assert_eq!(hosts.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["localhost"]);
+    assert!(hosts[0].1["device"].as_str().unwrap().starts_with("Nvidia GPU"), "{hosts:?}");
+}
+
+#[test]
 fn the_roofs_are_those_of_the_device() {
     for (trace, seen) in seen(&ALL).into_iter().flatten() {
         let peak = |name: &str| seen["peaks"][name].as_str().unwrap().parse::<f64>().unwrap();

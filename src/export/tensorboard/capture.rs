@@ -24,7 +24,7 @@ pub(super) struct Capture {
 impl Capture {
     pub(super) fn new(trace: &Trace, run: Option<&RunId>) -> Self {
         let metadata = trace.metadata();
-        let host = file::safe(&metadata.host);
+        let host = file::safe(metadata.host_of_files());
         if metadata.world_size <= 1 {
             let steps = match trace.steps() {
                 [] => format!("window_{:04}", trace.window()),

@@ -50,7 +50,7 @@ impl EventsFile {
     /// Earlier files of the folder may have steps from `first_step` on, from a run that was interrupted. TensorBoard
     /// forgets them because of the event `START`.
     pub(super) fn new(folder: &Path, metadata: &Metadata, at: Timestamp, first_step: u64) -> Self {
-        let (unix, host) = (at.as_unix_nanos() / 1_000_000_000, safe(&metadata.host));
+        let (unix, host) = (at.as_unix_nanos() / 1_000_000_000, safe(metadata.host_of_files()));
         // The other ranks have folders of their own: TensorBoard takes all files of a folder for one run.
         let folder = match metadata.rank {
             0 => folder.to_owned(),

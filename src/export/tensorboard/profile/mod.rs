@@ -67,7 +67,7 @@ pub(super) fn write(trace: &Trace, out: &mut (impl Write + Seek)) -> io::Result<
     let mut rest = Vec::new();
     let warnings = warnings(trace).into_iter().chain(too_many).chain(no_roofline);
     warnings.for_each(|warning| wire::bytes(&mut rest, 3, warning.as_bytes()));
-    wire::bytes(&mut rest, 4, metadata.host.as_bytes());
+    wire::bytes(&mut rest, 4, metadata.host_of_files().as_bytes());
     out.write_all(&rest)
 }
 
