@@ -1,9 +1,11 @@
 //! The categories of slices, as Kineto names them.
 
-use crate::trace::{Api, ApiCall, Detail, Work};
+use crate::trace::{Api, ApiCall, Callsite, Detail, Trace, Work};
 
 /// The category of spans.
 pub(super) const SPAN: &str = "cpu_op";
+/// The category of functions of Python, and of modules.
+pub(super) const PYTHON: &str = "python_function";
 /// The category of steps.
 pub(super) const STEP: &str = "user_annotation";
 /// The category of the ranges that steps and spans have on a stream.
@@ -14,6 +16,15 @@ pub(super) const CALL: &str = "call";
 pub(super) const WAIT: &str = "cuda_sync";
 /// The category of time that the profiling library took.
 pub(super) const OVERHEAD: &str = "overhead";
+
+/// Returns the category of the spans of a callsite. In a trace of PyTorch, they keep the one that they were read with.
+pub(super) fn of_span(trace: &Trace, callsite: &Callsite) -> &'static str {
+    match (trace.torch(), callsite.target()) {
+        (Some(_), "user_annotation") => STEP,
+        (Some(_), PYTHON) => PYTHON,
+        _ => SPAN,
+    }
+}
 
 /// Returns the category of a call.
 pub(super) fn of_call(call: ApiCall<'_>) -> &'static str {

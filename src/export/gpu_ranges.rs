@@ -1,7 +1,7 @@
 //! Steps and spans as ranges of time on GPUs.
 
 use super::index_ranges::index_ranges;
-use crate::trace::{DeviceId, Nesting, SpanId, StepId, StreamId, Timestamp, Trace};
+use crate::trace::{DeviceId, GpuAnnotation, Nesting, SpanId, StepId, StreamId, Timestamp, Torch, Trace};
 use std::{cmp::Reverse, collections::BTreeMap};
 
 /// The range from the first to the last work that a step or span caused on a stream.
@@ -17,18 +17,57 @@ pub(super) struct GpuRange {
     pub(super) end: Timestamp,
 }
 
-/// The step or span that a range belongs to.
+/// The step, span or annotation that a range belongs to.
 ///
 /// Causes are in the order in which equal ranges nest: steps are outside spans, and spans are outside their children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
     Step(StepId),
     Span(SpanId),
+    /// An annotation of a PyTorch trace, by its index.
+    Annotation(usize),
+}
+
+/// Returns the ranges of a trace on its streams: in a trace of PyTorch the annotations that it has, and otherwise
+/// those of steps and spans. They come stream by stream, in the order of their starts, outer before inner.
+pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
+    match trace.torch() {
+        Some(torch) => annotations(trace, torch),
+        None => steps_and_spans(trace),
+    }
+}
+
+/// Returns the ranges of PyTorch's annotations. They were drawn out by a nanosecond at both ends, so that they may cut
+/// through work beside them.
+fn annotations(trace: &Trace, torch: &Torch) -> Vec<GpuRange> {
+    let range = |(index, it): (usize, &GpuAnnotation)| {
+        let cause = Cause::Annotation(index);
+        GpuRange { cause, stream: it.stream, row: 0, start: it.start, end: it.end }
+    };
+    let mut ranges: Vec<_> = torch.gpu_annotations.iter().enumerate().map(range).collect();
+    ranges.sort_by_key(|range| (range.stream, range.start, Reverse(range.end)));
+    let of_rows = index_ranges(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
+    for ranges in ranges.chunk_by_mut(|a, b| a.stream == b.stream) {
+        let stream = ranges[0].stream;
+        let work = trace.work_at(of_rows[stream.index()].clone()).filter(|work| work.stream_id() == stream);
+        let work: Vec<_> = work.map(|work| (work.start(), work.end())).collect();
+        place(ranges, &work);
+    }
+    ranges
+}
+
+/// Puts the ranges of a stream on rows on which they nest, with each other and with the work on the stream's first row.
+fn place(ranges: &mut [GpuRange], work: &[(Timestamp, Timestamp)]) {
+    let mut nesting = Nesting::default();
+    for range in ranges {
+        let crosses = contains(work, range.start) || contains(work, range.end);
+        range.row = nesting.place(range.start, range.end, crosses.into());
+    }
 }
 
 /// Returns the range of every step on every stream, and of every span that caused at least two pieces of work there,
-/// itself or by the spans nested in it. Ranges come stream by stream, in the order of their starts, outer before inner.
-pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
+/// itself or by the spans nested in it.
+fn steps_and_spans(trace: &Trace) -> Vec<GpuRange> {
     if trace.work().len() == 0 {
         return Vec::new();
     }
@@ -70,11 +109,7 @@ pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
         let found = &mut ranges[first..];
         // The stable sort is quick on input that is mostly in order, as this is, backwards.
         found.sort_by_key(|range| (range.start, Reverse(range.end), range.cause));
-        let mut nesting = Nesting::default();
-        for range in found {
-            let crosses = contains(&own_row, range.start) || contains(&own_row, range.end);
-            range.row = nesting.place(range.start, range.end, crosses.into());
-        }
+        place(found, &own_row);
     }
     ranges
 }

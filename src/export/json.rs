@@ -216,6 +216,12 @@ impl Object<'_> {
         self.json.string(key).raw(":").value(value);
     }
 
+    /// Adds a member whose key may be any text, and whose value is JSON already.
+    pub(super) fn raw_entry(&mut self, key: &str, json: &str) {
+        self.json.separate(&mut self.first, self.lines);
+        self.json.string(key).raw(":").raw(json);
+    }
+
     #[inline]
     pub(super) fn object(&mut self, key: &'static str, write: impl FnOnce(&mut Object<'_>)) {
         self.key(key).object(write);
@@ -270,6 +276,11 @@ impl Array<'_> {
 
     pub(super) fn null(&mut self) {
         self.next().raw("null");
+    }
+
+    /// Adds an element that is JSON already.
+    pub(super) fn raw(&mut self, json: &str) {
+        self.next().raw(json);
     }
 
     pub(super) fn string(&mut self, text: &str) {

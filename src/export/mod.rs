@@ -49,6 +49,7 @@
 //! An exporter that also wants the [summary](StepSummary) of every step, recorded or not, returns a [`StepExporter`]
 //! from [`Exporter::steps`].
 
+mod backward_flows;
 mod cache;
 mod call_flows;
 mod category;
@@ -79,6 +80,7 @@ mod stacks;
 mod step_exporter;
 mod steps_nest;
 mod tensorboard;
+mod torch_steps;
 mod utc;
 mod wire;
 mod work_key;

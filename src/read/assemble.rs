@@ -5,28 +5,36 @@ use crate::{
     correlate::{innermost_spans, join_gpu, place_spans},
     gallop_search::GallopSearch,
     recording::GpuRecording,
-    trace::{ApiCallData, Attribution, Batches, SpanData, SpanId, Step, StepId, Timestamp, Trace, TrackId, enclosing},
+    trace::{
+        ApiCallData, Attribution, Batches, GpuAnnotation, Mark, SpanData, SpanId, Step, StepId, StreamId, Timestamp,
+        Torch, Trace, TrackId, enclosing,
+    },
 };
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::{cmp::Reverse, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 impl Intake<'_> {
     /// Makes the trace.
     pub(super) fn into_trace(self) -> Trace {
-        let Self { header, rows, callsites, mut host, mut gpu, extent, unread, .. } = self;
+        let Self { header, mut rows, callsites, mut host, mut gpu, mut marks, unread, .. } = self;
         let Callsites { table: mut callsites, mut fields, .. } = callsites;
         let is_ours = header.is_ours();
-        let process = rows.process();
-        let (tracks, track_of) = rows.into_tracks(is_ours);
-        add_base(&mut host, &mut gpu, header.base(), &track_of);
+        let (process, process_name) = (rows.process(), rows.process_name());
+        let (processes, row_names) = rows.names();
+        let (tracks, track_of) = rows.into_tracks(&header);
+        add_base(&mut host, &mut gpu, &mut marks, header.base(), &track_of);
         host.link_enters();
-        header.complete(&mut callsites);
+        let (links, lost_link_ends) = host.take_links();
+        // The category of torch's events says the target.
+        if !header.is_torch() {
+            header.complete(&mut callsites);
+        }
         fields.shrink_to_fit();
         let mut losses = header.losses();
         losses.unread += unread;
         let mut trace = Trace {
             window: header.window(),
-            metadata: Arc::new(header.metadata(process)),
+            metadata: Arc::new(header.metadata(process, process_name)),
             losses,
             filtered: header.filtered(),
             steps: std::mem::take(&mut host.steps),
@@ -38,9 +46,10 @@ impl Intake<'_> {
             ..Trace::default()
         };
         trace.steps.sort_by_key(|step| step.start);
-        let spans = add_spans(&mut trace, &mut host, is_ours);
+        let mut torch = Torch { links, marks, processes, rows: row_names, ..Torch::default() };
+        let spans = add_spans(&mut trace, &mut host, &mut torch.links, is_ours);
         (trace.start, trace.end) = header.extent().map_or_else(
-            || window(&trace, &gpu, extent, header.base()),
+            || window(&trace, &gpu, &torch.marks),
             |(start, end)| (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end)),
         );
         add_operations(&mut trace, &mut host, &spans);
@@ -59,13 +68,23 @@ impl Intake<'_> {
         let requested = trace.api_calls.iter().map(|call| call.start).collect();
         join_gpu(&mut trace, recording, requested);
         mend_work(&mut trace, &gpu, &spans);
+        if header.is_torch() {
+            trace.losses.unread += add_annotations(&trace, &mut gpu, &spans, &mut torch);
+            torch.host_allocations = std::mem::take(&mut gpu.host_allocations);
+            torch.host_allocations.shrink_to_fit();
+            torch.host_allocations.sort_by_key(|allocation| allocation.at);
+            if !is_ours {
+                torch.left_out = left_out(&trace, &host, lost_link_ends, gpu.arrow_ends);
+            }
+            trace.torch = Some(Box::new(torch));
+        }
         add_memory(&mut trace, gpu, &spans);
         trace
     }
 }
 
 /// Adds the base to all times, and turns rows into tracks.
-fn add_base(host: &mut HostEvents<'_>, gpu: &mut GpuEvents<'_>, base: u64, tracks: &[TrackId]) {
+fn add_base(host: &mut HostEvents<'_>, gpu: &mut GpuEvents<'_>, marks: &mut [Mark], base: u64, tracks: &[TrackId]) {
     let shift = |at: &mut Timestamp| *at = Timestamp::from_unix_nanos(at.as_unix_nanos().saturating_add(base));
     let place = |track: &mut TrackId| *track = tracks[track.index()];
     for span in &mut host.spans {
@@ -102,6 +121,7 @@ fn add_base(host: &mut HostEvents<'_>, gpu: &mut GpuEvents<'_>, base: u64, track
     gpu.waits.iter_mut().flat_map(|wait| [&mut wait.start, &mut wait.end]).for_each(shift);
     gpu.overheads.iter_mut().flat_map(|overhead| [&mut overhead.start, &mut overhead.end]).for_each(shift);
     gpu.annotations.iter_mut().flat_map(|it| [&mut it.start, &mut it.end]).for_each(shift);
+    marks.iter_mut().flat_map(|mark| [Some(&mut mark.start), mark.end.as_mut()]).flatten().for_each(shift);
     for allocation in &mut gpu.allocations {
         shift(&mut allocation.at);
         place(&mut allocation.track);
@@ -113,13 +133,20 @@ fn add_base(host: &mut HostEvents<'_>, gpu: &mut GpuEvents<'_>, base: u64, track
 }
 
 /// Adds the spans, with their parents, self times and steps, and the events inside them.
-fn add_spans(trace: &mut Trace, host: &mut HostEvents<'_>, is_ours: bool) -> SpanIds {
+fn add_spans(
+    trace: &mut Trace,
+    host: &mut HostEvents<'_>,
+    links: &mut Vec<(SpanId, SpanId)>,
+    is_ours: bool,
+) -> SpanIds {
     let mut spans = std::mem::take(&mut host.spans);
     spans.shrink_to_fit();
     let ids = match SpanIds::in_order(&host.ids).filter(|_| is_ours) {
         Some(ids) => ids,
-        None => sort_spans(&mut spans, host),
+        None => sort_spans(&mut spans, host, links),
     };
+    links.sort_unstable();
+    links.dedup();
     host.ids = Vec::new();
     for (index, parent) in enclosing(&spans).into_iter().enumerate() {
         spans[index].parent = parent;
@@ -152,7 +179,7 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents<'_>, is_ours: bool) -> Spa
 
 /// Puts spans in the order in which they were entered, thread by thread, and all that names them by their indices.
 /// Returns the spans by their ids.
-fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>) -> SpanIds {
+fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>, links: &mut [(SpanId, SpanId)]) -> SpanIds {
     // Tracks first: the spans of a track are mostly in order already.
     let tracks = spans.iter().map(|span| span.track.index() + 1).max().unwrap_or(0);
     let mut starts = vec![0; tracks + 1];
@@ -175,6 +202,7 @@ fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>) -> SpanIds {
         span.previous = span.previous.map(|previous| moved[previous.index()]);
     }
     host.backtraces.iter_mut().for_each(|(span, _)| *span = moved[span.index()]);
+    links.iter_mut().for_each(|(from, to)| (*from, *to) = (moved[from.index()], moved[to.index()]));
     host.parents.iter_mut().chain(&mut host.callers).for_each(|(span, _)| *span = moved[span.index()]);
     let ids = SpanIds::of(&host.ids, &moved);
     // In place, since spans are most of the memory that a trace takes.
@@ -189,17 +217,11 @@ fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>) -> SpanIds {
 }
 
 /// Returns when the window opened and closed, by what is in it.
-fn window(
-    trace: &Trace,
-    gpu: &GpuEvents<'_>,
-    said: Option<(Timestamp, Timestamp)>,
-    base: u64,
-) -> (Timestamp, Timestamp) {
+fn window(trace: &Trace, gpu: &GpuEvents<'_>, marks: &[Mark]) -> (Timestamp, Timestamp) {
     let spans = trace.spans.iter().map(|span| (span.start, span.end));
     let steps = trace.steps.iter().map(|step| (step.start, step.end));
     let calls = gpu.calls.iter().map(|call| (call.start, call.end));
-    let at = |at: Timestamp| Timestamp::from_unix_nanos(at.as_unix_nanos().saturating_add(base));
-    let said = said.map(|(start, end)| (at(start), at(end)));
+    let said = marks.iter().find_map(|mark| Some((mark.start, mark.end?)));
     let all = spans.chain(steps).chain(calls).chain(said);
     all.reduce(|(start, end), (from, to)| (start.min(from), end.max(to))).unwrap_or_default()
 }
@@ -286,7 +308,30 @@ fn add_memory(trace: &mut Trace, gpu: GpuEvents<'_>, spans: &SpanIds) {
     }
     allocations.sort_by_key(|allocation| allocation.at);
     trace.allocations = allocations;
-    trace.host_allocations = gpu.host_allocations;
-    trace.host_allocations.shrink_to_fit();
-    trace.gpu_annotations = gpu.annotations;
+}
+
+/// Adds the labels on streams, with their spans. Returns the number of those that are on no stream.
+fn add_annotations(trace: &Trace, gpu: &mut GpuEvents<'_>, spans: &SpanIds, torch: &mut Torch) -> u64 {
+    let mut streams: FxHashMap<(u32, u32), StreamId> = FxHashMap::default();
+    for (index, stream) in trace.streams().iter().enumerate().filter(|(_, stream)| stream.overlap() == 0) {
+        streams.entry((stream.device().as_u32(), stream.number())).or_insert(StreamId::new(index));
+    }
+    let annotations = std::mem::take(&mut gpu.annotations);
+    let count = annotations.len();
+    torch.gpu_annotations.extend(annotations.into_iter().filter_map(|it| {
+        let stream = *streams.get(&(it.device, it.stream))?;
+        Some(GpuAnnotation { name: it.name, start: it.start, end: it.end, stream, span: spans.get(it.id) })
+    }));
+    (count - torch.gpu_annotations.len()) as u64
+}
+
+/// Counts the parts of a file of PyTorch that the trace does not have.
+fn left_out(trace: &Trace, host: &HostEvents<'_>, lost_link_ends: u64, arrow_ends: u64) -> BTreeMap<&'static str, u64> {
+    // A call has one beginning of an arrow for all its work.
+    let mut has_work = vec![false; trace.api_calls.len()];
+    let calls = trace.work().filter_map(|work| work.call().filter(|call| call.start() <= work.start()));
+    let kept =
+        calls.fold(0, |kept, call| kept + 1 + u64::from(!std::mem::replace(&mut has_work[call.id().index()], true)));
+    let ends = ("ends of arrows", arrow_ends.saturating_sub(kept) + lost_link_ends);
+    host.passed_over().chain([ends]).filter(|&(_, count)| count > 0).collect()
 }

@@ -4,8 +4,8 @@ use super::{event::Event, growth::push, rows::Rows};
 use crate::{
     recording::{OverheadRecord, WaitRecord, WorkRecord},
     trace::{
-        AllocationData, Api, ApiCallData, Attribution, BatchId, Detail, DeviceId, Direction, GpuAnnotation, GraphNode,
-        HostAllocation, Kernel, MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Timestamp, WaitKind,
+        AllocationData, Api, ApiCallData, Attribution, BatchId, Detail, DeviceId, Direction, GraphNode, HostAllocation,
+        Kernel, MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Timestamp, WaitKind,
     },
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -30,12 +30,26 @@ pub(super) struct GpuEvents<'a> {
     /// The `External id` of each allocation; 0 if it has none.
     pub(super) allocation_ids: Vec<u64>,
     pub(super) host_allocations: Vec<HostAllocation>,
-    pub(super) annotations: Vec<GpuAnnotation>,
+    pub(super) annotations: Vec<AnnotationEvent>,
+    /// The number of ends of other arrows, such as those from calls to their work.
+    pub(super) arrow_ends: u64,
     /// The device of each context.
     pub(super) contexts: FxHashMap<u32, u32>,
     names: FxHashSet<Arc<str>>,
     raw_names: FxHashMap<Arc<str>, Arc<str>>,
     copies: FxHashMap<Cow<'a, str>, (Direction, MemoryKind, MemoryKind)>,
+}
+
+/// A label on a stream.
+#[derive(Debug)]
+pub(super) struct AnnotationEvent {
+    pub(super) name: Arc<str>,
+    pub(super) start: Timestamp,
+    pub(super) end: Timestamp,
+    pub(super) device: u32,
+    pub(super) stream: u32,
+    /// The `External id` of the label on the host; 0 if it has none.
+    pub(super) id: u64,
 }
 
 impl<'a> GpuEvents<'a> {
@@ -144,8 +158,11 @@ impl<'a> GpuEvents<'a> {
 
     pub(super) fn add_annotation(&mut self, event: &Event<'a>) -> Option<()> {
         let (start, end) = event.extent()?;
-        let name = self.name(&event.name);
-        self.annotations.push(GpuAnnotation { name, start, end });
+        let device = event.pid.u32()?;
+        // In a converted file, an annotation may be on another row of its stream.
+        let stream = u32::try_from(event.tid.i64()?.rem_euclid(Rows::TID_STRIDE)).ok()?;
+        let (name, id) = (self.name(&event.name), event.arg("External id").u64().unwrap_or(0));
+        self.annotations.push(AnnotationEvent { name, start, end, device, stream, id });
         Some(())
     }
 
@@ -183,7 +200,8 @@ impl<'a> GpuEvents<'a> {
         let address = event.arg("Addr").u64().unwrap_or(0);
         let total = |key| event.arg(key).u64().unwrap_or(0);
         if event.arg("Device Type").u32() == Some(0) {
-            push(&mut self.host_allocations, HostAllocation { at, track, delta });
+            let in_use = total("Total Allocated");
+            push(&mut self.host_allocations, HostAllocation { at, address, delta, in_use, track });
             return Some(());
         }
         let is_known = event.arg("Bytes unknown").bool() != Some(true);

@@ -9,17 +9,17 @@ use std::{borrow::Cow, collections::BTreeMap};
 pub(super) struct Header<'a> {
     members: BTreeMap<Cow<'a, str>, Raw<'a>>,
     is_ours: bool,
+    is_torch: bool,
 }
 
 impl<'a> Header<'a> {
     /// Members that are not the user's metadata.
-    const KNOWN: [&'static str; 13] = [
+    const KNOWN: [&'static str; 12] = [
         "schemaVersion",
         "deviceProperties",
         "distributedInfo",
         "cupti_version",
         "cuda_driver_version",
-        "cuda_runtime_version",
         "trace_id",
         "host_name",
         "process_name",
@@ -31,6 +31,7 @@ impl<'a> Header<'a> {
 
     pub(super) fn add(&mut self, key: Cow<'a, str>, value: Raw<'a>) {
         self.is_ours |= key == "kernspan_version";
+        self.is_torch |= key == "kernspan_torch" && value.bool() == Some(true);
         self.members.insert(key, value);
     }
 
@@ -45,6 +46,16 @@ impl<'a> Header<'a> {
     /// Whether kernspan wrote the document.
     pub(super) fn is_ours(&self) -> bool {
         self.is_ours
+    }
+
+    /// Whether the trace is one of PyTorch, in its own file or converted by kernspan.
+    pub(super) fn is_torch(&self) -> bool {
+        !self.is_ours || self.is_torch
+    }
+
+    /// Whether it is a trace of PyTorch that kernspan has converted.
+    pub(super) fn is_converted(&self) -> bool {
+        self.is_ours && self.is_torch
     }
 
     /// The moment that times count from.
@@ -76,7 +87,8 @@ impl<'a> Header<'a> {
         losses
     }
 
-    pub(super) fn metadata(&self, pid: Option<u32>) -> Metadata {
+    /// The process: `pid` and `name` are what the rows of the document say of it.
+    pub(super) fn metadata(&self, pid: Option<u32>, name: Option<String>) -> Metadata {
         let distributed = object(self.get("distributedInfo"));
         let number = |key: &str| distributed.get(key).and_then(|value| value.u32());
         let is_user = |key: &str| !Self::KNOWN.contains(&key) && !key.starts_with("kernspan_");
@@ -87,7 +99,7 @@ impl<'a> Header<'a> {
         Metadata {
             host: self.text("host_name").unwrap_or_default(),
             pid: pid.unwrap_or(0),
-            process: self.text("process_name").unwrap_or_default(),
+            process: self.text("process_name").or(name).unwrap_or_default(),
             rank: number("rank").unwrap_or(0),
             world_size: number("world_size").unwrap_or(1).max(1),
             user: user.collect(),

@@ -4,7 +4,7 @@ use super::{
     callsites::{Callsites, Target},
     event::Event,
     growth::push,
-    header::level,
+    header::{Header, level},
     inputs::{add_flops, add_inputs},
     raw::Raw,
     rows::Rows,
@@ -39,6 +39,13 @@ pub(super) struct HostEvents<'a> {
     pub(super) batches: BatchIds,
     /// The spans that arrows begin and end at, by the arrows' ids.
     arrows: FxHashMap<u64, (Option<SpanId>, Option<SpanId>)>,
+    /// The spans at which arrows from forward to backward operators begin, and those at which they end, with the
+    /// arrows' ids.
+    link_ends: [Vec<(u32, SpanId)>; 2],
+    /// The number of ends of such arrows that are at no span.
+    lost_link_ends: u64,
+    /// The number of arguments of each name in [`OF_TORCH`] that were passed over.
+    passed_over: [u64; OF_TORCH.len()],
     scratch: Vec<FieldData>,
     /// The arguments that become fields, of the span that is being read.
     facts: Vec<(Cow<'a, str>, Raw<'a>)>,
@@ -49,8 +56,8 @@ const OF_TORCH: [&str; 6] =
     ["Ev Idx", "Record function id", "Sequence number", "Fwd thread id", "Python id", "Python parent id"];
 
 /// Whether an argument of a span or event is one of its fields.
-fn is_field(key: &str, is_ours: bool) -> bool {
-    !RESERVED.contains(&key) && (is_ours || !OF_TORCH.contains(&key))
+fn is_field(key: &str, is_torch: bool) -> bool {
+    !RESERVED.contains(&key) && (!is_torch || !OF_TORCH.contains(&key))
 }
 
 impl<'a> HostEvents<'a> {
@@ -59,10 +66,11 @@ impl<'a> HostEvents<'a> {
         event: &Event<'a>,
         target: Target,
         name: Cow<'a, str>,
-        is_ours: bool,
+        header: &Header<'a>,
         rows: &mut Rows,
         callsites: &mut Callsites<'a>,
     ) -> Option<()> {
+        let (is_ours, is_torch) = (header.is_ours(), header.is_torch());
         let (start, end) = event.extent()?;
         let track = rows.thread(event.pid, event.tid)?;
         let span = SpanId::new(self.spans.len());
@@ -81,14 +89,18 @@ impl<'a> HostEvents<'a> {
                     let frames = raw.text().unwrap_or_default();
                     self.backtraces.push((span, frames.split(';').map(str::to_owned).collect()));
                 }
-                "Input Dims" | "Input type" if !is_ours => self.facts.push((Cow::clone(key), *raw)),
-                name if is_field(name, is_ours) => self.facts.push((Cow::clone(key), *raw)),
+                "Input Dims" | "Input type" if is_torch => self.facts.push((Cow::clone(key), *raw)),
+                name if is_field(name, is_torch) => self.facts.push((Cow::clone(key), *raw)),
+                name if is_torch => {
+                    let of_torch = OF_TORCH.iter().position(|known| *known == name);
+                    of_torch.into_iter().for_each(|index| self.passed_over[index] += 1);
+                }
                 _ => {}
             }
         }
         let fields = match callsites.known(callsite, &self.facts) {
             Some(fields) => fields,
-            None => self.add_fields(&event.name, callsite, is_ours, callsites),
+            None => self.add_fields(&event.name, callsite, is_torch, callsites),
         };
         push(&mut self.ids, id);
         let span = SpanData {
@@ -112,19 +124,19 @@ impl<'a> HostEvents<'a> {
         &mut self,
         name: &str,
         callsite: CallsiteId,
-        is_ours: bool,
+        is_torch: bool,
         callsites: &mut Callsites<'a>,
     ) -> FieldRange {
         self.scratch.clear();
         for (key, raw) in &self.facts {
             match &**key {
-                "Input Dims" | "Input type" if !is_ours => {
+                "Input Dims" | "Input type" if is_torch => {
                     add_inputs(key, *raw, callsite, callsites, &mut self.scratch);
                 }
                 key => add_field(key, *raw, callsite, callsites, &mut self.scratch),
             }
         }
-        if !is_ours {
+        if is_torch {
             let fact = |name| self.facts.iter().find(|(key, _)| key == name).map_or(Raw(""), |(_, raw)| *raw);
             let (dims, concrete) = (fact("Input Dims"), fact("Concrete Inputs"));
             add_flops(name, dims, concrete, callsite, callsites, &mut self.scratch);
@@ -134,12 +146,20 @@ impl<'a> HostEvents<'a> {
         fields
     }
 
-    pub(super) fn add_step(&mut self, event: &Event<'a>, number: u64, rows: &mut Rows) -> Option<()> {
+    pub(super) fn add_step(
+        &mut self,
+        event: &Event<'a>,
+        number: u64,
+        header: &Header<'a>,
+        rows: &mut Rows,
+    ) -> Option<()> {
         let (start, end) = event.extent()?;
         let is_false = |key| event.arg(key).bool() == Some(false);
         let cut = Cut { start: is_false("started"), end: is_false("finished") };
         // Steps that do not nest with the spans of their thread are on a row of their own.
         let track = match event.arg("thread").0 {
+            // A step of torch is also a span, which may have moved to another row of the thread.
+            "" if header.is_converted() => rows.main_row(event.pid, event.tid)?,
             "" => rows.thread(event.pid, event.tid)?,
             thread => rows.thread(event.pid, Raw(thread))?,
         };
@@ -150,7 +170,7 @@ impl<'a> HostEvents<'a> {
     pub(super) fn add_event(
         &mut self,
         event: &Event<'a>,
-        is_ours: bool,
+        header: &Header<'a>,
         rows: &mut Rows,
         callsites: &mut Callsites<'a>,
     ) -> Option<()> {
@@ -159,14 +179,14 @@ impl<'a> HostEvents<'a> {
         let source = event.arg("src");
         // An event of kernspan has the message for a name.
         let name = match source.text() {
-            Some(place) if is_ours => Cow::Owned(format!("event {place}")),
+            Some(place) if header.is_ours() => Cow::Owned(format!("event {place}")),
             _ => Cow::clone(&event.name),
         };
         let callsite = callsites.id(Target::Event, name, level, source);
         self.scratch.clear();
         let message = callsites.field(callsite, "message", (*event.name).into());
         self.scratch.push(message);
-        for (key, raw) in event.args.iter().filter(|(key, _)| is_field(key, is_ours)) {
+        for (key, raw) in event.args.iter().filter(|(key, _)| is_field(key, header.is_torch())) {
             add_field(key, *raw, callsite, callsites, &mut self.scratch);
         }
         let fields = callsites.store(&mut self.scratch);
@@ -229,6 +249,44 @@ impl<'a> HostEvents<'a> {
             batch: self.batches.id(event.arg("batch").u32().unwrap_or(0)),
         });
         Some(())
+    }
+
+    /// Takes one end of an arrow from a forward to a backward operator, at the span that was read last: the file has
+    /// arrows right after the events that they begin and end at.
+    pub(super) fn add_link(&mut self, event: &Event<'a>, begins: bool, rows: &mut Rows) {
+        let place = rows.at(event.pid, event.tid).zip(event.start());
+        let is_here = self.spans.last().is_some_and(|span| Some((span.track, span.start)) == place);
+        match event.id.u32().filter(|_| is_here) {
+            Some(id) => push(&mut self.link_ends[usize::from(!begins)], (id, SpanId::new(self.spans.len() - 1))),
+            None => self.lost_link_ends += 1,
+        }
+    }
+
+    /// Returns the forward operators with their backward operators, and the number of ends of arrows that lead nowhere.
+    pub(super) fn take_links(&mut self) -> (Vec<(SpanId, SpanId)>, u64) {
+        let [mut starts, mut ends] = std::mem::take(&mut self.link_ends);
+        let count = (starts.len() + ends.len()) as u64;
+        starts.sort_unstable();
+        ends.sort_unstable();
+        let mut ends = ends.into_iter().peekable();
+        let mut links = Vec::with_capacity(starts.len());
+        for (id, from) in starts {
+            while ends.next_if(|&(other, _)| other < id).is_some() {}
+            // No reader accepts an arrow that goes back in time.
+            if let Some((_, to)) = ends.next_if(|&(other, _)| other == id)
+                && self.spans[from.index()].start <= self.spans[to.index()].start
+            {
+                links.push((from, to));
+            }
+        }
+        let lost = self.lost_link_ends + count - 2 * links.len() as u64;
+        (links, lost)
+    }
+
+    /// The arguments of torch's events that the trace does not have, by name. The ids of Python's functions only say how
+    /// these nest, which the trace has.
+    pub(super) fn passed_over(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        OF_TORCH.into_iter().zip(self.passed_over).filter(|(name, _)| !name.starts_with("Python "))
     }
 
     /// Takes one end of an arrow between the enters of a call, at the span that was read last.

@@ -7,9 +7,9 @@ use super::{
     header::Header,
     host::HostEvents,
     raw::Raw,
-    rows::Rows,
+    rows::{Rows, row_id},
 };
-use crate::trace::Timestamp;
+use crate::trace::{Mark, Timestamp};
 use std::borrow::Cow;
 
 /// The part of a document that has been read. Times are nanoseconds since the document's base.
@@ -20,8 +20,8 @@ pub(super) struct Intake<'a> {
     pub(super) callsites: Callsites<'a>,
     pub(super) host: HostEvents<'a>,
     pub(super) gpu: GpuEvents<'a>,
-    /// The extent of torch's window.
-    pub(super) extent: Option<(Timestamp, Timestamp)>,
+    /// The marks of torch's window.
+    pub(super) marks: Vec<Mark>,
     /// The number of events that were understood.
     pub(super) known: u64,
     /// The number of events of no known kind, or without a time or row that could be read.
@@ -44,7 +44,10 @@ impl<'a> Intake<'a> {
                 self.add_arrow(event);
                 true
             }
-            "M" => self.rows.add_metadata(event),
+            "M" => {
+                let is_torch = self.header.is_torch();
+                self.rows.add_metadata(event, is_torch)
+            }
             // Slices that kernspan draws across threads are made of spans that the document has, too.
             "b" | "e" | "n" => self.header.is_ours(),
             _ => false,
@@ -53,35 +56,39 @@ impl<'a> Intake<'a> {
     }
 
     fn add_slice(&mut self, event: &Event<'a>) -> bool {
-        let is_ours = self.header.is_ours();
+        let is_torch = self.header.is_torch();
         match &*event.category {
             "cpu_op" => self.add_span(event, Target::Operator),
             "user_annotation" => self.add_annotation(event),
+            "python_function" if is_torch => self.add_span(event, Target::PythonFunction),
             // kernspan writes spans that are modules as both.
-            "python_function" if is_ours => Some(()),
-            "python_function" => self.add_span(event, Target::PythonFunction),
+            "python_function" => Some(()),
             "cuda_runtime" | "cuda_driver" | "runtime" => self.gpu.add_call(event, &mut self.rows),
             "kernel" | "gpu_memcpy" | "gpu_memset" => self.gpu.add_work(event),
-            "gpu_user_annotation" if is_ours => Some(()),
-            "gpu_user_annotation" => self.gpu.add_annotation(event),
+            "gpu_user_annotation" if is_torch => self.gpu.add_annotation(event),
+            // kernspan derives them from spans.
+            "gpu_user_annotation" => Some(()),
             "cuda_sync" => self.gpu.add_wait(event),
             "overhead" => self.gpu.add_overhead(event),
-            "Trace" => {
-                self.extent = self.extent.or(event.extent());
-                Some(())
-            }
+            "Trace" => event.extent().and_then(|(start, end)| self.add_mark(event, start, Some(end))),
             _ => None,
         }
         .is_some()
     }
 
+    /// Adds a mark of torch's window.
+    fn add_mark(&mut self, event: &Event<'a>, start: Timestamp, end: Option<Timestamp>) -> Option<()> {
+        let (process, thread) = (row_id(event.pid), row_id(event.tid));
+        self.marks.push(Mark { name: event.name.clone().into_owned(), process, thread, start, end });
+        Some(())
+    }
+
     fn add_span(&mut self, event: &Event<'a>, target: Target) -> Option<()> {
-        let is_ours = self.header.is_ours();
         let name = match event.name.starts_with("ProfilerStep#") {
             true => Cow::Borrowed("ProfilerStep*"),
             false => Cow::clone(&event.name),
         };
-        self.host.add_span(event, target, name, is_ours, &mut self.rows, &mut self.callsites)
+        self.host.add_span(event, target, name, &self.header, &mut self.rows, &mut self.callsites)
     }
 
     /// Adds a step, or a label. Torch's steps are labels, too.
@@ -91,11 +98,11 @@ impl<'a> Intake<'a> {
             number.parse().ok().filter(|_| is_step)
         });
         if let Some(number) = number {
-            self.host.add_step(event, number, &mut self.rows)?;
+            self.host.add_step(event, number, &self.header, &mut self.rows)?;
         }
-        match self.header.is_ours() && number.is_some() {
-            true => Some(()),
-            false => self.add_span(event, Target::Annotation),
+        match self.header.is_torch() || number.is_none() {
+            true => self.add_span(event, Target::Annotation),
+            false => Some(()),
         }
     }
 
@@ -110,23 +117,22 @@ impl<'a> Intake<'a> {
             },
             // The header has the losses, too.
             "cpu_instant_event" if event.scope == "g" => Some(()),
-            "cpu_instant_event" => {
-                let is_ours = self.header.is_ours();
-                self.host.add_event(event, is_ours, &mut self.rows, &mut self.callsites)
-            }
+            "cpu_instant_event" => self.host.add_event(event, &self.header, &mut self.rows, &mut self.callsites),
             // Torch marks where its window begins and ends.
-            "" if event.scope == "g" => Some(()),
+            "" if event.scope == "g" => event.start().and_then(|at| self.add_mark(event, at, None)),
             _ => None,
         }
         .is_some()
     }
 
-    /// Takes the arrows between the enters of a call. All others follow from what the events say themselves.
+    /// Takes the arrows between the enters of a call, and from forward to backward operators. All others follow from
+    /// what the events say themselves.
     fn add_arrow(&mut self, event: &Event<'a>) {
-        if event.category == "call"
-            && let Some(id) = event.id.u64()
-        {
-            self.host.add_arrow(id, event.phase == "s");
+        let begins = event.phase == "s";
+        match (&*event.category, event.id.u64()) {
+            ("call", Some(id)) => self.host.add_arrow(id, begins),
+            ("fwdbwd", _) => self.host.add_link(event, begins, &mut self.rows),
+            _ => self.gpu.arrow_ends += 1,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! [`Report`](crate::Report) as the trace that it was made of. In a file of `torch.profiler`, operators, labels and
 //! Python functions are spans, whose [`target`](crate::trace::Callsite::target) is the category of the event; shapes
 //! and element types are fields that follow the [`convention`](crate::trace::convention), and `ProfilerStep#N` are
-//! steps.
+//! steps. [`Torch`](crate::trace::Torch) has the parts that only such files have, and counts what is left out of them.
 //!
 //! Events of no known kind are counted in [`Losses::unread`](crate::trace::Losses::unread).
 

@@ -1,8 +1,9 @@
 //! The rows of a document, and the tracks that they become.
 
-use super::{event::Event, raw::Raw};
-use crate::trace::{ThreadId, Track, TrackId};
+use super::{event::Event, header::Header, raw::Raw};
+use crate::trace::{ProcessNames, RowId, RowName, ThreadId, Track, TrackId};
 use rustc_hash::FxHashMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// The rows that events are on, by the numbers of process and thread.
 #[derive(Debug, Default)]
@@ -13,6 +14,8 @@ pub(super) struct Rows {
     rows: Vec<Row>,
     /// The process whose label is `CPU`: its number in the file, and its own.
     host: Option<(i64, u32)>,
+    /// The names and positions of processes in a trace of PyTorch.
+    processes: BTreeMap<RowId, ProcessNames>,
 }
 
 #[derive(Debug)]
@@ -29,13 +32,24 @@ impl Rows {
     /// The row of kernspan's steps that do not nest with the spans of their thread.
     const STEPS_TID: i64 = 0;
     /// The difference between the numbers of a thread's rows in kernspan's files.
-    const TID_STRIDE: i64 = 10_000_000;
+    pub(super) const TID_STRIDE: i64 = 10_000_000;
 
     /// Returns the row of something that a thread did; `None` if its numbers are none.
     pub(super) fn thread(&mut self, pid: Raw<'_>, tid: Raw<'_>) -> Option<TrackId> {
         let row = self.row(pid, tid)?;
         self.rows[row].is_thread = true;
         Some(TrackId::new(row))
+    }
+
+    /// Returns the main row of the thread that a row of kernspan's belongs to.
+    pub(super) fn main_row(&mut self, pid: Raw<'_>, tid: Raw<'_>) -> Option<TrackId> {
+        let main = tid.i64()?.rem_euclid(Self::TID_STRIDE).to_string();
+        self.thread(pid, Raw(&main))
+    }
+
+    /// Returns the row of something that is no track's own, such as an arrow.
+    pub(super) fn at(&mut self, pid: Raw<'_>, tid: Raw<'_>) -> Option<TrackId> {
+        self.row(pid, tid).map(TrackId::new)
     }
 
     fn row(&mut self, pid: Raw<'_>, tid: Raw<'_>) -> Option<usize> {
@@ -55,7 +69,10 @@ impl Rows {
     }
 
     /// Takes the name or position of a row or process. Returns whether it is one.
-    pub(super) fn add_metadata(&mut self, event: &Event<'_>) -> bool {
+    pub(super) fn add_metadata(&mut self, event: &Event<'_>, is_torch: bool) -> bool {
+        if is_torch {
+            self.add_process(event);
+        }
         match &*event.name {
             "thread_name" => {
                 let (row, name) = (self.row(event.pid, event.tid), event.arg("name").text());
@@ -88,16 +105,51 @@ impl Rows {
         true
     }
 
+    fn add_process(&mut self, event: &Event<'_>) {
+        let argument = match &*event.name {
+            "process_name" => event.arg("name"),
+            "process_labels" => event.arg("labels"),
+            "process_sort_index" => event.arg("sort_index"),
+            _ => return,
+        };
+        let names = self.processes.entry(row_id(event.pid)).or_default();
+        let text = argument.text().map(Cow::into_owned);
+        match &*event.name {
+            "process_name" => names.name = text.or(names.name.take()),
+            "process_labels" => names.label = text.or(names.label.take()),
+            _ => names.sort_index = argument.i64().or(names.sort_index),
+        }
+    }
+
+    /// The name of the host's process in a trace of PyTorch.
+    pub(super) fn process_name(&self) -> Option<String> {
+        let (pid, _) = self.host?;
+        self.processes.get(&RowId::Number(pid))?.name.clone()
+    }
+
+    /// The names and positions of processes and of rows, in a trace of PyTorch.
+    pub(super) fn names(&mut self) -> (BTreeMap<RowId, ProcessNames>, BTreeMap<(i64, i64), RowName>) {
+        let named = self.rows.iter().filter(|row| row.name.is_some() || row.sort_index != i64::MAX);
+        let names = named.map(|row| {
+            let sort_index = Some(row.sort_index).filter(|index| *index != i64::MAX);
+            ((row.pid, row.tid), RowName { name: row.name.clone(), sort_index })
+        });
+        (std::mem::take(&mut self.processes), names.collect())
+    }
+
     /// The number of the process, if the document says it.
     pub(super) fn process(&self) -> Option<u32> {
         self.host.map(|(_, own)| own)
     }
 
     /// Returns the tracks, and the track of each row.
-    pub(super) fn into_tracks(self, is_ours: bool) -> (Vec<Track>, Vec<TrackId>) {
+    pub(super) fn into_tracks(self, header: &Header<'_>) -> (Vec<Track>, Vec<TrackId>) {
         let host = self.host.map(|(pid, _)| pid);
+        let is_ours = header.is_ours();
         let is_track = |row: &Row| {
-            let is_named = is_ours && Some(row.pid) == host && row.name.is_some() && row.tid != Self::STEPS_TID;
+            // PyTorch names threads that did nothing.
+            let is_named =
+                !header.is_torch() && Some(row.pid) == host && row.name.is_some() && row.tid != Self::STEPS_TID;
             row.is_thread || is_named
         };
         let mut order: Vec<_> = (0..self.rows.len()).filter(|&row| is_track(&self.rows[row])).collect();
@@ -107,6 +159,14 @@ impl Rows {
             tracks[row] = TrackId::new(track);
         }
         (order.into_iter().map(|row| self.rows[row].track(is_ours)).collect(), tracks)
+    }
+}
+
+/// The id of a process or thread.
+pub(super) fn row_id(raw: Raw<'_>) -> RowId {
+    match raw.i64() {
+        Some(number) => RowId::Number(number),
+        None => RowId::Text(raw.text().unwrap_or_default().into_owned()),
     }
 }
 

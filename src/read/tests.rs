@@ -1,5 +1,7 @@
 //! Files that kernspan has written give the same report when they are read.
 
+mod conversion;
+
 use super::from_bytes;
 use crate::{
     Chrome, Exporter, Report,

@@ -176,7 +176,11 @@ fn add([cpu, device]: Bytes, [more_cpu, more_device]: Bytes) -> Bytes {
 /// event, none at all if there are none, and the changes in no event.
 fn memory(trace: &Trace, events: &[HostEvent]) -> (Vec<Bytes>, Vec<(Timestamp, i64, i64)>) {
     let on_device = trace.allocations().map(|allocation| (allocation.at(), [0, allocation.delta()]));
-    let on_host = trace.host_allocations.iter().map(|allocation| (allocation.at, [allocation.delta, 0]));
+    let on_host = trace
+        .torch()
+        .into_iter()
+        .flat_map(|torch| &torch.host_allocations)
+        .map(|allocation| (allocation.at, [allocation.delta, 0]));
     let mut changes: Vec<_> = on_device.chain(on_host).collect();
     if changes.is_empty() {
         return Default::default();
@@ -283,8 +287,8 @@ fn add_work<'a>(trace: &'a Trace, rows: &mut KeyRows<'a>) {
         };
         rows.add(name, work.start(), work.end(), &row(false, work.start(), work.end()));
     }
-    for label in &trace.gpu_annotations {
-        // The exporter widened each by a nanosecond at both ends.
+    for label in trace.torch().into_iter().flat_map(|torch| &torch.gpu_annotations) {
+        // PyTorch's exporter widened each by a nanosecond at both ends.
         let (start, end) = (label.start.as_unix_nanos() + 1, label.end.as_unix_nanos().saturating_sub(1));
         let (start, end) = (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end));
         let name = if label.name.starts_with("ProfilerStep#") { "ProfilerStep*" } else { &label.name };

@@ -21,16 +21,6 @@ pub(crate) struct AllocationData {
     pub(crate) span: Option<SpanId>,
 }
 
-/// A change of the host's memory, as PyTorch's allocator reports it.
-#[cfg(feature = "read")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostAllocation {
-    pub(crate) at: Timestamp,
-    pub(crate) track: TrackId,
-    /// The change of the bytes in use, negative for a free.
-    pub(crate) delta: i64,
-}
-
 /// Whether memory was allocated or freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryChange {

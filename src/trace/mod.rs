@@ -61,6 +61,7 @@ mod span;
 mod step;
 mod stream;
 mod time;
+mod torch;
 mod track;
 mod value;
 mod wait;
@@ -100,8 +101,11 @@ pub use self::{
     gpu::{Gpu, GpuLibrary, GpuProblem},
     losses::{Loss, Losses},
     metadata::Metadata,
+    torch::Torch,
 };
 // The records behind the views, and the ids of private tables.
+#[cfg(feature = "read")]
+pub(crate) use self::torch::{HostAllocation, Mark, ProcessNames, RowName};
 pub(crate) use self::{
     allocation::AllocationData,
     api_call::ApiCallData,
@@ -112,12 +116,10 @@ pub(crate) use self::{
     nesting::{Nesting, enclosing},
     operation::{OperationCallData, OperationId},
     span::SpanData,
+    torch::{GpuAnnotation, RowId},
     wait::WaitData,
     work::WorkData,
 };
-
-#[cfg(feature = "read")]
-pub(crate) use self::{allocation::HostAllocation, work::GpuAnnotation};
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
@@ -173,12 +175,7 @@ pub struct Trace {
     pub(crate) waits: Vec<WaitData>,
     pub(crate) allocations: Vec<AllocationData>,
     pub(crate) overheads: Vec<Overhead>,
-    /// Changes of the host's memory; only traces of PyTorch have any.
-    #[cfg(feature = "read")]
-    pub(crate) host_allocations: Vec<HostAllocation>,
-    /// Labels on GPUs, as a file of PyTorch has them.
-    #[cfg(feature = "read")]
-    pub(crate) gpu_annotations: Vec<GpuAnnotation>,
+    pub(crate) torch: Option<Box<Torch>>,
 }
 
 impl Trace {
@@ -367,6 +364,11 @@ impl Trace {
     /// The stretches of time that the GPU's profiling library itself took.
     pub fn overheads(&self) -> &[Overhead] {
         &self.overheads
+    }
+
+    /// The parts that only a trace of PyTorch has; `None` if kernspan recorded the trace.
+    pub fn torch(&self) -> Option<&Torch> {
+        self.torch.as_deref()
     }
 
     /// The number of pieces of GPU work with each kind of [`Attribution`].

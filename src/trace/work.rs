@@ -29,15 +29,6 @@ pub(crate) struct WorkData {
     pub(crate) step: Option<StepId>,
 }
 
-/// The time that a label took on a GPU, as PyTorch's profiler has worked it out.
-#[cfg(feature = "read")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GpuAnnotation {
-    pub(crate) name: std::sync::Arc<str>,
-    pub(crate) start: Timestamp,
-    pub(crate) end: Timestamp,
-}
-
 /// A node of a CUDA graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]

@@ -14,7 +14,8 @@ use std::{
 
 /// Convert a trace to the format given by the ending of the new file
 ///
-/// An existing file is replaced, once the new one is complete. An existing folder must be empty.
+/// An existing file is replaced, once the new one is complete. An existing folder must be empty. What the new file cannot
+/// hold is counted on standard error.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Endings:
@@ -104,8 +105,19 @@ impl Args {
             return Err(Fault::Failed(format!("cannot convert {}: no GPU work was recorded", name(&self.from))));
         }
         if target != Target::TensorBoard {
-            return file::write(&self.to, |out| target.write(trace, out));
+            file::write(&self.to, |out| target.write(trace, out))?;
+        } else {
+            self.write_folder(trace, had_folder)?;
         }
+        let left_out = left_out(trace, target);
+        if !left_out.is_empty() {
+            say(&format!("{}: not in the new file: {}", name(&self.from), left_out.join(", ")));
+        }
+        Ok(())
+    }
+
+    /// Writes a folder for TensorBoard, or nothing.
+    fn write_folder(&self, trace: &Trace, had_folder: bool) -> Result<(), Fault> {
         TensorBoard::to_dir(&self.to).arguments(false).export(trace).map_err(|error| {
             // Whatever is in the folder is new, since it was empty or not there.
             for entry in fs::read_dir(&self.to).into_iter().flatten().flatten() {
@@ -118,4 +130,25 @@ impl Args {
         say(&format!("wrote {}", self.to.display()));
         Ok(())
     }
+}
+
+/// Returns the parts of a file that the new one does not have, with the number of each. Stacks are a summary, and meant
+/// to have less.
+fn left_out(trace: &Trace, target: Target) -> Vec<String> {
+    if matches!(target, Target::HostStacks | Target::GpuStacks) {
+        return Vec::new();
+    }
+    let mut left_out = vec![("events of an unknown kind", trace.losses().unread)];
+    if let Some(torch) = trace.torch() {
+        left_out.extend(torch.left_out());
+        if target == Target::TensorBoard {
+            left_out.extend([
+                ("forward-backward arrows", torch.backward_links().len() as u64),
+                ("changes of CPU memory", torch.host_memory_changes() as u64),
+                ("GPU annotations", torch.gpu_annotations() as u64),
+            ]);
+        }
+    }
+    left_out.retain(|&(_, count)| count > 0);
+    left_out.into_iter().map(|(part, count)| format!("{count} {part}")).collect()
 }

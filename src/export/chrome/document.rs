@@ -5,7 +5,7 @@
 
 use super::{
     event::EventWriter, gpu, header, host, operations, options::Options, output::Output, rows::host_pid, spans,
-    times::Times,
+    times::Times, torch_rows,
 };
 use crate::{export::steps_nest::steps_nest, trace::Trace};
 use std::io::{self, Write};
@@ -13,17 +13,24 @@ use std::io::{self, Write};
 /// Writes the document of a trace.
 pub(super) fn write(trace: &Trace, options: Options, out: &mut dyn Write) -> io::Result<()> {
     let times = Times::new(trace, options.flavor);
-    let events = EventWriter::new(out, times, &header::members(trace, times));
+    let events = EventWriter::new(out, times, &header::members(trace, options, times));
     let mut out = Output { trace, options, pid: host_pid(trace), events };
-    let nested_steps = steps_nest(trace);
-    host::write_names(&mut out, nested_steps)?;
-    host::write_steps(&mut out, nested_steps)?;
+    torch_rows::write_names(&mut out)?;
+    if out.torch().is_some() {
+        // The steps of PyTorch are spans, too.
+        host::write_names(&mut out, true)?;
+    } else {
+        let nested_steps = steps_nest(trace);
+        host::write_names(&mut out, nested_steps)?;
+        host::write_steps(&mut out, nested_steps)?;
+    }
     spans::write(&mut out)?;
     host::write_events(&mut out)?;
     operations::write(&mut out)?;
     host::write_counters(&mut out)?;
     host::write_losses(&mut out)?;
     gpu::write(&mut out)?;
+    torch_rows::write_marks(&mut out)?;
     // TensorBoard's plugin cuts the text at its last `]`.
     let name = format!("{}#{}", trace.metadata().process.replace(']', ")"), trace.window());
     out.events.finish(&name)

@@ -65,8 +65,22 @@ impl<'w> EventWriter<'w> {
         self.begin(|event| event.members(&head.0))
     }
 
+    /// Begins an instant across all rows that has no category.
+    pub(super) fn mark(&mut self, name: &str) -> Event<'_, 'w> {
+        self.begin(|event| {
+            event.word("ph", "i");
+            event.word("s", "g");
+            event.string("name", name);
+        })
+    }
+
     /// Begins an event that names or sorts a row.
     pub(super) fn metadata(&mut self, kind: &'static str, row: Row) -> TimedEvent<'_, 'w> {
+        self.metadata_of(kind, &row.into())
+    }
+
+    /// Begins an event that names or sorts a row, which is given as text.
+    pub(super) fn metadata_of(&mut self, kind: &'static str, row: &RowText) -> TimedEvent<'_, 'w> {
         let event = self.begin(|event| {
             event.word("ph", "M");
             event.word("name", kind);

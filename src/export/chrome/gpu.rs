@@ -16,7 +16,7 @@ use crate::{
         flows::Flows,
         gpu_ranges::{Cause, GpuRange, gpu_ranges},
     },
-    trace::WaitKind,
+    trace::{GpuAnnotation, Trace, WaitKind},
 };
 use std::{fmt::Write as _, io};
 
@@ -64,14 +64,27 @@ fn write_ranges(out: &mut Output<'_>, ranges: &[GpuRange], rows: &Rows) -> io::R
         let _ = match range.cause {
             Cause::Step(step) => write!(name, "ProfilerStep#{}", trace.steps()[step.index()].number()),
             Cause::Span(span) => write!(name, "{}", trace.span(span).name()),
+            Cause::Annotation(_) => write!(name, "{}", annotation(trace, range.cause).map_or("", |it| &it.name)),
         };
         let event = out.events.slice("gpu_user_annotation", &name);
         event.on(rows.range(range)).during(range.start, range.end).args(|args| match range.cause {
             Cause::Step(step) => args.number("step", trace.steps()[step.index()].number()),
             Cause::Span(span) => args.number("External id", span.index() + 1),
+            Cause::Annotation(_) => {
+                let span = annotation(trace, range.cause).and_then(|annotation| annotation.span);
+                fields::write_external_id(args, span.map(|span| span.index() + 1));
+            }
         })?;
     }
     Ok(())
+}
+
+/// Returns the annotation of PyTorch that a range is.
+fn annotation(trace: &Trace, cause: Cause) -> Option<&GpuAnnotation> {
+    match cause {
+        Cause::Annotation(index) => trace.torch()?.gpu_annotations.get(index),
+        _ => None,
+    }
 }
 
 fn write_waits(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
@@ -96,7 +109,8 @@ fn write_waits(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
 }
 
 fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
-    /// The device type of CUDA in PyTorch.
+    // The device types of PyTorch.
+    const CPU: u32 = 0;
     const CUDA: u32 = 1;
     for (index, allocation) in out.trace.allocations().enumerate() {
         let (row, owner) = (out.row(allocation.track()), out.external_id(allocation.span()));
@@ -116,6 +130,21 @@ fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
             args.number("Ev Idx", index);
             args.bool("pooled", allocation.pooled());
             fields::write_attribution(args, allocation.attribution(), owner.is_some());
+        })?;
+    }
+    let rows = out.rows();
+    let on_host = out.trace.torch().into_iter().flat_map(|torch| &torch.host_allocations);
+    for (index, allocation) in (out.trace.allocations().len()..).zip(on_host) {
+        let event = out.events.instant(Scope::Thread, "cpu_instant_event", "[memory]");
+        event.on_row(&rows[allocation.track.index()]).at(allocation.at).args(|args| {
+            args.number("Device Type", CPU);
+            args.number("Device Id", -1);
+            args.number("Addr", allocation.address);
+            args.number("Bytes", allocation.delta);
+            args.number("Total Allocated", allocation.in_use);
+            // The host's allocator reserves nothing.
+            args.number("Total Reserved", 0);
+            args.number("Ev Idx", index);
         })?;
     }
     Ok(())

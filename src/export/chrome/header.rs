@@ -1,6 +1,6 @@
 //! The header of a document: the members before its events.
 
-use super::times::Times;
+use super::{flavor::Flavor, options::Options, times::Times};
 use crate::{
     analysis::{self, Finding},
     export::json::{Json, Object},
@@ -9,7 +9,7 @@ use crate::{
 use std::time::Duration;
 
 /// Keys of the document itself. An entry of the user's metadata with the same key is called `user.KEY`.
-const RESERVED: [&str; 23] = [
+const RESERVED: [&str; 24] = [
     "schemaVersion",
     "deviceProperties",
     "distributedInfo",
@@ -24,6 +24,7 @@ const RESERVED: [&str; 23] = [
     "kernspan_end",
     "kernspan_filtered",
     "kernspan_library",
+    "kernspan_torch",
     "kernspan_callsites",
     "kernspan_findings",
     "kernspan_losses",
@@ -36,8 +37,9 @@ const RESERVED: [&str; 23] = [
 ];
 
 /// Returns the header, which says where the trace is from and how it was recorded.
-pub(super) fn members(trace: &Trace, times: Times) -> Json {
+pub(super) fn members(trace: &Trace, options: Options, times: Times) -> Json {
     let metadata = trace.metadata();
+    let is_torch = trace.torch().is_some() && options.flavor == Flavor::Kineto;
     Json::of_lines(|header| {
         header.number("schemaVersion", 1);
         header.array_of_lines("deviceProperties", |devices| {
@@ -57,6 +59,10 @@ pub(super) fn members(trace: &Trace, times: Times) -> Json {
         header.string("host_name", &metadata.host);
         header.string("process_name", &metadata.process);
         header.string("kernspan_version", env!("CARGO_PKG_VERSION"));
+        if is_torch {
+            // Spans, steps and rows are as PyTorch writes them.
+            header.bool("kernspan_torch", true);
+        }
         header.number("kernspan_window", trace.window());
         header.number("kernspan_start", trace.start().as_unix_nanos());
         header.number("kernspan_end", trace.end().as_unix_nanos());
@@ -74,9 +80,11 @@ pub(super) fn members(trace: &Trace, times: Times) -> Json {
             });
         }
         attributions(header, trace);
-        header.array_of_lines("kernspan_callsites", |list| {
-            trace.callsites().iter().for_each(|callsite| list.object(|object| place(object, callsite)));
-        });
+        if !is_torch {
+            header.array_of_lines("kernspan_callsites", |list| {
+                trace.callsites().iter().for_each(|callsite| list.object(|object| place(object, callsite)));
+            });
+        }
         let findings = analysis::findings(trace);
         if !findings.is_empty() {
             header.array_of_lines("kernspan_findings", |list| {

@@ -25,6 +25,8 @@ mod spans;
 mod tests;
 mod times;
 mod torch;
+mod torch_inputs;
+mod torch_rows;
 mod work;
 
 #[cfg(feature = "read")]

@@ -34,6 +34,11 @@ impl Row {
 pub(super) struct RowText(Members);
 
 impl RowText {
+    /// Takes the members that name a row.
+    pub(super) fn of(members: Members) -> Self {
+        Self(members)
+    }
+
     /// Adds the row to an event.
     #[inline]
     pub(super) fn write(&self, event: &mut Object<'_>) {

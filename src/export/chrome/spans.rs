@@ -7,9 +7,10 @@ use super::{
     output::Output,
     row::RowText,
     torch::{Module, SpanExtras},
+    torch_inputs,
 };
 use crate::{
-    export::{call_flows::CallFlows, category, json::Members},
+    export::{backward_flows::BackwardFlows, call_flows::CallFlows, category, json::Members, torch_steps::step_name},
     trace::{Callsite, Span, enclosing},
 };
 use std::io;
@@ -17,7 +18,11 @@ use std::io;
 /// Writes all spans, with arrows between the enters of a call. In the flavor of TensorBoard's plugin, which knows no
 /// such arrows, it writes the modules that spans are calls of instead.
 pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
-    let callsites: Vec<_> = out.trace.callsites().iter().map(CallsiteText::new).collect();
+    let is_torch = out.torch().is_some();
+    let category = |callsite| if is_torch { category::of_span(out.trace, callsite) } else { category::SPAN };
+    let callsites: Vec<_> =
+        out.trace.callsites().iter().map(|callsite| CallsiteText::new(callsite, category(callsite))).collect();
+    let backward = is_torch.then(|| BackwardFlows::new(out.trace));
     let rows = out.rows();
     let flows = (out.options.flavor == Flavor::Kineto).then(|| CallFlows::new(out.trace));
     // A reader takes the innermost span around another on its row for the parent.
@@ -28,9 +33,11 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
         if let Some(module) = extras.as_mut().and_then(|extras| extras.module(span)) {
             write_module(&mut out.events, span, &module, row)?;
         }
-        let event = match extras.as_ref().and_then(|extras| extras.name(span)) {
-            Some(name) => out.events.slice(category::SPAN, name),
-            None => out.events.event(&text.head),
+        let step = if is_torch { step_name(out.trace, span) } else { None };
+        let event = match (extras.as_ref().and_then(|extras| extras.name(span)), &step) {
+            (Some(name), _) => out.events.slice(category::SPAN, name),
+            (None, Some(step)) => out.events.slice(category::STEP, step),
+            (None, None) => out.events.event(&text.head),
         };
         event.on_row(row).during(span.start(), span.end()).args(|args| {
             args.number("External id", index + 1);
@@ -43,7 +50,12 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
             if let Some(caller) = out.trace.callers.get(&span.id()) {
                 args.number("caller", caller.map_or(0, |caller| caller.index() + 1));
             }
-            if !span.fields().is_empty() {
+            if text.category == category::PYTHON {
+                torch_inputs::write_python_ids(args, span);
+            }
+            if is_torch {
+                torch_inputs::write(args, span.fields());
+            } else if !span.fields().is_empty() {
                 if extras.as_ref().is_none_or(|extras| extras.may_have_inputs(span)) {
                     fields::write_inputs(args, span.fields());
                 }
@@ -56,8 +68,16 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
                 args.quoted("Call stack", call_stack);
             }
         })?;
+        let mut digits = itoa::Buffer::new();
+        if let Some(backward) = &backward {
+            for flow in backward.to(span) {
+                out.events.arrow_to(BackwardFlows::CATEGORY, digits.format(flow + 1), row)?;
+            }
+            for flow in backward.from(span) {
+                out.events.arrow_from(BackwardFlows::CATEGORY, digits.format(flow + 1), row)?;
+            }
+        }
         if let Some(flows) = &flows {
-            let mut digits = itoa::Buffer::new();
             if let Some(flow) = flows.to(span) {
                 out.events.arrow_to(CallFlows::CATEGORY, digits.format(flow.index()), row)?;
             }
@@ -85,14 +105,16 @@ fn write_module(events: &mut EventWriter<'_>, span: Span<'_>, module: &Module<'_
 /// The text that all spans of a callsite have in common.
 #[derive(Debug)]
 struct CallsiteText {
+    category: &'static str,
     head: Head,
     location: Members,
 }
 
 impl CallsiteText {
-    fn new(callsite: &Callsite) -> Self {
+    fn new(callsite: &Callsite, category: &'static str) -> Self {
         Self {
-            head: Head::slice(category::SPAN, callsite.name()),
+            category,
+            head: Head::slice(category, callsite.name()),
             location: Members::new(|args| fields::write_location(args, callsite)),
         }
     }

@@ -4,7 +4,7 @@ use super::{
     calls,
     event::Event,
     gpus,
-    proto::{CounterDescriptor, Type},
+    proto::{CounterDescriptor, Type, Unit},
     threads,
     tracks::TrackWriter,
 };
@@ -20,7 +20,9 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let mut out = TrackWriter::new(trace, out);
     out.process()?;
     write_steps(&mut out)?;
+    write_marks(&mut out)?;
     write_counters(&mut out)?;
+    write_host_memory(&mut out)?;
     threads::write(&mut out, &flows)?;
     calls::write(&mut out)?;
     gpus::write(&mut out, &flows)?;
@@ -30,7 +32,9 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
 /// Writes the track of steps, with the losses at its beginning.
 fn write_steps(out: &mut TrackWriter<'_>) -> io::Result<()> {
     let trace = out.trace;
-    if trace.steps().is_empty() && trace.losses().is_empty() {
+    // The steps of PyTorch are spans, too.
+    let steps = if trace.torch().is_some() { &[] } else { trace.steps() };
+    if steps.is_empty() && trace.losses().is_empty() {
         return Ok(());
     }
     let mut sequence = out.child(out.uuid, "steps".to_owned())?;
@@ -39,13 +43,43 @@ fn write_steps(out: &mut TrackWriter<'_>) -> io::Result<()> {
         let event = Event::new(Type::Instant, Event::default()).name(&name);
         sequence.instant(&mut out.packets, trace.start(), event)?;
     }
-    for step in trace.steps() {
+    for step in steps {
         let name = format!("ProfilerStep#{}", step.number());
         let mut event = sequence.nameless(category::STEP).name(&name);
         sequence.annotate_cut(&mut event, step.cut());
         sequence.slice(&mut out.packets, step.start(), step.end(), event)?;
     }
     sequence.finish(&mut out.packets)
+}
+
+/// Writes the marks of PyTorch's window, each on a track of its own.
+fn write_marks(out: &mut TrackWriter<'_>) -> io::Result<()> {
+    for mark in out.trace.torch().into_iter().flat_map(|torch| &torch.marks) {
+        let mut sequence = out.child(out.uuid, mark.name.clone())?;
+        match mark.end {
+            Some(end) => {
+                let event = sequence.named("Trace", &mark.name);
+                sequence.slice(&mut out.packets, mark.start, end, event)?;
+            }
+            None => {
+                let event = sequence.new_event(Type::Instant).name(&mark.name);
+                sequence.instant(&mut out.packets, mark.start, event)?;
+            }
+        }
+        sequence.finish(&mut out.packets)?;
+    }
+    Ok(())
+}
+
+/// Writes the memory of the host that is in use, which only traces of PyTorch have.
+fn write_host_memory(out: &mut TrackWriter<'_>) -> io::Result<()> {
+    let changes = out.trace.torch().map_or(&[][..], |torch| &torch.host_allocations);
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let bytes = CounterDescriptor { unit: Some(Unit::SizeBytes as i32) };
+    let mut sequence = out.counter(out.uuid, "CPU memory in use".to_owned(), bytes)?;
+    changes.iter().try_for_each(|change| sequence.count(&mut out.packets, change.at, change.in_use as f64))
 }
 
 /// Writes a track for each counter.

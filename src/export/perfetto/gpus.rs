@@ -156,6 +156,10 @@ fn write_ranges(
                 let span = trace.span(span);
                 sequence.at_callsite(category::GPU_RANGE, span.callsite_id().index(), span.callsite())
             }
+            Cause::Annotation(index) => {
+                let name = trace.torch().and_then(|torch| torch.gpu_annotations.get(index)).map_or("", |it| &it.name);
+                sequence.named(category::GPU_RANGE, name)
+            }
         };
         sequence.slice(&mut out.packets, range.start, range.end, event)?;
     }

@@ -7,7 +7,10 @@ use super::{
     tracks::TrackWriter,
 };
 use crate::{
-    export::{cache::Cache, call_flows::CallFlows, category, flows::Flows, index_ranges::index_ranges},
+    export::{
+        backward_flows::BackwardFlows, cache::Cache, call_flows::CallFlows, category, flows::Flows,
+        index_ranges::index_ranges, torch_steps::step_name,
+    },
     trace::{ApiCall, Event, OperationCall, OperationId, Span, TrackId, Value},
 };
 use std::io;
@@ -21,6 +24,7 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> 
     let events = index_ranges(tracks, trace.events().map(|event| event.track_id().index()));
     let operations = index_ranges(tracks, trace.operations().map(|call| call.track_id().index()));
     let call_flows = CallFlows::new(trace);
+    let backward = BackwardFlows::new(trace);
     let mut thread = out.uuid;
     for (index, track) in trace.tracks().iter().enumerate() {
         let mut descriptor = TrackDescriptor::default();
@@ -42,7 +46,8 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> 
         let calls = trace.api_calls_at(calls[index].clone());
         let events = trace.events_at(events[index].clone());
         let operations = trace.operations_at(operations[index].clone());
-        let writer = ThreadWriter { out, sequence, flows, call_flows: &call_flows, operations: Cache::default() };
+        let (call_flows, backward, known) = (&call_flows, &backward, Cache::default());
+        let writer = ThreadWriter { out, sequence, flows, call_flows, backward, operations: known };
         writer.write(
             spans.filter(|span| span.track_id() == here),
             calls.filter(|call| call.track_id() == here),
@@ -59,6 +64,7 @@ struct ThreadWriter<'a, 'b> {
     sequence: Sequence,
     flows: &'b Flows,
     call_flows: &'b CallFlows,
+    backward: &'b BackwardFlows<'a>,
     /// Events of operations, without the parts in which the calls of an operation differ.
     operations: Cache<OperationId, Packet>,
 }
@@ -95,13 +101,19 @@ impl<'a> ThreadWriter<'a, '_> {
 
     fn span(&mut self, span: Span<'_>) -> io::Result<()> {
         let sequence = &mut self.sequence;
-        let mut event = sequence.at_callsite(category::SPAN, span.callsite_id().index(), span.callsite());
+        let category = category::of_span(self.out.trace, span.callsite());
+        let mut event = match step_name(self.out.trace, span) {
+            Some(step) => sequence.named(category, &step),
+            None => sequence.at_callsite(category, span.callsite_id().index(), span.callsite()),
+        };
         sequence.annotate_fields(&mut event, span.fields(), None);
         sequence.annotate_cut(&mut event, span.cut());
         if !span.backtrace().is_empty() {
             let stack = Value::Str(span.backtrace().join("\n").into());
             sequence.annotate(&mut event, "backtrace", &stack);
         }
+        self.backward.to(span).for_each(|flow| event.end_flow(self.out.backward_flow(flow)));
+        self.backward.from(span).for_each(|flow| event.begin_flow(self.out.backward_flow(flow)));
         if let Some(flow) = self.call_flows.to(span) {
             event.end_flow(self.out.call_flow(flow));
         }

@@ -40,6 +40,11 @@ impl<'a> TrackWriter<'a> {
         self.uuid + (self.trace.work().len() + span.index()) as u64
     }
 
+    /// Returns the id of the flow of this number from a forward to a backward operator. It differs from those of calls.
+    pub(super) fn backward_flow(&self, flow: usize) -> u64 {
+        self.uuid + (self.trace.work().len() + self.trace.spans().len() + flow) as u64
+    }
+
     pub(super) fn pid(&self) -> i32 {
         i32::try_from(self.trace.metadata().pid).unwrap_or(i32::MAX)
     }
@@ -65,7 +70,7 @@ impl<'a> TrackWriter<'a> {
         labels.extend(metadata.user.iter().map(|(key, value)| format!("{key}: {value}")));
         let process = ProcessDescriptor {
             pid: Some(self.pid()),
-            process_name: Some(metadata.process.clone()),
+            process_name: Some(metadata.process.clone()).filter(|name| !name.is_empty()),
             process_labels: labels,
         };
         self.describe(TrackDescriptor {

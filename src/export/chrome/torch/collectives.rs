@@ -75,11 +75,10 @@ pub(super) fn collective(kernel: &str) -> Option<&'static str> {
 
 /// Returns whether the plugin would take a range on the GPU for an op of the host.
 pub(in super::super) fn is_op_on_gpu(trace: &Trace, cause: Cause) -> bool {
+    let is_op = |name: &str| is_collective(name) || name.starts_with("ProfilerStep#");
     match cause {
         Cause::Step(_) => true,
-        Cause::Span(span) => {
-            let name = trace.span(span).name();
-            is_collective(name) || name.starts_with("ProfilerStep#")
-        }
+        Cause::Span(span) => is_op(trace.span(span).name()),
+        Cause::Annotation(index) => trace.torch().is_none_or(|torch| is_op(&torch.gpu_annotations[index].name)),
     }
 }
