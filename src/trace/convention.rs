@@ -14,10 +14,19 @@
 //! | `op.flops` | spans, operations | floating-point operations done |
 //! | `op.bytes` | spans, operations | bytes moved |
 //! | `op.input` | spans | the stage of the input pipeline: `read`, `preprocess`, `enqueue`, or `load` for all of it |
+//! | `op.wait` | spans | what the span waits for while it does nothing itself: `lock`, `sleep`, or anything else |
 //! | `op.gemm` | spans, operations | the size of the matrix product, m×n×k, such as `64x512x512` |
 //!
-//! A span with the name `data` is a `load`, even without `op.input`. Operations are [`Operation`](super::Operation)s,
-//! which frameworks report.
+//! Without `op.input`, a span is a `load` if its name says so, whatever its capitals and separators: `data`,
+//! `next_batch`, `load_batch`, `get_batch`, `fetch_batch`, `read_batch`, `recv_batch`, `receive_batch`, `make_batch`,
+//! `prepare_batch`, `wait_for_batch`, `data_load`, `data_loader`, `data_loading`, `load_data`, `input_pipeline`;
+//! PyTorch's `enumerate(DataLoader)#…`; and `next`, `get`, `fetch`, `load`, `read` or `recv` in a module or on a type
+//! called `data`, `data_loader`, `data_iter`, `dataset`, `loader` or `batches`, such as `DataLoader::next`. Any other
+//! value of `op.input`, such as `none`, says that the span is not part of the pipeline.
+//!
+//! Without `op.wait`, [`FindingKind::HostWait`](crate::analysis::FindingKind::HostWait) goes by words of the name, such
+//! as `lock` and `wait`; `none` says that the span does not wait. Operations are [`Operation`](super::Operation)s, which
+//! frameworks report.
 //!
 //! ```
 //! # let (batch, input, output) = (64_u64, 512_u64, 512_u64);
@@ -62,5 +71,7 @@ pub const FLOPS: &str = "op.flops";
 pub const BYTES: &str = "op.bytes";
 /// The stage of the input pipeline that a span is.
 pub const INPUT: &str = "op.input";
+/// What a span waits for.
+pub const WAIT: &str = "op.wait";
 /// The size of a matrix product.
 pub const GEMM: &str = "op.gemm";

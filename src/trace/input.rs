@@ -31,8 +31,39 @@ pub enum InputStage {
     Enqueue,
 }
 
+/// Names of spans that load data, in lower case and without separators, so that `next_batch`, `NextBatch` and
+/// `next-batch` are the same. Only names that mean nothing else: a span called `load` or `read` may load a model.
+const LOADS: [&str; 16] = [
+    "data",
+    "dataload",
+    "dataloader",
+    "dataloading",
+    "fetchbatch",
+    "getbatch",
+    "inputpipeline",
+    "loadbatch",
+    "loaddata",
+    "makebatch",
+    "nextbatch",
+    "preparebatch",
+    "readbatch",
+    "recvbatch",
+    "receivebatch",
+    "waitforbatch",
+];
+
+/// Names that load data in a module or on a type of [`SOURCES`], such as `next` in the module `train::data_loader`.
+const METHODS: [&str; 6] = ["fetch", "get", "load", "next", "read", "recv"];
+
+/// Names of modules and types that data comes from.
+const SOURCES: [&str; 6] = ["batches", "data", "dataiter", "dataloader", "dataset", "loader"];
+
+/// The beginning of the name that PyTorch gives to the time in its data loader.
+const TORCH: &str = "enumerate(DataLoader)#";
+
 impl InputStage {
     /// The name of spans that are [`Load`](Self::Load) without the field `op.input`, as the integrations name theirs.
+    /// Other names are recognised as well: see [`convention`].
     pub const DATA: &'static str = "data";
 
     /// The value of the field `op.input`: `load`, `read`, `preprocess` or `enqueue`.
@@ -52,7 +83,50 @@ impl InputStage {
             Some("enqueue") => Some(Self::Enqueue),
             Some("load") => Some(Self::Load),
             Some(_) => None,
-            None => (span.name() == Self::DATA).then_some(Self::Load),
+            None => is_load(span.name(), span.callsite().target()).then_some(Self::Load),
         }
+    }
+}
+
+/// Whether a span of this name and target loads data.
+fn is_load(name: &str, target: &str) -> bool {
+    let mut parts = name.rsplit(['.', ':', '/']).filter(|part| !part.is_empty());
+    let Some(last) = parts.next() else { return false };
+    let source = parts.next().or_else(|| target.rsplit("::").next()).unwrap_or_default();
+    let is_in = |words: &[&str], text: &str| words.iter().any(|word| is_word(word, text));
+    name.starts_with(TORCH) || is_in(&LOADS, last) || (is_in(&METHODS, last) && is_in(&SOURCES, source))
+}
+
+/// Whether a text is a word, but for capitals and separators.
+fn is_word(word: &str, text: &str) -> bool {
+    let letters = text.bytes().filter(|byte| !matches!(byte, b'_' | b'-' | b' '));
+    word.bytes().eq(letters.map(|byte| byte.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{InputStage, is_load};
+    use crate::trace::sample::{set_fields, spans_trace};
+
+    #[test]
+    fn spans_that_load_data_are_recognised_by_their_names() {
+        let loads = ["data", "next_batch", "NextBatch", "load-batch", "DataLoader", "dataloader.next", "Dataset::get"];
+        assert!(loads.iter().all(|name| is_load(name, "train")));
+        assert!(is_load("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", ""));
+        assert!(is_load("next", "train::data_loader") && is_load("next", "loader"));
+        let others =
+            ["next", "load", "load_model", "metadata", "batch_norm", "next_batch_size", "", "::", "get_batches"];
+        assert!(others.iter().all(|name| !is_load(name, "train")));
+        assert!(!is_load("next", "train::tokens") && !is_load("checkpoint::load", "train::data"));
+    }
+
+    #[test]
+    fn the_field_decides_before_the_name() {
+        let mut trace = spans_trace(&[("next_batch", None, 0, 10), ("step", None, 10, 20)]);
+        let stage = |trace: &crate::Trace, span: usize| trace.spans().nth(span).unwrap().input_stage();
+        assert_eq!((stage(&trace, 0), stage(&trace, 1)), (Some(InputStage::Load), None));
+        set_fields(&mut trace, 0, &[("op.input", "none")]);
+        set_fields(&mut trace, 1, &[("op.input", "read")]);
+        assert_eq!((stage(&trace, 0), stage(&trace, 1)), (None, Some(InputStage::Read)));
     }
 }

@@ -35,7 +35,10 @@ impl SpanExtras {
     pub(in super::super) fn name(&self, span: Span<'_>) -> Option<&'static str> {
         // The plugin takes such a span for a step, and fails if it cannot read the number.
         let is_step = span.name().starts_with("ProfilerStep#");
-        if self.waits_for_data(span) { Some(DATA_LOADING) } else { is_step.then_some("ProfilerStep") }
+        // A span read from a file of PyTorch has such a name already.
+        let is_named = span.name().starts_with("enumerate(DataLoader)#");
+        let is_loading = !is_named && self.waits_for_data(span);
+        if is_loading { Some(DATA_LOADING) } else { is_step.then_some("ProfilerStep") }
     }
 
     /// Returns whether the training waits while the span loads data. Other threads load in advance. Spans inside
