@@ -76,7 +76,7 @@ impl PathPart {
 /// ```
 #[must_use]
 pub fn critical_path(trace: &Trace) -> Vec<PathPart> {
-    let Some(simulation) = Simulation::of(trace) else { return Vec::new() };
+    let Some(simulation) = Simulation::of(trace).filter(|it| !it.is_host_only()) else { return Vec::new() };
     let part = |segment: Segment| {
         let work = |task: usize| Some(simulation.tasks[task].work);
         let (kind, work, item) = match segment.kind {

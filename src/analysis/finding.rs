@@ -25,7 +25,8 @@ pub struct Finding {
     pub ranges: Vec<TimeRange>,
     /// The time that a step would be shorter by.
     pub saving: Saving,
-    /// The time of a step as it is, without the cost of recording.
+    /// The time of a step as it is, without the cost of recording: the mean, or, if no GPU activity was recorded, the
+    /// median. It is the mean in [`OutlierSteps`](FindingKind::OutlierSteps) in any case.
     pub step: Duration,
     /// The number of steps that were looked at.
     pub steps: u64,
@@ -67,6 +68,8 @@ fn unix_nanos<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::
 }
 
 /// The time that a change would save in each step, by running the recorded steps again without the cause.
+///
+/// If no GPU activity was recorded, the bounds also cover the differences between steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -118,11 +121,17 @@ pub enum FindingKind {
     OutlierSteps,
     /// A span does work of the same shapes twice in a step.
     RepeatedWork,
+    /// The thread of the steps waits for a lock, for another thread, or for time to pass.
+    HostWait,
+    /// Threads that share the work of a step idle while one of them works.
+    IdleThreads,
+    /// A span is called with the same data again.
+    RepeatedCalls,
 }
 
 impl FindingKind {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::InputBound,
         Self::HostSync,
         Self::LargeReadback,
@@ -137,6 +146,9 @@ impl FindingKind {
         Self::NoTensorCores,
         Self::OutlierSteps,
         Self::RepeatedWork,
+        Self::HostWait,
+        Self::IdleThreads,
+        Self::RepeatedCalls,
     ];
 
     /// The id, which does not change between releases, such as `host-sync`.
@@ -156,6 +168,9 @@ impl FindingKind {
             Self::NoTensorCores => "no-tensor-cores",
             Self::OutlierSteps => "outlier-steps",
             Self::RepeatedWork => "repeated-work",
+            Self::HostWait => "host-wait",
+            Self::IdleThreads => "idle-threads",
+            Self::RepeatedCalls => "repeated-calls",
         }
     }
 
@@ -224,6 +239,17 @@ impl FindingKind {
             Self::RepeatedWork => {
                 "Look whether both are needed: kernels and shapes are the same, whether the inputs are is not \
                  known."
+            }
+            Self::HostWait => {
+                "Hold the lock for a shorter time, or work on a copy; receive results a step later, and do other work \
+                 meanwhile; wait for an event instead of sleeping."
+            }
+            Self::IdleThreads => {
+                "Give each thread as much work as the others, or more and smaller pieces, of which each thread takes \
+                 the next. Split work that one thread does alone, if its parts do not depend on each other."
+            }
+            Self::RepeatedCalls => {
+                "Make the call before the loop, or keep its result for the next call with the same data."
             }
         }
     }

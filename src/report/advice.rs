@@ -12,20 +12,31 @@ pub struct Advice {
     findings: Vec<Finding>,
     /// The text in place of findings, if there are none.
     none: &'static str,
+    /// Whether no GPU activity was recorded.
+    is_host_only: bool,
     limit: usize,
     width: usize,
 }
 
 impl Advice {
-    /// The text if there is nothing to look at, as rules need GPU work in whole steps.
-    pub(super) const NO_GPU_WORK: &'static str = "nothing can be said: no GPU work was recorded";
-    pub(super) const NO_STEPS: &'static str =
-        "nothing can be said: no whole step was recorded; end steps by `Profiler::step` or `step_on`";
-    /// The text if rules have found nothing.
-    pub(super) const NOTHING: &'static str = "nothing was found that would save more than one percent of a step";
+    /// The text if there is nothing to look at.
+    pub(super) const NO_STEPS: &'static str = "no findings: they need whole steps, and none was recorded; end each step \
+                                               with `Profiler::step` or `step_on`";
+    /// The texts if rules have found nothing.
+    pub(super) const NOTHING: &'static str = "no findings: nothing was found that would save 1 % of a step";
+    pub(super) const NOTHING_ON_HOST: &'static str = "no findings: nothing was found in host spans that would save 1 % \
+                                                      of a step; GPU rules need GPU activity, and none was recorded";
+    /// The text after findings of a run without GPU activity.
+    const HOST_ONLY: &'static str = "No GPU activity was recorded, so these findings are about host spans only.";
 
+    /// Makes the text of findings. `none` takes their place if there are none.
     pub(super) fn new(findings: Vec<Finding>, none: &'static str) -> Self {
-        Self { findings, none, limit: usize::MAX, width: terminal::WIDTH }
+        Self { findings, none, is_host_only: false, limit: usize::MAX, width: terminal::WIDTH }
+    }
+
+    /// Says that there was no GPU activity.
+    pub(super) fn host_only(self, is_host_only: bool) -> Self {
+        Self { is_host_only, ..self }
     }
 
     /// Sets the most findings that are printed. By default, all are.
@@ -54,10 +65,10 @@ impl fmt::Display for Advice {
             let separator = if index == 0 { "" } else { "\n" };
             write!(f, "{separator}{}", wrap(&Numbered(index + 1, finding).to_string(), self.width))?;
         }
-        match self.findings.len().saturating_sub(self.limit) {
-            0 => Ok(()),
-            more => writeln!(f, "\nand {more} more that save less"),
+        if let more @ 1.. = self.findings.len().saturating_sub(self.limit) {
+            writeln!(f, "\nand {more} more that save less")?;
         }
+        if self.is_host_only { write!(f, "\n{}", wrap(&format!("{}\n", Self::HOST_ONLY), self.width)) } else { Ok(()) }
     }
 }
 
@@ -92,18 +103,23 @@ mod tests {
     use super::Advice;
     use crate::{
         Report, Trace,
-        trace::sample::{gpu_trace, spans_trace},
+        trace::sample::{HostTrace, gpu_trace, spans_trace},
     };
 
     #[test]
-    fn without_gpu_or_steps_it_says_why_there_is_nothing() {
+    fn without_steps_or_findings_it_says_why_there_is_nothing() {
         let text = |trace: &Trace| Report::of([trace]).advice().width(200).to_string();
-        assert_eq!(text(&spans_trace(&[("train_step", None, 0, 10)])), format!("{}\n", Advice::NO_GPU_WORK));
+        assert_eq!(text(&spans_trace(&[("train_step", None, 0, 10)])), format!("{}\n", Advice::NO_STEPS));
+        let clean = HostTrace::default().step(100).span(0, "train_step", 0, 100).trace();
+        assert_eq!(text(&clean), format!("{}\n", Advice::NOTHING_ON_HOST));
+        let slow = HostTrace::default().step(100).span(0, "data", 0, 80).trace();
+        assert!(text(&slow).starts_with("1. each step waits 80 µs for its data, in `data`"), "{}", text(&slow));
+        assert!(text(&slow).ends_with(&format!("\n\n{}\n", Advice::HOST_ONLY)), "{}", text(&slow));
         let mut trace = gpu_trace();
         trace.steps.clear();
         trace.spans.iter_mut().for_each(|span| span.step = None);
         trace.work.iter_mut().for_each(|work| work.step = None);
         assert_eq!(text(&trace), format!("{}\n", Advice::NO_STEPS));
-        assert!(text(&gpu_trace()).starts_with("1. "));
+        assert!(text(&gpu_trace()).starts_with("1. ") && !text(&gpu_trace()).contains(Advice::HOST_ONLY));
     }
 }

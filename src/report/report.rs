@@ -324,11 +324,11 @@ impl Report {
     /// ```
     pub fn advice(&self) -> Advice {
         let none = match () {
-            () if self.gpu_work() == 0 => Advice::NO_GPU_WORK,
             () if self.steps.is_empty() => Advice::NO_STEPS,
+            () if self.gpu_work() == 0 => Advice::NOTHING_ON_HOST,
             () => Advice::NOTHING,
         };
-        Advice::new(self.findings(), none)
+        Advice::new(self.findings(), none).host_only(self.gpu_work() == 0)
     }
 
     /// Returns the statistics of the run, to compare others with.

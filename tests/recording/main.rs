@@ -11,6 +11,7 @@ mod ending;
 mod exits;
 mod fields;
 mod filtered;
+mod findings;
 mod finished;
 mod futures;
 mod hints;

@@ -13,8 +13,9 @@ use kernspan::{
 
 /// Print what makes steps slow, what to change, and what that would save
 ///
-/// Each saving comes from running the recorded steps again without the cause: what the host waits for and what each
-/// stream waits for stay as they were. Savings overlap, so that two changes may save less than their sum.
+/// Each saving is simulated: the recorded steps are run again without the cause, and what the host and each stream wait
+/// for stays as it was. Savings overlap, so that two changes may save less than their sum. Without GPU activity, only
+/// the rules about host spans apply.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -50,9 +51,9 @@ impl Args {
             title: "Findings".to_owned(),
             key: "findings",
             table: (!is_text && !findings.is_empty()).then(|| table(&findings)),
-            empty: if is_text { "" } else { "nothing was found" },
             rows: findings.iter().map(json).collect(),
-            below: if is_text { advice.to_string() } else { String::new() },
+            // Markdown has the table, or the reason why there is none.
+            below: if is_text || findings.is_empty() { advice.to_string() } else { String::new() },
             ..Section::default()
         }])?;
         read.end()

@@ -1,13 +1,13 @@
 //! The step waits for its data.
 
 use super::{
-    super::finding::FindingKind,
+    super::{finding::FindingKind, simulation::Costs},
     place,
     window::{Candidate, Window},
     words,
 };
-use crate::trace::{Span, SpanId};
-use std::collections::BTreeSet;
+use crate::trace::{Span, SpanId, StepId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Finds time that the steps' thread spends in the input pipeline.
 pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
@@ -25,7 +25,7 @@ pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
     let all: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
     let mut costs = window.costs();
     all.iter().for_each(|&item| costs.set_item(item, 0));
-    let each = words::nanos(window.per_step(nanos));
+    let each = words::nanos(window.each_step(all.iter().map(|&item| (item, window.simulation.items[item].nanos()))));
     let mut evidence = vec![format!("The steps' thread is in the input pipeline for {each} of a step.")];
     let workers: Vec<_> = trace
         .spans()
@@ -35,12 +35,13 @@ pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
     if !workers.is_empty() {
         let threads: BTreeSet<_> = workers.iter().map(|span| span.track().thread()).collect();
         let busy: u64 = workers.iter().map(|span| span.duration().as_nanos() as u64).sum();
-        evidence.push(format!(
-            "{} other threads load data, for {} of each step in all.",
-            threads.len(),
-            words::nanos(window.per_step(busy))
-        ));
+        let threads = match threads.len() {
+            1 => "One other thread loads".to_owned(),
+            threads => format!("{threads} other threads load"),
+        };
+        evidence.push(format!("{threads} data, for {} of each step in all.", words::nanos(window.per_step(busy))));
     }
+    let least = window.simulation.is_host_only().then(|| with_one_more(window, &all, !workers.is_empty()));
     vec![Candidate {
         kind: FindingKind::InputBound,
         title: format!("each step waits {each} for its data, in {}", place::name(trace, first.span)),
@@ -48,7 +49,30 @@ pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
         evidence,
         ranges: window.item_ranges(&all),
         costs,
-        least: None,
+        least,
         most: None,
     }]
+}
+
+/// Returns the costs if the data is loaded by one thread beside the step, or, if other threads load it already, twice
+/// as fast: the batch of a step is then ready after the time of its loading, or after half of the step.
+fn with_one_more(window: &Window<'_>, loading: &[usize], has_workers: bool) -> Costs {
+    let mut loads: BTreeMap<StepId, u64> = BTreeMap::new();
+    for item in loading.iter().map(|&item| &window.simulation.items[item]) {
+        if let Some(step) = item.step {
+            *loads.entry(step).or_default() += item.nanos();
+        }
+    }
+    let mut costs = window.costs();
+    for &index in loading {
+        let item = &window.simulation.items[index];
+        let Some((step, load)) = item.step.and_then(|step| Some((step, *loads.get(&step)?))) else { continue };
+        let all = window.trace().steps()[step.index()].duration().as_nanos() as u64;
+        let rest = all.saturating_sub(load);
+        let ready = if has_workers { all / 2 } else { load };
+        let left = ready.saturating_sub(rest).min(load);
+        costs.set_item(index, 0);
+        costs.scale_item(index, item.nanos() as f64 * left as f64 / load.max(1) as f64);
+    }
+    costs
 }

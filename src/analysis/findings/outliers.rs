@@ -9,60 +9,63 @@ use super::{
     window::{Candidate, Window},
     words,
 };
-use crate::trace::{Span, SpanId};
-use std::{collections::BTreeMap, time::Duration};
+use crate::trace::{Span, SpanId, StepId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The least number of steps that have outliers.
 const STEPS: usize = 5;
-/// A step is an outlier from this many times the median on.
-const TIMES: f64 = 1.25;
+/// The number of steps that are named.
+const NAMED: usize = 5;
 
-/// Finds steps that take longer than the others, and the spans that only they have.
+/// Finds steps that take longer than the others, and the spans that only they have. The first step of a run is left
+/// out: it begins with the recording, so that what the program does before its loop is part of it.
 pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
     if window.count() < STEPS {
         return Vec::new();
     }
     let trace = window.trace();
-    let steps: Vec<_> = window.simulation.steps.iter().map(|id| (*id, &trace.steps()[id.index()])).collect();
-    let mut durations: Vec<Duration> = steps.iter().map(|(_, step)| step.duration()).collect();
-    durations.sort_unstable();
-    let median = quantile(&durations, 0.5).unwrap_or_default();
-    let outliers: Vec<_> = steps.iter().filter(|(_, step)| step.duration() > median.mul_f64(TIMES)).collect();
-    if outliers.is_empty() || outliers.len() * 2 > steps.len() {
-        return Vec::new();
-    }
+    let is_later = |step: StepId| window.is_whole(step) && trace.steps()[step.index()].number() > 0;
     // Spans that less than half of the steps have, and what is in them.
     let mut rare: BTreeMap<&str, (SpanId, u64)> = BTreeMap::new();
+    let mut having: BTreeSet<StepId> = BTreeSet::new();
     let mut costs = window.costs();
     for (index, item) in window.simulation.items.iter().enumerate() {
-        let whole = item.step.is_some_and(|step| window.is_whole(step));
-        let Some(span) = window.outermost_rare(item.span).filter(|_| whole) else { continue };
+        let Some(step) = item.step.filter(|&step| is_later(step)) else { continue };
+        let Some(span) = window.outermost_rare(item.span) else { continue };
         costs.set_item(index, 0);
         rare.entry(trace.span(span).name()).or_insert((span, 0)).1 += item.nanos();
+        having.insert(step);
     }
     for (index, _, work) in window.all_tasks() {
+        let Some(step) = work.step_id().filter(|&step| is_later(step)) else { continue };
         if window.is_rare(work.span().map(Span::id)) {
             costs.remove_task(index);
+            having.insert(step);
         }
     }
     let Some((name, &(span, nanos))) = rare.iter().max_by_key(|(_, (_, nanos))| *nanos) else { return Vec::new() };
-    let numbers: Vec<_> = outliers.iter().take(5).map(|(_, step)| step.number().to_string()).collect();
+    let slow: Vec<_> = window.slow.intersection(&having).map(|step| &trace.steps()[step.index()]).collect();
+    let (count, steps) = (slow.len(), window.count());
+    if count == 0 || count * 2 > steps {
+        return Vec::new();
+    }
+    let place = place::name(trace, Some(span));
+    let verb = if count == 1 { "takes" } else { "take" };
+    let numbers: Vec<_> = slow.iter().take(NAMED).map(|step| step.number().to_string()).collect();
+    let more = match count.saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
     vec![Candidate {
         kind: FindingKind::OutlierSteps,
-        title: format!(
-            "{} of {} steps {} longer than the others, by {}",
-            outliers.len(),
-            steps.len(),
-            if outliers.len() == 1 { "takes" } else { "take" },
-            place::name(trace, Some(span))
-        ),
+        title: format!("{count} of {steps} steps {verb} longer than the others, by {place}"),
         span: Some(span),
         evidence: vec![
-            format!("The median step takes {}.", words::time(median)),
-            format!("Slow steps: {}.", numbers.join(", ")),
+            format!("The median step takes {}.", words::time(window.median)),
+            format!("Slow steps: {}{more}.", numbers.join(", ")),
             format!("`{name}` takes {} in all steps.", words::nanos(nanos)),
         ],
-        ranges: outliers.iter().map(|(_, step)| TimeRange::new(trace, step.start(), step.end())).collect(),
+        ranges: slow.iter().map(|step| TimeRange::new(trace, step.start(), step.end())).collect(),
         costs,
         least: None,
         most: None,

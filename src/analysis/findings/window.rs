@@ -5,7 +5,13 @@ use super::super::{
     simulation::{Costs, Item, Outcome, Simulation, Task},
 };
 use crate::trace::{ApiCall, CallsiteId, Detail, Device, MemoryCopy, Span, SpanId, StepId, ThreadId, Trace, Work};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
+
+/// A step is slow from this many times the median on.
+const SLOW: f64 = 1.25;
 
 /// A window, what was recorded of it, and which of its spans are in few steps only.
 pub(super) struct Window<'a> {
@@ -16,6 +22,10 @@ pub(super) struct Window<'a> {
     pub(super) error: f64,
     /// The thread of the steps.
     pub(super) thread: ThreadId,
+    /// The duration of the median step, as recorded.
+    pub(super) median: Duration,
+    /// The steps that take much longer than the median.
+    pub(super) slow: BTreeSet<StepId>,
     /// Callsites whose spans are in less than half of the steps.
     rare: HashSet<CallsiteId>,
     /// The last task that each item asked for.
@@ -50,6 +60,13 @@ pub(super) fn total(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }
 
+/// Returns the median, or the lower of both in the middle: of two steps, the slow one may be the first of the run.
+pub(super) fn median<T: Ord + Copy>(values: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut values: Vec<T> = values.into_iter().collect();
+    values.sort_unstable();
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
 /// The ranges of time that a finding keeps.
 const RANGES: usize = 5;
 
@@ -77,7 +94,11 @@ impl<'a> Window<'a> {
             .collect();
         let tasks = simulation.tasks.iter().enumerate();
         let tasks_of_items = tasks.filter_map(|(index, task)| Some((task.item?, index))).collect();
-        Some(Self { simulation, unchanged, error, thread, rare, tasks_of_items })
+        let duration = |step: &StepId| trace.steps()[step.index()].duration();
+        let median = median(simulation.steps.iter().map(duration)).unwrap_or_default();
+        let is_slow = |step: &&StepId| duration(step) > median.mul_f64(SLOW);
+        let slow = simulation.steps.iter().filter(is_slow).copied().collect();
+        Some(Self { simulation, unchanged, error, thread, median, slow, rare, tasks_of_items })
     }
 
     pub(super) fn trace(&self) -> &'a Trace {
@@ -96,6 +117,25 @@ impl<'a> Window<'a> {
     /// Nanoseconds of all steps, for each step.
     pub(super) fn per_step(&self, nanos: u64) -> u64 {
         nanos / self.count().max(1) as u64
+    }
+
+    /// The nanoseconds of these items in a typical step. In a window without a GPU each step has a time of its own, so
+    /// that slow steps can be left out; otherwise it is the mean.
+    pub(super) fn each_step(&self, items: impl IntoIterator<Item = (usize, u64)>) -> u64 {
+        let mut sums: BTreeMap<Option<StepId>, u64> = BTreeMap::new();
+        for (item, nanos) in items {
+            let sum = sums.entry(self.simulation.items[item].step).or_default();
+            *sum = sum.saturating_add(nanos);
+        }
+        if !self.simulation.is_host_only() {
+            return self.per_step(total(sums.into_values()));
+        }
+        median(self.regular().map(|step| sums.get(&Some(step)).copied().unwrap_or(0))).unwrap_or(0)
+    }
+
+    /// The steps that are not slow.
+    pub(super) fn regular(&self) -> impl Iterator<Item = StepId> {
+        self.simulation.steps.iter().copied().filter(|step| !self.slow.contains(step))
     }
 
     /// Whether something that takes this long in all steps is too short to matter.
@@ -173,6 +213,12 @@ impl<'a> Window<'a> {
     pub(super) fn item_ranges(&self, items: &[usize]) -> Vec<TimeRange> {
         let items = items.iter().map(|&index| &self.simulation.items[index]);
         items.map(|item| TimeRange::new(self.trace(), item.start, item.end)).collect()
+    }
+
+    /// The times of spans.
+    pub(super) fn span_ranges(&self, spans: impl IntoIterator<Item = SpanId>) -> Vec<TimeRange> {
+        let spans = spans.into_iter().map(|id| self.trace().span(id));
+        spans.map(|span| TimeRange::new(self.trace(), span.start(), span.end())).collect()
     }
 
     /// The times of tasks.

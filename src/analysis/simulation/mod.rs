@@ -7,6 +7,8 @@
 //! that were recorded. So if nothing is changed, [`run`](Simulation::run) gives the recorded times, and if something
 //! takes less time, all that depended on it moves.
 //!
+//! Without GPU activity a window is the chain of its steps' thread, and each step takes the time of its items.
+//!
 //! Threads depend on each other only where [`threads`] finds that one seems to have waited for the other.
 
 mod costs;
@@ -83,9 +85,12 @@ impl<'a> Simulation<'a> {
     /// The most spans, calls and pieces of work that are looked at, unless the first step has more: each takes some 300
     /// bytes while findings are made.
     const LARGEST: usize = 100_000;
-    /// Returns the graph of a window; `None` if there is no GPU work in a whole step.
+
+    /// Returns the graph of a window; `None` if it has no whole step, or has GPU activity and none of that is work in a
+    /// whole step.
     pub(super) fn of(trace: &'a Trace) -> Option<Self> {
-        let steps = steps(trace);
+        let has_gpu = trace.work().len() > 0 || trace.api_calls().len() > 0;
+        let steps = if has_gpu { steps(trace) } else { steps_of_one_thread(trace) };
         let (first, last) = (trace.steps().get(steps.first()?.index())?, trace.steps().get(steps.last()?.index())?);
         let Host { mut items, item_of_call } = Host::of(trace, last.end());
         let mut tasks = tasks::of(trace, last.end(), &item_of_call);
@@ -101,12 +106,19 @@ impl<'a> Simulation<'a> {
         let from = items.iter().position(of_steps)?;
         let to = items.iter().rposition(of_steps)? + 1;
         let in_steps = |task: &&Task| first.start() <= task.asked && task.asked < last.end();
-        tasks.iter().find(in_steps)?;
+        if has_gpu {
+            tasks.iter().find(in_steps)?;
+        }
         for task in &mut tasks {
             task.measured = in_steps(&&*task);
         }
         let order = order(&items, &tasks);
         Some(Self { trace, items, tasks, order, measured: from..to, steps })
+    }
+
+    /// Whether there is no GPU activity: the window is a chain of host time.
+    pub(super) fn is_host_only(&self) -> bool {
+        self.tasks.is_empty()
     }
 
     /// The costs without those of recording.
@@ -142,8 +154,31 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    /// Runs the window at these costs, and returns the time of each of [`steps`](Self::steps) on the host.
+    pub(super) fn step_times(&self, costs: &Costs) -> Vec<Duration> {
+        let (items, _) = self.times(costs);
+        let mut ranges: Vec<Option<(i64, i64)>> = vec![None; self.steps.len()];
+        for index in self.measured.clone() {
+            let Some(step) = self.items[index].step.and_then(|id| self.steps.binary_search(&id).ok()) else { continue };
+            let start = ranges[step].map_or(items[index].start, |(start, _)| start);
+            ranges[step] = Some((start, items[index].end));
+        }
+        ranges.into_iter().map(|range| range.map_or(Duration::ZERO, |(start, end)| duration(start, end))).collect()
+    }
+
     /// Runs the window at these costs.
     pub(super) fn run(&self, costs: &Costs) -> Outcome {
+        let (items, tasks) = self.times(costs);
+        let (first, last) = (items[self.measured.start].start, items[self.measured.end - 1].end);
+        let is_measured = |index: &usize| self.tasks[*index].measured && costs.exists[*index];
+        let measured = || (0..tasks.len()).filter(is_measured).map(|index| tasks[index]);
+        let began = measured().map(|times| times.start).min().unwrap_or(0);
+        let ended = measured().map(|times| times.end).max().unwrap_or(0);
+        Outcome { host: duration(first, last), gpu: duration(began, ended), steps: self.steps.len() as u32 }
+    }
+
+    /// Returns when each item and each task begins and ends at these costs.
+    fn times(&self, costs: &Costs) -> (Vec<Times>, Vec<Times>) {
         let mut items = vec![Times::default(); self.items.len()];
         let mut tasks = vec![Times::default(); self.tasks.len()];
         let mut moved = i64::MIN;
@@ -166,13 +201,7 @@ impl<'a> Simulation<'a> {
                 Node::Task(index) => tasks[index] = self.run_task(index, costs, &items, &tasks, &mut moved),
             }
         }
-        let (first, last) = (items[self.measured.start].start, items[self.measured.end - 1].end);
-        let is_measured = |index: &usize| self.tasks[*index].measured && costs.exists[*index];
-        let measured = || (0..tasks.len()).filter(is_measured).map(|index| tasks[index]);
-        let began = measured().map(|times| times.start).min().unwrap_or(0);
-        let ended = measured().map(|times| times.end).max().unwrap_or(0);
-        let duration = |from: i64, to: i64| Duration::from_nanos((to - from).max(0) as u64);
-        Outcome { host: duration(first, last), gpu: duration(began, ended), steps: self.steps.len() as u32 }
+        (items, tasks)
     }
 
     /// Returns when a task begins and ends. `moved` is the end of the last task that was taken out of its stream's
@@ -243,6 +272,29 @@ fn steps(trace: &Trace) -> Vec<StepId> {
         steps.push(step);
     }
     steps
+}
+
+/// Returns the whole steps of a trace without GPU activity, as many as have a bearable size; none if they are of several
+/// threads, or if the first one is too large.
+fn steps_of_one_thread(trace: &Trace) -> Vec<StepId> {
+    let whole: Vec<_> = trace.step_ids().filter(|step| !trace.steps()[step.index()].cut().any()).collect();
+    let thread = |step: &StepId| trace.track(trace.steps()[step.index()].track_id()).thread();
+    if whole.first().is_none_or(|first| whole.iter().any(|step| thread(step) != thread(first))) {
+        return Vec::new();
+    }
+    let mut sizes = vec![0_usize; trace.steps().len()];
+    trace.spans().filter_map(Span::step_id).for_each(|step| sizes[step.index()] += 1);
+    let mut sum = 0;
+    let is_bearable = |step: &StepId| {
+        sum += sizes[step.index()];
+        sum <= Simulation::LARGEST
+    };
+    whole.into_iter().take_while(is_bearable).collect()
+}
+
+/// The time between two moments of a run.
+fn duration(from: i64, to: i64) -> Duration {
+    Duration::from_nanos((to - from).max(0) as u64)
 }
 
 /// Returns items and tasks in the order of what decides when they are known: an item is known when it ends, a task when

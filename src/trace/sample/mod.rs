@@ -4,6 +4,7 @@
 
 mod awkward;
 mod edit;
+mod host;
 mod ranks;
 
 pub use self::{
@@ -12,6 +13,7 @@ pub use self::{
         add_counter, add_event, copies_trace, cut_both_ends, losses_mut, remove_gpu, remove_steps, repeat_work,
         set_caller, set_context, set_parent, set_previous, set_steps, set_track,
     },
+    host::HostTrace,
     ranks::{COLLECTIVES, ranks},
 };
 

@@ -1,0 +1,134 @@
+//! Spans that do the same again and again.
+
+use super::{
+    super::finding::FindingKind,
+    place,
+    window::{Candidate, Window},
+    words,
+};
+use crate::trace::{CallsiteId, Span, SpanId, StepId};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// The least number of steps that show what is done in each of them.
+const STEPS: usize = 3;
+/// The part of a step that is saved at the least.
+const LEAST_SHARE: f64 = 0.05;
+/// The most characters of fields in a sentence.
+const SHOWN: usize = 60;
+/// Fields that name the data that a span works on. Others, such as sizes and modes, are the same for different data:
+/// layers of a model are alike.
+const DATA: [&str; 12] = [
+    "checksum",
+    "document",
+    "hash",
+    "key",
+    "prompt",
+    "query",
+    "sample",
+    "sample_id",
+    "sentence",
+    "sql",
+    "text",
+    "vocab",
+];
+/// Fields that name where data comes from. In the input pipeline, the next part of a file has the same name.
+const FILES: [&str; 6] = ["file", "file_name", "filename", "path", "uri", "url"];
+/// Words in the names of spans that take one part of their data after the other.
+const PARTS: [&str; 8] = ["batch", "block", "chunk", "line", "next", "part", "record", "row"];
+
+/// Finds spans of the steps' thread that are called again with equal fields, of which one names the data.
+pub(super) fn repeated_calls(window: &Window<'_>) -> Vec<Candidate> {
+    let trace = window.trace();
+    if window.count() < STEPS {
+        return Vec::new();
+    }
+    // What each call works on, and the calls that have been made before, in this step or in an earlier one.
+    let mut known: HashSet<(CallsiteId, String)> = HashSet::new();
+    let mut repeated: HashSet<SpanId> = HashSet::new();
+    let mut again: BTreeMap<CallsiteId, Vec<SpanId>> = BTreeMap::new();
+    let mut calls: HashMap<CallsiteId, usize> = HashMap::new();
+    let in_steps = trace.spans().filter(|span| {
+        span.track().thread() == window.thread && span.step_id().is_some_and(|step| window.is_whole(step))
+    });
+    for span in in_steps.filter(|span| !window.is_rare(Some(span.id()))) {
+        // What is inside of a repeated call is repeated with it.
+        let is_inside = span.stack().skip(1).any(|outer| repeated.contains(&outer.id()));
+        let Some(data) = data(span).filter(|_| !is_inside) else { continue };
+        *calls.entry(span.callsite_id()).or_default() += 1;
+        if !known.insert((span.callsite_id(), data)) {
+            again.entry(span.callsite_id()).or_default().push(span.id());
+            repeated.insert(span.id());
+        }
+    }
+    let of_callsite = |(callsite, spans): (CallsiteId, Vec<SpanId>)| candidate(window, &spans, calls[&callsite]);
+    again.into_iter().filter_map(of_callsite).collect()
+}
+
+/// Returns all fields of a span as text, if one of them names the data, and the span takes all of that.
+fn data(span: Span<'_>) -> Option<String> {
+    let is_one_of = |known: &[&str], text: &str| known.iter().any(|known| text.eq_ignore_ascii_case(known));
+    let has = |known: &[&str]| span.fields().iter().any(|(name, _)| is_one_of(known, name));
+    let takes_parts = || span.name().split(|it: char| !it.is_alphanumeric()).any(|word| is_one_of(&PARTS, word));
+    let is_input = || span.stack().any(|span| span.input_stage().is_some());
+    let is_named = has(&DATA) || (has(&FILES) && !is_input());
+    (is_named && !takes_parts() && span.input_stage().is_none()).then(|| text(span))
+}
+
+fn text(span: Span<'_>) -> String {
+    let fields: Vec<_> = span.fields().iter().map(|(name, value)| format!("{name}={value}")).collect();
+    fields.join(" ")
+}
+
+fn candidate(window: &Window<'_>, again: &[SpanId], calls: usize) -> Option<Candidate> {
+    let trace = window.trace();
+    let &first = again.first()?;
+    let is_again = |span: Span<'_>| span.stack().any(|span| again.binary_search(&span.id()).is_ok());
+    let inside: Vec<_> = window
+        .items()
+        .filter(|(_, item)| item.thread == window.thread && item.span.is_some_and(|id| is_again(trace.span(id))))
+        .map(|(index, item)| (index, item.nanos()))
+        .collect();
+    let nanos = window.each_step(inside.iter().copied());
+    let steps: BTreeSet<StepId> = again.iter().filter_map(|&id| trace.span(id).step_id()).collect();
+    let is_in_most_steps = window.regular().filter(|step| steps.contains(step)).count() * 2 > window.regular().count();
+    if !is_in_most_steps || (nanos as f64) < LEAST_SHARE * window.median.as_nanos() as f64 {
+        return None;
+    }
+    // A span around the whole step, such as that of a training on one file.
+    let is_around = |id: &SpanId| {
+        trace.span(*id).parent().is_none() && trace.span(*id).self_time() < trace.span(*id).duration() / 2
+    };
+    if again.iter().all(is_around) {
+        return None;
+    }
+    let mut costs = window.costs();
+    inside.iter().for_each(|&(item, _)| costs.set_item(item, 0));
+    let place = place::name(trace, Some(first));
+    let same = match calls - again.len() {
+        1 => "the same fields".to_owned(),
+        distinct => format!("{distinct} different sets of fields"),
+    };
+    Some(Candidate {
+        kind: FindingKind::RepeatedCalls,
+        title: format!("{place} works on the same data again, for {} of each step", words::nanos(nanos)),
+        span: Some(first),
+        evidence: vec![
+            format!("Its {calls} calls in {} steps have {same}.", window.count()),
+            format!("One that comes again: {}.", shown(trace.span(first))),
+        ],
+        ranges: window.span_ranges(again.iter().copied()),
+        costs,
+        // Fields need not have all that the work depends on.
+        least: Some(window.costs()),
+        most: None,
+    })
+}
+
+/// The fields of a call, cut to a length that fits into a sentence.
+fn shown(span: Span<'_>) -> String {
+    let text = text(span);
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}

@@ -1,0 +1,99 @@
+//! Savings in windows without GPU activity, where each step has a time of its own.
+
+use super::{
+    super::{
+        finding::{FindingKind, Saving},
+        simulation::Costs,
+    },
+    window::{Candidate, Window, median},
+};
+use std::time::Duration;
+
+/// The share of regular steps that save less than the least, and of those that save more than the most.
+const TAIL: f64 = 0.1;
+/// The least uncertainty of a saving, as a part of the step: however alike the recorded steps are, the next run of the
+/// same program differs by about this much.
+const ERROR: f64 = 0.02;
+
+/// Returns the time of a step, and what the candidate saves of it.
+///
+/// Slow steps, such as the first ones or those that write a checkpoint, are not typical: they are left out, and the
+/// saving is the median of the others. Only a finding about slow steps is about the mean.
+pub(super) fn saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, Saving) {
+    let before = window.simulation.step_times(&window.costs());
+    let is_about_slow_steps = candidate.kind == FindingKind::OutlierSteps;
+    let steps = window.trace().steps();
+    let counts: Vec<bool> = window
+        .simulation
+        .steps
+        .iter()
+        .map(|id| if is_about_slow_steps { steps[id.index()].number() > 0 } else { !window.slow.contains(id) })
+        .collect();
+    let of_counted = |times: &[Duration]| -> Vec<Duration> {
+        times.iter().zip(&counts).filter(|(_, counts)| **counts).map(|(time, _)| *time).collect()
+    };
+    let savings = |costs: &Costs| -> Vec<Duration> {
+        let after = window.simulation.step_times(costs);
+        let saved: Vec<_> = before.iter().zip(&after).map(|(before, after)| before.saturating_sub(*after)).collect();
+        of_counted(&saved)
+    };
+    let likely = savings(&candidate.costs);
+    if is_about_slow_steps {
+        let (step, (likely, error)) = (mean_and_error(&of_counted(&before)).0, mean_and_error(&likely));
+        return (step, bounds(step, likely.saturating_sub(error), likely, likely + error));
+    }
+    let step = median(of_counted(&before)).unwrap_or_default();
+    let least = quantile(candidate.least.as_ref().map_or_else(|| likely.clone(), savings), TAIL);
+    let most = quantile(candidate.most.as_ref().map_or_else(|| likely.clone(), savings), 1.0 - TAIL);
+    let likely = median(likely).unwrap_or_default();
+    (step, bounds(step, least, likely, most))
+}
+
+/// Returns a saving of which the bounds are never equal.
+fn bounds(step: Duration, least: Duration, likely: Duration, most: Duration) -> Saving {
+    let error = step.mul_f64(ERROR);
+    let least = least.min(likely).saturating_sub(error);
+    Saving::new(least, likely, most.max(likely).saturating_add(error).min(step.max(likely)))
+}
+
+/// Returns the mean and its standard error.
+fn mean_and_error(times: &[Duration]) -> (Duration, Duration) {
+    let count = times.len().max(1) as f64;
+    let mean = times.iter().map(Duration::as_secs_f64).sum::<f64>() / count;
+    let variance = times.iter().map(|time| (time.as_secs_f64() - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+    (Duration::from_secs_f64(mean), Duration::from_secs_f64((variance / count).sqrt()))
+}
+
+/// Returns the time that this share of times does not exceed.
+fn quantile(mut times: Vec<Duration>, share: f64) -> Duration {
+    times.sort_unstable();
+    let rank = (times.len().saturating_sub(1) as f64 * share).round() as usize;
+    times.get(rank).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bounds, mean_and_error, quantile};
+    use std::time::Duration;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn bounds_are_never_equal() {
+        let saving = bounds(100 * MILLI, 50 * MILLI, 50 * MILLI, 50 * MILLI);
+        assert_eq!((saving.least, saving.likely, saving.most), (48 * MILLI, 50 * MILLI, 52 * MILLI));
+        // No more than the step can be saved, and no less than nothing.
+        assert_eq!(bounds(100 * MILLI, MILLI, 99 * MILLI, 99 * MILLI).most, 100 * MILLI);
+        assert_eq!(bounds(100 * MILLI, MILLI, 99 * MILLI, 99 * MILLI).least, Duration::ZERO);
+    }
+
+    #[test]
+    fn steps_that_differ_make_bounds_wide() {
+        let times: Vec<_> = (0..=10).map(|step| step * MILLI).collect();
+        assert_eq!((quantile(times.clone(), 0.1), quantile(times, 0.9)), (MILLI, 9 * MILLI));
+        assert_eq!(quantile(Vec::new(), 0.5), Duration::ZERO);
+        let (mean, error) = mean_and_error(&[Duration::ZERO, 4 * MILLI]);
+        assert_eq!((mean, error), (2 * MILLI, 2 * MILLI));
+        assert_eq!(mean_and_error(&[]), (Duration::ZERO, Duration::ZERO));
+    }
+}
