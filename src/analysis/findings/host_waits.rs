@@ -58,11 +58,11 @@ impl WaitsFor {
     }
 
     fn of_name(name: &str) -> Option<Self> {
-        let words: Vec<_> = name.split(|it: char| !it.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-        let has = |known: &str| words.iter().any(|word| word.eq_ignore_ascii_case(known));
+        let words = || name.split(|it: char| !it.is_alphanumeric()).filter(|word| !word.is_empty());
+        let has = |known: &str| words().any(|word| word.eq_ignore_ascii_case(known));
         let by_word = Self::WORDS.iter().find(|(word, _)| has(word)).map(|(_, kind)| *kind);
         let is_verb = Self::VERBS.iter().any(|verb| has(verb));
-        let by_verb = is_verb && (words.len() == 1 || Self::OBJECTS.iter().any(|object| has(object)));
+        let by_verb = is_verb && (words().count() == 1 || Self::OBJECTS.iter().any(|object| has(object)));
         by_word.or(by_verb.then_some(Self::Other))
     }
 }
@@ -76,15 +76,15 @@ pub(super) fn host_wait(window: &Window<'_>) -> Vec<Candidate> {
     let trace = window.trace();
     let others: Vec<_> =
         trace.spans().filter(|span| span.track().thread() != window.thread && WaitsFor::of(*span).is_none()).collect();
-    let are_others_known = others.iter().any(|span| span.step_id().is_some_and(|step| window.is_whole(step)));
     let interval = |span: &Span<'_>| Interval { start: span.start(), end: span.end(), requested: None };
     let busy = Intervals::new(others.iter().map(interval).collect());
     let waiting = window.items().filter_map(|(index, item)| {
         let span = trace.span(item.span?);
-        let kind = WaitsFor::of(span).filter(|_| item.thread == window.thread && !is_input(span))?;
+        let is_own = item.thread == window.thread && window.input_of(item.span).is_none();
+        let kind = WaitsFor::of(span).filter(|_| is_own)?;
         let idle = item.nanos().saturating_sub(busy.covered(item.start, item.end).as_nanos() as u64);
         match kind {
-            WaitsFor::Other if !are_others_known => None,
+            WaitsFor::Other if others.is_empty() => None,
             WaitsFor::Other => Some((index, item.span, idle)),
             WaitsFor::Lock | WaitsFor::Sleep => Some((index, item.span, item.nanos())),
         }
@@ -97,11 +97,6 @@ pub(super) fn host_wait(window: &Window<'_>) -> Vec<Candidate> {
     };
     let groups = window.groups(waiting).into_iter().filter(is_long);
     groups.filter_map(|group| candidate(window, &group, &saved, &others)).collect()
-}
-
-/// Whether a span is part of the input pipeline, which is a finding of its own.
-fn is_input(span: Span<'_>) -> bool {
-    span.stack().any(|span| span.input_stage().is_some())
 }
 
 fn candidate(

@@ -54,6 +54,6 @@ pub(super) fn spans_that_call(window: &Window<'_>) -> HashSet<SpanId> {
 /// Whether an item is work of the host: long, or in a span that does nothing else; and not the input pipeline.
 pub(super) fn is_work(window: &Window<'_>, item: &Item, calling: &HashSet<SpanId>) -> bool {
     let Some(span) = item.span.map(|id| window.trace().span(id)) else { return false };
-    let is_input = || span.stack().any(|span| span.input_stage().is_some());
+    let is_input = || window.input_of(item.span).is_some();
     item.call.is_none() && !item.waited() && (item.nanos() >= WORK || !calling.contains(&span.id())) && !is_input()
 }

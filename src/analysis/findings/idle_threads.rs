@@ -161,9 +161,7 @@ fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
 /// Finds the span in which the steps' thread works for the longest while all other threads of a pool idle.
 fn alone(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
     let trace = window.trace();
-    let of_pool = trace
-        .spans()
-        .filter(|span| span.track().thread() != window.thread && pool.threads.contains(&span.track().thread()));
+    let of_pool = window.spans_of_others().filter(|span| pool.threads.contains(&span.track().thread()));
     let interval = |span: Span<'_>| Interval { start: span.start(), end: span.end(), requested: None };
     let busy = Intervals::new(of_pool.map(interval).collect());
     let sharing: BTreeSet<CallsiteId> = around_calls(trace, pool);
@@ -171,10 +169,8 @@ fn alone(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
         let Some(span) = item.span.map(|id| trace.span(id)).filter(|_| item.thread == window.thread) else {
             return false;
         };
-        let is_other = |span: Span<'_>| {
-            span.input_stage().is_some() || WaitsFor::of(span).is_some() || pool.calls.contains_key(&span.id())
-        };
-        !sharing.contains(&span.callsite_id()) && !span.stack().any(is_other)
+        let is_other = |span: Span<'_>| WaitsFor::of(span).is_some() || pool.calls.contains_key(&span.id());
+        window.input_of(item.span).is_none() && !sharing.contains(&span.callsite_id()) && !span.stack().any(is_other)
     });
     let groups = window.groups(alone.map(|(index, item)| (index, item.span, item.nanos())));
     let items = &window.simulation.items;

@@ -6,19 +6,15 @@ use super::{
     window::{Candidate, Window},
     words,
 };
-use crate::trace::{Span, SpanId, StepId};
+use crate::trace::{Span, StepId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Finds time that the steps' thread spends in the input pipeline.
 pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
     let trace = window.trace();
-    let input_of = |span: Option<SpanId>| {
-        let stack = span.map(|id| trace.span(id)).into_iter().flat_map(Span::stack);
-        stack.filter(|span| span.input_stage().is_some()).last()
-    };
     // Calls of the GPU's API in the pipeline stay: the batch has to be copied in any case.
     let loading = window.items().filter(|(_, item)| item.thread == window.thread && item.call.is_none());
-    let loading = loading.filter_map(|(index, item)| Some((index, Some(input_of(item.span)?.id()), item.nanos())));
+    let loading = loading.filter_map(|(index, item)| Some((index, Some(window.input_of(item.span)?), item.nanos())));
     let groups = window.groups(loading);
     let nanos = groups.iter().map(|group| group.nanos).sum();
     let Some(first) = groups.first().filter(|_| !window.is_negligible(nanos)) else { return Vec::new() };
@@ -27,11 +23,8 @@ pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
     all.iter().for_each(|&item| costs.set_item(item, 0));
     let each = words::nanos(window.each_step(all.iter().map(|&item| (item, window.simulation.items[item].nanos()))));
     let mut evidence = vec![format!("The steps' thread is in the input pipeline for {each} of a step.")];
-    let workers: Vec<_> = trace
-        .spans()
-        .filter(|span| span.input_stage().is_some() && span.track().thread() != window.thread)
-        .filter(|span| span.parent().is_none_or(|parent| parent.input_stage().is_none()))
-        .collect();
+    let is_outermost = |span: &Span<'_>| window.input_of(Some(span.id())) == Some(span.id());
+    let workers: Vec<_> = window.spans_of_others().filter(is_outermost).collect();
     if !workers.is_empty() {
         let threads: BTreeSet<_> = workers.iter().map(|span| span.track().thread()).collect();
         let busy: u64 = workers.iter().map(|span| span.duration().as_nanos() as u64).sum();

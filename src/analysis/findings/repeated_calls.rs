@@ -53,7 +53,8 @@ pub(super) fn repeated_calls(window: &Window<'_>) -> Vec<Candidate> {
     for span in in_steps.filter(|span| !window.is_rare(Some(span.id()))) {
         // What is inside of a repeated call is repeated with it.
         let is_inside = span.stack().skip(1).any(|outer| repeated.contains(&outer.id()));
-        let Some(data) = data(span).filter(|_| !is_inside) else { continue };
+        let is_input = window.input_of(Some(span.id())).is_some();
+        let Some(data) = data(span, is_input).filter(|_| !is_inside) else { continue };
         *calls.entry(span.callsite_id()).or_default() += 1;
         if !known.insert((span.callsite_id(), data)) {
             again.entry(span.callsite_id()).or_default().push(span.id());
@@ -65,12 +66,11 @@ pub(super) fn repeated_calls(window: &Window<'_>) -> Vec<Candidate> {
 }
 
 /// Returns all fields of a span as text, if one of them names the data, and the span takes all of that.
-fn data(span: Span<'_>) -> Option<String> {
+fn data(span: Span<'_>, is_input: bool) -> Option<String> {
     let is_one_of = |known: &[&str], text: &str| known.iter().any(|known| text.eq_ignore_ascii_case(known));
     let has = |known: &[&str]| span.fields().iter().any(|(name, _)| is_one_of(known, name));
     let takes_parts = || span.name().split(|it: char| !it.is_alphanumeric()).any(|word| is_one_of(&PARTS, word));
-    let is_input = || span.stack().any(|span| span.input_stage().is_some());
-    let is_named = has(&DATA) || (has(&FILES) && !is_input());
+    let is_named = has(&DATA) || (has(&FILES) && !is_input);
     (is_named && !takes_parts() && span.input_stage().is_none()).then(|| text(span))
 }
 

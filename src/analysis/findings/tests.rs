@@ -58,6 +58,19 @@ fn a_step_that_loads_its_data_is_input_bound() {
 }
 
 #[test]
+fn a_span_around_the_loop_is_in_each_step() {
+    let mut trace = HostTrace::default();
+    for number in 0..10 {
+        trace.step(100 * MILLI).span(0, "next_batch", 0, 80 * MILLI).span(0, "train_step", 80 * MILLI, 100 * MILLI);
+        if number == 0 {
+            trace.span(0, "train", 0, 1_000 * MILLI);
+        }
+    }
+    let finding = only(&trace.trace());
+    assert_eq!((finding.kind, finding.path.join(" > ").as_str()), (FindingKind::InputBound, "train > next_batch"));
+}
+
+#[test]
 fn workers_that_are_too_slow_load_twice_as_fast_at_the_least() {
     let trace = steps(|it, _| {
         it.step(100 * MILLI).span(0, "data", 0, 80 * MILLI).span(0, "train_step", 80 * MILLI, 100 * MILLI);

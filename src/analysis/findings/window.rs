@@ -4,7 +4,9 @@ use super::super::{
     finding::{FindingKind, TimeRange},
     simulation::{Costs, Item, Outcome, Simulation, Task},
 };
-use crate::trace::{ApiCall, CallsiteId, Detail, Device, MemoryCopy, Span, SpanId, StepId, ThreadId, Trace, Work};
+use crate::trace::{
+    ApiCall, CallsiteId, Detail, Device, MemoryCopy, Span, SpanId, Step, StepId, ThreadId, Trace, Work,
+};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
@@ -28,6 +30,8 @@ pub(super) struct Window<'a> {
     pub(super) slow: BTreeSet<StepId>,
     /// Callsites whose spans are in less than half of the steps.
     rare: HashSet<CallsiteId>,
+    /// The spans of the input pipeline.
+    inputs: HashSet<SpanId>,
     /// The last task that each item asked for.
     tasks_of_items: HashMap<usize, usize>,
 }
@@ -60,6 +64,15 @@ pub(super) fn total(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }
 
+/// Returns the steps in which a span is open. One around the whole loop is in all of them.
+fn steps_of(trace: &Trace, span: Span<'_>) -> impl Iterator<Item = StepId> + use<> {
+    let first = trace.steps().partition_point(|step| step.end() <= span.start());
+    let past = trace.steps().partition_point(|step| step.start() < span.end());
+    // A span may take no time.
+    let began = span.step_id().map_or(first, StepId::index);
+    (first.min(began)..past.max(began + 1).min(trace.steps().len())).map(StepId::new)
+}
+
 /// Returns the median, or the lower of both in the middle: of two steps, the slow one may be the first of the run.
 pub(super) fn median<T: Ord + Copy>(values: impl IntoIterator<Item = T>) -> Option<T> {
     let mut values: Vec<T> = values.into_iter().collect();
@@ -84,8 +97,12 @@ impl<'a> Window<'a> {
         let unchanged = simulation.run(&simulation.costs());
         let thread = trace.track(trace.steps()[simulation.steps.first()?.index()].track_id()).thread();
         let mut seen: BTreeMap<CallsiteId, BTreeSet<StepId>> = BTreeMap::new();
+        let mut inputs = HashSet::new();
         for span in trace.spans() {
-            seen.entry(span.callsite_id()).or_default().extend(span.step_id());
+            seen.entry(span.callsite_id()).or_default().extend(steps_of(trace, span));
+            if span.input_stage().is_some() {
+                inputs.insert(span.id());
+            }
         }
         let rare = seen
             .into_iter()
@@ -98,7 +115,7 @@ impl<'a> Window<'a> {
         let median = median(simulation.steps.iter().map(duration)).unwrap_or_default();
         let is_slow = |step: &&StepId| duration(step) > median.mul_f64(SLOW);
         let slow = simulation.steps.iter().filter(is_slow).copied().collect();
-        Some(Self { simulation, unchanged, error, thread, median, slow, rare, tasks_of_items })
+        Some(Self { simulation, unchanged, error, thread, median, slow, rare, inputs, tasks_of_items })
     }
 
     pub(super) fn trace(&self) -> &'a Trace {
@@ -193,6 +210,22 @@ impl<'a> Window<'a> {
     pub(super) fn outermost_rare(&self, span: Option<SpanId>) -> Option<SpanId> {
         let stack = span.map(|id| self.trace().span(id)).into_iter().flat_map(Span::stack);
         stack.filter(|span| self.rare.contains(&span.callsite_id())).last().map(Span::id)
+    }
+
+    /// The outermost span of the input pipeline around this one.
+    pub(super) fn input_of(&self, span: Option<SpanId>) -> Option<SpanId> {
+        let span = span.filter(|_| !self.inputs.is_empty()).map(|id| self.trace().span(id));
+        span.into_iter().flat_map(Span::stack).map(Span::id).filter(|id| self.inputs.contains(id)).last()
+    }
+
+    /// The spans of threads other than the steps', as far as they are open in the steps that are looked at.
+    pub(super) fn spans_of_others(&self) -> impl Iterator<Item = Span<'a>> {
+        let trace = self.trace();
+        let at = |step: Option<&StepId>| step.map(|id| &trace.steps()[id.index()]);
+        let from = at(self.simulation.steps.first()).map(Step::start).unwrap_or_default();
+        let to = at(self.simulation.steps.last()).map(Step::end).unwrap_or_default();
+        let thread = self.thread;
+        trace.spans().filter(move |it| it.track().thread() != thread && it.start() < to && from < it.end())
     }
 
     /// Items or tasks by the callsite of their spans, those that take the most time first.
