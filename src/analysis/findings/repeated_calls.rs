@@ -15,24 +15,13 @@ const STEPS: usize = 3;
 const LEAST_SHARE: f64 = 0.05;
 /// The most characters of fields in a sentence.
 const SHOWN: usize = 60;
-/// Fields that name the data that a span works on. Others, such as sizes and modes, are the same for different data:
-/// layers of a model are alike.
-const DATA: [&str; 12] = [
-    "checksum",
-    "document",
-    "hash",
-    "key",
-    "prompt",
-    "query",
-    "sample",
-    "sample_id",
-    "sentence",
-    "sql",
-    "text",
-    "vocab",
-];
+/// Fields that are the data that a span works on, or name it. Others, such as sizes, modes and indices, are the same
+/// for different data: layers of a model are alike, and so are the parts of each batch.
+const DATA: [&str; 8] = ["checksum", "document", "document_id", "hash", "prompt", "sample_id", "sentence", "text"];
 /// Fields that name where data comes from. In the input pipeline, the next part of a file has the same name.
 const FILES: [&str; 6] = ["file", "file_name", "filename", "path", "uri", "url"];
+/// Words in the names of spans that take data from a file. Others may write to it.
+const READS: [&str; 9] = ["compile", "decode", "download", "fetch", "load", "open", "parse", "read", "tokenize"];
 /// Words in the names of spans that take one part of their data after the other.
 const PARTS: [&str; 8] = ["batch", "block", "chunk", "line", "next", "part", "record", "row"];
 
@@ -51,10 +40,12 @@ pub(super) fn repeated_calls(window: &Window<'_>) -> Vec<Candidate> {
         span.track().thread() == window.thread && span.step_id().is_some_and(|step| window.is_whole(step))
     });
     for span in in_steps.filter(|span| !window.is_rare(Some(span.id()))) {
-        // What is inside of a repeated call is repeated with it.
-        let is_inside = span.stack().skip(1).any(|outer| repeated.contains(&outer.id()));
         let is_input = window.input_of(Some(span.id())).is_some();
-        let Some(data) = data(span, is_input).filter(|_| !is_inside) else { continue };
+        let Some(data) = data(span, is_input) else { continue };
+        // What is inside of a repeated call is repeated with it.
+        if span.stack().skip(1).any(|outer| repeated.contains(&outer.id())) {
+            continue;
+        }
         *calls.entry(span.callsite_id()).or_default() += 1;
         if !known.insert((span.callsite_id(), data)) {
             again.entry(span.callsite_id()).or_default().push(span.id());
@@ -69,9 +60,12 @@ pub(super) fn repeated_calls(window: &Window<'_>) -> Vec<Candidate> {
 fn data(span: Span<'_>, is_input: bool) -> Option<String> {
     let is_one_of = |known: &[&str], text: &str| known.iter().any(|known| text.eq_ignore_ascii_case(known));
     let has = |known: &[&str]| span.fields().iter().any(|(name, _)| is_one_of(known, name));
-    let takes_parts = || span.name().split(|it: char| !it.is_alphanumeric()).any(|word| is_one_of(&PARTS, word));
-    let is_named = has(&DATA) || (has(&FILES) && !is_input);
-    (is_named && !takes_parts() && span.input_stage().is_none()).then(|| text(span))
+    let is_called =
+        |known: &[&str]| span.name().split(|it: char| !it.is_alphanumeric()).any(|word| is_one_of(known, word));
+    // Long text is cut when it is recorded, so that equal beginnings say nothing.
+    let is_cut = || span.fields().iter().any(|(_, value)| value.as_str().is_some_and(|text| text.ends_with('…')));
+    let is_named = has(&DATA) || (has(&FILES) && !is_input && is_called(&READS));
+    (is_named && !is_called(&PARTS) && !is_cut() && span.input_stage().is_none()).then(|| text(span))
 }
 
 fn text(span: Span<'_>) -> String {

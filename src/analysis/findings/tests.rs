@@ -211,12 +211,16 @@ fn calls_with_the_same_data_are_repeated() {
 
 #[test]
 fn layers_of_the_same_shape_and_parts_of_a_file_are_not_repeated() {
+    let long = "a".repeat(1024) + "…";
     let trace = steps(|it, _| {
         it.step(100 * MILLI).span(0, "train_step", 0, 100 * MILLI).field("path", "train.bin");
         for layer in 0..4 {
             it.span(0, "linear", 10 * layer * MILLI, 10 * (layer + 1) * MILLI);
-            it.field("op.shape.input", "[64, 512]").field("heads", 8_u64).field("device", "cpu");
-            it.span(0, "read_chunk", (40 + 10 * layer) * MILLI, (50 + 10 * layer) * MILLI).field("path", "train.bin");
+            it.field("op.shape.input", "[64, 512]").field("heads", 8_u64).field("device", "cpu").field("key", layer);
+            let start = (40 + 15 * layer) * MILLI;
+            it.span(0, "read_chunk", start, start + 5 * MILLI).field("path", "train.bin");
+            it.span(0, "append", start + 5 * MILLI, start + 10 * MILLI).field("path", "log.txt");
+            it.span(0, "tokenize", start + 10 * MILLI, start + 15 * MILLI).field("text", long.as_str());
         }
     });
     assert_eq!(findings(&trace), []);

@@ -8,7 +8,7 @@ use crate::trace::{
     ApiCall, CallsiteId, Detail, Device, MemoryCopy, Span, SpanId, Step, StepId, ThreadId, Trace, Work,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -28,10 +28,10 @@ pub(super) struct Window<'a> {
     pub(super) median: Duration,
     /// The steps that take much longer than the median.
     pub(super) slow: BTreeSet<StepId>,
-    /// Callsites whose spans are in less than half of the steps.
-    rare: HashSet<CallsiteId>,
-    /// The spans of the input pipeline.
-    inputs: HashSet<SpanId>,
+    /// For each span, the outermost around it whose callsite is in less than half of the steps.
+    rare: Vec<Option<SpanId>>,
+    /// For each span, the outermost around it that is part of the input pipeline.
+    inputs: Vec<Option<SpanId>>,
     /// The last task that each item asked for.
     tasks_of_items: HashMap<usize, usize>,
 }
@@ -73,6 +73,17 @@ fn steps_of(trace: &Trace, span: Span<'_>) -> impl Iterator<Item = StepId> + use
     (first.min(began)..past.max(began + 1).min(trace.steps().len())).map(StepId::new)
 }
 
+/// Returns the outermost span around each span that is of a kind. Spans may be nested deeply, so that each is looked at
+/// once, after its parent.
+fn outermost(trace: &Trace, is_one: impl Fn(Span<'_>) -> bool) -> Vec<Option<SpanId>> {
+    let mut outermost: Vec<Option<SpanId>> = Vec::with_capacity(trace.spans().len());
+    for span in trace.spans() {
+        let around = span.parent().and_then(|parent| outermost.get(parent.id().index()).copied().flatten());
+        outermost.push(around.or_else(|| is_one(span).then(|| span.id())));
+    }
+    outermost
+}
+
 /// Returns the median, or the lower of both in the middle: of two steps, the slow one may be the first of the run.
 pub(super) fn median<T: Ord + Copy>(values: impl IntoIterator<Item = T>) -> Option<T> {
     let mut values: Vec<T> = values.into_iter().collect();
@@ -97,18 +108,12 @@ impl<'a> Window<'a> {
         let unchanged = simulation.run(&simulation.costs());
         let thread = trace.track(trace.steps()[simulation.steps.first()?.index()].track_id()).thread();
         let mut seen: BTreeMap<CallsiteId, BTreeSet<StepId>> = BTreeMap::new();
-        let mut inputs = HashSet::new();
         for span in trace.spans() {
             seen.entry(span.callsite_id()).or_default().extend(steps_of(trace, span));
-            if span.input_stage().is_some() {
-                inputs.insert(span.id());
-            }
         }
-        let rare = seen
-            .into_iter()
-            .filter(|(_, of)| of.len() * 2 < simulation.steps.len())
-            .map(|(callsite, _)| callsite)
-            .collect();
+        seen.retain(|_, of| of.len() * 2 < simulation.steps.len());
+        let rare = outermost(trace, |span| seen.contains_key(&span.callsite_id()));
+        let inputs = outermost(trace, |span| span.input_stage().is_some());
         let tasks = simulation.tasks.iter().enumerate();
         let tasks_of_items = tasks.filter_map(|(index, task)| Some((task.item?, index))).collect();
         let duration = |step: &StepId| trace.steps()[step.index()].duration();
@@ -203,19 +208,17 @@ impl<'a> Window<'a> {
 
     /// Whether a span is, or is in, one that is in less than half of the steps.
     pub(super) fn is_rare(&self, span: Option<SpanId>) -> bool {
-        !self.rare.is_empty() && self.outermost_rare(span).is_some()
+        self.outermost_rare(span).is_some()
     }
 
     /// The outermost of the spans around this one that is in less than half of the steps.
     pub(super) fn outermost_rare(&self, span: Option<SpanId>) -> Option<SpanId> {
-        let stack = span.map(|id| self.trace().span(id)).into_iter().flat_map(Span::stack);
-        stack.filter(|span| self.rare.contains(&span.callsite_id())).last().map(Span::id)
+        self.rare[span?.index()]
     }
 
     /// The outermost span of the input pipeline around this one.
     pub(super) fn input_of(&self, span: Option<SpanId>) -> Option<SpanId> {
-        let span = span.filter(|_| !self.inputs.is_empty()).map(|id| self.trace().span(id));
-        span.into_iter().flat_map(Span::stack).map(Span::id).filter(|id| self.inputs.contains(id)).last()
+        self.inputs[span?.index()]
     }
 
     /// The spans of threads other than the steps', as far as they are open in the steps that are looked at.
