@@ -58,6 +58,14 @@ fn a_step_that_loads_its_data_is_input_bound() {
 }
 
 #[test]
+fn a_span_that_takes_no_time_is_closed() {
+    let trace = steps(|it, _| {
+        it.step(100 * MILLI).span(0, "train_step", 0, 100 * MILLI).span(0, "next_batch", 0, 0);
+    });
+    assert_eq!(findings(&trace), []);
+}
+
+#[test]
 fn a_span_around_the_loop_is_in_each_step() {
     let mut trace = HostTrace::default();
     for number in 0..10 {

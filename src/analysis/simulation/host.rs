@@ -31,7 +31,8 @@ impl Host {
         for step in trace.steps() {
             threads.entry(trace.track(step.track_id()).thread()).or_default();
         }
-        for span in trace.spans().filter(|span| span.start() < until) {
+        // A span that takes no time would end before it begins, as ends are sorted first, and stay open.
+        for span in trace.spans().filter(|span| span.start() < until && span.start() < span.end()) {
             if let Some(edges) = threads.get_mut(&span.track().thread()) {
                 edges.extend([(span.start(), Edge::SpanStart(span.id())), (span.end(), Edge::SpanEnd(span.id()))]);
             }

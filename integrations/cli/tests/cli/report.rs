@@ -1,8 +1,8 @@
 //! Tables: against golden files, against PyTorch's own, and in all formats.
 
-use crate::{TORCH, WINDOWS, assert_golden, fixture, printed, printed_json, run, torch, window};
+use crate::{TORCH, WINDOWS, assert_golden, fixture, printed, printed_json, run, run_with_input, torch, window};
 use kernspan::Report;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeSet, path::Path};
 
 #[test]
@@ -57,6 +57,33 @@ fn advice_is_there_for_programs_too() {
     assert!(markdown.contains("| host-sync |"), "{markdown}");
     let repaired = fixture("faults/scalar-read-repaired.kernspan");
     assert!(printed("advise", &[&repaired]).contains("nothing was found"));
+    assert!(printed("advise --format md", &[&repaired]).contains("no findings: nothing was found"));
+}
+
+/// Returns a trace of PyTorch on a CPU, whose steps take 10 ms, of which they load data for this many.
+fn training_on_cpu(loading: u32) -> String {
+    let mut events = Vec::new();
+    for step in 0..6_u32 {
+        let mut add = |name: &str, category: &str, from: u32, to: u32| {
+            let (ts, dur) = (1000 * (10 * step + from), 1000 * (to - from));
+            events.push(json!({
+                "ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": {},
+            }));
+        };
+        add(&format!("ProfilerStep#{step}"), "user_annotation", 0, 10);
+        add("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation", 0, loading);
+        add("aten::linear", "cpu_op", loading, 10);
+    }
+    json!({"schemaVersion": 1, "traceEvents": events}).to_string()
+}
+
+#[test]
+fn a_training_on_a_cpu_has_advice() {
+    let slow = run_with_input("advise -", training_on_cpu(8).as_bytes());
+    assert!(slow.out.contains("each step waits 8 ms for its data"), "{}", slow.out);
+    assert!(slow.out.contains("[input-bound]") && slow.out.contains("about host spans only"), "{}", slow.out);
+    let fast = run_with_input("advise -", training_on_cpu(0).as_bytes());
+    assert!(fast.out.starts_with("no findings: nothing was found in host spans"), "{}", fast.out);
 }
 
 #[test]
