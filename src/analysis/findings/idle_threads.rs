@@ -117,16 +117,22 @@ fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
     if even as f64 > FEW * pool.calls.len() as f64 {
         return None;
     }
-    let mut costs = window.costs();
+    // There may be fewer cores than threads, which the trace does not say: at the least, half of them work at a time.
+    let on_half = |shares: &BTreeMap<ThreadId, Duration>| shares.values().sum::<Duration>() / threads.div_ceil(2);
+    let (mut costs, mut least) = (window.costs(), window.costs());
     let mut saved = Vec::new();
     for (index, item) in window.items().filter(|(_, item)| item.thread == window.thread) {
         let stack = item.span.map(|id| trace.span(id)).into_iter().flat_map(Span::stack);
         let Some((call, shares)) = stack.filter_map(|span| Some((span, pool.calls.get(&span.id())?))).next() else {
             continue;
         };
-        let part = longest(shares).saturating_sub(mean(shares)).as_secs_f64() / call.duration().as_secs_f64().max(1e-9);
-        let nanos = (item.nanos() as f64 * part.min(1.0)).round() as u64;
+        let saved_by = |even: Duration| {
+            let part = longest(shares).saturating_sub(even).as_secs_f64() / call.duration().as_secs_f64().max(1e-9);
+            (item.nanos() as f64 * part.min(1.0)).round() as u64
+        };
+        let nanos = saved_by(mean(shares));
         costs.scale_item(index, (item.nanos() - nanos) as f64);
+        least.scale_item(index, (item.nanos() - saved_by(on_half(shares))) as f64);
         saved.push((index, nanos));
     }
     let each = window.each_step(saved);
@@ -153,7 +159,7 @@ fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
         )],
         ranges: window.span_ranges(pool.calls.keys().copied()),
         costs,
-        least: None,
+        least: Some(least),
         most: None,
     })
 }

@@ -27,7 +27,7 @@ pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
     let workers: Vec<_> = window.spans_of_others().filter(is_outermost).collect();
     if !workers.is_empty() {
         let threads: BTreeSet<_> = workers.iter().map(|span| span.track().thread()).collect();
-        let busy: u64 = workers.iter().map(|span| span.duration().as_nanos() as u64).sum();
+        let busy: u64 = workers.iter().map(|span| span.duration().as_nanos() as u64).fold(0, u64::saturating_add);
         let threads = match threads.len() {
             1 => "One other thread loads".to_owned(),
             threads => format!("{threads} other threads load"),
