@@ -20,8 +20,8 @@ pub struct Advice {
 
 impl Advice {
     /// The text if there is nothing to look at.
-    pub(super) const NO_STEPS: &'static str = "no findings: they need whole steps, and none was recorded; end each step \
-                                               with `Profiler::step` or `step_on`";
+    pub(super) const NO_STEPS: &'static str = "no findings: they need whole steps, and none was recorded; end each \
+                                               step with `Profiler::step` or `step_on`";
     /// The texts if rules have found nothing.
     pub(super) const NOTHING: &'static str = "no findings: nothing was found that would save 1 % of a step";
     pub(super) const NOTHING_ON_HOST: &'static str = "no findings: nothing was found in host spans that would save 1 % \

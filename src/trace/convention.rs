@@ -25,8 +25,8 @@
 //! value of `op.input`, such as `none`, says that the span is not part of the pipeline.
 //!
 //! Without `op.wait`, [`FindingKind::HostWait`](crate::analysis::FindingKind::HostWait) goes by words of the name, such
-//! as `lock` and `wait`; `none` says that the span does not wait. Operations are [`Operation`](super::Operation)s, which
-//! frameworks report.
+//! as `lock` and `wait`; `none` says that the span does not wait. Operations are [`Operation`](super::Operation)s,
+//! which frameworks report.
 //!
 //! ```
 //! # let (batch, input, output) = (64_u64, 512_u64, 512_u64);

@@ -43,7 +43,7 @@ struct Pool<'a> {
 }
 
 impl Pool<'_> {
-    /// The most threads that work in one call. Threads may be started anew for each call, so that there are more in all.
+    /// The most threads that work in one call. There may be more in all, if each call starts its own.
     fn size(&self) -> usize {
         self.calls.values().map(BTreeMap::len).max().unwrap_or(0)
     }

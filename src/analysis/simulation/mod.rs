@@ -274,8 +274,8 @@ fn steps(trace: &Trace) -> Vec<StepId> {
     steps
 }
 
-/// Returns the whole steps of a trace without GPU activity, as many as have a bearable size; none if they are of several
-/// threads, or if the first one is too large.
+/// Returns the whole steps of a trace without GPU activity, as many as have a bearable size; none if they are of
+/// several threads, or if the first one is too large.
 fn steps_of_one_thread(trace: &Trace) -> Vec<StepId> {
     let whole: Vec<_> = trace.step_ids().filter(|step| !trace.steps()[step.index()].cut().any()).collect();
     let thread = |step: &StepId| trace.track(trace.steps()[step.index()].track_id()).thread();
