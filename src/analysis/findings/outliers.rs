@@ -1,10 +1,7 @@
 //! Steps that take longer than the others.
 
 use super::{
-    super::{
-        finding::{FindingKind, TimeRange},
-        quantile::quantile,
-    },
+    super::finding::{FindingKind, TimeRange},
     place,
     window::{Candidate, Window},
     words,

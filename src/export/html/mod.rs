@@ -7,7 +7,6 @@
 mod breakdown;
 mod cell;
 mod document;
-mod losses;
 mod memory;
 mod names;
 mod overview;

@@ -4,7 +4,6 @@ use super::{
     breakdown::Breakdowns,
     cell::Grid,
     document::HtmlDocument,
-    losses::{self, Kept},
     names::{Names, shortened_path},
     overview::{self, RunFacts},
     paths::Paths,
@@ -51,7 +50,6 @@ pub struct HtmlReport {
     report: Report,
     run: RunFacts,
     /// The numbers of records in all windows.
-    kept: Kept,
     ranks: BTreeSet<u32>,
     names: Names,
     /// All steps that were ended, if the page is of a running program.
@@ -101,9 +99,6 @@ impl HtmlReport {
     /// Adds a window.
     pub fn add(&mut self, trace: &Trace) {
         self.report.add_trace(trace);
-        let host = trace.spans().len() + trace.events().len() + trace.operations().len() + trace.api_calls().len();
-        self.kept.host += host as u64;
-        self.kept.gpu += trace.work().len() as u64;
         self.run.metadata.get_or_insert_with(|| Arc::clone(&trace.metadata));
         self.run.start = Some(self.run.start.map_or(trace.start(), |start| start.min(trace.start())));
         self.ranks.insert(trace.metadata().rank);
@@ -187,7 +182,14 @@ impl HtmlReport {
                 }
             });
             document.array_of_lines("names", |array| names.write(array));
-            losses::write(self.report.losses(), self.kept, document);
+            let completeness = self.report.completeness();
+            if completeness.dropped_share() > 0.0 {
+                let summary = completeness.warning().unwrap_or_else(|| completeness.to_string());
+                let causes = completeness.causes().map(|loss| loss.to_string());
+                document.array("losses", |array| {
+                    [summary].into_iter().chain(causes).for_each(|line| array.string(&line));
+                });
+            }
         });
         json
     }

@@ -212,7 +212,8 @@ fn losses_are_at_the_top() {
     *losses_mut(&mut trace) = Losses { over_memory: 1_000, ..Losses::default() };
     let (_, document) = page_of(&[trace]);
     let losses = document["losses"].as_array().unwrap();
-    assert!(losses[0].as_str().unwrap().contains("the memory limit was reached (1,000)"), "{losses:?}");
+    assert!(losses[0].as_str().unwrap().contains("% of all records were dropped"), "{losses:?}");
+    assert!(losses[1].as_str().unwrap().starts_with("memory limit reached: 1000 records dropped; "), "{losses:?}");
 }
 
 #[test]
