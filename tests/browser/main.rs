@@ -290,7 +290,7 @@ fn wide_tables_and_losses_are_seen() {
     let browser = Browser::start(1280, 900);
     browser.open(&page.path);
     let banner = text(&browser, "main > .banner:first-child");
-    assert!(banner.contains("the memory limit was reached (1,000). Raise memory_limit_bytes"), "{banner}");
+    assert!(banner.contains("memory limit reached: 1000 records dropped; raise memory_limit_bytes"), "{banner}");
     assert_eq!(text(&browser, "#spans h2"), "Spans*");
     assert_eq!(text(&browser, "#steps h2"), "Steps");
 
