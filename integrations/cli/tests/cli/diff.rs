@@ -113,6 +113,30 @@ fn a_side_may_be_a_baseline() {
 }
 
 #[test]
+fn counts_that_differ_look_different_and_are_not_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, kernels: [u64; 4], copies: [u64; 4]| {
+        let range =
+            |[min, max, sum, steps]: [u64; 4]| serde_json::json!({"min": min, "max": max, "sum": sum, "steps": steps});
+        let counts = serde_json::json!([["kernels", range(kernels)], ["copies", range(copies)]]);
+        let run = serde_json::json!({"steps": 2, "stride": 1, "durations": [1000, 1000], "counts": counts});
+        let json = serde_json::json!({"format": 1, "kernspan": "0", "runs": [run], "findings": [], "left_out": 0});
+        let path = folder.path().join(name);
+        fs::write(&path, json.to_string()).unwrap();
+        path
+    };
+    let before = write("before.json", [3, 4, 7, 2], [17, 18, 899, 50]);
+    let after = write("after.json", [3, 3, 6, 2], [18, 18, 900, 50]);
+    let text = printed("diff --width 120", &[&before, &after]);
+    let row = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("kernel launches"), "kernel launches 3.5 3.0 -0.5 -14.3% -- varies from step to step");
+    assert_eq!(row("copies"), "copies 17.98 18.00 +0.02 +0.1% -- varies from step to step");
+}
+
+#[test]
 fn files_that_cannot_be_compared_are_named() {
     let [before, after] = sides("input");
     let missing = run("diff", &["missing.json".as_ref(), after.as_path()]);
