@@ -10,8 +10,8 @@ pub(crate) trait Between: Copy {
 
 /// Returns a quantile of sorted values, such as the median for a part of 0.5.
 ///
-/// It lies between the two values that are nearest by rank, as NumPy's `percentile` has it: the median of an even number
-/// of values is the mean of the middle two.
+/// It lies between the two values that are nearest by rank, as NumPy's `percentile` has it: the median of an even
+/// number of values is the mean of the middle two.
 pub(crate) fn quantile<T: Between>(sorted: &[T], part: f64) -> Option<T> {
     at_rank(sorted.len(), rank(sorted.len(), part), |index| sorted.get(index).copied())
 }

@@ -37,7 +37,8 @@ pub enum SortBy {
 ///
 /// An instance that is nested in another instance of the same row, as in a recursive function, is one more of the
 /// `calls`, but totals and averages "with nested spans" do not count it again: they are of the `outermost_calls`, and
-/// `average_cpu` times `outermost_calls` is `total_cpu` unless calls were cut. A line below the printed table says so if there are any.
+/// `average_cpu` times `outermost_calls` is `total_cpu` unless calls were cut. A line below the printed table says so
+/// if there are any.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -59,8 +60,8 @@ pub struct Average {
     pub stack: Vec<String>,
     /// The number of calls. A call is usually one enter of a span; all polls of a future are one call, too.
     ///
-    /// [`Span::previous`](crate::trace::Span::previous) says which enters are one call. Calls that are cut by the edge of
-    /// a window are in `cut_calls` instead. A span that is made once and entered for ever is called once in each
+    /// [`Span::previous`](crate::trace::Span::previous) says which enters are one call. Calls that are cut by the edge
+    /// of a window are in `cut_calls` instead. A span that is made once and entered for ever is called once in each
     /// call of the span around it and in each step; outside of these, it is one call, and only `enters` says how often
     /// it did something.
     pub calls: u64,

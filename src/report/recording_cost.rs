@@ -47,8 +47,8 @@ impl RecordingCost {
 
     /// Whether recorded steps took longer by more than their noise: the interval of 99 % of the factor is above 1.
     ///
-    /// The interval is that of the logarithm of the ratio of two medians, whose standard errors come from the quartiles,
-    /// by Student's distribution for the fewer steps.
+    /// The interval is that of the logarithm of the ratio of two medians, whose standard errors come from the
+    /// quartiles, by Student's distribution for the fewer steps.
     pub fn is_measurable(&self) -> bool {
         // 1.25 times the error of a mean, by the spread of a normal distribution with these quartiles.
         let error = |steps: &StepQuartiles| {

@@ -197,8 +197,8 @@ impl Report {
         self.spans
     }
 
-    /// Returns the number of recorded calls, of which each has one or more spans, with those that are cut by the edge of
-    /// a window: see [`Average::calls`](super::Average::calls).
+    /// Returns the number of recorded calls, of which each has one or more spans, with those that are cut by the edge
+    /// of a window: see [`Average::calls`](super::Average::calls).
     pub fn calls(&self) -> u64 {
         self.tree.nodes().iter().map(|node| node.totals.calls + node.totals.cut_calls).sum()
     }

@@ -68,7 +68,8 @@ impl SpanTotals {
         }
     }
 
-    /// Adds a whole call in which a span was entered for `busy`, and `latency` after whose first enter it was exited last.
+    /// Adds a whole call in which a span was entered for `busy`, and `latency` after whose first enter it was exited
+    /// last.
     pub(super) fn add_call(&mut self, busy: Duration, latency: Duration) {
         self.calls += 1;
         self.call_time += busy;

@@ -19,8 +19,8 @@ use std::{
 /// Launches, grids, copies, bytes, allocations and floating-point operations are compared exactly. Times are medians
 /// over steps and runs with an interval of 99 %, without the factor by which all spans take longer, as on a busy
 /// machine. A time is worse if all of its interval is beyond the threshold, and a step that takes five times as long is
-/// worse in any case. If only a part of an interval is beyond, the check is inconclusive: it says how many more steps or
-/// runs would tell, and fails only with --fail-if-inconclusive.
+/// worse in any case. If only a part of an interval is beyond, the check is inconclusive: it says how many more steps
+/// or runs would tell, and fails only with --fail-if-inconclusive.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {

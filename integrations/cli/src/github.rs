@@ -57,8 +57,8 @@ fn table(comparison: &Comparison) -> String {
         text += &format!("\n{} more\n", plural((spans.len() - SPANS) as u64, "row"));
     }
     if comparison.are_times_comparable {
-        text += "\nTimes are of a step: self times of spans, adjusted for drift. Changes are in percent of the step, with \
-                 an interval of 99 %.\n";
+        text += "\nTimes are of a step: self times of spans, adjusted for drift. Changes are in percent of the step, \
+                 with an interval of 99 %.\n";
     }
     text
 }

@@ -21,9 +21,9 @@ use std::fmt;
 ///
 /// Counts come first: launches, grids, copies, bytes, allocations and floating-point operations are the same in each
 /// run of the same program, so that one more is found always, and without noise. Times are adjusted for the
-/// [drift](super::Drift) of the machine, and are worse if the whole interval of their change is beyond the threshold. If
-/// it is beyond in part, the check is inconclusive, and says how much more data would tell. A step that takes five times
-/// as long is worse whatever its interval. `Display` writes all of it.
+/// [drift](super::Drift) of the machine, and are worse if the whole interval of their change is beyond the threshold.
+/// If it is beyond in part, the check is inconclusive, and says how much more data would tell. A step that takes five
+/// times as long is worse whatever its interval. `Display` writes all of it.
 ///
 /// ```
 /// # #[cfg(feature = "read")]
@@ -72,8 +72,8 @@ impl Check {
         }
     }
 
-    /// Returns whether nothing is known to be worse: the [verdict](Self::verdict) is not [`CheckVerdict::Worse`], but may be
-    /// [`CheckVerdict::Inconclusive`].
+    /// Returns whether nothing is known to be worse: the [verdict](Self::verdict) is not [`CheckVerdict::Worse`], but
+    /// may be [`CheckVerdict::Inconclusive`].
     pub fn is_ok(&self) -> bool {
         self.verdict() != CheckVerdict::Worse
     }

@@ -35,11 +35,11 @@ use std::{collections::BTreeSet, fmt};
 
 /// The comparison of runs before with runs after: what has changed, by how much, and what explains it.
 ///
-/// Counts are compared exactly. Times are medians over steps and middle means over runs, adjusted for the [`Drift`] that
-/// all spans have in common. The interval of 99 % is that of the logarithm of their ratio, by resampling runs and steps,
-/// so that no time gets shorter by more than 100 %. If there is one run on a side, a spread of 5 % between runs is
-/// assumed; with fewer than five steps, one of 10 % between steps. The same input gives the same result, whatever the
-/// order of runs.
+/// Counts are compared exactly. Times are medians over steps and middle means over runs, adjusted for the [`Drift`]
+/// that all spans have in common. The interval of 99 % is that of the logarithm of their ratio, by resampling runs and
+/// steps, so that no time gets shorter by more than 100 %. If there is one run on a side, a spread of 5 % between runs
+/// is assumed; with fewer than five steps, one of 10 % between steps. The same input gives the same result, whatever
+/// the order of runs.
 ///
 /// ```
 /// # fn example(yesterday: &[kernspan::Trace], today: &[kernspan::Trace]) {

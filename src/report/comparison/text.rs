@@ -22,8 +22,8 @@ pub(crate) fn percent(change: f64, before: f64) -> String {
     }
 }
 
-/// Formats the interval of a change in percent of a time before: `+1.0 % to +9.0 %`. Ends that are far out, as with very
-/// few runs, say so.
+/// Formats the interval of a change in percent of a time before: `+1.0 % to +9.0 %`. Ends that are far out, as with
+/// very few runs, say so.
 pub(crate) fn interval(change: &Estimate, before: f64) -> String {
     const FAR: f64 = 10.0;
     let high = match change.high > FAR * before && change.value < FAR * before && before > 0.0 {

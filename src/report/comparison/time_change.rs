@@ -145,8 +145,8 @@ impl TimeChange {
         let error = self.sides.log_error();
         let times = (error / distance.max(error / 10.0)).powi(2);
         let more = |count: u64| ((count.max(1) as f64 * (times - 1.0)).ceil() as u64).max(1);
-        match self.needs_runs {
-            // With very few runs, most of the interval is that these are so few.
+        // With two or three runs, most of the width of the interval is that these are so few.
+        match self.needs_runs || (2..4).contains(&self.runs) {
             true => MoreData::Runs(more(self.runs).max(5_u64.saturating_sub(self.runs))),
             false => MoreData::Steps(more(self.steps)),
         }
