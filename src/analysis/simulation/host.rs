@@ -39,7 +39,9 @@ impl Host {
         }
         let mut host = Self { item_of_call: vec![None; trace.api_calls().len()], ..Self::default() };
         for (thread, mut edges) in threads {
-            for (id, step) in trace.step_ids().zip(trace.steps()) {
+            // There may be many more steps than are looked at.
+            let steps = trace.step_ids().zip(trace.steps());
+            for (id, step) in steps.take_while(|(_, step)| step.start() <= until) {
                 edges.extend([(step.start(), Edge::Step(Some(id))), (step.end(), Edge::Step(None))]);
             }
             edges.retain(|(at, _)| *at <= until);

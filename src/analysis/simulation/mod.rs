@@ -85,6 +85,9 @@ impl<'a> Simulation<'a> {
     /// The most spans, calls and pieces of work that are looked at, unless the first step has more: each takes some 300
     /// bytes while findings are made.
     const LARGEST: usize = 100_000;
+    /// The most steps and spans that are looked at without GPU activity. A typical step takes few steps to see, and all
+    /// windows of such programs are simulated, so that it must fit into small memory limits: see `tests/memory`.
+    const LARGEST_ON_HOST: usize = 10_000;
 
     /// Returns the graph of a window; `None` if it has no whole step, or has GPU activity and none of that is work in a
     /// whole step.
@@ -277,19 +280,24 @@ fn steps(trace: &Trace) -> Vec<StepId> {
 /// Returns the whole steps of a trace without GPU activity, as many as have a bearable size; none if they are of
 /// several threads, or if the first one is too large.
 fn steps_of_one_thread(trace: &Trace) -> Vec<StepId> {
-    let whole: Vec<_> = trace.step_ids().filter(|step| !trace.steps()[step.index()].cut().any()).collect();
-    let thread = |step: &StepId| trace.track(trace.steps()[step.index()].track_id()).thread();
-    if whole.first().is_none_or(|first| whole.iter().any(|step| thread(step) != thread(first))) {
+    let whole = || trace.step_ids().filter(|step| !trace.steps()[step.index()].cut().any());
+    let thread = |step: StepId| trace.track(trace.steps()[step.index()].track_id()).thread();
+    // Without spans there is nothing to find.
+    if trace.spans().len() == 0 || whole().next().is_none_or(|first| whole().any(|step| thread(step) != thread(first)))
+    {
         return Vec::new();
     }
-    let mut sizes = vec![0_usize; trace.steps().len()];
-    trace.spans().filter_map(Span::step_id).for_each(|step| sizes[step.index()] += 1);
+    // Each step counts for one, so that no more can be looked at.
+    let mut sizes = vec![1_usize; trace.steps().len().min(Simulation::LARGEST_ON_HOST)];
+    for step in trace.spans().filter_map(Span::step_id) {
+        sizes.get_mut(step.index()).into_iter().for_each(|size| *size += 1);
+    }
     let mut sum = 0;
     let is_bearable = |step: &StepId| {
-        sum += sizes[step.index()];
-        sum <= Simulation::LARGEST
+        sum += sizes.get(step.index()).copied().unwrap_or(Simulation::LARGEST_ON_HOST);
+        sum <= Simulation::LARGEST_ON_HOST
     };
-    whole.into_iter().take_while(is_bearable).collect()
+    whole().take_while(is_bearable).collect()
 }
 
 /// The time between two moments of a run.
