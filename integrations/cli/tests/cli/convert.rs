@@ -58,7 +58,7 @@ fn parts_of_a_pytorch_trace_that_are_left_out_are_counted() {
     assert!(!said("a.folded").contains("not in the new file"), "a summary is meant to have less");
     // The converted file has lost nothing more.
     let again = run("convert", &[&folder.path().join("a.json"), &folder.path().join("b.json")]).err;
-    assert!(again.starts_with("wrote ") && again.lines().count() == 1, "{again}");
+    assert!(again.starts_with("kernspan: wrote ") && again.lines().count() == 1, "{again}");
 }
 
 #[test]
