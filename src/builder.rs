@@ -262,9 +262,8 @@ impl ProfilerBuilder {
     /// - a lane for each living thread, of 32 bytes for each record of its [`lane_capacity`](Self::lane_capacity); the
     ///   lanes of threads that have ended are used again;
     /// - what exporters hold. [`Chrome`](crate::Chrome), [`Perfetto`](crate::Perfetto) and [`Stacks`](crate::Stacks)
-    ///   write as they go. [`TensorBoard`](crate::TensorBoard) holds the profile of a window, for which the quarter is
-    ///   enough, unless a window has very many events with different messages: one that was full of them took twice the
-    ///   limit. [`Collected`](crate::Collected) keeps all traces.
+    ///   write as they go. [`TensorBoard`](crate::TensorBoard) holds the profile of a window and [`Html`](crate::Html)
+    ///   the figures of a run, for which the quarter is enough. [`Collected`](crate::Collected) keeps all traces.
     pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
         self.memory_limit_bytes = bytes;
         self
