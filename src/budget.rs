@@ -19,18 +19,17 @@ impl Budget {
         Self { limit: bytes, held: AtomicUsize::new(0) }
     }
 
-    /// The part of the limit that is kept for spans that lie in at most one other. A flood of inner spans, events or
-    /// operations then leaves the outer ones and so the times of steps: those of a thousand steps take 400 kB.
+    /// The part of the limit that events, operations and calls leave to spans, of which outer spans have more than
+    /// inner ones. A flood of inner records then leaves the outer spans and so the times of steps.
     const OUTER_SHARE: usize = 8;
 
-    /// Whether the limit is reached.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.held.load(Ordering::Relaxed) >= self.limit
-    }
-
-    /// Whether the part of the limit is used up that inner spans, events, operations and calls may take.
-    pub(crate) fn is_spent_inside(&self) -> bool {
-        self.held.load(Ordering::Relaxed) >= self.limit - self.limit / Self::OUTER_SHARE
+    /// Whether the part of the limit is used up that a span may take that lies in `depth` others. Each level leaves
+    /// half of what is left to the levels around it: of 256 MiB, a span in one other leaves 16 MiB, and one in two 24
+    /// MiB.
+    pub(crate) fn is_spent_at(&self, depth: usize) -> bool {
+        let share = self.limit / Self::OUTER_SHARE;
+        let kept = share - share.checked_shr(u32::try_from(depth).unwrap_or(u32::MAX)).unwrap_or(0);
+        self.held.load(Ordering::Relaxed) >= self.limit - kept
     }
 
     /// Charges bytes. The last ones may exceed the limit.
@@ -61,12 +60,28 @@ mod tests {
     fn a_window_still_opens_when_records_have_taken_all() {
         let budget = Budget::new(1600);
         budget.take(1600);
-        assert!(budget.is_spent());
+        assert!(budget.is_spent_at(0));
         assert!(budget.take_for_window(100));
         assert!(!budget.take_for_window(1));
         budget.give_back(101);
-        assert!(!budget.is_spent());
+        assert!(!budget.is_spent_at(0));
         budget.give_back(1599);
-        assert!(!budget.is_spent());
+        assert!(!budget.is_spent_at(0));
+    }
+
+    #[test]
+    fn each_level_of_spans_leaves_room_for_those_around_it() {
+        let budget = Budget::new(1600);
+        let spent = |held: usize| {
+            budget.take(held);
+            let spent = [0, 1, 2, 3, usize::MAX].map(|depth| budget.is_spent_at(depth));
+            budget.give_back(held);
+            spent
+        };
+        assert_eq!(spent(1399), [false; 5]);
+        assert_eq!(spent(1400), [false, false, false, false, true]);
+        assert_eq!(spent(1450), [false, false, true, true, true]);
+        assert_eq!(spent(1500), [false, true, true, true, true]);
+        assert_eq!(spent(1600), [true; 5]);
     }
 }

@@ -241,8 +241,8 @@ impl ProfilerBuilder {
     /// Sets how many records of 32 bytes a thread can be ahead of the collector, which runs every 2 ms. By default,
     /// [`Self::LANE_CAPACITY`]. It must be 64 at least, and [`Self::MAX_LANE_CAPACITY`] at most.
     ///
-    /// Records that do not fit are counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). A sixteenth is
-    /// kept for spans that lie in at most one other.
+    /// Records that do not fit are counted in [`Losses::lane_full`](crate::trace::Losses::lane_full). In the
+    /// last sixteenth, outer spans have precedence over inner ones.
     pub fn lane_capacity(mut self, records: usize) -> Self {
         self.lane_capacity = records;
         self
@@ -253,8 +253,8 @@ impl ProfilerBuilder {
     ///
     /// What does not fit is counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span without
     /// fields takes 200 bytes, of which 128 are its part of the trace. A thread takes some hundred bytes in a window,
-    /// and a window itself about two kilobytes. A window that does not fit is not opened, and its steps are counted. An
-    /// eighth is kept for steps and for spans that lie in at most one other, so that a flood of inner spans, events and
+    /// and a window itself about two kilobytes. A window that does not fit is not opened, and its steps are counted. In
+    /// the last eighth, outer spans have precedence over inner ones, so that a flood of inner spans, events and
     /// operations leaves the times of steps and of their parts.
     ///
     /// The process takes at most a quarter more than this limit, by the peak of its resident memory, and besides:

@@ -235,9 +235,6 @@ impl Intake {
     /// The number of records in a thread's first chunk of a window, and the most in a later one. Each has room for as
     /// many as all before it, so that a thread with few records takes little, and none are ever moved.
     const CHUNK: (usize, usize) = (16, 1024);
-    /// The number of spans that are open around one that is no longer an outer one, which is kept if memory gets scarce:
-    /// a step, and its parts.
-    const OUTER_DEPTH: usize = 2;
     /// The cost that is charged at once, so that the collector and the other threads seldom contend for the count.
     const CHARGE: usize = 4096;
 
@@ -367,16 +364,15 @@ impl Intake {
                 self.skipping = index.map(|index| self.skipped.remove(index)).is_some();
             }
             Record::Enter { id, .. } | Record::Open { id, .. } => {
-                let is_outer = self.depth < Self::OUTER_DEPTH;
+                self.skipping = budget.is_spent_at(self.depth);
                 self.depth += 1;
-                self.skipping = if is_outer { budget.is_spent() } else { budget.is_spent_inside() };
                 if self.skipping {
                     losses.over_memory += 1;
                     self.skipped.push(id);
                 }
             }
             _ => {
-                self.skipping = budget.is_spent_inside();
+                self.skipping = budget.is_spent_at(usize::MAX);
                 losses.over_memory += u64::from(self.skipping);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     activity::{Activities, Activity},
-    failure::Failure,
+    failure::{Failure, Grouped},
     hint::Hint,
     pipeline::{Outcome, Pipeline},
     progress::Progress,
@@ -75,8 +75,8 @@ impl Ending {
         if self.print_report {
             let _ = writeln!(stderr, "{report}");
         }
-        for failure in failures.into_vec() {
-            let _ = writeln!(stderr, "kernspan: {failure}");
+        for line in Grouped(&failures.into_vec()).lines() {
+            let _ = writeln!(stderr, "kernspan: {line}");
         }
         // A profiler that is never used is dropped at once by `let (layer, _) = …`, and leaves empty files.
         if report.is_empty() {

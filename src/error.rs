@@ -1,7 +1,7 @@
 //! The error type of the profiler.
 
 use crate::{
-    failure::{Failure, write_chain, write_failures},
+    failure::{Failure, Grouped, write_chain},
     report::Report,
     schedule::ScheduleError,
 };
@@ -48,12 +48,12 @@ impl fmt::Display for Error {
             Self::Setting { setting, problem } => write!(f, "invalid setting {setting}: {problem}"),
             Self::Exporters { failures } => {
                 f.write_str("cannot export")?;
-                write_failures(f, failures)
+                write!(f, "{}", Grouped(failures))
             }
             Self::Thread(_) => f.write_str("cannot start the profiler's background thread"),
             Self::Run { failures, .. } => {
                 f.write_str("part of the run failed")?;
-                write_failures(f, failures)
+                write!(f, "{}", Grouped(failures))
             }
         }
     }

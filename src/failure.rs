@@ -133,33 +133,45 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Writes failures, each after a semicolon. Those with the same error, as when a disk is full, are written together, with
-/// all their origins and windows.
-pub(crate) fn write_failures(f: &mut fmt::Formatter<'_>, failures: &[Failure]) -> fmt::Result {
-    let mut groups: Vec<(String, Vec<&Failure>)> = Vec::new();
-    for failure in failures {
-        let error = Chain(&*failure.error).to_string();
-        match groups.iter_mut().find(|(text, _)| *text == error) {
-            Some((_, group)) => group.push(failure),
-            None => groups.push((error, vec![failure])),
+/// Failures to be written: those with the same error, as when a disk is full, together, with all their origins and
+/// windows.
+pub(crate) struct Grouped<'a>(pub(crate) &'a [Failure]);
+
+impl Grouped<'_> {
+    /// Returns a line for each error.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut groups: Vec<(String, Vec<&Failure>)> = Vec::new();
+        for failure in self.0 {
+            let error = Chain(&*failure.error).to_string();
+            match groups.iter_mut().find(|(text, _)| *text == error) {
+                Some((_, group)) => group.push(failure),
+                None => groups.push((error, vec![failure])),
+            }
         }
+        let line = |(error, group): (String, Vec<&Failure>)| {
+            let mut origins: Vec<_> = group.iter().map(|failure| failure.origin.as_str()).collect();
+            origins.sort_unstable();
+            origins.dedup();
+            let mut windows: Vec<_> = group.iter().filter_map(|failure| failure.window).collect();
+            windows.sort_unstable();
+            windows.dedup();
+            let windows: Vec<_> = windows.iter().map(ToString::to_string).collect();
+            let windows = match windows.len() {
+                0 => String::new(),
+                1 => format!(", window {}", windows[0]),
+                _ => format!(", windows {}", windows.join(", ")),
+            };
+            format!("{}{windows}: {error}", origins.join(", "))
+        };
+        groups.into_iter().map(line).collect()
     }
-    for (error, group) in groups {
-        let mut origins: Vec<_> = group.iter().map(|failure| failure.origin.as_str()).collect();
-        origins.sort_unstable();
-        origins.dedup();
-        let mut windows: Vec<_> = group.iter().filter_map(|failure| failure.window).collect();
-        windows.sort_unstable();
-        windows.dedup();
-        write!(f, "; {}", origins.join(", "))?;
-        for (index, window) in windows.iter().enumerate() {
-            let several = if windows.len() > 1 { "s" } else { "" };
-            let before = if index == 0 { format!(", window{several}") } else { ",".to_owned() };
-            write!(f, "{before} {window}")?;
-        }
-        write!(f, ": {error}")?;
+}
+
+impl fmt::Display for Grouped<'_> {
+    /// Writes each line after a semicolon.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines().iter().try_for_each(|line| write!(f, "; {line}"))
     }
-    Ok(())
 }
 
 /// Writes an error and the chain of its causes.
@@ -170,7 +182,7 @@ pub(crate) fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt:
 
 #[cfg(test)]
 mod tests {
-    use super::{Failure, Failures};
+    use super::{Failure, Failures, Grouped};
 
     fn failures(windows: u32, origins: &[&str]) -> Vec<String> {
         let failure = |origin: &str, window| Failure::new(origin, Some(window), format!("no room {window}").into());
@@ -198,20 +210,14 @@ mod tests {
 
     #[test]
     fn failures_with_the_same_error_are_written_together() {
-        struct All(Vec<Failure>);
-        impl std::fmt::Display for All {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                super::write_failures(f, &self.0)
-            }
-        }
         let failure = |origin: &str, window, error: &str| Failure::new(origin, window, error.into());
-        let all = All(vec![
+        let all = [
             failure("Perfetto", Some(0), "disk full"),
             failure("Chrome", Some(0), "disk full"),
             failure("Chrome", Some(1), "disk full"),
             failure("schedule", None, "panicked"),
-        ]);
-        assert_eq!(all.to_string(), "; Chrome, Perfetto, windows 0, 1: disk full; schedule: panicked");
+        ];
+        assert_eq!(Grouped(&all).to_string(), "; Chrome, Perfetto, windows 0, 1: disk full; schedule: panicked");
     }
 
     #[test]

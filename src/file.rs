@@ -105,7 +105,10 @@ pub fn write_file(
 
 fn replace(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let old = fs::metadata(path).ok();
-    if old.as_ref().is_some_and(|old| !old.is_file()) {
+    // `/dev/stdout` and `/proc/self/fd/1` lead to the file that output was redirected to, which others go on writing
+    // to.
+    let is_open_elsewhere = ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder));
+    if is_open_elsewhere || old.as_ref().is_some_and(|old| !old.is_file()) {
         let mut out = BufWriter::new(File::options().write(true).open(path)?);
         content(&mut out)?;
         return out.flush();

@@ -75,7 +75,7 @@ impl Pipeline {
         outcome.report.add_files(steps.files);
         outcome.report.add_deliveries(steps.deliveries);
         outcome.failures.append(steps.failures);
-        outcome.report.add_failed_exports(outcome.failures.count());
+        outcome.report.set_failed_exports(outcome.failures.count());
         outcome.failures.append(steps.undelivered);
         outcome
     }

@@ -395,7 +395,8 @@ impl State {
         edge
     }
 
-    /// Returns the number of steps in the schedule's open window, and of those that it is to have, if steps are missing.
+    /// Returns the number of steps in the schedule's open window, and of those that it is to have, if steps are
+    /// missing.
     fn partial_window(&self) -> Option<(u64, u64)> {
         let window = self.window.as_ref().filter(|window| !window.manual && !window.steps.is_empty())?;
         let recorded = window.steps.len() as u64 + window.lost_steps;

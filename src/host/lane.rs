@@ -122,10 +122,8 @@ pub(super) trait Resolve: Fn(RegistryId, bool) -> Option<Found> {}
 impl<F: Fn(RegistryId, bool) -> Option<Found>> Resolve for F {}
 
 impl Lane {
-    /// The number of spans that are open around one that is no longer an outer one: a step, and its parts.
-    const OUTER_DEPTH: usize = 2;
-    /// The part of a lane that only outer spans may fill, so that a flood of inner ones leaves them: a sixteenth of the
-    /// default capacity is room for some thousand.
+    /// The part of a lane that events, operations and calls leave to spans, of which each level leaves half of what is
+    /// left to those around it: of the default capacity, a span in two others leaves room for 1,500.
     const OUTER_SHARE: usize = 16;
 
     /// Returns an empty ring of this capacity.
@@ -203,7 +201,7 @@ impl Lane {
         mut backtrace: Option<Box<Backtrace>>,
         context: Option<TraceContext>,
     ) {
-        let outermost = self.stack.is_empty();
+        let depth = self.stack.depth();
         let recorded = loop {
             let follows = self.follow(control, sources);
             if !control.is_recording() {
@@ -212,7 +210,7 @@ impl Lane {
             // The clock is read only once there is room: it is what costs most. If the next window has begun meanwhile,
             // the span belongs there.
             let written = follows
-                && self.write_enter(id, outermost, sources, &mut backtrace, context, |callsite| {
+                && self.write_enter(id, depth, sources, &mut backtrace, context, |callsite| {
                     let at = sources.clock.now();
                     (sources.control() == control).then_some(Record::Enter { at, id, callsite })
                 });
@@ -258,21 +256,21 @@ impl Lane {
     }
 
     /// Writes that a span is open from here on, with its fields. Returns false, having written nothing, if they do not
-    /// fit together with the exit, or if `record` returns `None`. `outermost` says that no other span is around it.
+    /// fit together with the exit, or if `record` returns `None`. `depth` is the number of spans around it.
     #[inline]
     fn write_enter(
         &mut self,
         id: RegistryId,
-        outermost: bool,
+        depth: usize,
         sources: &Sources<'_, impl Resolve>,
         backtrace: &mut Option<Box<Backtrace>>,
         context: Option<TraceContext>,
         record: impl FnOnce(Callsite) -> Option<Record>,
     ) -> bool {
-        let Some(Found { callsite, made_in }) = (sources.find)(id, outermost) else { return false };
+        let Some(Found { callsite, made_in }) = (sources.find)(id, depth == 0) else { return false };
         let parent = if sources.live.has_parents() { sources.live.parent(id).or(made_in) } else { made_in };
         let window = self.window;
-        let kept = if self.stack.depth() < Self::OUTER_DEPTH { 0 } else { self.kept_for_outer };
+        let kept = self.kept_for_outer - (self.kept_for_outer >> depth.min(63));
         let extra = usize::from(backtrace.is_some()) + usize::from(context.is_some()) + usize::from(parent.is_some());
         let write = |fields: EnterFields<'_>| {
             let records = match fields {

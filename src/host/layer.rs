@@ -127,8 +127,8 @@ impl ProfilerLayer {
     fn keep_fields(&self, attributes: &Attributes<'_>, id: RegistryId) {
         let callsite = attributes.metadata();
         let step = self.is_step(callsite) && !thread::is_muted();
-        // `parent: None` says nothing about where the span will be entered: libraries make the spans of a model with it,
-        // so that they keep no other span open, and enter them inside the spans of each step.
+        // `parent: None` says nothing about where the span will be entered: libraries make the spans of a model with
+        // it, so that they keep no other span open, and enter them inside the spans of each step.
         let parent = attributes.parent();
         if step || parent.is_some() || !callsite.fields().is_empty() {
             fields::collect(|visit| attributes.record(visit), |fields| self.host.live.insert(id, fields, step));

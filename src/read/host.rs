@@ -283,8 +283,8 @@ impl<'a> HostEvents<'a> {
         (links, lost)
     }
 
-    /// The arguments of torch's events that the trace does not have, by name. The ids of Python's functions only say how
-    /// these nest, which the trace has.
+    /// The arguments of torch's events that the trace does not have, by name. The ids of Python's functions only say
+    /// how these nest, which the trace has.
     pub(super) fn passed_over(&self) -> impl Iterator<Item = (&'static str, u64)> {
         OF_TORCH.into_iter().zip(self.passed_over).filter(|(name, _)| !name.starts_with("Python "))
     }

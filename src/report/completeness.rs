@@ -1,21 +1,21 @@
 //! Whether a report rests on all that happened, and if not, what is missing.
 
 use super::units;
-use crate::trace::{Loss, Losses};
+use crate::trace::{Loss, Losses, Trace};
 use std::fmt;
 
-/// What is missing from a run: records that were dropped while recording, fields that were cut, exports that failed, and
-/// what a collector did not receive. [`Report::completeness`](super::Report::completeness) returns it.
+/// What is missing from a run: records that were dropped while recording, fields that were cut, exports that failed,
+/// and what a collector did not receive. [`Report::completeness`](super::Report::completeness) returns it.
 ///
-/// `Display` writes one line, such as `complete: nothing dropped, cut or left unexported` or `incomplete: 12 records
-/// dropped (0.4 %), 3 exports failed`.
+/// `Display` writes one line, such as `complete: no records dropped, no fields cut, no exports failed` or `incomplete:
+/// 12 records dropped (0.40%), 3 exports failed`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Completeness {
     pub(super) losses: Losses,
     /// The number of records that were kept.
     pub(super) kept: u64,
-    /// The number of exports that failed.
-    pub(super) failed_exports: u64,
+    /// The number of exports that failed, if it is known: not for traces that were read.
+    pub(super) failed_exports: Option<u64>,
     /// The kinds of things that did not reach a collector, each with its number.
     pub(super) undelivered: Vec<(&'static str, u64)>,
 }
@@ -25,6 +25,16 @@ impl Completeness {
     /// tables, which have three digits, stay the same.
     pub const WARN_ABOVE: f64 = 0.01;
 
+    /// Returns what is missing from these windows, for traces that were kept or read.
+    pub fn of<'a>(windows: impl IntoIterator<Item = &'a Trace>) -> Self {
+        let mut all = Self::default();
+        for trace in windows {
+            all.losses += *trace.losses();
+            all.kept += records(trace);
+        }
+        all
+    }
+
     /// Returns the share of all records that was dropped while recording, between 0 and 1.
     pub fn dropped_share(&self) -> f64 {
         let dropped = self.losses.dropped();
@@ -33,7 +43,7 @@ impl Completeness {
 
     /// Whether nothing is missing.
     pub fn is_complete(&self) -> bool {
-        self.losses.is_empty() && self.failed_exports == 0 && self.undelivered.is_empty()
+        self.losses.is_empty() && self.failed_exports.unwrap_or(0) == 0 && self.undelivered.is_empty()
     }
 
     /// Returns the sentence to show above all figures, if so many records were dropped that they mislead.
@@ -55,10 +65,18 @@ impl Completeness {
     }
 }
 
+/// Returns the number of records in a window.
+pub(super) fn records(trace: &Trace) -> u64 {
+    let host = trace.spans().len() + trace.events().len() + trace.operations().len();
+    let gpu = trace.api_calls().len() + trace.allocations().len() + trace.work().len();
+    (host + gpu) as u64
+}
+
 impl fmt::Display for Completeness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_complete() {
-            return f.write_str("complete: nothing dropped, cut or left unexported");
+            let exports = if self.failed_exports.is_some() { ", no exports failed" } else { "" };
+            return write!(f, "complete: no records dropped, no fields cut{exports}");
         }
         let count = |number: u64, what: &str, outcome: &str| {
             format!("{number} {what}{} {outcome}", if number == 1 { "" } else { "s" })
@@ -77,7 +95,7 @@ impl fmt::Display for Completeness {
         add(counters, "counter value", "dropped");
         add(steps, "step or counter value", "not passed to step exporters");
         add(unread, "event", "not read");
-        add(self.failed_exports, "export", "failed");
+        add(self.failed_exports.unwrap_or(0), "export", "failed");
         parts.extend(self.undelivered.iter().map(|(what, number)| format!("{number} {what} not delivered")));
         write!(f, "incomplete: {}", parts.join(", "))
     }
@@ -90,9 +108,11 @@ mod tests {
 
     #[test]
     fn nothing_is_called_complete_that_is_not() {
-        assert_eq!(Completeness::default().to_string(), "complete: nothing dropped, cut or left unexported");
+        assert_eq!(Completeness::default().to_string(), "complete: no records dropped, no fields cut");
+        let finished = Completeness { failed_exports: Some(0), ..Completeness::default() };
+        assert_eq!(finished.to_string(), "complete: no records dropped, no fields cut, no exports failed");
         let cases = [
-            Completeness { failed_exports: 3, ..Completeness::default() },
+            Completeness { failed_exports: Some(3), ..Completeness::default() },
             Completeness { undelivered: vec![("spans", 2225)], ..Completeness::default() },
             Completeness { losses: Losses { truncated: 1, ..Losses::default() }, ..Completeness::default() },
         ];
@@ -107,8 +127,8 @@ mod tests {
         let overloaded = Completeness { losses, kept: 18_000, ..Completeness::default() };
         assert_eq!(
             overloaded.warning().unwrap(),
-            "incomplete: 97.10% of all records were dropped, so times and counts are too low, and time that seems to be \
-             outside of spans may be that of dropped ones"
+            "incomplete: 97.10% of all records were dropped, so times and counts are too low, and time that seems to \
+             be outside of spans may be that of dropped ones"
         );
         assert_eq!(overloaded.to_string(), "incomplete: 603530 records dropped (97.10%)");
         let few = Completeness { kept: 100_000_000, ..overloaded };

@@ -11,7 +11,7 @@ use super::{
     baseline::Baseline,
     call_tree::CallTree,
     check::{Check, Thresholds},
-    completeness::Completeness,
+    completeness::{Completeness, records},
     findings::Findings,
     gpu_steps::GpuSteps,
     gpu_summary::GpuSummary,
@@ -33,10 +33,10 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 /// The report of a run: where the time went, over all its windows. [`finish`](crate::Profiler::finish) returns it.
 ///
-/// `Display` writes the table of spans, then the kernels, the operations and the GPUs if there are any, what is missing, and
-/// the files that were written, those of one kind in one folder as one line. The text is the same wherever it is
-/// printed; [`fit_terminal`](Self::fit_terminal) makes the tables as wide as the terminal. For other tables, see the
-/// [module](crate::report). With the feature `serde`, a report can be serialized.
+/// `Display` writes the table of spans, then the kernels, the operations and the GPUs if there are any, what is
+/// missing, and the files that were written, those of one kind in one folder as one line. The text is the same wherever
+/// it is printed; [`fit_terminal`](Self::fit_terminal) makes the tables as wide as the terminal. For other tables, see
+/// the [module](crate::report). With the feature `serde`, a report can be serialized.
 #[derive(Default)]
 pub struct Report {
     windows: u32,
@@ -53,8 +53,8 @@ pub struct Report {
     losses: Losses,
     /// The number of records of all windows.
     records: u64,
-    /// The number of exports that failed.
-    failed_exports: u64,
+    /// The number of exports that failed, once the run has ended.
+    failed_exports: Option<u64>,
     /// The first windows that lack launches, and the number of these launches.
     incomplete: Vec<(u32, u64)>,
     /// The number of other windows that lack launches.
@@ -107,9 +107,7 @@ impl Report {
         self.findings.add(trace);
         self.baseline.add(trace, &flops);
         self.losses += *trace.losses();
-        let host = trace.spans().len() + trace.events().len() + trace.operations().len();
-        let gpu = trace.api_calls().len() + trace.allocations().len() + trace.work().len();
-        self.records += (host + gpu) as u64;
+        self.records += records(trace);
         match trace.losses().gpu_unfinished {
             0 => {}
             unfinished if self.incomplete.len() < Self::INCOMPLETE_WINDOWS => {
@@ -137,9 +135,9 @@ impl Report {
         self.losses += losses;
     }
 
-    /// Adds exports that failed.
-    pub(crate) fn add_failed_exports(&mut self, failed: u64) {
-        self.failed_exports += failed;
+    /// Sets the number of exports that failed.
+    pub(crate) fn set_failed_exports(&mut self, failed: u64) {
+        self.failed_exports = Some(failed);
     }
 
     /// Adds reasons why less was recorded than the program may expect.

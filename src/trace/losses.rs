@@ -66,8 +66,8 @@ impl Losses {
         self.total() == 0
     }
 
-    /// The number of records that are missing: spans, events, operations, calls, steps and GPU activity. Spans that were
-    /// kept without their fields, fields that were cut and counters that are no numbers do not count.
+    /// The number of records that are missing: spans, events, operations, calls, steps and GPU activity. Spans that
+    /// were kept without their fields, fields that were cut and counters that are no numbers do not count.
     pub fn dropped(&self) -> u64 {
         self.host_dropped() + self.gpu_over_memory + self.gpu_dropped + self.gpu_unreadable + self.gpu_unfinished
     }
@@ -187,13 +187,13 @@ impl Loss {
             "fields" => ("too many spans alive", "span", "kept without fields", Some("raise `live_spans`")),
             "truncated" => ("long text", "field", "cut to 1024 bytes", Some("record shorter text")),
             "late" => ("written after their window was collected", "record", "dropped", None),
-            "unreachable" => ("made by threads that were ending", "record", "dropped", None),
+            "unreachable" => ("thread was ending", "record", "dropped", None),
             "gpu_over_memory" => ("memory limit reached", "GPU record", "dropped", MEMORY),
             "gpu_dropped" => ("out of room in CUPTI", "GPU record", "dropped", None),
             "gpu_unreadable" => ("unknown format", "GPU record", "dropped", None),
             "gpu_unfinished" => ("work never reported", "kernel launch", "without work", None),
             "steps" => ("step exporters too far behind", "step or counter value", "not exported", None),
-            "counters" => ("counters that are no numbers", "value", "dropped", Some(NUMBERS)),
+            "counters" => ("counter value not a number", "value", "dropped", Some(NUMBERS)),
             _ => ("unknown kind", "event", "of the file not read", None),
         }
     }

@@ -65,7 +65,11 @@ impl Output {
             |name: &str| events.iter().filter(|event| event["cat"] == "cpu_op" && event["name"] == name).count();
         assert_eq!((count("train_step"), count("forward")), (3, 3));
         assert!(self.report.contains("6 spans in 1 window"), "{}", self.report);
-        assert!(self.report.contains("complete: nothing dropped, cut or left unexported"), "{}", self.report);
+        assert!(
+            self.report.contains("complete: no records dropped, no fields cut, no exports failed"),
+            "{}",
+            self.report
+        );
     }
 }
 

@@ -90,7 +90,12 @@ fn record(
     let settings = |builder: ProfilerBuilder| {
         exporter(builder.schedule(Schedule::new().active(40)).lane_capacity(lane), folder.path())
     };
-    check(name, limit, settings, work, |report: &Report| assert_eq!(report.windows(), 1));
+    check(name, limit, settings, work, |report: &Report| {
+        assert_eq!(report.windows(), 1);
+        // Much was kept, and written if there is an exporter.
+        assert!(report.completeness().dropped_share() < 0.99, "{}", report.completeness());
+        assert_eq!(report.files().is_empty(), name.ends_with("::report"));
+    });
 }
 
 /// A test of each kind of work with each exporter.

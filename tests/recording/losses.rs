@@ -111,6 +111,30 @@ fn past_the_memory_limit_spans_and_events_are_counted() {
 }
 
 #[test]
+fn steps_survive_a_flood_wherever_they_are() {
+    const STEPS: u64 = 18;
+    fn flood() {
+        (0..5_000).for_each(|turn| info_span!("operation", turn).in_scope(|| ()));
+    }
+    // Directly inside the step; and in a step that lies in two other spans.
+    for outer in [0, 2] {
+        let (traces, report) = profiled(
+            |builder| builder.memory_limit_bytes(4 << 20).lane_capacity(1 << 20),
+            |profiler| {
+                let _outer: Vec<_> = (0..outer).map(|_| info_span!("outer").entered()).collect();
+                for _ in 0..STEPS {
+                    info_span!("train_step").in_scope(flood);
+                    profiler.step();
+                }
+            },
+        );
+        assert!(report.losses().over_memory > 0, "four mebibytes cannot hold this");
+        let steps = traces[0].spans().filter(|span| span.name() == "train_step").count() as u64;
+        assert_eq!((traces[0].steps().len() as u64, steps), (STEPS, STEPS));
+    }
+}
+
+#[test]
 fn steps_and_outer_spans_survive_a_flood_of_inner_ones() {
     const STEPS: u64 = 18;
     let (traces, report) = profiled(
@@ -281,8 +305,7 @@ fn counters_that_are_no_numbers_or_are_on_spans_are_counted() {
     assert_eq!((counters, trace.events().len()), (vec!["loss"], 2));
     assert_eq!((report.losses().counters, report.losses().total()), (5, 5));
     let text = report.to_string();
-    let expected =
-        "incomplete: 5 counter values dropped\ncounters that are no numbers: 5 values dropped; write numbers";
+    let expected = "incomplete: 5 counter values dropped\ncounter value not a number: 5 values dropped; write numbers";
     assert!(text.contains(expected), "{text}");
 }
 

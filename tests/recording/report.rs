@@ -83,7 +83,7 @@ fn the_report_says_what_there_was() {
     assert_eq!((report.windows(), report.spans(), report.steps().times().len()), (2, 4, 4));
     let text = report.to_string();
     assert!(text.contains("4 spans in 2 windows (") && text.contains("; 4 steps, "), "{text}");
-    assert!(text.contains("\ncomplete: nothing dropped, cut or left unexported\n"), "{text}");
+    assert!(text.contains("\ncomplete: no records dropped, no fields cut, no exports failed\n"), "{text}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ Examples:
   kernspan advise -n 1 trace.pt.trace.json.gz
   kernspan advise --json trace.json | jq '.findings[0].kind'
 
-Exit status: 0 fine, also if nothing was found; 1 a file could not be read; 2 wrong usage")]
+Exit status: 0 success, also if nothing was found; 1 a file could not be read; 2 usage error")]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,

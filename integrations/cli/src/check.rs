@@ -66,7 +66,7 @@ Examples:
   kernspan check --baseline baseline.json --github -o comment.md runs/mnist
   kernspan check --baseline baseline.json --fail-if-inconclusive runs/mnist
 
-Exit status: 0 not worse, or inconclusive; 1 worse, or a file could not be read; 2 wrong usage;
+Exit status: 0 not worse, or inconclusive; 1 worse, or a file could not be read; 2 usage error;
 3 inconclusive, with --fail-if-inconclusive";
 
 /// The format of the output.

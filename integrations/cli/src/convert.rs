@@ -14,8 +14,8 @@ use std::{
 
 /// Convert a trace to the format given by the ending of the new file
 ///
-/// An existing file is replaced, once the new one is complete. An existing folder must be empty. What the new file cannot
-/// hold is counted on standard error.
+/// An existing file is replaced, once the new one is complete. An existing folder must be empty. What the new file
+/// cannot hold is counted on standard error.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Endings:
@@ -118,10 +118,11 @@ impl Args {
 
     /// Writes a folder for TensorBoard, or nothing.
     fn write_folder(&self, trace: &Trace, had_folder: bool) -> Result<(), Fault> {
+        let entries = || fs::read_dir(&self.to).into_iter().flatten().flatten().map(|entry| entry.path());
+        // The folder was empty, but another program may have written into it meanwhile.
+        let before: Vec<_> = entries().collect();
         TensorBoard::to_dir(&self.to).arguments(false).export(trace).map_err(|error| {
-            // Whatever is in the folder is new, since it was empty or not there.
-            for entry in fs::read_dir(&self.to).into_iter().flatten().flatten() {
-                let path = entry.path();
+            for path in entries().filter(|path| !before.contains(path)) {
                 let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
             }
             let _ = if had_folder { Ok(()) } else { fs::remove_dir(&self.to) };

@@ -71,7 +71,7 @@ Examples:
   kernspan diff --kernels --format csv before.json after.json
   kernspan diff --json before.json after.json | jq '.explanations[0]'
 
-Exit status: 0 fine, also if the sides differ; 1 a file could not be read; 2 wrong usage";
+Exit status: 0 success, also if the sides differ; 1 a file could not be read; 2 usage error";
 
 /// Two sides, and how they differ.
 struct Diff {

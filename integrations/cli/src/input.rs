@@ -146,7 +146,12 @@ impl Inputs {
         match read.sources.is_empty() {
             // The reason was said.
             true => Err(Fault::Incomplete),
-            false => Ok(read),
+            false => {
+                if let Some(warning) = Completeness::of(read.traces()).warning() {
+                    progress.say(&format!("warning: {warning}"));
+                }
+                Ok(read)
+            }
         }
     }
 
@@ -176,7 +181,12 @@ impl Inputs {
         let Some(output) = output else { return Ok(()) };
         for path in &self.files {
             let found = Found::in_folder(path, self.recursive).unwrap_or_default();
-            let inputs = if is_folder(path) { found.traces } else { vec![path.clone()] };
+            let inputs = match () {
+                () if is_folder(path) => found.traces,
+                // Where there is such a file, it leads to the one that standard input was redirected from.
+                () if is_standard_input(path) => vec![PathBuf::from("/dev/stdin")],
+                () => vec![path.clone()],
+            };
             if let Some(input) = inputs.iter().find(|input| is_same(input, output)) {
                 return Err(Fault::Usage(format!(
                     "cannot write {}: it is also read, as {}; give the new file another name",

@@ -60,7 +60,8 @@ Examples:
 Exit status:
   0  success
   1  a file could not be read or written, nothing was found, or a run is worse than its baseline
-  2  usage error, such as an unknown option or an unsupported file ending";
+  2  usage error, such as an unknown option or an unsupported file ending
+  3  a check is inconclusive, with --fail-if-inconclusive";
 
 #[derive(Subcommand)]
 enum Command {

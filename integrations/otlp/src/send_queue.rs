@@ -140,8 +140,8 @@ impl Sender {
     /// The pause before the second try. Each pause is twice as long as the one before.
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-    /// How often a collector is tried at which nobody listens when the run has ended, over all requests. The pauses add up
-    /// to a fraction of a second, and the program need not wait for longer.
+    /// How often a collector is tried at which nobody listens when the run has ended, over all requests. The pauses add
+    /// up to a fraction of a second, and the program need not wait for longer.
     const TRIES_AT_END: u32 = 4;
 
     fn run(mut self, transport: &mut Transport) {

@@ -49,7 +49,6 @@ pub struct HtmlReport {
     name: Option<String>,
     report: Report,
     run: RunFacts,
-    /// The numbers of records in all windows.
     ranks: BTreeSet<u32>,
     names: Names,
     /// All steps that were ended, if the page is of a running program.

@@ -76,7 +76,7 @@ impl SpanTree {
         let mut column = |title, unit, help, of: &dyn Fn(&Average) -> super::cell::Cell| {
             grid.column((title, unit, help), rows, |(row, _)| of(row));
         };
-        column("# of Calls", Unit::Number, "that no window's edge cuts", &|row| row.calls.into());
+        column("# of Calls", Unit::Number, "without calls cut by the edge of a window", &|row| row.calls.into());
         column("p50", Unit::Time, "median time of a call", &|row| called(row, row.p50_cpu).into());
         column("p95", Unit::Time, "95 % of calls took no longer", &|row| called(row, row.p95_cpu).into());
         column("Kernels", Unit::Number, "launched, with nested spans", &|row| row.kernels.into());

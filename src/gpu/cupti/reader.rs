@@ -201,9 +201,9 @@ impl Reader {
                     name
                 };
                 let decoded = decode(record, &mut name);
-                raw.iter_mut().filter(|_| !self.budget.is_spent()).for_each(|raw| raw.add(record));
+                raw.iter_mut().filter(|_| !self.budget.is_spent_at(usize::MAX)).for_each(|raw| raw.add(record));
                 match decoded {
-                    Ok(Some(_)) if self.budget.is_spent() => self.losses.gpu_over_memory += 1,
+                    Ok(Some(_)) if self.budget.is_spent_at(usize::MAX) => self.losses.gpu_over_memory += 1,
                     Ok(Some(record)) => {
                         if let GpuRecord::Work(work) = &record {
                             self.contexts.insert(work.context, work.device);

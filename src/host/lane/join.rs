@@ -60,7 +60,7 @@ impl Lane {
             let id = *id;
             let context = self.found_context(window, id);
             let open = |callsite| Some(Record::Open { id, callsite });
-            *recorded = self.write_enter(id, depth == 0, sources, &mut None, context.flatten(), open);
+            *recorded = self.write_enter(id, depth, sources, &mut None, context.flatten(), open);
             if *recorded {
                 self.settle_context(id, context);
             } else {

@@ -76,7 +76,8 @@ pub struct ReportView<'a> {
 }
 
 impl ReportView<'_> {
-    /// Returns the lines that are printed after the tables: the number of spans, the steps, the GPUs and what is missing.
+    /// Returns the lines that are printed after the tables: the number of spans, the steps, the GPUs and what is
+    /// missing.
     #[must_use]
     pub fn summary(&self) -> String {
         wrap(&Summary(self.report).to_string(), self.width)

@@ -1,8 +1,8 @@
 //! Checks where the layers of a model lie in the tree of spans, with the kernels that they launch.
 //!
-//! `tree [STEPS]`: trains a perceptron of eight named layers in four blocks and records every other window of two steps.
-//! Each layer has to lie in its block in `forward` in `train_step`, on the host and in the stacks of GPU time, once a
-//! step and with at least one kernel.
+//! `tree [STEPS]`: trains a perceptron of eight named layers in four blocks and records every other window of two
+//! steps. Each layer has to lie in its block in `forward` in `train_step`, on the host and in the stacks of GPU time,
+//! once a step and with at least one kernel.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{AdamW, Module, Optimizer, VarBuilder, VarMap};

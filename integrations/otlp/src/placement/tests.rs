@@ -10,7 +10,7 @@ use kernspan::{
     Trace,
     trace::{
         Timestamp, TraceContext,
-        sample::{at, copies_trace, cut_both_ends, gpu_trace, set_context},
+        sample::{at, copies_trace, cut_both_ends, gpu_trace, set_context, set_previous},
     },
 };
 use opentelemetry_proto::tonic::{
@@ -132,6 +132,8 @@ fn instances_of_a_span_share_what_gpus_did_for_it() {
     for span in [1, 4] {
         set_context(&mut trace, span, TraceContext::new(TRACE, TRAIN, true));
     }
+    // They are polls of one call; calls of a span that is kept are sent each by itself.
+    set_previous(&mut trace, 4, 1);
     let spans = sent(&trace, GpuSpans::Aggregate, 100);
     let part = only(&spans, "gpu");
     assert!(is_under(part, TRAIN));
