@@ -8,6 +8,7 @@ use crate::{
 use kernspan::{
     Report, Trace,
     read::{ReadError, from_bytes},
+    report::Completeness,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -246,3 +246,16 @@ fn a_new_file_has_the_permissions_of_the_old_one() {
     assert_eq!(run("convert", &[&window("candle"), &new]).code, 0);
     assert_eq!(fs::metadata(new).unwrap().permissions().mode() & 0o777, 0o604);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn standard_input_is_a_file_that_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.json");
+    crate::written("convert", &[&crate::window("candle"), &path]);
+    let before = fs::read(&path).unwrap();
+    let mut convert = crate::command(&[Path::new("convert"), Path::new("-"), &path]);
+    let run = Run::of(convert.stdin(fs::File::open(&path).unwrap()).output().unwrap());
+    assert!(run.code == 2 && run.err.contains("it is also read, as /dev/stdin"), "{}", run.err);
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
