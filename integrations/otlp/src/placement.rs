@@ -225,7 +225,7 @@ fn callers(span: Span<'_>) -> impl Iterator<Item = Span<'_>> {
 fn kept(trace: &Trace) -> FxHashSet<u64> {
     let mut called = FxHashSet::default();
     let inside = trace.spans().filter(|span| span.previous().is_none() && span.parent().is_some());
-    inside.filter_map(|span| span.context()).map(|context| context.span_id).filter(|id| !called.insert(*id)).collect()
+    inside.filter_map(Span::context).map(|context| context.span_id).filter(|id| !called.insert(*id)).collect()
 }
 
 /// The placement of a span that another layer sends.

@@ -5,8 +5,11 @@
 //! once a step and with at least one kernel.
 
 use candle_core::{DType, Device, Result, Tensor};
-use candle_nn::{AdamW, Module, Optimizer, VarBuilder, VarMap};
-use kernspan::{Collected, Profiler, Schedule, Stacks, Trace, trace::Span};
+use candle_nn::{AdamW, Optimizer, VarBuilder, VarMap};
+use kernspan::{
+    Collected, Profiler, Schedule, Stacks, Trace,
+    trace::{Span, Work},
+};
 use kernspan_candle::{Profiled, nn};
 use std::{collections::BTreeMap, fs};
 use tracing::instrument;
@@ -62,7 +65,7 @@ fn count(traces: &[std::sync::Arc<Trace>]) -> (BTreeMap<String, u64>, BTreeMap<S
     for trace in traces {
         steps += trace.steps().len() as u64;
         trace.spans().for_each(|span| *spans.entry(path(span)).or_default() += 1);
-        let launched = trace.work().filter_map(|work| work.span());
+        let launched = trace.work().filter_map(Work::span);
         launched.for_each(|span| *kernels.entry(path(span)).or_default() += 1);
     }
     (spans, kernels, steps)
