@@ -83,7 +83,7 @@ impl Ending {
             let text = "the profiler was dropped before it had recorded anything: keep it until the run ends, as in \
                         `let (layer, profiler) = …`, and call `finish()`";
             let _ = writeln!(stderr, "kernspan: {text}");
-            // That the layer is not in use yet follows from it.
+            // The layer was not in use yet for the same reason.
             for hint in report.hints().iter().filter(|hint| **hint != Hint::NotInstalled) {
                 let _ = writeln!(stderr, "kernspan: {hint}");
             }

@@ -34,7 +34,7 @@ pub(super) struct Sums<'a> {
 /// A sweep over the steps of one thread, and over all GPUs at once.
 pub(super) struct StepSweep<'a> {
     trace: &'a Trace,
-    /// What begins, and what ends. A window may have a million of each, so they are small.
+    /// A beginning or an end. A window may have a million of each, so they are small.
     begins: Vec<(Timestamp, Subject)>,
     ends: Vec<(Timestamp, Subject)>,
     /// The sums of each step and GPU. There is one GPU that does nothing if there is none.

@@ -61,7 +61,7 @@ pub struct Average {
     /// The number of calls. A call is usually one enter of a span; all polls of a future are one call, too.
     ///
     /// [`Span::previous`](crate::trace::Span::previous) says which enters are one call. Calls that are cut by the edge
-    /// of a window are in `cut_calls` instead. A span that is made once and entered for ever is called once in each
+    /// of a window are in `cut_calls` instead. A span that is made once and entered forever is called once in each
     /// call of the span around it and in each step; outside of these, it is one call, and only `enters` says how often
     /// it did something.
     pub calls: u64,

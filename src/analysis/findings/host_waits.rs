@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, time::Duration};
 /// The part of a step that is spent waiting at the least: threads that hand work to each other always wait a little.
 const LEAST_SHARE: f64 = 0.05;
 
-/// What a span waits for, by its field [`convention::WAIT`] or by the words of its name.
+/// The thing that a span waits for, by its field [`convention::WAIT`] or by the words of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitsFor {
     /// A lock that another thread holds.
@@ -145,7 +145,7 @@ fn candidate(
         evidence,
         ranges: window.item_ranges(&group.members),
         costs,
-        // What has no span may work meanwhile.
+        // Threads without a span may be working in the meantime.
         least: (kind == WaitsFor::Other).then(|| window.costs()),
         most: None,
     })

@@ -31,7 +31,7 @@ pub(super) fn repeated_calls(window: &Window<'_>) -> Vec<Candidate> {
     if window.count() < STEPS {
         return Vec::new();
     }
-    // What each call works on, and the calls that have been made before, in this step or in an earlier one.
+    // The data of each call, and the calls made before it, in this step or in an earlier one.
     let mut known: HashSet<(CallsiteId, String)> = HashSet::new();
     let mut repeated: HashSet<SpanId> = HashSet::new();
     let mut again: BTreeMap<CallsiteId, Vec<SpanId>> = BTreeMap::new();
@@ -42,7 +42,7 @@ pub(super) fn repeated_calls(window: &Window<'_>) -> Vec<Candidate> {
     for span in in_steps.filter(|span| !window.is_rare(Some(span.id()))) {
         let is_input = window.input_of(Some(span.id())).is_some();
         let Some(data) = data(span, is_input) else { continue };
-        // What is inside of a repeated call is repeated with it.
+        // Spans inside a repeated call are repeated with it.
         if span.stack().skip(1).any(|outer| repeated.contains(&outer.id())) {
             continue;
         }

@@ -204,7 +204,7 @@ impl Item {
 }
 
 impl LeftOut {
-    /// Returns what is said of these items, if there are any.
+    /// Returns the note about these items, if there are any.
     fn note(&self) -> Option<String> {
         let (longest, levels) = (units::time(self.longest), Timeline::LEVELS);
         let short = format!("{} items that took no longer than {longest} are left out", self.short);

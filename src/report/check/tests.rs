@@ -35,7 +35,7 @@ fn work_of(trace: &Trace, name: &str) -> Vec<usize> {
 fn a_run_is_not_worse_than_itself() {
     let check = check(&run(|_| ()));
     assert!(check.is_ok() && check.problems.is_empty() && check.notes.is_empty(), "{check}");
-    // Of a single run, nobody knows how much runs differ.
+    // A single run does not show how much runs differ.
     let verdict = "inconclusive against the baseline: 1 run of 6 steps, compared with 1 run of 6 steps\ncannot tell: \
                    the step: 100.000µs instead of 100.000µs, +0.0 % (";
     assert!(check.to_string().starts_with(verdict), "{check}");

@@ -46,7 +46,7 @@ fn a_check_that_cannot_tell_is_inconclusive() {
     let folder = tempfile::tempdir().unwrap();
     let file = window("training");
     let path = baseline(folder.path(), &file);
-    // Of a single run, nobody knows how much runs differ.
+    // A single run does not show how much runs differ.
     let run = check("", &path, &file);
     assert!(run.code == 0 && run.out.starts_with("inconclusive against the baseline: 1 run of "), "{}", run.out);
     assert!(run.out.contains("\ncannot tell: the step: "), "{}", run.out);
