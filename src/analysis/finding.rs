@@ -1,6 +1,6 @@
 //! Findings: what makes a step slow, and what a change would save.
 
-use crate::trace::{Step, Timestamp, Trace};
+use crate::trace::{Framework, Step, Timestamp, Trace};
 use std::{fmt, time::Duration};
 
 /// A reason why steps take longer than they need to, and the time that a change would save.
@@ -23,6 +23,8 @@ pub struct Finding {
     pub evidence: Vec<String>,
     /// Some of the times to look at in the trace, the longest first.
     pub ranges: Vec<TimeRange>,
+    /// The changes that would help, at least one; the first is the one that [`saving`](Self::saving) is about.
+    pub remedies: Vec<Remedy>,
     /// The time that a step would be shorter by.
     pub saving: Saving,
     /// The time of a step as it is, without the cost of recording: the mean, or, if no GPU activity was recorded, the
@@ -30,6 +32,17 @@ pub struct Finding {
     pub step: Duration,
     /// The number of steps that were looked at.
     pub steps: u64,
+}
+
+/// A change that would help, and the time that it would save.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Remedy {
+    /// The change, in words of the framework that the program uses.
+    pub change: String,
+    /// The time that a step would be shorter by.
+    pub saving: Saving,
 }
 
 /// A stretch of time in a trace.
@@ -127,11 +140,19 @@ pub enum FindingKind {
     IdleThreads,
     /// A span is called with the same data again.
     RepeatedCalls,
+    /// Element-wise kernels run one after another over the same data, where one kernel would do.
+    UnfusedChain,
+    /// The same bytes are copied to the GPU in each step.
+    SameBytesAgain,
+    /// Kernels that exchange data between ranks run while nothing else does.
+    ExposedCollective,
+    /// One rank takes longer than the others, which wait for it.
+    SlowRank,
 }
 
 impl FindingKind {
     /// All kinds.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::InputBound,
         Self::HostSync,
         Self::LargeReadback,
@@ -149,6 +170,10 @@ impl FindingKind {
         Self::HostWait,
         Self::IdleThreads,
         Self::RepeatedCalls,
+        Self::UnfusedChain,
+        Self::SameBytesAgain,
+        Self::ExposedCollective,
+        Self::SlowRank,
     ];
 
     /// The id, which does not change between releases, such as `host-sync`.
@@ -171,11 +196,16 @@ impl FindingKind {
             Self::HostWait => "host-wait",
             Self::IdleThreads => "idle-threads",
             Self::RepeatedCalls => "repeated-calls",
+            Self::UnfusedChain => "unfused-chain",
+            Self::SameBytesAgain => "same-bytes-again",
+            Self::ExposedCollective => "exposed-collective",
+            Self::SlowRank => "slow-rank",
         }
     }
 
-    /// The change that would help, in words of Candle, Burn and CUDA.
-    pub fn advice(self) -> &'static str {
+    /// The change that would help, in words of a framework.
+    pub fn advice(self, framework: Framework) -> &'static str {
+        let _ = framework;
         match self {
             Self::InputBound => {
                 "Prepare batches on other threads, some in advance, and only receive them in the step; use more \
@@ -251,6 +281,10 @@ impl FindingKind {
             Self::RepeatedCalls => {
                 "Make the call before the loop, or keep its result for the next call with the same data."
             }
+            Self::UnfusedChain => "Use one operation that computes all of it.",
+            Self::SameBytesAgain => "Copy the data to the GPU once, before the loop, and keep it there.",
+            Self::ExposedCollective => "Exchange gradients while the backward pass still runs.",
+            Self::SlowRank => "Look at what this rank does that the others do not.",
         }
     }
 
@@ -267,6 +301,11 @@ impl fmt::Display for FindingKind {
 }
 
 impl Finding {
+    /// The change that [`saving`](Self::saving) is about.
+    pub fn advice(&self) -> &str {
+        self.remedies.first().map_or("", |remedy| &remedy.change)
+    }
+
     /// The likely saving in percent of the step.
     pub fn percent(&self) -> f64 {
         super::gpu_usage::percent_of(self.saving.likely, self.step)

@@ -69,7 +69,7 @@ pub use self::{
     count_kind::CountKind,
     critical_path::{PathKind, PathPart, critical_path},
     duration_stats::DurationStats,
-    finding::{Finding, FindingKind, Saving, TimeRange},
+    finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     findings::findings,
     gpu_steps::gpu_steps,
     gpu_usage::{GpuUsage, Verdict},

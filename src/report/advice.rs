@@ -93,7 +93,7 @@ impl fmt::Display for Numbered<'_> {
             let (duration, offset) = (units::time(range.duration()), units::time(range.offset));
             writeln!(f, "- The longest takes {duration}, {offset} after the beginning of step {step}.")?;
         }
-        writeln!(f, "to do: {}", finding.kind.advice())?;
+        writeln!(f, "to do: {}", finding.advice())?;
         writeln!(f, "more: {}", finding.kind.page())
     }
 }

@@ -305,7 +305,7 @@ impl Report {
     /// ```
     /// # fn show(report: &kernspan::Report) {
     /// if let Some(first) = report.findings().first() {
-    ///     println!("{} (saves {:.0} %): {}", first.title, first.percent(), first.kind.advice());
+    ///     println!("{} (saves {:.0} %): {}", first.title, first.percent(), first.advice());
     /// }
     /// # }
     /// ```

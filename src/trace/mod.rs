@@ -44,6 +44,7 @@ mod detail;
 mod device;
 mod event;
 mod fields;
+mod framework;
 mod gpu;
 mod id;
 mod input;
@@ -95,7 +96,10 @@ pub use self::{
     work::{GraphNode, Work, WorkId, WorkName},
 };
 // Frameworks: the operations that they report.
-pub use self::operation::{Operation, OperationCall, OperationCallId};
+pub use self::{
+    framework::Framework,
+    operation::{Operation, OperationCall, OperationCallId},
+};
 // The window as a whole.
 pub use self::{
     gpu::{Gpu, GpuLibrary, GpuProblem},

@@ -67,6 +67,6 @@ fn table(findings: &[Finding]) -> Table {
     table.text("Kind", findings, |finding| finding.kind.to_string());
     table.number("Saves", findings, |finding| units::time(finding.saving.likely));
     table.number("Of a step", findings, |finding| units::percent(finding.percent()));
-    table.text("To do", findings, |finding| finding.kind.advice().to_owned());
+    table.text("To do", findings, |finding| finding.advice().to_owned());
     table
 }

@@ -23,7 +23,7 @@ mod window;
 mod words;
 
 use self::window::{Candidate, Window};
-use super::finding::{Finding, Saving};
+use super::finding::{Finding, Remedy, Saving};
 use crate::trace::Trace;
 use std::time::Duration;
 
@@ -105,6 +105,7 @@ fn judge(window: &Window<'_>, candidate: Candidate) -> Option<Finding> {
         location: place.location,
         evidence: candidate.evidence,
         ranges: window::longest(candidate.ranges),
+        remedies: vec![Remedy { change: candidate.kind.advice(window.trace().framework()).to_owned(), saving }],
         saving,
         step: step.max(Duration::from_nanos(1)),
         steps: window.count() as u64,

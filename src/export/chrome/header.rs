@@ -146,7 +146,7 @@ fn finding(object: &mut Object<'_>, finding: &Finding) {
     finding.location.iter().for_each(|location| object.string("src", location));
     object.number("saving", nanos(finding.saving.likely));
     object.number("step", nanos(finding.step));
-    object.string("advice", finding.kind.advice());
+    object.string("advice", finding.advice());
 }
 
 /// Adds how much work was attributed in which way, if there is any.

@@ -142,7 +142,7 @@ pub(super) fn write_finding(finding: &Finding, row: Option<usize>, item: &mut Ob
         None => item.null("location"),
     }
     item.array("evidence", |lines| finding.evidence.iter().for_each(|line| lines.string(line)));
-    item.string("advice", finding.kind.advice());
+    item.string("advice", finding.advice());
     match row {
         Some(row) => item.number("row", row),
         None => item.null("row"),

@@ -94,7 +94,7 @@ pub(super) fn findings(trace: &Trace) -> Option<String> {
     for finding in &findings {
         let saving = format!("{:.1} µs", finding.saving.likely.as_secs_f64() * 1e6);
         let (share, title) = (format!("{:.1} %", finding.percent()), &finding.title);
-        let cells = [&saving, &share, title, finding.kind.advice()].map(escaped);
+        let cells = [&saving, &share, title, finding.advice()].map(escaped);
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
     (!findings.is_empty()).then_some(text)
