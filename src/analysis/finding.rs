@@ -142,6 +142,8 @@ pub enum FindingKind {
     RepeatedCalls,
     /// Element-wise kernels run one after another over the same data, where one kernel would do.
     UnfusedChain,
+    /// Short kernels are launched for one tensor after another, where one launch could do for all of them.
+    TensorByTensor,
     /// The same bytes are copied to the GPU in each step.
     SameBytesAgain,
     /// Kernels that exchange data between ranks run while nothing else does.
@@ -152,7 +154,7 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// All kinds.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::InputBound,
         Self::HostSync,
         Self::LargeReadback,
@@ -171,6 +173,7 @@ impl FindingKind {
         Self::IdleThreads,
         Self::RepeatedCalls,
         Self::UnfusedChain,
+        Self::TensorByTensor,
         Self::SameBytesAgain,
         Self::ExposedCollective,
         Self::SlowRank,
@@ -197,6 +200,7 @@ impl FindingKind {
             Self::IdleThreads => "idle-threads",
             Self::RepeatedCalls => "repeated-calls",
             Self::UnfusedChain => "unfused-chain",
+            Self::TensorByTensor => "tensor-by-tensor",
             Self::SameBytesAgain => "same-bytes-again",
             Self::ExposedCollective => "exposed-collective",
             Self::SlowRank => "slow-rank",
@@ -282,6 +286,7 @@ impl FindingKind {
                 "Make the call before the loop, or keep its result for the next call with the same data."
             }
             Self::UnfusedChain => "Use one operation that computes all of it.",
+            Self::TensorByTensor => "Update all tensors by one launch.",
             Self::SameBytesAgain => "Copy the data to the GPU once, before the loop, and keep it there.",
             Self::ExposedCollective => "Exchange gradients while the backward pass still runs.",
             Self::SlowRank => "Look at what this rank does that the others do not.",

@@ -111,6 +111,8 @@ fn add_work(
     let Rows { streams, work } = rows(&records);
     trace.streams = streams;
     let mut search = GallopSearch::default();
+    // Work belongs to the step that launched it. If calls were recorded, work without one was launched before them.
+    let is_unknown = trace.api_calls.is_empty();
     // Each record is moved out of its slot once. There may be a million, so they are not sorted or copied first.
     let mut records: Vec<_> = records.into_iter().map(Some).collect();
     let mut data = Vec::with_capacity(records.len());
@@ -129,7 +131,10 @@ fn add_work(
             call,
             attribution: owner.map_or(Attribution::Unattributed, |call| call.attribution),
             span: owner.and_then(|call| call.span),
-            step: step_at(&trace.steps, &mut search, call.map_or(start, |id| requested[id.index()])),
+            step: call
+                .map(|id| requested[id.index()])
+                .or(is_unknown.then_some(start))
+                .and_then(|at| step_at(&trace.steps, &mut search, at)),
         });
     }
     trace.work = data;

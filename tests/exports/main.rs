@@ -11,3 +11,5 @@ mod fuzz;
 mod golden;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod replay;
+#[cfg(feature = "read")]
+mod trainings;

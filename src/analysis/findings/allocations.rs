@@ -42,9 +42,19 @@ fn without(
     let all: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
     let mut costs = window.costs();
     all.iter().for_each(|&item| costs.set_item(item, 0));
+    // So does the time between two of them without anything else, as when an allocator frees all that it has.
+    let mut sorted = all.clone();
+    sorted.sort_unstable();
+    for pair in sorted.windows(2).filter(|pair| pair[1] - pair[0] == 2) {
+        let between = &window.simulation.items[pair[0] + 1];
+        if between.call.is_none() && !between.waited() {
+            costs.set_item(pair[0] + 1, 0);
+        }
+    }
     // While the driver maps memory or loads kernels, and just after, other work does not begin.
     costs.limit_launches(LATENCY);
     costs.limit_gaps(LATENCY);
+    window.warm(&mut costs);
     let often = words::times(all.len(), window.count());
     vec![Candidate {
         kind,
@@ -55,5 +65,6 @@ fn without(
         costs,
         least: None,
         most: None,
+        others: Vec::new(),
     }]
 }

@@ -1,12 +1,13 @@
 //! Copies between the host and the GPU that cost more than they need to.
 
 use super::{
-    super::finding::FindingKind,
+    super::{finding::FindingKind, functions::is_launch, simulation::Item},
+    framework::owner,
     place,
     window::{Candidate, Window, total},
     words,
 };
-use crate::trace::{Detail, Direction, MemoryCopy, MemoryKind};
+use crate::trace::{Detail, Direction, MemoryCopy, MemoryKind, SpanId};
 use std::collections::HashSet;
 
 /// The least bytes of a large copy.
@@ -49,9 +50,12 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
         costs.remove_task(task);
         costs.set_item(item, 0);
     }
-    // A wait for the copy goes with it.
+    // A wait for the copy goes with it, and so does what the host does with the result in the same span.
     let waits = window.calls().filter(|(_, item, _)| item.waited() && spans.contains(&item.span));
     waits.for_each(|(index, ..)| costs.do_not_wait(index));
+    let least = costs.clone();
+    let using = window.items().filter(|(_, item)| item.span.is_some() && spans.contains(&item.span));
+    using.filter(|(_, item)| item.call.is_none()).for_each(|(index, _)| costs.set_item(index, 0));
     let bytes = total(found.iter().filter_map(|&(_, item)| window.copy_of(item)).map(|copy| copy.bytes));
     let span = window.simulation.items[first].span;
     let (tasks, items): (Vec<_>, Vec<_>) = found.into_iter().unzip();
@@ -70,8 +74,9 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
         ],
         ranges: window.item_ranges(&items),
         costs,
-        least: None,
+        least: Some(least),
         most: None,
+        others: Vec::new(),
     }]
 }
 
@@ -120,58 +125,83 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
         costs: with(bandwidth),
         least: Some(with(bandwidth / 2.0)),
         most: None,
+        others: Vec::new(),
     }]
+}
+
+/// Small copies at one place.
+pub(super) struct TinyCopies {
+    span: Option<SpanId>,
+    tasks: Vec<usize>,
+    /// The items that would not be there if all were one copy: the calls but one in each step, and the time between.
+    pub(super) items: Vec<usize>,
+}
+
+/// Returns the places at which many small copies are made.
+pub(super) fn tiny(window: &Window<'_>) -> Vec<TinyCopies> {
+    // The host waits for copies in the other direction, which is a problem of its own.
+    let is_small = |copy: &MemoryCopy| copy.bytes <= TINY && copy.direction == Direction::HostToDevice;
+    let small = copies(window).filter(|(_, _, copy)| is_small(copy));
+    let with_span = small.map(|(task, item, _)| {
+        let recorded = &window.simulation.items[item];
+        (task, owner(window.trace(), recorded.span), recorded.nanos())
+    });
+    let groups = window.groups(with_span);
+    let many = groups.into_iter().filter(|group| group.members.len() >= MANY * window.count());
+    let launches = |item: &Item| item.call.is_some_and(|id| is_launch(window.trace().api_call(id)));
+    let tiny = many.map(|group| {
+        let mut calls: Vec<usize> =
+            group.members.iter().filter_map(|&task| window.simulation.tasks[task].item).collect();
+        calls.sort_unstable();
+        let mut items = Vec::new();
+        for pair in calls.windows(2) {
+            let (one, next) = (&window.simulation.items[pair[0]], &window.simulation.items[pair[1]]);
+            let between = pair[0] + 1..=pair[1];
+            let is_near = (one.thread, one.step) == (next.thread, next.step)
+                && !window.simulation.items[between.clone()].iter().any(launches);
+            if is_near {
+                items.extend(between);
+            }
+        }
+        TinyCopies { span: group.span, tasks: group.members, items }
+    });
+    tiny.collect()
 }
 
 /// Finds many small copies at one place.
 pub(super) fn tiny_copies(window: &Window<'_>) -> Vec<Candidate> {
-    // The host waits for copies in the other direction, which is a problem of its own.
-    let is_small = |copy: &MemoryCopy| copy.bytes <= TINY && copy.direction == Direction::HostToDevice;
-    let small = copies(window).filter(|(_, _, copy)| is_small(copy));
-    let with_span =
-        small.map(|(task, item, _)| (task, window.simulation.items[item].span, window.simulation.items[item].nanos()));
-    let groups = window.groups(with_span);
-    let many = groups.into_iter().filter(|group| group.members.len() >= MANY * window.count());
     let mut candidates = Vec::new();
-    for group in many {
-        let items: Vec<usize> = group.members.iter().filter_map(|&task| window.simulation.tasks[task].item).collect();
-        let gpu = gpu_time(window, &group.members);
-        if window.is_negligible(gpu.saturating_add(group.nanos)) {
+    for TinyCopies { span, tasks, items } in tiny(window) {
+        let (gpu, host) = (gpu_time(window, &tasks), host_time(window, &items));
+        if window.is_negligible(gpu.saturating_add(host)) {
             continue;
         }
         let mut costs = window.costs();
-        let mut kept = HashSet::new();
-        let chosen: HashSet<usize> = items.iter().copied().collect();
-        for (&task, &item) in group.members.iter().zip(&items) {
-            let recorded = &window.simulation.items[item];
-            // One copy of each step stays, and the time between copies goes with them.
-            if !kept.insert(recorded.step) {
-                costs.remove_task(task);
-                costs.set_item(item, 0);
-                let before = item.wrapping_sub(1);
-                let gap =
-                    window.simulation.items.get(before).filter(|gap| gap.call.is_none() && gap.span == recorded.span);
-                if gap.is_some() && chosen.contains(&before.wrapping_sub(1)) {
-                    costs.set_item(before, 0);
-                }
-            }
+        for &item in &items {
+            costs.set_item(item, 0);
+            window.task_of(item).into_iter().for_each(|task| costs.remove_task(task));
         }
-        let count = words::digits(items.len() as f64 / window.count() as f64);
-        let bytes = total(items.iter().filter_map(|&item| window.copy_of(item)).map(|copy| copy.bytes));
-        let place = place::name(window.trace(), group.span);
-        let mean = words::bytes(bytes / items.len().max(1) as u64);
+        let count = words::digits(tasks.len() as f64 / window.count() as f64);
+        let copied = tasks.iter().filter_map(|&task| window.copy_of(window.simulation.tasks[task].item?));
+        let bytes = total(copied.map(|copy| copy.bytes));
+        let place = match span {
+            Some(_) => format!(", in {}", place::name(window.trace(), span)),
+            None => String::new(),
+        };
+        let mean = words::bytes(bytes / tasks.len().max(1) as u64);
         candidates.push(Candidate {
             kind: FindingKind::TinyCopies,
-            title: format!("{count} copies of {mean} each are made in a step, in {place}"),
-            span: group.span,
+            title: format!("{count} copies of {mean} each are made in a step{place}"),
+            span,
             evidence: vec![
-                format!("The host is in these calls for {} a step.", words::nanos(window.per_step(group.nanos))),
+                format!("The host takes {} a step to make them.", words::nanos(window.per_step(host))),
                 format!("The GPU copies for {} a step.", words::nanos(window.per_step(gpu))),
             ],
-            ranges: window.item_ranges(&items),
+            ranges: window.task_ranges(&tasks),
             costs,
             least: None,
             most: None,
+            others: Vec::new(),
         });
     }
     candidates
@@ -216,6 +246,7 @@ pub(super) fn exposed_copy(window: &Window<'_>) -> Vec<Candidate> {
         costs,
         least: None,
         most: None,
+        others: Vec::new(),
     }]
 }
 

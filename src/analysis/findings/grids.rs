@@ -30,7 +30,7 @@ pub(super) fn small_grid(window: &Window<'_>) -> Vec<Candidate> {
             found.push((index, work.span().map(Span::id), nanos));
         }
     }
-    let step = window.unchanged.step().as_nanos() as f64;
+    let step = window.step.as_nanos() as f64;
     if (small as f64) < SHARE * all as f64 || (window.per_step(small) as f64) < SHARE * step {
         return Vec::new();
     }
@@ -72,5 +72,6 @@ pub(super) fn small_grid(window: &Window<'_>) -> Vec<Candidate> {
         costs: larger(fits),
         least: Some(larger(FITS)),
         most: None,
+        others: Vec::new(),
     }]
 }

@@ -148,6 +148,7 @@ fn candidate(
         // Threads without a span may be working in the meantime.
         least: (kind == WaitsFor::Other).then(|| window.costs()),
         most: None,
+        others: Vec::new(),
     })
 }
 

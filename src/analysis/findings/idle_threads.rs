@@ -161,6 +161,7 @@ fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
         costs,
         least: Some(least),
         most: None,
+        others: Vec::new(),
     })
 }
 
@@ -213,6 +214,7 @@ fn alone(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
         costs: with(threads * efficiency),
         least: Some(with(2.0 * efficiency)),
         most: Some(with(threads)),
+        others: Vec::new(),
     })
 }
 

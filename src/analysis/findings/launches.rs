@@ -1,24 +1,46 @@
-//! The host launches many short kernels.
+//! The host takes longer to launch kernels than the GPU to run them.
 
 use super::{
-    super::{finding::FindingKind, functions::is_launch, simulation::TaskKind},
-    host_work::{WORK, is_work, spans_that_call},
+    super::{
+        finding::FindingKind,
+        functions::{is_allocation, is_launch, is_load},
+        simulation::{Costs, Item, TaskKind},
+    },
+    chains::is_elementwise,
+    copies,
+    framework::owner,
+    host_work::{is_work, spans_that_call},
     place,
-    window::{Candidate, Window},
+    window::{Candidate, Window, total},
     words,
 };
-use std::collections::HashMap;
+use crate::trace::{ApiCall, Framework, Span};
+use std::collections::{HashMap, HashSet};
 
 /// The number of launches in a step from which on they are many.
 const MANY: usize = 20;
 /// The part of a step that is saved at least if the host need not launch.
 const LEAST_SHARE: f64 = 0.05;
-/// The nanoseconds that the host takes to launch a graph.
+/// The nanoseconds that the host takes to launch a graph: 10 µs by `faults` of `benches/gpu`, on an H200.
 const GRAPH: u64 = 10_000;
-/// The nanoseconds between two kernels of a graph.
+/// The nanoseconds between two kernels of a graph, by the same.
 const GRAPH_GAP: i64 = 100;
+/// The host bounds a step if launches take this many times as long as kernels; less is within the error of what is
+/// known of the cost of recording.
+const AHEAD: f64 = 1.25;
+/// The most times that a batch is imagined to be larger: kernels that small have room for it.
+const LARGER: f64 = 8.0;
+/// The least number of small kernels in a row that are launched for one tensor after another, and how often each of
+/// them is at the least: more than a model has between two products.
+const RUN: usize = 32;
+const REPEATS: usize = 4;
+/// The longest kernel that is small, in nanoseconds.
+const SMALL: u64 = 20_000;
 
 /// Finds steps that are slow because the host takes longer to launch kernels than the GPU to run them.
+///
+/// All time of the host that serves only to launch goes with the launches: that of the framework's operations, and of
+/// the interpreter between them, on all threads that launch. Time that another rule explains stays.
 pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
     let launches: Vec<_> = window.calls().filter(|(_, item, call)| is_launch(*call) && !item.waited()).collect();
     let kernels = window.tasks().filter(|(_, task, work)| task.kind == TaskKind::Kernel && work.kernel().is_some());
@@ -26,49 +48,167 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
     if launches.len() < MANY * window.count() || durations.len() < MANY * window.count() {
         return Vec::new();
     }
-    let calling = spans_that_call(window);
-    let mut costs = window.costs();
-    let mut first_of_step = HashMap::new();
-    let mut nanos = 0;
-    for &(index, item, _) in &launches {
-        let is_first = first_of_step.insert((item.thread, item.step), ()).is_none();
-        costs.set_item(index, if is_first { GRAPH.min(item.nanos()) } else { 0 });
-        nanos += item.nanos();
-    }
-    // The time in which the host prepares the launches goes with them.
-    let threads: std::collections::HashSet<_> = launches.iter().map(|(_, item, _)| item.thread).collect();
-    for (index, item) in window.items() {
-        let is_between = item.call.is_none() && item.nanos() < WORK && threads.contains(&item.thread);
-        if is_between && !item.waited() && !is_work(window, item, &calling) {
-            costs.set_item(index, 0);
-            nanos += item.nanos();
-        }
-    }
-    // If the GPU is busy while the host launches, launches are not the problem, even if a graph would save some time.
-    let faster = window.simulation.run(&costs).step();
-    if faster.as_secs_f64() > (1.0 - LEAST_SHARE) * window.unchanged.step().as_secs_f64() {
+    let issuing = issuing(window, &launches);
+    let own = window.costs();
+    let nanos: u64 = issuing.iter().map(|&item| own.item(item)).sum();
+    let all = durations.iter().sum::<u64>();
+    // If kernels take about as long as their launches, the host is ahead of the GPU, and launches are not the problem.
+    if all as f64 * AHEAD > nanos as f64 {
         return Vec::new();
     }
-    let least = costs.clone();
-    costs.limit_gaps(GRAPH_GAP);
-    let spans = window.groups(launches.iter().map(|&(index, item, _)| (index, item.span, item.nanos())));
-    let outermost = spans.first().and_then(|group| group.span);
-    let (count, all) = (launches.len(), durations.iter().sum::<u64>());
-    let each = words::nanos(nanos / count as u64);
+    let graph = in_graph(window, &launches, &issuing);
+    let faster = window.simulation.run(&graph);
+    if faster.as_secs_f64() > (1.0 - LEAST_SHARE) * window.step.as_secs_f64() {
+        return Vec::new();
+    }
+    let scaled = |factor: f64| {
+        let mut costs = window.costs();
+        issuing.iter().for_each(|&item| costs.scale_item(item, own.item(item) as f64 * factor));
+        costs
+    };
+    let half = ("Or launch half as many kernels: fewer, larger operations.".to_owned(), scaled(0.5));
+    let owner = |item: &Item| owner(window.trace(), item.span).or(item.span);
+    let groups = window.groups(launches.iter().map(|&(index, item, _)| (index, owner(item), item.nanos())));
+    let span = groups.first().and_then(|group| group.span);
+    let often = words::digits(launches.len() as f64 / window.count() as f64);
+    let each = words::nanos(nanos / launches.len() as u64);
     let short = words::nanos(all / durations.len() as u64);
-    let often = words::digits(count as f64 / window.count() as f64);
+    let mut evidence = vec![
+        format!("Launching takes {} of a step on the host.", words::nanos(window.per_step(nanos))),
+        format!("The kernels take {} of a step.", words::nanos(window.per_step(all))),
+        format!("Most of it is in {}.", place::name(window.trace(), span)),
+    ];
+    let (costs, least, most) = match window.framework {
+        Framework::PyTorch | Framework::Other => (graph, Some(scaled(0.4)), None),
+        // These cannot capture a step in a graph.
+        _ => {
+            let times = (nanos as f64 / all.max(1) as f64).clamp(1.0, LARGER);
+            evidence.push(format!(
+                "The saving is for as many samples as a step has now, in batches {} times as large.",
+                words::digits(times)
+            ));
+            (scaled(1.0 / times), Some(scaled(0.6)), Some(graph))
+        }
+    };
+    let others = vec![half];
     vec![Candidate {
         kind: FindingKind::LaunchBound,
         title: format!("the host launches {often} kernels a step and takes {each} for each, which run for {short}"),
-        span: outermost,
-        evidence: vec![
-            format!("Launching takes {} of a step on the host.", words::nanos(window.per_step(nanos))),
-            format!("The kernels take {} of a step.", words::nanos(window.per_step(all))),
-            format!("Most of it is in {}.", place::name(window.trace(), outermost)),
-        ],
+        span,
+        evidence,
         ranges: window.item_ranges(&launches.iter().map(|&(index, ..)| index).collect::<Vec<_>>()),
         costs,
-        least: Some(least),
-        most: None,
+        least,
+        most,
+        others,
     }]
+}
+
+type Launch<'w, 'a> = (usize, &'w Item, ApiCall<'a>);
+
+/// Returns the items that serve only to launch.
+fn issuing(window: &Window<'_>, launches: &[Launch<'_, '_>]) -> Vec<usize> {
+    let threads: HashSet<_> = launches.iter().map(|(_, item, _)| item.thread).collect();
+    let calling = spans_that_call(window);
+    let elsewhere = copies::tiny(window).into_iter().flat_map(|run| run.items);
+    let elsewhere: HashSet<usize> = elsewhere.chain(runs(window).into_iter().flat_map(|run| run.items)).collect();
+    let explains = |index: usize, item: &Item| match item.call.map(|id| window.trace().api_call(id)) {
+        Some(call) => is_allocation(call) || is_load(call) || window.copy_of(index).is_some(),
+        None => window.input_of(item.span).is_some() || is_work(window, item, &calling),
+    };
+    let is_one = |(index, item): &(usize, &Item)| {
+        threads.contains(&item.thread) && !item.waited() && !elsewhere.contains(index) && !explains(*index, item)
+    };
+    window.items().filter(is_one).map(|(index, _)| index).collect()
+}
+
+/// Returns the costs if all that is launched in a step were one graph.
+fn in_graph(window: &Window<'_>, launches: &[Launch<'_, '_>], issuing: &[usize]) -> Costs {
+    let mut costs = window.costs();
+    issuing.iter().for_each(|&item| costs.set_item(item, 0));
+    let mut first_of_step = HashMap::new();
+    for &(index, item, _) in launches {
+        if first_of_step.insert(item.step, ()).is_none() {
+            costs.set_item(index, GRAPH.min(item.nanos()));
+        }
+    }
+    costs.limit_gaps(GRAPH_GAP);
+    costs
+}
+
+/// Finds short element-wise kernels that are launched for one tensor after another, as optimizers without fused kernels
+/// do, and loops over parameters.
+pub(super) fn tensor_by_tensor(window: &Window<'_>) -> Vec<Candidate> {
+    let runs = runs(window);
+    let removed: Vec<usize> = runs.iter().flat_map(|run| run.launches.iter().copied()).collect();
+    let nanos = total(runs.iter().flat_map(|run| &run.items).map(|&item| window.simulation.items[item].nanos()));
+    if removed.len() < RUN * window.count() || window.is_negligible(nanos) {
+        return Vec::new();
+    }
+    let mut costs = window.costs();
+    runs.iter().flat_map(|run| &run.items).for_each(|&item| costs.set_item(item, 0));
+    let tasks = removed.iter().filter_map(|&launch| window.task_of(launch));
+    tasks.for_each(|task| costs.remove_task(task));
+    let span = removed.first().and_then(|&item| window.simulation.items[item].span);
+    let stack = span.into_iter().flat_map(|id| window.trace().span(id).stack());
+    let optimizer = stack.filter(|span| span.name().starts_with("Optimizer.")).map(Span::id).next();
+    let span = optimizer.or_else(|| owner(window.trace(), span));
+    let place = match span {
+        Some(_) => format!(", in {}", place::name(window.trace(), span)),
+        None => String::new(),
+    };
+    let often = words::digits(removed.len() as f64 / window.count() as f64);
+    vec![Candidate {
+        kind: FindingKind::TensorByTensor,
+        title: format!("{often} short kernels a step are launched for one tensor after another{place}"),
+        span,
+        evidence: vec![format!("The host takes {} of a step to launch them.", words::nanos(window.per_step(nanos)))],
+        ranges: window.item_ranges(&removed),
+        costs,
+        least: None,
+        most: None,
+        others: Vec::new(),
+    }]
+}
+
+/// Launches of short element-wise kernels in a row, of which each is there for many tensors.
+struct Run {
+    /// The launches that one launch of the same kernel for all tensors would replace.
+    launches: Vec<usize>,
+    /// These, and the items in which the host prepares them.
+    items: Vec<usize>,
+}
+
+fn runs(window: &Window<'_>) -> Vec<Run> {
+    // Their launches would be another finding if they were few and long.
+    let launches: Vec<_> = window.calls().filter(|(_, item, call)| is_launch(*call) && !item.waited()).collect();
+    let name = |&(index, ..): &Launch<'_, '_>| -> Option<&str> {
+        let task = &window.simulation.tasks[window.task_of(index)?];
+        let work = window.trace().work_of(task.work);
+        let kernel = work.kernel()?;
+        let is_small = work.duration().as_nanos() as u64 <= SMALL && is_elementwise(&kernel.name);
+        is_small.then_some(&*kernel.name)
+    };
+    let in_a_row = launches.chunk_by(|one, next| {
+        (one.1.thread, one.1.step) == (next.1.thread, next.1.step) && name(one).is_some() == name(next).is_some()
+    });
+    let mut runs = Vec::new();
+    for row in in_a_row {
+        let names: HashSet<&str> = row.iter().filter_map(name).collect();
+        if row.len() < RUN || names.is_empty() || row.len() < REPEATS * names.len() {
+            continue;
+        }
+        let mut kept: HashSet<&str> = HashSet::new();
+        let mut run = Run { launches: Vec::new(), items: Vec::new() };
+        let mut before = row[0].0;
+        for launch in row {
+            if name(launch).is_some_and(|name| !kept.insert(name)) {
+                run.launches.push(launch.0);
+                run.items.extend((before + 1..=launch.0).filter(|&item| !window.simulation.items[item].waited()));
+            }
+            before = launch.0;
+        }
+        runs.push(run);
+    }
+    runs
 }

@@ -17,7 +17,8 @@ const NAMED: usize = 5;
 /// Finds steps that take longer than the others, and the spans that only they have. The first step of a run is left
 /// out: it begins with the recording, so that what the program does before its loop is part of it.
 pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
-    if window.count() < STEPS {
+    let steps = window.simulation.steps.len();
+    if steps < STEPS {
         return Vec::new();
     }
     let trace = window.trace();
@@ -42,7 +43,7 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
     }
     let Some((name, &(span, nanos))) = rare.iter().max_by_key(|(_, (_, nanos))| *nanos) else { return Vec::new() };
     let slow: Vec<_> = window.slow.intersection(&having).map(|step| &trace.steps()[step.index()]).collect();
-    let (count, steps) = (slow.len(), window.count());
+    let count = slow.len();
     if count == 0 || count * 2 > steps {
         return Vec::new();
     }
@@ -66,5 +67,6 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
         costs,
         least: None,
         most: None,
+        others: Vec::new(),
     }]
 }

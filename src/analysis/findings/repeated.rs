@@ -104,6 +104,7 @@ pub(super) fn repeated_work(window: &Window<'_>) -> Vec<Candidate> {
             costs,
             least: None,
             most: None,
+            others: Vec::new(),
         });
     }
     candidates

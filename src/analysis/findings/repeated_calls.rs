@@ -115,6 +115,7 @@ fn candidate(window: &Window<'_>, again: &[SpanId], calls: usize) -> Option<Cand
         // Fields need not have all that the work depends on.
         least: Some(window.costs()),
         most: None,
+        others: Vec::new(),
     })
 }
 

@@ -30,6 +30,7 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
             costs.remove_task(task);
         }
     }
+    window.warm(&mut costs);
     let often = words::times(all.len(), window.count());
     let mut evidence =
         vec![format!("The host waits {often} in a step, {} in all.", words::nanos(window.per_step(nanos)))];
@@ -53,5 +54,6 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
         costs,
         least: None,
         most: None,
+        others: Vec::new(),
     }]
 }

@@ -55,6 +55,7 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
         costs: faster(GAIN),
         least: Some(faster(GAIN / 2.0)),
         most: Some(faster(1.0)),
+        others: Vec::new(),
     }]
 }
 

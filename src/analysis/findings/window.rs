@@ -2,26 +2,25 @@
 
 use super::super::{
     finding::{FindingKind, TimeRange},
-    simulation::{Costs, Item, Outcome, Simulation, Task},
+    simulation::{Costs, Item, Simulation, Task},
 };
 use crate::trace::{
-    ApiCall, CallsiteId, Detail, Device, MemoryCopy, Span, SpanId, Step, StepId, ThreadId, Trace, Work,
+    ApiCall, CallsiteId, Detail, Device, Framework, MemoryCopy, Span, SpanId, Step, StepId, ThreadId, Trace, Work,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
-/// A step is slow from this many times the median on.
-const SLOW: f64 = 1.25;
-
 /// A window, what was recorded of it, and which of its spans are in few steps only.
 pub(super) struct Window<'a> {
     pub(super) simulation: Simulation<'a>,
-    /// The times of the window without the cost of recording.
-    pub(super) unchanged: Outcome,
+    /// The time of a step without the cost of recording.
+    pub(super) step: Duration,
     /// The relative error of the simulation.
     pub(super) error: f64,
+    /// The framework of the program.
+    pub(super) framework: Framework,
     /// The thread of the steps.
     pub(super) thread: ThreadId,
     /// The duration of the median step, as recorded.
@@ -49,6 +48,8 @@ pub(super) struct Candidate {
     /// The same, if the change helps less or more than is likely.
     pub(super) least: Option<Costs>,
     pub(super) most: Option<Costs>,
+    /// Other changes that would help, in words, with the costs after each.
+    pub(super) others: Vec<(String, Costs)>,
 }
 
 /// Items or tasks at one place of the program.
@@ -104,8 +105,8 @@ pub(super) fn longest(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
 impl<'a> Window<'a> {
     pub(super) fn of(trace: &'a Trace) -> Option<Self> {
         let simulation = Simulation::of(trace)?;
-        let error = simulation.error(simulation.run(&simulation.recorded()));
-        let unchanged = simulation.run(&simulation.costs());
+        let error = simulation.error();
+        let step = simulation.run(&simulation.costs());
         let thread = trace.track(trace.steps()[simulation.steps.first()?.index()].track_id()).thread();
         let mut seen: BTreeMap<CallsiteId, BTreeSet<StepId>> = BTreeMap::new();
         for span in trace.spans() {
@@ -118,9 +119,10 @@ impl<'a> Window<'a> {
         let tasks_of_items = tasks.filter_map(|(index, task)| Some((task.item?, index))).collect();
         let duration = |step: &StepId| trace.steps()[step.index()].duration();
         let median = median(simulation.steps.iter().map(duration)).unwrap_or_default();
-        let is_slow = |step: &&StepId| duration(step) > median.mul_f64(SLOW);
-        let slow = simulation.steps.iter().filter(is_slow).copied().collect();
-        Some(Self { simulation, unchanged, error, thread, median, slow, rare, inputs, tasks_of_items })
+        let slow = simulation.steps.iter().zip(&simulation.slow).filter(|(_, slow)| **slow).map(|(step, _)| *step);
+        let slow = slow.collect();
+        let framework = trace.framework();
+        Some(Self { simulation, step, error, framework, thread, median, slow, rare, inputs, tasks_of_items })
     }
 
     pub(super) fn trace(&self) -> &'a Trace {
@@ -131,12 +133,20 @@ impl<'a> Window<'a> {
         self.simulation.costs()
     }
 
-    /// The number of steps.
-    pub(super) fn count(&self) -> usize {
-        self.simulation.steps.len()
+    /// Has the host take less time because it does not wait any more. What Python does after a wait takes longer, as the
+    /// thread has slept: by a tenth to two fifths in the trainings that were looked at.
+    pub(super) fn warm(&self, costs: &mut Costs) {
+        if self.framework == Framework::PyTorch {
+            costs.scale_host(0.9);
+        }
     }
 
-    /// Nanoseconds of all steps, for each step.
+    /// The number of steps that are not slow.
+    pub(super) fn count(&self) -> usize {
+        self.regular().count()
+    }
+
+    /// Nanoseconds of all steps that are not slow, for each of them.
     pub(super) fn per_step(&self, nanos: u64) -> u64 {
         nanos / self.count().max(1) as u64
     }
@@ -160,14 +170,19 @@ impl<'a> Window<'a> {
         self.simulation.steps.iter().copied().filter(|step| !self.slow.contains(step))
     }
 
-    /// Whether something that takes this long in all steps is too short to matter.
+    /// Whether something that takes this long in all steps that are not slow is too short to matter.
     pub(super) fn is_negligible(&self, nanos: u64) -> bool {
-        (self.per_step(nanos) as f64) < super::LEAST_SHARE * self.unchanged.step().as_nanos() as f64
+        (self.per_step(nanos) as f64) < super::LEAST_SHARE * self.step.as_nanos() as f64
     }
 
-    /// The items in whole steps, but for those of spans that are in few steps only.
+    /// Whether a step is whole and not slow.
+    fn is_regular(&self, step: StepId) -> bool {
+        self.is_whole(step) && !self.slow.contains(&step)
+    }
+
+    /// The items in whole steps that are not slow, but for those of spans that are in few steps only.
     pub(super) fn items(&self) -> impl Iterator<Item = (usize, &Item)> {
-        let is_regular = |item: &Item| item.step.is_some_and(|step| self.is_whole(step)) && !self.is_rare(item.span);
+        let is_regular = |item: &Item| item.step.is_some_and(|step| self.is_regular(step)) && !self.is_rare(item.span);
         self.simulation.items.iter().enumerate().filter(move |(_, item)| is_regular(item))
     }
 
@@ -176,9 +191,10 @@ impl<'a> Window<'a> {
         self.items().filter_map(|(index, item)| Some((index, item, self.trace().api_call(item.call?))))
     }
 
-    /// The tasks of whole steps, but for those of spans that are in few steps only.
+    /// The tasks that steps launched that are whole and not slow, but for those of spans that are in few steps only.
     pub(super) fn tasks(&self) -> impl Iterator<Item = (usize, &Task, Work<'a>)> {
-        self.all_tasks().filter(|(_, _, work)| !self.is_rare(work.span().map(Span::id)))
+        let of_regular = self.all_tasks().filter(|(_, _, work)| work.step_id().is_some_and(|id| self.is_regular(id)));
+        of_regular.filter(|(_, _, work)| !self.is_rare(work.span().map(Span::id)))
     }
 
     /// The tasks of whole steps.

@@ -15,6 +15,8 @@ pub(in crate::analysis) struct Costs {
     pub(super) ordered: Vec<bool>,
     /// Whether each task exists: others begin as if it were not there.
     pub(super) exists: Vec<bool>,
+    /// The factor of the time of all items.
+    pub(super) host: f64,
     /// Whether latencies are typical ones instead of those recorded.
     pub(super) typical: bool,
     /// The factor of all latencies.
@@ -38,9 +40,19 @@ impl Costs {
         self.waits[item] = false;
     }
 
+    /// The time that an item takes without waiting.
+    pub(in crate::analysis) fn item(&self, item: usize) -> u64 {
+        self.items[item]
+    }
+
     /// Sets the time that an item takes without waiting.
     pub(in crate::analysis) fn scale_item(&mut self, item: usize, nanos: f64) {
         self.items[item] = nanos as u64;
+    }
+
+    /// Has all items take this part of their time.
+    pub(in crate::analysis) fn scale_host(&mut self, factor: f64) {
+        self.host *= factor;
     }
 
     /// Has latencies take less time by this factor.

@@ -54,17 +54,21 @@ impl Host {
     fn add_thread(&mut self, trace: &Trace, thread: ThreadId, edges: &[(Timestamp, Edge)]) {
         let mut open: Vec<SpanId> = Vec::new();
         let (mut now, mut step) = (trace.start(), None);
-        let push = |this: &mut Self, start, end, call, span, step| {
-            this.items.push(Item { thread, start, end, call, span, step, wait: None, waited_before: false });
+        let push = |this: &mut Self, start, end, call, span, step, edges| {
+            this.items.push(Item { thread, start, end, call, span, step, edges, wait: None, waited_before: false });
         };
+        // Spans that have ended at the end of the last item, or begin at that of the next.
+        let mut edges_between = 0_u8;
         for &(at, edge) in edges {
             if at > now {
-                push(self, now, at, None, open.last().copied(), step);
-                now = at;
+                let begins = u8::from(matches!(edge, Edge::SpanStart(_)));
+                push(self, now, at, None, open.last().copied(), step, edges_between + begins);
+                (now, edges_between) = (at, 0);
             }
             match edge {
                 Edge::SpanStart(span) => open.push(span),
                 Edge::SpanEnd(span) => {
+                    edges_between = edges_between.saturating_add(1).min(8);
                     if let Some(place) = open.iter().rposition(|other| *other == span) {
                         open.remove(place);
                     }
@@ -75,7 +79,7 @@ impl Host {
                     // A call that began inside another, as the driver's inside the runtime's, is part of that.
                     if at >= now {
                         let span = call.span().map(Span::id).or(open.last().copied());
-                        push(self, at, call.end().max(at), Some(id), span, step);
+                        push(self, at, call.end().max(at), Some(id), span, step, 0);
                         now = call.end().max(at);
                     }
                     self.item_of_call[id.index()] = self.items.len().checked_sub(1);
@@ -83,7 +87,7 @@ impl Host {
             }
         }
         if trace.end() > now {
-            push(self, now, trace.end(), None, open.last().copied(), step);
+            push(self, now, trace.end(), None, open.last().copied(), step, edges_between);
         }
     }
 }

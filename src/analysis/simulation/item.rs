@@ -15,6 +15,8 @@ pub(in crate::analysis) struct Item {
     pub(in crate::analysis) span: Option<SpanId>,
     /// The step in which it lies.
     pub(in crate::analysis) step: Option<StepId>,
+    /// How many spans begin at its end or have ended at its start, which takes time if they are recorded.
+    pub(super) edges: u8,
     /// The end of a task or call that it waited for.
     pub(super) wait: Option<WaitFor>,
     /// Whether it waited for work from before the window.

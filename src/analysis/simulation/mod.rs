@@ -44,6 +44,8 @@ pub(super) struct Simulation<'a> {
     measured: Range<usize>,
     /// The steps that are looked at, in order.
     pub(super) steps: Vec<StepId>,
+    /// Whether each of these steps takes much longer than the median: it compiles, tunes or writes a checkpoint.
+    pub(super) slow: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,27 +63,38 @@ struct Times {
     stream: i64,
 }
 
-/// The times of a window that was run.
+/// The time of a step in a window that was run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
-    /// The time from the beginning of the first step to the end of the last, on the host.
+pub(super) struct StepTime {
+    /// From the end of the step before it to its own, on the host.
     pub(super) host: Duration,
-    /// The time from the beginning of the first task of these steps to the end of the last.
+    /// From the end of the last work that earlier steps launched to the end of the last that this one did.
     pub(super) gpu: Duration,
-    steps: u32,
 }
 
-impl Outcome {
-    /// The time of a step: that of the host or of the GPU, whichever takes longer.
-    pub(super) fn step(self) -> Duration {
-        self.host.max(self.gpu) / self.steps.max(1)
+/// The mean time of steps that follow each other: that of the host or of the GPU, whichever takes longer. If the host
+/// runs ahead, its own time says nothing, and the other way round.
+pub(super) fn mean_step(steps: impl IntoIterator<Item = StepTime>) -> Duration {
+    let (mut host, mut gpu, mut count) = (Duration::ZERO, Duration::ZERO, 0_u32);
+    for step in steps {
+        (host, gpu, count) = (host + step.host, gpu + step.gpu, count + 1);
     }
+    host.max(gpu) / count.max(1)
 }
 
 impl<'a> Simulation<'a> {
     /// The part of each call that causes work by which recording makes it longer, and the most nanoseconds of that.
     /// Measured with CUPTI 13.0 on an H200: see `benches/README.md`.
     const CALL_OVERHEAD: (f64, u64) = (0.3, 2_000);
+    /// The same in PyTorch's profiler, by the trainings that were looked at.
+    const TORCH_CALL_OVERHEAD: (f64, u64) = (0.35, 3_000);
+    /// The part of its time that the host takes without PyTorch's profiler, besides all that: by the same.
+    const TORCH_HOST: f64 = 0.95;
+    /// The most of an item's time that is cost of recording.
+    const LARGEST_OVERHEAD: f64 = 0.9;
+    /// A step is slow from this many times the median on. Steps of the trainings in `tests/fixtures/trainings` differ by
+    /// up to a fifth.
+    const SLOW: f64 = 1.25;
     /// The most spans, calls and pieces of work that are looked at, unless the first step has more: each takes some 300
     /// bytes while findings are made.
     const LARGEST: usize = 100_000;
@@ -116,7 +129,20 @@ impl<'a> Simulation<'a> {
             task.measured = in_steps(&&*task);
         }
         let order = order(&items, &tasks);
-        Some(Self { trace, items, tasks, order, measured: from..to, steps })
+        let slow = vec![false; steps.len()];
+        let mut simulation = Self { trace, items, tasks, order, measured: from..to, steps, slow };
+        simulation.slow = simulation.slow_steps();
+        Some(simulation)
+    }
+
+    /// Finds the steps that take much longer than the median, as recorded.
+    fn slow_steps(&self) -> Vec<bool> {
+        let times: Vec<_> = self.step_times(&self.recorded()).iter().map(|step| step.host.max(step.gpu)).collect();
+        let mut sorted = times.clone();
+        sorted.sort_unstable();
+        // The lower one of two in the middle: of two steps, the slow one may be the first of the run.
+        let median = sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+        times.iter().map(|time| *time > median.mul_f64(Self::SLOW)).collect()
     }
 
     /// Whether there is no GPU activity: the window is a chain of host time.
@@ -130,12 +156,23 @@ impl<'a> Simulation<'a> {
         for (index, item) in self.items.iter().enumerate().filter(|(_, item)| item.waited_before) {
             costs.items[index] = item.nanos().min(Item::CALL);
         }
+        let torch = torch_overhead(self.trace);
+        let mut seen = None;
         for task in &self.tasks {
-            // Only calls that cause work are recorded by the GPU's library, too.
-            if let Some(item) = task.item {
-                let nanos = self.items[item].own_nanos();
-                let (part, most) = Self::CALL_OVERHEAD;
+            // Only calls that cause work are recorded by the GPU's library, too. A graph causes much at once.
+            if let Some(item) = task.item.filter(|_| seen != task.item) {
+                seen = task.item;
+                let nanos = costs.items[item];
+                let (part, most) = if torch.is_some() { Self::TORCH_CALL_OVERHEAD } else { Self::CALL_OVERHEAD };
                 costs.items[item] = nanos - most.min((nanos as f64 * part) as u64);
+            }
+        }
+        if let Some(each) = torch {
+            costs.host = Self::TORCH_HOST;
+            for (index, item) in self.items.iter().enumerate().filter(|(_, item)| item.edges > 0 && !item.waited()) {
+                let nanos = costs.items[index];
+                let most = (nanos as f64 * Self::LARGEST_OVERHEAD) as u64;
+                costs.items[index] = nanos - most.min(each * u64::from(item.edges));
             }
         }
         costs
@@ -149,6 +186,7 @@ impl<'a> Simulation<'a> {
             tasks: self.tasks.iter().map(|task| nanos(task.start, task.end)).collect(),
             ordered: vec![true; self.tasks.len()],
             exists: vec![true; self.tasks.len()],
+            host: 1.0,
             typical: false,
             latencies: 1.0,
             longest_gap: i64::MAX,
@@ -157,27 +195,39 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Runs the window at these costs, and returns the time of each of [`steps`](Self::steps) on the host.
-    pub(super) fn step_times(&self, costs: &Costs) -> Vec<Duration> {
-        let (items, _) = self.times(costs);
-        let mut ranges: Vec<Option<(i64, i64)>> = vec![None; self.steps.len()];
+    /// Runs the window at these costs, and returns the time of each of [`steps`](Self::steps). Work belongs to the step
+    /// that launched it.
+    pub(super) fn step_times(&self, costs: &Costs) -> Vec<StepTime> {
+        let (items, tasks) = self.times(costs);
+        let place = |step: Option<StepId>| self.steps.binary_search(&step?).ok();
+        let mut host: Vec<Option<(i64, i64)>> = vec![None; self.steps.len()];
         for index in self.measured.clone() {
-            let Some(step) = self.items[index].step.and_then(|id| self.steps.binary_search(&id).ok()) else { continue };
-            let start = ranges[step].map_or(items[index].start, |(start, _)| start);
-            ranges[step] = Some((start, items[index].end));
+            let Some(step) = place(self.items[index].step) else { continue };
+            let start = host[step].map_or(items[index].start, |(start, _)| start);
+            host[step] = Some((start, items[index].end));
         }
-        ranges.into_iter().map(|range| range.map_or(Duration::ZERO, |(start, end)| duration(start, end))).collect()
+        // The end of the last work of each step, and the start of the first of all.
+        let mut ends: Vec<Option<i64>> = vec![None; self.steps.len()];
+        let mut began: Option<i64> = None;
+        for (index, task) in self.tasks.iter().enumerate().filter(|(index, task)| task.measured && costs.exists[*index])
+        {
+            let Some(step) = place(task.item.and_then(|item| self.items[item].step)) else { continue };
+            let times = tasks[index];
+            ends[step] = ends[step].max(Some(times.end));
+            began = Some(began.map_or(times.start, |began| began.min(times.start)));
+        }
+        let mut last = began.unwrap_or(0);
+        let gpu = ends.into_iter().map(|end| {
+            let end = end.unwrap_or(last).max(last);
+            duration(std::mem::replace(&mut last, end), end)
+        });
+        let host = host.into_iter().map(|range| range.map_or(Duration::ZERO, |(start, end)| duration(start, end)));
+        host.zip(gpu).map(|(host, gpu)| StepTime { host, gpu }).collect()
     }
 
-    /// Runs the window at these costs.
-    pub(super) fn run(&self, costs: &Costs) -> Outcome {
-        let (items, tasks) = self.times(costs);
-        let (first, last) = (items[self.measured.start].start, items[self.measured.end - 1].end);
-        let is_measured = |index: &usize| self.tasks[*index].measured && costs.exists[*index];
-        let measured = || (0..tasks.len()).filter(is_measured).map(|index| tasks[index]);
-        let began = measured().map(|times| times.start).min().unwrap_or(0);
-        let ended = measured().map(|times| times.end).max().unwrap_or(0);
-        Outcome { host: duration(first, last), gpu: duration(began, ended), steps: self.steps.len() as u32 }
+    /// Runs the window at these costs, and returns the mean time of the steps that are not slow.
+    pub(super) fn run(&self, costs: &Costs) -> Duration {
+        mean_step(self.step_times(costs).into_iter().zip(&self.slow).filter(|(_, slow)| !**slow).map(|(step, _)| step))
     }
 
     /// Returns when each item and each task begins and ends at these costs.
@@ -190,7 +240,7 @@ impl<'a> Simulation<'a> {
                 Node::Item(index) => {
                     let item = &self.items[index];
                     let start = items[index].start;
-                    let mut end = start + costs.items[index] as i64;
+                    let mut end = start + (costs.items[index] as f64 * costs.host) as i64;
                     if let Some(wait) = item.wait.filter(|_| costs.waits[index]) {
                         let tail = if costs.is_recorded { wait.tail } else { wait.own_tail() };
                         end = end.max(tail + wait.end(&items, &tasks));
@@ -236,10 +286,10 @@ impl<'a> Simulation<'a> {
 
     /// Returns how far the time of a step is from the recorded one if each latency is a typical one: the error of what
     /// else is computed by it, from 0 up.
-    pub(super) fn error(&self, recorded: Outcome) -> f64 {
-        let typical = self.run(&Costs { typical: true, ..self.recorded() });
-        let recorded = recorded.step().as_secs_f64();
-        if recorded > 0.0 { (typical.step().as_secs_f64() - recorded).abs() / recorded } else { 0.0 }
+    pub(super) fn error(&self) -> f64 {
+        let recorded = self.run(&self.recorded()).as_secs_f64();
+        let typical = self.run(&Costs { typical: true, ..self.recorded() }).as_secs_f64();
+        if recorded > 0.0 { (typical - recorded).abs() / recorded } else { 0.0 }
     }
 }
 
@@ -298,6 +348,15 @@ fn steps_of_one_thread(trace: &Trace) -> Vec<StepId> {
         sum <= Simulation::LARGEST_ON_HOST
     };
     whole().take_while(is_bearable).collect()
+}
+
+/// Returns the nanoseconds by which PyTorch's profiler delays the host at the beginning and at the end of each operator;
+/// `None` for other traces. Without the profiler, steps that the host bounds take this much less: by the trainings of
+/// `tests/fixtures/trainings` that were looked at, 2 µs for an operator, or 5 with its shapes.
+fn torch_overhead(trace: &Trace) -> Option<u64> {
+    trace.torch()?;
+    let has_shapes = trace.spans().take(1_000).any(|span| span.fields().op().shapes().next().is_some());
+    Some(if has_shapes { 2_250 } else { 1_000 })
 }
 
 /// The time between two moments of a run.

@@ -22,6 +22,8 @@ const BACK: usize = 32;
 
 /// Returns the work of a trace that was asked for up to a moment, in the order in which it began.
 pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]) -> Vec<Task> {
+    // Work without a call, in a trace that has calls, was asked for before the window: the host had run ahead.
+    let has_calls = trace.api_calls().len() > 0;
     let task = |work: Work<'_>| {
         let call = work.call();
         Task {
@@ -34,7 +36,7 @@ pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]
             },
             start: work.start(),
             end: work.end(),
-            asked: call.map_or(work.start(), ApiCall::start),
+            asked: call.map_or_else(|| if has_calls { trace.start() } else { work.start() }, ApiCall::start),
             item: call.and_then(|call| item_of_call[call.id().index()]),
             previous: None,
             dependency: None,

@@ -44,13 +44,14 @@ fn is_idle(item: &Item) -> bool {
     item.call.is_none() && item.span.is_none() && item.nanos() > LONG
 }
 
-/// Has idle gaps of another thread end when the steps' thread has come to where it was then.
+/// Has idle gaps of another thread end when the steps' thread has come to where it came in the meantime.
 fn wait_for_work(items: &mut [Item], main: Range<usize>, other: Range<usize>) {
     for index in other {
         if is_idle(&items[index]) {
             let end = items[index].end;
             let past = main.start + items[main.clone()].partition_point(|item| item.end <= end);
-            if past > main.start {
+            // If the steps' thread has not moved meanwhile, the gap was not for it.
+            if past > main.start && items[past - 1].end > items[index].start {
                 let tail = signed(items[past - 1].end, end);
                 items[index].wait = Some(WaitFor { on: WaitsOn::Item(past - 1), tail });
             }

@@ -15,6 +15,9 @@ pub(super) const LONG: u64 = 20_000;
 /// The least number of tasks in the queue when it is full. It holds some thousand, of which the first ones may be from
 /// before the window.
 const FULL: usize = 32;
+/// A call whose work begins this much later, and that takes long itself, waits for room in a full queue. The queue holds
+/// about a thousand launches, so that the GPU is many milliseconds behind when it is full.
+const BEHIND: i64 = 2_000_000;
 /// The time from the end of work until the host knows of it, at the most.
 const TAIL: i64 = 100_000;
 
@@ -50,13 +53,19 @@ pub(super) fn relate(trace: &Trace, items: &mut [Item], tasks: &[Task]) {
             }
             _ => None,
         };
-        if on.is_none() && item.nanos() > LONG && waits_for_gpu(call) && !is_allocation(call) {
+        let of_item = on.map(|(on, at)| (WaitFor { on, tail: signed(at, item.end) }, at));
+        let wait = of_item.filter(|(wait, at)| *at > item.start && wait.tail <= TAIL).map(|(wait, _)| wait);
+        // Work from before the window has no call, and is where it is, whatever is changed.
+        let is_earlier = |wait: &WaitFor| matches!(wait.on, WaitsOn::TaskStart(task) | WaitsOn::TaskEnd(task) if tasks[task].item.is_none());
+        if wait.is_some_and(|wait| is_earlier(&wait)) {
             items[index].waited_before = true;
             continue;
         }
-        let of_item = on.map(|(on, at)| (WaitFor { on, tail: signed(at, item.end) }, at));
-        items[index].wait =
-            of_item.filter(|(wait, at)| *at > items[index].start && wait.tail <= TAIL).map(|(wait, _)| wait);
+        // What it waited for is not known: the GPU was busy with work from before the window.
+        let is_synchronous = on.is_none() && waits_for_gpu(call) && !is_allocation(call);
+        let is_behind = own_tasks[index].is_some_and(|task| signed(item.end, tasks[task].start) > BEHIND);
+        let waited_before = wait.is_none() && item.nanos() > LONG && (is_synchronous || is_behind);
+        (items[index].wait, items[index].waited_before) = (wait, waited_before);
     }
 }
 

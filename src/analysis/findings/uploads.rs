@@ -1,0 +1,98 @@
+//! Copies of the same bytes to the GPU in each step.
+
+use super::{
+    super::finding::FindingKind,
+    place,
+    window::{Candidate, Window, total},
+    words,
+};
+use crate::trace::{Detail, Direction, MemoryCopy, Span, SpanId, StepId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The least bytes of a copy that is worth keeping on the GPU.
+const LARGE: u64 = 1 << 20;
+
+/// Finds large copies to the GPU that are made in each step, with the same size and at the same place, and are not the
+/// step's input.
+///
+/// A trace does not have the bytes. So a copy counts only if it is in a span of its own, which is not part of the input
+/// pipeline, in a program whose input is known: there are copies in spans of the input pipeline, too.
+pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
+    let trace = window.trace();
+    let is_upload = |copy: &MemoryCopy| copy.direction == Direction::HostToDevice;
+    let uploads: Vec<_> = window
+        .tasks()
+        .filter_map(|(index, task, work)| match work.detail() {
+            Detail::Copy(copy) if is_upload(copy) => Some((index, task.item?, copy.bytes, work)),
+            _ => None,
+        })
+        .collect();
+    if !uploads.iter().any(|(_, _, _, work)| window.input_of(work.span().map(Span::id)).is_some()) {
+        return Vec::new();
+    }
+    // By place and size: the tasks, items and steps.
+    type Place = (Vec<u32>, u64);
+    let mut places: BTreeMap<Place, (SpanId, Vec<(usize, usize)>, BTreeSet<StepId>)> = BTreeMap::new();
+    for &(task, item, bytes, work) in uploads.iter().filter(|(_, _, bytes, _)| *bytes >= LARGE) {
+        let Some(span) = work.span().filter(|span| window.input_of(Some(span.id())).is_none()) else { continue };
+        let path = span.stack().map(|span| span.callsite_id().index() as u32).collect();
+        let place = places.entry((path, bytes)).or_insert_with(|| (span.id(), Vec::new(), BTreeSet::new()));
+        place.1.push((task, item));
+        place.2.extend(work.step_id());
+    }
+    let in_each_step = places.into_iter().filter(|(_, (_, _, steps))| steps.len() == window.count());
+    let mut candidates = Vec::new();
+    for ((_, bytes), (span, copies, _)) in in_each_step {
+        let gpu = total(copies.iter().map(|&(task, _)| {
+            let task = &window.simulation.tasks[task];
+            task.end.since(task.start).as_nanos() as u64
+        }));
+        let host = total(copies.iter().map(|&(_, item)| window.simulation.items[item].nanos()));
+        if window.is_negligible(gpu.max(host)) {
+            continue;
+        }
+        let mut costs = window.costs();
+        for &(task, item) in &copies {
+            costs.remove_task(task);
+            costs.set_item(item, 0);
+            // Memory is allocated for the copy before it.
+            remove_gap(window, &mut costs, item, span);
+        }
+        let often = words::times(copies.len(), window.count());
+        let place = place::name(trace, Some(span));
+        let items: Vec<usize> = copies.iter().map(|&(_, item)| item).collect();
+        candidates.push(Candidate {
+            kind: FindingKind::SameBytesAgain,
+            title: format!(
+                "{} are copied to the GPU {often} in each step, in {place}, and are not its input",
+                words::bytes(bytes)
+            ),
+            span: Some(span),
+            evidence: vec![
+                format!(
+                    "The copies take {} of a step on the GPU, and {} on the host.",
+                    words::nanos(window.per_step(gpu)),
+                    words::nanos(window.per_step(host))
+                ),
+                "Assumes that the bytes are the same each time: place and size are, the trace does not have the bytes."
+                    .to_owned(),
+            ],
+            ranges: window.item_ranges(&items),
+            costs,
+            least: None,
+            most: None,
+            others: Vec::new(),
+        });
+    }
+    candidates
+}
+
+/// Removes the time of the host in a span around one of its items.
+fn remove_gap(window: &Window<'_>, costs: &mut super::super::simulation::Costs, item: usize, span: SpanId) {
+    for near in [item.wrapping_sub(1), item + 1] {
+        let gap = window.simulation.items.get(near);
+        if gap.is_some_and(|gap| gap.call.is_none() && !gap.waited() && gap.span == Some(span)) {
+            costs.set_item(near, 0);
+        }
+    }
+}
