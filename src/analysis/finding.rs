@@ -207,10 +207,10 @@ impl FindingKind {
         }
     }
 
-    /// The change that would help, in words of a framework.
-    pub fn advice(self, framework: Framework) -> &'static str {
-        let _ = framework;
+    /// The problem in one sentence.
+    pub fn summary(self) -> &'static str {
         match self {
+<<<<<<< HEAD
             Self::InputBound => {
                 "Prepare batches on other threads, some in advance, and only receive them in the step; use more \
                  workers or do less for each sample. Burn: `DataLoaderBuilder::num_workers`. Candle and CUDA: a \
@@ -290,7 +290,56 @@ impl FindingKind {
             Self::SameBytesAgain => "Copy the data to the GPU once, before the loop, and keep it there.",
             Self::ExposedCollective => "Exchange gradients while the backward pass still runs.",
             Self::SlowRank => "Look at what this rank does that the others do not.",
+=======
+            Self::InputBound => "The step waits for its data.",
+            Self::HostSync => "The host waits for the GPU in the step: it reads a value, or synchronises.",
+            Self::LargeReadback => "Large results are copied to the host in the step.",
+            Self::PageableCopy => "Memory is copied from pages that are not locked.",
+            Self::TinyCopies => "Many small copies are made instead of one.",
+            Self::ExposedCopy => "Copies and kernels take turns, although they could run at the same time.",
+            Self::LaunchBound => "The host launches many short kernels, and the GPU waits for it.",
+            Self::HostWork => "The host computes between launches, and the GPU waits for it.",
+            Self::BlockingAllocation => "Memory is allocated or freed by functions that wait for the GPU.",
+            Self::KernelLoading => "Kernels are loaded or compiled in the step.",
+            Self::SmallGrid => "Kernels are too small to fill the GPU: the batch is small.",
+            Self::NoTensorCores => "Products of f32 matrices are not computed by tensor cores.",
+            Self::OutlierSteps => "Some steps take longer than the others.",
+            Self::RepeatedWork => "A span does work of the same shapes twice in a step.",
+            Self::HostWait => "The thread of the steps waits for a lock, for another thread, or for time to pass.",
+            Self::IdleThreads => "Threads that share the work of a step idle while one of them works.",
+            Self::RepeatedCalls => "A span is called with the same data again.",
+            Self::UnfusedChain => "Element-wise kernels run one after another, where one kernel would do.",
+            Self::SameBytesAgain => "The same bytes are copied to the GPU in each step.",
+            Self::ExposedCollective => "Kernels that exchange data between ranks run while nothing else does.",
+            Self::SlowRank => "One rank takes longer than the others, which wait for it.",
+>>>>>>> 0d6686c (Speak the framework of the trace; explain findings on the command line)
         }
+    }
+
+    /// The change that would help, in words of a framework.
+    ///
+    /// ```
+    /// use kernspan::{analysis::FindingKind, trace::Framework};
+    ///
+    /// assert!(FindingKind::InputBound.advice(Framework::PyTorch).contains("num_workers"));
+    /// ```
+    pub fn advice(self, framework: Framework) -> &'static str {
+        super::advice::advice(self, framework)
+    }
+
+    /// When it is reported, how its saving is computed, and what to change: its section of `docs/findings.md`, in
+    /// Markdown and without the heading.
+    ///
+    /// ```
+    /// use kernspan::analysis::FindingKind;
+    ///
+    /// assert!(FindingKind::NoTensorCores.explanation().starts_with("**Reported when**"));
+    /// ```
+    pub fn explanation(self) -> &'static str {
+        const PAGE: &str = include_str!("../../docs/findings.md");
+        let mut sections = PAGE.split("\n## ");
+        let section = sections.find_map(|section| section.strip_prefix(self.as_str())?.strip_prefix('\n'));
+        section.unwrap_or_default().trim()
     }
 
     /// The page of the documentation, as a path in the repository and in the package.
@@ -327,6 +376,9 @@ mod tests {
         for kind in FindingKind::ALL {
             assert!(page.contains(&format!("\n## {kind}\n")), "{kind}");
             assert!(kind.page().ends_with(&format!("#{kind}")));
+            let explanation = kind.explanation();
+            let has = |words: &str| explanation.contains(words);
+            assert!(has("**Reported when**") && has("**Saving**") && has("**Change**"), "{kind}: {explanation}");
         }
         let sections = page.lines().filter(|line| line.starts_with("## ")).count();
         // The first one says how savings are computed.

@@ -32,6 +32,7 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 
+mod advice;
 mod breakdown;
 mod call_kind;
 mod count_kind;

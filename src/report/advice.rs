@@ -1,7 +1,7 @@
 //! Findings as text: what to change, and what it would save.
 
 use super::{terminal, terminal::terminal_width, units, wrap::wrap};
-use crate::analysis::Finding;
+use crate::analysis::{Finding, Remedy};
 use std::fmt;
 
 /// The findings of a run, to be printed with their evidence and with what to change. Made by
@@ -93,8 +93,26 @@ impl fmt::Display for Numbered<'_> {
             let (duration, offset) = (units::time(range.duration()), units::time(range.offset));
             writeln!(f, "- The longest takes {duration}, {offset} after the beginning of step {step}.")?;
         }
-        writeln!(f, "to do: {}", finding.advice())?;
-        writeln!(f, "more: {}", finding.kind.page())
+        match finding.remedies.as_slice() {
+            [] => {}
+            [only] => writeln!(f, "to do: {}", only.change)?,
+            several => {
+                writeln!(f, "to do, one of:")?;
+                several.iter().try_for_each(|remedy| writeln!(f, "- {}", Worth(remedy)))?;
+            }
+        }
+        writeln!(f, "more: kernspan explain {}", finding.kind)
+    }
+}
+
+/// One of several changes, with what it saves.
+struct Worth<'a>(&'a Remedy);
+
+impl fmt::Display for Worth<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Remedy { change, saving } = self.0;
+        let [least, likely, most] = [saving.least, saving.likely, saving.most].map(units::time);
+        write!(f, "{change} Saves {likely}, between {least} and {most}.")
     }
 }
 
@@ -103,8 +121,10 @@ mod tests {
     use super::Advice;
     use crate::{
         Report, Trace,
+        analysis::{Remedy, Saving, findings},
         trace::sample::{HostTrace, gpu_trace, spans_trace},
     };
+    use std::time::Duration;
 
     #[test]
     fn without_steps_or_findings_it_says_why_there_is_nothing() {
@@ -121,5 +141,20 @@ mod tests {
         trace.work.iter_mut().for_each(|work| work.step = None);
         assert_eq!(text(&trace), format!("{}\n", Advice::NO_STEPS));
         assert!(text(&gpu_trace()).starts_with("1. ") && !text(&gpu_trace()).contains(Advice::HOST_ONLY));
+    }
+
+    #[test]
+    fn each_of_several_changes_has_its_saving() {
+        let mut finding = findings(&gpu_trace()).remove(0);
+        let text = |finding| Advice::new(vec![finding], "").width(200).to_string();
+        let one = text(finding.clone());
+        assert!(one.contains(&format!("\nto do: {}\n", finding.advice())), "{one}");
+        assert!(one.ends_with(&format!("\nmore: kernspan explain {}\n", finding.kind)), "{one}");
+        let saving = [1, 2, 3].map(Duration::from_millis);
+        let saving = Saving::new(saving[0], saving[1], saving[2]);
+        finding.remedies = ["Fuse them.", "Use a graph."].map(|it| Remedy { change: it.to_owned(), saving }).to_vec();
+        let both = text(finding);
+        assert!(both.contains("\nto do, one of:\n- Fuse them. Saves 2.0"), "{both}");
+        assert!(both.contains("\n- Use a graph. Saves 2.0"), "{both}");
     }
 }

@@ -102,6 +102,7 @@ pub use self::{
     report::{Report, ReportView},
     step_times::{SlowStep, StepTimes},
     table::{Column, Table},
+    wrap::Prose,
 };
 #[cfg(feature = "read")]
 pub use self::{baseline::BaselineError, key_average::KeyAverage, key_averages::key_averages};

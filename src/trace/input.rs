@@ -33,10 +33,11 @@ pub enum InputStage {
 
 /// Names of spans that load data, in lower case and without separators, so that `next_batch`, `NextBatch` and
 /// `next-batch` are the same. Only names that mean nothing else: a span called `load` or `read` may load a model.
-const LOADS: [&str; 16] = [
+const LOADS: [&str; 18] = [
     "data",
     "dataload",
     "dataloader",
+    "dataloadernext",
     "dataloading",
     "fetchbatch",
     "getbatch",
@@ -49,6 +50,7 @@ const LOADS: [&str; 16] = [
     "readbatch",
     "recvbatch",
     "receivebatch",
+    "traindataloadernext",
     "waitforbatch",
 ];
 
@@ -58,8 +60,8 @@ const METHODS: [&str; 6] = ["fetch", "get", "load", "next", "read", "recv"];
 /// Names of modules and types that data comes from.
 const SOURCES: [&str; 6] = ["batches", "data", "dataiter", "dataloader", "dataset", "loader"];
 
-/// The beginning of the name that PyTorch gives to the time in its data loader.
-const TORCH: &str = "enumerate(DataLoader)#";
+/// The beginnings of the names that PyTorch gives to the time in its data loaders and in pipes of torchdata.
+const TORCH: [&str; 2] = ["enumerate(DataLoader)#", "enumerate(DataPipe)#"];
 
 impl InputStage {
     /// The name of spans that are [`Load`](Self::Load) without the field `op.input`, as the integrations name theirs.
@@ -94,7 +96,9 @@ fn is_load(name: &str, target: &str) -> bool {
     let Some(last) = parts.next() else { return false };
     let source = parts.next().or_else(|| target.rsplit("::").next()).unwrap_or_default();
     let is_in = |words: &[&str], text: &str| words.iter().any(|word| is_word(word, text));
-    name.starts_with(TORCH) || is_in(&LOADS, last) || (is_in(&METHODS, last) && is_in(&SOURCES, source))
+    TORCH.iter().any(|start| name.starts_with(start))
+        || is_in(&LOADS, last)
+        || (is_in(&METHODS, last) && is_in(&SOURCES, source))
 }
 
 /// Whether a text is a word, but for capitals and separators.
@@ -112,7 +116,10 @@ mod tests {
     fn spans_that_load_data_are_recognised_by_their_names() {
         let loads = ["data", "next_batch", "NextBatch", "load-batch", "DataLoader", "dataloader.next", "Dataset::get"];
         assert!(loads.iter().all(|name| is_load(name, "train")));
-        assert!(is_load("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", ""));
+        for name in ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "enumerate(DataPipe)#Mapper"] {
+            assert!(is_load(name, ""), "{name}");
+        }
+        assert!(is_load("[pl][profile][_TrainingEpochLoop].train_dataloader_next", ""), "of Lightning");
         assert!(is_load("next", "train::data_loader") && is_load("next", "loader"));
         let others =
             ["next", "load", "load_model", "metadata", "batch_norm", "next_batch_size", "", "::", "get_batches"];

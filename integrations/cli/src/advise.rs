@@ -7,7 +7,7 @@ use crate::{
     output::{self, Section, Style},
 };
 use kernspan::{
-    analysis::Finding,
+    analysis::{Finding, Remedy},
     report::{Table, units},
 };
 
@@ -67,6 +67,15 @@ fn table(findings: &[Finding]) -> Table {
     table.text("Kind", findings, |finding| finding.kind.to_string());
     table.number("Saves", findings, |finding| units::time(finding.saving.likely));
     table.number("Of a step", findings, |finding| units::percent(finding.percent()));
-    table.text("To do", findings, |finding| finding.advice().to_owned());
+    table.text("To do", findings, to_do);
     table
+}
+
+/// Returns the change to make, or each of several with what it saves.
+fn to_do(finding: &Finding) -> String {
+    let change = |remedy: &Remedy| format!("{} (saves {})", remedy.change, units::time(remedy.saving.likely));
+    match finding.remedies.as_slice() {
+        several @ [_, _, ..] => several.iter().map(change).collect::<Vec<_>>().join(" Or: "),
+        _ => finding.advice().to_owned(),
+    }
 }

@@ -8,6 +8,7 @@ mod calls;
 mod check;
 mod convert;
 mod diff;
+mod explain;
 mod fault;
 mod file;
 mod flame;
@@ -48,6 +49,7 @@ Examples:
   kernspan report runs/mnist                           tables of where the time went
   kernspan report --html mnist.html runs/mnist         an HTML page
   kernspan advise runs/mnist                           what makes steps slow
+  kernspan explain host-sync                           more about a finding
   kernspan report --torch trace.pt.trace.json.gz       the table that PyTorch prints
   kernspan steps runs/mnist                            durations and GPU use of each step
   kernspan baseline runs/mnist -o baseline.json        statistics to compare later runs with
@@ -67,6 +69,7 @@ Exit status:
 enum Command {
     Report(report::Args),
     Advise(advise::Args),
+    Explain(explain::Args),
     Steps(steps::Args),
     Baseline(baseline::Args),
     Check(check::Args),
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Report(args) => args.run(),
         Command::Advise(args) => args.run(),
+        Command::Explain(args) => args.run(),
         Command::Steps(args) => args.run(),
         Command::Baseline(args) => args.run(),
         Command::Check(args) => args.run(),

@@ -147,6 +147,16 @@ fn finding(object: &mut Object<'_>, finding: &Finding) {
     object.number("saving", nanos(finding.saving.likely));
     object.number("step", nanos(finding.step));
     object.string("advice", finding.advice());
+    if finding.remedies.len() > 1 {
+        object.array("remedies", |remedies| {
+            for remedy in &finding.remedies {
+                remedies.object(|object| {
+                    object.string("change", &remedy.change);
+                    object.number("saving", nanos(remedy.saving.likely));
+                });
+            }
+        });
+    }
 }
 
 /// Adds how much work was attributed in which way, if there is any.

@@ -1,7 +1,7 @@
 //! The texts about the run, its GPUs and its findings: tables in Markdown.
 
 use crate::{
-    analysis,
+    analysis::{self, Remedy, Saving},
     export::Run,
     trace::{Device, Gpu, Metadata, Trace},
 };
@@ -92,9 +92,16 @@ pub(super) fn findings(trace: &Trace) -> Option<String> {
     let findings = analysis::findings(trace);
     let mut text = "| saves | of a step | finding | to do |\n|---:|---:|---|---|\n".to_owned();
     for finding in &findings {
-        let saving = format!("{:.1} µs", finding.saving.likely.as_secs_f64() * 1e6);
+        let micros = |saving: Saving| format!("{:.1} µs", saving.likely.as_secs_f64() * 1e6);
         let (share, title) = (format!("{:.1} %", finding.percent()), &finding.title);
-        let cells = [&saving, &share, title, finding.advice()].map(escaped);
+        let changes = match finding.remedies.as_slice() {
+            several @ [_, _, ..] => {
+                let change = |remedy: &Remedy| format!("{} (saves {})", remedy.change, micros(remedy.saving));
+                several.iter().map(change).collect::<Vec<_>>().join(" Or: ")
+            }
+            _ => finding.advice().to_owned(),
+        };
+        let cells = [&micros(finding.saving), &share, title, &changes].map(|cell| escaped(cell));
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
     (!findings.is_empty()).then_some(text)

@@ -1,7 +1,7 @@
 //! Tables: against golden files, against PyTorch's own, and in all formats.
 
 use crate::{TORCH, WINDOWS, assert_golden, fixture, printed, printed_json, run, run_with_input, torch, window};
-use kernspan::Report;
+use kernspan::{Report, analysis::FindingKind};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, path::Path};
 
@@ -60,6 +60,43 @@ fn advice_is_there_for_programs_too() {
     assert!(printed("advise --format md", &[&repaired]).contains("no findings: nothing was found"));
 }
 
+#[test]
+fn each_kind_of_finding_is_explained() {
+    let list = printed("explain", &[]);
+    for kind in FindingKind::ALL {
+        assert!(list.lines().any(|line| line.starts_with(&format!("{kind} "))), "{kind}: {list}");
+        let text = printed(&format!("explain --width 80 {kind}"), &[]);
+        assert!(text.starts_with(&format!("{kind}: ")) && text.contains("\nReported when"), "{text}");
+        assert!(!text.contains("**") && !text.contains("]("), "{text}");
+        let too_wide = text.lines().find(|line| line.chars().count() > 80 && line.trim().contains(' '));
+        assert_eq!(too_wide, None, "{kind}");
+    }
+    let text = printed("explain no-tensor-cores", &[]);
+    assert!(text.contains("set_float32_matmul_precision") && text.contains("- Candle: "), "{text}");
+    assert!(printed("explain --format md no-tensor-cores", &[]).starts_with("## no-tensor-cores\n\n**Reported when**"));
+    let json = printed_json("explain --json", &[]);
+    assert_eq!(json["findings"].as_array().unwrap().len(), FindingKind::ALL.len());
+    let unknown = run("explain no-tensor-core", &[]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.err.contains("a similar value exists: 'no-tensor-cores'"), "{}", unknown.err);
+    // Shells complete the kinds.
+    assert!(printed("completions bash", &[]).contains("no-tensor-cores"));
+}
+
+#[test]
+fn advice_speaks_the_framework_of_the_file() {
+    let advice = |file: &Path| printed("advise", &[file]);
+    let pytorch = advice(&torch("transformer"));
+    assert!(pytorch.contains("torch") && !pytorch.contains("Candle") && !pytorch.contains("Burn"), "{pytorch}");
+    let candle = advice(&window("candle"));
+    assert!(candle.contains("`Tensor::gelu`") && !candle.contains("torch"), "{candle}");
+    let burn = advice(&window("burn"));
+    assert!(!burn.contains("Candle") && !burn.contains("torch"), "{burn}");
+    let cuda = advice(&fixture("faults/scalar-read-faulty.kernspan"));
+    assert!(cuda.contains("`cuMemcpyDtoHAsync`") && !cuda.contains("Candle"), "{cuda}");
+    assert!(cuda.contains("more: kernspan explain host-sync"), "{cuda}");
+}
+
 /// Returns a trace of PyTorch on a CPU, whose steps take 10 ms, of which they load data for this many.
 fn training_on_cpu(loading: u32) -> String {
     let mut events = Vec::new();
@@ -84,6 +121,45 @@ fn a_training_on_a_cpu_has_advice() {
     assert!(slow.out.contains("[input-bound]") && slow.out.contains("about host spans only"), "{}", slow.out);
     let fast = run_with_input("advise -", training_on_cpu(0).as_bytes());
     assert!(fast.out.starts_with("no findings: nothing was found in host spans"), "{}", fast.out);
+}
+
+/// Returns a trace of PyTorch on a GPU, whose steps of 20 ms wait 12 ms for a data loader of this type.
+fn training_on_gpu(loader: &str) -> String {
+    let mut events = Vec::new();
+    for step in 0..6_u32 {
+        let mut add = |name: &str, category: &str, micros: (u32, u32), args: Value| {
+            let (ts, dur) = (20_000 * step + micros.0, micros.1);
+            let row = if category == "kernel" { 0 } else { 1 };
+            events.push(json!({
+                "ph": "X", "cat": category, "name": name, "pid": row, "tid": 7, "ts": ts, "dur": dur, "args": args,
+            }));
+        };
+        add(&format!("ProfilerStep#{step}"), "user_annotation", (0, 20_000), json!({}));
+        let name = format!("enumerate(DataLoader)#{loader}.__next__");
+        add(&name, "user_annotation", (10, 12_000), json!({}));
+        for kernel in 0..4_u32 {
+            let (start, correlation) = (13_000 + 1000 * kernel, 1 + 4 * step + kernel);
+            add("aten::linear", "cpu_op", (start, 500), json!({}));
+            add("cudaLaunchKernel", "cuda_runtime", (start + 100, 20), json!({"correlation": correlation}));
+            let args = json!({
+                "device": 0, "context": 1, "stream": 7, "correlation": correlation, "grid": [500, 1, 1],
+                "block": [128, 1, 1], "registers per thread": 32, "shared memory": 0,
+            });
+            add("sgemm", "kernel", (start + 150, 900), args);
+        }
+    }
+    json!({"schemaVersion": 1, "traceEvents": events}).to_string()
+}
+
+#[test]
+fn the_data_loader_of_pytorch_is_the_input_of_a_step() {
+    for loader in ["_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"] {
+        let trace = training_on_gpu(loader);
+        let steps = run_with_input("steps --breakdown -", trace.as_bytes()).out;
+        assert!(steps.contains("input 60.00%") || steps.contains("input 60.0 %"), "{steps}");
+        let advice = run_with_input("advise -n 1 -", trace.as_bytes()).out;
+        assert!(advice.contains("[input-bound]") && advice.contains("num_workers"), "{advice}");
+    }
 }
 
 #[test]
