@@ -60,6 +60,14 @@ impl Intervals {
         })
     }
 
+    /// Returns the intervals between two moments, cut to these.
+    pub(super) fn between(&self, start: Timestamp, end: Timestamp) -> impl Iterator<Item = Interval> {
+        let first = self.sorted.partition_point(|interval| interval.end <= start);
+        let past = self.sorted.partition_point(|interval| interval.start < end).max(first);
+        let cut = move |it: &Interval| Interval { start: it.start.max(start), end: it.end.min(end), ..*it };
+        self.sorted[first..past].iter().map(cut)
+    }
+
     /// Returns how much of the time between two moments is covered by intervals.
     pub(super) fn covered(&self, start: Timestamp, end: Timestamp) -> Duration {
         let gaps = self.gaps(start, end).map(|gap| gap.duration).sum();

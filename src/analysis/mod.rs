@@ -35,6 +35,7 @@
 mod advice;
 mod breakdown;
 mod call_kind;
+mod collectives;
 mod count_kind;
 mod critical_path;
 mod device_timeline;
@@ -52,6 +53,7 @@ mod launch_stats;
 mod matrix_kernel;
 mod quantile;
 mod queue_length;
+mod ranks;
 mod simulation;
 mod span_calls;
 mod span_costs;
@@ -89,6 +91,7 @@ pub(crate) use self::{
     gpu_steps::gpu_steps_with_reasons,
     gpu_usage::percent_of,
     quantile::{at_rank, quantile, rank},
+    ranks::{RankTimes, slow_rank},
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},
     span_flops::SpanFlops,

@@ -1,18 +1,30 @@
-//! Findings of all windows of a run.
+//! Findings of all windows of a run, and of all its ranks.
 
+use super::units;
 use crate::{
-    analysis::{self, Finding, FindingKind, Saving},
+    analysis::{self, Finding, FindingKind, RankTimes, Remedy, Saving, slow_rank},
     trace::Trace,
 };
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-/// The findings of a run: those of its windows, by kind and place.
+/// The findings of a run: those of its windows, by rank, kind and place.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    by_place: BTreeMap<(FindingKind, Vec<String>, Option<String>), Sum>,
+    ranks: BTreeMap<u32, RankFindings>,
+}
+
+/// The findings of a rank.
+#[derive(Debug, Default)]
+struct RankFindings {
+    by_place: BTreeMap<Key, Sum>,
     /// The number of whole steps in all windows.
     steps: u64,
+    /// Nothing in a run of one process.
+    times: RankTimes,
 }
+
+/// The kind of a finding, and its place.
+type Key = (FindingKind, Vec<String>, Option<String>);
 
 /// The findings of one kind at one place.
 #[derive(Debug)]
@@ -20,68 +32,182 @@ struct Sum {
     /// The one that saves the most, whose words are used.
     first: Finding,
     /// Savings and times of all steps of the windows that have it.
-    least: Duration,
-    likely: Duration,
-    most: Duration,
+    saving: Saving,
+    remedies: Vec<Remedy>,
     step: Duration,
     steps: u64,
 }
 
 impl Findings {
+    /// Adds the findings of a window.
+    pub(super) fn add(&mut self, trace: &Trace) {
+        self.ranks.entry(trace.metadata().rank).or_default().add(trace);
+    }
+
+    /// Returns the findings, for each step of all windows, by the time that they save.
+    ///
+    /// A step takes as long as on the slowest rank, so that a finding is that of the rank which it costs the most, and
+    /// not divided by the number of ranks.
+    pub(super) fn merged(&self) -> Vec<Finding> {
+        let mut merged = match self.ranks.len() {
+            0 | 1 => self.ranks.values().flat_map(RankFindings::merged).collect(),
+            _ => self.across_ranks(),
+        };
+        merged.sort_by_key(|finding| Reverse(finding.saving.likely));
+        merged
+    }
+
+    fn across_ranks(&self) -> Vec<Finding> {
+        let mut by_place: BTreeMap<Key, Vec<(u32, Finding)>> = BTreeMap::new();
+        for (&rank, findings) in &self.ranks {
+            for finding in findings.merged() {
+                // The time that data takes is the same wherever it is waited for.
+                let is_common = finding.kind == FindingKind::ExposedCollective;
+                let key = if is_common { (finding.kind, Vec::new(), None) } else { key_of(&finding) };
+                by_place.entry(key).or_default().push((rank, finding));
+            }
+        }
+        let times = self.ranks.iter().map(|(rank, findings)| (*rank, &findings.times)).collect();
+        let one = |of_ranks: Vec<(u32, Finding)>| self.of_ranks(of_ranks);
+        by_place.into_values().filter_map(one).chain(slow_rank(&times)).collect()
+    }
+
+    /// Returns the finding of the rank that it costs the most, of those that have it.
+    fn of_ranks(&self, of_ranks: Vec<(u32, Finding)>) -> Option<Finding> {
+        let likely = |(_, finding): &&(u32, Finding)| finding.saving.likely;
+        let is_common = of_ranks.len() == self.ranks.len();
+        if of_ranks.first()?.1.kind == FindingKind::ExposedCollective {
+            // Others have waited for a rank that came late, which is a finding of its own.
+            let (rank, finding) = of_ranks.iter().min_by_key(likely).filter(|_| is_common)?;
+            let evidence = format!("This is rank {rank}, which waits for the others for the shortest time.");
+            return Some(with_evidence(finding.clone(), evidence));
+        }
+        let (rank, finding) = of_ranks.iter().max_by_key(likely)?;
+        let largest = finding.saving.likely;
+        let others = || of_ranks.iter().filter(|(other, _)| other != rank);
+        let next = others().map(|(_, finding)| finding.saving.likely).max().unwrap_or_default();
+        let are_alike =
+            is_common && others().all(|(_, it)| it.saving.likely.as_secs_f64() >= ALIKE * largest.as_secs_f64());
+        let mut finding = with_evidence(
+            finding.clone(),
+            match (of_ranks.len(), next) {
+                (1, _) => format!("Only rank {rank} of {} has it.", self.ranks.len()),
+                (count, next) => {
+                    let (all, next) = (self.ranks.len(), units::time(next));
+                    format!("{count} of {all} ranks have it; it costs rank {rank} the most, and the next one {next}.")
+                }
+            },
+        );
+        if !are_alike {
+            finding.title += &format!(", on rank {rank}");
+        }
+        // The others go on waiting for a slower rank.
+        let own = |rank: &u32| self.ranks.get(rank).map(|it| it.times.own()).unwrap_or_default().as_secs_f64();
+        let slowest = self.ranks.keys().map(own).fold(0.0, f64::max);
+        if !is_common && own(rank) < ALIKE_OWN * slowest {
+            finding.saving.least = Duration::ZERO;
+            finding.remedies.iter_mut().for_each(|remedy| remedy.saving.least = Duration::ZERO);
+        }
+        Some(finding)
+    }
+}
+
+/// Savings of two ranks are alike if the smaller one is at least this part of the larger one.
+const ALIKE: f64 = 0.8;
+/// A rank is as slow as the slowest if its own time is at least this part of that one's: see
+/// [`FindingKind::SlowRank`].
+const ALIKE_OWN: f64 = 0.95;
+
+fn with_evidence(mut finding: Finding, evidence: String) -> Finding {
+    finding.evidence.push(evidence);
+    finding
+}
+
+fn key_of(finding: &Finding) -> Key {
+    (finding.kind, finding.path.clone(), finding.location.clone())
+}
+
+impl RankFindings {
     /// The most places that are kept.
     const PLACES: usize = 256;
 
-    /// Adds the findings of a window.
-    pub(super) fn add(&mut self, trace: &Trace) {
+    fn add(&mut self, trace: &Trace) {
         let steps = trace.steps().iter().filter(|step| !step.cut().any()).count() as u64;
         self.steps += steps;
+        if trace.metadata().world_size > 1 && steps > 0 {
+            self.times.add(trace);
+        }
         let factor = u32::try_from(steps).unwrap_or(u32::MAX);
         for finding in analysis::findings(trace) {
-            let key = (finding.kind, finding.path.clone(), finding.location.clone());
+            let key = key_of(&finding);
             if self.by_place.len() >= Self::PLACES && !self.by_place.contains_key(&key) {
                 continue;
             }
-            let saving = finding.saving;
-            let step = finding.step;
             let sum = self.by_place.entry(key).or_insert_with(|| Sum {
                 first: finding.clone(),
-                least: Duration::ZERO,
-                likely: Duration::ZERO,
-                most: Duration::ZERO,
+                saving: Saving::default(),
+                remedies: Vec::new(),
                 step: Duration::ZERO,
                 steps: 0,
             });
-            sum.least += saving.least * factor;
-            sum.likely += saving.likely * factor;
-            sum.most += saving.most * factor;
-            sum.step += step * factor;
+            add_saving(&mut sum.saving, finding.saving, factor);
+            for remedy in &finding.remedies {
+                let known = sum.remedies.iter().position(|it| it.change == remedy.change);
+                let index = known.unwrap_or_else(|| {
+                    sum.remedies.push(Remedy { saving: Saving::default(), ..remedy.clone() });
+                    sum.remedies.len() - 1
+                });
+                add_saving(&mut sum.remedies[index].saving, remedy.saving, factor);
+            }
+            sum.step += finding.step * factor;
             sum.steps += steps;
-            if saving.likely > sum.first.saving.likely {
+            if finding.saving.likely > sum.first.saving.likely {
                 sum.first = finding;
             }
         }
     }
 
-    /// Returns the findings, for each step of all windows, by the time that they save.
-    pub(super) fn merged(&self) -> Vec<Finding> {
+    /// Returns the findings for each step of all windows.
+    fn merged(&self) -> Vec<Finding> {
         let each = |sum: Duration, steps: u64| sum / u32::try_from(steps.max(1)).unwrap_or(u32::MAX);
-        let merge = |sum: &Sum| {
-            // A window without the finding has nothing to save.
-            let saving = |of: Duration| each(of, self.steps);
-            let (least, likely, most) = (saving(sum.least), saving(sum.likely), saving(sum.most));
-            let step = each(sum.step, sum.steps);
-            Finding { saving: Saving::new(least, likely, most), step, steps: sum.steps, ..sum.first.clone() }
+        // A window without the finding has nothing to save.
+        let saving = |of: Saving| {
+            let [least, likely, most] = [of.least, of.likely, of.most].map(|of| each(of, self.steps));
+            Saving::new(least, likely, most)
         };
-        let mut merged: Vec<_> = self.by_place.values().map(merge).collect();
-        merged.sort_by_key(|finding| Reverse(finding.saving.likely));
-        merged
+        let merge = |sum: &Sum| Finding {
+            saving: saving(sum.saving),
+            remedies: sum.remedies.iter().map(|it| Remedy { saving: saving(it.saving), ..it.clone() }).collect(),
+            step: each(sum.step, sum.steps),
+            steps: sum.steps,
+            ..sum.first.clone()
+        };
+        self.by_place.values().map(merge).collect()
     }
+}
+
+/// Adds what is saved in each of this many steps.
+fn add_saving(sum: &mut Saving, saving: Saving, steps: u32) {
+    sum.least += saving.least * steps;
+    sum.likely += saving.likely * steps;
+    sum.most += saving.most * steps;
 }
 
 #[cfg(test)]
 mod tests {
     use super::Findings;
-    use crate::{analysis::findings, trace::sample::gpu_trace};
+    use crate::{
+        Trace,
+        analysis::{Finding, FindingKind, findings},
+        trace::sample::{gpu_trace, late_ranks},
+    };
+    use std::time::Duration;
+
+    fn merged(traces: &[Trace]) -> Vec<Finding> {
+        let mut run = Findings::default();
+        traces.iter().for_each(|trace| run.add(trace));
+        run.merged()
+    }
 
     #[test]
     fn windows_that_are_alike_have_the_findings_of_one() {
@@ -93,14 +219,45 @@ mod tests {
         assert_eq!(all.len(), one.len());
         for (all, one) in all.iter().zip(&one) {
             assert_eq!((all.kind, &all.title, all.saving, all.step), (one.kind, &one.title, one.saving, one.step));
-            assert_eq!(all.steps, 3 * one.steps);
+            assert_eq!((all.steps, &all.remedies), (3 * one.steps, &one.remedies));
         }
     }
 
     #[test]
     fn a_window_without_steps_changes_nothing() {
-        let mut run = Findings::default();
-        run.add(&crate::Trace::default());
-        assert_eq!(run.merged(), []);
+        assert_eq!(merged(&[Trace::default()]), []);
+    }
+
+    #[test]
+    fn a_slow_loader_on_one_rank_is_not_divided_by_the_number_of_ranks() {
+        let traces = late_ranks(&[(20, 1000), (600, 1000), (20, 1000), (20, 1000)]);
+        let input = |found: &[Finding]| found.iter().find(|it| it.kind == FindingKind::InputBound).cloned().unwrap();
+        let (alone, all) = (input(&findings(&traces[1])), merged(&traces));
+        let together = input(&all);
+        assert_eq!((together.saving, together.step), (alone.saving, alone.step));
+        assert_eq!(together.title, format!("{}, on rank 1", alone.title));
+        assert!(together.evidence.iter().any(|it| it.contains("rank 1")), "{:?}", together.evidence);
+        let slow = all.iter().find(|it| it.kind == FindingKind::SlowRank).unwrap();
+        assert_eq!(slow.saving.likely, Duration::from_micros(580));
+        assert!(slow.title.contains("rank 1") && slow.title.contains("`data`"), "{}", slow.title);
+    }
+
+    #[test]
+    fn ranks_that_are_alike_have_the_findings_of_one() {
+        let traces = late_ranks(&[(500, 500); 3]);
+        let (one, all) = (findings(&traces[0]), merged(&traces));
+        let kinds = |found: &[Finding]| found.iter().map(|it| (it.kind, it.title.clone())).collect::<Vec<_>>();
+        assert_eq!(kinds(&all), kinds(&one));
+        assert!(all.iter().all(|it| it.kind != FindingKind::SlowRank));
+        assert_eq!(all[0].saving, one[0].saving);
+    }
+
+    #[test]
+    fn what_only_a_fast_rank_has_may_save_nothing() {
+        // The others compute for longer, so that the loader of the first rank delays nobody.
+        let all = merged(&late_ranks(&[(300, 500), (10, 2000), (10, 2000)]));
+        let input = all.iter().find(|it| it.kind == FindingKind::InputBound).unwrap();
+        assert_eq!(input.saving.least, Duration::ZERO, "{input:#?}");
+        assert!(input.title.ends_with(", on rank 0"), "{}", input.title);
     }
 }

@@ -81,8 +81,8 @@ impl Read {
 /// The endings of files that are read from folders.
 const ENDINGS: [&str; 3] = [".json", ".json.gz", ".kernspan"];
 
-/// The identity of a window: host, process, number, and the nanosecond at which it opened.
-type WindowKey = (String, u32, u32, u64);
+/// The identity of a window: host, process, rank, number, and the nanosecond at which it opened.
+type WindowKey = (String, u32, u32, u32, u64);
 
 impl Inputs {
     /// Makes the arguments that name these files and folders.
@@ -217,7 +217,7 @@ fn common_prefix(names: &[String]) -> &str {
 
 fn window_key(trace: &Trace) -> WindowKey {
     let metadata = trace.metadata();
-    (metadata.host.clone(), metadata.pid, trace.window(), trace.start().as_unix_nanos())
+    (metadata.host.clone(), metadata.pid, metadata.rank, trace.window(), trace.start().as_unix_nanos())
 }
 
 /// Reads the traces of one file; `-` is standard input.

@@ -14,7 +14,7 @@ pub use self::{
         set_caller, set_context, set_parent, set_previous, set_steps, set_track,
     },
     host::HostTrace,
-    ranks::{COLLECTIVES, ranks},
+    ranks::{COLLECTIVES, late_ranks, ranks},
 };
 
 use super::{

@@ -123,8 +123,9 @@ fn a_training_on_a_cpu_has_advice() {
     assert!(fast.out.starts_with("no findings: nothing was found in host spans"), "{}", fast.out);
 }
 
-/// Returns a trace of PyTorch on a GPU, whose steps of 20 ms wait 12 ms for a data loader of this type.
-fn training_on_gpu(loader: &str) -> String {
+/// Returns a trace of PyTorch on a GPU, whose steps of 20 ms wait for a data loader of this type for so many
+/// milliseconds, compute for 4, and exchange data for the rest of the time, if it is one of three ranks.
+fn training_on_gpu(loader: &str, loading: u32, rank: Option<u32>) -> String {
     let mut events = Vec::new();
     for step in 0..6_u32 {
         let mut add = |name: &str, category: &str, micros: (u32, u32), args: Value| {
@@ -136,25 +137,63 @@ fn training_on_gpu(loader: &str) -> String {
         };
         add(&format!("ProfilerStep#{step}"), "user_annotation", (0, 20_000), json!({}));
         let name = format!("enumerate(DataLoader)#{loader}.__next__");
-        add(&name, "user_annotation", (10, 12_000), json!({}));
-        for kernel in 0..4_u32 {
-            let (start, correlation) = (13_000 + 1000 * kernel, 1 + 4 * step + kernel);
-            add("aten::linear", "cpu_op", (start, 500), json!({}));
-            add("cudaLaunchKernel", "cuda_runtime", (start + 100, 20), json!({"correlation": correlation}));
+        add(&name, "user_annotation", (10, 1000 * loading), json!({}));
+        let mut launch = |name: &str, index: u32, start: u32, end: u32| {
+            let correlation = 1 + 5 * step + index;
+            add("cudaLaunchKernel", "cuda_runtime", (start - 50, 20), json!({"correlation": correlation}));
             let args = json!({
                 "device": 0, "context": 1, "stream": 7, "correlation": correlation, "grid": [500, 1, 1],
                 "block": [128, 1, 1], "registers per thread": 32, "shared memory": 0,
             });
-            add("sgemm", "kernel", (start + 150, 900), args);
+            add(name, "kernel", (start, end - start), args);
+        };
+        for kernel in 0..4 {
+            let start = 1000 * (loading + 1 + kernel) + 150;
+            launch("sgemm", kernel, start, start + 900);
+        }
+        if rank.is_some() {
+            launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 4, 1000 * (loading + 5) + 150, 19_500);
         }
     }
-    json!({"schemaVersion": 1, "traceEvents": events}).to_string()
+    let mut trace = json!({"schemaVersion": 1});
+    if let Some(rank) = rank {
+        trace["distributedInfo"] = json!({"backend": "nccl", "rank": rank, "world_size": 3});
+    }
+    trace["traceEvents"] = events.into();
+    trace.to_string()
+}
+
+#[test]
+fn a_rank_that_the_others_wait_for_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<_> = (0..3)
+        .map(|rank| {
+            let file = folder.path().join(format!("rank{rank}.json"));
+            let loading = if rank == 1 { 12 } else { 2 };
+            std::fs::write(&file, training_on_gpu("_SingleProcessDataLoaderIter", loading, Some(rank))).unwrap();
+            file
+        })
+        .collect();
+    let files: Vec<&Path> = files.iter().map(|file| file.as_path()).collect();
+    let findings = printed_json("advise --json", &files);
+    let of = |kind: &str| findings["findings"].as_array().unwrap().iter().find(|it| it["kind"] == kind).cloned();
+    let slow = of("slow-rank").unwrap();
+    let title = slow["title"].as_str().unwrap();
+    assert!(title.starts_with("rank 1 takes 10 ms more than other ranks") && title.contains("DataLoader"), "{title}");
+    // It is not divided by the number of ranks.
+    let alone = printed_json("advise --json", &[files[1]]);
+    let input = of("input-bound").unwrap();
+    assert!(input["title"].as_str().unwrap().ends_with(", on rank 1"), "{input}");
+    assert_eq!(
+        input["saving"],
+        alone["findings"].as_array().unwrap().iter().find(|it| it["kind"] == "input-bound").unwrap()["saving"]
+    );
 }
 
 #[test]
 fn the_data_loader_of_pytorch_is_the_input_of_a_step() {
     for loader in ["_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"] {
-        let trace = training_on_gpu(loader);
+        let trace = training_on_gpu(loader, 12, None);
         let steps = run_with_input("steps --breakdown -", trace.as_bytes()).out;
         assert!(steps.contains("input 60.00%") || steps.contains("input 60.0 %"), "{steps}");
         let advice = run_with_input("advise -n 1 -", trace.as_bytes()).out;
