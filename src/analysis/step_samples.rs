@@ -1,6 +1,11 @@
 //! Samples of each span in each step, for statistics over steps.
 
-use super::{count_kind::CountKind, span_calls::SpanCalls, span_flops::SpanFlops};
+use super::{
+    count_kind::CountKind,
+    critical_path::{PathKind, critical_path},
+    span_calls::SpanCalls,
+    span_flops::SpanFlops,
+};
 use crate::trace::{Detail, FieldRange, Kernel, MemoryChange, Span, SpanId, StepId, Trace};
 use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -22,6 +27,8 @@ pub(crate) struct StepSamples {
     pub(crate) unattributed: Vec<SpanSample>,
     /// The time of each step in which no span of the step was open on its thread.
     pub(crate) outside: Vec<Duration>,
+    /// The part of that on the critical path.
+    pub(crate) exposed_outside: Vec<Duration>,
     /// The launches of each kernel in each step.
     pub(crate) kernels: BTreeMap<KernelShape, Vec<u32>>,
     /// More than 0 if spans or kernels have no path or row of their own, since there were too many.
@@ -47,6 +54,11 @@ pub(crate) struct SpanSample {
     pub(crate) background: Duration,
     /// The time of GPU work.
     pub(crate) gpu: Duration,
+    /// The time on the critical path, in which spans of any thread did something themselves. If the host waits for the
+    /// GPU, the work that it waits for is on the path instead.
+    pub(crate) exposed_host: Duration,
+    /// The time on the critical path in which GPU work of the spans ran.
+    pub(crate) exposed_gpu: Duration,
     pub(crate) counts: StepCounts,
 }
 
@@ -121,6 +133,7 @@ impl StepSamples {
             samples: vec![SpanSample::default(); paths.list.len() * steps.len()],
             unattributed: vec![SpanSample::default(); steps.len()],
             outside: durations.clone(),
+            exposed_outside: vec![Duration::ZERO; steps.len()],
             kernels: BTreeMap::new(),
             left_out: paths.left_out,
             paths: paths.list,
@@ -131,6 +144,7 @@ impl StepSamples {
         });
         samples.add_spans(trace, flops, &of_span, &position);
         samples.add_gpu(trace, &of_span, &position);
+        samples.add_exposed(trace, &of_span, &position);
         samples
     }
 
@@ -188,6 +202,46 @@ impl StepSamples {
             let bytes = allocation.bytes().unwrap_or(0);
             sample.counts.add_allocation(bytes);
             self.totals[at].add_allocation(bytes);
+        }
+    }
+
+    /// Adds the time of each step on the critical path. That of GPU work counts for the step that asked for it: if the
+    /// host runs ahead, the sum is the time of a step on the GPU. Of a window with very many kernels, only the first
+    /// steps are on the path; the others are taken to be like these.
+    fn add_exposed(&mut self, trace: &Trace, of_span: &[Option<u32>], position: &[Option<usize>]) {
+        let steps = self.durations.len();
+        let mut covered = vec![Duration::ZERO; steps];
+        for part in critical_path(trace) {
+            let is_gpu = match part.kind {
+                // Work of steps before the window.
+                PathKind::Earlier => continue,
+                PathKind::Gpu | PathKind::Gap => true,
+                PathKind::Host | PathKind::Return | PathKind::Launch => false,
+            };
+            let of_work = part.work.and_then(|work| trace.work_of(work).step_id());
+            let step = of_work.or_else(|| trace.step_at(part.start));
+            let Some(at) = step.and_then(|step| position[step.index()]) else { continue };
+            covered[at] += part.duration();
+            let path = part.span.and_then(|span| of_span[span.index()]);
+            let sample = path.map(|path| &mut self.samples[path as usize * steps + at]);
+            let sum = match (sample, is_gpu) {
+                (Some(sample), true) => &mut sample.exposed_gpu,
+                (Some(sample), false) => &mut sample.exposed_host,
+                (None, true) => &mut self.unattributed[at].exposed_gpu,
+                (None, false) => &mut self.exposed_outside[at],
+            };
+            *sum = sum.saturating_add(part.duration());
+        }
+        let is_covered = |at: &usize| covered[*at] * 2 >= self.durations[*at];
+        let (known, unknown): (Vec<_>, Vec<_>) = (0..steps).partition(is_covered);
+        for at in unknown {
+            // Without any, as without GPU activity, all are 0.
+            let like = known.get(at % known.len().max(1)).copied();
+            for samples in self.samples.chunks_mut(steps).chain([&mut *self.unattributed]) {
+                let exposed = like.map(|like| (samples[like].exposed_host, samples[like].exposed_gpu));
+                (samples[at].exposed_host, samples[at].exposed_gpu) = exposed.unwrap_or_default();
+            }
+            self.exposed_outside[at] = like.map(|like| self.exposed_outside[like]).unwrap_or_default();
         }
     }
 
@@ -298,6 +352,13 @@ mod tests {
             assert_eq!(forward.counts.0, [1, 1, 0, 0, 0, 1, 4096, 0]);
             assert_eq!(backward.counts.0, [1, 2, 0, 0, 1, 0, 0, 0]);
             assert_eq!(samples.totals[step].0, [3, 3, 1, 4000, 1, 1, 4096, 0]);
+        }
+        // Each moment of a step is on the critical path once, from the first call on, and to the end of its work.
+        for step in 0..2 {
+            let of_paths = (0..3).map(|path| samples.of_path(path)[step]).chain([samples.unattributed[step]]);
+            let exposed: Duration = of_paths.map(|sample| sample.exposed_host + sample.exposed_gpu).sum();
+            let exposed = exposed + samples.exposed_outside[step];
+            assert!((98..=105).contains(&exposed.as_micros()), "{exposed:?}");
         }
         let kernels: Vec<_> = samples.kernels.iter().map(|(shape, launches)| (&*shape.name, &launches[..])).collect();
         assert_eq!(kernels, [("gemm", &[2, 2][..]), ("node", &[1, 1])]);

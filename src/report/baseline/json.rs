@@ -1,6 +1,6 @@
 //! Baselines as JSON.
 
-use super::{Baseline, run::BaselineRun, times::Times};
+use super::{Baseline, run::BaselineRun, span::BaselineSpan, times::Times};
 use std::{error, fmt};
 
 /// The reason why a baseline cannot be read.
@@ -50,7 +50,7 @@ fn mend(run: &mut BaselineRun) -> Result<(), BaselineError> {
     if run.spans.iter().enumerate().any(|(index, span)| span.parent.is_some_and(|parent| parent >= index)) {
         return Err(BaselineError::Invalid("a span is called from a later one"));
     }
-    let spans = run.spans.iter_mut().flat_map(|span| [&mut span.host, &mut span.background, &mut span.gpu]);
+    let spans = run.spans.iter_mut().flat_map(BaselineSpan::times_mut);
     spans.chain([&mut run.durations]).for_each(Times::mend);
     run.stride = run.stride.max(1);
     Ok(())

@@ -151,8 +151,9 @@ impl BaselineRun {
             }
             places.push(place);
         }
+        let outside = samples.outside.iter().zip(&samples.exposed_outside);
         let outside: Vec<_> =
-            samples.outside.iter().map(|&host| SpanSample { host, ..SpanSample::default() }).collect();
+            outside.map(|(&host, &exposed_host)| SpanSample { host, exposed_host, ..SpanSample::default() }).collect();
         for (name, samples) in [(Self::OUTSIDE, &outside), (Average::UNATTRIBUTED, &samples.unattributed)] {
             let is_nothing =
                 |it: &SpanSample| it.host.is_zero() && it.gpu.is_zero() && it.counts == StepCounts::default();

@@ -32,6 +32,13 @@ pub struct BaselineSpan {
     /// The time of GPU work that the spans caused themselves.
     #[cfg_attr(any(feature = "read", feature = "serde"), serde(skip_serializing_if = "Times::is_empty"))]
     pub gpu: Times,
+    /// The time on the critical path in which the spans did something themselves, on any thread: see
+    /// [`critical_path`](crate::analysis::critical_path). Empty without GPU activity.
+    #[cfg_attr(any(feature = "read", feature = "serde"), serde(skip_serializing_if = "Times::is_empty"))]
+    pub exposed_host: Times,
+    /// The time on the critical path in which GPU work of the spans ran.
+    #[cfg_attr(any(feature = "read", feature = "serde"), serde(skip_serializing_if = "Times::is_empty"))]
+    pub exposed_gpu: Times,
     /// The counts of a step that are not always 0.
     pub counts: Vec<(CountKind, CountRange)>,
 }
@@ -50,13 +57,21 @@ impl BaselineSpan {
             self.host.set(at, nanos(sample.host));
             self.background.set(at, nanos(sample.background));
             self.gpu.set(at, nanos(sample.gpu));
+            self.exposed_host.set(at, nanos(sample.exposed_host));
+            self.exposed_gpu.set(at, nanos(sample.exposed_gpu));
         }
         add_counts(&mut self.counts, samples.iter().map(|sample| &sample.counts), before);
     }
 
     /// Keeps every second step.
     pub(super) fn thin(&mut self) {
-        [&mut self.host, &mut self.background, &mut self.gpu].into_iter().for_each(Times::thin);
+        self.times_mut().into_iter().for_each(Times::thin);
+    }
+
+    /// Returns all times.
+    pub(super) fn times_mut(&mut self) -> [&mut Times; 5] {
+        let Self { host, background, gpu, exposed_host, exposed_gpu, .. } = self;
+        [host, background, gpu, exposed_host, exposed_gpu]
     }
 }
 

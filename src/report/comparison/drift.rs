@@ -64,6 +64,10 @@ impl Factors {
     const PART: f64 = 0.01;
     /// A span whose factor differs by more than this from that of most others may have changed itself.
     const CHANGED: f64 = 0.1;
+    /// The most by which the clocks of a GPU slow down everything: from the boost clock to the base clock, which of an
+    /// H100 are 1,980 and 1,590 MHz. Nothing else runs on a GPU that is profiled. Kernels that all take half the time
+    /// are other kernels, such as those for bf16.
+    pub(super) const GPU_CLOCKS: f64 = 1.25;
 
     fn new(sides: [Vec<Vec<f64>>; 2], rest: Option<Rest>, spread: f64, in_turns: bool) -> Self {
         let before = usable(Sample::new(sides[0].iter().cloned()).center());
@@ -74,8 +78,7 @@ impl Factors {
     pub(super) fn of(matrices: [&Matrix; 2], steps: [&Vec<Vec<f64>>; 2], in_turns: bool) -> Self {
         let large = references(matrices, steps);
         if large.len() < Self::SPANS {
-            let sides = steps.map(|side| side.iter().map(|run| vec![1.0; run.len()]).collect());
-            return Self::new(sides, None, 0.0, in_turns);
+            return Self::none(steps, in_turns);
         }
         // The median over spans of their factor is right also if the span that takes most of the step has changed.
         let mut by_median = Self::new(medians(&large, matrices), None, 0.0, in_turns);
@@ -103,6 +106,18 @@ impl Factors {
             Some(by_sum) => by_sum,
             None => by_median,
         }
+    }
+
+    /// Returns factors that are all 1.
+    fn none(steps: [&Vec<Vec<f64>>; 2], in_turns: bool) -> Self {
+        let sides = steps.map(|side| side.iter().map(|run| vec![1.0; run.len()]).collect());
+        Self::new(sides, None, 0.0, in_turns)
+    }
+
+    /// Returns factors that are all 1 if the drift is larger than a machine's can be, so that it is the program's.
+    pub(super) fn limited_to(self, most: f64, steps: [&Vec<Vec<f64>>; 2]) -> Self {
+        let is_large = self.drift().factor.value.ln().abs() > most.ln();
+        if is_large { Self::none(steps, self.in_turns) } else { self }
     }
 
     /// Returns the factors by the sum of the times of all spans that have not changed, if such are left.

@@ -23,6 +23,11 @@ impl Estimate {
     }
 
     /// Returns a positive value with an interval that is symmetric in logarithms, so that it never goes below 0.
+    /// Returns the same in another unit.
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self { value: self.value * factor, low: self.low * factor, high: self.high * factor }
+    }
+
     fn around(value: f64, log_error: f64) -> Self {
         Self { value, low: value * (-log_error).exp(), high: value * log_error.exp() }
     }

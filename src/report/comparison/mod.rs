@@ -127,6 +127,7 @@ impl Comparison {
         let in_turns = are_in_turns(runs[0], runs[1]);
         let host = Factors::of([&tables.host[0], &tables.host[1]], [one, other], in_turns);
         let gpu = Factors::of([&tables.gpu[0], &tables.gpu[1]], [one, other], in_turns);
+        let gpu = gpu.limited_to(Factors::GPU_CLOCKS, [one, other]);
         let raw = [one, other].map(|side| Sample::new(side.iter().cloned()));
         let whole_step = TimeChange::of_steps([&raw[0], &raw[1]]);
         let spans = SpanChange::all(&alignment, &tables, &host, &gpu);
@@ -139,7 +140,8 @@ impl Comparison {
         let sides = [SideSummary::of(before), SideSummary::of(after)];
         let are_times_comparable =
             sides[0].machines.iter().all(|one| sides[1].machines.iter().all(|it| one.is_like(it)));
-        let notes = notes(&sides, are_times_comparable, runs);
+        let mut notes = notes(&sides, are_times_comparable, runs);
+        notes.extend(behind(&spans, &whole_step));
         let [summary_before, summary_after] = sides;
         Self {
             before: summary_before,
@@ -162,11 +164,16 @@ impl Comparison {
         }
     }
 
-    /// Returns what explains the change of the step: changes of self times, largest first.
+    /// Returns what explains the change of the step: changes of self times on the critical path, largest first.
     ///
     /// Those in the direction of the step's change come first, then those against it.
     pub fn explanations(&self) -> Vec<Explanation> {
-        Explanation::all(&self.spans, self.step.before.value, self.step.change.value)
+        let (before, step) = match critical_step(&self.spans) {
+            // If the host waits for a GPU that is faster, all its spans take less time, which looks like a drift.
+            Some([before, after]) => (before.max(self.step.before.value), after - before),
+            None => (self.step.before.value, self.step.change.value),
+        };
+        Explanation::all(&self.spans, before, step)
     }
 
     /// Returns a change in percent of the step before.
@@ -200,6 +207,25 @@ impl SideSummary {
             kernspan: side.kernspan.clone(),
         }
     }
+}
+
+/// Returns the time of a step on the critical path before and after, by the host's and the GPU's part of it. `None`
+/// without GPU activity, and in baselines of older versions.
+fn critical_step(spans: &[SpanChange]) -> Option<[f64; 2]> {
+    let parts = || spans.iter().flat_map(|span| [&span.exposed_host, &span.exposed_gpu]);
+    let sides = [parts().map(|part| part.before.value).sum(), parts().map(|part| part.after.value).sum()];
+    sides.iter().all(|&side: &f64| side > 0.0).then_some(sides)
+}
+
+/// Says that the host runs ahead of the GPU, so that its steps are shorter than those of the GPU: in a short window,
+/// nothing makes it wait.
+fn behind(spans: &[SpanChange], step: &TimeChange) -> Option<String> {
+    /// The parts of a step are medians, which do not add up exactly.
+    const NOTABLE: f64 = 1.2;
+    let [before, after] = critical_step(spans)?;
+    let is_behind = before > NOTABLE * step.before.value || after > NOTABLE * step.after.value;
+    let [before, after] = [before, after].map(text::time);
+    is_behind.then(|| format!("the host runs ahead of the GPU, on which a step takes {before} before, {after} after"))
 }
 
 fn is_same_finding(one: &BaselineFinding, other: &BaselineFinding) -> bool {

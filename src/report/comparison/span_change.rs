@@ -32,6 +32,10 @@ pub struct SpanChange {
     pub gpu: TimeChange,
     /// The time of GPU work with that of the spans called from it.
     pub total_gpu: TimeChange,
+    /// The time on the critical path in which the spans did something themselves, on any thread.
+    pub exposed_host: TimeChange,
+    /// The time on the critical path in which GPU work ran that the spans caused themselves.
+    pub exposed_gpu: TimeChange,
     /// The counts of the spans themselves that have changed.
     pub counts: Vec<CountChange>,
 }
@@ -61,6 +65,8 @@ pub(super) struct Tables {
     pub(super) background: [Matrix; 2],
     pub(super) gpu: [Matrix; 2],
     pub(super) total_gpu: [Matrix; 2],
+    pub(super) exposed_host: [Matrix; 2],
+    pub(super) exposed_gpu: [Matrix; 2],
 }
 
 impl Tables {
@@ -71,6 +77,8 @@ impl Tables {
             total_host: [alignment.totals(&host[0]), alignment.totals(&host[1])],
             total_gpu: [alignment.totals(&gpu[0]), alignment.totals(&gpu[1])],
             background: [0, 1].map(|side| alignment.matrix(side, |span| &span.background)),
+            exposed_host: [0, 1].map(|side| alignment.matrix(side, |span| &span.exposed_host)),
+            exposed_gpu: [0, 1].map(|side| alignment.matrix(side, |span| &span.exposed_gpu)),
             host,
             gpu,
         }
@@ -146,6 +154,8 @@ impl SpanChange {
             background: change(&tables.background, host, false),
             gpu: change(&tables.gpu, gpu, true),
             total_gpu: change(&tables.total_gpu, gpu, false),
+            exposed_host: change(&tables.exposed_host, host, false),
+            exposed_gpu: change(&tables.exposed_gpu, gpu, false),
             counts: counts.collect(),
         }
     }

@@ -5,7 +5,10 @@ use crate::{
     Report, Trace,
     analysis::CountKind,
     report::Baseline,
-    trace::sample::{gpu_trace, repeat_work},
+    trace::{
+        Timestamp,
+        sample::{gpu_trace, late_ranks, repeat_work},
+    },
 };
 use std::{sync::Arc, time::Duration};
 
@@ -16,6 +19,8 @@ fn runs(factors: &[f64], change: impl Fn(&mut Trace)) -> Baseline {
     for (run, factor) in factors.iter().enumerate() {
         for number in 0..3 {
             let mut trace = gpu_trace();
+            // One kernel belongs to no step, and would be on the critical path at the end of the window.
+            trace.work.retain(|work| work.step.is_some());
             change(&mut trace);
             trace.window = number;
             Arc::make_mut(&mut trace.metadata).pid = 100 + run as u32;
@@ -30,7 +35,7 @@ fn runs(factors: &[f64], change: impl Fn(&mut Trace)) -> Baseline {
 fn scale(trace: &mut Trace, factor: f64) {
     let start = trace.start;
     let scaled = |nanos: u64| (nanos as f64 * factor) as u64;
-    let at = |at: &mut crate::trace::Timestamp| {
+    let at = |at: &mut Timestamp| {
         *at = start + Duration::from_nanos(scaled(at.since(start).as_nanos() as u64));
     };
     trace.steps.iter_mut().for_each(|step| [&mut step.start, &mut step.end].into_iter().for_each(at));
@@ -39,6 +44,8 @@ fn scale(trace: &mut Trace, factor: f64) {
         span.self_nanos = scaled(span.self_nanos);
     }
     trace.work.iter_mut().for_each(|work| [&mut work.start, &mut work.end].into_iter().for_each(at));
+    trace.api_calls.iter_mut().for_each(|call| [&mut call.start, &mut call.end].into_iter().for_each(at));
+    trace.waits.iter_mut().for_each(|wait| [&mut wait.start, &mut wait.end].into_iter().for_each(at));
     trace.allocations.iter_mut().for_each(|allocation| at(&mut allocation.at));
 }
 
@@ -59,6 +66,16 @@ fn slow_down(trace: &mut Trace, name: &str, micros: u64) {
             span.self_nanos += longer.as_nanos() as u64;
         }
     }
+    // What the second step asks the GPU for comes later, too.
+    let second = trace.steps[1].start;
+    let later = |start: &mut Timestamp, end: &mut Timestamp| {
+        if *start >= second {
+            (*start, *end) = (*start + longer, *end + longer);
+        }
+    };
+    trace.work.iter_mut().for_each(|work| later(&mut work.start, &mut work.end));
+    trace.api_calls.iter_mut().for_each(|call| later(&mut call.start, &mut call.end));
+    trace.waits.iter_mut().for_each(|wait| later(&mut wait.start, &mut wait.end));
     for (index, step) in trace.steps.iter_mut().enumerate() {
         step.start = step.start + longer * index as u32;
         step.end = step.end + longer * (index + 1) as u32;
@@ -103,6 +120,68 @@ fn a_slower_machine_is_told_from_a_slower_program() {
     for (name, outcome) in outcomes {
         assert_eq!(outcome, if name == "backward" { Outcome::Worse } else { Outcome::Same }, "{name}");
     }
+}
+
+/// Returns a run whose host waits in `item` at the end of each step, while the kernel of `backward` computes for so many
+/// microseconds.
+fn waiting(compute: u64) -> Baseline {
+    let windows = (0..3).map(|number| {
+        let mut trace = late_ranks(&[(20, compute)]).remove(0);
+        // The collective is a short kernel of `backward`, too.
+        trace.window = number;
+        let length = trace.steps[0].duration();
+        let item = trace.callsites.len();
+        trace.callsites.push(crate::trace::CallsiteData { name: "item".into(), ..trace.callsites[2].clone() });
+        for step in 0..trace.steps.len() {
+            let backward = 3 * step + 2;
+            let (start, end) = (trace.spans[backward].start, trace.spans[backward].end);
+            let waits = start + Duration::from_micros(8);
+            let id = crate::trace::SpanId::new(trace.spans.len());
+            trace.spans[backward].end = waits;
+            trace.spans[backward].self_nanos = 8_000;
+            trace.spans.push(crate::trace::SpanData {
+                callsite: crate::trace::CallsiteId::new(item),
+                start: waits,
+                end,
+                self_nanos: end.since(waits).as_nanos() as u64,
+                ..trace.spans[backward].clone()
+            });
+            trace.api_calls[3 * step + 2].span = Some(id);
+            assert!(end.since(start) < length);
+        }
+        trace
+    });
+    Baseline::of(&windows.collect::<Vec<_>>())
+}
+
+#[test]
+fn a_wait_is_explained_by_the_work_that_is_waited_for() {
+    let comparison = Comparison::of(&waiting(2000), &waiting(1000));
+    assert_eq!(comparison.outcome(&comparison.whole_step, 0.02), Outcome::Better);
+    let item = comparison.spans.iter().find(|span| span.name() == "item").unwrap();
+    assert_eq!(item.host.change.value, -1_000_000.0, "the host waits for less time");
+    let explanations = comparison.explanations();
+    let first = &explanations[0];
+    assert_eq!((first.path.join(" > ").as_str(), first.is_gpu), ("train_step > backward", true), "{explanations:#?}");
+    assert_eq!(first.change.value, -1_000_000.0);
+    assert!(first.to_string().starts_with("train_step > backward (GPU): -1.000ms of -1.000ms"), "{first}");
+    assert!(explanations.iter().all(|it| !it.path.contains(&"item".to_owned())), "{explanations:#?}");
+    // The other way round.
+    let back = Comparison::of(&waiting(1000), &waiting(2000)).explanations();
+    assert_eq!((back[0].path.join(" > ").as_str(), back[0].is_gpu), ("train_step > backward", true), "{back:#?}");
+}
+
+#[test]
+fn kernels_that_all_take_half_the_time_are_no_drift() {
+    let half = |trace: &mut Trace| {
+        for work in &mut trace.work {
+            work.end = work.start + work.end.since(work.start) / 2;
+        }
+    };
+    let comparison = Comparison::of(&runs(&ALIKE, |_| ()), &runs(&ALIKE, half));
+    assert_eq!(comparison.gpu_drift.factor.value, 1.0);
+    let gpu = |name: &str| comparison.spans.iter().find(|span| span.name() == name).unwrap().gpu.change.value;
+    assert!((gpu("forward") / -10_000.0 - 1.0).abs() < 0.05 && gpu("backward") < -20_000.0);
 }
 
 #[test]

@@ -4,22 +4,13 @@ use super::text;
 use crate::{json::json, output::Section};
 use kernspan::report::{Comparison, Explanation, Table};
 
-/// An explanation, and the step that it is a part of.
-struct Row {
-    explanation: Explanation,
-    /// The change in percent of the step before.
-    percent: f64,
-}
-
 /// Returns the table of explanations that are no noise, those first that explain the most.
 pub(super) fn section(comparison: &Comparison, limit: usize) -> Section {
     let all = comparison.explanations();
     let json = all.iter().take(limit).map(json).collect();
     let (sure, unsure): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| text::is_sure(&it.change));
-    let row =
-        |explanation: Explanation| Row { percent: comparison.percent_of_step(explanation.change.value), explanation };
     let left_out = sure.len().saturating_sub(limit);
-    let rows: Vec<_> = sure.into_iter().take(limit).map(row).collect();
+    let rows: Vec<_> = sure.into_iter().take(limit).collect();
     let noise = match unsure.len() {
         0 => String::new(),
         1 => "1 smaller or less sure change of a span is not listed, as it may be noise".to_owned(),
@@ -36,16 +27,18 @@ pub(super) fn section(comparison: &Comparison, limit: usize) -> Section {
     }
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[Explanation]) -> Table {
     let mut table = Table::default();
-    table.heading("What explains the difference of the step:".to_owned());
-    table.number("Change", rows, |row| text::signed(row.explanation.change.value));
-    table.number("Of a step", rows, |row| format!("{:+.1}%", row.percent)).droppable(3);
-    table.number("99 % interval", rows, |row| text::interval(&row.explanation.change)).droppable(1);
-    table.text("On", rows, |row| (if row.explanation.is_gpu { "GPU" } else { "host" }).to_owned());
-    table.text("Span (self time)", rows, |row| row.explanation.path.join(" > "));
-    table.text("More or fewer", rows, |row| counts(&row.explanation)).keep_start();
-    table.text("Place", rows, |row| row.explanation.location.as_deref().map(file_name)).droppable(2);
+    let is_critical = rows.iter().any(|row| row.is_critical);
+    let on_path = if is_critical { " (on the critical path)" } else { "" };
+    table.heading(format!("What explains the difference of the step{on_path}:"));
+    table.number("Change", rows, |row| text::signed(row.change.value));
+    table.number("Of a step", rows, |row| format!("{:+.1}%", row.percent())).droppable(3);
+    table.number("99 % interval", rows, |row| text::interval(&row.change)).droppable(1);
+    table.text("On", rows, |row| (if row.is_gpu { "GPU" } else { "host" }).to_owned());
+    table.text("Span (self time)", rows, |row| row.path.join(" > "));
+    table.text("More or fewer", rows, counts).keep_start();
+    table.text("Place", rows, |row| row.location.as_deref().map(file_name)).droppable(2);
     table
 }
 

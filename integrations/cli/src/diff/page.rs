@@ -96,13 +96,12 @@ fn explanations(page: &mut Page, diff: &Diff) {
     let names: Vec<_> = rows.iter().map(|row| page.name(&row.path.join(" › "))).collect();
     let rows: Vec<_> = rows.into_iter().zip(names).collect();
     type Row<'a> = (&'a Explanation, usize);
-    let of_step = |nanos: f64| diff.comparison.percent_of_step(nanos);
     table.column(("Span (self time)", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
     table.column(("On", "word", ""), &rows, |row| json!(if row.0.is_gpu { "GPU" } else { "host" }));
     table.column(("Change", "change", "of the time in a step"), &rows, |row| change(row.0.change.value));
     table.column(("At least", "change", "the lower end of the 99 % interval"), &rows, |row| change(row.0.change.low));
     table.column(("At most", "change", "the upper end of the 99 % interval"), &rows, |row| change(row.0.change.high));
-    table.column(("Of a step", "percent", ""), &rows, |row| json!(of_step(row.0.change.value)));
+    table.column(("Of a step", "percent", ""), &rows, |row| json!(row.0.percent()));
     table.column(("Sure", "word", "whether 0 is not in the interval"), &rows, |row| {
         json!(if text::is_sure(&row.0.change) { "yes" } else { "" })
     });

@@ -155,3 +155,18 @@ fn files_that_cannot_be_compared_are_named() {
     let two_tables = run("diff --format csv", &[&before, &after]);
     assert_eq!(two_tables.code, 2);
 }
+
+#[test]
+fn what_the_gpu_is_busy_with_explains_a_step_that_waits_for_it() {
+    // The products of `matmul` use tensor cores, and copies run while kernels do.
+    for (fault, span) in [("f32-matmul", "matmul"), ("exposed-copy", "data")] {
+        let [repaired, faulty] = sides(fault);
+        let diff = printed_json("diff --json", &[&faulty, &repaired]);
+        let first = &diff["explanations"][0];
+        assert_eq!((&first["is_gpu"], &first["is_critical"]), (&true.into(), &true.into()), "{fault}: {first}");
+        assert_eq!(first["path"].as_array().unwrap().last().unwrap(), span, "{fault}: {first}");
+        assert!(first["change"]["value"].as_f64().unwrap() < -400_000.0, "{fault}: {first}");
+        let note = diff["notes"].to_string();
+        assert!(note.contains("the host runs ahead of the GPU"), "{fault}: {note}");
+    }
+}

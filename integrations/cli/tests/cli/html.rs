@@ -87,7 +87,10 @@ fn a_comparison_is_a_page() {
     assert!(before.contains(&"graph".to_owned()) && !after.contains(&"graph".to_owned()));
     assert!(after.contains(&"forward".to_owned()) && !before.contains(&"forward".to_owned()));
     assert_eq!(column(&document, "findings", "Kind"), ["launch-bound"]);
-    assert!(page.contains("<noscript>") && page.contains("What explains the difference of the step:"));
+    assert!(
+        page.contains("<noscript>")
+            && page.contains("What explains the difference of the step (on the critical path):")
+    );
     let out = run("diff --html -", &[&files[0], &files[1]]);
     assert_eq!((out.code, out.out), (0, page), "standard output is a file, too");
 }
