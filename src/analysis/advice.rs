@@ -16,6 +16,28 @@ pub(super) fn advice(kind: FindingKind, framework: Framework) -> &'static str {
     }
 }
 
+/// Returns how to launch fewer kernels, the other change that helps a step which launches bound.
+pub(super) fn fewer_launches(framework: Framework) -> &'static str {
+    match framework {
+        Framework::PyTorch => {
+            "Launch fewer kernels: a larger batch, `torch.compile(model)`, `F.scaled_dot_product_attention`, and \
+             optimizers with `fused=True`. The saving is that of half as many."
+        }
+        Framework::Candle => {
+            "Launch fewer kernels: operations that are one kernel, such as `Tensor::gelu` and `silu`, and one product \
+             for all heads. Inference can use `softmax_last_dim`, `layer_norm`, `rms_norm` and `rope` of `candle_nn`, \
+             which have no backward pass. The saving is that of half as many."
+        }
+        Framework::Burn => {
+            "Launch fewer kernels: the features `fusion` and `autotune` of `burn`. The saving is that of half as many."
+        }
+        Framework::Other => {
+            "Launch fewer kernels: a larger batch, or one kernel for several operations. The saving is that of half as \
+             many."
+        }
+    }
+}
+
 fn pytorch(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::InputBound => {
@@ -48,9 +70,8 @@ fn pytorch(kind: FindingKind) -> &'static str {
              is used."
         }
         FindingKind::LaunchBound => {
-            "Launch fewer kernels: a larger batch, `torch.compile(model)`, `F.scaled_dot_product_attention`, and \
-             optimizers with `fused=True`. Or launch them by a CUDA graph: `torch.compile(model, \
-             mode=\"reduce-overhead\")`, or `torch.cuda.graph` around a step of constant shapes."
+            "Launch the step by a CUDA graph: `torch.compile(model, mode=\"reduce-overhead\")`, or `torch.cuda.graph` \
+             around a step of constant shapes."
         }
         FindingKind::HostWork => {
             "Do the work in a `DataLoader` worker or in another process (threads share Python's lock), or every so \
@@ -83,6 +104,11 @@ fn pytorch(kind: FindingKind) -> &'static str {
         FindingKind::UnfusedChain => {
             "Let one kernel compute all of it: `torch.compile`, or the operation that does (`F.gelu`, `F.softmax`, \
              `F.layer_norm`, `F.rms_norm`, `F.scaled_dot_product_attention`, `torch.optim.AdamW(fused=True)`)."
+        }
+        FindingKind::TensorByTensor => {
+            "Update all tensors by one launch: `fused=True` or `foreach=True` of the optimizer, \
+             `torch.nn.utils.clip_grad_norm_(foreach=True)`, and `torch._foreach_mul_` and the like in loops of your \
+             own."
         }
         FindingKind::SameBytesAgain => {
             "Copy it to the GPU once, before the loop: `data = data.to(device)`, or `register_buffer` if it belongs to \
@@ -130,9 +156,8 @@ fn candle(kind: FindingKind) -> &'static str {
              `f32`, or keep the data on the GPU."
         }
         FindingKind::LaunchBound => {
-            "Launch fewer kernels: a larger batch, and operations that are one kernel, such as `Tensor::gelu` and \
-             `silu`. Inference can use `softmax_last_dim`, `layer_norm`, `rms_norm` and `rope` of `candle_nn`, which \
-             have no backward pass, and a CUDA graph (`CudaDevice::cuda_stream`, then cudarc's `begin_capture`)."
+            "Use a larger batch, with which each launch does more. Inference can be a CUDA graph \
+             (`CudaDevice::cuda_stream`, then cudarc's `begin_capture`)."
         }
         FindingKind::BlockingAllocation => {
             "Tensors come from the driver's pool, which does not wait; look at what else allocates, such as another \
@@ -146,6 +171,10 @@ fn candle(kind: FindingKind) -> &'static str {
             "Use the operation that is one kernel: `Tensor::gelu`, `gelu_erf`, `silu`, `relu`, \
              `candle_nn::ops::sigmoid`. Inference can use `softmax_last_dim`, `layer_norm`, `rms_norm` and `rope` of \
              `candle_nn` as well, which have no backward pass. For anything else, write a kernel and a `CustomOp1`."
+        }
+        FindingKind::TensorByTensor => {
+            "Keep the parameters that are updated in the same way in one tensor, of which layers use parts, or write a \
+             `CustomOp` that updates all of them."
         }
         FindingKind::SameBytesAgain => {
             "Copy it to the GPU once, before the loop, by `Tensor::to_device`, and use that tensor in each step."
@@ -181,9 +210,8 @@ fn burn(kind: FindingKind) -> &'static str {
              (`DataLoaderBuilder::num_workers`), or copy less: `u8` instead of `f32`."
         }
         FindingKind::LaunchBound => {
-            "Launch fewer kernels: a larger batch, and the features `fusion` and `autotune` of `burn`. Work of \
-             constant shapes in constant buffers, such as inference, can be a CUDA graph: `burn::tensor::capture`, \
-             then `Graph::replay`."
+            "Use a larger batch, with which each launch does more. Work of constant shapes in constant buffers, such \
+             as inference, can be a CUDA graph: `burn::tensor::capture`, then `Graph::replay`."
         }
         FindingKind::BlockingAllocation => {
             "Let CubeCL's pools keep their memory: no `Device::memory_cleanup` in the loop. If shapes differ from step \
@@ -204,6 +232,7 @@ fn burn(kind: FindingKind) -> &'static str {
              a value between them ends the row. Or use the operation that does it all, such as \
              `burn::tensor::activation::gelu`, `softmax` or `burn::nn::LayerNorm`."
         }
+        FindingKind::TensorByTensor => "Enable the feature `fusion` of `burn`.",
         FindingKind::SameBytesAgain => {
             "Make the tensor once, before the loop, or keep it in the module, and clone it in each step: a clone does \
              not copy."
@@ -237,9 +266,8 @@ fn cuda(kind: FindingKind) -> &'static str {
              `cuStreamWaitEvent` (cudarc: `CudaStream::wait`)."
         }
         FindingKind::LaunchBound => {
-            "Launch fewer kernels: a larger batch, or one kernel for several operations. Or launch them by a CUDA \
-             graph: `cuStreamBeginCapture` once, `cuGraphLaunch` in each step (cudarc: `CudaStream::begin_capture`, \
-             `CudaGraph::launch`)."
+            "Launch the step by a CUDA graph: `cuStreamBeginCapture` once, `cuGraphLaunch` in each step (cudarc: \
+             `CudaStream::begin_capture`, `CudaGraph::launch`)."
         }
         FindingKind::BlockingAllocation => {
             "Allocate before the loop and use the memory again, or allocate from a pool, which does not wait: \
@@ -250,6 +278,7 @@ fn cuda(kind: FindingKind) -> &'static str {
              differ in the last digits."
         }
         FindingKind::UnfusedChain => "Write one kernel that computes all of it, and keeps values in registers.",
+        FindingKind::TensorByTensor => "Pass the addresses of all tensors to one kernel.",
         FindingKind::SameBytesAgain => "Copy it to the GPU once, before the loop, and keep it there.",
         _ => rust(kind),
     }
@@ -309,7 +338,7 @@ fn any(kind: FindingKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::advice;
+    use super::{advice, fewer_launches};
     use crate::{analysis::FindingKind, trace::Framework};
 
     const FRAMEWORKS: [Framework; 4] = [Framework::PyTorch, Framework::Candle, Framework::Burn, Framework::Other];
@@ -341,6 +370,10 @@ mod tests {
             for framework in FRAMEWORKS {
                 assert!(section.contains(advice(kind, framework)), "{kind}, {framework:?}: {section}");
             }
+        }
+        let section: Vec<_> = FindingKind::LaunchBound.explanation().split_whitespace().collect();
+        for framework in FRAMEWORKS {
+            assert!(section.join(" ").contains(fewer_launches(framework)), "{framework:?}: {section:?}");
         }
     }
 }

@@ -210,87 +210,6 @@ impl FindingKind {
     /// The problem in one sentence.
     pub fn summary(self) -> &'static str {
         match self {
-<<<<<<< HEAD
-            Self::InputBound => {
-                "Prepare batches on other threads, some in advance, and only receive them in the step; use more \
-                 workers or do less for each sample. Burn: `DataLoaderBuilder::num_workers`. Candle and CUDA: a \
-                 bounded channel that a worker fills."
-            }
-            Self::HostSync => {
-                "Read values every so many steps, or a step later, and do not synchronise in the step. Candle: keep \
-                 the loss a `Tensor`, and call `to_scalar` every 50 steps. Burn: keep it a `Tensor` instead of \
-                 `into_scalar`, or log by a metric that is updated less often. CUDA: `cuMemcpyDtoHAsync` to pinned \
-                 memory and an event that is asked for later."
-            }
-            Self::LargeReadback => {
-                "Compute on the GPU what the host needs of it, and copy only that, or copy it every so many steps. \
-                 Candle: `argmax`, `sum` or `mean` before `to_vec`. Burn: reduce before `into_data`. CUDA: a \
-                 reduction, or pinned memory and a second stream."
-            }
-            Self::PageableCopy => {
-                "Copy from page-locked memory, which the GPU reads itself while the host goes on. CUDA: \
-                 `cuMemAllocHost` (cudarc: `CudaContext::alloc_pinned`). Candle and Burn copy from ordinary memory: \
-                 keep data on the GPU, copy fewer bytes (u8 instead of f32), or fill a tensor that stays."
-            }
-            Self::TinyCopies => {
-                "Put the values into one buffer and copy that once. Candle: one `Tensor::from_vec` and `narrow`. \
-                 Burn: one `TensorData` and `slice`. CUDA: one `cuMemcpyHtoDAsync`, or arguments of the kernel."
-            }
-            Self::ExposedCopy => {
-                "Copy the next batch on a second stream while this one is computed, with two buffers and an event. \
-                 CUDA: `cuStreamWaitEvent` (cudarc: `CudaStream::wait`). Candle and Burn have one stream by device: \
-                 copy fewer bytes, or keep the data on the GPU."
-            }
-            Self::LaunchBound => {
-                "Launch fewer kernels: a larger batch, fused operations, or a CUDA graph of the step. Burn: the \
-                 feature `fusion`. Candle: operations that do more at once (`softmax_last_dim`, `rms_norm`, \
-                 `sdpa`). CUDA: `cuStreamBeginCapture` once, `cuGraphLaunch` in the step."
-            }
-            Self::HostWork => {
-                "Move the work to another thread, do it every so many steps, or do it while the GPU has enough \
-                 queued."
-            }
-            Self::BlockingAllocation => {
-                "Allocate before the loop and use the memory again, or allocate from a pool: `cuMemAllocAsync` \
-                 (cudarc's `alloc`, Candle and Burn do so)."
-            }
-            Self::KernelLoading => {
-                "Load and compile before the recorded steps, by a step that is not recorded: `Schedule::skip_first` \
-                 or `warmup`. If it happens in each step, keep the module. Burn: the autotune cache on disk."
-            }
-            Self::SmallGrid => {
-                "Use a larger batch: the GPU can compute more samples in the same time. If the model must see small \
-                 batches, run several of them on streams of their own."
-            }
-            Self::NoTensorCores => {
-                "Let tensor cores compute: TF32 or bf16. Candle: \
-                 `candle_core::cuda::set_gemm_reduced_precision_f32(true)`, or `DType::BF16`. Burn: a backend with \
-                 `bf16` elements. CUDA: `cublasSetMathMode(CUBLAS_TF32_TENSOR_OP_MATH)`."
-            }
-            Self::OutlierSteps => {
-                "Look at what only these steps do, and move it to another thread, or do it less often."
-            }
-            Self::RepeatedWork => {
-                "Look whether both are needed: kernels and shapes are the same, whether the inputs are is not \
-                 known."
-            }
-            Self::HostWait => {
-                "Hold the lock for a shorter time, or work on a copy; receive results a step later, and do other work \
-                 meanwhile; wait for an event instead of sleeping."
-            }
-            Self::IdleThreads => {
-                "Give each thread as much work as the others, or more and smaller pieces, of which each thread takes \
-                 the next. Split work that one thread does alone, if its parts do not depend on each other."
-            }
-            Self::RepeatedCalls => {
-                "Make the call before the loop, or keep its result for the next call with the same data."
-            }
-            Self::UnfusedChain => "Use one operation that computes all of it.",
-            Self::TensorByTensor => "Update all tensors by one launch.",
-            Self::SameBytesAgain => "Copy the data to the GPU once, before the loop, and keep it there.",
-            Self::ExposedCollective => "Exchange gradients while the backward pass still runs.",
-            Self::SlowRank => "Look at what this rank does that the others do not.",
-=======
             Self::InputBound => "The step waits for its data.",
             Self::HostSync => "The host waits for the GPU in the step: it reads a value, or synchronises.",
             Self::LargeReadback => "Large results are copied to the host in the step.",
@@ -309,10 +228,10 @@ impl FindingKind {
             Self::IdleThreads => "Threads that share the work of a step idle while one of them works.",
             Self::RepeatedCalls => "A span is called with the same data again.",
             Self::UnfusedChain => "Element-wise kernels run one after another, where one kernel would do.",
+            Self::TensorByTensor => "Short kernels are launched for one tensor after another.",
             Self::SameBytesAgain => "The same bytes are copied to the GPU in each step.",
             Self::ExposedCollective => "Kernels that exchange data between ranks run while nothing else does.",
             Self::SlowRank => "One rank takes longer than the others, which wait for it.",
->>>>>>> 0d6686c (Speak the framework of the trace; explain findings on the command line)
         }
     }
 
@@ -358,6 +277,15 @@ impl Finding {
     /// The change that [`saving`](Self::saving) is about.
     pub fn advice(&self) -> &str {
         self.remedies.first().map_or("", |remedy| &remedy.change)
+    }
+
+    /// The time by which findings are ordered: the likely saving, or half of it if the remedy changes the whole program,
+    /// as a graph or a larger batch does. A change at one place that saves nearly as much comes first.
+    pub(crate) fn rank(&self) -> Duration {
+        match self.kind {
+            FindingKind::LaunchBound | FindingKind::SmallGrid => self.saving.likely / 2,
+            _ => self.saving.likely,
+        }
     }
 
     /// The likely saving in percent of the step.

@@ -53,7 +53,7 @@ impl Findings {
             0 | 1 => self.ranks.values().flat_map(RankFindings::merged).collect(),
             _ => self.across_ranks(),
         };
-        merged.sort_by_key(|finding| Reverse(finding.saving.likely));
+        merged.sort_by_key(|finding| Reverse(finding.rank()));
         merged
     }
 

@@ -54,7 +54,7 @@ fn without(
     // While the driver maps memory or loads kernels, and just after, other work does not begin.
     costs.limit_launches(LATENCY);
     costs.limit_gaps(LATENCY);
-    window.warm(&mut costs);
+    window.warm(&mut costs, 0.9);
     let often = words::times(all.len(), window.count());
     vec![Candidate {
         kind,

@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        advice::fewer_launches,
         finding::FindingKind,
         functions::{is_allocation, is_launch, is_load},
         simulation::{Costs, Item, TaskKind},
@@ -66,7 +67,6 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
         issuing.iter().for_each(|&item| costs.scale_item(item, own.item(item) as f64 * factor));
         costs
     };
-    let half = ("Or launch half as many kernels: fewer, larger operations.".to_owned(), scaled(0.5));
     let owner = |item: &Item| owner(window.trace(), item.span).or(item.span);
     let groups = window.groups(launches.iter().map(|&(index, item, _)| (index, owner(item), item.nanos())));
     let span = groups.first().and_then(|group| group.span);
@@ -90,7 +90,7 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
             (scaled(1.0 / times), Some(scaled(0.6)), Some(graph))
         }
     };
-    let others = vec![half];
+    let others = vec![(fewer_launches(window.framework).to_owned(), scaled(0.5))];
     vec![Candidate {
         kind: FindingKind::LaunchBound,
         title: format!("the host launches {often} kernels a step and takes {each} for each, which run for {short}"),

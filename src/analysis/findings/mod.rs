@@ -27,6 +27,7 @@ mod words;
 
 use self::window::{Candidate, Window};
 use super::{
+    collectives::exposed_collective,
     finding::{Finding, FindingKind, Remedy, Saving},
     simulation::{Costs, mean_step},
 };
@@ -92,17 +93,9 @@ pub fn findings(trace: &Trace) -> Vec<Finding> {
     let rules = if window.simulation.is_host_only() { HOST_RULES } else { GPU_RULES };
     let mut found: Vec<Finding> =
         rules.iter().flat_map(|rule| rule(&window)).filter_map(|candidate| judge(&window, candidate)).collect();
-    found.sort_by_key(|finding| std::cmp::Reverse(rank(finding)));
+    found.extend(exposed_collective(trace));
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.rank()));
     found
-}
-
-/// The time by which findings are ordered: the likely saving, or half of it if the remedy changes the whole program, as
-/// a graph or a larger batch does. A change at one place that saves nearly as much comes first.
-pub(crate) fn rank(finding: &Finding) -> Duration {
-    match finding.kind {
-        FindingKind::LaunchBound | FindingKind::SmallGrid => finding.saving.likely / 2,
-        _ => finding.saving.likely,
-    }
 }
 
 /// Runs the window as the candidate would have it, and returns the finding if that saves enough.

@@ -30,7 +30,8 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
             costs.remove_task(task);
         }
     }
-    window.warm(&mut costs);
+    let mut most = costs.clone();
+    window.warm(&mut most, 0.75);
     let often = words::times(all.len(), window.count());
     let mut evidence =
         vec![format!("The host waits {often} in a step, {} in all.", words::nanos(window.per_step(nanos)))];
@@ -53,7 +54,7 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
         ranges: window.item_ranges(&all),
         costs,
         least: None,
-        most: None,
+        most: Some(most),
         others: Vec::new(),
     }]
 }

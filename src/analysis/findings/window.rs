@@ -133,11 +133,11 @@ impl<'a> Window<'a> {
         self.simulation.costs()
     }
 
-    /// Has the host take less time because it does not wait any more. What Python does after a wait takes longer, as the
-    /// thread has slept: by a tenth to two fifths in the trainings that were looked at.
-    pub(super) fn warm(&self, costs: &mut Costs) {
+    /// Has the host take this part of its time because it does not wait any more. What Python does after a wait takes
+    /// longer, as the thread has slept: by nothing to two fifths in the trainings that were looked at.
+    pub(super) fn warm(&self, costs: &mut Costs, part: f64) {
         if self.framework == Framework::PyTorch {
-            costs.scale_host(0.9);
+            costs.scale_host(part);
         }
     }
 
