@@ -1,5 +1,7 @@
 //! Tests of the rules for windows without a GPU, each on a written trace with the fault and on its repair.
 
+mod gpu;
+
 use super::findings;
 use crate::{
     Trace,

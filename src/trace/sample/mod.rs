@@ -4,6 +4,7 @@
 
 mod awkward;
 mod edit;
+mod gpu;
 mod host;
 mod ranks;
 
@@ -13,6 +14,7 @@ pub use self::{
         add_counter, add_event, copies_trace, cut_both_ends, losses_mut, remove_gpu, remove_steps, repeat_work,
         set_caller, set_context, set_parent, set_previous, set_steps, set_track,
     },
+    gpu::GpuTrace,
     host::HostTrace,
     ranks::{COLLECTIVES, late_ranks, ranks},
 };

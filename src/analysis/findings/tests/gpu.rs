@@ -1,0 +1,341 @@
+//! Tests of the rules for windows with a GPU, each on a written program with the fault and on its repair. What the repair
+//! saves is known, so that each saving is compared with it.
+
+use super::super::findings;
+use crate::{
+    Trace,
+    analysis::FindingKind,
+    trace::{MemoryKind, StepId, sample::GpuTrace},
+};
+
+const MIB: u64 = 1 << 20;
+
+/// Returns a program of six steps.
+fn program(body: impl Fn(&mut GpuTrace)) -> GpuTrace {
+    let mut program = GpuTrace::default();
+    (0..6).for_each(|_| {
+        program.step(|step| {
+            step.span("train_step", |step| body(step));
+        });
+    });
+    program
+}
+
+/// Work of the model that is neither short nor long: ten kernels of 100 µs.
+fn model(step: &mut GpuTrace) {
+    step.span("forward", |step| {
+        (0..10).for_each(|_| {
+            step.launch("gemm", 100);
+        });
+    });
+}
+
+/// Checks that a fault is the first finding, that its saving is that of the repair, and that the repair has it no more.
+#[track_caller]
+fn check(kind: FindingKind, faulty: impl Fn(&mut GpuTrace), repaired: impl Fn(&mut GpuTrace)) {
+    let (mut faulty, mut repaired) = (program(faulty), program(repaired));
+    let saved = faulty.micros_per_step() - repaired.micros_per_step();
+    let found = findings(&faulty.trace());
+    let first = found.first().unwrap_or_else(|| panic!("nothing was found"));
+    assert_eq!(first.kind, kind, "{found:#?}");
+    let micros = |time: std::time::Duration| time.as_nanos() as f64 / 1e3;
+    let saving = first.saving;
+    let error = micros(saving.likely) / saved - 1.0;
+    assert!(error.abs() < 0.2, "{saved} µs are saved, not {saving:?}: {first:#?}");
+    assert!(micros(saving.least) <= saved && saved <= micros(saving.most), "{saved} µs are saved: {saving:?}");
+    assert!(saving.least < saving.likely && saving.likely <= saving.most && saving.most <= first.step, "{saving:?}");
+    assert!(!first.evidence.is_empty() && !first.ranges.is_empty() && !first.advice().is_empty(), "{first:#?}");
+    let left = findings(&repaired.trace());
+    assert!(left.iter().all(|finding| finding.kind != kind), "{left:#?}");
+}
+
+#[test]
+fn a_value_that_is_read_keeps_the_gpu_idle() {
+    let step = |step: &mut GpuTrace, reads: bool| {
+        (0..10).for_each(|_| {
+            step.host(70).launch("gemm", 100);
+            if reads {
+                step.span("loss", |step| {
+                    step.read(4, 2);
+                });
+            }
+        });
+    };
+    check(FindingKind::HostSync, |it| step(it, true), |it| step(it, false));
+}
+
+#[test]
+fn a_wait_that_nothing_overlaps_with_is_not_reported() {
+    // The host would wait for the GPU in any case.
+    let mut program = program(|step| {
+        model(step);
+        step.synchronize();
+    });
+    assert!(findings(&program.trace()).iter().all(|finding| finding.percent() < 5.0));
+}
+
+#[test]
+fn large_results_are_copied_with_what_the_host_does_with_them() {
+    let metrics = |step: &mut GpuTrace| {
+        model(step);
+        step.span("metrics", |step| {
+            step.read(64 * MIB, 1500).host(400);
+        });
+    };
+    check(FindingKind::LargeReadback, metrics, model);
+}
+
+#[test]
+fn pageable_memory_is_slow() {
+    let upload = |from: MemoryKind, micros: u64| {
+        move |step: &mut GpuTrace| {
+            step.span("to_gpu", |step| {
+                step.upload(from, 64 * MIB, micros);
+            });
+            model(step);
+        }
+    };
+    // By the bus of an H200, 64 MiB take 1.34 ms.
+    check(FindingKind::PageableCopy, upload(MemoryKind::Pageable, 6000), upload(MemoryKind::Pinned, 1342));
+}
+
+#[test]
+fn bytes_that_are_not_the_input_are_kept_on_the_gpu() {
+    let step = |step: &mut GpuTrace, uploads: bool| {
+        step.span("next_batch", |step| {
+            step.upload(MemoryKind::Pageable, MIB, 30);
+        });
+        if uploads {
+            step.span("features", |step| {
+                step.host(50).upload(MemoryKind::Pageable, 64 * MIB, 6000);
+            });
+        }
+        model(step);
+    };
+    check(FindingKind::SameBytesAgain, |it| step(it, true), |it| step(it, false));
+    // Without a span of the input pipeline, the copy may be the input.
+    let mut input = program(|step| {
+        step.span("features", |step| {
+            step.upload(MemoryKind::Pageable, 64 * MIB, 6000);
+        });
+        model(step);
+    });
+    assert_eq!(findings(&input.trace())[0].kind, FindingKind::PageableCopy);
+}
+
+#[test]
+fn small_copies_could_be_one() {
+    let step = |step: &mut GpuTrace, copies: u64| {
+        step.span("weights", |step| {
+            (0..copies).for_each(|_| {
+                step.host(12).upload(MemoryKind::Pageable, 64, 2);
+            });
+        });
+        model(step);
+    };
+    check(FindingKind::TinyCopies, |it| step(it, 60), |it| step(it, 1));
+}
+
+#[test]
+fn allocations_wait_for_the_gpu() {
+    let step = |step: &mut GpuTrace, allocates: bool| {
+        (0..5).for_each(|_| {
+            step.host(60).launch("gemm", 200).launch("gemm", 200);
+            if allocates {
+                step.allocate(150);
+            }
+        });
+    };
+    check(FindingKind::BlockingAllocation, |it| step(it, true), |it| step(it, false));
+}
+
+#[test]
+fn many_short_kernels_are_bound_by_their_launches() {
+    let launches = |step: &mut GpuTrace| {
+        (0..60).for_each(|index| {
+            step.host(12).launch(&format!("kernel_{index}"), 3);
+        });
+    };
+    // As a graph.
+    let graph = |step: &mut GpuTrace| {
+        step.host(5).launch("graph", 60 * 3);
+    };
+    check(FindingKind::LaunchBound, launches, graph);
+    let found = findings(&program(launches).trace());
+    let [graph, fewer] = &found[0].remedies[..] else { panic!("{found:#?}") };
+    assert!(graph.saving.likely > fewer.saving.likely && fewer.saving.likely > graph.saving.likely / 3, "{found:#?}");
+}
+
+#[test]
+fn long_kernels_are_not_bound_by_their_launches() {
+    // The host is ahead of the GPU but for the wait at the end of the step.
+    let mut program = program(|step| {
+        (0..40).for_each(|index| {
+            step.host(9).launch(&format!("kernel_{index}"), 134);
+        });
+        step.synchronize();
+    });
+    let found = findings(&program.trace());
+    assert!(found.iter().all(|finding| finding.kind != FindingKind::LaunchBound), "{found:#?}");
+}
+
+#[test]
+fn one_tensor_after_another_is_launched() {
+    let step = |step: &mut GpuTrace, tensors: usize| {
+        step.span("forward", |step| {
+            (0..12).for_each(|index| {
+                step.host(10).launch(&format!("gemm_{index}"), 60);
+            });
+        });
+        step.span("update", |step| {
+            (0..tensors).for_each(|_| {
+                for kernel in ["bmul_f32", "badd_f32", "usqrt_f32"] {
+                    step.host(10).launch_of(kernel, 3, [4, 1, 1]);
+                }
+            });
+        });
+    };
+    check(FindingKind::TensorByTensor, |it| step(it, 40), |it| step(it, 1));
+}
+
+#[test]
+fn work_of_the_host_is_that_of_the_user() {
+    let step = |step: &mut GpuTrace, micros: u64| {
+        step.span("augment", |step| {
+            step.host(micros);
+        });
+        model(step);
+    };
+    check(FindingKind::HostWork, |it| step(it, 2500), |it| step(it, 1));
+    // The same time in an operation of the framework is its own.
+    let mut program = program(|step| {
+        step.span_of("candle_core", "op", |step| {
+            step.host(400).launch("gemm", 100);
+        });
+        model(step);
+    });
+    let found = findings(&program.trace());
+    assert!(found.iter().all(|finding| finding.kind != FindingKind::HostWork), "{found:#?}");
+}
+
+#[test]
+fn a_step_waits_for_its_data() {
+    let step = |step: &mut GpuTrace, micros: u64| {
+        step.span("next_batch", |step| {
+            step.host(micros);
+        });
+        model(step);
+    };
+    check(FindingKind::InputBound, |it| step(it, 3000), |it| step(it, 1));
+}
+
+#[test]
+fn products_are_faster_on_tensor_cores() {
+    let step = |kernel: &'static str, micros: u64| {
+        move |step: &mut GpuTrace| {
+            (0..10).for_each(|_| {
+                step.launch(kernel, micros).launch("softmax", 100);
+            });
+        }
+    };
+    // Three quarters of the data sheet's 7.4 times.
+    let tensor = step("sm90_xmma_gemm_f32f32_tf32f32_f32", 180);
+    check(FindingKind::NoTensorCores, step("ampere_sgemm_128x64_nn", 1000), tensor);
+}
+
+#[test]
+fn a_chain_of_kernels_could_be_one() {
+    let step = |kernels: &'static [&'static str]| {
+        move |step: &mut GpuTrace| {
+            (0..5).for_each(|_| {
+                step.launch("gemm", 300);
+                kernels.iter().for_each(|kernel| {
+                    step.launch(kernel, 50);
+                });
+            });
+        }
+    };
+    let by_hand = ["usqr_f32", "bmul_f32", "affine_f32", "badd_f32", "utanh_f32", "affine_f32", "bmul_f32"];
+    let by_hand: &'static [&'static str] = Box::leak(Box::new(by_hand));
+    check(FindingKind::UnfusedChain, step(by_hand), step(&["ugelu_f32"]));
+    let finding = findings(&program(step(by_hand)).trace()).remove(0);
+    assert!(finding.title.contains("GELU"), "{}", finding.title);
+    // Over other data, they are not a chain.
+    let mut apart = program(|step| {
+        (0..5).for_each(|_| {
+            step.launch("gemm", 300);
+            for (index, kernel) in by_hand.iter().enumerate() {
+                step.launch_of(kernel, 50, [8 << (3 * index), 1, 1]);
+            }
+        });
+    });
+    let found = findings(&apart.trace());
+    assert!(found.iter().all(|finding| finding.kind != FindingKind::UnfusedChain), "{found:#?}");
+}
+
+#[test]
+fn work_belongs_to_the_step_that_launched_it() {
+    // The host takes 100 µs for a step and the GPU 10 ms, so that the GPU is behind.
+    let step = |step: &mut GpuTrace| {
+        (0..10).for_each(|_| {
+            step.launch("ampere_sgemm_128x64_nn", 1000);
+        });
+    };
+    let trace = |launched_before: usize| -> Trace {
+        let mut trace = program(step).trace();
+        // The window began after these steps: their calls were not recorded, their work was.
+        let is_before = |step: Option<StepId>| step.is_some_and(|step| step.index() < launched_before);
+        let steps: Vec<_> = trace.work.iter().map(|work| work.step).collect();
+        let calls = 10 * launched_before;
+        trace.api_calls.drain(..calls);
+        trace.spans.drain(..launched_before);
+        trace.steps.drain(..launched_before);
+        for (work, step) in trace.work.iter_mut().zip(steps) {
+            let before = is_before(step);
+            work.call = work.call.filter(|_| !before).map(|id| crate::trace::ApiCallId::new(id.index() - calls));
+            work.span = work.span.filter(|_| !before).map(|id| crate::trace::SpanId::new(id.index() - launched_before));
+            work.step = work.step.filter(|_| !before).map(|id| StepId::new(id.index() - launched_before));
+        }
+        trace.spans.iter_mut().for_each(|span| {
+            span.step = span.step.map(|id| StepId::new(id.index() - launched_before));
+        });
+        trace.api_calls.iter_mut().for_each(|call| {
+            call.span = call.span.map(|id| crate::trace::SpanId::new(id.index() - launched_before));
+        });
+        trace.start = trace.steps[0].start;
+        trace
+    };
+    for launched_before in [0, 2] {
+        let finding = findings(&trace(launched_before)).remove(0);
+        assert_eq!(finding.kind, FindingKind::NoTensorCores);
+        assert_eq!(finding.evidence[0], "10 products in a step.");
+        assert!(finding.title.contains("take 10 ms of each step"), "{}", finding.title);
+        assert!((9_900..10_100).contains(&finding.step.as_micros()), "{:?}", finding.step);
+    }
+}
+
+#[test]
+fn slow_steps_do_not_count_for_the_others() {
+    let mut program = GpuTrace::default();
+    for number in 0..8 {
+        program.step(|step| {
+            step.span("next_batch", |step| {
+                step.host(1000);
+            });
+            if number == 3 {
+                step.span("checkpoint", |step| {
+                    step.host(50_000);
+                });
+            }
+            model(step);
+            step.synchronize();
+        });
+    }
+    let found = findings(&program.trace());
+    let of =
+        |kind: FindingKind| found.iter().find(|finding| finding.kind == kind).unwrap_or_else(|| panic!("{found:#?}"));
+    let (slow, input) = (of(FindingKind::OutlierSteps), of(FindingKind::InputBound));
+    assert!(slow.title.contains("1 of 8 steps") && slow.title.contains("checkpoint"), "{}", slow.title);
+    assert!((6_000..7_000).contains(&slow.saving.likely.as_micros()), "50 ms in eight steps: {:?}", slow.saving);
+    assert!((2_000..2_200).contains(&input.step.as_micros()), "{:?}", input.step);
+}

@@ -1,0 +1,194 @@
+//! Traces of programs with a GPU, written as what the host does; when the GPU does its part follows from that.
+
+use super::{at, callsite, h200, kernel, put_in_order, span, stream, track};
+use crate::trace::{
+    Api, ApiCallData, ApiCallId, Attribution, CallsiteData, Cut, Detail, Direction, Kernel, MemoryCopy, MemoryKind,
+    SpanId, Step, StepId, StreamId, Trace, TrackId, WorkData,
+};
+use std::sync::Arc;
+
+/// A program on one thread with one stream, in microseconds.
+///
+/// Work begins 5 µs after its call, or 1 µs after the work before it. As nothing else takes time, the time of a step
+/// with a fault and that without it are known, and what is predicted of a fault can be compared with them.
+#[derive(Debug)]
+pub struct GpuTrace {
+    trace: Trace,
+    /// What the host and the GPU have come to.
+    now: u64,
+    free: u64,
+    open: Vec<usize>,
+}
+
+impl Default for GpuTrace {
+    fn default() -> Self {
+        let mut trace = Trace { start: at(0), devices: vec![h200()], ..Trace::default() };
+        (trace.tracks, trace.streams) = (vec![track(1000, "main")], vec![stream(7, 0)]);
+        Self { trace, now: 0, free: 0, open: Vec::new() }
+    }
+}
+
+impl GpuTrace {
+    /// The time that a call takes on the host.
+    pub const CALL: u64 = 5;
+
+    /// Adds a step with what `body` does.
+    pub fn step(&mut self, body: impl FnOnce(&mut Self)) -> &mut Self {
+        let (number, start) = (self.trace.steps.len() as u64, at(self.now));
+        self.trace.steps.push(Step {
+            number: 10 + number,
+            track: TrackId::new(0),
+            start,
+            end: start,
+            cut: Cut::default(),
+        });
+        body(self);
+        if let Some(step) = self.trace.steps.last_mut() {
+            step.end = at(self.now);
+        }
+        self
+    }
+
+    /// Does something in a span of the user.
+    pub fn span(&mut self, name: &'static str, body: impl FnOnce(&mut Self)) -> &mut Self {
+        self.span_of("model", name, body)
+    }
+
+    /// Does something in a span with a target.
+    pub fn span_of(&mut self, target: &'static str, name: &'static str, body: impl FnOnce(&mut Self)) -> &mut Self {
+        let callsites = &mut self.trace.callsites;
+        let index = callsites.iter().position(|known| known.name == name).unwrap_or_else(|| {
+            let line = Some(callsites.len() as u32 + 1);
+            callsites.push(CallsiteData { line, target: target.into(), ..callsite(name) });
+            callsites.len() - 1
+        });
+        let start = at(self.now);
+        let data = span(index, self.open.last().copied(), self.step_id(), start, start, 0);
+        self.open.push(self.trace.spans.len());
+        self.trace.spans.push(data);
+        body(self);
+        if let Some(span) = self.open.pop() {
+            self.trace.spans[span].end = at(self.now);
+        }
+        self
+    }
+
+    /// Computes on the host.
+    pub fn host(&mut self, micros: u64) -> &mut Self {
+        self.now += micros;
+        self
+    }
+
+    /// Launches a kernel that takes this long on the GPU.
+    pub fn launch(&mut self, name: &str, micros: u64) -> &mut Self {
+        self.launch_of(name, micros, [1024, 1, 1])
+    }
+
+    /// Launches a kernel with a number of blocks.
+    pub fn launch_of(&mut self, name: &str, micros: u64, grid: [u32; 3]) -> &mut Self {
+        let Detail::Kernel(of_sample) = kernel(name) else { return self };
+        self.work("cuLaunchKernel", Detail::Kernel(Kernel { grid, ..of_sample }), micros);
+        self.now += Self::CALL;
+        self
+    }
+
+    /// Copies to the GPU; the host waits for copies from pageable memory.
+    pub fn upload(&mut self, from: MemoryKind, bytes: u64, micros: u64) -> &mut Self {
+        let copy = MemoryCopy { direction: Direction::HostToDevice, from, to: MemoryKind::Device, bytes };
+        self.copy("cuMemcpyHtoDAsync_v2", copy, micros, from == MemoryKind::Pageable)
+    }
+
+    /// Copies to the host, which waits for it.
+    pub fn read(&mut self, bytes: u64, micros: u64) -> &mut Self {
+        let (from, to) = (MemoryKind::Device, MemoryKind::Pageable);
+        let copy = MemoryCopy { direction: Direction::DeviceToHost, from, to, bytes };
+        self.copy("cuMemcpyDtoHAsync_v2", copy, micros, true)
+    }
+
+    /// Waits until the GPU has done all of its work.
+    pub fn synchronize(&mut self) -> &mut Self {
+        self.blocking("cuStreamSynchronize", 0)
+    }
+
+    /// Allocates memory, which waits for the GPU and then takes this long.
+    pub fn allocate(&mut self, micros: u64) -> &mut Self {
+        self.blocking("cuMemAlloc_v2", micros)
+    }
+
+    /// The time of the last step, on the host or on the GPU, whichever took longer; the mean of those after the first.
+    pub fn micros_per_step(&self) -> f64 {
+        let steps = &self.trace.steps;
+        let since = |from: usize| steps[steps.len() - 1].end.since(steps[from].end).as_nanos() as f64 / 1e3;
+        let ended = |step: usize| {
+            let of_step = self.trace.work.iter().filter(|work| work.step == Some(StepId::new(step)));
+            of_step.map(|work| work.end).max().unwrap_or_default()
+        };
+        let gpu = ended(steps.len() - 1).since(ended(0)).as_nanos() as f64 / 1e3;
+        since(0).max(gpu) / (steps.len() - 1) as f64
+    }
+
+    /// Returns the trace.
+    pub fn trace(&mut self) -> Trace {
+        let mut trace = std::mem::take(&mut self.trace);
+        trace.end = at(self.now.max(self.free));
+        put_in_order(&mut trace);
+        trace
+    }
+
+    fn step_id(&self) -> StepId {
+        StepId::new(self.trace.steps.len().saturating_sub(1))
+    }
+
+    fn copy(&mut self, call: &str, copy: MemoryCopy, micros: u64, waits: bool) -> &mut Self {
+        self.work(call, Detail::Copy(copy), micros);
+        self.now = if waits { self.free + 1 } else { self.now + Self::CALL };
+        if let Some(call) = self.trace.api_calls.last_mut() {
+            call.end = at(self.now);
+        }
+        self
+    }
+
+    fn blocking(&mut self, name: &str, micros: u64) -> &mut Self {
+        let start = self.now;
+        self.now = (self.now + 1).max(self.free + 2) + micros;
+        self.call(name, start, self.now);
+        self
+    }
+
+    fn call(&mut self, name: &str, start: u64, end: u64) -> ApiCallId {
+        let id = self.trace.api_calls.len();
+        self.trace.api_calls.push(ApiCallData {
+            api: Api::CudaDriver,
+            function: 307,
+            name: Arc::from(name),
+            track: TrackId::new(0),
+            start: at(start),
+            end: at(end),
+            correlation: id as u32 + 1,
+            result: 0,
+            attribution: Attribution::Direct,
+            span: self.open.last().copied().map(SpanId::new),
+            batch: None,
+        });
+        ApiCallId::new(id)
+    }
+
+    /// Asks for work: it begins when its call has reached the GPU, and the work before it has ended.
+    fn work(&mut self, call: &str, detail: Detail, micros: u64) {
+        let call = self.call(call, self.now, self.now + Self::CALL);
+        let start = (self.now + 5).max(self.free + 1);
+        self.free = start + micros;
+        self.trace.work.push(WorkData {
+            detail,
+            stream: StreamId::new(0),
+            start: at(start),
+            end: at(self.free),
+            correlation: call.index() as u32 + 1,
+            graph: None,
+            call: Some(call),
+            attribution: Attribution::Direct,
+            span: self.open.last().copied().map(SpanId::new),
+            step: Some(self.step_id()),
+        });
+    }
+}
