@@ -29,7 +29,7 @@ use self::window::{Candidate, Window};
 use super::{
     collectives::exposed_collective,
     finding::{Finding, FindingKind, Remedy, Saving},
-    simulation::{Costs, mean_step},
+    simulation::{self, Costs},
 };
 use crate::trace::{Framework, Trace};
 use std::time::Duration;
@@ -145,7 +145,7 @@ fn mean_saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, Saving)
     let is_about_slow_steps = candidate.kind == FindingKind::OutlierSteps;
     let mean = |costs: &Costs| {
         let times = window.simulation.step_times(costs).into_iter().zip(&window.simulation.slow);
-        mean_step(times.filter(|(_, slow)| is_about_slow_steps || !**slow).map(|(step, _)| step))
+        simulation::mean(times.filter(|(_, slow)| is_about_slow_steps || !**slow).map(|(time, _)| time))
     };
     let saving = |costs: &Costs, host: f64| {
         let (mut before, mut after) = (window.costs(), costs.clone());

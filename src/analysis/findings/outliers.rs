@@ -1,12 +1,16 @@
 //! Steps that take longer than the others.
 
 use super::{
-    super::finding::{FindingKind, TimeRange},
+    super::{
+        finding::{FindingKind, TimeRange},
+        functions::is_load,
+        simulation::Costs,
+    },
     place,
-    window::{Candidate, Window},
+    window::{Candidate, Window, median, total},
     words,
 };
-use crate::trace::{Span, SpanId, StepId};
+use crate::trace::{CallsiteId, Span, SpanId, StepId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The least number of steps that have outliers.
@@ -14,7 +18,8 @@ const STEPS: usize = 5;
 /// The number of steps that are named.
 const NAMED: usize = 5;
 
-/// Finds steps that take longer than the others, and the spans that only they have. The first step of a run is left
+/// Finds steps that take longer than the others, and the spans that only they have, or else the place at which they
+/// spend more time, such as calls that compile kernels. The first step of a run is left
 /// out: it begins with the recording, so that what the program does before its loop is part of it.
 pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
     let steps = window.simulation.steps.len();
@@ -41,13 +46,30 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
             having.insert(step);
         }
     }
-    let Some((name, &(span, nanos))) = rare.iter().max_by_key(|(_, (_, nanos))| *nanos) else { return Vec::new() };
-    let slow: Vec<_> = window.slow.intersection(&having).map(|step| &trace.steps()[step.index()]).collect();
-    let count = slow.len();
-    if count == 0 || count * 2 > steps {
+    let slow: Vec<StepId> = window.slow.iter().copied().filter(|&step| is_later(step)).collect();
+    if slow.is_empty() || slow.len() * 2 > steps {
         return Vec::new();
     }
-    let place = place::name(trace, Some(span));
+    let by_rare =
+        rare.iter().max_by_key(|(_, (_, nanos))| *nanos).filter(|_| slow.iter().any(|it| having.contains(it)));
+    let (span, cause, evidence) = match by_rare {
+        Some((name, &(span, nanos))) => {
+            let evidence = format!("`{name}` takes {} in all steps.", words::nanos(nanos));
+            (Some(span), place::name(trace, Some(span)), evidence)
+        }
+        None if window.simulation.is_host_only() => return Vec::new(),
+        None => {
+            let Some(excess) = excess(window, &slow, &mut costs) else { return Vec::new() };
+            let cause = match excess.span {
+                _ if excess.is_loading => "loading or compiling kernels".to_owned(),
+                span => place::name(trace, span),
+            };
+            let more = words::nanos(excess.nanos / slow.len() as u64);
+            (excess.span, cause, format!("They spend {more} more there than the others."))
+        }
+    };
+    let count = slow.len();
+    let slow: Vec<_> = slow.iter().map(|step| &trace.steps()[step.index()]).collect();
     let verb = if count == 1 { "takes" } else { "take" };
     let numbers: Vec<_> = slow.iter().take(NAMED).map(|step| step.number().to_string()).collect();
     let more = match count.saturating_sub(NAMED) {
@@ -56,12 +78,12 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
     };
     vec![Candidate {
         kind: FindingKind::OutlierSteps,
-        title: format!("{count} of {steps} steps {verb} longer than the others, by {place}"),
-        span: Some(span),
+        title: format!("{count} of {steps} steps {verb} longer than the others, by {cause}"),
+        span,
         evidence: vec![
             format!("The median step takes {}.", words::time(window.median)),
             format!("Slow steps: {}{more}.", numbers.join(", ")),
-            format!("`{name}` takes {} in all steps.", words::nanos(nanos)),
+            evidence,
         ],
         ranges: slow.iter().map(|step| TimeRange::new(trace, step.start(), step.end())).collect(),
         costs,
@@ -69,4 +91,42 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
         most: None,
         others: Vec::new(),
     }]
+}
+
+/// The time that slow steps spend at one place beyond what the others do.
+struct Excess {
+    span: Option<SpanId>,
+    is_loading: bool,
+    nanos: u64,
+}
+
+/// Finds the place at which slow steps spend the most time beyond what the others do, and has it take as long as in
+/// those.
+fn excess(window: &Window<'_>, slow: &[StepId], costs: &mut Costs) -> Option<Excess> {
+    let trace = window.trace();
+    let mut places: BTreeMap<(bool, Option<CallsiteId>), BTreeMap<StepId, Vec<usize>>> = BTreeMap::new();
+    for (index, item) in window.simulation.items.iter().enumerate() {
+        let Some(step) = item.step.filter(|&step| window.is_whole(step)) else { continue };
+        let is_loading = item.call.is_some_and(|id| is_load(trace.api_call(id)));
+        let callsite = item.span.filter(|_| !is_loading).map(|id| trace.span(id).callsite_id());
+        places.entry((is_loading, callsite)).or_default().entry(step).or_default().push(index);
+    }
+    let sum = |items: Option<&Vec<usize>>| {
+        total(items.into_iter().flatten().map(|&item| window.simulation.items[item].nanos()))
+    };
+    let beyond = |steps: &BTreeMap<StepId, Vec<usize>>| {
+        let typical = median(window.regular().map(|step| sum(steps.get(&step)))).unwrap_or(0);
+        (typical, total(slow.iter().map(|step| sum(steps.get(step)).saturating_sub(typical))))
+    };
+    let (&(is_loading, _), steps) = places.iter().max_by_key(|(_, steps)| beyond(steps).1)?;
+    let (typical, nanos) = beyond(steps);
+    for items in slow.iter().filter_map(|step| steps.get(step)) {
+        let part = (typical as f64 / sum(Some(items)).max(1) as f64).min(1.0);
+        items
+            .iter()
+            .for_each(|&item| costs.set_item(item, (window.simulation.items[item].nanos() as f64 * part) as u64));
+    }
+    let longest = slow.iter().filter_map(|step| steps.get(step)).flatten();
+    let longest = longest.max_by_key(|&&item| window.simulation.items[item].nanos())?;
+    (nanos > 0).then_some(Excess { span: window.simulation.items[*longest].span, is_loading, nanos })
 }

@@ -20,10 +20,7 @@ const ERROR: f64 = 0.02;
 /// Slow steps, such as the first ones or those that write a checkpoint, are not typical: they are left out, and the
 /// saving is the median of the others. Only a finding about slow steps is about the mean.
 pub(super) fn saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, Saving) {
-    let times = |costs: &Costs| -> Vec<Duration> {
-        window.simulation.step_times(costs).into_iter().map(|step| step.host).collect()
-    };
-    let before = times(&window.costs());
+    let before = window.simulation.step_times(&window.costs());
     let is_about_slow_steps = candidate.kind == FindingKind::OutlierSteps;
     let steps = window.trace().steps();
     let counts: Vec<bool> = window
@@ -36,7 +33,7 @@ pub(super) fn saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, S
         times.iter().zip(&counts).filter(|(_, counts)| **counts).map(|(time, _)| *time).collect()
     };
     let savings = |costs: &Costs| -> Vec<Duration> {
-        let after = times(costs);
+        let after = window.simulation.step_times(costs);
         let saved: Vec<_> = before.iter().zip(&after).map(|(before, after)| before.saturating_sub(*after)).collect();
         of_counted(&saved)
     };

@@ -63,23 +63,10 @@ struct Times {
     stream: i64,
 }
 
-/// The time of a step in a window that was run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct StepTime {
-    /// From the end of the step before it to its own, on the host.
-    pub(super) host: Duration,
-    /// From the end of the last work that earlier steps launched to the end of the last that this one did.
-    pub(super) gpu: Duration,
-}
-
-/// The mean time of steps that follow each other: that of the host or of the GPU, whichever takes longer. If the host
-/// runs ahead, its own time says nothing, and the other way round.
-pub(super) fn mean_step(steps: impl IntoIterator<Item = StepTime>) -> Duration {
-    let (mut host, mut gpu, mut count) = (Duration::ZERO, Duration::ZERO, 0_u32);
-    for step in steps {
-        (host, gpu, count) = (host + step.host, gpu + step.gpu, count + 1);
-    }
-    host.max(gpu) / count.max(1)
+/// The mean of times.
+pub(super) fn mean(times: impl IntoIterator<Item = Duration>) -> Duration {
+    let (sum, count) = times.into_iter().fold((Duration::ZERO, 0_u32), |(sum, count), time| (sum + time, count + 1));
+    sum / count.max(1)
 }
 
 impl<'a> Simulation<'a> {
@@ -137,7 +124,7 @@ impl<'a> Simulation<'a> {
 
     /// Finds the steps that take much longer than the median, as recorded.
     fn slow_steps(&self) -> Vec<bool> {
-        let times: Vec<_> = self.step_times(&self.recorded()).iter().map(|step| step.host.max(step.gpu)).collect();
+        let times = self.step_times(&self.recorded());
         let mut sorted = times.clone();
         sorted.sort_unstable();
         // The lower one of two in the middle: of two steps, the slow one may be the first of the run.
@@ -195,39 +182,39 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Runs the window at these costs, and returns the time of each of [`steps`](Self::steps). Work belongs to the step
-    /// that launched it.
-    pub(super) fn step_times(&self, costs: &Costs) -> Vec<StepTime> {
+    /// Runs the window at these costs, and returns the time of each of [`steps`](Self::steps), from the end of the step
+    /// before it to its own. A step ends when the host is done with it and the GPU with all work that it launched,
+    /// whichever is later: if the host runs ahead, its own time says nothing.
+    pub(super) fn step_times(&self, costs: &Costs) -> Vec<Duration> {
         let (items, tasks) = self.times(costs);
         let place = |step: Option<StepId>| self.steps.binary_search(&step?).ok();
-        let mut host: Vec<Option<(i64, i64)>> = vec![None; self.steps.len()];
+        let mut ends: Vec<i64> = vec![i64::MIN; self.steps.len()];
+        let (mut host, mut gpu) = ((i64::MAX, i64::MIN), (i64::MAX, i64::MIN));
+        let mut add = |range: &mut (i64, i64), step: usize, times: Times| {
+            *range = (range.0.min(times.start), range.1.max(times.end));
+            ends[step] = ends[step].max(times.end);
+        };
         for index in self.measured.clone() {
-            let Some(step) = place(self.items[index].step) else { continue };
-            let start = host[step].map_or(items[index].start, |(start, _)| start);
-            host[step] = Some((start, items[index].end));
+            if let Some(step) = place(self.items[index].step) {
+                add(&mut host, step, items[index]);
+            }
         }
-        // The end of the last work of each step, and the start of the first of all.
-        let mut ends: Vec<Option<i64>> = vec![None; self.steps.len()];
-        let mut began: Option<i64> = None;
         for (index, task) in self.tasks.iter().enumerate().filter(|(index, task)| task.measured && costs.exists[*index])
         {
-            let Some(step) = place(task.item.and_then(|item| self.items[item].step)) else { continue };
-            let times = tasks[index];
-            ends[step] = ends[step].max(Some(times.end));
-            began = Some(began.map_or(times.start, |began| began.min(times.start)));
+            if let Some(step) = place(task.item.and_then(|item| self.items[item].step)) {
+                add(&mut gpu, step, tasks[index]);
+            }
         }
-        let mut last = began.unwrap_or(0);
-        let gpu = ends.into_iter().map(|end| {
-            let end = end.unwrap_or(last).max(last);
-            duration(std::mem::replace(&mut last, end), end)
-        });
-        let host = host.into_iter().map(|range| range.map_or(Duration::ZERO, |(start, end)| duration(start, end)));
-        host.zip(gpu).map(|(host, gpu)| StepTime { host, gpu }).collect()
+        let all = duration(host.0, host.1).max(duration(gpu.0, gpu.1));
+        let mut times: Vec<Duration> = ends.windows(2).map(|pair| duration(pair[0], pair[1])).collect();
+        // The first one is what the others leave of the time of all, as its beginning is not that of the GPU's work.
+        times.insert(0, all.saturating_sub(times.iter().sum()));
+        times
     }
 
     /// Runs the window at these costs, and returns the mean time of the steps that are not slow.
     pub(super) fn run(&self, costs: &Costs) -> Duration {
-        mean_step(self.step_times(costs).into_iter().zip(&self.slow).filter(|(_, slow)| !**slow).map(|(step, _)| step))
+        mean(self.step_times(costs).into_iter().zip(&self.slow).filter(|(_, slow)| !**slow).map(|(time, _)| time))
     }
 
     /// Returns when each item and each task begins and ends at these costs.
@@ -361,7 +348,7 @@ fn torch_overhead(trace: &Trace) -> Option<u64> {
 
 /// The time between two moments of a run.
 fn duration(from: i64, to: i64) -> Duration {
-    Duration::from_nanos((to - from).max(0) as u64)
+    Duration::from_nanos(to.saturating_sub(from).max(0) as u64)
 }
 
 /// Returns items and tasks in the order of what decides when they are known: an item is known when it ends, a task when

@@ -63,11 +63,9 @@ fn windows_take_as_long_as_they_were_recorded() {
             let trace = crate::replay(std::fs::File::open(&file).unwrap()).unwrap();
             let simulation = Simulation::of(&trace).unwrap();
             let (host, gpu) = recorded(&trace, &simulation);
-            let steps = simulation.step_times(&simulation.recorded());
-            let (on_host, on_gpu): (Duration, Duration) =
-                (steps.iter().map(|step| step.host).sum(), steps.iter().map(|step| step.gpu).sum());
-            assert!(is_near(on_host, host), "{}: host {on_host:?}, recorded {host:?}", file.display());
-            assert!(is_near(on_gpu, gpu), "{}: GPU {on_gpu:?}, recorded {gpu:?}", file.display());
+            let steps: Duration = simulation.step_times(&simulation.recorded()).into_iter().sum();
+            let recorded = host.max(gpu);
+            assert!(is_near(steps, recorded), "{}: {steps:?}, recorded {recorded:?}", file.display());
             println!("{}: typical latencies {:.2} %", file.display(), 100.0 * simulation.error());
             run += 1;
         }

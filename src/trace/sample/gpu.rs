@@ -115,7 +115,12 @@ impl GpuTrace {
         self.blocking("cuMemAlloc_v2", micros)
     }
 
-    /// The time of the last step, on the host or on the GPU, whichever took longer; the mean of those after the first.
+    /// Loads a kernel, which takes this long.
+    pub fn load(&mut self, micros: u64) -> &mut Self {
+        self.blocking("cuModuleLoadData", micros)
+    }
+
+    /// The mean time of the steps after the first, on the host or on the GPU, whichever took longer.
     pub fn micros_per_step(&self) -> f64 {
         let steps = &self.trace.steps;
         let since = |from: usize| steps[steps.len() - 1].end.since(steps[from].end).as_nanos() as f64 / 1e3;

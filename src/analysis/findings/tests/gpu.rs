@@ -339,3 +339,26 @@ fn slow_steps_do_not_count_for_the_others() {
     assert!((6_000..7_000).contains(&slow.saving.likely.as_micros()), "50 ms in eight steps: {:?}", slow.saving);
     assert!((2_000..2_200).contains(&input.step.as_micros()), "{:?}", input.step);
 }
+
+#[test]
+fn slow_steps_without_a_span_of_their_own_have_a_cause() {
+    let mut program = GpuTrace::default();
+    for number in 0..8 {
+        program.step(|step| {
+            model(step);
+            if number == 4 {
+                step.load(40_000);
+            }
+            step.synchronize();
+        });
+    }
+    let found = findings(&program.trace());
+    assert_eq!(found[0].kind, FindingKind::OutlierSteps, "{found:#?}");
+    assert_eq!(found[0].title, "1 of 8 steps takes longer than the others, by loading or compiling kernels");
+    assert!(
+        (4_500..5_500).contains(&found[0].saving.likely.as_micros()),
+        "40 ms in eight steps: {:?}",
+        found[0].saving
+    );
+    assert!(found.iter().all(|finding| finding.kind != FindingKind::KernelLoading), "{found:#?}");
+}
