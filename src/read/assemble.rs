@@ -13,7 +13,7 @@ use crate::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-impl Intake<'_> {
+impl Intake {
     /// Makes the trace.
     pub(super) fn into_trace(self) -> Trace {
         let Self { header, mut rows, callsites, mut host, mut gpu, mut marks, unread, .. } = self;
@@ -84,7 +84,7 @@ impl Intake<'_> {
 }
 
 /// Adds the base to all times, and turns rows into tracks.
-fn add_base(host: &mut HostEvents<'_>, gpu: &mut GpuEvents<'_>, marks: &mut [Mark], base: u64, tracks: &[TrackId]) {
+fn add_base(host: &mut HostEvents, gpu: &mut GpuEvents, marks: &mut [Mark], base: u64, tracks: &[TrackId]) {
     let shift = |at: &mut Timestamp| *at = Timestamp::from_unix_nanos(at.as_unix_nanos().saturating_add(base));
     let place = |track: &mut TrackId| *track = tracks[track.index()];
     for span in &mut host.spans {
@@ -135,7 +135,7 @@ fn add_base(host: &mut HostEvents<'_>, gpu: &mut GpuEvents<'_>, marks: &mut [Mar
 /// Adds the spans, with their parents, self times and steps, and the events inside them.
 fn add_spans(
     trace: &mut Trace,
-    host: &mut HostEvents<'_>,
+    host: &mut HostEvents,
     links: &mut Vec<(SpanId, SpanId)>,
     is_ours: bool,
 ) -> SpanIds {
@@ -179,7 +179,7 @@ fn add_spans(
 
 /// Puts spans in the order in which they were entered, thread by thread, and all that names them by their indices.
 /// Returns the spans by their ids.
-fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>, links: &mut [(SpanId, SpanId)]) -> SpanIds {
+fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents, links: &mut [(SpanId, SpanId)]) -> SpanIds {
     // Tracks first: the spans of a track are mostly in order already.
     let tracks = spans.iter().map(|span| span.track.index() + 1).max().unwrap_or(0);
     let mut starts = vec![0; tracks + 1];
@@ -217,7 +217,7 @@ fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents<'_>, links: &mut [(S
 }
 
 /// Returns when the window opened and closed, by what is in it.
-fn window(trace: &Trace, gpu: &GpuEvents<'_>, marks: &[Mark]) -> (Timestamp, Timestamp) {
+fn window(trace: &Trace, gpu: &GpuEvents, marks: &[Mark]) -> (Timestamp, Timestamp) {
     let spans = trace.spans.iter().map(|span| (span.start, span.end));
     let steps = trace.steps.iter().map(|step| (step.start, step.end));
     let calls = gpu.calls.iter().map(|call| (call.start, call.end));
@@ -226,7 +226,7 @@ fn window(trace: &Trace, gpu: &GpuEvents<'_>, marks: &[Mark]) -> (Timestamp, Tim
     all.reduce(|(start, end), (from, to)| (start.min(from), end.max(to))).unwrap_or_default()
 }
 
-fn add_operations(trace: &mut Trace, host: &mut HostEvents<'_>, spans: &SpanIds) {
+fn add_operations(trace: &mut Trace, host: &mut HostEvents, spans: &SpanIds) {
     trace.operations = std::mem::take(&mut host.operations);
     trace.operation_calls = std::mem::take(&mut host.operation_calls);
     let steps = steps_by_number(&trace.steps);
@@ -246,7 +246,7 @@ fn steps_by_number(steps: &[Step]) -> FxHashMap<u64, StepId> {
 }
 
 /// Adds the calls, with their spans: those that the document names, or else the innermost ones.
-fn add_calls(trace: &mut Trace, gpu: &mut GpuEvents<'_>, spans: &SpanIds) {
+fn add_calls(trace: &mut Trace, gpu: &mut GpuEvents, spans: &SpanIds) {
     let mut calls = std::mem::take(&mut gpu.calls);
     calls.shrink_to_fit();
     for (call, id) in calls.iter_mut().zip(std::mem::take(&mut gpu.call_ids)) {
@@ -273,7 +273,7 @@ fn add_calls(trace: &mut Trace, gpu: &mut GpuEvents<'_>, spans: &SpanIds) {
 }
 
 /// Gives work the span that the document names if its call is not there, and its step if that is not its call's.
-fn mend_work(trace: &mut Trace, gpu: &GpuEvents<'_>, spans: &SpanIds) {
+fn mend_work(trace: &mut Trace, gpu: &GpuEvents, spans: &SpanIds) {
     let steps = steps_by_number(&trace.steps);
     let without_call = trace.work.iter().filter(|work| work.call.is_none());
     let without_call: FxHashSet<_> = without_call.map(|work| work.correlation).collect();
@@ -291,7 +291,7 @@ fn mend_work(trace: &mut Trace, gpu: &GpuEvents<'_>, spans: &SpanIds) {
     }
 }
 
-fn add_memory(trace: &mut Trace, gpu: GpuEvents<'_>, spans: &SpanIds) {
+fn add_memory(trace: &mut Trace, gpu: GpuEvents, spans: &SpanIds) {
     let mut allocations = gpu.allocations;
     allocations.shrink_to_fit();
     for (allocation, &id) in allocations.iter_mut().zip(&gpu.allocation_ids) {
@@ -311,7 +311,7 @@ fn add_memory(trace: &mut Trace, gpu: GpuEvents<'_>, spans: &SpanIds) {
 }
 
 /// Adds the labels on streams, with their spans. Returns the number of those that are on no stream.
-fn add_annotations(trace: &Trace, gpu: &mut GpuEvents<'_>, spans: &SpanIds, torch: &mut Torch) -> u64 {
+fn add_annotations(trace: &Trace, gpu: &mut GpuEvents, spans: &SpanIds, torch: &mut Torch) -> u64 {
     let mut streams: FxHashMap<(u32, u32), StreamId> = FxHashMap::default();
     for (index, stream) in trace.streams().iter().enumerate().filter(|(_, stream)| stream.overlap() == 0) {
         streams.entry((stream.device().as_u32(), stream.number())).or_insert(StreamId::new(index));
@@ -326,7 +326,7 @@ fn add_annotations(trace: &Trace, gpu: &mut GpuEvents<'_>, spans: &SpanIds, torc
 }
 
 /// Counts the parts of a file of PyTorch that the trace does not have.
-fn left_out(trace: &Trace, host: &HostEvents<'_>, lost_link_ends: u64, arrow_ends: u64) -> BTreeMap<&'static str, u64> {
+fn left_out(trace: &Trace, host: &HostEvents, lost_link_ends: u64, arrow_ends: u64) -> BTreeMap<&'static str, u64> {
     // A call has one beginning of an arrow for all its work.
     let mut has_work = vec![false; trace.api_calls.len()];
     let calls = trace.work().filter_map(|work| work.call().filter(|call| call.start() <= work.start()));

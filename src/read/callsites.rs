@@ -2,31 +2,57 @@
 
 use super::raw::Raw;
 use crate::trace::{CallsiteData, CallsiteId, FieldData, FieldRange, Level, Value};
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::{
     borrow::Cow,
     hash::{BuildHasher, Hash, Hasher},
+    sync::Arc,
 };
 
 /// The callsites of a trace, each once, and the fields of its spans and events. Equal fields are stored once.
 #[derive(Debug, Default)]
-pub(super) struct Callsites<'a> {
-    ids: FxHashMap<Key<'a>, CallsiteId>,
+pub(super) struct Callsites {
+    /// The callsites, by kind, level, place in the source and name.
+    ids: FxHashMap<TextKey, CallsiteId>,
     pub(super) table: Vec<CallsiteData>,
     pub(super) fields: Vec<FieldData>,
     /// Where the first fields with this hash are.
     ranges: FxHashMap<u64, FieldRange>,
-    /// The arguments whose fields are stored, by their hash: most spans have the same as one before.
-    known: FxHashMap<u64, (Arguments<'a>, FieldRange)>,
-    /// Values by their text, so that long ones are stored once.
-    values: FxHashMap<Raw<'a>, Option<Value>>,
+    /// Where the fields of these arguments are: most spans have the same as one before.
+    known: FxHashMap<TextKey, FieldRange>,
+    /// The number of bytes in the keys of `known`.
+    known_bytes: usize,
+    /// The texts of values, so that long ones are stored once.
+    texts: FxHashSet<Arc<str>>,
+    key: TextKey,
 }
 
-/// The kind of event, its level, its name and its place in the source, which together tell callsites apart.
-type Key<'a> = (Target, Option<Level>, Cow<'a, str>, Raw<'a>);
+/// Several texts as one key of a map, which can be filled and looked up without allocating.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct TextKey(Vec<u8>);
+
+impl TextKey {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a text, and its length, so that no two lists of texts have the same key.
+    pub(super) fn push(&mut self, text: &str) {
+        self.push_number(text.len());
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    pub(super) fn push_number(&mut self, number: usize) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+}
 
 /// The kinds of events that have callsites.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     Operator,
     Annotation,
@@ -45,34 +71,28 @@ impl Target {
     }
 }
 
-/// A callsite, and the arguments of one of its spans.
-type Arguments<'a> = (CallsiteId, Box<[(Cow<'a, str>, Raw<'a>)]>);
-
-impl<'a> Callsites<'a> {
+impl Callsites {
     /// The most arguments, fields and values that are remembered. A file in which each span has others must not take
     /// much more memory than its trace.
     const REMEMBERED: usize = 1 << 18;
+    /// The most bytes of arguments that are remembered, for the same reason.
+    const REMEMBERED_BYTES: usize = 64 << 20;
 
     /// Returns the id of a callsite, and adds it if it is new.
-    pub(super) fn id(
-        &mut self,
-        target: Target,
-        name: Cow<'a, str>,
-        level: Option<Level>,
-        source: Raw<'a>,
-    ) -> CallsiteId {
-        let mut key = (target, level, name, source);
-        if let Some(&id) = self.ids.get(&key) {
+    pub(super) fn id(&mut self, target: Target, name: &str, level: Option<Level>, source: Raw<'_>) -> CallsiteId {
+        self.key.clear();
+        self.key.push_number(target as usize + 16 * level.map_or(0, |level| level as usize + 1));
+        self.key.push(source.0);
+        self.key.push(name);
+        if let Some(&id) = self.ids.get(&self.key) {
             return id;
         }
-        // A copy: the file's own text is far from that of other names, and would be slow to compare with.
-        key.2 = Cow::Owned(key.2.into_owned());
         let place = source.text();
         let place = place.as_deref().and_then(|place| place.rsplit_once(':'));
         let place = place.and_then(|(file, line)| Some((file.to_owned(), line.parse().ok()?)));
         let (file, line) = place.unzip();
         self.table.push(CallsiteData {
-            name: Cow::Owned(key.2.clone().into_owned()),
+            name: Cow::Owned(name.to_owned()),
             target: Cow::Borrowed(target.as_str()),
             level: level.unwrap_or(Level::Info),
             file: file.map(Cow::Owned),
@@ -80,19 +100,25 @@ impl<'a> Callsites<'a> {
             fields: Vec::new(),
         });
         let id = CallsiteId::new(self.table.len() - 1);
-        self.ids.insert(key, id);
+        self.ids.insert(self.key.clone(), id);
         id
     }
 
-    /// Returns a value, which is made once for all that have the same text.
-    pub(super) fn value(&mut self, raw: Raw<'a>) -> Option<Value> {
-        match raw.0.as_bytes().first()? {
-            b'"' | b'[' | b'{' if self.values.len() < Self::REMEMBERED => {
-                self.values.entry(raw).or_insert_with(|| raw.value()).clone()
-            }
-            b'"' | b'[' | b'{' => self.values.get(&raw).cloned().unwrap_or_else(|| raw.value()),
-            _ => raw.value(),
+    /// Returns a value. Equal texts are stored once.
+    pub(super) fn value(&mut self, raw: Raw<'_>) -> Option<Value> {
+        let text = match raw.0.as_bytes().first()? {
+            b'"' => raw.text()?,
+            b'[' | b'{' => Cow::Borrowed(raw.0),
+            _ => return raw.value(),
+        };
+        if let Some(known) = self.texts.get(&*text) {
+            return Some(Value::Str(Arc::clone(known)));
         }
+        let text: Arc<str> = Arc::from(text);
+        if self.texts.len() < Self::REMEMBERED {
+            self.texts.insert(Arc::clone(&text));
+        }
+        Some(Value::Str(text))
     }
 
     /// Makes a field of a callsite.
@@ -106,19 +132,15 @@ impl<'a> Callsites<'a> {
     }
 
     /// Returns where the fields of these arguments are, if they were stored before.
-    pub(super) fn known(&self, callsite: CallsiteId, arguments: &[(Cow<'a, str>, Raw<'a>)]) -> Option<FieldRange> {
-        if arguments.is_empty() {
-            return Some(FieldRange::default());
-        }
-        let ((at, stored), fields) = self.known.get(&FxBuildHasher.hash_one((callsite, arguments)))?;
-        (*at == callsite && **stored == *arguments).then_some(*fields)
+    pub(super) fn known(&self, arguments: &TextKey) -> Option<FieldRange> {
+        self.known.get(arguments).copied()
     }
 
     /// Remembers where the fields of these arguments are.
-    pub(super) fn remember(&mut self, callsite: CallsiteId, arguments: &[(Cow<'a, str>, Raw<'a>)], fields: FieldRange) {
-        if self.known.len() < Self::REMEMBERED {
-            let hash = FxBuildHasher.hash_one((callsite, arguments));
-            self.known.insert(hash, ((callsite, arguments.into()), fields));
+    pub(super) fn remember(&mut self, arguments: &TextKey, fields: FieldRange) {
+        self.known_bytes += arguments.0.len();
+        if self.known.len() < Self::REMEMBERED && self.known_bytes < Self::REMEMBERED_BYTES {
+            self.known.insert(arguments.clone(), fields);
         }
     }
 

@@ -25,7 +25,8 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The most bytes that a compressed file may have when it is decompressed: it is held in memory.
+    /// The most bytes that a compressed file may have when it is decompressed: a small one that is made to become huge
+    /// is given up.
     pub const MAX_BYTES: u64 = 16 << 30;
 }
 

@@ -13,7 +13,7 @@ use std::{borrow::Cow, sync::Arc};
 
 /// The events of GPUs, in the order of the document. Tracks are rows of the document.
 #[derive(Debug, Default)]
-pub(super) struct GpuEvents<'a> {
+pub(super) struct GpuEvents {
     pub(super) calls: Vec<ApiCallData>,
     /// The `External id` of each call; 0 if it has none.
     pub(super) call_ids: Vec<u64>,
@@ -37,7 +37,7 @@ pub(super) struct GpuEvents<'a> {
     pub(super) contexts: FxHashMap<u32, u32>,
     names: FxHashSet<Arc<str>>,
     raw_names: FxHashMap<Arc<str>, Arc<str>>,
-    copies: FxHashMap<Cow<'a, str>, (Direction, MemoryKind, MemoryKind)>,
+    copies: FxHashMap<String, (Direction, MemoryKind, MemoryKind)>,
 }
 
 /// A label on a stream.
@@ -52,8 +52,8 @@ pub(super) struct AnnotationEvent {
     pub(super) id: u64,
 }
 
-impl<'a> GpuEvents<'a> {
-    pub(super) fn add_call(&mut self, event: &Event<'a>, rows: &mut Rows) -> Option<()> {
+impl GpuEvents {
+    pub(super) fn add_call(&mut self, event: &Event<'_>, rows: &mut Rows) -> Option<()> {
         let (start, end) = event.extent()?;
         let track = rows.thread(event.pid, event.tid)?;
         let driver_name = event.arg("driver name").text();
@@ -89,7 +89,7 @@ impl<'a> GpuEvents<'a> {
         Some(())
     }
 
-    pub(super) fn add_work(&mut self, event: &Event<'a>) -> Option<()> {
+    pub(super) fn add_work(&mut self, event: &Event<'_>) -> Option<()> {
         let (start, end) = event.extent()?;
         let mut work = WorkRecord {
             detail: Detail::Fill(MemoryFill::default()),
@@ -137,7 +137,7 @@ impl<'a> GpuEvents<'a> {
                 Detail::Kernel(kernel)
             }
             "gpu_memcpy" => {
-                let (direction, from, to) = self.copy(Cow::clone(&event.name));
+                let (direction, from, to) = self.copy(&event.name);
                 Detail::Copy(MemoryCopy { direction, from, to, bytes })
             }
             _ => {
@@ -156,7 +156,7 @@ impl<'a> GpuEvents<'a> {
         Some(())
     }
 
-    pub(super) fn add_annotation(&mut self, event: &Event<'a>) -> Option<()> {
+    pub(super) fn add_annotation(&mut self, event: &Event<'_>) -> Option<()> {
         let (start, end) = event.extent()?;
         let device = event.pid.u32()?;
         // In a converted file, an annotation may be on another row of its stream.
@@ -166,7 +166,7 @@ impl<'a> GpuEvents<'a> {
         Some(())
     }
 
-    pub(super) fn add_wait(&mut self, event: &Event<'a>) -> Option<()> {
+    pub(super) fn add_wait(&mut self, event: &Event<'_>) -> Option<()> {
         let (start, end) = event.extent()?;
         let kinds = [WaitKind::Event, WaitKind::StreamForEvent, WaitKind::Stream, WaitKind::Context];
         let kind = kinds.into_iter().find(|kind| kind.as_str() == event.name)?;
@@ -186,7 +186,7 @@ impl<'a> GpuEvents<'a> {
         Some(())
     }
 
-    pub(super) fn add_overhead(&mut self, event: &Event<'a>) -> Option<()> {
+    pub(super) fn add_overhead(&mut self, event: &Event<'_>) -> Option<()> {
         let (start, end) = event.extent()?;
         let name = Cow::Owned(event.name.clone().into_owned());
         let thread = event.arg("thread").u32();
@@ -194,7 +194,7 @@ impl<'a> GpuEvents<'a> {
         Some(())
     }
 
-    pub(super) fn add_allocation(&mut self, event: &Event<'a>, rows: &mut Rows) -> Option<()> {
+    pub(super) fn add_allocation(&mut self, event: &Event<'_>, rows: &mut Rows) -> Option<()> {
         let (at, track) = (event.start()?, rows.thread(event.pid, event.tid)?);
         let delta = event.arg("Bytes").i64()?;
         let address = event.arg("Addr").u64().unwrap_or(0);
@@ -250,13 +250,16 @@ impl<'a> GpuEvents<'a> {
     }
 
     /// Returns the direction and the kinds of memory that the name of a copy says.
-    fn copy(&mut self, name: Cow<'a, str>) -> (Direction, MemoryKind, MemoryKind) {
-        *self.copies.entry(name).or_insert_with_key(|name| {
-            let rest = name.strip_prefix("Memcpy ").unwrap_or_default();
-            let (way, kinds) = rest.split_once(" (").unwrap_or((rest, ""));
-            let (from, to) = kinds.trim_end_matches(')').split_once(" -> ").unwrap_or_default();
-            (direction(way), memory_kind(from), memory_kind(to))
-        })
+    fn copy(&mut self, name: &str) -> (Direction, MemoryKind, MemoryKind) {
+        if let Some(known) = self.copies.get(name) {
+            return *known;
+        }
+        let rest = name.strip_prefix("Memcpy ").unwrap_or_default();
+        let (way, kinds) = rest.split_once(" (").unwrap_or((rest, ""));
+        let (from, to) = kinds.trim_end_matches(')').split_once(" -> ").unwrap_or_default();
+        let copy = (direction(way), memory_kind(from), memory_kind(to));
+        self.copies.insert(name.to_owned(), copy);
+        copy
     }
 }
 

@@ -6,13 +6,14 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 /// The members of a document that are not its events.
 #[derive(Debug, Default)]
-pub(super) struct Header<'a> {
-    members: BTreeMap<Cow<'a, str>, Raw<'a>>,
+pub(super) struct Header {
+    /// The values, as they are written.
+    members: BTreeMap<String, String>,
     is_ours: bool,
     is_torch: bool,
 }
 
-impl<'a> Header<'a> {
+impl Header {
     /// Members that are not the user's metadata.
     const KNOWN: [&'static str; 12] = [
         "schemaVersion",
@@ -29,14 +30,14 @@ impl<'a> Header<'a> {
         "traceName",
     ];
 
-    pub(super) fn add(&mut self, key: Cow<'a, str>, value: Raw<'a>) {
+    pub(super) fn add(&mut self, key: String, value: String) {
         self.is_ours |= key == "kernspan_version";
-        self.is_torch |= key == "kernspan_torch" && value.bool() == Some(true);
+        self.is_torch |= key == "kernspan_torch" && Raw(&value).bool() == Some(true);
         self.members.insert(key, value);
     }
 
-    fn get(&self, key: &str) -> Raw<'a> {
-        self.members.get(key).copied().unwrap_or_default()
+    fn get(&self, key: &str) -> Raw<'_> {
+        self.members.get(key).map(|value| Raw(value)).unwrap_or_default()
     }
 
     fn text(&self, key: &str) -> Option<String> {
@@ -93,7 +94,7 @@ impl<'a> Header<'a> {
         let number = |key: &str| distributed.get(key).and_then(|value| value.u32());
         let is_user = |key: &str| !Self::KNOWN.contains(&key) && !key.starts_with("kernspan_");
         let user = self.members.iter().filter(|(key, _)| is_user(key)).map(|(key, value)| {
-            let value = value.text().map_or_else(|| value.0.to_owned(), Cow::into_owned);
+            let value = Raw(value).text().map_or_else(|| value.clone(), Cow::into_owned);
             (key.strip_prefix("user.").unwrap_or(key).to_owned(), value)
         });
         Metadata {

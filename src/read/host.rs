@@ -1,7 +1,7 @@
 //! Events of the host: spans, steps, events, counters and operations.
 
 use super::{
-    callsites::{Callsites, Target},
+    callsites::{Callsites, Target, TextKey},
     event::Event,
     growth::push,
     header::{Header, level},
@@ -19,7 +19,7 @@ use std::{borrow::Cow, sync::Arc};
 
 /// The events of the host, in the order of the document. Tracks are rows of the document.
 #[derive(Debug, Default)]
-pub(super) struct HostEvents<'a> {
+pub(super) struct HostEvents {
     pub(super) spans: Vec<SpanData>,
     /// The `External id` of each span; 0 if it has none.
     pub(super) ids: Vec<u64>,
@@ -30,9 +30,9 @@ pub(super) struct HostEvents<'a> {
     pub(super) backtraces: Vec<(SpanId, Vec<String>)>,
     pub(super) steps: Vec<Step>,
     pub(super) events: Vec<EventData>,
-    counters: FxHashMap<Cow<'a, str>, Vec<(Timestamp, f64)>>,
+    counters: FxHashMap<String, Vec<(Timestamp, f64)>>,
     pub(super) operations: Vec<Arc<Operation>>,
-    operation_ids: FxHashMap<Vec<(Cow<'a, str>, Raw<'a>)>, OperationId>,
+    operation_ids: FxHashMap<TextKey, OperationId>,
     pub(super) operation_calls: Vec<OperationCallData>,
     /// The `External id` of the span of each operation, and its step if that is not the one it was reported in.
     pub(super) operation_links: Vec<(u64, Option<Option<u64>>)>,
@@ -47,8 +47,8 @@ pub(super) struct HostEvents<'a> {
     /// The number of arguments of each name in [`OF_TORCH`] that were passed over.
     passed_over: [u64; OF_TORCH.len()],
     scratch: Vec<FieldData>,
-    /// The arguments that become fields, of the span that is being read.
-    facts: Vec<(Cow<'a, str>, Raw<'a>)>,
+    /// The arguments that become fields, of the span or operation that is being read.
+    facts: TextKey,
 }
 
 /// The arguments of torch's operators that say nothing of what was done.
@@ -60,15 +60,20 @@ fn is_field(key: &str, is_torch: bool) -> bool {
     !RESERVED.contains(&key) && (!is_torch || !OF_TORCH.contains(&key))
 }
 
-impl<'a> HostEvents<'a> {
+/// Whether an argument of a span becomes a field, or several.
+fn is_fact(key: &str, is_torch: bool) -> bool {
+    (is_torch && matches!(key, "Input Dims" | "Input type")) || is_field(key, is_torch)
+}
+
+impl HostEvents {
     pub(super) fn add_span(
         &mut self,
-        event: &Event<'a>,
+        event: &Event<'_>,
         target: Target,
-        name: Cow<'a, str>,
-        header: &Header<'a>,
+        name: &str,
+        header: &Header,
         rows: &mut Rows,
-        callsites: &mut Callsites<'a>,
+        callsites: &mut Callsites,
     ) -> Option<()> {
         let (is_ours, is_torch) = (header.is_ours(), header.is_torch());
         let (start, end) = event.extent()?;
@@ -89,8 +94,10 @@ impl<'a> HostEvents<'a> {
                     let frames = raw.text().unwrap_or_default();
                     self.backtraces.push((span, frames.split(';').map(str::to_owned).collect()));
                 }
-                "Input Dims" | "Input type" if is_torch => self.facts.push((Cow::clone(key), *raw)),
-                name if is_field(name, is_torch) => self.facts.push((Cow::clone(key), *raw)),
+                name if is_fact(name, is_torch) => {
+                    self.facts.push(name);
+                    self.facts.push(raw.0);
+                }
                 name if is_torch => {
                     let of_torch = OF_TORCH.iter().position(|known| *known == name);
                     of_torch.into_iter().for_each(|index| self.passed_over[index] += 1);
@@ -98,9 +105,12 @@ impl<'a> HostEvents<'a> {
                 _ => {}
             }
         }
-        let fields = match callsites.known(callsite, &self.facts) {
-            Some(fields) => fields,
-            None => self.add_fields(&event.name, callsite, is_torch, callsites),
+        let fields = match self.facts.is_empty() {
+            true => FieldRange::default(),
+            false => {
+                self.facts.push_number(callsite.index());
+                callsites.known(&self.facts).unwrap_or_else(|| self.add_fields(event, callsite, is_torch, callsites))
+            }
         };
         push(&mut self.ids, id);
         let span = SpanData {
@@ -122,13 +132,13 @@ impl<'a> HostEvents<'a> {
     /// Stores the fields of a span, and says where they are.
     fn add_fields(
         &mut self,
-        name: &str,
+        event: &Event<'_>,
         callsite: CallsiteId,
         is_torch: bool,
-        callsites: &mut Callsites<'a>,
+        callsites: &mut Callsites,
     ) -> FieldRange {
         self.scratch.clear();
-        for (key, raw) in &self.facts {
+        for (key, raw) in event.args.iter().filter(|(key, _)| is_fact(key, is_torch)) {
             match &**key {
                 "Input Dims" | "Input type" if is_torch => {
                     add_inputs(key, *raw, callsite, callsites, &mut self.scratch);
@@ -137,20 +147,19 @@ impl<'a> HostEvents<'a> {
             }
         }
         if is_torch {
-            let fact = |name| self.facts.iter().find(|(key, _)| key == name).map_or(Raw(""), |(_, raw)| *raw);
-            let (dims, concrete) = (fact("Input Dims"), fact("Concrete Inputs"));
-            add_flops(name, dims, concrete, callsite, callsites, &mut self.scratch);
+            let (dims, concrete) = (event.arg("Input Dims"), event.arg("Concrete Inputs"));
+            add_flops(&event.name, dims, concrete, callsite, callsites, &mut self.scratch);
         }
         let fields = callsites.store(&mut self.scratch);
-        callsites.remember(callsite, &self.facts, fields);
+        callsites.remember(&self.facts, fields);
         fields
     }
 
     pub(super) fn add_step(
         &mut self,
-        event: &Event<'a>,
+        event: &Event<'_>,
         number: u64,
-        header: &Header<'a>,
+        header: &Header,
         rows: &mut Rows,
     ) -> Option<()> {
         let (start, end) = event.extent()?;
@@ -169,10 +178,10 @@ impl<'a> HostEvents<'a> {
 
     pub(super) fn add_event(
         &mut self,
-        event: &Event<'a>,
-        header: &Header<'a>,
+        event: &Event<'_>,
+        header: &Header,
         rows: &mut Rows,
-        callsites: &mut Callsites<'a>,
+        callsites: &mut Callsites,
     ) -> Option<()> {
         let (at, track) = (event.start()?, rows.thread(event.pid, event.tid)?);
         let level = event.arg("level").text().and_then(|text| level(&text));
@@ -182,7 +191,7 @@ impl<'a> HostEvents<'a> {
             Some(place) if header.is_ours() => Cow::Owned(format!("event {place}")),
             _ => Cow::clone(&event.name),
         };
-        let callsite = callsites.id(Target::Event, name, level, source);
+        let callsite = callsites.id(Target::Event, &name, level, source);
         self.scratch.clear();
         let message = callsites.field(callsite, "message", (*event.name).into());
         self.scratch.push(message);
@@ -194,15 +203,18 @@ impl<'a> HostEvents<'a> {
         Some(())
     }
 
-    pub(super) fn add_counter(&mut self, event: &Event<'a>, name: Cow<'a, str>) -> Option<()> {
+    pub(super) fn add_counter(&mut self, event: &Event<'_>, name: &str) -> Option<()> {
         let at = event.start()?;
         for (key, raw) in &event.args {
             let value = raw.f64()?;
             let name = match &**key {
-                "value" => Cow::clone(&name),
+                "value" => Cow::Borrowed(name),
                 key => Cow::Owned(format!("{name}.{key}")),
             };
-            self.counters.entry(name).or_default().push((at, value));
+            match self.counters.get_mut(&*name) {
+                Some(samples) => samples.push((at, value)),
+                None => drop(self.counters.insert(name.into_owned(), vec![(at, value)])),
+            }
         }
         Some(())
     }
@@ -222,18 +234,23 @@ impl<'a> HostEvents<'a> {
         counters
     }
 
-    pub(super) fn add_operation(&mut self, event: &Event<'a>, rows: &mut Rows) -> Option<()> {
+    pub(super) fn add_operation(&mut self, event: &Event<'_>, rows: &mut Rows) -> Option<()> {
         const LINKS: [&str; 7] = ["External id", "span", "attribution", "Input Dims", "Input type", "step", "batch"];
         let (at, track) = (event.start()?, rows.thread(event.pid, event.tid)?);
-        let facts = event.args.iter().filter(|(key, _)| !LINKS.contains(&&**key));
-        let mut key: Vec<_> = vec![(Cow::clone(&event.name), Raw(""))];
-        key.extend(facts.map(|(key, raw)| (Cow::clone(key), *raw)));
-        let next = OperationId::new(self.operations.len());
-        let operation = *self.operation_ids.entry(key).or_insert_with_key(|key| {
-            let fields = key[1..].iter().filter_map(|(key, raw)| Some((field_name(key, &LINKS), raw.value()?)));
+        let facts = || event.args.iter().filter(|(key, _)| !LINKS.contains(&&**key));
+        self.facts.clear();
+        self.facts.push(&event.name);
+        for (key, raw) in facts() {
+            self.facts.push(key);
+            self.facts.push(raw.0);
+        }
+        let operation = self.operation_ids.get(&self.facts).copied().unwrap_or_else(|| {
+            let fields = facts().filter_map(|(key, raw)| Some((field_name(key, &LINKS), raw.value()?)));
             let operation = Operation::new(&*event.name);
             let operation = fields.fold(operation, |it, (name, value)| it.with(name.to_owned(), value));
+            let next = OperationId::new(self.operations.len());
             self.operations.push(Arc::new(operation));
+            self.operation_ids.insert(self.facts.clone(), next);
             next
         });
         let span = event.arg("External id").u64().unwrap_or(0);
@@ -253,7 +270,7 @@ impl<'a> HostEvents<'a> {
 
     /// Takes one end of an arrow from a forward to a backward operator, at the span that was read last: the file has
     /// arrows right after the events that they begin and end at.
-    pub(super) fn add_link(&mut self, event: &Event<'a>, begins: bool, rows: &mut Rows) {
+    pub(super) fn add_link(&mut self, event: &Event<'_>, begins: bool, rows: &mut Rows) {
         let place = rows.at(event.pid, event.tid).zip(event.start());
         let is_here = self.spans.last().is_some_and(|span| Some((span.track, span.start)) == place);
         match event.id.u32().filter(|_| is_here) {
@@ -311,11 +328,11 @@ impl<'a> HostEvents<'a> {
     }
 }
 
-fn add_field<'a>(
+fn add_field(
     key: &str,
-    raw: Raw<'a>,
+    raw: Raw<'_>,
     callsite: CallsiteId,
-    callsites: &mut Callsites<'a>,
+    callsites: &mut Callsites,
     fields: &mut Vec<FieldData>,
 ) {
     if let Some(value) = callsites.value(raw) {

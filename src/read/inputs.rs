@@ -4,11 +4,11 @@ use super::{callsites::Callsites, raw::Raw};
 use crate::trace::{CallsiteId, FieldData, Value, convention};
 
 /// Adds the shapes or the element types of an operator's inputs, by their numbers.
-pub(super) fn add_inputs<'a>(
+pub(super) fn add_inputs(
     key: &str,
-    raw: Raw<'a>,
+    raw: Raw<'_>,
     callsite: CallsiteId,
-    callsites: &mut Callsites<'a>,
+    callsites: &mut Callsites,
     fields: &mut Vec<FieldData>,
 ) {
     let prefix = if key == "Input Dims" { convention::SHAPE } else { convention::DTYPE };
@@ -36,12 +36,12 @@ fn dtype(name: &str) -> Option<&'static str> {
 }
 
 /// Adds the floating-point operations of an operator, where torch counts them and the shapes tell.
-pub(super) fn add_flops<'a>(
+pub(super) fn add_flops(
     name: &str,
-    dims: Raw<'a>,
-    concrete: Raw<'a>,
+    dims: Raw<'_>,
+    concrete: Raw<'_>,
     callsite: CallsiteId,
-    callsites: &mut Callsites<'a>,
+    callsites: &mut Callsites,
     fields: &mut Vec<FieldData>,
 ) {
     if let Some(flops) = flops(name, dims, concrete) {

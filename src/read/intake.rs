@@ -6,20 +6,18 @@ use super::{
     gpu::GpuEvents,
     header::Header,
     host::HostEvents,
-    raw::Raw,
     rows::{Rows, row_id},
 };
 use crate::trace::{Mark, Timestamp};
-use std::borrow::Cow;
 
 /// The part of a document that has been read. Times are nanoseconds since the document's base.
 #[derive(Debug, Default)]
-pub(super) struct Intake<'a> {
-    pub(super) header: Header<'a>,
+pub(super) struct Intake {
+    pub(super) header: Header,
     pub(super) rows: Rows,
-    pub(super) callsites: Callsites<'a>,
-    pub(super) host: HostEvents<'a>,
-    pub(super) gpu: GpuEvents<'a>,
+    pub(super) callsites: Callsites,
+    pub(super) host: HostEvents,
+    pub(super) gpu: GpuEvents,
     /// The marks of torch's window.
     pub(super) marks: Vec<Mark>,
     /// The number of events that were understood.
@@ -28,18 +26,13 @@ pub(super) struct Intake<'a> {
     pub(super) unread: u64,
 }
 
-impl<'a> Intake<'a> {
-    /// Adds a member of the header.
-    pub(super) fn add_member(&mut self, key: Cow<'a, str>, value: Raw<'a>) {
-        self.header.add(key, value);
-    }
-
+impl Intake {
     /// Adds an event. One that cannot be understood is counted.
-    pub(super) fn add_event(&mut self, event: &Event<'a>) {
+    pub(super) fn add_event(&mut self, event: &Event<'_>) {
         let known = match &*event.phase {
             "X" => self.add_slice(event),
             "i" | "I" => self.add_instant(event),
-            "C" => self.host.add_counter(event, Cow::clone(&event.name)).is_some(),
+            "C" => self.host.add_counter(event, &event.name).is_some(),
             "s" | "t" | "f" => {
                 self.add_arrow(event);
                 true
@@ -55,7 +48,7 @@ impl<'a> Intake<'a> {
         *(if known { &mut self.known } else { &mut self.unread }) += 1;
     }
 
-    fn add_slice(&mut self, event: &Event<'a>) -> bool {
+    fn add_slice(&mut self, event: &Event<'_>) -> bool {
         let is_torch = self.header.is_torch();
         match &*event.category {
             "cpu_op" => self.add_span(event, Target::Operator),
@@ -77,22 +70,19 @@ impl<'a> Intake<'a> {
     }
 
     /// Adds a mark of torch's window.
-    fn add_mark(&mut self, event: &Event<'a>, start: Timestamp, end: Option<Timestamp>) -> Option<()> {
+    fn add_mark(&mut self, event: &Event<'_>, start: Timestamp, end: Option<Timestamp>) -> Option<()> {
         let (process, thread) = (row_id(event.pid), row_id(event.tid));
         self.marks.push(Mark { name: event.name.clone().into_owned(), process, thread, start, end });
         Some(())
     }
 
-    fn add_span(&mut self, event: &Event<'a>, target: Target) -> Option<()> {
-        let name = match event.name.starts_with("ProfilerStep#") {
-            true => Cow::Borrowed("ProfilerStep*"),
-            false => Cow::clone(&event.name),
-        };
+    fn add_span(&mut self, event: &Event<'_>, target: Target) -> Option<()> {
+        let name = if event.name.starts_with("ProfilerStep#") { "ProfilerStep*" } else { &event.name };
         self.host.add_span(event, target, name, &self.header, &mut self.rows, &mut self.callsites)
     }
 
     /// Adds a step, or a label. Torch's steps are labels, too.
-    fn add_annotation(&mut self, event: &Event<'a>) -> Option<()> {
+    fn add_annotation(&mut self, event: &Event<'_>) -> Option<()> {
         let number = event.name.rsplit_once('#').and_then(|(kind, number)| {
             let is_step = kind == "ProfilerStep" || (self.header.is_ours() && kind == "step");
             number.parse().ok().filter(|_| is_step)
@@ -106,13 +96,13 @@ impl<'a> Intake<'a> {
         }
     }
 
-    fn add_instant(&mut self, event: &Event<'a>) -> bool {
+    fn add_instant(&mut self, event: &Event<'_>) -> bool {
         let is_sample = event.scope == "p" && !event.arg("value").0.is_empty();
         match &*event.category {
             "operation" => self.host.add_operation(event, &mut self.rows),
             "cpu_instant_event" if event.name == "[memory]" => self.gpu.add_allocation(event, &mut self.rows),
             "cpu_instant_event" if is_sample => match event.name.rsplit_once(" is ") {
-                Some((name, _)) => self.host.add_counter(event, Cow::Owned(name.to_owned())),
+                Some((name, _)) => self.host.add_counter(event, name),
                 None => None,
             },
             // The header has the losses, too.
@@ -127,7 +117,7 @@ impl<'a> Intake<'a> {
 
     /// Takes the arrows between the enters of a call, and from forward to backward operators. All others follow from
     /// what the events say themselves.
-    fn add_arrow(&mut self, event: &Event<'a>) {
+    fn add_arrow(&mut self, event: &Event<'_>) {
         let begins = event.phase == "s";
         match (&*event.category, event.id.u64()) {
             ("call", Some(id)) => self.host.add_arrow(id, begins),

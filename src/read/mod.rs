@@ -9,6 +9,7 @@
 //! Events of no known kind are counted in [`Losses::unread`](crate::trace::Losses::unread).
 
 mod assemble;
+mod blocks;
 mod callsites;
 mod document;
 mod error;
@@ -23,21 +24,30 @@ mod raw;
 mod rows;
 mod scanner;
 mod span_ids;
+mod text;
 #[cfg(test)]
 mod tests;
 
 pub use self::error::ReadError;
 
-use self::{intake::Intake, scanner::Scanner};
+use self::{
+    blocks::{BLOCK, Blocks, ReaderBlocks, ThreadBlocks},
+    intake::Intake,
+    text::Text,
+};
 use crate::trace::Trace;
 use std::{
     fs::File,
-    io::{self, Read},
+    io::{self, Cursor, Read},
     path::Path,
+    thread,
 };
 
 /// Reads the traces in a file: Kineto's JSON, plain or as `.gz`, of kernspan or of PyTorch, or a recorded window
 /// ([`raw_to_dir`](crate::ProfilerBuilder::raw_to_dir)).
+///
+/// JSON is read in blocks, so that memory is needed for the trace only, however large the text is. A second thread
+/// reads, decompresses and checks the next blocks meanwhile.
 ///
 /// ```no_run
 /// let traces = kernspan::read("runs/mnist/host_4711.1.pt.trace.json")?;
@@ -49,22 +59,7 @@ use std::{
 ///
 /// If the file cannot be opened, ends too early, or is in another format: see [`ReadError`].
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<Trace>, ReadError> {
-    let mut file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        // A pipe cannot be mapped.
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        return from_bytes(&bytes);
-    }
-    from_bytes(&map(&file)?)
-}
-
-/// Maps a file into memory, which takes no memory of its own and no time to copy.
-#[allow(unsafe_code, reason = "mapping a file is unsafe")]
-fn map(file: &File) -> io::Result<memmap2::Mmap> {
-    // SAFETY: the bytes are only read. If another process changes the file meanwhile, what is read is wrong, or the
-    // process gets SIGBUS if the file is made shorter. Files of traces appear whole, by renaming, and are not changed.
-    unsafe { memmap2::Mmap::map(file) }
+    from_reader(File::open(path)?)
 }
 
 /// Reads the traces in a file that is in memory already: see [`read`].
@@ -83,45 +78,74 @@ fn map(file: &File) -> io::Result<memmap2::Mmap> {
 ///
 /// If the bytes end too early, or are in another format: see [`ReadError`].
 pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
-    #[cfg(feature = "gzip")]
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut plain = Vec::new();
-        flate2::read::MultiGzDecoder::new(bytes).take(ReadError::MAX_BYTES + 1).read_to_end(&mut plain)?;
-        return match plain.len() as u64 > ReadError::MAX_BYTES {
-            true => Err(ReadError::TooLarge),
-            false => from_plain(&plain),
-        };
-    }
-    from_plain(bytes)
+    from_reader(bytes)
 }
 
-fn from_plain(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
-    match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
-        Some(b'{' | b'[') => from_json(bytes).map(|trace| vec![trace]),
+/// Reads the traces in a file that comes from anywhere, such as standard input: see [`read`].
+///
+/// ```no_run
+/// let traces = kernspan::read::from_reader(std::io::stdin())?;
+/// # Ok::<(), kernspan::read::ReadError>(())
+/// ```
+///
+/// # Errors
+///
+/// If nothing can be read, the file ends too early, or is in another format: see [`ReadError`].
+pub fn from_reader(mut reader: impl Read + Send) -> Result<Vec<Trace>, ReadError> {
+    let start = first_block(&mut reader)?;
+    #[cfg(feature = "gzip")]
+    if start.starts_with(&[0x1f, 0x8b]) {
+        let mut plain = flate2::read::MultiGzDecoder::new(Cursor::new(start).chain(reader));
+        let start = first_block(&mut plain)?;
+        return from_plain(start, plain, ReadError::MAX_BYTES);
+    }
+    from_plain(start, reader, u64::MAX)
+}
+
+fn first_block(reader: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut block = Vec::with_capacity(BLOCK);
+    reader.take(BLOCK as u64).read_to_end(&mut block)?;
+    Ok(block)
+}
+
+/// Reads the traces in a file of which the first block has been read. It has at most this many bytes.
+fn from_plain(start: Vec<u8>, rest: impl Read + Send, most: u64) -> Result<Vec<Trace>, ReadError> {
+    let has_more = start.len() == BLOCK;
+    let first = start.iter().copied().find(|byte| !byte.is_ascii_whitespace());
+    let all = Cursor::new(start).chain(rest);
+    match first {
+        Some(b'{' | b'[') if !has_more => from_json(&mut ReaderBlocks::new(all, BLOCK, most)),
+        // A document may begin with any amount of space.
+        None | Some(b'{' | b'[') if has_more => thread::scope(|scope| {
+            let mut blocks = ThreadBlocks::start(scope, ReaderBlocks::new(all, BLOCK, most))?;
+            from_json(&mut blocks)
+        }),
         None => Err(ReadError::UnknownFormat { seen: "an empty file" }),
-        Some(_) => other_format(bytes),
+        Some(_) => other_format(all, most),
     }
 }
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-fn other_format(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
+fn other_format(file: impl Read, most: u64) -> Result<Vec<Trace>, ReadError> {
+    let mut bytes = Vec::new();
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(ReadError::TooLarge);
+    }
     let unknown = |_| ReadError::UnknownFormat { seen: "neither" };
-    crate::replay::replay(bytes).map(|trace| vec![trace]).map_err(unknown)
+    crate::replay::replay(&*bytes).map(|trace| vec![trace]).map_err(unknown)
 }
 
 #[cfg(not(all(feature = "cuda", target_os = "linux")))]
-fn other_format(_: &[u8]) -> Result<Vec<Trace>, ReadError> {
+fn other_format(_: impl Read, _: u64) -> Result<Vec<Trace>, ReadError> {
     Err(ReadError::UnknownFormat { seen: "no JSON, and this build reads no recorded windows (feature `cuda`)" })
 }
 
-fn from_json(bytes: &[u8]) -> Result<Trace, ReadError> {
-    // Checked once, which is quicker than for each string.
-    let text = std::str::from_utf8(bytes).map_err(|error| ReadError::NotUtf8 { offset: error.valid_up_to() })?;
+fn from_json(blocks: &mut dyn Blocks) -> Result<Vec<Trace>, ReadError> {
     let mut intake = Intake::default();
-    let mut scanner = Scanner::new(text);
-    intake.read(&mut scanner).map_err(|wrong| scanner.error(wrong))?;
+    intake.read(&mut Text::new(blocks))?;
     match intake.known == 0 && intake.unread > 0 {
         true => Err(ReadError::UnknownFormat { seen: "JSON without trace events" }),
-        false => Ok(intake.into_trace()),
+        false => Ok(vec![intake.into_trace()]),
     }
 }

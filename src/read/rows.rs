@@ -143,7 +143,7 @@ impl Rows {
     }
 
     /// Returns the tracks, and the track of each row.
-    pub(super) fn into_tracks(self, header: &Header<'_>) -> (Vec<Track>, Vec<TrackId>) {
+    pub(super) fn into_tracks(self, header: &Header) -> (Vec<Track>, Vec<TrackId>) {
         let host = self.host.map(|(pid, _)| pid);
         let is_ours = header.is_ours();
         let is_track = |row: &Row| {

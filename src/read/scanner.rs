@@ -1,8 +1,7 @@
 //! A scanner of JSON.
 
-use self::Wrong::{Missing, Unexpected};
+use self::Wrong::Unexpected;
 use super::raw::Raw;
-use serde::de::Error as _;
 use std::borrow::Cow;
 
 /// A scanner of JSON text, which checks all of it and copies only strings with escapes.
@@ -59,13 +58,10 @@ impl<'a> Scanner<'a> {
         }
         loop {
             element(self)?;
-            match self.peek() {
-                b',' => self.at += 1,
-                b']' => break self.at += 1,
-                _ => return Err(Unexpected("expected `,` or `]`")),
+            if !self.goes_on(b']')? {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Reads an object, whose values `member` reads by their keys.
@@ -79,17 +75,32 @@ impl<'a> Scanner<'a> {
             return Ok(());
         }
         loop {
-            let (key, is_plain) = self.string()?;
-            let key = unquote(key, is_plain).ok_or(Unexpected("invalid unicode code point"))?;
-            self.expect(b':', "expected `:`")?;
+            let key = self.key()?;
             member(self, key)?;
-            match self.peek() {
-                b',' => self.at += 1,
-                b'}' => break self.at += 1,
-                _ => return Err(Unexpected("expected `,` or `}`")),
+            if !self.goes_on(b'}')? {
+                return Ok(());
             }
         }
-        Ok(())
+    }
+
+    /// Reads a key and its colon.
+    #[inline]
+    pub(super) fn key(&mut self) -> Result<Cow<'a, str>, Wrong> {
+        let (key, is_plain) = self.string()?;
+        let key = unquote(key, is_plain).ok_or(Unexpected("invalid unicode code point"))?;
+        self.expect(b':', "expected `:`")?;
+        Ok(key)
+    }
+
+    /// Reads a comma, or the bracket that ends a list or an object. Returns whether it was a comma.
+    #[inline]
+    pub(super) fn goes_on(&mut self, end: u8) -> Result<bool, Wrong> {
+        let byte = self.peek();
+        if byte == b',' || byte == end {
+            self.at += 1;
+            return Ok(byte == b',');
+        }
+        Err(Unexpected(if end == b']' { "expected `,` or `]`" } else { "expected `,` or `}`" }))
     }
 
     /// Reads a value.
@@ -125,17 +136,14 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Returns an error that names the line and the column.
-    pub(super) fn error(&self, wrong: Wrong) -> serde_json::Error {
-        let read = &self.text.as_bytes()[..self.text.len().min(self.at + 1)];
-        let line = 1 + read.iter().filter(|byte| **byte == b'\n').count();
-        let column = read.iter().rev().take_while(|byte| **byte != b'\n').count();
-        let what = match wrong {
-            Missing(name) => return serde_json::Error::missing_field(name),
-            Unexpected(_) if self.at >= self.text.len() => "the file ends too early",
-            Unexpected(what) => what,
-        };
-        serde_json::Error::custom(format_args!("{what} at line {line} column {column}"))
+    /// The number of bytes that have been read.
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Whether all of the text has been read, so that a part that ends or fails here may go on in more text.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.at >= self.text.len()
     }
 
     #[inline]
@@ -145,7 +153,7 @@ impl<'a> Scanner<'a> {
 
     /// Reads this byte if it comes next.
     #[inline]
-    fn take(&mut self, byte: u8) -> bool {
+    pub(super) fn take(&mut self, byte: u8) -> bool {
         // Not `self.at += usize::from(is_next)`: rustc 1.88 to 1.95 make wrong code of that when they optimize.
         if self.peek() != byte {
             return false;
@@ -155,7 +163,7 @@ impl<'a> Scanner<'a> {
     }
 
     #[inline]
-    fn expect(&mut self, byte: u8, otherwise: &'static str) -> Result<(), Wrong> {
+    pub(super) fn expect(&mut self, byte: u8, otherwise: &'static str) -> Result<(), Wrong> {
         if self.take(byte) { Ok(()) } else { Err(Unexpected(otherwise)) }
     }
 

@@ -2,7 +2,11 @@
 
 mod conversion;
 
-use super::from_bytes;
+use super::{
+    ReadError,
+    blocks::{BLOCK, ReaderBlocks, ThreadBlocks},
+    from_bytes, from_json, from_reader,
+};
 use crate::{
     Chrome, Exporter, Report,
     trace::{Trace, sample},
@@ -148,6 +152,69 @@ fn documents() -> [Vec<u8>; 2] {
     [torch, written(&sample::awkward_trace(), |chrome| chrome)]
 }
 
+/// A document whose text can be cut at many awkward places.
+const AWKWARD: &str = r#" {"kernspan_version": "1", "user.grüße": "\u00e9\ud83d\ude00 \"",
+    "traceEvents" :[ {"ph":"X","cat":"cpu_op","name":"q\\\"\u0041é漢😀","pid":1,"tid":1,"ts":1.5e3,"dur":2.000,
+    "args":{"External id": 1, "field\n": [1, {"a": [true, false, null, -0.5E-3]}], "src": "a.rs:1"}}, {}, {"ph": "M"},
+    {"ph":"i","cat":"cpu_instant_event","name":"é","pid":"1","tid":1,"ts":12.001,"s":"t","args":{"x": "\t"}}  ]
+    , "kernspan_start": 18446744073709551615,"kernspan_end" : 1 , "later": {"𝄞": []} }
+    "#;
+
+/// Reads a document in blocks of this many bytes: the trace with everything in it, or the error.
+fn read_in_blocks(bytes: &[u8], size: usize) -> Result<String, ReadError> {
+    from_json(&mut ReaderBlocks::new(bytes, size, u64::MAX)).map(|traces| format!("{traces:?}"))
+}
+
+#[test]
+fn blocks_of_any_size_give_the_same_trace() {
+    let [torch, ours] = documents();
+    for bytes in [AWKWARD.as_bytes(), &torch, &ours] {
+        let whole = read_in_blocks(bytes, bytes.len()).unwrap();
+        for size in (1..40).chain([64, 100, 1000, 4096, 10_007, bytes.len() - 1, bytes.len() + 1]) {
+            assert!(read_in_blocks(bytes, size).unwrap() == whole, "blocks of {size} bytes");
+        }
+        let threaded = std::thread::scope(|scope| {
+            let blocks = ReaderBlocks::new(bytes, 100, u64::MAX);
+            from_json(&mut ThreadBlocks::start(scope, blocks).unwrap()).map(|traces| format!("{traces:?}"))
+        });
+        assert!(threaded.unwrap() == whole, "blocks of another thread");
+    }
+}
+
+#[test]
+fn the_same_trace_comes_from_plain_and_compressed_files() {
+    // Of many blocks, so that another thread reads them.
+    let event = r#"{"ph": "X", "cat": "cpu_op", "name": "mm é", "pid": 9, "tid": 9, "ts": 10, "dur": 2}"#;
+    let text = format!("{{\"traceEvents\": [{}]}}", [event; 20_000].join(",\n"));
+    assert!(text.len() > 4 * BLOCK);
+    let mut packed = flate2::read::GzEncoder::new(text.as_bytes(), flate2::Compression::fast());
+    let mut bytes = Vec::new();
+    packed.read_to_end(&mut bytes).unwrap();
+    let read = |bytes: &[u8]| from_reader(bytes).map(|traces| format!("{traces:?}"));
+    let plain = read(text.as_bytes()).unwrap();
+    assert!(plain == read(&bytes).unwrap());
+    assert_eq!(from_reader(&*bytes).unwrap()[0].spans().len(), 20_000);
+    // The place of an error counts from the start of the file, not of a block.
+    let error = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
+    let at = text.rfind("\"ts\": 10").unwrap();
+    let broken = [&text.as_bytes()[..at], b"\"ts\"; 10}]}"].concat();
+    assert!(error(&broken).ends_with("expected `:` at line 20000 column 68"), "{}", error(&broken));
+    let end = error(&text.as_bytes()[..at]);
+    assert!(end.ends_with("the file ends too early at line 20000 column 63"), "{end}");
+    let mut foreign = text.clone().into_bytes();
+    foreign[at] = 0xff;
+    assert!(error(&foreign).ends_with(&format!("invalid UTF-8 at byte {at}")), "{}", error(&foreign));
+    assert!(matches!(read(&bytes[..bytes.len() / 2]), Err(ReadError::Io(_))));
+}
+
+#[test]
+fn a_compressed_file_that_becomes_too_large_is_refused() {
+    let text = br#"{"traceEvents": [], "a": "bc"}"#;
+    let read = |most| from_json(&mut ReaderBlocks::new(&text[..], 7, most)).map(|traces| traces.len());
+    assert_eq!(read(text.len() as u64).unwrap(), 1);
+    assert!(matches!(read(text.len() as u64 - 1), Err(ReadError::TooLarge)));
+}
+
 /// The bytes that matter to a reader of JSON.
 const BYTES: &[u8] = b"0123456789-.e,:{}[]\"n";
 
@@ -159,6 +226,7 @@ proptest! {
         ours: bool,
         spoilt in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(BYTES)), 0..40),
         kept in prop::option::weighted(0.1, any::<prop::sample::Index>()),
+        size in 1_usize..3000,
     ) {
         let mut bytes = documents()[usize::from(ours)].clone();
         for (index, byte) in spoilt {
@@ -171,6 +239,12 @@ proptest! {
         }
         if let Some(kept) = kept {
             bytes.truncate(kept.index(bytes.len()));
+        }
+        match (read_in_blocks(&bytes, bytes.len()), read_in_blocks(&bytes, size)) {
+            (Ok(whole), Ok(blocks)) => prop_assert!(whole == blocks),
+            // All of a block is checked before it is scanned, and there may be another error before that.
+            (Err(ReadError::NotUtf8 { .. }), Err(_)) => {}
+            (whole, blocks) => prop_assert_eq!(blocks.unwrap_err().to_string(), whole.unwrap_err().to_string()),
         }
         for trace in from_bytes(&bytes).unwrap_or_default() {
             report(&trace);

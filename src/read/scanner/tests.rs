@@ -1,14 +1,24 @@
 //! The scanner takes what `serde_json` takes.
 
-use super::{Scanner, plain_until};
+use super::plain_until;
+use crate::read::{blocks::ReaderBlocks, text::Text};
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
 
-/// Whether the text is one value of JSON, and the value.
-fn scan(text: &str) -> Result<&str, String> {
-    let mut scanner = Scanner::new(text);
-    let value = scanner.value().and_then(|value| scanner.end().map(|()| value));
-    value.map(|value| value.0).map_err(|wrong| scanner.error(wrong).to_string())
+/// Returns the text's value, if it is one value of JSON.
+fn scan(text: &str) -> Result<String, String> {
+    let results = [1, 2, 3, 7, 1 << 10].map(|size| scan_in_blocks(text, size));
+    assert!(results.iter().all(|result| *result == results[0]), "{text:?}: {results:?}");
+    let [result, ..] = results;
+    result
+}
+
+fn scan_in_blocks(text: &str, size: usize) -> Result<String, String> {
+    let mut blocks = ReaderBlocks::new(text.as_bytes(), size, u64::MAX);
+    let mut text = Text::new(&mut blocks);
+    let value = text.part(|scanner| Ok(scanner.value()?.0.to_owned()));
+    let value = value.and_then(|value| text.part(|scanner| scanner.end()).map(|()| value));
+    value.map_err(|error| error.to_string().replace("not a JSON trace: ", ""))
 }
 
 #[test]
