@@ -1,35 +1,51 @@
 //! The time and memory to read a large file of PyTorch's profiler and to analyse it.
-//! `cargo bench --features read --bench read -- [MEGABYTES] [FIXTURE]`
+//! `cargo bench --features read --bench read -- [MEGABYTES] [FIXTURE] [FILE.json]`
 //!
-//! The file is made of one that PyTorch has written, its events repeated: see `support/torch_file.rs`. A peer reads the
-//! same file in the same run: `serde_json`, into structs that borrow from the file, with the durations added up by
-//! name. It keeps no more than a name and a number of each event, so that it is a lower bound of what a reader based on
-//! it takes, and no reader by itself.
+//! The file is made of one that PyTorch has written, its events repeated: see `support/torch_file.rs`. It is kept if it
+//! is given a name, for `kernspan report FILE.json`. A peer reads the same file in the same run: `serde_json`, into
+//! structs that borrow from the file, with the durations added up by name. It keeps no more than a name and a number of
+//! each event, so that it is a lower bound of what a reader based on it takes, and no reader by itself.
 
 #[path = "support/memory.rs"]
 mod memory;
 #[path = "support/torch_file.rs"]
 mod torch_file;
 
+use flate2::{Compression, write::GzEncoder};
 use kernspan::{
     Report, Trace,
     analysis::{breakdown, gpu_steps, queue_lengths, stream_idle},
     report::key_averages,
 };
 use rustc_hash::FxHashMap;
-use std::{borrow::Cow, error::Error, fs::File, hint::black_box, path::Path, time::Instant};
+use std::{
+    borrow::Cow,
+    error::Error,
+    fs::File,
+    hint::black_box,
+    io,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let is_quick = arguments.iter().any(|argument| argument == "--quick" || argument == "--test");
     let size = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(if is_quick { 4 } else { 150 });
-    let is_name = |argument: &&String| !argument.starts_with('-') && argument.parse::<u64>().is_err();
+    let is_file = |argument: &&String| argument.ends_with(".json");
+    let is_name =
+        |argument: &&String| !argument.starts_with('-') && argument.parse::<u64>().is_err() && !is_file(argument);
     let fixture = arguments.iter().find(is_name).map_or("transformer-shapes", String::as_str);
     let rounds = if is_quick { 1 } else { 3 };
 
     let folder = tempfile::tempdir()?;
-    let path = folder.path().join("torch.pt.trace.json");
+    let kept = arguments.iter().find(is_file).map(PathBuf::from);
+    let path = kept.unwrap_or_else(|| folder.path().join("torch.pt.trace.json"));
     let file = torch_file::write(&path, fixture, size * 1_000_000)?;
+    let packed = folder.path().join("torch.pt.trace.json.gz");
+    let mut encoder = GzEncoder::new(File::create(&packed)?, Compression::fast());
+    io::copy(&mut File::open(&path)?, &mut encoder)?;
+    encoder.finish()?;
     let megabytes = file.bytes as f64 / 1e6;
     println!(
         "{fixture} {} times: {megabytes:.0} MB, {} events, {} kernels and copies; the best of {rounds}\n",
@@ -45,6 +61,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         trace_size = memory::now() - before;
         assert_eq!((trace.work().len(), trace.losses().unread), (file.work, 0));
         analyse(&trace, &mut stages);
+        drop(trace);
+        let traces = stages.time("read .gz", || kernspan::read(&packed))?;
+        assert_eq!(traces[0].work().len(), file.work);
     }
     println!("{:18}{:>10}{:>10}{:>16}{:>12}", "", "seconds", "MB / s", "M kernels / s", "peak");
     for Stage { name, seconds, peak } in &stages.0 {
@@ -54,10 +73,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let all = |skipped: &[&str]| -> f64 {
         stages.0.iter().filter(|stage| !skipped.contains(&stage.name)).map(|stage| stage.seconds).sum()
     };
-    println!("\nReading and all analyses take {:.2} s, the analyses {:.2} s.", all(&["serde_json alone"]), {
-        all(&["serde_json alone", "read"])
-    });
-    println!("The trace takes {} MiB. No peak has the file itself, which is mapped.", memory::mib(trace_size));
+    println!(
+        "\nReading and all analyses take {:.2} s, the analyses {:.2} s.",
+        all(&["serde_json alone", "read .gz"]),
+        { all(&["serde_json alone", "read", "read .gz"]) }
+    );
+    println!("The trace takes {} MiB. Only `serde_json` maps the file, which no peak has.", memory::mib(trace_size));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     recording::{Callsite, level_of},
-    trace::{CallsiteData, CallsiteId, convention},
+    trace::{CallsiteData, CallsiteId, LoadsData, convention},
 };
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -76,5 +76,6 @@ fn describe(callsite: Callsite) -> CallsiteData {
         file: callsite.file().map(Cow::Borrowed),
         line: callsite.line(),
         fields: callsite.fields().iter().map(|field| Cow::Borrowed(field.name())).collect(),
+        loads: LoadsData::default(),
     }
 }

@@ -133,14 +133,8 @@ fn add_base(host: &mut HostEvents, gpu: &mut GpuEvents, marks: &mut [Mark], base
 }
 
 /// Adds the spans, with their parents, self times and steps, and the events inside them.
-fn add_spans(
-    trace: &mut Trace,
-    host: &mut HostEvents,
-    links: &mut Vec<(SpanId, SpanId)>,
-    is_ours: bool,
-) -> SpanIds {
+fn add_spans(trace: &mut Trace, host: &mut HostEvents, links: &mut Vec<(SpanId, SpanId)>, is_ours: bool) -> SpanIds {
     let mut spans = std::mem::take(&mut host.spans);
-    spans.shrink_to_fit();
     let ids = match SpanIds::in_order(&host.ids).filter(|_| is_ours) {
         Some(ids) => ids,
         None => sort_spans(&mut spans, host, links),
@@ -179,7 +173,7 @@ fn add_spans(
 
 /// Puts spans in the order in which they were entered, thread by thread, and all that names them by their indices.
 /// Returns the spans by their ids.
-fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents, links: &mut [(SpanId, SpanId)]) -> SpanIds {
+fn sort_spans(spans: &mut Vec<SpanData>, host: &mut HostEvents, links: &mut [(SpanId, SpanId)]) -> SpanIds {
     // Tracks first: the spans of a track are mostly in order already.
     let tracks = spans.iter().map(|span| span.track.index() + 1).max().unwrap_or(0);
     let mut starts = vec![0; tracks + 1];
@@ -197,7 +191,6 @@ fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents, links: &mut [(SpanI
     }
     let mut moved = vec![SpanId::new(0); spans.len()];
     order.iter().enumerate().for_each(|(to, from)| moved[from.index()] = SpanId::new(to));
-    drop(order);
     for span in &mut *spans {
         span.previous = span.previous.map(|previous| moved[previous.index()]);
     }
@@ -205,14 +198,9 @@ fn sort_spans(spans: &mut [SpanData], host: &mut HostEvents, links: &mut [(SpanI
     links.iter_mut().for_each(|(from, to)| (*from, *to) = (moved[from.index()], moved[to.index()]));
     host.parents.iter_mut().chain(&mut host.callers).for_each(|(span, _)| *span = moved[span.index()]);
     let ids = SpanIds::of(&host.ids, &moved);
-    // In place, since spans are most of the memory that a trace takes.
-    for index in 0..spans.len() {
-        while moved[index].index() != index {
-            let to = moved[index].index();
-            spans.swap(index, to);
-            moved.swap(index, to);
-        }
-    }
+    // Not in place: that would go from one end of the list to the other for each span, where this reads and writes in
+    // sequence, thread by thread. A report takes more memory later.
+    *spans = order.into_iter().map(|from| spans[from.index()].clone()).collect();
     ids
 }
 

@@ -1,7 +1,7 @@
 //! The places in the source that spans and events of a file name, and the fields of these.
 
 use super::raw::Raw;
-use crate::trace::{CallsiteData, CallsiteId, FieldData, FieldRange, Level, Value};
+use crate::trace::{CallsiteData, CallsiteId, FieldData, FieldRange, Level, LoadsData, Value};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::{
     borrow::Cow,
@@ -98,6 +98,7 @@ impl Callsites {
             file: file.map(Cow::Owned),
             line,
             fields: Vec::new(),
+            loads: LoadsData::default(),
         });
         let id = CallsiteId::new(self.table.len() - 1);
         self.ids.insert(self.key.clone(), id);

@@ -94,15 +94,14 @@ impl HostEvents {
                     let frames = raw.text().unwrap_or_default();
                     self.backtraces.push((span, frames.split(';').map(str::to_owned).collect()));
                 }
-                name if is_fact(name, is_torch) => {
-                    self.facts.push(name);
-                    self.facts.push(raw.0);
-                }
-                name if is_torch => {
-                    let of_torch = OF_TORCH.iter().position(|known| *known == name);
-                    of_torch.into_iter().for_each(|index| self.passed_over[index] += 1);
-                }
-                _ => {}
+                name => match OF_TORCH.iter().position(|known| *known == name).filter(|_| is_torch) {
+                    Some(of_torch) => self.passed_over[of_torch] += 1,
+                    None if is_fact(name, is_torch) => {
+                        self.facts.push(name);
+                        self.facts.push(raw.0);
+                    }
+                    None => {}
+                },
             }
         }
         let fields = match self.facts.is_empty() {
@@ -155,13 +154,7 @@ impl HostEvents {
         fields
     }
 
-    pub(super) fn add_step(
-        &mut self,
-        event: &Event<'_>,
-        number: u64,
-        header: &Header,
-        rows: &mut Rows,
-    ) -> Option<()> {
+    pub(super) fn add_step(&mut self, event: &Event<'_>, number: u64, header: &Header, rows: &mut Rows) -> Option<()> {
         let (start, end) = event.extent()?;
         let is_false = |key| event.arg(key).bool() == Some(false);
         let cut = Cut { start: is_false("started"), end: is_false("finished") };
@@ -328,13 +321,7 @@ impl HostEvents {
     }
 }
 
-fn add_field(
-    key: &str,
-    raw: Raw<'_>,
-    callsite: CallsiteId,
-    callsites: &mut Callsites,
-    fields: &mut Vec<FieldData>,
-) {
+fn add_field(key: &str, raw: Raw<'_>, callsite: CallsiteId, callsites: &mut Callsites, fields: &mut Vec<FieldData>) {
     if let Some(value) = callsites.value(raw) {
         let field = callsites.field(callsite, field_name(key, &RESERVED), value);
         fields.push(field);

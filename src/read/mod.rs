@@ -24,9 +24,9 @@ mod raw;
 mod rows;
 mod scanner;
 mod span_ids;
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use self::error::ReadError;
 

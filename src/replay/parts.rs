@@ -1,6 +1,8 @@
 //! The parts of the protobuf message: a message for each kind of item of a trace.
 
-use crate::trace::{Attribution, CallsiteData, Device, DeviceId, FieldData, Level, Operation, SpanId, Value};
+use crate::trace::{
+    Attribution, CallsiteData, Device, DeviceId, FieldData, Level, LoadsData, Operation, SpanId, Value,
+};
 use prost::Message;
 use std::borrow::Cow;
 
@@ -279,6 +281,7 @@ impl CallsiteMessage {
             file: self.file.map(Cow::Owned),
             line: self.line,
             fields: self.fields.into_iter().map(Cow::Owned).collect(),
+            loads: LoadsData::default(),
         }
     }
 }

@@ -27,9 +27,10 @@ use crate::{
     analysis::{Finding, SpanFlops},
     delivery::Delivery,
     hint::Hint,
+    thread::mute_this_thread,
     trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace},
 };
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, thread, time::Duration};
 
 /// The report of a run: where the time went, over all its windows. [`finish`](crate::Profiler::finish) returns it.
 ///
@@ -80,6 +81,9 @@ impl Report {
     const INCOMPLETE_WINDOWS: usize = 5;
     /// The number of slow steps for which a line is printed.
     const SLOW_STEPS: usize = 5;
+    /// The number of records from which two threads analyse a window: some 20 ms of work, where a thread takes less
+    /// than 0.1 ms to start.
+    const LARGE: u64 = 50_000;
 
     /// Returns the report of these windows, for traces that were kept or replayed.
     ///
@@ -90,12 +94,41 @@ impl Report {
     /// ```
     pub fn of<'a>(windows: impl IntoIterator<Item = &'a Trace>) -> Self {
         let mut report = Self::default();
-        windows.into_iter().for_each(|window| report.add_trace(window));
+        for window in windows {
+            match records(window) < Self::LARGE {
+                true => report.add_trace(window),
+                false => report.add_large_trace(window),
+            }
+        }
         report
+    }
+
+    /// Adds a window, whose findings another thread makes at the same time.
+    fn add_large_trace(&mut self, trace: &Trace) {
+        let mut findings = std::mem::take(&mut self.findings);
+        let is_added = thread::scope(|scope| {
+            let add = || {
+                mute_this_thread();
+                findings.add(trace);
+            };
+            let thread = thread::Builder::new().name("kernspan-findings".to_owned()).spawn_scoped(scope, add);
+            self.add_tables(trace);
+            thread.is_ok()
+        });
+        if !is_added {
+            findings.add(trace);
+        }
+        self.findings = findings;
     }
 
     /// Adds a window.
     pub(crate) fn add_trace(&mut self, trace: &Trace) {
+        self.findings.add(trace);
+        self.add_tables(trace);
+    }
+
+    /// Adds all of a window but its findings.
+    fn add_tables(&mut self, trace: &Trace) {
         self.windows += 1;
         self.recorded += trace.duration();
         self.spans += trace.spans().len() as u64;
@@ -104,7 +137,6 @@ impl Report {
         self.steps.add(trace.steps());
         self.gpus.add(trace, &flops);
         self.operations.add(trace);
-        self.findings.add(trace);
         self.baseline.add(trace, &flops);
         self.losses += *trace.losses();
         self.records += records(trace);

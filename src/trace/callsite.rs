@@ -1,6 +1,6 @@
 //! Places in the source where spans and events are written.
 
-use super::id::define_id;
+use super::{id::define_id, input::LoadsData};
 use std::{borrow::Cow, fmt};
 
 define_id! {
@@ -20,6 +20,7 @@ pub struct Callsite {
     pub(crate) file: Option<Cow<'static, str>>,
     pub(crate) line: Option<u32>,
     pub(crate) fields: Vec<Cow<'static, str>>,
+    pub(crate) loads: LoadsData,
 }
 
 impl Callsite {

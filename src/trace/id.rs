@@ -3,7 +3,7 @@
 /// Defines an id: a number with a type of its own, so that ids of different things cannot be mixed up.
 ///
 /// There are two kinds. An *index* id says where a thing is in its list of the trace. It is written as a unit struct,
-/// and holds a `u32`, since the memory limit keeps a window far below 2³² of anything:
+/// and takes four bytes, since the memory limit keeps a window far below 2³² of anything:
 ///
 /// ```text
 /// define_id! {
@@ -39,17 +39,24 @@ macro_rules! define_id {
         $method_visibility:vis fn $method:ident;
     ) => {
         $(#[$struct_attribute])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        $struct_visibility struct $Id(u32);
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        // Counted from 1, so that an `Option` of it is no larger: lists of a trace have many.
+        $struct_visibility struct $Id(std::num::NonZeroU32);
 
         impl $Id {
             pub(crate) fn new(index: usize) -> Self {
-                Self(u32::try_from(index).unwrap_or(u32::MAX))
+                Self(std::num::NonZeroU32::MIN.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)))
             }
 
             $(#[$method_attribute])*
             $method_visibility fn $method(self) -> usize {
-                self.0 as usize
+                self.0.get() as usize - 1
+            }
+        }
+
+        impl std::fmt::Debug for $Id {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_tuple(stringify!($Id)).field(&self.$method()).finish()
             }
         }
     };

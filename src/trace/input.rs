@@ -1,6 +1,7 @@
 //! Stages of the input pipeline.
 
-use super::{Span, Value, convention};
+use super::{Callsite, Span, Value, convention};
+use std::{fmt, sync::OnceLock};
 
 /// A stage of the input pipeline, such as reading or preprocessing: see [`convention::INPUT`].
 ///
@@ -85,8 +86,41 @@ impl InputStage {
             Some("enqueue") => Some(Self::Enqueue),
             Some("load") => Some(Self::Load),
             Some(_) => None,
-            None => is_load(span.name(), span.callsite().target()).then_some(Self::Load),
+            None => span.callsite().loads.get(span.callsite()).then_some(Self::Load),
         }
+    }
+}
+
+/// Whether the spans of a callsite load data, by its name and target. It is found out once, since analyses ask it of
+/// each span, of which there may be millions.
+#[derive(Default)]
+pub(crate) struct LoadsData(OnceLock<bool>);
+
+impl LoadsData {
+    fn get(&self, callsite: &Callsite) -> bool {
+        *self.0.get_or_init(|| is_load(callsite.name(), callsite.target()))
+    }
+}
+
+impl Clone for LoadsData {
+    /// Returns one that is found out again, since the copy of a callsite may get another name.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for LoadsData {
+    /// Callsites that are equal in all else are equal.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for LoadsData {}
+
+impl fmt::Debug for LoadsData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LoadsData")
     }
 }
 

@@ -117,6 +117,7 @@ pub(crate) use self::{
     callsite::{Callsite as CallsiteData, CallsiteId},
     event::EventData,
     fields::{FieldData, FieldRange},
+    input::LoadsData,
     nesting::{Nesting, enclosing},
     operation::{OperationCallData, OperationId},
     span::SpanData,

@@ -4,11 +4,17 @@ use super::{DeviceId, id::define_id};
 
 define_id! {
     /// Names a [`Stream`] of one trace.
-    #[derive(Default)]
     pub struct StreamId;
 
     /// The index of the stream in [`Trace::streams`](crate::Trace::streams).
     pub fn index;
+}
+
+impl Default for StreamId {
+    /// Returns the id of the first stream.
+    fn default() -> Self {
+        Self::new(0)
+    }
 }
 
 /// A row of GPU work that does not overlap: a stream of a device, or a further row for work that ran at the same time

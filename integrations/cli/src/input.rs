@@ -7,7 +7,7 @@ use crate::{
 };
 use kernspan::{
     Report, Trace,
-    read::{ReadError, from_bytes},
+    read::{ReadError, from_reader},
     report::Completeness,
 };
 use std::{
@@ -222,8 +222,7 @@ fn window_key(trace: &Trace) -> WindowKey {
 
 /// Reads the traces of one file; `-` is standard input.
 pub(crate) fn traces(path: &Path) -> Result<Vec<Trace>, ReadError> {
-    // A file is mapped, which takes less memory and time than a copy of it.
-    if is_standard_input(path) { from_bytes(&bytes(path)?) } else { kernspan::read(path) }
+    if is_standard_input(path) { from_reader(io::stdin()) } else { kernspan::read(path) }
 }
 
 /// Reads the bytes of one file; `-` is standard input.

@@ -21,10 +21,10 @@ pub use self::{
 
 use super::{
     AllocationData, Api, ApiCallData, ApiCallId, Attribution, BatchIds, Batches, CallsiteData, CallsiteId, Cut, Detail,
-    Device, DeviceId, Direction, FieldData, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, MemoryChange,
-    MemoryCopy, MemoryFill, MemoryKind, Metadata, Operation, OperationCallData, OperationId, Overhead, SpanData,
-    SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId, Value, WaitData, WaitKind,
-    WorkData, convention,
+    Device, DeviceId, Direction, FieldData, FieldRange, Gpu, GpuLibrary, GraphNode, Kernel, Level, LoadsData,
+    MemoryChange, MemoryCopy, MemoryFill, MemoryKind, Metadata, Operation, OperationCallData, OperationId, Overhead,
+    SpanData, SpanId, Step, StepId, Stream, StreamId, ThreadId, Timestamp, Trace, Track, TrackId, Value, WaitData,
+    WaitKind, WorkData, convention,
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -370,6 +370,7 @@ fn callsite(name: &'static str) -> CallsiteData {
         file: Some(Cow::Borrowed("src/model.rs")),
         line: Some(7),
         fields: Vec::new(),
+        loads: LoadsData::default(),
     }
 }
 
