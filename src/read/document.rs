@@ -5,6 +5,7 @@ use super::{
     event::Event,
     intake::Intake,
     scanner::{Scanner, Wrong},
+    shapes::Shapes,
     text::Text,
 };
 
@@ -41,6 +42,7 @@ impl Intake {
         if text.part(|scanner| Ok(scanner.take(b']')))? {
             return Ok(());
         }
+        let mut shapes = Shapes::default();
         let mut is_first = true;
         loop {
             // All events that are in memory as a whole, each with the comma before it.
@@ -48,7 +50,7 @@ impl Intake {
             let mut event = Event::default();
             let mut scanned = 0;
             let end = loop {
-                match self.read_event(&mut scanner, &mut event, is_first) {
+                match self.read_event(&mut scanner, &mut event, &mut shapes, is_first) {
                     Ok(true) => (scanned, is_first) = (scanner.position(), false),
                     end => break end,
                 }
@@ -72,12 +74,13 @@ impl Intake {
         &mut self,
         scanner: &mut Scanner<'t>,
         event: &mut Event<'t>,
+        shapes: &mut Shapes,
         is_first: bool,
     ) -> Result<bool, Wrong> {
         if !is_first && !scanner.goes_on(b']')? {
             return Ok(false);
         }
-        event.read(scanner)?;
+        shapes.read(scanner, event)?;
         self.add_event(event);
         Ok(true)
     }

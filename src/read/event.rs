@@ -48,38 +48,119 @@ impl<'a> Event<'a> {
         named.unwrap_or(if has_span { Attribution::Direct } else { Attribution::Unattributed })
     }
 
-    /// Reads an event in place of this one.
-    #[inline]
-    pub(super) fn read(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Wrong> {
+    /// Reads an event in place of this one. Adds its values, if they and the text between them are the whole event.
+    pub(super) fn read(&mut self, scanner: &mut Scanner<'a>, values: &mut Vec<ScannedValue>) -> Result<(), Wrong> {
         self.clear();
+        scanner.peek();
+        let start = scanner.position();
+        let (mut has_args, mut is_regular) = (false, true);
         scanner.object(|scanner, key| {
-            match &*key {
-                "ph" => self.phase = scanner.text()?,
-                "cat" => self.category = scanner.text()?,
-                "name" => self.name = scanner.text()?,
-                "s" => self.scope = scanner.text()?,
-                "id" => self.id = scanner.value()?,
-                "pid" => self.pid = scanner.value()?,
-                "tid" => self.tid = scanner.value()?,
-                "ts" => self.ts = scanner.value()?,
-                "dur" => self.dur = scanner.value()?,
-                // Anything but an object is passed over.
-                "args" if scanner.peek() == b'{' => {
-                    self.args.clear();
-                    scanner.object(|scanner, key| {
-                        self.args.push((key, scanner.value()?));
-                        Ok(())
-                    })?;
-                }
-                _ => drop(scanner.value()?),
+            let member = Member::of(&key);
+            is_regular &= matches!(key, Cow::Borrowed(_));
+            if member == Member::Args && scanner.peek() == b'{' {
+                // Of several, the last counts.
+                self.args.clear();
+                is_regular &= !std::mem::replace(&mut has_args, true);
+                return scanner.object(|scanner, key| {
+                    scanner.peek();
+                    let (from, length) = (scanner.position() - start, key.len());
+                    is_regular &= matches!(key, Cow::Borrowed(_));
+                    self.args.push((key, scanner.value()?));
+                    let end = scanner.position() - start;
+                    values.push(ScannedValue { member: Member::Argument, key: length, start: from, end });
+                    Ok(())
+                });
             }
+            is_regular &= member != Member::Args;
+            scanner.peek();
+            let from = scanner.position() - start;
+            self.set(member, "", scanner)?;
+            values.push(ScannedValue { member, key: key.len(), start: from, end: scanner.position() - start });
             Ok(())
-        })
+        })?;
+        if !is_regular {
+            values.clear();
+        }
+        Ok(())
     }
 
-    fn clear(&mut self) {
+    /// Reads the value of a member in place of that which it had.
+    #[inline]
+    pub(super) fn set(&mut self, member: Member, key: &'a str, scanner: &mut Scanner<'a>) -> Result<(), Wrong> {
+        if matches!(member, Member::Phase | Member::Category | Member::Name | Member::Scope) {
+            let text = scanner.text()?;
+            match member {
+                Member::Phase => self.phase = text,
+                Member::Category => self.category = text,
+                Member::Name => self.name = text,
+                _ => self.scope = text,
+            }
+            return Ok(());
+        }
+        let value = scanner.value()?;
+        match member {
+            Member::Id => self.id = value,
+            Member::Pid => self.pid = value,
+            Member::Tid => self.tid = value,
+            Member::Ts => self.ts = value,
+            Member::Dur => self.dur = value,
+            Member::Argument => self.args.push((Cow::Borrowed(key), value)),
+            // Arguments that are no object are passed over.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn clear(&mut self) {
         let mut args = std::mem::take(&mut self.args);
         args.clear();
         *self = Self { args, ..Self::default() };
+    }
+}
+
+/// A value of an event that was scanned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ScannedValue {
+    pub(super) member: Member,
+    /// The length of its key.
+    pub(super) key: usize,
+    /// Where it begins and ends in the text of the event.
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// A part of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Member {
+    Phase,
+    Category,
+    Name,
+    Scope,
+    Id,
+    Pid,
+    Tid,
+    Ts,
+    Dur,
+    Args,
+    /// A member of the arguments.
+    Argument,
+    Other,
+}
+
+impl Member {
+    fn of(key: &str) -> Self {
+        match key {
+            "ph" => Self::Phase,
+            "cat" => Self::Category,
+            "name" => Self::Name,
+            "s" => Self::Scope,
+            "id" => Self::Id,
+            "pid" => Self::Pid,
+            "tid" => Self::Tid,
+            "ts" => Self::Ts,
+            "dur" => Self::Dur,
+            "args" => Self::Args,
+            _ => Self::Other,
+        }
     }
 }

@@ -23,10 +23,12 @@ mod intake;
 mod raw;
 mod rows;
 mod scanner;
+mod shapes;
 mod span_ids;
 #[cfg(test)]
 mod tests;
 mod text;
+mod words;
 
 pub use self::error::ReadError;
 

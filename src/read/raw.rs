@@ -1,5 +1,6 @@
 //! JSON values as text, parsed when they are asked for.
 
+use super::words::digits_until;
 use crate::trace::{Timestamp, Value};
 use std::borrow::Cow;
 
@@ -49,7 +50,7 @@ impl<'a> Raw<'a> {
         let mut rest = self.0.strip_prefix('[')?.strip_suffix(']')?.as_bytes();
         let mut number = || {
             let text = rest.trim_ascii_start();
-            let (number, after) = text.split_at(digits(text));
+            let (number, after) = text.split_at(digits_until(text, 0));
             rest = match after.trim_ascii_start() {
                 [] => &[],
                 [b',', rest @ ..] => rest,
@@ -63,9 +64,9 @@ impl<'a> Raw<'a> {
     /// Nanoseconds, of a number of microseconds that is not negative.
     pub(super) fn nanos(self) -> Option<u64> {
         let text = self.unquoted().as_bytes();
-        let (whole, rest) = text.split_at(digits(text));
+        let (whole, rest) = text.split_at(digits_until(text, 0));
         let decimals = rest.strip_prefix(b".").unwrap_or(rest);
-        if whole.is_empty() || digits(decimals) < decimals.len() {
+        if whole.is_empty() || digits_until(decimals, 0) < decimals.len() {
             let micros = self.f64().filter(|micros| *micros >= 0.0 && *micros < u64::MAX as f64 / 1e3)?;
             return Some((micros * 1e3).round() as u64);
         }
@@ -90,12 +91,6 @@ impl<'a> Raw<'a> {
             _ => self.u64().map(Value::U64).or_else(|| self.f64().map(Value::F64)),
         }
     }
-}
-
-/// Returns how many digits there are before anything else.
-#[inline]
-fn digits(text: &[u8]) -> usize {
-    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
 /// Returns the number that has these digits. `None` if there are none, or too many.

@@ -1,7 +1,10 @@
 //! A scanner of JSON.
 
 use self::Wrong::Unexpected;
-use super::raw::Raw;
+use super::{
+    raw::Raw,
+    words::{digits_until, plain_until, spaces_until},
+};
 use std::borrow::Cow;
 
 /// A scanner of JSON text, which checks all of it and copies only strings with escapes.
@@ -43,10 +46,20 @@ impl<'a> Scanner<'a> {
     /// Returns the first byte of the next value, and skips the space before it.
     #[inline]
     pub(super) fn peek(&mut self) -> u8 {
-        while matches!(self.byte(), b' ' | b'\n' | b'\t' | b'\r') {
-            self.at += 1;
+        let byte = self.byte();
+        if byte > b' ' { byte } else { self.skip_space() }
+    }
+
+    /// Skips space, and returns the byte after it.
+    fn skip_space(&mut self) -> u8 {
+        loop {
+            // Most of it is indentation.
+            self.at = spaces_until(self.text.as_bytes(), self.at);
+            match self.byte() {
+                b'\n' | b'\t' | b'\r' => self.at += 1,
+                byte => return byte,
+            }
         }
-        self.byte()
     }
 
     /// Reads a list, whose elements `element` reads.
@@ -86,8 +99,10 @@ impl<'a> Scanner<'a> {
     /// Reads a key and its colon.
     #[inline]
     pub(super) fn key(&mut self) -> Result<Cow<'a, str>, Wrong> {
-        let (key, is_plain) = self.string()?;
-        let key = unquote(key, is_plain).ok_or(Unexpected("invalid unicode code point"))?;
+        self.peek();
+        let start = self.at;
+        let is_plain = self.skip_string()?;
+        let key = self.unquoted(start, is_plain).ok_or(Unexpected("invalid unicode code point"))?;
         self.expect(b':', "expected `:`")?;
         Ok(key)
     }
@@ -104,17 +119,16 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads a value.
-    #[inline]
+    #[inline(always)]
     pub(super) fn value(&mut self) -> Result<Raw<'a>, Wrong> {
-        match self.peek() {
-            b'"' => Ok(self.string()?.0),
-            b'[' | b'{' => self.nested(),
-            _ => {
-                let start = self.at;
-                self.skip_scalar()?;
-                Ok(self.since(start))
-            }
+        let first = self.peek();
+        let start = self.at;
+        match first {
+            b'"' => drop(self.skip_string()?),
+            b'[' | b'{' => self.skip_nested()?,
+            _ => self.skip_scalar()?,
         }
+        Ok(self.since(start))
     }
 
     /// Reads a string, or any other value as it is written.
@@ -123,8 +137,9 @@ impl<'a> Scanner<'a> {
         if self.peek() != b'"' {
             return Ok(Cow::Borrowed(self.value()?.0));
         }
-        let (string, is_plain) = self.string()?;
-        Ok(unquote(string, is_plain).unwrap_or(Cow::Borrowed(string.0)))
+        let start = self.at;
+        let is_plain = self.skip_string()?;
+        Ok(self.unquoted(start, is_plain).unwrap_or(Cow::Borrowed(self.since(start).0)))
     }
 
     /// Reads the end of the text.
@@ -137,8 +152,26 @@ impl<'a> Scanner<'a> {
     }
 
     /// The number of bytes that have been read.
+    #[inline]
     pub(super) fn position(&self) -> usize {
         self.at
+    }
+
+    /// The text that has not been read.
+    #[inline]
+    pub(super) fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    /// Goes on behind text that is known to come next, this many bytes long.
+    #[inline]
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+
+    /// Goes back to a place where it has been.
+    pub(super) fn go_back(&mut self, position: usize) {
+        self.at = position;
     }
 
     /// Whether all of the text has been read, so that a part that ends or fails here may go on in more text.
@@ -172,13 +205,14 @@ impl<'a> Scanner<'a> {
         Raw(&self.text[start..self.at])
     }
 
-    /// Reads a string, with its quotes. Returns also whether it has no escapes.
-    #[inline]
-    fn string(&mut self) -> Result<(Raw<'a>, bool), Wrong> {
-        self.peek();
-        let start = self.at;
-        let is_plain = self.skip_string()?;
-        Ok((self.since(start), is_plain))
+    /// Returns the string from `start` to here, without its quotes and escapes. `None` if it has escapes that are no
+    /// text.
+    #[inline(always)]
+    fn unquoted(&self, start: usize, is_plain: bool) -> Option<Cow<'a, str>> {
+        match is_plain {
+            true => Some(Cow::Borrowed(&self.text[start + 1..self.at - 1])),
+            false => self.since(start).text(),
+        }
     }
 
     /// Passes over a string. Returns whether it has no escapes.
@@ -223,7 +257,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Passes over a number, `true`, `false` or `null`.
-    #[inline]
+    #[inline(always)]
     fn skip_scalar(&mut self) -> Result<(), Wrong> {
         let word = match self.byte() {
             b'-' | b'0'..=b'9' => return self.skip_number(),
@@ -241,7 +275,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn skip_number(&mut self) -> Result<(), Wrong> {
         if self.byte() == b'-' {
             self.at += 1;
@@ -269,18 +303,15 @@ impl<'a> Scanner<'a> {
     #[inline]
     fn skip_digits(&mut self) -> Result<usize, Wrong> {
         let start = self.at;
-        while self.byte().is_ascii_digit() {
-            self.at += 1;
-        }
+        self.at = digits_until(self.text.as_bytes(), start);
         match self.at - start {
             0 => Err(Unexpected("invalid number")),
             digits => Ok(digits),
         }
     }
 
-    /// Reads a list or an object as text.
-    fn nested(&mut self) -> Result<Raw<'a>, Wrong> {
-        let start = self.at;
+    /// Passes over a list or an object.
+    fn skip_nested(&mut self) -> Result<(), Wrong> {
         self.open.clear();
         loop {
             match self.peek() {
@@ -304,7 +335,7 @@ impl<'a> Scanner<'a> {
             }
             // After a value: the next one, or the ends of those around it.
             loop {
-                let Some(&around) = self.open.last() else { return Ok(self.since(start)) };
+                let Some(&around) = self.open.last() else { return Ok(()) };
                 match (self.peek(), around) {
                     (b',', Bracket::List) => break self.at += 1,
                     (b',', Bracket::Object) => {
@@ -324,7 +355,8 @@ impl<'a> Scanner<'a> {
 
     /// Passes over a key and its colon.
     fn skip_key(&mut self) -> Result<(), Wrong> {
-        self.string()?;
+        self.peek();
+        self.skip_string()?;
         self.expect(b':', "expected `:`")
     }
 }
@@ -349,37 +381,6 @@ impl<'a> Raw<'a> {
         });
         read.ok().map(|()| members)
     }
-}
-
-/// Returns a string without its quotes and escapes. `None` if it has escapes that are no text.
-#[inline]
-fn unquote(string: Raw<'_>, is_plain: bool) -> Option<Cow<'_, str>> {
-    match is_plain {
-        true => Some(Cow::Borrowed(&string.0[1..string.0.len() - 1])),
-        false => string.text(),
-    }
-}
-
-/// Returns the index of the first quote, backslash or control character at or after `at`, or the length.
-#[inline]
-fn plain_until(bytes: &[u8], mut at: usize) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGHS: u64 = ONES << 7;
-    // Eight bytes at a time. A byte is less than another if subtracting that borrows, which sets the highest bit; bytes
-    // that have this bit already are no ASCII. Borrows reach later bytes only, so that the first one found is right.
-    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGHS;
-    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let word = u64::from_le_bytes(*chunk);
-        let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
-        let backslashes = below(word ^ (ONES * u64::from(b'\\')), 1);
-        let found = quotes | backslashes | below(word, 0x20);
-        if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    let is_plain = |byte: &&u8| !matches!(**byte, b'"' | b'\\' | 0..0x20);
-    at + bytes.get(at..).unwrap_or_default().iter().take_while(is_plain).count()
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The scanner takes what `serde_json` takes.
 
-use super::plain_until;
 use crate::read::{blocks::ReaderBlocks, text::Text};
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
@@ -58,12 +57,5 @@ proptest! {
         text.replace_range(at..=at, std::str::from_utf8(&[byte]).unwrap());
         let theirs = serde_json::from_str::<IgnoredAny>(&text);
         prop_assert_eq!(scan(&text).is_ok(), theirs.is_ok(), "{} {:?} {:?}", text, scan(&text), theirs);
-    }
-
-    #[test]
-    fn the_end_of_plain_text_is_found(bytes in prop::collection::vec(any::<u8>(), 0..40), at in 0_usize..41) {
-        let is_plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
-        let expected = (at..bytes.len()).find(|&at| !is_plain(bytes[at])).unwrap_or(at.max(bytes.len()));
-        prop_assert_eq!(plain_until(&bytes, at), expected);
     }
 }
