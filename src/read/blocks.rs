@@ -8,8 +8,8 @@ use std::{
     thread::{Builder, Scope},
 };
 
-/// The bytes in a block. Blocks that are read, scanned and kept for reuse should fit into a core's second-level cache:
-/// with 64 KiB and with 1 MiB, a report of 1.5 GB took as much CPU (`benches/README.md`).
+/// The bytes in a block: far more than an event has, since those across the edge of two blocks are scanned twice, and
+/// few enough that a block is still in the processor's cache when it is scanned.
 pub(super) const BLOCK: usize = 256 << 10;
 
 /// The blocks that may wait to be scanned. More would only take memory, since the slower of the two threads sets the

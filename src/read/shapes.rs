@@ -9,7 +9,8 @@ use super::{
 /// the second, and has the nodes that came next.
 ///
 /// A profiler writes its events with the same keys in the same order, and the same space between them. To compare this
-/// text takes a fraction of the time that scanning it takes: of all instructions to read a file, half were for keys.
+/// text is quicker than to scan it: of 545 million instructions to scan 30 MB, 215 million were for keys, and 130 million
+/// are saved (`valgrind --tool=callgrind`).
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
     nodes: Vec<Node>,
@@ -34,10 +35,11 @@ struct Node {
 }
 
 impl Shapes {
-    /// The most nodes, and the most that may follow one. PyTorch's files have some 200, and 10.
+    /// The most nodes, and the most that may follow one. PyTorch's files in the fixtures have up to 114, and up to 6.
     const MOST: usize = 4096;
     const MOST_NEXT: usize = 32;
-    /// How far luck goes: after that many events of no known shape, none is looked for any more.
+    /// How far luck goes: after that many more events without a known shape than with one, none is looked for any more.
+    /// It leaves room for all shapes of a file to come first.
     const PATIENCE: i32 = 1000;
 
     /// Reads an event in place of another.

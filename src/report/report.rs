@@ -81,8 +81,8 @@ impl Report {
     const INCOMPLETE_WINDOWS: usize = 5;
     /// The number of slow steps for which a line is printed.
     const SLOW_STEPS: usize = 5;
-    /// The number of records from which two threads analyse a window: some 20 ms of work, where a thread takes less
-    /// than 0.1 ms to start.
+    /// The number of records from which two threads analyse a window: that of twice as many takes 0.1 s or more, and a
+    /// thread is started in less than a thousandth of that.
     const LARGE: u64 = 50_000;
 
     /// Returns the report of these windows, for traces that were kept or replayed.
