@@ -5,7 +5,7 @@ use super::{
     intervals::{Interval, Intervals},
     work_kind::WorkKind,
 };
-use crate::trace::{DeviceId, Span, SpanId, Trace, Work};
+use crate::trace::{DeviceId, Span, SpanId, Step, Trace, Work};
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 /// A finding saves at least this part of a step, as those of [`findings`](super::findings) do.
@@ -43,7 +43,7 @@ struct Exchange<'a> {
 #[allow(dead_code, reason = "the list of rules takes it up")]
 pub(crate) fn exposed_collective(trace: &Trace) -> Option<Finding> {
     let whole = trace.steps().iter().filter(|step| !step.cut().any());
-    let durations: Vec<_> = whole.map(|step| step.duration()).collect();
+    let durations: Vec<_> = whole.map(Step::duration).collect();
     let steps = u32::try_from(durations.len()).ok().filter(|&steps| steps > 0)?;
     let step = durations.iter().sum::<Duration>() / steps;
     let exchange = exchanges(trace).max_by_key(|exchange| exchange.exposed)?;

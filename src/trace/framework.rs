@@ -1,6 +1,6 @@
 //! The framework that a recorded program uses.
 
-use super::Trace;
+use super::{Trace, Work};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
@@ -32,8 +32,7 @@ impl Trace {
         let by_callsite = self.callsites().iter().find_map(|it| of_callsite(it.name(), it.target()));
         // There may be many kernels, and only few names.
         let mut names = FxHashSet::default();
-        let kernels =
-            self.work().filter_map(|work| work.kernel()).filter(|kernel| names.insert(Arc::as_ptr(&kernel.name)));
+        let kernels = self.work().filter_map(Work::kernel).filter(|kernel| names.insert(Arc::as_ptr(&kernel.name)));
         by_callsite.or_else(|| { kernels }.find_map(|kernel| of_kernel(&kernel.raw_name))).unwrap_or_default()
     }
 }
