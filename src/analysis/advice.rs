@@ -6,13 +6,21 @@
 use super::finding::FindingKind;
 use crate::trace::Framework;
 
-/// Returns the change that helps against a kind of finding.
-pub(super) fn advice(kind: FindingKind, framework: Framework) -> &'static str {
-    match framework {
-        Framework::PyTorch => pytorch(kind),
-        Framework::Candle => candle(kind),
-        Framework::Burn => burn(kind),
-        Framework::Other => cuda(kind),
+impl FindingKind {
+    /// The change that would help, in words of a framework.
+    ///
+    /// ```
+    /// use kernspan::{analysis::FindingKind, trace::Framework};
+    ///
+    /// assert!(FindingKind::InputBound.advice(Framework::PyTorch).contains("num_workers"));
+    /// ```
+    pub fn advice(self, framework: Framework) -> &'static str {
+        match framework {
+            Framework::PyTorch => pytorch(self),
+            Framework::Candle => candle(self),
+            Framework::Burn => burn(self),
+            Framework::Other => cuda(self),
+        }
     }
 }
 
@@ -338,7 +346,7 @@ fn any(kind: FindingKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{advice, fewer_launches};
+    use super::fewer_launches;
     use crate::{analysis::FindingKind, trace::Framework};
 
     const FRAMEWORKS: [Framework; 4] = [Framework::PyTorch, Framework::Candle, Framework::Burn, Framework::Other];
@@ -353,7 +361,7 @@ mod tests {
         };
         for framework in FRAMEWORKS {
             for kind in FindingKind::ALL {
-                let text = advice(kind, framework);
+                let text = kind.advice(framework);
                 assert!(text.ends_with('.') && !text.contains("  "), "{kind}, {framework:?}: {text:?}");
                 for word in foreign(framework) {
                     assert!(!text.contains(word), "{kind}, {framework:?}: {word}");
@@ -368,7 +376,7 @@ mod tests {
             let section: Vec<_> = kind.explanation().split_whitespace().collect();
             let section = section.join(" ");
             for framework in FRAMEWORKS {
-                assert!(section.contains(advice(kind, framework)), "{kind}, {framework:?}: {section}");
+                assert!(section.contains(kind.advice(framework)), "{kind}, {framework:?}: {section}");
             }
         }
         let section: Vec<_> = FindingKind::LaunchBound.explanation().split_whitespace().collect();

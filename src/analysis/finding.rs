@@ -1,6 +1,6 @@
 //! Findings: what makes a step slow, and what a change would save.
 
-use crate::trace::{Framework, Step, Timestamp, Trace};
+use crate::trace::{Step, Timestamp, Trace};
 use std::{fmt, time::Duration};
 
 /// A reason why steps take longer than they need to, and the time that a change would save.
@@ -233,17 +233,6 @@ impl FindingKind {
             Self::ExposedCollective => "Kernels that exchange data between ranks run while nothing else does.",
             Self::SlowRank => "One rank takes longer than the others, which wait for it.",
         }
-    }
-
-    /// The change that would help, in words of a framework.
-    ///
-    /// ```
-    /// use kernspan::{analysis::FindingKind, trace::Framework};
-    ///
-    /// assert!(FindingKind::InputBound.advice(Framework::PyTorch).contains("num_workers"));
-    /// ```
-    pub fn advice(self, framework: Framework) -> &'static str {
-        super::advice::advice(self, framework)
     }
 
     /// When it is reported, how its saving is computed, and what to change: its section of `docs/findings.md`, in

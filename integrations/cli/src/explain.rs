@@ -69,7 +69,7 @@ impl Args {
 fn all() -> Section {
     let kinds = &FindingKind::ALL;
     let mut table = Table::default();
-    table.text("Kind", kinds, |kind| kind.to_string());
+    table.text("Kind", kinds, ToString::to_string);
     table.text("Problem", kinds, |kind| kind.summary().to_owned()).keep_start();
     Section {
         title: "Kinds of findings".to_owned(),

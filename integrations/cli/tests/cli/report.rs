@@ -3,7 +3,10 @@
 use crate::{TORCH, WINDOWS, assert_golden, fixture, printed, printed_json, run, run_with_input, torch, window};
 use kernspan::{Report, analysis::FindingKind};
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 #[test]
 fn tables_are_as_they_were() {
@@ -174,7 +177,7 @@ fn a_rank_that_the_others_wait_for_is_named() {
             file
         })
         .collect();
-    let files: Vec<&Path> = files.iter().map(|file| file.as_path()).collect();
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let findings = printed_json("advise --json", &files);
     let of = |kind: &str| findings["findings"].as_array().unwrap().iter().find(|it| it["kind"] == kind).cloned();
     let slow = of("slow-rank").unwrap();
