@@ -4,7 +4,7 @@ use crate::trace::{ApiCall, Detail, Direction, MemoryKind, Trace, Work};
 
 /// The kind of an API call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum CallKind {
+pub(crate) enum CallKind {
     /// It neither asks for work nor waits for any, such as a call that allocates memory.
     #[default]
     Other,
@@ -16,7 +16,7 @@ pub(super) enum CallKind {
 
 impl CallKind {
     /// Returns the kind of each call of a trace, in the order of [`Trace::api_calls`].
-    pub(super) fn of_calls(trace: &Trace) -> Vec<Self> {
+    pub(crate) fn of_calls(trace: &Trace) -> Vec<Self> {
         let mut kinds: Vec<_> = trace.api_calls().map(|call| Self::of_name(call.name())).collect();
         for work in trace.work() {
             let Some(call) = work.call() else { continue };

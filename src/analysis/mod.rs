@@ -86,6 +86,7 @@ pub use self::{
     stream_idle::{StreamIdle, stream_idle},
 };
 pub(crate) use self::{
+    call_kind::CallKind,
     duration_stats::{square, standard_deviation},
     flops::Flops,
     gpu_steps::gpu_steps_with_reasons,
@@ -96,4 +97,5 @@ pub(crate) use self::{
     span_costs::{CostNode, cost_nodes},
     span_flops::SpanFlops,
     step_samples::{SpanSample, StepCounts, StepSamples},
+    work_kind::WorkKind,
 };

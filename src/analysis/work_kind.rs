@@ -4,7 +4,7 @@ use crate::trace::{Detail, Work};
 
 /// The kind of a piece of GPU work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WorkKind {
+pub(crate) enum WorkKind {
     /// A kernel that computes.
     Compute,
     /// A kernel that communicates with other GPUs.
@@ -15,7 +15,7 @@ pub(super) enum WorkKind {
 
 impl WorkKind {
     /// Returns the kind of a piece of work.
-    pub(super) fn of(work: Work<'_>) -> Self {
+    pub(crate) fn of(work: Work<'_>) -> Self {
         match work.detail() {
             Detail::Kernel(kernel) if is_communication(&kernel.name) => Self::Communication,
             Detail::Kernel(_) => Self::Compute,

@@ -231,8 +231,12 @@ impl Average {
 
     /// Formats a percentile of the times of calls, with as many digits as are known.
     fn percentile(&self, time: Duration) -> String {
-        let is_exact = self.calls <= Durations::EXACT as u64;
-        if is_exact { units::time(time) } else { units::rough_time(time) }
+        if self.has_exact_percentiles() { units::time(time) } else { units::rough_time(time) }
+    }
+
+    /// Whether percentiles of the times of calls are exact, rather than known to three digits.
+    pub(crate) fn has_exact_percentiles(&self) -> bool {
+        self.calls <= Durations::EXACT as u64
     }
 
     /// Returns the text of a mean, which calls that are all cut do not have.

@@ -63,3 +63,52 @@ fn differences_and_sweeps_are_drawn() {
     assert!(requests.iter().all(|address| address.starts_with("file://")), "{requests:?}");
     assert_eq!(errors, Vec::<Value>::new());
 }
+
+#[test]
+#[ignore = "needs Chromium and ChromeDriver: .ci/run browser"]
+fn findings_show_all_remedies_and_how_sure_they_are() {
+    let remedy = |change: &str, saving: [u64; 3]| json!({"change": change, "saving": saving});
+    let finding = json!({"title": "the host launches <b>`many`</b> kernels", "kind": "launch-bound",
+        "saving": [4_000_000, 6_000_000, 7_000_000], "step": 10_000_000, "percent": 60.0, "parts": [5], "path": [],
+        "location": null, "evidence": ["Launching takes `6 ms`."], "row": null, "ranges": [[3, 1_000, 2_000]],
+        "remedies": [remedy("Use a CUDA graph.", [4_000_000, 6_000_000, 7_000_000]),
+            remedy("Launch fewer kernels.", [500_000, 1_000_000, 2_000_000])]});
+    let ranks = json!({"id": "ranks", "title": "Ranks", "kind": "table", "marked": [1], "leftOut": 0,
+        "columns": [["Rank", "text", ""], ["Note", "word", ""]], "rows": [["rank 0", ""], ["rank 1", "slow"]]});
+    let document = json!({"format": 1, "title": "findings", "made": "Made by a test.", "names": [], "sections": [
+        {"id": "findings", "title": "What to change first", "kind": "findings", "items": [finding, finding]}, ranks]});
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("page.html");
+    fs::write(&path, HtmlDocument::new("findings", &document.to_string(), "").to_string()).unwrap();
+    let browser = Browser::start(1280, 900);
+    browser.open(&path);
+
+    let first = text(&browser, "#finding-1");
+    assert!(first.starts_with("The host launches <b>many</b> kernels [launch-bound]"), "{first}");
+    for part in [
+        "saves 6.000ms of 10.000ms a step (60.00%) → 4.000ms",
+        "How sure: between 4.000ms and 7.000ms.",
+        "Use a CUDA graph.saves 6.000ms, between 4.000ms and 7.000ms",
+        "Launch fewer kernels.saves 1.000ms, between 500.000µs and 2.000ms",
+    ] {
+        assert!(first.contains(part), "{part} is not in {first}");
+    }
+    // The range is drawn to the scale of the step: surely 40 % of it, up to 70 %, most likely 60 %.
+    let places = "const box = document.querySelector('#finding-1 .range').getBoundingClientRect();
+        return ['sure', 'unsure', 'likely'].map((kind) => {
+            const part = document.querySelector(`#finding-1 .${kind}`).getBoundingClientRect();
+            const end = kind === 'likely' ? (part.left + part.right) / 2 : part.right;
+            return Math.round((100 * (end - box.left)) / box.width);
+        })";
+    assert_eq!(browser.run(places), json!([40, 70, 60]));
+    // The moment is in no timeline: text, and nothing that looks like a link.
+    assert_eq!(browser.run("return document.querySelectorAll('#finding-1 [href=\"#timeline\"]').length"), 0);
+    // The second one is folded, until somebody follows a link to it.
+    let is_open = "return document.querySelector('#finding-2').open";
+    assert_eq!(browser.run(is_open), false);
+    browser.run("location.hash = 'finding-2'");
+    browser.wait(is_open);
+    assert_eq!(text(&browser, "#ranks tr.marked"), "rank 1slow");
+    let (_, errors) = browser.requests_and_errors();
+    assert_eq!(errors, Vec::<Value>::new());
+}

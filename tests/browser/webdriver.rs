@@ -95,6 +95,16 @@ impl Browser {
         self.command("POST", "actions", &actions);
     }
 
+    /// Moves the mouse from one place of the window to another, with its button down.
+    pub(crate) fn drag(&self, from: (f64, f64), to: (f64, f64)) {
+        let move_to = |(x, y): (f64, f64)| json!({"type": "pointerMove", "duration": 0, "x": x as i64, "y": y as i64});
+        let press = |kind: &str| json!({"type": kind, "button": 0});
+        let actions = json!([move_to(from), press("pointerDown"), move_to(to), press("pointerUp")]);
+        let mouse =
+            json!({"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": actions});
+        self.command("POST", "actions", &json!({"actions": [mouse]}));
+    }
+
     /// Returns the addresses of all requests so far, and the errors that pages have reported.
     pub(crate) fn requests_and_errors(&self) -> (Vec<String>, Vec<Value>) {
         let log = |kind: &str| self.command("POST", "se/log", &json!({"type": kind}));

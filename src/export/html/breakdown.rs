@@ -1,16 +1,17 @@
 //! Where the time of steps went, by GPU and rank.
 
 use crate::{
-    analysis::step_breakdown,
-    export::json::{Array, Object},
+    analysis::{StepBreakdown, step_breakdown},
     trace::{DeviceId, Trace},
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// Where the time of the recorded steps went, for each GPU of each rank.
+/// Where the time of typical steps went, for each GPU of each rank.
 #[derive(Debug, Default)]
 pub(super) struct Breakdowns {
     sums: BTreeMap<(u32, Option<DeviceId>), Sum>,
+    /// The number of steps that are left out because they took very long.
+    slow: u64,
 }
 
 /// The parts of the steps of one GPU, added up.
@@ -22,7 +23,7 @@ pub(super) struct Sum {
 }
 
 impl Breakdowns {
-    /// The names of the parts, in the order of [`Sum::parts`].
+    /// The names of the parts, in the order of [`StepBreakdown::parts`].
     pub(super) const PARTS: [&str; 8] = [
         "compute",
         "communication",
@@ -33,10 +34,16 @@ impl Breakdowns {
         "host, GPU idle",
         "outside of spans, GPU idle",
     ];
+    /// The part of [`Self::PARTS`] in which a rank may wait for others.
+    const COMMUNICATION: usize = 1;
 
-    /// Adds a window.
-    pub(super) fn add(&mut self, trace: &Trace) {
-        for step in step_breakdown(trace) {
+    /// Adds the steps of a window that took no longer than `longest`.
+    pub(super) fn add<'a>(&mut self, trace: &'a Trace, longest: Duration) -> Vec<StepBreakdown<'a>> {
+        let mut breakdowns = step_breakdown(trace);
+        let all = breakdowns.len();
+        breakdowns.retain(|step| step.duration <= longest);
+        self.slow += (all - breakdowns.len()) as u64;
+        for step in &breakdowns {
             let sum = self.sums.entry((trace.metadata().rank, step.device)).or_default();
             sum.steps = sum.steps.saturating_add(1);
             sum.duration = sum.duration.saturating_add(step.duration);
@@ -44,34 +51,36 @@ impl Breakdowns {
                 *part = part.saturating_add(time);
             }
         }
+        breakdowns
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.sums.is_empty()
+    /// Returns the number of steps that are left out because they took very long.
+    pub(super) fn slow(&self) -> u64 {
+        self.slow
     }
 
     /// Returns the sums of each rank and GPU.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Option<DeviceId>, &Sum)> {
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (u32, Option<DeviceId>, &Sum)> {
         self.sums.iter().map(|((rank, device), sum)| (*rank, *device, sum))
     }
 
-    /// Writes a bar for each GPU: the parts of a step on average.
-    pub(super) fn write(&self, section: &mut Object<'_>, with_ranks: bool) {
-        // Without a GPU, nothing is said of one.
-        let has_gpu = self.iter().any(|(_, device, _)| device.is_some());
-        let name = |part: &&'static str| if has_gpu { *part } else { part.split(',').next().unwrap_or(part) };
-        section.array("parts", |array| Self::PARTS.iter().map(name).for_each(|part| array.string(part)));
-        section.array("rows", |rows| {
-            for (rank, device, sum) in self.iter() {
-                rows.object(|row| {
-                    let of_rank = if with_ranks { format!("rank {rank}, ") } else { String::new() };
-                    let gpu = device.map_or_else(|| "no GPU".to_owned(), |device| format!("GPU {device}"));
-                    let steps = sum.steps;
-                    row.string("label", &format!("{of_rank}{gpu}: a step on average, of {steps} recorded"));
-                    row.array("values", |array| sum.write_parts(array));
-                });
+    /// Returns the sum over all ranks and GPUs.
+    pub(super) fn total(&self) -> Sum {
+        let mut total = Sum::default();
+        for sum in self.sums.values() {
+            total.steps = total.steps.saturating_add(sum.steps);
+            total.duration = total.duration.saturating_add(sum.duration);
+            for (part, time) in total.parts.iter_mut().zip(sum.parts) {
+                *part = part.saturating_add(time);
             }
-        });
+        }
+        total
+    }
+
+    /// Returns the names of the parts. Without a GPU, nothing is said of one.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        let has_gpu = self.iter().any(|(_, device, _)| device.is_some());
+        Self::PARTS.iter().map(move |part| if has_gpu { part } else { part.split(',').next().unwrap_or(part) })
     }
 }
 
@@ -81,7 +90,14 @@ impl Sum {
         self.parts.map(|part| part / self.steps.max(1))
     }
 
-    fn write_parts(&self, array: &mut Array<'_>) {
-        self.means().iter().for_each(|part| array.number(part.as_nanos()));
+    /// Returns a step on average.
+    pub(super) fn mean(&self) -> Duration {
+        self.duration / self.steps.max(1)
+    }
+
+    /// Returns the time of a step, on average, without that in which it only communicates: ranks wait for the slowest
+    /// one in their collectives, so that this is where they differ, although their steps take equally long.
+    pub(super) fn own(&self) -> Duration {
+        self.mean().saturating_sub(self.means()[Breakdowns::COMMUNICATION])
     }
 }

@@ -12,6 +12,8 @@ pub(super) enum Cell {
     Text(String),
     Integer(i128),
     Float(f64),
+    /// A number that is known to three digits only.
+    Rough(i128),
     Missing,
 }
 
@@ -22,6 +24,7 @@ impl Cell {
             Self::Text(text) => array.string(text),
             Self::Integer(number) => array.number(*number),
             Self::Float(number) if number.is_finite() => array.float(*number),
+            Self::Rough(number) => array.array(|rough| rough.number(*number)),
             Self::Float(_) | Self::Missing => array.null(),
         }
     }
@@ -29,10 +32,10 @@ impl Cell {
     /// Whether it says nothing: a column of such cells is left out.
     fn is_nothing(&self) -> bool {
         match self {
-            Self::Missing | Self::Integer(0) => true,
+            Self::Missing | Self::Integer(0) | Self::Rough(0) => true,
             Self::Text(text) => text.is_empty(),
             Self::Float(number) => *number == 0.0,
-            Self::Name(_) | Self::Integer(_) => false,
+            Self::Name(_) | Self::Integer(_) | Self::Rough(_) => false,
         }
     }
 }
@@ -78,6 +81,8 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
 pub(super) enum Unit {
     Name,
     Text,
+    /// A short text, whose column need not be wide.
+    Word,
     Number,
     Time,
     /// A time that adds up to that of all rows.
@@ -97,6 +102,7 @@ impl Unit {
         match self {
             Self::Name => "name",
             Self::Text => "text",
+            Self::Word => "word",
             Self::Number => "number",
             Self::Time => "time",
             Self::Total => "total",
@@ -117,6 +123,8 @@ pub(super) struct Grid {
     cells: Vec<Vec<Cell>>,
     /// The parent of each row, if the table is a tree.
     parents: Option<Vec<Option<usize>>>,
+    /// The rows to look at.
+    marked: Vec<usize>,
     /// The number of rows that are not in the page.
     left_out: usize,
 }
@@ -147,6 +155,11 @@ impl Grid {
         self.parents = Some(parents);
     }
 
+    /// Marks the rows to look at.
+    pub(super) fn mark(&mut self, rows: Vec<usize>) {
+        self.marked = rows;
+    }
+
     pub(super) fn left_out(&mut self, rows: usize) {
         self.left_out = rows;
     }
@@ -166,6 +179,9 @@ impl Grid {
         if let Some(parents) = &self.parents {
             let index = |parent: &Option<usize>| parent.map_or(-1, |parent| parent as i64);
             section.array("parents", |array| parents.iter().for_each(|parent| array.number(index(parent))));
+        }
+        if !self.marked.is_empty() {
+            section.array("marked", |array| self.marked.iter().for_each(|&row| array.number(row)));
         }
         section.number("leftOut", self.left_out);
     }

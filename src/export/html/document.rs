@@ -24,12 +24,15 @@ pub struct HtmlDocument<'a> {
 }
 
 /// The scripts of the page, in the order in which they use each other.
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 10] = [
     include_str!("assets/units.js"),
     include_str!("assets/dom.js"),
+    include_str!("assets/answer.js"),
     include_str!("assets/table.js"),
     include_str!("assets/charts.js"),
     include_str!("assets/flame.js"),
+    include_str!("assets/timeline_data.js"),
+    include_str!("assets/timeline_draw.js"),
     include_str!("assets/timeline.js"),
     include_str!("assets/main.js"),
 ];

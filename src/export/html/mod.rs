@@ -4,15 +4,20 @@
 //! them. A section has a kind, such as `table`, `flame` or `timeline`, and `assets/main.js` lists them. Names are only
 //! ever text in the page, never HTML.
 
+mod answer;
 mod breakdown;
 mod cell;
 mod document;
+mod facts;
 mod memory;
 mod names;
-mod overview;
+mod packed;
 mod page;
+mod parts;
 mod paths;
 mod points;
+mod ranks;
+mod selection;
 mod spans;
 mod steps;
 mod tables;
@@ -51,12 +56,13 @@ use std::{
 /// The file is `{host}_{pid}.{time}.html`. It is written after the first window, and again after each window and at the
 /// end of the run, so that a run that is killed leaves a page, too. It has:
 ///
-/// - the run: host, GPU, versions, schedule, losses, and what recording cost;
-/// - the duration of every step, recorded or not, and where the time of recorded steps went;
-/// - the [findings](crate::Report::findings), with links to the spans and the moments that they speak of;
+/// - what a step takes, where its time goes, and what to change first, with the saving and its bounds: the
+///   [findings](crate::Report::findings), with links to the spans and the moments that they are about;
+/// - the duration of every step, recorded or not;
+/// - the timeline of all recorded windows, item by item, to be searched and summed up;
 /// - tables of spans, kernels and operations, which can be sorted and searched;
 /// - GPUs and their memory over time, flame graphs of the host and of GPU time, and the roofline;
-/// - the timeline of a typical and of the slowest step, item by item.
+/// - the run: host, GPU, versions, schedule, losses, and what recording cost.
 ///
 /// For traces that were kept or read from files, see [`HtmlReport`].
 #[derive(Debug)]

@@ -1,16 +1,19 @@
 //! The page: what is kept of each window, and the document that is made of it.
 
 use super::{
+    answer,
     breakdown::Breakdowns,
     cell::Grid,
     document::HtmlDocument,
+    facts::{self, RunFacts},
     names::{Names, shortened_path},
-    overview::{self, RunFacts},
+    parts::Contents,
     paths::Paths,
+    ranks::Ranks,
     spans::SpanTree,
     steps::StepSeries,
     tables,
-    timeline::Timeline,
+    timeline::Timelines,
     window::WindowCharts,
 };
 use crate::{
@@ -19,9 +22,9 @@ use crate::{
         step_exporter::{Run, StepSummary},
     },
     report::{Report, StepTimes, units},
-    trace::{Device, Step, Trace},
+    trace::{Device, Step, StepId, Trace},
 };
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// The report of a run as one HTML page, for traces that were kept or read. `Display` writes the page.
 ///
@@ -49,7 +52,6 @@ pub struct HtmlReport {
     name: Option<String>,
     report: Report,
     run: RunFacts,
-    ranks: BTreeSet<u32>,
     names: Names,
     /// All steps that were ended, if the page is of a running program.
     steps: StepSeries,
@@ -58,11 +60,12 @@ pub struct HtmlReport {
     /// The first and the last step of each window.
     windows: Vec<(u64, u64, u32)>,
     breakdowns: Breakdowns,
+    contents: Contents,
     charts: Vec<WindowCharts>,
     /// The number of windows without charts because there are too many.
     more_charts: u64,
     paths: Paths,
-    timelines: Vec<Timeline>,
+    timelines: Timelines,
 }
 
 impl HtmlReport {
@@ -70,13 +73,14 @@ impl HtmlReport {
     const CHARTS: usize = 8;
     /// The number of windows that are marked in the chart of steps.
     const WINDOWS: usize = 2_000;
-    /// The number of steps with a timeline, beside the slowest.
-    const TIMELINES: usize = 3;
+    /// The number of findings whose moments are in the timeline in full.
+    const DETAILED: usize = 8;
 
     /// Returns the page of these windows, which may be those of several ranks.
     pub fn of<'a>(windows: impl IntoIterator<Item = &'a Trace>) -> Self {
-        let mut page = Self::default();
-        windows.into_iter().for_each(|window| page.add(window));
+        let (mut page, windows) = (Self::default(), windows.into_iter());
+        page.timelines.expect(windows.size_hint().0);
+        windows.for_each(|window| page.add(window));
         page
     }
 
@@ -100,20 +104,20 @@ impl HtmlReport {
         self.report.add_trace(trace);
         self.run.metadata.get_or_insert_with(|| Arc::clone(&trace.metadata));
         self.run.start = Some(self.run.start.map_or(trace.start(), |start| start.min(trace.start())));
-        self.ranks.insert(trace.metadata().rank);
         if let ([first, ..], [.., last], true) = (trace.steps(), trace.steps(), self.windows.len() < Self::WINDOWS) {
             self.windows.push((first.number(), last.number(), trace.window()));
         }
         for step in whole_steps(trace) {
             self.recorded.add(step.number(), step.duration());
         }
-        self.breakdowns.add(trace);
+        let typical = self.breakdowns.add(trace, self.longest_typical());
+        self.contents.add(trace, &typical, &mut self.names);
         match WindowCharts::of(trace) {
             Some(_) if self.charts.len() >= Self::CHARTS => self.more_charts += 1,
             charts => self.charts.extend(charts),
         }
         self.paths.add(trace, &mut self.names);
-        self.add_timelines(trace);
+        self.add_timeline(trace);
     }
 
     /// Adds a step that was ended, recorded or not.
@@ -129,26 +133,25 @@ impl HtmlReport {
         self.run.metadata = Some(Arc::clone(&run.metadata));
     }
 
-    /// Keeps the timeline of the step that the first finding shows, or else of a typical step; and of the slowest step.
-    fn add_timelines(&mut self, trace: &Trace) {
-        let mut steps: Vec<_> = whole_steps(trace).collect();
-        steps.sort_by_key(|step| step.duration());
+    /// Returns the longest time that a typical step takes, as far as that is known.
+    fn longest_typical(&self) -> Duration {
+        let slow = self.report.steps().slow();
+        slow.last().map_or(Duration::MAX, |step| step.duration.saturating_sub(Duration::from_nanos(1)))
+    }
+
+    /// Adds the timeline of a window. The steps that findings show, a typical step and the slowest are kept in full.
+    fn add_timeline(&mut self, trace: &Trace) {
+        let mut steps: Vec<_> = (0..trace.steps().len()).filter(|&step| !trace.steps()[step].cut().any()).collect();
+        steps.sort_by_key(|&step| trace.steps()[step].duration());
         let findings = self.report.findings();
-        let mut numbers = findings.iter().flat_map(|finding| &finding.ranges).filter_map(|range| range.step);
-        let shown = numbers.find_map(|number| steps.iter().find(|step| step.number() == number));
-        let typical = shown.or_else(|| steps.get((steps.len().max(1) - 1) / 2));
-        let is_kept = |step: &Step, kept: &[Timeline]| kept.iter().any(|kept| kept.step == step.number());
-        if let Some(typical) = typical.filter(|step| !is_kept(step, &self.timelines))
-            && self.timelines.len() < Self::TIMELINES
-        {
-            self.timelines.push(Timeline::of(trace, typical, &mut self.names));
-        }
-        let Some(slowest) = steps.last().filter(|step| !is_kept(step, &self.timelines)) else { return };
-        let longest = self.timelines.iter().map(|kept| kept.duration).max().unwrap_or_default();
-        if slowest.duration() > longest.mul_f64(1.5) {
-            self.timelines.truncate(Self::TIMELINES);
-            self.timelines.push(Timeline::of(trace, slowest, &mut self.names));
-        }
+        let ranges = findings.iter().take(Self::DETAILED).filter_map(|finding| finding.ranges.first());
+        let shown = ranges.filter_map(|range| trace.step_at(range.start));
+        let typical = [steps.get(steps.len().saturating_sub(1) / 2), steps.last()];
+        let mut detailed: Vec<StepId> =
+            typical.into_iter().flatten().map(|&step| StepId::new(step)).chain(shown).collect();
+        detailed.sort_unstable();
+        detailed.dedup();
+        self.timelines.add(trace, &detailed, &mut self.names);
     }
 
     fn title(&self) -> String {
@@ -171,14 +174,23 @@ impl HtmlReport {
             document.string("title", &self.title());
             document.string("made", concat!("Made by kernspan ", env!("CARGO_PKG_VERSION"), "."));
             document.array_of_lines("sections", |sections| {
-                self.write_overview(sections);
+                let ranks = Ranks::of(&self.breakdowns);
+                section(sections, "answer", "Step", "answer", |section| {
+                    answer::write(&self.report, &self.breakdowns, &self.contents, &mut names, section);
+                });
                 self.write_findings(sections, &tree);
+                if ranks.are_several() || self.breakdowns.iter().len() > 1 {
+                    let title = if ranks.are_several() { "Ranks" } else { "GPUs" };
+                    table(sections, "ranks", title, &ranks.table(&self.breakdowns, &mut names));
+                }
+                self.write_steps(sections);
+                self.write_timeline(sections);
                 self.write_tables(sections, &tree, &mut names);
                 self.write_charts(sections, &mut names);
                 self.write_flames(sections);
-                if self.ranks.len() > 1 {
-                    table(sections, "ranks", "Ranks", &tables::ranks(&self.breakdowns, &mut names));
-                }
+                section(sections, "run", "Run", "facts", |section| {
+                    facts::write(self.name.as_deref(), &self.run, &self.report, section);
+                });
             });
             document.array_of_lines("names", |array| names.write(array));
             let completeness = self.report.completeness();
@@ -193,11 +205,7 @@ impl HtmlReport {
         json
     }
 
-    fn write_overview(&self, sections: &mut Array<'_>) {
-        section(sections, "overview", "Overview", "tiles", |section| overview::write_tiles(&self.report, section));
-        section(sections, "run", "Run", "facts", |section| {
-            overview::write_facts(self.name.as_deref(), &self.run, &self.report, section);
-        });
+    fn write_steps(&self, sections: &mut Array<'_>) {
         let steps = if self.steps.is_empty() { &self.recorded } else { &self.steps };
         if !steps.is_empty() {
             section(sections, "steps", "Steps", "steps", |section| {
@@ -219,32 +227,20 @@ impl HtmlReport {
                 section.float("slow", StepTimes::SLOW);
             });
         }
-        if !self.breakdowns.is_empty() {
-            section(sections, "breakdown", "Where the time went", "bars", |section| {
-                self.breakdowns.write(section, self.ranks.len() > 1);
-            });
-        }
-        if !self.charts.is_empty() {
-            section(sections, "gpu", "GPU over time", "series", |section| {
-                if let more @ 1.. = self.more_charts {
-                    section.string("note", &format!("{more} more windows have no chart."));
-                }
-                section.array("charts", |array| self.charts.iter().for_each(|charts| charts.write_busy(array)));
-            });
-        }
     }
 
     fn write_findings(&self, sections: &mut Array<'_>, tree: &SpanTree) {
         let findings = self.report.findings();
         if findings.is_empty() {
-            return section(sections, "findings", "Findings", "empty", |section| {
+            return section(sections, "findings", "What to change first", "empty", |section| {
                 section.string("note", &self.report.advice().width(usize::MAX).to_string());
             });
         }
-        section(sections, "findings", "Findings", "findings", |section| {
+        section(sections, "findings", "What to change first", "findings", |section| {
             section.array_of_lines("items", |items| {
                 for finding in &findings {
-                    items.object(|item| overview::write_finding(finding, tree.row(&finding.path), item));
+                    let row = tree.row(&finding.path);
+                    items.object(|item| answer::write_finding(finding, row, &self.timelines, item));
                 }
             });
         });
@@ -260,7 +256,21 @@ impl HtmlReport {
         operations.iter().for_each(|grid| table(sections, "operations", "Operations", grid));
     }
 
+    fn write_timeline(&self, sections: &mut Array<'_>) {
+        if !self.timelines.is_empty() {
+            section(sections, "timeline", "Timeline", "timeline", |section| self.timelines.write(section));
+        }
+    }
+
     fn write_charts(&self, sections: &mut Array<'_>, names: &mut Names) {
+        if !self.charts.is_empty() {
+            section(sections, "gpu", "GPU over time", "series", |section| {
+                if let more @ 1.. = self.more_charts {
+                    section.string("note", &format!("{more} more windows have no chart."));
+                }
+                section.array("charts", |array| self.charts.iter().for_each(|charts| charts.write_busy(array)));
+            });
+        }
         self.write_roofline(sections, names);
         if self.charts.iter().any(WindowCharts::has_memory) {
             section(sections, "memory", "Memory over time", "series", |section| {
@@ -315,13 +325,6 @@ impl HtmlReport {
         }
         if self.paths.has_gpu() {
             section(sections, "gpu-flame", "GPU flame graph", "flame", |section| self.paths.write_gpu(section));
-        }
-        if !self.timelines.is_empty() {
-            section(sections, "timeline", "Timeline", "timeline", |section| {
-                section.array_of_lines("steps", |array| {
-                    self.timelines.iter().for_each(|timeline| array.object(|object| timeline.write(object)));
-                });
-            });
         }
     }
 }

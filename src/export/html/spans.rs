@@ -1,7 +1,7 @@
 //! The tree of spans with their times.
 
 use super::{
-    cell::{Grid, Unit},
+    cell::{Cell, Grid, Unit},
     names::Names,
     paths::Paths,
 };
@@ -63,7 +63,7 @@ impl SpanTree {
         let rows = &rows[..];
         let mut grid = Grid::default();
         grid.names("Name", rows, names, |(row, _)| &row.name);
-        let mut column = |title, unit, help, of: &dyn Fn(&Average) -> super::cell::Cell| {
+        let mut column = |title, unit, help, of: &dyn Fn(&Average) -> Cell| {
             grid.column((title, unit, help), rows, |(row, _)| of(row));
         };
         column("Total time", Unit::Total, "on the host, with nested spans", &|row| row.total_cpu.into());
@@ -73,12 +73,12 @@ impl SpanTree {
         let help = "time on the critical path, of the host and of GPUs: the rest is hidden by something else. Of \
                     very large windows, the first steps only";
         grid.column(("Exposed", Unit::Total, help), rows, |(_, exposed)| *exposed);
-        let mut column = |title, unit, help, of: &dyn Fn(&Average) -> super::cell::Cell| {
+        let mut column = |title, unit, help, of: &dyn Fn(&Average) -> Cell| {
             grid.column((title, unit, help), rows, |(row, _)| of(row));
         };
         column("# of Calls", Unit::Number, "without calls cut by the edge of a window", &|row| row.calls.into());
-        column("p50", Unit::Time, "median time of a call", &|row| called(row, row.p50_cpu).into());
-        column("p95", Unit::Time, "95 % of calls took no longer", &|row| called(row, row.p95_cpu).into());
+        column("p50", Unit::Time, "median time of a call", &|row| percentile(row, row.p50_cpu));
+        column("p95", Unit::Time, "95 % of calls took no longer", &|row| percentile(row, row.p95_cpu));
         column("Kernels", Unit::Number, "launched, with nested spans", &|row| row.kernels.into());
         column("Total FLOPs", Unit::Count, "with nested spans", &|row| nonzero(row.total_flops).into());
         column("FLOP/s", Unit::Rate, "operations a second of GPU time", &|row| row.flops_per_second.into());
@@ -93,8 +93,12 @@ impl SpanTree {
     }
 }
 
-fn called(row: &Average, time: Duration) -> Option<Duration> {
-    (row.calls > 0).then_some(time)
+/// Returns a percentile of the times of calls, as exact as it is known.
+fn percentile(row: &Average, time: Duration) -> Cell {
+    match Cell::from((row.calls > 0).then_some(time)) {
+        Cell::Integer(nanos) if !row.has_exact_percentiles() => Cell::Rough(nanos),
+        cell => cell,
+    }
 }
 
 pub(super) fn nonzero(number: u64) -> Option<u64> {

@@ -1,13 +1,11 @@
-//! The tables of kernels, of operations, of memory owners and of ranks.
+//! The tables of kernels, of operations and of memory owners.
 
 use super::{
-    breakdown::Breakdowns,
     cell::{Grid, Unit},
     names::{Names, shortened_path},
     spans::nonzero,
 };
 use crate::report::{Kernels, MemoryPeak, Operations, Report};
-use std::time::Duration;
 
 /// The most rows of a table.
 const ROWS: usize = 2_000;
@@ -63,24 +61,5 @@ pub(super) fn owners(peak: &MemoryPeak, names: &mut Names) -> Grid {
     grid.column(("Of the peak", Unit::Percent, ""), rows, |(_, bytes, _)| percent(*bytes));
     grid.column(("Allocations", Unit::Number, ""), rows, |(.., allocations)| *allocations);
     grid.left_out(all.len() - rows.len());
-    grid
-}
-
-/// Returns the ranks side by side: a step of each on average.
-pub(super) fn ranks(breakdowns: &Breakdowns, names: &mut Names) -> Grid {
-    let rows: Vec<_> = breakdowns
-        .iter()
-        .map(|(rank, device, sum)| {
-            let gpu = device.map_or_else(String::new, |device| format!(", GPU {device}"));
-            (format!("rank {rank}{gpu}"), *sum)
-        })
-        .collect();
-    let mut grid = Grid::default();
-    grid.names("Rank", &rows, names, |(label, _)| label);
-    grid.column(("Steps", Unit::Number, ""), &rows, |(_, sum)| u64::from(sum.steps));
-    grid.column(("Step", Unit::Time, "mean"), &rows, |(_, sum)| sum.duration / sum.steps.max(1));
-    for (part, title) in Breakdowns::PARTS.iter().enumerate() {
-        grid.column((title, Unit::Time, "mean of a step"), &rows, |(_, sum)| -> Duration { sum.means()[part] });
-    }
     grid
 }

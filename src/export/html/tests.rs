@@ -52,30 +52,62 @@ fn sections_are_those_that_have_something_to_show() {
         let sections = document["sections"].as_array().unwrap().iter();
         sections.map(|section| format!("{} {}", text(section, "id"), text(section, "kind"))).collect()
     };
-    assert_eq!(kinds(&[Trace::default()]), ["overview tiles", "run facts", "findings empty"]);
+    assert_eq!(kinds(&[Trace::default()]), ["answer answer", "findings empty", "run facts"]);
     assert_eq!(
         kinds(&[gpu_trace()]),
         [
-            "overview tiles",
-            "run facts",
-            "steps steps",
-            "breakdown bars",
-            "gpu series",
+            "answer answer",
             "findings findings",
+            "steps steps",
+            "timeline timeline",
             "spans table",
             "kernels table",
+            "gpu series",
             "memory series",
             "peak-of-0 table",
             "host-flame flame",
             "gpu-flame flame",
-            "timeline timeline",
+            "run facts",
         ]
     );
-    assert!(kinds(&ranks()).contains(&"ranks table".to_owned()));
+    let of_ranks = kinds(&ranks());
+    assert_eq!(of_ranks[2], "ranks table", "{of_ranks:?}");
     assert!(kinds(&[operations_trace()]).contains(&"operations table".to_owned()));
     let mut unstepped = gpu_trace();
     remove_steps(&mut unstepped);
-    assert!(!kinds(&[unstepped]).contains(&"timeline timeline".to_owned()));
+    let unstepped = kinds(&[unstepped]);
+    assert!(unstepped.contains(&"timeline timeline".to_owned()) && !unstepped.contains(&"steps steps".to_owned()));
+}
+
+#[test]
+fn the_answer_is_the_step_that_savings_are_a_part_of() {
+    let trace = gpu_trace();
+    let (report, (_, document)) = (Report::of([&trace]), page_of(std::slice::from_ref(&trace)));
+    let answer = section(&document, "answer").unwrap();
+    let first = &report.findings()[0];
+    assert_eq!(answer["step"], first.step.as_nanos() as u64);
+    let values: u64 = answer["values"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+    assert_eq!(values, 100_000, "two steps of 100 µs");
+    let shown = &section(&document, "findings").unwrap()["items"][0];
+    let saving = [first.saving.least, first.saving.likely, first.saving.most].map(|time| time.as_nanos() as u64);
+    assert_eq!(shown["saving"], serde_json::json!(saving));
+    assert_eq!(shown["remedies"].as_array().unwrap().len(), first.remedies.len());
+    assert_eq!(shown["remedies"][0]["change"], first.advice());
+    assert_eq!(shown["ranges"][0].as_array().unwrap().len(), 5, "the moment is in the timeline");
+    // A window without steps has no such time, and one without GPU work no idle GPU.
+    let (_, without) = page_of(&[spans_trace(&[("train_step", None, 0, 10)])]);
+    assert_eq!(section(&without, "answer").unwrap()["step"], Value::Null);
+}
+
+#[test]
+fn percentiles_say_how_exactly_they_are_known() {
+    let spans: Vec<_> = (0..5_000_u64).map(|call| ("call", None, 10 * call, 10 * call + 1 + call % 7)).collect();
+    let (_, document) = page_of(&[spans_trace(&spans)]);
+    let median = column(&document, "spans", "p50")[0].clone();
+    let rows = Report::of([&spans_trace(&spans)]).averages().rows();
+    assert_eq!(median, serde_json::json!([rows[0].p50_cpu.as_nanos() as u64]), "known to three digits");
+    let (_, few) = page_of(&[spans_trace(&spans[..3])]);
+    assert_eq!(column(&few, "spans", "p50"), [2_000]);
 }
 
 #[test]
@@ -200,8 +232,8 @@ fn a_page_of_deep_recursion_is_small_and_says_what_it_leaves_out() {
     assert!(note.starts_with("19800 frames are left out") && note.contains("200 deep"), "{note}");
     let values = flame["values"].as_array().unwrap();
     assert_eq!((values.len(), values.iter().filter_map(Value::as_u64).sum::<u64>()), (200, 200_000));
-    let note = section(&document, "timeline").unwrap()["steps"][0]["note"].as_str().unwrap().to_owned();
-    assert_eq!(note, "19900 items that are nested more than 100 deep are left out");
+    let notes = &section(&document, "timeline").unwrap()["windows"][0]["notes"];
+    assert_eq!(*notes, serde_json::json!(["19900 items nested more than 100 deep are left out"]));
 }
 
 #[test]
@@ -228,13 +260,16 @@ fn a_page_is_named_after_its_file_or_its_run() {
 }
 
 #[test]
-fn a_step_of_very_many_items_is_shown_without_the_shortest() {
+fn hundreds_of_thousands_of_kernels_are_all_there() {
     let mut trace = gpu_trace();
-    repeat_work(&mut trace, 1, 30_000);
+    repeat_work(&mut trace, 1, 300_000);
+    let work = trace.work().len() as u64;
     let (page, document) = page_of(&[trace]);
-    let step = &section(&document, "timeline").unwrap()["steps"][0];
-    assert_eq!(step["start"].as_array().unwrap().len(), 20_000);
-    assert!(step["note"].as_str().unwrap().ends_with("are left out"), "{}", step["note"]);
+    let window = &section(&document, "timeline").unwrap()["windows"][0];
+    assert_eq!(window["notes"], serde_json::json!([]));
+    let rows = window["rows"].as_array().unwrap().iter().filter(|row| row[1] == 1);
+    let shown: u64 = rows.flat_map(|row| row[2].as_array().unwrap()).filter_map(Value::as_u64).sum();
+    assert_eq!(shown, work);
     assert!(page.len() < 3_000_000, "{}", page.len());
 }
 

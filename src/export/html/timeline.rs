@@ -1,246 +1,422 @@
-//! One step as it ran, item by item.
+//! The timelines of a page: all recorded windows as they ran, item by item, as far as there is room.
 
-use super::names::Names;
+use super::{
+    names::Names,
+    packed::{Packed, zigzag},
+    selection::{Kind, Selection},
+};
 use crate::{
+    analysis::TimeRange,
     export::{json::Object, work_key::WorkKey},
-    report::units,
-    trace::{Step, Timestamp, Trace},
+    trace::{Step, StepId, Timestamp, Trace},
 };
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
-/// One step as it ran: the spans and API calls of threads, and the work of GPUs.
+/// The timelines of the windows of a run.
+#[derive(Debug, Default)]
+pub(super) struct Timelines {
+    windows: Vec<WindowTimeline>,
+    /// The number of windows that are still to come, if that is known.
+    expected: usize,
+    /// The number of windows without a timeline because there is no room.
+    left_out: usize,
+}
+
+/// One window as it ran: the work of GPUs, and the spans and API calls of threads.
 #[derive(Debug)]
-pub(super) struct Timeline {
-    pub(super) step: u64,
-    pub(super) duration: Duration,
-    window: u32,
+struct WindowTimeline {
+    label: String,
+    /// The start of the first item, or of the window if that is earlier.
+    start: Timestamp,
+    duration: Duration,
+    steps: Vec<Step>,
     rows: Vec<Row>,
-    items: Vec<Item>,
-    left_out: LeftOut,
+    /// The items, lane by lane, each with the time since the start of the one before, its duration, its name, and, for
+    /// GPU work, what launched it.
+    items: Packed,
+    notes: Vec<String>,
 }
 
-/// The items of a step that are not shown.
-#[derive(Clone, Copy, Debug, Default)]
-struct LeftOut {
-    /// The number of items that are too short.
-    short: usize,
-    /// The time of the longest of these.
-    longest: Duration,
-    /// The number of items that are nested too deeply.
-    deep: usize,
-}
-
-/// A thread or a stream.
+/// A stream or a thread.
 #[derive(Debug)]
 struct Row {
     label: String,
-    /// The number of lines that nested items take.
-    levels: u32,
+    is_gpu: bool,
+    /// The number of items in each lane. Nested items are in the lane below those around them.
+    lanes: Vec<u32>,
 }
 
-/// A span, an API call, or a piece of GPU work. A page keeps many of them, so they are small.
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    key: Key,
-    row: u32,
-    level: u32,
-    /// Nanoseconds from the start of the step.
-    start: u64,
-    nanos: u64,
-    name: u32,
-    /// The call, or else the span, that launched it.
-    link: Option<Key>,
-}
+impl Timelines {
+    /// The most bytes of items that a page keeps, a third less than they take in the file: some million items, such as
+    /// 400,000 kernels with the calls that launched them and the spans around these.
+    const BYTES: usize = 6 << 20;
+    /// The least bytes for which a window is worth showing: some thousand items.
+    const FEW: usize = 8 << 10;
+    /// A step that took this many times longer than all those before is shown, even if others have to go for it.
+    const SLOWER: f64 = 1.5;
 
-/// The identity of an item: its kind, and its index in the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Key {
-    Span(u32),
-    Call(u32),
-    Work(u32),
-}
-
-impl Timeline {
-    /// The most items of a step. Past that, the shortest are left out.
-    const ITEMS: usize = 20_000;
-    /// The most items that are drawn below each other on a row: two screens of a laptop.
-    const LEVELS: usize = 100;
-
-    /// Returns the timeline of a step.
-    pub(super) fn of(trace: &Trace, step: &Step, names: &mut Names) -> Self {
-        let mut items = Items { trace, step, items: Vec::new(), left_out: LeftOut::default() };
-        let depths = depths(trace);
-        items.add_spans(names, &depths);
-        items.add_calls(names, &depths);
-        drop(depths);
-        items.add_work(names);
-        items.shorten();
-        let Items { mut items, left_out, .. } = items;
-        items.sort_by_key(|item| (item.start, std::cmp::Reverse(item.nanos), item.row, item.level));
-        items.shrink_to_fit();
-        let rows = rows(trace, &mut items);
-        let (number, duration) = (step.number(), step.duration());
-        Self { step: number, duration, window: trace.window(), rows, items, left_out }
+    /// Says how many windows will be added, so that the room is shared between them.
+    pub(super) fn expect(&mut self, windows: usize) {
+        self.expected = windows;
     }
 
-    pub(super) fn write(&self, object: &mut Object<'_>) {
-        object.string("label", &format!("step {} of window {}", self.step, self.window));
-        object.number("number", self.step);
-        object.number("duration", self.duration.as_nanos());
-        if let Some(note) = self.left_out.note() {
-            object.string("note", &note);
+    /// Adds a window. `detailed` are the steps that are kept in full if others are not.
+    pub(super) fn add(&mut self, trace: &Trace, detailed: &[StepId], names: &mut Names) {
+        let share = self.expected.max(1);
+        self.expected = self.expected.saturating_sub(1);
+        let slowest = |steps: &[Step]| steps.iter().map(Step::duration).max().unwrap_or_default();
+        let before = self.windows.iter().map(|window| slowest(&window.steps)).max().unwrap_or_default();
+        if slowest(trace.steps()) > before.mul_f64(Self::SLOWER) {
+            while self.room() < Self::FEW && self.windows.len() > 1 {
+                self.windows.pop();
+                self.left_out += 1;
+            }
         }
-        object.array("rows", |rows| {
-            for Row { label, levels } in &self.rows {
-                rows.array(|row| {
-                    row.string(label);
-                    row.number(*levels);
+        let room = self.room() / share;
+        if room < Self::FEW && trace.spans().len() + trace.work().len() > 0 {
+            self.left_out += 1;
+        } else {
+            self.windows.extend(WindowTimeline::of(trace, detailed, names, room));
+        }
+    }
+
+    fn room(&self) -> usize {
+        Self::BYTES.saturating_sub(self.windows.iter().map(|window| window.items.len()).sum())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.windows.is_empty()
+    }
+
+    /// Returns the index of the window that has this range, and the nanoseconds from its start.
+    pub(super) fn find(&self, range: &TimeRange) -> Option<(usize, u64)> {
+        let has = |window: &WindowTimeline| {
+            let is_inside = range.start >= window.start && range.start.since(window.start) <= window.duration;
+            // Ranks run at the same time, and their steps have the same numbers, but not to the nanosecond.
+            let mut steps = window.steps.iter();
+            let is_its_step =
+                |number| steps.any(|it| it.number() == number && it.start() + range.offset == range.start);
+            is_inside && range.step.is_none_or(is_its_step)
+        };
+        let index = self.windows.iter().position(has)?;
+        Some((index, nanos(range.start.since(self.windows[index].start))))
+    }
+
+    pub(super) fn write(&self, section: &mut Object<'_>) {
+        if let more @ 1.. = self.left_out {
+            section.string("note", &format!("{more} more windows have no timeline, as there is no room for them."));
+        }
+        section.array_of_lines("windows", |windows| {
+            self.windows.iter().for_each(|window| windows.object(|object| window.write(object)));
+        });
+    }
+}
+
+impl WindowTimeline {
+    /// Returns the timeline of a window in about this many bytes, or `None` if there is nothing to show.
+    fn of(trace: &Trace, detailed: &[StepId], names: &mut Names, bytes: usize) -> Option<Self> {
+        let selection = Selection::of(trace, detailed, bytes);
+        if selection.items.is_empty() {
+            return None;
+        }
+        let duration = selection.end.max(trace.end()).since(selection.start);
+        let rank = match trace.metadata().world_size {
+            0 | 1 => String::new(),
+            _ => format!("rank {}, ", trace.metadata().rank),
+        };
+        let mut packer = Packer::new(trace, &selection, names);
+        let rows = packer.pack();
+        let mut items = packer.items;
+        items.shrink();
+        Some(Self {
+            label: format!("{rank}window {}", trace.window()),
+            start: selection.start,
+            duration,
+            steps: trace.steps().to_vec(),
+            rows,
+            items,
+            notes: selection.notes(trace),
+        })
+    }
+
+    fn write(&self, object: &mut Object<'_>) {
+        object.string("label", &self.label);
+        object.number("duration", nanos(self.duration));
+        object.array("steps", |steps| {
+            for step in &self.steps {
+                steps.array(|cells| {
+                    cells.number(step.number());
+                    // A step may have begun before everything that was recorded of it.
+                    let from = step.start().max(self.start);
+                    cells.number(nanos(from.since(self.start)));
+                    cells.number(nanos(step.end().since(from)));
                 });
             }
         });
-        let indices: FxHashMap<Key, usize> =
-            self.items.iter().enumerate().map(|(index, item)| (item.key, index)).collect();
-        let mut column = |key, of: &mut dyn FnMut(&Item) -> i64| {
-            object.array(key, |array| self.items.iter().for_each(|item| array.number(of(item))));
-        };
-        let signed = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
-        let mut before = 0;
-        column("start", &mut |item| signed(item.start) - std::mem::replace(&mut before, signed(item.start)));
-        column("length", &mut |item| signed(item.nanos));
-        column("row", &mut |item| item.row.into());
-        column("level", &mut |item| item.level.into());
-        column("name", &mut |item| item.name.into());
-        let link = |item: &Item| item.link.and_then(|key| indices.get(&key)).map_or(-1, |&index| index as i64);
-        column("link", &mut |item| link(item));
+        object.array("rows", |rows| {
+            for row in &self.rows {
+                rows.array(|cells| {
+                    cells.string(&row.label);
+                    cells.number(u8::from(row.is_gpu));
+                    cells.array(|lanes| row.lanes.iter().for_each(|&items| lanes.number(items)));
+                });
+            }
+        });
+        object.array("notes", |notes| self.notes.iter().for_each(|note| notes.string(note)));
+        self.items.write("items", object);
     }
 }
 
-/// The items of a step, while they are found.
-struct Items<'a> {
+/// Packs the items of a window.
+struct Packer<'a, 'n> {
     trace: &'a Trace,
-    step: &'a Step,
-    items: Vec<Item>,
-    left_out: LeftOut,
+    selection: &'a Selection,
+    names: &'n mut Names,
+    callsites: Vec<u32>,
+    kernels: FxHashMap<WorkKey, u32>,
+    items: Packed,
+    /// The place among all items of what launched the last piece of work: the next one's is often close by.
+    launcher: i64,
 }
 
-impl Items<'_> {
-    /// Adds an item, as far as it is in the step.
-    fn add(&mut self, item: Item, start: Timestamp, end: Timestamp) {
-        let (from, to) = (start.max(self.step.start()), end.min(self.step.end()));
-        if !(from < to || (from == to && start == end && from < self.step.end())) {
-            return;
-        }
-        if item.level >= Timeline::LEVELS as u32 {
-            self.left_out.deep += 1;
-            return;
-        }
-        let nanos = |from: Timestamp, to: Timestamp| u64::try_from(to.since(from).as_nanos()).unwrap_or(u64::MAX);
-        self.items.push(Item { start: nanos(self.step.start(), from), nanos: nanos(from, to), ..item });
-        // A step may have a million items, which are not all kept until the end.
-        if self.items.len() >= Timeline::ITEMS * 3 / 2 {
-            self.shorten();
-        }
+impl<'a, 'n> Packer<'a, 'n> {
+    fn new(trace: &'a Trace, selection: &'a Selection, names: &'n mut Names) -> Self {
+        let callsites = trace.callsites().iter().map(|callsite| names.index(callsite.name()) as u32).collect();
+        let (kernels, items) = (FxHashMap::default(), Packed::with_capacity(selection.bytes()));
+        Self { trace, selection, names, callsites, kernels, items, launcher: 0 }
     }
 
-    /// Leaves out the shortest items if there are too many.
-    fn shorten(&mut self) {
-        let Some(short @ 1..) = self.items.len().checked_sub(Timeline::ITEMS) else { return };
-        let (_, longest, _) = self.items.select_nth_unstable_by_key(short - 1, |item| item.nanos);
-        self.left_out.longest = self.left_out.longest.max(Duration::from_nanos(longest.nanos));
-        self.left_out.short += short;
-        self.items.drain(..short);
-    }
-
-    fn add_spans(&mut self, names: &mut Names, depths: &[u32]) {
-        let callsites: Vec<_> =
-            self.trace.callsites().iter().map(|callsite| names.index(callsite.name()) as u32).collect();
-        for span in self.trace.spans() {
-            if span.end() < self.step.start() || span.start() > self.step.end() {
-                continue;
+    /// Packs all lanes, and returns the rows that have any.
+    fn pack(&mut self) -> Vec<Row> {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut from = 0;
+        for lanes in self.selection.lanes.chunk_by(|(row, _), (next, _)| row == next) {
+            let mut row = self.row(lanes[0].0);
+            for &(_, end) in lanes {
+                self.pack_lane(from, end);
+                row.lanes.push((end - from) as u32);
+                from = end;
             }
-            let (row, level) = (span.track_id().index() as u32, depths[span.id().index()]);
-            let name = callsites[span.callsite_id().index()];
-            let item = Item { row, level, name, ..Item::new(Key::Span(span.id().index() as u32)) };
-            self.add(item, span.start(), span.end());
+            rows.push(row);
         }
+        rows.retain(|row| row.lanes.iter().any(|&items| items > 0));
+        rows
     }
 
-    fn add_calls(&mut self, names: &mut Names, depths: &[u32]) {
-        for call in self.trace.api_calls() {
-            if call.end() < self.step.start() || call.start() > self.step.end() {
-                continue;
+    fn row(&self, row: usize) -> Row {
+        let streams = self.trace.streams();
+        match row.checked_sub(streams.len()) {
+            None => {
+                let label = format!("GPU {}, {}", streams[row].device(), streams[row].label());
+                Row { label, is_gpu: true, lanes: Vec::new() }
             }
-            let row = call.track_id();
-            let span = call.span().filter(|span| span.track_id() == row);
-            let level = span.map_or(0, |span| depths[span.id().index()] + 1);
-            let (row, name) = (row.index() as u32, names.index(call.name()) as u32);
-            let item = Item { row, level, name, ..Item::new(Key::Call(call.id().index() as u32)) };
-            self.add(item, call.start(), call.end());
+            Some(track) => Row { label: self.trace.tracks()[track].label(), is_gpu: false, lanes: Vec::new() },
         }
     }
 
-    fn add_work(&mut self, names: &mut Names) {
-        let threads = self.trace.tracks().len();
-        let mut known: FxHashMap<WorkKey, u32> = FxHashMap::default();
-        for work in self.trace.work() {
-            if work.end() < self.step.start() || work.start() > self.step.end() {
-                continue;
+    /// Packs the items of a lane, which are these of the selected ones.
+    fn pack_lane(&mut self, from: usize, end: usize) {
+        let selection = self.selection;
+        let mut before = selection.start;
+        for &id in &selection.items[from..end] {
+            let item = selection.item(self.trace, id);
+            let start = item.start.max(before);
+            self.items.push(nanos(start.since(before)));
+            self.items.push(nanos(item.end.max(start).since(start)));
+            before = start;
+            let name = self.name(id);
+            self.items.push(name.into());
+            if let Kind::Work(index) = selection.kind(id) {
+                self.pack_launcher(index);
             }
-            let name = *known.entry(WorkKey::of(work)).or_insert_with(|| names.index(&work.name().to_string()) as u32);
-            let call = work.call().map(|call| Key::Call(call.id().index() as u32));
-            let link = call.or_else(|| Some(Key::Span(work.span()?.id().index() as u32)));
-            let row = (threads + work.stream_id().index()) as u32;
-            let item = Item { row, name, link, ..Item::new(Key::Work(work.id().index() as u32)) };
-            self.add(item, work.start(), work.end());
         }
     }
-}
 
-impl Item {
-    fn new(key: Key) -> Self {
-        Self { key, row: 0, level: 0, start: 0, nanos: 0, name: 0, link: None }
+    fn name(&mut self, id: u32) -> u32 {
+        match self.selection.kind(id) {
+            Kind::Span(index) => self.callsites[self.trace.spans[index].callsite.index()],
+            Kind::Call(index) => self.names.index(&self.trace.api_calls[index].name) as u32,
+            Kind::Work(index) => {
+                let Some(work) = self.trace.work_at(index..index + 1).next() else { return 0 };
+                let known = self.kernels.entry(WorkKey::of(work));
+                *known.or_insert_with(|| self.names.index(&work.name().to_string()) as u32)
+            }
+        }
+    }
+
+    /// Packs the place of the call, or else of the span, that launched a piece of work: 0 if it is not shown, or one
+    /// more than the difference to the one before.
+    fn pack_launcher(&mut self, index: usize) {
+        let place = self.trace.work_at(index..index + 1).next().and_then(|work| self.selection.launcher(work));
+        let Some(place) = place else { return self.items.push(0) };
+        let place = i64::from(place);
+        let difference = place - std::mem::replace(&mut self.launcher, place);
+        self.items.push(1 + zigzag(difference));
     }
 }
 
-impl LeftOut {
-    /// Returns the note about these items, if there are any.
-    fn note(&self) -> Option<String> {
-        let (longest, levels) = (units::time(self.longest), Timeline::LEVELS);
-        let short = format!("{} items that took no longer than {longest} are left out", self.short);
-        let deep = format!("{} items that are nested more than {levels} deep are left out", self.deep);
-        let notes: Vec<_> =
-            [(self.short, short), (self.deep, deep)].into_iter().filter(|(items, _)| *items > 0).collect();
-        (!notes.is_empty()).then(|| notes.into_iter().map(|(_, note)| note).collect::<Vec<_>>().join("; "))
-    }
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns for each span the number of spans around it on its row. A parent comes before its children.
-fn depths(trace: &Trace) -> Vec<u32> {
-    let mut depths: Vec<u32> = Vec::with_capacity(trace.spans().len());
-    for span in trace.spans() {
-        let outer = span.stack().skip(1).find(|outer| outer.track_id() == span.track_id());
-        depths.push(outer.map_or(0, |outer| depths[outer.id().index()] + 1));
-    }
-    depths
-}
-
-/// Returns the rows that have items, threads first, and gives the items their numbers.
-fn rows(trace: &Trace, items: &mut [Item]) -> Vec<Row> {
-    let threads = trace.tracks().iter().map(crate::trace::Track::label);
-    let streams = trace.streams().iter().map(|stream| format!("GPU {}, {}", stream.device(), stream.label()));
-    let mut rows: Vec<_> = threads.chain(streams).map(|label| Row { label, levels: 0 }).collect();
-    for item in &*items {
-        let row = &mut rows[item.row as usize];
-        row.levels = row.levels.max(item.level + 1);
-    }
-    let mut shown = 0;
-    let number = |row: &Row| {
-        shown += u32::from(row.levels > 0);
-        shown.saturating_sub(1)
+#[cfg(test)]
+mod tests {
+    use super::{Timelines, WindowTimeline};
+    use crate::{
+        analysis::findings,
+        export::{
+            html::{names::Names, packed::tests::unpack},
+            json::Json,
+        },
+        trace::{
+            StepId, Trace,
+            sample::{at, gpu_trace, ranks, repeat_work, set_steps},
+        },
     };
-    let numbers: Vec<u32> = rows.iter().map(number).collect();
-    items.iter_mut().for_each(|item| item.row = numbers[item.row as usize]);
-    rows.retain(|row| row.levels > 0);
-    rows
+    use serde_json::Value;
+
+    /// The most bytes of a window that has room for everything.
+    const ENOUGH: usize = 1 << 20;
+
+    /// An item as it comes back: its row, its lane there, and its start and duration in nanoseconds.
+    #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct Unpacked {
+        row: String,
+        lane: usize,
+        start: u64,
+        nanos: u64,
+        name: String,
+        launcher: Option<usize>,
+    }
+
+    fn json(window: &WindowTimeline) -> Value {
+        let mut json = Json::default();
+        json.object(|object| window.write(object));
+        serde_json::from_slice(json.as_bytes()).unwrap()
+    }
+
+    /// Reads a window as the page does.
+    fn items(window: &WindowTimeline, names: &Names) -> Vec<Unpacked> {
+        let json = json(window);
+        let strings: Vec<_> = json["items"].as_array().unwrap().iter().map(|chunk| chunk.as_str().unwrap()).collect();
+        let mut numbers = unpack(&strings).into_iter();
+        let (mut items, mut last) = (Vec::new(), 0_i64);
+        for row in json["rows"].as_array().unwrap() {
+            for (lane, count) in row[2].as_array().unwrap().iter().enumerate() {
+                let mut start = 0;
+                for _ in 0..count.as_u64().unwrap() {
+                    start += numbers.next().unwrap();
+                    let (nanos, name) = (numbers.next().unwrap(), numbers.next().unwrap() as usize);
+                    let link = if row[1] == 1 { numbers.next().unwrap() } else { 0 };
+                    let launcher = link.checked_sub(1).map(|zigzag| {
+                        last += (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+                        last as usize
+                    });
+                    let (row, name) = (row[0].as_str().unwrap().to_owned(), names.get(name).to_owned());
+                    items.push(Unpacked { row, lane, start, nanos, name, launcher });
+                }
+            }
+        }
+        assert_eq!(numbers.next(), None, "all is read");
+        items
+    }
+
+    fn window(trace: &Trace, detailed: &[StepId], bytes: usize) -> (WindowTimeline, Vec<Unpacked>) {
+        let mut names = Names::default();
+        let window = WindowTimeline::of(trace, detailed, &mut names, bytes).unwrap();
+        let items = items(&window, &names);
+        (window, items)
+    }
+
+    #[test]
+    fn all_items_come_back_with_what_launched_them() {
+        for trace in ranks().into_iter().chain([gpu_trace()]) {
+            let (window, items) = window(&trace, &[], ENOUGH);
+            assert!(window.notes.is_empty());
+            let since = |at: crate::trace::Timestamp| at.since(trace.start()).as_nanos() as u64;
+            let spans = trace.spans().map(|it| (since(it.start()), since(it.end()), it.name().to_owned()));
+            let calls = trace.api_calls().map(|it| (since(it.start()), since(it.end()), it.name().to_owned()));
+            let work = trace.work().map(|it| (since(it.start()), since(it.end()), it.name().to_string()));
+            let mut expected: Vec<_> = spans.chain(calls).chain(work).collect();
+            let mut found: Vec<_> = items.iter().map(|it| (it.start, it.start + it.nanos, it.name.clone())).collect();
+            expected.sort();
+            found.sort();
+            assert_eq!(found, expected);
+            // Each kernel leads to its call.
+            let work: Vec<_> = items.iter().filter(|item| item.row.starts_with("GPU")).collect();
+            let launched = work.iter().filter_map(|item| Some((item, &items[item.launcher?])));
+            let calls: Vec<_> = launched.filter(|(_, call)| call.name.starts_with("cu")).collect();
+            assert_eq!(calls.len(), trace.work().filter(|work| work.call().is_some()).count());
+            assert!(calls.iter().all(|(work, call)| call.start <= work.start), "{calls:?}");
+        }
+    }
+
+    #[test]
+    fn inner_spans_go_first() {
+        let trace = gpu_trace();
+        let (all, everything) = window(&trace, &[], ENOUGH);
+        let levels = |items: &[Unpacked]| items.iter().map(|item| item.lane).max().unwrap();
+        assert_eq!(levels(&everything), 2, "calls in spans in spans");
+        let work = |items: &[Unpacked]| items.iter().filter(|item| item.row.starts_with("GPU")).count();
+
+        let (few, shown) = window(&trace, &[], 7 * trace.work().len() + 7 * 12);
+        assert_eq!(work(&shown), trace.work().len());
+        assert!(levels(&shown) < 2, "{shown:?}");
+        let left_out = everything.len() - shown.len();
+        assert_eq!(few.notes, [format!("{left_out} spans and calls nested more than 2 deep are left out")]);
+        assert!(few.items.len() < all.items.len());
+    }
+
+    #[test]
+    fn of_too_much_work_the_shortest_is_left_out() {
+        let mut trace = gpu_trace();
+        repeat_work(&mut trace, 0, 10_000);
+        trace.work.sort_by_key(|work| (work.stream, work.start));
+        let (window, items) = window(&trace, &[], 7 * 1_000);
+        let work: Vec<_> = items.iter().filter(|item| item.row.starts_with("GPU")).collect();
+        assert!(work.iter().all(|item| item.nanos >= 4_096), "{work:?}");
+        let short = trace.work().len() - work.len();
+        assert!(short > 10_000);
+        let note = format!("{short} kernels and copies shorter than 4.096µs are left out");
+        assert!(window.notes.contains(&note), "{:?}", window.notes);
+    }
+
+    #[test]
+    fn windows_share_the_room_and_a_slow_step_finds_some() {
+        let (trace, mut names) = (gpu_trace(), Names::default());
+        let mut timelines = Timelines::default();
+        timelines.expect(2);
+        [&trace, &trace].iter().for_each(|trace| timelines.add(trace, &[], &mut names));
+        assert_eq!((timelines.windows.len(), timelines.left_out), (2, 0));
+        // Nothing is left but for what is very slow.
+        timelines.windows[1].items = super::Packed::default();
+        (0..Timelines::BYTES).for_each(|_| timelines.windows[1].items.push(1));
+        timelines.add(&trace, &[], &mut names);
+        assert_eq!((timelines.windows.len(), timelines.left_out), (2, 1));
+        let mut slow = gpu_trace();
+        set_steps(&mut slow, &[900_000]);
+        timelines.add(&slow, &[], &mut names);
+        assert_eq!((timelines.windows.len(), timelines.left_out), (2, 2));
+        assert_eq!(timelines.windows[1].steps.len(), 1);
+    }
+
+    #[test]
+    fn the_moments_of_findings_are_found_in_their_rank() {
+        let mut traces = ranks();
+        // The second rank begins a little later, at the same time by the numbers of steps.
+        for step in &mut traces[1].steps {
+            step.start = step.start + std::time::Duration::from_nanos(10);
+        }
+        let mut timelines = Timelines::default();
+        traces.iter().for_each(|trace| timelines.add(trace, &[], &mut Names::default()));
+        for (index, trace) in traces.iter().enumerate() {
+            let ranges: Vec<_> = findings(trace).into_iter().flat_map(|finding| finding.ranges).collect();
+            assert!(!ranges.is_empty());
+            for range in &ranges {
+                let start = range.start.since(at(0)).as_nanos() as u64;
+                assert_eq!(timelines.find(range), Some((index, start)), "{range:?}");
+            }
+        }
+    }
 }

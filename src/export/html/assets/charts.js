@@ -111,13 +111,34 @@ function stepsSection(section) {
         ),
     ];
   });
-  chart.addEventListener("pointermove", (event) => {
+  let chosen = -1;
+  const under = (event) => {
     const box = chart.getBoundingClientRect();
     const at = from + ((event.clientX - box.left - LEFT) / (box.width - LEFT - 6)) * (to - from);
     const past = first.findIndex((start) => start > at);
-    say(past < 0 ? first.length - 1 : Math.max(0, past - 1));
+    return past < 0 ? first.length - 1 : Math.max(0, past - 1);
+  };
+  // A recorded step is in the timeline. Of several in one point, the first that was recorded.
+  const show = (index) => {
+    const numbers = Array.from({ length: counts[index] }, (_, at) => first[index] + at);
+    const recorded = numbers.find((number) => SHOW_RANGE.has(number));
+    if (recorded === undefined) readout.textContent += "; it was not recorded";
+    else SHOW_RANGE.step(recorded);
+  };
+  chart.addEventListener("pointermove", (event) => say(under(event)));
+  chart.addEventListener("click", (event) => show(under(event)));
+  chart.tabIndex = 0;
+  chart.classList.add("clickable");
+  chart.setAttribute("aria-label", "steps: arrows go from step to step, Enter shows one in the timeline");
+  chart.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (by) say((chosen = Math.max(0, Math.min(first.length - 1, chosen + by))));
+    else if (event.key === "Enter" && chosen >= 0) show(chosen);
+    else return;
+    event.preventDefault();
   });
-  return [chart, clipped, readout].filter(Boolean);
+  const hint = el("p", { class: "note" }, "Click a recorded step to see it in the timeline.");
+  return [chart, clipped, hint, readout].filter(Boolean);
 }
 
 // Parts of a whole, as one bar for each row, with the numbers below.

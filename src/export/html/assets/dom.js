@@ -96,7 +96,8 @@ function prose(text) {
 // Text that is cut where its box ends.
 function fitText(context, text, x, y, width) {
   if (width < 18) return;
-  const fits = Math.floor(width / 6);
+  // A character of 11 pixels takes six and a half on average.
+  const fits = Math.floor(width / 6.5);
   context.fillText(text.length > fits ? `${text.slice(0, Math.max(1, fits - 1))}…` : text, x, y);
 }
 

@@ -1,6 +1,7 @@
 // Puts the sections of the document on the page, in their order.
 
 const KINDS = {
+  answer: answerSection,
   facts: factsSection,
   tiles: tilesSection,
   steps: stepsSection,
@@ -13,18 +14,20 @@ const KINDS = {
   timeline: timelineSection,
   lines: linesSection,
   columns: columnsSection,
-  empty: () => [],
+  empty: ({ note }) => (note ? [el("p", { class: "nothing" }, prose(sentence(note)))] : []),
 };
 
-function factsSection({ items, notes }) {
-  return [
-    el(
-      "dl",
-      { class: "facts" },
-      items.map(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]),
-    ),
-    notes.map((note) => el("p", { class: "note" }, note)),
-  ].flat();
+// Of a run they are folded: where and how it was recorded matters once something is strange.
+function factsSection({ id, items, notes }) {
+  const list = el(
+    "dl",
+    { class: "facts" },
+    items.map(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]),
+  );
+  const below = notes.map((note) => el("p", { class: "note" }, note));
+  if (id !== "run") return [list, ...below];
+  const summary = el("summary", {}, `${items.map(([label]) => label).join(", ")}, summary`);
+  return [el("details", {}, summary, list, below)];
 }
 
 function tilesSection({ items }) {
@@ -37,70 +40,6 @@ function tilesSection({ items }) {
       ),
     ),
   ];
-}
-
-function findingsSection({ items }) {
-  return items.map((finding, index) => {
-    const { title, kind, saves, least, most, step, percent, path, location, evidence, advice, row, ranges } = finding;
-    const span =
-      path.length === 0
-        ? null
-        : el(
-            "p",
-            {},
-            "in ",
-            row === null ? path.join(" › ") : el("a", { href: `#spans-${row}` }, path.join(" › ")),
-            location ? el("span", { class: "dim" }, ` (${location})`) : null,
-          );
-    const links = ranges.map(([number, from, length]) => {
-      const text = `step ${number ?? "?"}, ${UNITS.time(from)} to ${UNITS.time(from + length)}`;
-      return SHOW_RANGE.has(number)
-        ? el(
-            "a",
-            {
-              href: "#timeline",
-              on: { click: () => setTimeout(() => SHOW_RANGE.show(number, from, from + length)) },
-            },
-            text,
-          )
-        : el("span", { class: "dim" }, text);
-    });
-    return el(
-      "article",
-      { class: "finding", id: `finding-${index + 1}` },
-      el(
-        "h3",
-        {},
-        `${index + 1}. `,
-        prose(title),
-        " ",
-        el("a", { class: "dim", href: `#finding-${index + 1}` }, `[${kind}]`),
-      ),
-      el(
-        "p",
-        {},
-        "saves ",
-        el("b", { "data-value": saves }, UNITS.time(saves)),
-        ` of ${UNITS.time(step)} a step` +
-          ` (${UNITS.percent(percent)}; between ${UNITS.time(least)} and ${UNITS.time(most)})`,
-      ),
-      span,
-      el(
-        "ul",
-        {},
-        evidence.map((line) => el("li", {}, prose(line))),
-      ),
-      el("p", {}, prose(advice)),
-      links.length > 0
-        ? el(
-            "p",
-            { class: "note" },
-            "seen in: ",
-            links.flatMap((link, at) => (at > 0 ? ["; ", link] : [link])),
-          )
-        : null,
-    );
-  });
 }
 
 // Sections beside each other, such as before and after.
@@ -132,8 +71,8 @@ function sectionNode(section) {
   return el(
     "section",
     { id: section.id, "aria-label": section.title },
-    el("h2", {}, section.title, star),
-    section.note ? el("p", { class: "note" }, section.note) : null,
+    section.kind === "answer" && !star ? null : el("h2", {}, section.title, star),
+    section.note && section.kind !== "empty" ? el("p", { class: "note" }, section.note) : null,
     content,
   );
 }
@@ -148,7 +87,10 @@ function reveal() {
     node?.classList.add("found");
     node?.scrollIntoView({ block: "center" });
   } else if (location.hash.length > 1) {
-    document.getElementById(location.hash.slice(1))?.scrollIntoView();
+    const node = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const folded = node?.matches("details") ? node : node?.querySelector(":scope > details");
+    if (folded) folded.open = true;
+    node?.scrollIntoView();
   }
 }
 
@@ -159,10 +101,18 @@ function setTheme(theme) {
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 document.title = DATA.title;
-// The timeline first, as findings ask it which steps it has.
-const nodes = new Map();
-const built = [...DATA.sections].sort((a, b) => (b.kind === "timeline") - (a.kind === "timeline"));
-built.forEach((section) => nodes.set(section, sectionNode(section)));
+const nodes = new Map(DATA.sections.map((section) => [section, sectionNode(section)]));
+// The part of the step that is shown, wherever one has scrolled to.
+const only = el("button", {
+  type: "button",
+  class: "only",
+  hidden: true,
+  on: { click: () => FILTER.set(FILTER.part) },
+});
+FILTER.shown.push((part) => {
+  only.hidden = part < 0;
+  only.textContent = part < 0 ? "" : `only ${shortPart(FILTER.answer.parts[part])} ✕`;
+});
 const theme = el(
   "button",
   {
@@ -175,7 +125,8 @@ const theme = el(
   "◐",
 );
 const help =
-  "/ search, t light or dark, 1 to 9 sections, arrows and Enter in flame graphs and tables, w a s d in the timeline";
+  "/ search, t light or dark, 1 to 9 sections, arrows and Enter in flame graphs and tables, w a s d in the timeline, " +
+  "Esc shows all parts of the step";
 document.body.replaceChildren(
   el(
     "header",
@@ -189,6 +140,7 @@ document.body.replaceChildren(
         { "aria-label": "sections" },
         DATA.sections.map(({ id, title }) => el("a", { href: `#${id}` }, title)),
       ),
+      only,
       theme,
     ),
   ),
@@ -216,6 +168,8 @@ addEventListener("keydown", (event) => {
     const first = seen.find((node) => node.getBoundingClientRect().bottom > innerHeight / 3) ?? seen[0];
     first?.querySelector("input[type=search]").focus();
     event.preventDefault();
+  } else if (event.key === "Escape" && FILTER.part >= 0) {
+    FILTER.set(FILTER.part);
   } else if (event.key === "t") {
     theme.click();
   } else if (/^[1-9]$/.test(event.key) && DATA.sections[event.key - 1]) {

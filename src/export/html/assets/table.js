@@ -3,7 +3,10 @@
 const FEW_ROWS = 100;
 
 function tableSection(section) {
-  const { columns, rows, parents } = section;
+  const { columns, parents } = section;
+  // A number in a list is known to three digits only.
+  const isRough = (value) => Array.isArray(value);
+  const rows = section.rows.map((row) => row.map((value) => (isRough(value) ? value[0] : value)));
   const tree = parents ? new Tree(rows.length, parents) : null;
   const state = { sort: section.sort ?? null, down: true, query: "", all: false };
   const body = el("tbody");
@@ -43,9 +46,12 @@ function tableSection(section) {
         )
       : 0,
   );
-  const cell = (row, index) => format(columns[index][1], row[index]);
+  const cell = (row, index) => {
+    const value = section.rows[row][index];
+    return isRough(value) ? UNITS.rough(value[0]) : format(columns[index][1], value);
+  };
   const asText = () =>
-    [columns.map(([title]) => title), ...order().map((row) => columns.map((_, i) => cell(rows[row], i)))]
+    [columns.map(([title]) => title), ...order().map((row) => columns.map((_, i) => cell(row, i)))]
       .map((cells) => cells.join("\t"))
       .join("\n");
 
@@ -68,22 +74,38 @@ function tableSection(section) {
   }
 
   function matches(row) {
+    if (only !== null && !only.has(rows[row][0])) return false;
     return columns.some(
-      ([, unit], index) => isText(unit) && (cell(rows[row], index) ?? "").toLowerCase().includes(state.query),
+      ([, unit], index) => isText(unit) && (cell(row, index) ?? "").toLowerCase().includes(state.query),
     );
   }
 
+  // The names of the rows of the chosen part of a step, or `null` for all rows.
+  const isKernels = section.id === "kernels";
+  let only = null;
+  const choosePart = () => {
+    if (isKernels) only = FILTER.part < 3 ? FILTER.names() : null;
+    else if (section.id === "spans") only = FILTER.spans();
+  };
+  choosePart();
+  if (isKernels || section.id === "spans")
+    FILTER.shown.push(() => {
+      choosePart();
+      draw();
+    });
+
   // The rows that are shown, in their order.
   function order() {
-    if (tree) return tree.order(compare, state.query === "" ? null : matches);
+    const isAll = state.query === "" && only === null;
+    if (tree) return tree.order(compare, isAll ? null : matches);
     const found = [...rows.keys()];
-    return (state.query === "" ? found : found.filter(matches)).sort(compare);
+    return (isAll ? found : found.filter(matches)).sort(compare);
   }
 
   function line(index) {
     const row = rows[index];
     const cells = columns.map(([, unit], column) => {
-      const text = cell(row, column);
+      const text = cell(index, column);
       if (column === 0) return nameCell(index, text);
       const share = most[column] > 0 && row[column] > 0 ? (100 * row[column]) / most[column] : 0;
       const way = unit === "change" && row[column] ? (row[column] > 0 ? "bad" : "good") : "";
@@ -96,7 +118,9 @@ function tableSection(section) {
         text,
       );
     });
-    return el("tr", { id: `${section.id}-${index}`, "aria-level": tree ? tree.depth[index] + 1 : null }, cells);
+    const marked = section.marked?.includes(index) ? "marked" : null;
+    const level = tree ? tree.depth[index] + 1 : null;
+    return el("tr", { id: `${section.id}-${index}`, class: marked, "aria-level": level }, cells);
   }
 
   function nameCell(index, text) {
@@ -130,7 +154,8 @@ function tableSection(section) {
     more.hidden = shown.length <= limit;
     more.textContent = `show all ${shown.length}`;
     const others = section.leftOut > 0 ? `; ${section.leftOut} more rows are not in this file` : "";
-    count.textContent = `${shown.length} of ${rows.length} rows${others}`;
+    const part = only === null ? "" : ` of ${shortPart(FILTER.answer.parts[FILTER.part])}`;
+    count.textContent = `${shown.length} of ${rows.length} rows${part}${others}`;
     heads.forEach((head, index) => {
       if (state.sort === index) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
@@ -142,6 +167,7 @@ function tableSection(section) {
   REVEAL[section.id] = (index) => {
     if (tree) tree.show(index);
     state.query = search.value = "";
+    if (only !== null && !only.has(rows[index][0])) FILTER.set(FILTER.part);
     if (!order().slice(0, FEW_ROWS).includes(index)) state.all = true;
     draw();
   };

@@ -39,6 +39,13 @@ const UNITS = {
       : nanos >= 1e6
         ? `${fixed(nanos / 1e6, 3)}ms`
         : `${fixed(nanos / 1e3, 3)}µs`,
+  // A time that is known to three digits only. What would be rounded to a thousand is one of the next unit.
+  rough: (nanos) =>
+    nanos >= 999.5e6
+      ? `~${digits(Math.max(1, nanos / 1e9))}s`
+      : nanos >= 999.5e3
+        ? `~${digits(Math.max(1, nanos / 1e6))}ms`
+        : `~${digits(nanos / 1e3)}µs`,
   // A time that adds up to that of all rows, which a bar shows.
   total: (nanos) => UNITS.time(nanos),
   percent: (percent) => `${fixed(percent, 2)}%`,

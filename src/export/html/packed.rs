@@ -1,0 +1,110 @@
+//! Numbers packed into bytes, and bytes as text: how a page carries hundreds of thousands of items.
+
+use crate::export::json::Object;
+
+/// Whole numbers one after another, seven bits to a byte, the lowest first. The high bit says that more bytes follow.
+///
+/// This is LEB128, the variable-length encoding of DWARF and WebAssembly. Most numbers in a timeline are differences
+/// between neighbours, which fit one or two bytes.
+#[derive(Debug, Default)]
+pub(super) struct Packed(Vec<u8>);
+
+impl Packed {
+    /// The bytes that are written as one string. It is a multiple of three, so that only the last string is padded, and
+    /// small enough that a page never holds all its data as text twice.
+    const CHUNK: usize = 48 << 10;
+
+    /// Makes room for about this many bytes, so that it need not be doubled on the way.
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
+    pub(super) fn push(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.0.shrink_to_fit();
+    }
+
+    /// Writes the bytes as an array of strings in base64.
+    pub(super) fn write(&self, key: &'static str, object: &mut Object<'_>) {
+        object.array(key, |array| self.0.chunks(Self::CHUNK).for_each(|chunk| array.string(&base64(chunk))));
+    }
+}
+
+/// Returns a number that is small if this one is near zero, positive or negative: 0, −1, 1, −2 become 0, 1, 2, 3.
+pub(super) fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+/// Encodes bytes in base64.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0, |bits, &byte| bits << 8 | u32::from(byte)) << (8 * (3 - group.len()));
+        for digit in 0..4 {
+            let is_padding = digit > group.len();
+            let value = bits >> (18 - 6 * digit) & 63;
+            text.push(if is_padding { '=' } else { char::from(DIGITS[value as usize]) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::{Packed, base64, zigzag};
+
+    /// Returns the numbers in the strings of base64 that [`Packed::write`] has written.
+    pub(crate) fn unpack(strings: &[&str]) -> Vec<u64> {
+        let digit = |byte: u8| match byte {
+            b'A'..=b'Z' => u32::from(byte - b'A'),
+            b'a'..=b'z' => u32::from(byte - b'a') + 26,
+            b'0'..=b'9' => u32::from(byte - b'0') + 52,
+            b'+' => 62,
+            _ => 63,
+        };
+        let mut numbers = Vec::new();
+        let (mut number, mut shift) = (0, 0);
+        for group in strings.iter().flat_map(|text| text.as_bytes().chunks(4)) {
+            let digits: Vec<u32> = group.iter().filter(|&&byte| byte != b'=').map(|&byte| digit(byte)).collect();
+            let bits = digits.iter().fold(0, |bits, digit| bits << 6 | digit) << (6 * (4 - digits.len()));
+            for byte in &bits.to_be_bytes()[1..digits.len()] {
+                number |= u64::from(byte & 0x7f) << shift;
+                shift += 7;
+                if byte & 0x80 == 0 {
+                    numbers.push(std::mem::take(&mut number));
+                    shift = 0;
+                }
+            }
+        }
+        numbers
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_standard() {
+        let texts = ["", "f", "fo", "foo", "foob"].map(|text| base64(text.as_bytes()));
+        assert_eq!(texts, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]);
+    }
+
+    #[test]
+    fn small_numbers_take_one_byte_and_all_come_back() {
+        let numbers = [0, 1, 127, 128, 300, 1 << 35, u64::MAX];
+        let mut packed = Packed::default();
+        numbers[..3].iter().for_each(|&number| packed.push(number));
+        assert_eq!(packed.len(), 3);
+        numbers[3..].iter().for_each(|&number| packed.push(number));
+        assert_eq!(unpack(&[&base64(&packed.0)]), numbers);
+        assert_eq!([0, -1, 1, -64, i64::MIN].map(zigzag), [0, 1, 2, 127, u64::MAX]);
+    }
+}
