@@ -1,7 +1,11 @@
 //! Copies between the host and the GPU that cost more than they need to.
 
 use super::{
-    super::{finding::FindingKind, functions::is_launch, simulation::Item},
+    super::{
+        finding::FindingKind,
+        functions::is_launch,
+        simulation::{Costs, Item},
+    },
     framework::owner,
     place,
     window::{Candidate, Window, total},
@@ -106,6 +110,7 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
     let place = place::name(window.trace(), span);
     let each = words::bytes(window.per_step(bytes));
     let rate = bytes as f64 / gpu_time(window, &tasks).max(1) as f64;
+    let again = FindingKind::SameBytesAgain.advice(window.framework);
     vec![Candidate {
         kind: FindingKind::PageableCopy,
         title: format!("{each} are copied to the GPU from pageable memory in each step, in {place}"),
@@ -125,8 +130,19 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
         costs: with(bandwidth),
         least: Some(with(bandwidth / 2.0)),
         most: None,
-        others: Vec::new(),
+        others: vec![(
+            format!("If they are the same bytes in each step: {}", again.trim()),
+            without(window, &tasks, &items),
+        )],
     }]
+}
+
+/// Returns the costs without these copies.
+fn without(window: &Window<'_>, tasks: &[usize], items: &[usize]) -> Costs {
+    let mut costs = window.costs();
+    tasks.iter().for_each(|&task| costs.remove_task(task));
+    items.iter().for_each(|&item| costs.set_item(item, 0));
+    costs
 }
 
 /// Small copies at one place.
