@@ -133,36 +133,37 @@ fn judge(window: &Window<'_>, candidate: Candidate) -> Option<Finding> {
 /// The part of a saving that may be more or less, however well the steps are simulated: the program that has the change
 /// differs in more than the change. Chosen on the trainings that were looked at, so that bounds cover.
 const VARIATION: f64 = 0.2;
-/// The least and the most of its simulated time that the host may take: the cost of recording is not known exactly, and
-/// differs between machines. Of PyTorch's profiler, and of CUPTI alone.
-const TORCH_HOST: (f64, f64) = (0.75, 1.1);
-const HOST: (f64, f64) = (0.9, 1.05);
 /// The part of a step by which the next run of the same program differs.
 const NOISE: f64 = 0.02;
+
+/// The least and the most of its simulated time that the host may take: the cost of recording is not known exactly, and
+/// that of PyTorch's profiler differs between machines, by the trainings that were looked at.
+pub(super) fn host_range(framework: Framework) -> (f64, f64) {
+    if framework == Framework::PyTorch { (0.75, 1.1) } else { (0.9, 1.05) }
+}
 
 /// Returns the mean time of a step, and what the candidate saves of it. Slow steps count only if it is about them.
 fn mean_saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, Saving) {
     let is_about_slow_steps = candidate.kind == FindingKind::OutlierSteps;
-    let mean = |costs: &Costs| {
-        let times = window.simulation.step_times(costs).into_iter().zip(&window.simulation.slow);
+    let mean = |costs: &Costs, host: f64| {
+        let mut costs = costs.clone();
+        costs.scale_host(host);
+        let times = window.simulation.step_times(&costs).into_iter().zip(&window.simulation.slow);
         simulation::mean(times.filter(|(_, slow)| is_about_slow_steps || !**slow).map(|(time, _)| time))
     };
-    let saving = |costs: &Costs, host: f64| {
-        let (mut before, mut after) = (window.costs(), costs.clone());
-        before.scale_host(host);
-        after.scale_host(host);
-        mean(&before).saturating_sub(mean(&after))
+    let before = |host: f64| match window.steps.iter().find(|(of, _)| *of == host && !is_about_slow_steps) {
+        Some((_, step)) => *step,
+        None => mean(&window.costs(), host),
     };
-    let step = mean(&window.costs());
-    let likely = saving(&candidate.costs, 1.0);
-    let (slow, fast) = if window.framework == Framework::PyTorch { TORCH_HOST } else { HOST };
-    let cases = [&candidate.costs].into_iter().chain(&candidate.least).chain(&candidate.most);
-    let bounds: Vec<_> = cases.flat_map(|costs| [1.0, slow, fast].map(|host| saving(costs, host))).collect();
-    let least = bounds.iter().min().copied().unwrap_or(likely);
-    let most = bounds.iter().max().copied().unwrap_or(likely);
+    let saving = |costs: &Costs, host: f64| before(host).saturating_sub(mean(costs, host));
+    let (step, likely) = (before(1.0), saving(&candidate.costs, 1.0));
+    let (fast, slow) = host_range(window.framework);
+    let mut bounds = vec![likely, saving(&candidate.costs, fast), saving(&candidate.costs, slow)];
+    bounds.extend(candidate.least.iter().chain(&candidate.most).map(|costs| saving(costs, 1.0)));
+    bounds.sort_unstable();
     let noise = step.mul_f64(NOISE + window.error);
-    let least = least.mul_f64(1.0 - VARIATION).saturating_sub(noise);
-    let most = most.mul_f64(1.0 + VARIATION).saturating_add(noise).min(step);
+    let least = bounds[0].mul_f64(1.0 - VARIATION).saturating_sub(noise);
+    let most = bounds[bounds.len() - 1].mul_f64(1.0 + VARIATION).saturating_add(noise).min(step);
     (step, Saving::new(least, likely, most.max(likely)))
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Window<'a> {
     pub(super) simulation: Simulation<'a>,
     /// The time of a step without the cost of recording.
     pub(super) step: Duration,
+    /// The same if the host takes these parts of its time.
+    pub(super) steps: Vec<(f64, Duration)>,
     /// The relative error of the simulation.
     pub(super) error: f64,
     /// The framework of the program.
@@ -122,7 +124,14 @@ impl<'a> Window<'a> {
         let slow = simulation.steps.iter().zip(&simulation.slow).filter(|(_, slow)| **slow).map(|(step, _)| *step);
         let slow = slow.collect();
         let framework = trace.framework();
-        Some(Self { simulation, step, error, framework, thread, median, slow, rare, inputs, tasks_of_items })
+        let (fast, slow_host) = super::host_range(framework);
+        let steps = [1.0, fast, slow_host].map(|host| {
+            let mut costs = simulation.costs();
+            costs.scale_host(host);
+            (host, simulation.run(&costs))
+        });
+        let steps = steps.to_vec();
+        Some(Self { simulation, step, steps, error, framework, thread, median, slow, rare, inputs, tasks_of_items })
     }
 
     pub(super) fn trace(&self) -> &'a Trace {
