@@ -10,10 +10,12 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 /// [`exposed_communication`](Self::exposed_communication) if one of NCCL's kernels runs; else
 /// [`exposed_copies`](Self::exposed_copies).
 ///
-/// While the GPU is idle, it is what the thread of the step does then: [`input`](Self::input), else
+/// While the GPU is idle, it is what the host does then: [`input`](Self::input), else
 /// [`synchronizing`](Self::synchronizing), else [`launching`](Self::launching), else [`host`](Self::host), else
-/// [`other`](Self::other). API calls of other threads are not seen here, so that steps whose kernels are launched by
-/// another thread have no `launching`. Neither are functions that were not recorded.
+/// [`other`](Self::other). Two kinds of threads count: the thread of the step, and those that launch work for it, such as
+/// PyTorch's autograd thread or Burn's device thread. The thread of the step waits for one of these if it neither enters
+/// nor leaves a span or a call while the other launches work, as in `loss.backward()`. Functions that were not recorded
+/// are not seen.
 ///
 /// The parts add up to the duration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,20 +34,22 @@ pub struct StepBreakdown<'a> {
     pub exposed_communication: Duration,
     /// The time in which memory was copied or set, and no kernel ran.
     pub exposed_copies: Duration,
-    /// The idle time in which the thread was in a span of the input pipeline:
+    /// The idle time in which the step's thread was in a span of the input pipeline:
     /// [`Span::input_stage`](crate::trace::Span::input_stage). Load data in advance, or with more threads.
     pub input: Duration,
-    /// The idle time in which the thread was in a call that waits for the GPU: one that synchronizes with a stream, an
-    /// event or a context, or copies from the GPU, unless that is asynchronous and into pinned memory. Wait less often.
+    /// The idle time in which the step's thread, or one that it waited for, was in a call that waits for the GPU: one
+    /// that synchronizes with a stream, an event or a context, or copies from the GPU, unless that is asynchronous and
+    /// into pinned memory. Wait less often.
     pub synchronizing: Duration,
-    /// The idle time in which the thread was in a call that launches kernels or graphs, or copies or sets memory.
-    /// Launch less often: larger batches, fused kernels, CUDA graphs.
+    /// The idle time in which the step's thread, or one that works for it, was in a call that launches kernels or
+    /// graphs, or copies or sets memory. Launch less often: larger batches, fused kernels, CUDA graphs.
     pub launching: Duration,
-    /// The idle time in which the thread was in any other span.
+    /// The idle time in which the step's thread, or one that it waited for, was in any other span.
     pub host: Duration,
-    /// The idle time in which no span was open on the thread.
+    /// The idle time in which no span was open on these threads.
     pub other: Duration,
-    /// `host` by the name of the innermost span, longest first.
+    /// `host` by the name of the innermost span, longest first. If the step's thread waited for another one that was in
+    /// a span, it is the span of the other one.
     pub host_by_span: Vec<(&'a str, Duration)>,
 }
 

@@ -1,7 +1,8 @@
-//! A sweep over the time of a thread's steps, which adds up what GPUs and the thread did.
+//! A sweep over the time of a thread's steps, which adds up what GPUs did, and what that thread and those that work for
+//! it did.
 
 use super::{call_kind::CallKind, work_kind::WorkKind};
-use crate::trace::{DeviceId, SpanId, ThreadId, Timestamp, Trace};
+use crate::trace::{ApiCall, DeviceId, SpanId, ThreadId, Timestamp, Trace};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -41,20 +42,36 @@ pub(super) struct StepSweep<'a> {
     sums: Vec<Vec<Sums<'a>>>,
     /// The number of pieces of work of each kind that run on each GPU.
     working: Vec<[usize; 3]>,
-    /// The number of spans or calls of each part that the thread is in.
-    doing: [usize; 3],
-    /// The open spans of the thread, in the order in which they were entered.
-    open: BTreeSet<(Timestamp, SpanId)>,
+    /// The thread of the steps first, then those that work for it.
+    lanes: Vec<Lane>,
     /// The steps that have begun and not ended: one, unless steps overlap.
     steps: Vec<usize>,
 }
 
-/// The thing that begins or ends. GPUs and steps are named by their index.
+/// What one thread does at a moment.
+#[derive(Default)]
+struct Lane {
+    /// The number of spans or calls of each part that the thread is in.
+    doing: [usize; 3],
+    /// The open spans of the thread, in the order in which they were entered.
+    open: BTreeSet<(Timestamp, SpanId)>,
+    /// Whether the thread of the steps waits for this one, if it is above zero.
+    awaited: usize,
+}
+
+impl Lane {
+    fn is(&self, part: HostPart) -> bool {
+        self.doing[part as usize] > 0
+    }
+}
+
+/// The thing that begins or ends. GPUs, steps and lanes are named by their index.
 #[derive(Clone, Copy)]
 enum Subject {
     Work(u32, WorkKind),
-    Host(HostPart),
-    Span(SpanId),
+    Host(u16, HostPart),
+    Span(u16, SpanId),
+    Wait(u16),
     Step(u32),
 }
 
@@ -62,14 +79,15 @@ impl<'a> StepSweep<'a> {
     /// Collects what begins and ends. `steps` are indices of [`Trace::steps`].
     pub(super) fn new(trace: &'a Trace, thread: ThreadId, devices: &[DeviceId], steps: &[usize]) -> Self {
         let gpus = devices.len().max(1);
+        let kinds = CallKind::of_calls(trace);
+        let lanes = lanes(trace, thread, &kinds);
         let mut sweep = Self {
             trace,
             begins: Vec::new(),
             ends: Vec::new(),
             sums: vec![vec![Sums::default(); gpus]; steps.len()],
             working: vec![[0; 3]; gpus],
-            doing: [0; 3],
-            open: BTreeSet::new(),
+            lanes: lanes.iter().map(|_| Lane::default()).collect(),
             steps: Vec::new(),
         };
         for (index, &step) in steps.iter().enumerate() {
@@ -81,20 +99,32 @@ impl<'a> StepSweep<'a> {
                 sweep.add(Subject::Work(device as u32, WorkKind::of(work)), work.start(), work.end());
             }
         }
-        for span in trace.spans().filter(|span| span.track().thread() == thread) {
-            sweep.add(Subject::Span(span.id()), span.start(), span.end());
+        for span in trace.spans() {
+            let Some(&lane) = lanes.get(&span.track().thread()) else { continue };
+            sweep.add(Subject::Span(lane, span.id()), span.start(), span.end());
             if span.input_stage().is_some() {
-                sweep.add(Subject::Host(HostPart::Input), span.start(), span.end());
+                sweep.add(Subject::Host(lane, HostPart::Input), span.start(), span.end());
             }
         }
-        for (call, kind) in trace.api_calls().zip(CallKind::of_calls(trace)) {
+        for (call, kind) in trace.api_calls().zip(&kinds) {
             let part = match kind {
                 CallKind::Synchronizing => HostPart::Synchronizing,
                 CallKind::Launching => HostPart::Launching,
                 CallKind::Other => continue,
             };
-            if call.thread() == thread {
-                sweep.add(Subject::Host(part), call.start(), call.end());
+            if let Some(&lane) = lanes.get(&call.thread()) {
+                sweep.add(Subject::Host(lane, part), call.start(), call.end());
+            }
+        }
+        if lanes.len() > 1 {
+            let gaps = Gaps::of(trace, thread);
+            let launches = trace.api_calls().zip(&kinds).filter(|(_, kind)| **kind == CallKind::Launching);
+            let in_gap = |(call, _): (ApiCall<'_>, _)| {
+                let lane = *lanes.get(&call.thread()).filter(|lane| **lane != STEPS)?;
+                Some((lane, gaps.around(call.start(), call.end())?))
+            };
+            for (lane, (start, end)) in launches.filter_map(in_gap).collect::<BTreeSet<_>>() {
+                sweep.add(Subject::Wait(lane), start, end);
             }
         }
         sweep
@@ -134,14 +164,14 @@ impl<'a> StepSweep<'a> {
         if time.is_zero() || self.steps.is_empty() {
             return;
         }
-        let part = self.doing.iter().position(|&count| count > 0);
-        let innermost = self.open.last().map(|&(_, id)| self.trace.span(id).name());
+        let (part, innermost) = self.host();
+        let innermost = innermost.map(|id| self.trace.span(id).name());
         for &step in &self.steps {
             for (sums, working) in self.sums[step].iter_mut().zip(&self.working) {
                 let kind = working.iter().position(|&count| count > 0);
                 let sum = match (kind, part, innermost) {
                     (Some(kind), ..) => &mut sums.gpu[kind],
-                    (None, Some(part), _) => &mut sums.host[part],
+                    (None, Some(part), _) => &mut sums.host[part as usize],
                     (None, None, Some(name)) => sums.by_span.entry(name).or_default(),
                     (None, None, None) => &mut sums.other,
                 };
@@ -150,21 +180,100 @@ impl<'a> StepSweep<'a> {
         }
     }
 
+    /// Returns what the host does at this moment, and the innermost span of the thread that does it.
+    fn host(&self) -> (Option<HostPart>, Option<SpanId>) {
+        let (steps, others) = self.lanes.split_at(1);
+        let [steps] = steps else { return (None, None) };
+        // A thread that loads data in advance does not work for this step.
+        let others = || others.iter().filter(|lane| !lane.is(HostPart::Input));
+        let awaited = || others().filter(|lane| lane.awaited > 0);
+        let part = if steps.is(HostPart::Input) {
+            Some(HostPart::Input)
+        } else if steps.is(HostPart::Synchronizing) || awaited().any(|lane| lane.is(HostPart::Synchronizing)) {
+            Some(HostPart::Synchronizing)
+        } else if steps.is(HostPart::Launching) || others().any(|lane| lane.is(HostPart::Launching)) {
+            Some(HostPart::Launching)
+        } else {
+            None
+        };
+        let working = awaited().find(|lane| !lane.open.is_empty()).unwrap_or(steps);
+        (part, working.open.last().map(|&(_, id)| id))
+    }
+
     fn apply(&mut self, subject: Subject, is_end: bool) {
         let count = |count: &mut usize| *count = if is_end { count.saturating_sub(1) } else { *count + 1 };
         match subject {
             Subject::Work(device, kind) => count(&mut self.working[device as usize][kind as usize]),
-            Subject::Host(part) => count(&mut self.doing[part as usize]),
-            Subject::Span(id) => {
+            Subject::Host(lane, part) => count(&mut self.lanes[usize::from(lane)].doing[part as usize]),
+            Subject::Wait(lane) => count(&mut self.lanes[usize::from(lane)].awaited),
+            Subject::Span(lane, id) => {
                 let key = (self.trace.span(id).start(), id);
+                let open = &mut self.lanes[usize::from(lane)].open;
                 if is_end {
-                    self.open.remove(&key)
+                    open.remove(&key)
                 } else {
-                    self.open.insert(key)
+                    open.insert(key)
                 };
             }
             Subject::Step(step) if is_end => self.steps.retain(|&open| open != step as usize),
             Subject::Step(step) => self.steps.push(step as usize),
         }
+    }
+}
+
+/// The lane of the steps' thread.
+const STEPS: u16 = 0;
+
+/// Returns the lane of the steps' thread, and of each thread that works for it: one that launches work and has no steps
+/// of its own, such as PyTorch's autograd thread or Burn's device thread.
+fn lanes(trace: &Trace, steps: ThreadId, kinds: &[CallKind]) -> BTreeMap<ThreadId, u16> {
+    let mut others: BTreeSet<ThreadId> = BTreeSet::new();
+    let launches = trace.api_calls().zip(kinds).filter(|(_, kind)| **kind == CallKind::Launching);
+    others.extend(launches.map(|(call, _)| call.thread()));
+    for step in trace.steps() {
+        others.remove(&trace.track(step.track_id()).thread());
+    }
+    [steps].into_iter().chain(others).zip(STEPS..).collect()
+}
+
+/// The times between the edges of the steps' thread: where it enters or leaves a span or a call.
+///
+/// A trace does not say which thread waits for another. But if another one has launched work and this one has neither
+/// entered nor left anything meanwhile, as in PyTorch's `loss.backward()`, it has most likely waited for that.
+struct Gaps {
+    /// Where each gap begins, and whether it is inside a call. The last one begins at the last edge and has no end.
+    starts: Vec<(Timestamp, bool)>,
+}
+
+impl Gaps {
+    fn of(trace: &Trace, thread: ThreadId) -> Self {
+        let spans = trace.spans().filter(|span| span.track().thread() == thread);
+        let calls = trace.api_calls().filter(|call| call.thread() == thread);
+        let mut edges: Vec<(Timestamp, i32)> = spans.flat_map(|span| [(span.start(), 0), (span.end(), 0)]).collect();
+        let steps = trace.steps().iter().filter(|step| trace.track(step.track_id()).thread() == thread);
+        edges.extend(steps.flat_map(|step| [(step.start(), 0), (step.end(), 0)]));
+        edges.extend(calls.flat_map(|call| [(call.start(), 1), (call.end(), -1)]));
+        edges.sort_unstable();
+        let mut depth = 0;
+        let mut starts = Vec::with_capacity(edges.len());
+        for (at, change) in edges {
+            depth += change;
+            starts.push((at, depth > 0));
+        }
+        // Of several edges at one time, the last one says what follows.
+        starts.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            kept.1 = if is_same { next.1 } else { kept.1 };
+            is_same
+        });
+        Self { starts }
+    }
+
+    /// Returns the gap that all this time is in, unless the thread is in a call then.
+    fn around(&self, start: Timestamp, end: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let next = self.starts.partition_point(|(at, _)| *at <= start);
+        let (from, is_in_call) = *self.starts.get(next.checked_sub(1)?)?;
+        let (to, _) = *self.starts.get(next)?;
+        (!is_in_call && end <= to).then_some((from, to))
     }
 }

@@ -4,7 +4,8 @@ use super::{StepBreakdown, step_breakdown};
 use crate::{
     analysis::gpu_steps,
     trace::{
-        Api, ApiCall, ApiCallData, Attribution, DeviceId, GpuProblem, SpanId, Timestamp, Trace, TrackId, Work,
+        Api, ApiCall, ApiCallData, Attribution, CallsiteId, DeviceId, GpuProblem, Span, SpanId, Timestamp, Trace,
+        TrackId, Work,
         sample::{at, awkward_trace, gpu_trace, kernel, operations_trace, remove_gpu, set_fields, spans_trace},
     },
 };
@@ -85,6 +86,69 @@ fn idle_time_is_what_the_thread_does_then() {
     check(&trace);
 }
 
+/// In each step, `backward` is open from 40 to 80 with a launch from 47 to 49, and the other thread launches a graph from
+/// 57 to 59. The kernel that ran meanwhile runs at the end of the step instead.
+fn trace_with_a_thread_that_works() -> Trace {
+    let mut trace = gpu_trace();
+    trace.work.retain(|work| work.start < at(50) || at(80) < work.start);
+    add_span_of_other(&mut trace, 2, "MulBackward0");
+    (trace.spans[6].start, trace.spans[6].end) = (at(52), at(66));
+    trace
+}
+
+#[test]
+fn a_thread_that_works_for_the_step_counts_while_the_step_waits_for_it() {
+    let row = |trace: &Trace| {
+        check(trace);
+        let row = step_breakdown(trace).swap_remove(0);
+        let of =
+            |name| row.host_by_span.iter().find(|(span, _)| *span == name).map_or(Duration::ZERO, |(_, time)| *time);
+        (row.launching, of("backward"), of("MulBackward0"))
+    };
+    let trace = trace_with_a_thread_that_works();
+    // 52 to 66, but for the launch, are the other thread's: `backward` enters and leaves nothing from 49 to 80.
+    assert_eq!(row(&trace), (micros(8), micros(7 + 17), micros(12)));
+    // The steps' thread works itself: it has a call of its own while the other thread launches.
+    let mut own = trace.clone();
+    add_call(&mut own, "cuEventRecord", 0, 56, 58);
+    assert_eq!(row(&own), (micros(8), micros(7 + 29), micros(0)));
+    // The other thread loads data in advance.
+    let mut loads = trace.clone();
+    set_fields(&mut loads, 6, &[("op.input", "load")]);
+    assert_eq!(row(&loads), (micros(6), micros(7 + 31), micros(0)));
+    // The other thread has steps of its own, so that it works for those.
+    let mut steps = trace;
+    steps.steps[1].track = TrackId::new(1);
+    assert_eq!(row(&steps), (micros(6), micros(7 + 31), micros(0)));
+}
+
+#[test]
+fn a_wait_of_the_thread_that_the_step_waits_for_is_synchronizing() {
+    let mut trace = trace_with_a_thread_that_works();
+    add_call(&mut trace, "cuStreamSynchronize", 1, 60, 65);
+    assert_eq!(step_breakdown(&trace)[0].synchronizing, micros(5));
+    // While the steps' thread works itself, the other one may wait as it likes.
+    add_call(&mut trace, "cuEventRecord", 0, 56, 58);
+    assert_eq!(step_breakdown(&trace)[0].synchronizing, Duration::ZERO);
+}
+
+#[test]
+#[cfg(feature = "read")]
+fn operators_of_the_autograd_thread_are_named() {
+    let path = format!("{}/tests/fixtures/torch/transformer.pt.trace.json.gz", env!("CARGO_MANIFEST_DIR"));
+    let trace = crate::read::read(path).unwrap().into_iter().next().unwrap();
+    for row in step_breakdown(&trace) {
+        let of = |part: &str| -> Duration {
+            row.host_by_span.iter().filter(|(name, _)| name.contains(part)).map(|(_, time)| *time).sum()
+        };
+        // The steps' thread waits in `loss.backward()` for half of the step, which has no span of its own.
+        assert!(of("ProfilerStep") < row.duration / 5, "{row:?}");
+        assert!(of("Backward") > row.duration / 20, "{row:?}");
+        assert!(row.launching > row.duration / 8, "{row:?}");
+    }
+    check(&trace);
+}
+
 #[test]
 fn input_comes_before_all_else_on_the_host() {
     let mut trace = gpu_trace();
@@ -118,25 +182,53 @@ fn without_a_gpu_all_time_is_the_hosts() {
     check(&trace);
 }
 
-/// Returns the name of the part that a moment belongs to, by definition. The GPU is the first.
+/// Returns the name of the part that a moment belongs to, by definition. The GPU is the first, the steps' thread has the
+/// first track, and the one that works for it the second.
 fn part_at(trace: &Trace, moment: Timestamp) -> &str {
     let is_at = |start: Timestamp, end: Timestamp| start <= moment && moment < end;
     let work: Vec<_> = trace.work().filter(|work| is_at(work.start(), work.end())).collect();
     let is_nccl = |work: &Work<'_>| work.name().to_string().starts_with("nccl");
-    let on_thread = |track: TrackId| track == trace.steps()[0].track_id();
-    let spans = trace.spans().filter(|span| on_thread(span.track_id()) && is_at(span.start(), span.end()));
-    let spans: Vec<_> = spans.collect();
-    let calls = trace.api_calls().filter(|call| on_thread(call.track_id()) && is_at(call.start(), call.end()));
-    let calls: Vec<_> = calls.map(ApiCall::name).collect();
+    let spans_of = |track: usize| {
+        let of_track = trace.spans().filter(move |span| span.track_id() == TrackId::new(track));
+        of_track.filter(move |span| is_at(span.start(), span.end())).collect::<Vec<_>>()
+    };
+    let calls_of = |track: usize| {
+        let of_track = trace.api_calls().filter(move |call| call.track_id() == TrackId::new(track));
+        of_track.filter(move |call| is_at(call.start(), call.end())).map(ApiCall::name).collect::<Vec<_>>()
+    };
+    let (spans, calls) = (spans_of(0), calls_of(0));
+    let is_input = |spans: &[Span<'_>]| spans.iter().any(|span| span.input_stage().is_some());
+    let (of_other, calls_of_other) =
+        if is_input(&spans_of(1)) { Default::default() } else { (spans_of(1), calls_of(1)) };
+    let working = if is_awaited(trace, moment) && !of_other.is_empty() { &of_other } else { &spans };
     match () {
         () if work.iter().any(|work| work.kernel().is_some() && !is_nccl(work)) => "compute",
         () if work.iter().any(is_nccl) => "communication",
         () if !work.is_empty() => "copies",
-        () if spans.iter().any(|span| span.input_stage().is_some()) => "input",
+        () if is_input(&spans) => "input",
         () if calls.iter().any(|name| name.contains("Synchronize")) => "synchronizing",
-        () if !calls.is_empty() => "launching",
-        () => spans.iter().max_by_key(|span| (span.start(), span.id())).map_or("other", |span| span.name()),
+        () if !calls.is_empty() || !calls_of_other.is_empty() => "launching",
+        () => working.iter().max_by_key(|span| (span.start(), span.id())).map_or("other", |span| span.name()),
     }
+}
+
+/// Whether the steps' thread is in no call, and neither enters nor leaves anything around this moment while the other
+/// thread launches work.
+fn is_awaited(trace: &Trace, moment: Timestamp) -> bool {
+    let main = TrackId::new(0);
+    let spans = trace.spans().filter(|span| span.track_id() == main).map(|span| [span.start(), span.end()]);
+    let calls: Vec<_> = trace.api_calls().filter(|call| call.track_id() == main).collect();
+    let steps = trace.steps().iter().map(|step| [step.start(), step.end()]);
+    let edges = spans.chain(calls.iter().map(|call| [call.start(), call.end()])).chain(steps).flatten();
+    let edges: Vec<_> = edges.collect();
+    let gap = |at: Timestamp| {
+        let start = edges.iter().filter(|edge| **edge <= at).max()?;
+        Some((*start, *edges.iter().filter(|edge| **edge > at).min()?))
+    };
+    let is_in_call = calls.iter().any(|call| call.start() <= moment && moment < call.end());
+    let mut launches = trace.api_calls().filter(|call| call.track_id() != main);
+    let is_in = |call: ApiCall<'_>| gap(call.start()).filter(|(_, end)| call.end() <= *end) == gap(moment);
+    !is_in_call && gap(moment).is_some() && launches.any(is_in)
 }
 
 proptest! {
@@ -149,6 +241,10 @@ proptest! {
         let mut times = times.into_iter().map(|(start, length)| (at(start), at(start + length)));
         set_fields(&mut trace, 4, &[("op.input", "read")]);
         add_call(&mut trace, "cuEventSynchronize", 0, 1, 2);
+        for (span, name) in [(1, "of other thread"), (2, "loads in advance")] {
+            add_span_of_other(&mut trace, span, name);
+        }
+        set_fields(&mut trace, 7, &[("op.input", "read")]);
         trace.spans.iter_mut().for_each(|span| (span.start, span.end) = times.next().unwrap());
         trace.api_calls.iter_mut().for_each(|call| (call.start, call.end) = times.next().unwrap());
         for (work, kind) in trace.work.iter_mut().zip(kinds) {
@@ -186,4 +282,15 @@ fn add_call(trace: &mut Trace, name: &str, track: usize, start: u64, end: u64) {
         span: Some(SpanId::new(0)),
         batch: None,
     });
+}
+
+/// Adds a copy of a span on the thread that works for the steps', as the last span.
+fn add_span_of_other(trace: &mut Trace, span: usize, name: &str) {
+    let mut callsite = trace.callsites[0].clone();
+    callsite.name = name.to_owned().into();
+    trace.callsites.push(callsite);
+    let mut span = trace.spans[span].clone();
+    (span.callsite, span.track) = (CallsiteId::new(trace.callsites.len() - 1), TrackId::new(1));
+    span.parent = None;
+    trace.spans.push(span);
 }
