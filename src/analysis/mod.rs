@@ -13,7 +13,7 @@
 //! the host; [`span_costs`] what each span cost on both, and how near that is to the GPU's limits.
 //!
 //! [`critical_path`] returns the chain of host time and GPU work that the window waited for. [`findings`] returns what
-//! makes steps slow, and what a change would save.
+//! makes steps slow, and what a change would save; [`typical_step`] the time of the step that they speak of.
 //!
 //! ```
 //! use kernspan::{Profiler, analysis::{Verdict, gpu_steps}};
@@ -65,6 +65,7 @@ mod step_samples;
 mod step_sweep;
 mod stream_idle;
 mod stream_work;
+mod typical_step;
 mod work_kind;
 
 pub use self::{
@@ -84,10 +85,12 @@ pub use self::{
     step_breakdown::{StepBreakdown, step_breakdown},
     step_gpu::StepGpu,
     stream_idle::{StreamIdle, stream_idle},
+    typical_step::{TypicalStep, typical_step},
 };
 pub(crate) use self::{
     call_kind::CallKind,
     duration_stats::{square, standard_deviation},
+    findings::findings_and_step,
     flops::Flops,
     gpu_steps::gpu_steps_with_reasons,
     gpu_usage::percent_of,

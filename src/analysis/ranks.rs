@@ -111,8 +111,8 @@ impl RankTimes {
     }
 }
 
-/// Returns the median, or the lower of both in the middle.
-fn median(times: &[Duration]) -> Duration {
+/// Returns the median, or the lower of both in the middle; zero if there is none.
+pub(super) fn median(times: &[Duration]) -> Duration {
     let mut times = times.to_vec();
     times.sort_unstable();
     times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or_default()

@@ -1,7 +1,7 @@
 //! Findings as text: what to change, and what it would save.
 
 use super::{terminal, terminal::terminal_width, units, wrap::wrap};
-use crate::analysis::{Finding, Remedy};
+use crate::analysis::{Finding, Remedy, TypicalStep};
 use std::fmt;
 
 /// The findings of a run, to be printed with their evidence and with what to change. Made by
@@ -10,6 +10,8 @@ use std::fmt;
 #[must_use = "it does nothing unless it is printed"]
 pub struct Advice {
     findings: Vec<Finding>,
+    /// The time of the step that the findings speak of.
+    step: Option<TypicalStep>,
     /// The text in place of findings, if there are none.
     none: &'static str,
     /// Whether no GPU activity was recorded.
@@ -31,7 +33,12 @@ impl Advice {
 
     /// Makes the text of findings. `none` takes their place if there are none.
     pub(super) fn new(findings: Vec<Finding>, none: &'static str) -> Self {
-        Self { findings, none, is_host_only: false, limit: usize::MAX, width: terminal::WIDTH }
+        Self { findings, step: None, none, is_host_only: false, limit: usize::MAX, width: terminal::WIDTH }
+    }
+
+    /// Sets the time of a step, which is printed first.
+    pub(super) fn step(self, step: Option<TypicalStep>) -> Self {
+        Self { step, ..self }
     }
 
     /// Says that there was no GPU activity.
@@ -58,6 +65,9 @@ impl Advice {
 
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(step) = self.step {
+            writeln!(f, "{}", wrap(&format!("{step}\n"), self.width))?;
+        }
         if self.findings.is_empty() {
             return f.write_str(&wrap(&format!("{}\n", self.none), self.width));
         }
@@ -128,7 +138,13 @@ mod tests {
 
     #[test]
     fn without_steps_or_findings_it_says_why_there_is_nothing() {
-        let text = |trace: &Trace| Report::of([trace]).advice().width(200).to_string();
+        let text = |trace: &Trace| {
+            let text = Report::of([trace]).advice().width(200).to_string();
+            // After the line that says how long a step takes.
+            text.split_once("\n\n")
+                .filter(|_| text.starts_with("a step takes "))
+                .map_or(text.clone(), |it| it.1.to_owned())
+        };
         assert_eq!(text(&spans_trace(&[("train_step", None, 0, 10)])), format!("{}\n", Advice::NO_STEPS));
         let clean = HostTrace::default().step(100).span(0, "train_step", 0, 100).trace();
         assert_eq!(text(&clean), format!("{}\n", Advice::NOTHING_ON_HOST));

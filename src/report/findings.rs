@@ -1,8 +1,8 @@
 //! Findings of all windows of a run, and of all its ranks.
 
-use super::units;
+use super::{typical_step::TypicalSteps, units};
 use crate::{
-    analysis::{self, Finding, FindingKind, RankTimes, Remedy, Saving, slow_rank},
+    analysis::{self, Finding, FindingKind, RankTimes, Remedy, Saving, TypicalStep, slow_rank},
     trace::Trace,
 };
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
@@ -19,6 +19,8 @@ struct RankFindings {
     by_place: BTreeMap<Key, Sum>,
     /// The number of whole steps in all windows.
     steps: u64,
+    /// The typical steps of windows.
+    typical: TypicalSteps,
     /// Nothing in a run of one process.
     times: RankTimes,
 }
@@ -44,6 +46,11 @@ impl Findings {
         self.ranks.entry(trace.metadata().rank).or_default().add(trace);
     }
 
+    /// Returns the typical step over all windows: that of the slowest rank, as the others wait for it.
+    pub(super) fn typical_step(&self) -> Option<TypicalStep> {
+        self.ranks.values().filter_map(|rank| rank.typical.mean()).max_by_key(|step| step.own)
+    }
+
     /// Returns the findings, for each step of all windows, by the time that they save.
     ///
     /// A step takes as long as on the slowest rank, so that a finding is that of the rank which it costs the most, and
@@ -53,6 +60,9 @@ impl Findings {
             0 | 1 => self.ranks.values().flat_map(RankFindings::merged).collect(),
             _ => self.across_ranks(),
         };
+        if let Some(step) = self.typical_step() {
+            merged.iter_mut().for_each(|finding| speak_of(finding, step));
+        }
         merged.sort_by_key(|finding| Reverse(finding.rank()));
         merged
     }
@@ -118,6 +128,14 @@ const ALIKE: f64 = 0.8;
 /// [`FindingKind::SlowRank`].
 const ALIKE_OWN: f64 = 0.95;
 
+/// Has a finding speak of the step that the rest of the report speaks of, also if only some windows or ranks have it.
+/// One about slow steps is about the mean of all.
+fn speak_of(finding: &mut Finding, step: TypicalStep) {
+    if finding.kind != FindingKind::OutlierSteps && finding.saving.likely <= step.own {
+        finding.step = step.own.max(Duration::from_nanos(1));
+    }
+}
+
 fn with_evidence(mut finding: Finding, evidence: String) -> Finding {
     finding.evidence.push(evidence);
     finding
@@ -138,7 +156,9 @@ impl RankFindings {
             self.times.add(trace);
         }
         let factor = u32::try_from(steps).unwrap_or(u32::MAX);
-        for finding in analysis::findings(trace) {
+        let (findings, typical) = analysis::findings_and_step(trace);
+        typical.into_iter().for_each(|step| self.typical.add(step, steps));
+        for finding in findings {
             let key = key_of(&finding);
             if self.by_place.len() >= Self::PLACES && !self.by_place.contains_key(&key) {
                 continue;

@@ -9,7 +9,8 @@
 //! | [`kernels`](Report::kernels) | Which kernels and copies took the GPU's time? |
 //! | [`operations`](Report::operations) | Which operations of a framework took the GPU's time? |
 //! | [`memory`](Report::memory) | Which spans held the GPU's memory when the most was in use? |
-//! | [`steps`](Report::steps) | How long did the steps take? |
+//! | [`typical_step`](Report::typical_step) | How long does a step take? |
+//! | [`steps`](Report::steps) | How long did each step take on the host? |
 //! | [`recording_cost`](Report::recording_cost) | How much longer did steps take because they were recorded? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
 //! | [`check`](Report::check) | Is the run worse than an earlier one, and where? |
@@ -75,6 +76,7 @@ mod step_times;
 mod table;
 mod terminal;
 mod totals;
+mod typical_step;
 pub mod units;
 mod view;
 mod wrap;

@@ -24,7 +24,7 @@ use super::{
     terminal::{self, terminal_width},
 };
 use crate::{
-    analysis::{Finding, SpanFlops},
+    analysis::{Finding, SpanFlops, TypicalStep},
     delivery::Delivery,
     hint::Hint,
     thread::mute_this_thread,
@@ -233,7 +233,24 @@ impl Report {
         self.tree.nodes().iter().map(|node| node.totals.calls + node.totals.cut_calls).sum()
     }
 
-    /// Returns the durations of the recorded steps.
+    /// Returns the time of a typical step, over all windows, which is the one that findings speak of; `None` if no whole
+    /// step was recorded. Of several ranks, it is that of the slowest.
+    ///
+    /// If the host runs ahead of the GPU, [`steps`](Self::steps) has shorter times: those of the host alone.
+    ///
+    /// ```
+    /// # fn show(report: &kernspan::Report) {
+    /// if let Some(step) = report.typical_step() {
+    ///     println!("{:?} a step, {:?} as recorded", step.own, step.recorded);
+    /// }
+    /// # }
+    /// ```
+    pub fn typical_step(&self) -> Option<TypicalStep> {
+        self.findings.typical_step()
+    }
+
+    /// Returns the durations of the recorded steps on the host. For the time that a step takes on the host and on the
+    /// GPU, see [`typical_step`](Self::typical_step).
     pub fn steps(&self) -> &StepTimes {
         &self.steps
     }
@@ -358,7 +375,7 @@ impl Report {
             () if self.gpu_work() == 0 => Advice::NOTHING_ON_HOST,
             () => Advice::NOTHING,
         };
-        Advice::new(self.findings(), none).host_only(self.gpu_work() == 0)
+        Advice::new(self.findings(), none).step(self.typical_step()).host_only(self.gpu_work() == 0)
     }
 
     /// Returns the statistics of the run, to compare others with.
@@ -420,11 +437,12 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 20)?;
+        let mut report = serializer.serialize_struct("Report", 21)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
         report.serialize_field("calls", &self.calls())?;
+        report.serialize_field("typical_step", &self.typical_step())?;
         report.serialize_field("steps", &self.steps)?;
         report.serialize_field("recording_cost", &self.recording_cost())?;
         report.serialize_field("averages", &self.averages().limit(usize::MAX).rows())?;

@@ -52,6 +52,7 @@ impl Args {
             key: "findings",
             table: (!is_text && !findings.is_empty()).then(|| table(&findings)),
             rows: findings.iter().map(json).collect(),
+            members: vec![("typical_step", json(&report.typical_step()))],
             // Markdown has the table, or the reason why there is none.
             below: if is_text || findings.is_empty() { advice.to_string() } else { String::new() },
             ..Section::default()

@@ -19,11 +19,13 @@ use std::time::Duration;
 /// Print one line for each step: its duration and what each GPU did
 ///
 /// Steps that took more than three times the median are marked as slow. Steps that are cut off by the edge of a
-/// recorded window are not listed.
+/// recorded window are not listed. Durations are those of the host; the line below the table says how long a step takes
+/// if the host runs ahead of the GPU.
 ///
 /// With `--breakdown`, each moment of a step counts once. While the GPU is busy, it computes, or only communicates, or
-/// only copies. While it is idle, the thread of the step is in the input pipeline, or waits for the GPU (sync), or
-/// launches work, or is in another span (host), or in none (other).
+/// only copies. While it is idle, the host is in the input pipeline, or waits for the GPU (sync), or launches work, or
+/// is in another span (host), or in none (other). Threads that launch work for the step count, too, such as PyTorch's
+/// autograd thread.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -77,7 +79,7 @@ struct Row {
     slow: Option<f64>,
 }
 
-/// Returns the table of steps, with percentiles below it.
+/// Returns the table of steps, with the time of a typical one and percentiles below it.
 pub(crate) fn section(read: &Read, report: &Report, limit: usize) -> Section {
     let mut rows = rows(read, report);
     let left_out = rows.len().saturating_sub(limit);
@@ -89,15 +91,16 @@ pub(crate) fn section(read: &Read, report: &Report, limit: usize) -> Section {
     percentiles.extend(times.mean().map(|time| ("mean", time)));
     let texts: Vec<_> = percentiles.iter().map(|(name, time)| format!("{name} {}", units::time(*time))).collect();
     let steps = if times.count() == 1 { "step" } else { "steps" };
-    let note = format!("{} {steps}: {}", times.count(), texts.join(", "));
+    let note = format!("{} {steps} on the host: {}", times.count(), texts.join(", "));
+    let notes = report.typical_step().map(|step| step.to_string()).into_iter().chain([note]).collect();
     let percentiles = percentiles.iter().map(|(name, time)| ((*name).to_owned(), json(time)));
     Section {
         title: "Steps".to_owned(),
         key: "steps",
-        table: (!rows.is_empty()).then(|| table(&rows, read.folder.as_deref(), note).left_out(left_out)),
+        table: (!rows.is_empty()).then(|| table(&rows, read.folder.as_deref(), notes).left_out(left_out)),
         empty: "no whole step was recorded",
         rows: rows.iter().map(json).collect(),
-        members: vec![("percentiles", percentiles.collect())],
+        members: vec![("typical_step", json(&report.typical_step())), ("percentiles", percentiles.collect())],
         marked: (0..rows.len()).filter(|&row| rows[row].slow.is_some()).collect(),
         ..Section::default()
     }
@@ -159,9 +162,9 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row], folder: Option<&str>, note: String) -> Table {
+fn table(rows: &[Row], folder: Option<&str>, notes: Vec<String>) -> Table {
     let mut table = Table::default();
-    table.note(note);
+    notes.into_iter().for_each(|note| table.note(note));
     folder.into_iter().for_each(|folder| table.heading(format!("Files in {folder}:")));
     if rows.iter().any(|row| row.short_file.is_some()) {
         table.text("File", rows, |row| row.short_file.clone());

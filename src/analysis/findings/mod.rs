@@ -30,6 +30,7 @@ use super::{
     collectives::exposed_collective,
     finding::{Finding, FindingKind, Remedy, Saving},
     simulation::{self, Costs},
+    typical_step::TypicalStep,
 };
 use crate::trace::{Framework, Trace};
 use std::time::Duration;
@@ -89,13 +90,18 @@ const HOST_RULES: &[Rule] = &[
 /// ```
 #[must_use]
 pub fn findings(trace: &Trace) -> Vec<Finding> {
-    let Some(window) = Window::of(trace) else { return Vec::new() };
+    findings_and_step(trace).0
+}
+
+/// Returns the findings of a window, and its typical step: both take the same simulation.
+pub(crate) fn findings_and_step(trace: &Trace) -> (Vec<Finding>, Option<TypicalStep>) {
+    let Some(window) = Window::of(trace) else { return (Vec::new(), TypicalStep::of_durations(trace)) };
     let rules = if window.simulation.is_host_only() { HOST_RULES } else { GPU_RULES };
     let mut found: Vec<Finding> =
         rules.iter().flat_map(|rule| rule(&window)).filter_map(|candidate| judge(&window, candidate)).collect();
     found.extend(exposed_collective(trace));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.rank()));
-    found
+    (found, Some(TypicalStep::of(&window.simulation)))
 }
 
 /// Runs the window as the candidate would have it, and returns the finding if that saves enough.

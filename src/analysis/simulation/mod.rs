@@ -81,7 +81,7 @@ impl<'a> Simulation<'a> {
     const LARGEST_OVERHEAD: f64 = 0.9;
     /// A step is slow from this many times the median on. Steps of the trainings in `tests/fixtures/trainings` differ by
     /// up to a fifth.
-    const SLOW: f64 = 1.25;
+    pub(super) const SLOW: f64 = 1.25;
     /// The most spans, calls and pieces of work that are looked at, unless the first step has more: each takes some 300
     /// bytes while findings are made.
     const LARGEST: usize = 100_000;

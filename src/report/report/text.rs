@@ -5,8 +5,9 @@ use crate::report::{step_times::StepTimes, units, wrap::wrap, written_files::Wri
 use std::fmt;
 
 impl Report {
-    /// Writes what recording cost the steps, and which of them were slow.
+    /// Writes how long a step takes, what recording cost, and which steps were slow.
     fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.typical_step().iter().try_for_each(|step| writeln!(f, "{step}"))?;
         self.recording_cost().iter().try_for_each(|cost| writeln!(f, "{cost}"))?;
         let slow = self.steps.slow();
         slow.iter().take(Self::SLOW_STEPS).try_for_each(|step| writeln!(f, "{step}"))?;
@@ -26,7 +27,12 @@ impl Report {
             write!(f, " of {}", count(calls, "call"))?;
         }
         write!(f, " in {} ({} total)", count(self.windows.into(), "window"), units::time(self.recorded))?;
-        writeln!(f, "{}{}", if self.steps.is_empty() { "" } else { "; " }, self.steps)?;
+        let is_ahead = self.typical_step().is_some_and(|step| step.host_runs_ahead());
+        match (self.steps.is_empty(), is_ahead) {
+            (true, _) => writeln!(f)?,
+            (false, true) => writeln!(f, "; on the host, {}", self.steps)?,
+            (false, false) => writeln!(f, "; {}", self.steps)?,
+        }
         self.write_steps(f)?;
         write!(f, "{}", self.gpus)?;
         let completeness = self.completeness();
