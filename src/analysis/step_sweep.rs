@@ -1,7 +1,7 @@
 //! A sweep over the time of a thread's steps, which adds up what GPUs did, and what that thread and those that work for
 //! it did.
 
-use super::{call_kind::CallKind, work_kind::WorkKind};
+use super::{call_kind::CallKind, functions::is_launch, work_kind::WorkKind};
 use crate::trace::{ApiCall, DeviceId, SpanId, ThreadId, Timestamp, Trace};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -80,7 +80,7 @@ impl<'a> StepSweep<'a> {
     pub(super) fn new(trace: &'a Trace, thread: ThreadId, devices: &[DeviceId], steps: &[usize]) -> Self {
         let gpus = devices.len().max(1);
         let kinds = CallKind::of_calls(trace);
-        let lanes = lanes(trace, thread, &kinds);
+        let lanes = lanes(trace, thread);
         let mut sweep = Self {
             trace,
             begins: Vec::new(),
@@ -224,12 +224,12 @@ impl<'a> StepSweep<'a> {
 /// The lane of the steps' thread.
 const STEPS: u16 = 0;
 
-/// Returns the lane of the steps' thread, and of each thread that works for it: one that launches work and has no steps
-/// of its own, such as PyTorch's autograd thread or Burn's device thread.
-fn lanes(trace: &Trace, steps: ThreadId, kinds: &[CallKind]) -> BTreeMap<ThreadId, u16> {
-    let mut others: BTreeSet<ThreadId> = BTreeSet::new();
-    let launches = trace.api_calls().zip(kinds).filter(|(_, kind)| **kind == CallKind::Launching);
-    others.extend(launches.map(|(call, _)| call.thread()));
+/// Returns the lane of the steps' thread, and of each thread that works for it: one that launches kernels or graphs and
+/// has no steps of its own, such as PyTorch's autograd thread or Burn's device thread. One that only copies uploads
+/// batches in advance, so that later steps need not wait.
+fn lanes(trace: &Trace, steps: ThreadId) -> BTreeMap<ThreadId, u16> {
+    let launches = trace.api_calls().filter(|&call| is_launch(call));
+    let mut others: BTreeSet<ThreadId> = launches.map(|call| call.thread()).collect();
     for step in trace.steps() {
         others.remove(&trace.track(step.track_id()).thread());
     }

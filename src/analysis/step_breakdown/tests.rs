@@ -116,6 +116,14 @@ fn a_thread_that_works_for_the_step_counts_while_the_step_waits_for_it() {
     let mut loads = trace.clone();
     set_fields(&mut loads, 6, &[("op.input", "load")]);
     assert_eq!(row(&loads), (micros(6), micros(7 + 31), micros(0)));
+    // The other thread only copies.
+    let mut copies = trace.clone();
+    copies
+        .api_calls
+        .iter_mut()
+        .filter(|call| call.track == TrackId::new(1))
+        .for_each(|call| call.name = "cuMemcpy".into());
+    assert_eq!(row(&copies), (micros(6), micros(7 + 31), micros(0)));
     // The other thread has steps of its own, so that it works for those.
     let mut steps = trace;
     steps.steps[1].track = TrackId::new(1);

@@ -123,7 +123,8 @@ fn a_training_on_a_cpu_has_advice() {
     assert!(slow.out.contains("each step waits 8 ms for its data"), "{}", slow.out);
     assert!(slow.out.contains("[input-bound]") && slow.out.contains("about host spans only"), "{}", slow.out);
     let fast = run_with_input("advise -", training_on_cpu(0).as_bytes());
-    assert!(fast.out.starts_with("no findings: nothing was found in host spans"), "{}", fast.out);
+    assert!(fast.out.starts_with("a step takes "), "{}", fast.out);
+    assert!(fast.out.contains("\n\nno findings: nothing was found in host spans"), "{}", fast.out);
 }
 
 /// Returns a trace of PyTorch on a GPU, whose steps of 20 ms wait for a data loader of this type for so many
@@ -336,10 +337,14 @@ fn steps_have_a_line_each() {
     assert_eq!(steps, [2, 3, 4]);
     let durations = json["steps"].as_array().unwrap().iter().map(|row| row["duration"].as_u64().unwrap());
     assert_eq!(json["percentiles"]["longest"], durations.max().unwrap());
+    // One number everywhere: that of findings.
+    let advice = printed_json("advise --json", &[&window("training")]);
+    assert_eq!(json["typical_step"], advice["typical_step"]);
+    assert_eq!(json["typical_step"]["own"], advice["findings"][0]["step"], "{advice}");
     let both = printed("steps --width 200", &[&window("training"), &window("candle")]);
     let folder = window("training").parent().unwrap().display().to_string();
     assert!(both.starts_with(&format!("Files in {folder}:\n")) && both.matches(&folder).count() == 1, "{both}");
-    assert!(both.contains("\ncandle ") && both.contains("5 steps: p50 "), "{both}");
+    assert!(both.contains("\ncandle ") && both.contains("5 steps on the host: p50 "), "{both}");
 }
 
 #[test]
@@ -373,7 +378,8 @@ fn slow_steps_are_marked() {
         (0..6).map(|index| event(index, 10_000 * index, if index == 4 { 9_000 } else { 1_000 })).collect();
     let input = format!(r#"{{"traceEvents": [{}]}}"#, events.join(","));
     let run = crate::run_with_input("steps -", input.as_bytes());
-    let marked: Vec<_> = run.out.lines().filter(|line| line.contains("slow")).collect();
+    let marked: Vec<_> = run.out.lines().filter(|line| line.contains("slow: ")).collect();
     assert_eq!(marked.len(), 1, "{}", run.out);
+    assert!(run.out.contains("; 1 slow step is left out\n"), "{}", run.out);
     assert!(marked[0].trim_start().starts_with("4  ") && marked[0].ends_with("slow: 9.0x median"), "{}", run.out);
 }
