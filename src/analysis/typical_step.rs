@@ -2,7 +2,7 @@
 
 use super::{
     ranks::median,
-    simulation::{Simulation, StepTime, mean_step},
+    simulation::{Simulation, mean},
 };
 use crate::trace::{Step, Trace};
 use std::time::Duration;
@@ -46,26 +46,21 @@ impl TypicalStep {
 
     /// Returns the typical step of a window that is simulated.
     pub(super) fn of(simulation: &Simulation<'_>) -> Self {
-        let regular = |times: Vec<StepTime>| -> Vec<StepTime> {
-            times.into_iter().zip(&simulation.slow).filter(|(_, slow)| !**slow).map(|(time, _)| time).collect()
+        let typical = |times: Vec<Duration>| {
+            let regular = times.into_iter().zip(&simulation.slow).filter(|(_, slow)| !**slow).map(|(time, _)| time);
+            match simulation.is_host_only() {
+                true => median(&regular.collect::<Vec<_>>()),
+                false => mean(regular),
+            }
         };
-        let on_host = |times: &[StepTime]| -> Vec<Duration> { times.iter().map(|step| step.host).collect() };
-        let typical = |times: &[StepTime]| match simulation.is_host_only() {
-            true => median(&on_host(times)),
-            false => mean_step(times.iter().copied()),
-        };
-        let recorded = regular(simulation.step_times(&simulation.recorded()));
-        let own = regular(simulation.step_times(&simulation.costs()));
-        let host = match simulation.is_host_only() {
-            true => typical(&recorded),
-            false => mean_step(recorded.iter().map(|step| StepTime { gpu: Duration::ZERO, ..*step })),
-        };
+        let durations = simulation.steps.iter().map(|id| simulation.trace.steps()[id.index()].duration());
+        let slow = simulation.slow.iter().filter(|slow| **slow).count() as u64;
         Self {
-            recorded: typical(&recorded),
-            own: typical(&own),
-            host,
-            steps: recorded.len() as u64,
-            slow: (simulation.steps.len() - recorded.len()) as u64,
+            recorded: typical(simulation.step_times(&simulation.recorded())),
+            own: typical(simulation.step_times(&simulation.costs())),
+            host: typical(durations.collect()),
+            steps: simulation.steps.len() as u64 - slow,
+            slow,
         }
     }
 
