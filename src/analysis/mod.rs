@@ -95,7 +95,7 @@ pub(crate) use self::{
     gpu_steps::gpu_steps_with_reasons,
     gpu_usage::percent_of,
     quantile::{at_rank, quantile, rank},
-    ranks::{RankTimes, slow_rank},
+    ranks::{RankTimes, SLOW as SLOW_RANK, slow_rank},
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},
     span_flops::SpanFlops,

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// A rank is slow if its own time is longer than the median of all ranks by this part.
-const SLOW: f64 = 0.05;
+pub(crate) const SLOW: f64 = 0.05;
 /// The bounds of what is saved if the slow rank becomes as fast as the median, as parts of the difference. Half: the
 /// second slowest rank is then the one that is waited for, and other ranks may have caused part of the delay. A tenth
 /// more: the noise of a mean over few steps.

@@ -156,7 +156,7 @@ fn parts(kind: FindingKind) -> &'static [u8] {
         FindingKind::HostSync => &[4, 5, 6],
         FindingKind::LargeReadback | FindingKind::PageableCopy | FindingKind::TinyCopies => &[2, 4, 5],
         FindingKind::ExposedCopy | FindingKind::SameBytesAgain => &[2],
-        FindingKind::LaunchBound => &[5, 6],
+        FindingKind::LaunchBound | FindingKind::TensorByTensor => &[5, 6],
         FindingKind::HostWork | FindingKind::KernelLoading | FindingKind::HostWait => &[6, 7],
         FindingKind::BlockingAllocation => &[4, 6, 7],
         FindingKind::SmallGrid | FindingKind::NoTensorCores | FindingKind::UnfusedChain => &[0],

@@ -5,7 +5,7 @@ use super::{
     cell::{Grid, Unit},
     names::Names,
 };
-use crate::report::units;
+use crate::{analysis::SLOW_RANK, report::units};
 use std::{collections::BTreeMap, time::Duration};
 
 /// The ranks of a run side by side.
@@ -13,14 +13,13 @@ use std::{collections::BTreeMap, time::Duration};
 pub(super) struct Ranks {
     /// A step of each rank on average, and without communication. Of several GPUs, the slowest counts.
     steps: BTreeMap<u32, (Duration, Duration)>,
-    /// The slow ranks, and the median of the others.
-    slow: Vec<(u32, Duration)>,
+    /// The median of the times without communication.
+    typical: Duration,
+    /// The slow ranks: those of the finding [`SlowRank`](crate::analysis::FindingKind::SlowRank).
+    slow: Vec<u32>,
 }
 
 impl Ranks {
-    /// A rank is slow if, without communication, it takes this many times longer than the median of the others. Ranks
-    /// with the same work differ by a few percent, since clocks and temperatures of GPUs do.
-    const SLOW: f64 = 1.1;
     /// Ranks differ if the longest step takes this many times longer than the shortest.
     const DIFFERENT: f64 = 1.05;
 
@@ -30,18 +29,12 @@ impl Ranks {
             let slowest = steps.entry(rank).or_default();
             *slowest = (sum.mean().max(slowest.0), sum.own().max(slowest.1));
         }
-        let median_of_others = |rank: u32| {
-            let mut others: Vec<_> =
-                steps.iter().filter(|(other, _)| **other != rank).map(|(_, (_, own))| *own).collect();
-            others.sort_unstable();
-            others.get(others.len().saturating_sub(1) / 2).copied()
-        };
-        let slow = steps.iter().filter_map(|(&rank, &(_, own))| {
-            let others = median_of_others(rank)?;
-            (own > others.mul_f64(Self::SLOW)).then_some((rank, others))
-        });
-        let slow = slow.collect();
-        Self { steps, slow }
+        let mut own: Vec<_> = steps.values().map(|(_, own)| *own).collect();
+        own.sort_unstable();
+        let typical = own.get(own.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+        let is_slow = |own: Duration| own.as_secs_f64() >= (1.0 + SLOW_RANK) * typical.as_secs_f64();
+        let slow = steps.iter().filter(|(_, (_, own))| steps.len() > 1 && is_slow(*own)).map(|(rank, _)| *rank);
+        Self { slow: slow.collect(), steps, typical }
     }
 
     /// Returns how many there are.
@@ -63,19 +56,20 @@ impl Ranks {
         }
         let (count, [low, high]) = (self.steps.len(), [shortest, longest].map(|(_, (step, _))| units::time(*step)));
         let is_different = longest.1.0 > shortest.1.0.mul_f64(Self::DIFFERENT);
-        let slow: Vec<_> = self.slow.iter().map(|(rank, _)| rank.to_string()).collect();
-        let text = match (&self.slow[..], slow.len()) {
-            ([(rank, others)], _) => {
+        let text = match &self.slow[..] {
+            [rank] => {
                 let own = self.steps[rank].1;
-                let percent = 100.0 * (own.as_secs_f64() / others.as_secs_f64().max(1e-9) - 1.0);
-                let [own, others] = [own, *others].map(units::time);
+                let percent = 100.0 * (own.as_secs_f64() / self.typical.as_secs_f64().max(1e-9) - 1.0);
+                let [own, typical] = [own, self.typical].map(units::time);
                 format!(
-                    "Rank {rank} is slow: without communication, its step takes {own}; the median of the other {} is \
-                     {others} (+{percent:.0} %). The others wait for it.",
-                    count - 1
+                    "Rank {rank} is slow: without communication, its step takes {own}; the median of all {count} ranks \
+                     is {typical} (+{percent:.0} %). The others wait for it."
                 )
             }
-            (_, 2..) => format!("Ranks {} are slow: see the table of ranks.", slow.join(", ")),
+            [_, ..] => {
+                let slow: Vec<_> = self.slow.iter().map(u32::to_string).collect();
+                format!("Ranks {} are slow, and the others wait for them.", slow.join(", "))
+            }
             _ if is_different => format!(
                 "Ranks differ: a step takes between {low} (rank {}) and {high} (rank {}).",
                 shortest.0, longest.0
@@ -87,7 +81,7 @@ impl Ranks {
 
     /// Returns the table: a step of each rank and GPU on average, with slow ranks marked.
     pub(super) fn table(&self, breakdowns: &Breakdowns, names: &mut Names) -> Grid {
-        let is_slow = |rank: u32| self.slow.iter().any(|(slow, _)| *slow == rank);
+        let is_slow = |rank: u32| self.slow.contains(&rank);
         let rows: Vec<(String, bool, Sum)> = breakdowns
             .iter()
             .map(|(rank, device, sum)| {
