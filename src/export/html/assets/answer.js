@@ -31,7 +31,13 @@ function answerSection(section) {
   const headline =
     step === null
       ? el("p", { class: "headline" }, `${recorded} recorded, but no whole step`)
-      : el("p", { class: "headline" }, "A step takes ", el("b", { "data-value": step }, UNITS.time(step)));
+      : el(
+          "p",
+          { class: "headline" },
+          "A step takes ",
+          el("b", { "data-value": step }, UNITS.time(step)),
+          asRecorded(step),
+        );
   const shown = figures.map(([text, target]) =>
     target === "" || !DATA.sections.some(({ id }) => id === target)
       ? el("li", {}, text)
@@ -48,6 +54,14 @@ function answerSection(section) {
     total > 0 ? partDetails(section, total) : null,
     el("ul", { class: "figures" }, shown),
   ].filter(Boolean);
+}
+
+// Findings are about a step without the cost of recording it: says how much that is, if it is more than 2 %.
+function asRecorded(step) {
+  const median = DATA.sections.find(({ id }) => id === "steps")?.median ?? 0;
+  if (median === 0 || Math.abs(median - step) <= 0.02 * step) return null;
+  const why = median > step ? " without the cost of recording; " : " on average; the median is ";
+  return el("small", { class: "dim" }, `${why}${UNITS.time(median)}${median > step ? " as recorded" : ""}`);
 }
 
 function ranksText({ ranks }) {
