@@ -10,7 +10,7 @@ use burn::{
     optim::{AdamWConfig, GradientsParams, ModuleOptimizer},
     tensor::{Device, Distribution, Int, Tensor, TensorData, activation::relu},
 };
-use kernspan_burn::{Profiled, backward, data};
+use kernspan_burn::data;
 use std::{error::Error, sync::mpsc};
 use tracing::{info_span, instrument};
 
@@ -163,7 +163,7 @@ impl Mlp {
 /// A model with its optimizer.
 struct Trainer {
     model: Option<Mlp>,
-    optimizer: Profiled<ModuleOptimizer>,
+    optimizer: ModuleOptimizer,
     loss: CrossEntropyLoss,
 }
 
@@ -171,7 +171,7 @@ impl Trainer {
     fn new(width: usize, layers: usize, classes: usize, device: &Device) -> Self {
         Self {
             model: Some(Mlp::new(width, layers, classes, device)),
-            optimizer: Profiled::new(AdamWConfig::new().init()),
+            optimizer: AdamWConfig::new().init(),
             loss: CrossEntropyLossConfig::new().init(device),
         }
     }
@@ -188,8 +188,8 @@ impl Trainer {
     /// Runs the backward pass and the optimizer.
     fn learn(&mut self, loss: &Tensor<1>) {
         let model = self.model.take().expect("a model");
-        let gradients = GradientsParams::from_grads(backward(loss), &model);
-        self.model = Some(self.optimizer.step(1e-4, model, gradients));
+        let gradients = info_span!("backward").in_scope(|| GradientsParams::from_grads(loss.backward(), &model));
+        self.model = Some(info_span!("optimizer").in_scope(|| self.optimizer.step(1e-4, model, gradients)));
     }
 }
 
@@ -306,7 +306,7 @@ fn logits(setup: &Setup, variant: Variant) -> Step {
     let mut trainer = Trainer::new(setup.width(), 2, classes, &device);
     let mut batches = batches(setup.batch(), setup.width(), classes, &device);
     let mut right = Tensor::<1, Int>::zeros([1], &device);
-    let (mut read, mut step) = (0.0, 0);
+    let (mut read, mut step) = (Vec::new(), 0);
     Box::new(move || {
         let (x, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
@@ -319,12 +319,12 @@ fn logits(setup: &Setup, variant: Variant) -> Step {
             let data = logits.into_data();
             let values = data.as_slice::<f32>().expect("f32");
             let highest = |row: &[f32]| row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            read += values.chunks(classes).take(SAMPLE).map(highest).sum::<f32>();
+            read.push(values.chunks(classes).take(SAMPLE).map(highest).sum::<f32>());
             return;
         }
         right = right.clone() + hits(logits, labels);
         if step % READ_EVERY == 0 {
-            read += right.clone().into_scalar::<i32>() as f32;
+            read.push(right.clone().into_scalar::<i32>() as f32);
         }
     })
 }
