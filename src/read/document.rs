@@ -14,7 +14,7 @@ impl Intake {
     pub(super) fn read(&mut self, text: &mut Text<'_>) -> Result<(), ReadError> {
         if text.part(|scanner| Ok(scanner.peek()))? == b'[' {
             self.read_events(text)?;
-            return text.part(|scanner| scanner.end());
+            return text.end();
         }
         let mut has_events = false;
         text.part(|scanner| scanner.expect(b'{', "expected an object"))?;
@@ -33,7 +33,7 @@ impl Intake {
             }
             goes_on = text.part(|scanner| scanner.goes_on(b'}'))?;
         }
-        text.part(|scanner| scanner.end())?;
+        text.end()?;
         if has_events { Ok(()) } else { Err(text.error(Wrong::Missing("traceEvents"), 0)) }
     }
 

@@ -63,6 +63,14 @@ impl<'b> Text<'b> {
         }
     }
 
+    /// Scans the end of the document.
+    pub(super) fn end(&mut self) -> Result<(), ReadError> {
+        self.part(|scanner| {
+            scanner.end()?;
+            Ok(())
+        })
+    }
+
     /// Reads more text, and drops that which has been scanned. Returns whether there was more.
     pub(super) fn more(&mut self) -> Result<bool, ReadError> {
         if self.at > 0 {

@@ -16,7 +16,7 @@ fn scan_in_blocks(text: &str, size: usize) -> Result<String, String> {
     let mut blocks = ReaderBlocks::new(text.as_bytes(), size, u64::MAX);
     let mut text = Text::new(&mut blocks);
     let value = text.part(|scanner| Ok(scanner.value()?.0.to_owned()));
-    let value = value.and_then(|value| text.part(|scanner| scanner.end()).map(|()| value));
+    let value = value.and_then(|value| text.end().map(|()| value));
     value.map_err(|error| error.to_string().replace("not a JSON trace: ", ""))
 }
 
