@@ -229,7 +229,7 @@ const STEPS: u16 = 0;
 /// batches in advance, so that later steps need not wait.
 fn lanes(trace: &Trace, steps: ThreadId) -> BTreeMap<ThreadId, u16> {
     let launches = trace.api_calls().filter(|&call| is_launch(call));
-    let mut others: BTreeSet<ThreadId> = launches.map(|call| call.thread()).collect();
+    let mut others: BTreeSet<ThreadId> = launches.map(ApiCall::thread).collect();
     for step in trace.steps() {
         others.remove(&trace.track(step.track_id()).thread());
     }
