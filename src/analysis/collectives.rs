@@ -40,7 +40,6 @@ struct Exchange<'a> {
 ///
 /// On a rank that waits for others, that includes its waiting: collectives of all ranks end together. So if the traces
 /// of several ranks are there, the rank with the least such time has the one that data takes.
-#[allow(dead_code, reason = "the list of rules takes it up")]
 pub(crate) fn exposed_collective(trace: &Trace) -> Option<Finding> {
     let whole = trace.steps().iter().filter(|step| !step.cut().any());
     let durations: Vec<_> = whole.map(Step::duration).collect();
