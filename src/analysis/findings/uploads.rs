@@ -1,16 +1,24 @@
 //! Copies of the same bytes to the GPU in each step.
 
 use super::{
-    super::finding::FindingKind,
+    super::{finding::FindingKind, simulation::Costs},
     place,
     window::{Candidate, Window, total},
     words,
 };
-use crate::trace::{Detail, Direction, MemoryCopy, Span, SpanId, StepId};
+use crate::trace::{CallsiteId, Detail, Direction, MemoryCopy, Span, SpanId, StepId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The least bytes of a copy that is worth keeping on the GPU.
 const LARGE: u64 = 1 << 20;
+
+/// Copies of the same size at one place.
+struct Uploads {
+    span: SpanId,
+    /// Their tasks and items.
+    copies: Vec<(usize, usize)>,
+    steps: BTreeSet<StepId>,
+}
 
 /// Finds large copies to the GPU that are made in each step, with the same size and at the same place, and are not the
 /// step's input.
@@ -30,19 +38,19 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
     if !uploads.iter().any(|(_, _, _, work)| window.input_of(work.span().map(Span::id)).is_some()) {
         return Vec::new();
     }
-    // By place and size: the tasks, items and steps.
-    type Place = (Vec<u32>, u64);
-    let mut places: BTreeMap<Place, (SpanId, Vec<(usize, usize)>, BTreeSet<StepId>)> = BTreeMap::new();
+    // By the path of spans and the number of bytes.
+    let mut places: BTreeMap<(Vec<CallsiteId>, u64), Uploads> = BTreeMap::new();
     for &(task, item, bytes, work) in uploads.iter().filter(|(_, _, bytes, _)| *bytes >= LARGE) {
         let Some(span) = work.span().filter(|span| window.input_of(Some(span.id())).is_none()) else { continue };
-        let path = span.stack().map(|span| span.callsite_id().index() as u32).collect();
-        let place = places.entry((path, bytes)).or_insert_with(|| (span.id(), Vec::new(), BTreeSet::new()));
-        place.1.push((task, item));
-        place.2.extend(work.step_id());
+        let path = span.stack().map(Span::callsite_id).collect();
+        let new = || Uploads { span: span.id(), copies: Vec::new(), steps: BTreeSet::new() };
+        let place = places.entry((path, bytes)).or_insert_with(new);
+        place.copies.push((task, item));
+        place.steps.extend(work.step_id());
     }
-    let in_each_step = places.into_iter().filter(|(_, (_, _, steps))| steps.len() == window.count());
+    let in_each_step = places.into_iter().filter(|(_, place)| place.steps.len() == window.count());
     let mut candidates = Vec::new();
-    for ((_, bytes), (span, copies, _)) in in_each_step {
+    for ((_, bytes), Uploads { span, copies, .. }) in in_each_step {
         let gpu = total(copies.iter().map(|&(task, _)| {
             let task = &window.simulation.tasks[task];
             task.end.since(task.start).as_nanos() as u64
@@ -88,7 +96,7 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
 }
 
 /// Removes the time of the host in a span around one of its items.
-fn remove_gap(window: &Window<'_>, costs: &mut super::super::simulation::Costs, item: usize, span: SpanId) {
+fn remove_gap(window: &Window<'_>, costs: &mut Costs, item: usize, span: SpanId) {
     for near in [item.wrapping_sub(1), item + 1] {
         let gap = window.simulation.items.get(near);
         if gap.is_some_and(|gap| gap.call.is_none() && !gap.waited() && gap.span == Some(span)) {
