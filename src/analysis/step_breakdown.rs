@@ -12,10 +12,10 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 ///
 /// While the GPU is idle, it is what the host does then: [`input`](Self::input), else
 /// [`synchronizing`](Self::synchronizing), else [`launching`](Self::launching), else [`host`](Self::host), else
-/// [`other`](Self::other). Two kinds of threads count: the thread of the step, and those that launch kernels for it, such as
-/// PyTorch's autograd thread or Burn's device thread. The thread of the step waits for one of these if it neither enters
-/// nor leaves a span or a call while the other launches work, as in `loss.backward()`. Functions that were not recorded
-/// are not seen.
+/// [`other`](Self::other). Two kinds of threads count: the thread of the step, and those that launch kernels for it,
+/// such as PyTorch's autograd thread or Burn's device thread. The thread of the step waits for one of these if it
+/// neither enters nor leaves a span or a call while the other launches work, as in `loss.backward()`. Functions that
+/// were not recorded are not seen.
 ///
 /// The parts add up to the duration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use super::{
 /// the second, and has the nodes that came next.
 ///
 /// A profiler writes its events with the same keys in the same order, and the same space between them. To compare this
-/// text is quicker than to scan it: of 545 million instructions to scan 30 MB, 215 million were for keys, and 130 million
-/// are saved (`valgrind --tool=callgrind`).
+/// text is quicker than to scan it: of 545 million instructions to scan 30 MB, 215 million were for keys, and 130
+/// million are saved (`valgrind --tool=callgrind`).
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
     nodes: Vec<Node>,

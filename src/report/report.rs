@@ -233,8 +233,8 @@ impl Report {
         self.tree.nodes().iter().map(|node| node.totals.calls + node.totals.cut_calls).sum()
     }
 
-    /// Returns the time of a typical step, over all windows, which is the one that findings speak of; `None` if no whole
-    /// step was recorded. Of several ranks, it is that of the slowest.
+    /// Returns the time of a typical step, over all windows, which is the one that findings speak of; `None` if no
+    /// whole step was recorded. Of several ranks, it is that of the slowest.
     ///
     /// If the host runs ahead of the GPU, [`steps`](Self::steps) has shorter times: those of the host alone.
     ///

@@ -438,8 +438,8 @@ fn ranks_come_first_and_facts_last() {
     browser.wait("return document.querySelector('#run details').open");
 }
 
-/// Measures the timeline: unpacking and drawing it for the first time, drawing the whole window again, a search, and the
-/// sums of everything.
+/// Measures the timeline: unpacking and drawing it for the first time, drawing the whole window again, a search, and
+/// the sums of everything.
 const TIMELINE: &str = "
     const section = document.getElementById('timeline');
     if (!section) return null;

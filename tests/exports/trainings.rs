@@ -1,7 +1,7 @@
 //! Findings of real trainings, against the time that the fix of each saved when it was measured without a profiler.
 //!
-//! `benches/trainings`, `benches/candle` and `benches/burn` have the programs. The cases with `held_out` were not looked
-//! at while rules were written, and are not to be: change a rule by the others, and see what that does to these.
+//! `benches/trainings`, `benches/candle` and `benches/burn` have the programs. The cases with `held_out` were not
+//! looked at while rules were written, and are not to be: change a rule by the others, and see what that does to these.
 //!
 //! ```text
 //! cargo test --all-features --test exports trainings -- --nocapture

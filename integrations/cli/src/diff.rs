@@ -28,8 +28,8 @@ use std::path::PathBuf;
 /// Times are medians over the steps of all runs of a side. The interval in which a change is with a confidence of 99 %
 /// comes from the spread between steps and runs; of a single run, nobody knows how much runs differ, and 5 % are
 /// assumed. What explains the difference is ranked by the time of spans without those in them on the critical path, on
-/// the host and on the GPU: where the host waits for the GPU, the work that it waits for counts. Spans are aligned by the
-/// path of their names; those that are called from elsewhere have moved.
+/// the host and on the GPU: where the host waits for the GPU, the work that it waits for counts. Spans are aligned by
+/// the path of their names; those that are called from elsewhere have moved.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {

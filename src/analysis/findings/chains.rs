@@ -77,7 +77,8 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
     vec![Candidate {
         kind: FindingKind::UnfusedChain,
         title: format!(
-            "{count} element-wise kernels a step run one after another over the same data{of_what}, for {each} of each step, mostly in {place}"
+            "{count} element-wise kernels a step run one after another over the same data{of_what}, for {each} of \
+             each step, mostly in {place}"
         ),
         span,
         evidence: vec![

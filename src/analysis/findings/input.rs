@@ -9,8 +9,8 @@ use super::{
 use crate::trace::{Span, StepId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The part of a step that it takes to receive a batch from another process, which more of them do not change: PyTorch's
-/// loader takes 1.4 ms for a batch of a few KiB in a training that was looked at.
+/// The part of a step that it takes to receive a batch from another process, which more of them do not change.
+/// PyTorch's loader takes 1.4 ms for a batch of a few KiB in a training that was looked at.
 const RECEIVING: f64 = 0.1;
 
 /// Finds time that the steps' thread spends in the input pipeline.

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::trace::{Device, Span};
 
-/// How much of the ratio of both peaks a product gains, of the sizes that models have: 0.75 in `faults` of `benches/gpu`,
-/// and 0.82 in the transformer of the trainings that was looked at, on an H200.
+/// How much of the ratio of both peaks a product gains, of the sizes that models have: 0.75 in `faults` of
+/// `benches/gpu`, and 0.82 in the transformer of the trainings that was looked at, on an H200.
 const GAIN: f64 = 0.75;
 
 /// Finds kernels that multiply f32 matrices without tensor cores, on a GPU that has them.

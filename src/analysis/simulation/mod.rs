@@ -79,8 +79,8 @@ impl<'a> Simulation<'a> {
     const TORCH_HOST: f64 = 0.95;
     /// The most of an item's time that is cost of recording.
     const LARGEST_OVERHEAD: f64 = 0.9;
-    /// A step is slow from this many times the median on. Steps of the trainings in `tests/fixtures/trainings` differ by
-    /// up to a fifth.
+    /// A step is slow from this many times the median on. Steps of the trainings in `tests/fixtures/trainings` differ
+    /// by up to a fifth.
     pub(super) const SLOW: f64 = 1.25;
     /// The most spans, calls and pieces of work that are looked at, unless the first step has more: each takes some 300
     /// bytes while findings are made.
@@ -337,9 +337,9 @@ fn steps_of_one_thread(trace: &Trace) -> Vec<StepId> {
     whole().take_while(is_bearable).collect()
 }
 
-/// Returns the nanoseconds by which PyTorch's profiler delays the host at the beginning and at the end of each operator;
-/// `None` for other traces. Without the profiler, steps that the host bounds take this much less: by the trainings of
-/// `tests/fixtures/trainings` that were looked at, 2 µs for an operator, or 5 with its shapes.
+/// Returns the nanoseconds by which PyTorch's profiler delays the host at the beginning and at the end of each
+/// operator; `None` for other traces. Without the profiler, steps that the host bounds take this much less: by the
+/// trainings of `tests/fixtures/trainings` that were looked at, 2 µs for an operator, or 5 with its shapes.
 fn torch_overhead(trace: &Trace) -> Option<u64> {
     trace.torch()?;
     let has_shapes = trace.spans().take(1_000).any(|span| span.fields().op().shapes().next().is_some());

@@ -15,8 +15,8 @@ pub(super) const LONG: u64 = 20_000;
 /// The least number of tasks in the queue when it is full. It holds some thousand, of which the first ones may be from
 /// before the window.
 const FULL: usize = 32;
-/// A call whose work begins this much later, and that takes long itself, waits for room in a full queue. The queue holds
-/// about a thousand launches, so that the GPU is many milliseconds behind when it is full.
+/// A call whose work begins this much later, and that takes long itself, waits for room in a full queue. The queue
+/// holds about a thousand launches, so that the GPU is many milliseconds behind when it is full.
 const BEHIND: i64 = 2_000_000;
 /// The time from the end of work until the host knows of it, at the most.
 const TAIL: i64 = 100_000;

@@ -86,8 +86,8 @@ fn idle_time_is_what_the_thread_does_then() {
     check(&trace);
 }
 
-/// In each step, `backward` is open from 40 to 80 with a launch from 47 to 49, and the other thread launches a graph from
-/// 57 to 59. The kernel that ran meanwhile runs at the end of the step instead.
+/// In each step, `backward` is open from 40 to 80 with a launch from 47 to 49, and the other thread launches a graph
+/// from 57 to 59. The kernel that ran meanwhile runs at the end of the step instead.
 fn trace_with_a_thread_that_works() -> Trace {
     let mut trace = gpu_trace();
     trace.work.retain(|work| work.start < at(50) || at(80) < work.start);
@@ -190,8 +190,8 @@ fn without_a_gpu_all_time_is_the_hosts() {
     check(&trace);
 }
 
-/// Returns the name of the part that a moment belongs to, by definition. The GPU is the first, the steps' thread has the
-/// first track, and the one that works for it the second.
+/// Returns the name of the part that a moment belongs to, by definition. The GPU is the first, the steps' thread has
+/// the first track, and the one that works for it the second.
 fn part_at(trace: &Trace, moment: Timestamp) -> &str {
     let is_at = |start: Timestamp, end: Timestamp| start <= moment && moment < end;
     let work: Vec<_> = trace.work().filter(|work| is_at(work.start(), work.end())).collect();

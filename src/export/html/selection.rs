@@ -77,8 +77,8 @@ struct Counts {
 impl Selection {
     /// The most items that are drawn below each other on a row: two screens of a laptop.
     pub(super) const LEVELS: usize = 100;
-    /// Bytes that a piece of GPU work takes in a page, and a span or a call: 6.0 to 6.5 and 5.0 to 6.4 in the windows of
-    /// `benches/html.rs`, rounded up.
+    /// Bytes that a piece of GPU work takes in a page, and a span or a call: 6.0 to 6.5 and 5.0 to 6.4 in the windows
+    /// of `benches/html.rs`, rounded up.
     const GPU_BYTES: usize = 7;
     const HOST_BYTES: usize = 7;
 

@@ -6,8 +6,8 @@ use std::fmt;
 /// A part of the step's change: the self time of the spans of one path, on the host or on the GPU.
 ///
 /// With GPU activity, only time on the [critical path](crate::analysis::critical_path) counts. If the host waits for
-/// the GPU, that is not an explanation, but the work that it waits for is; and what is hidden by something else explains
-/// nothing.
+/// the GPU, that is not an explanation, but the work that it waits for is; and what is hidden by something else
+/// explains nothing.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -70,8 +70,8 @@ impl Explanation {
 }
 
 /// Explains what is left of the step's change by time that takes as long as before, but is hidden now, or no longer is:
-/// copies on another stream, launches that the GPU does not wait for. Each explanation comes with the change of its time
-/// on the critical path.
+/// copies on another stream, launches that the GPU does not wait for. Each explanation comes with the change of its
+/// time on the critical path.
 fn add_hidden(all: &mut [(Explanation, Estimate)], step: f64) {
     let is_toward = |change: f64| change != 0.0 && (change < 0.0) == (step < 0.0);
     let explained: f64 = all.iter().map(|(it, _)| it.change.value).filter(|change| is_toward(*change)).sum();
@@ -96,8 +96,8 @@ fn add_hidden(all: &mut [(Explanation, Estimate)], step: f64) {
 
 /// Returns the smaller of both changes, or none if one of them is longer and the other one shorter.
 ///
-/// Time that has not changed may get onto the critical path, since something else has left it. And time that has changed
-/// may be hidden on both sides.
+/// Time that has not changed may get onto the critical path, since something else has left it. And time that has
+/// changed may be hidden on both sides.
 fn smaller(own: Estimate, exposed: Estimate) -> Estimate {
     match (own.value < 0.0) == (exposed.value < 0.0) {
         true if own.value.abs() < exposed.value.abs() => own,

@@ -122,8 +122,8 @@ fn a_slower_machine_is_told_from_a_slower_program() {
     }
 }
 
-/// Returns a run whose host waits in `item` at the end of each step, while the kernel of `backward` computes for so many
-/// microseconds.
+/// Returns a run whose host waits in `item` at the end of each step, while the kernel of `backward` computes for so
+/// many microseconds.
 fn waiting(compute: u64) -> Baseline {
     let windows = (0..3).map(|number| {
         let mut trace = late_ranks(&[(20, compute)]).remove(0);

@@ -1,5 +1,5 @@
-//! Tests of the rules for windows with a GPU, each on a written program with the fault and on its repair. What the repair
-//! saves is known, so that each saving is compared with it.
+//! Tests of the rules for windows with a GPU, each on a written program with the fault and on its repair. What the
+//! repair saves is known, so that each saving is compared with it.
 
 use super::super::findings;
 use crate::{
