@@ -236,8 +236,8 @@ fn burn(kind: FindingKind) -> &'static str {
              the last digits."
         }
         FindingKind::UnfusedChain => {
-            "Enable the feature `fusion` of `burn`, which makes one kernel of element-wise operations in a row; reading \
-             a value between them ends the row. Or use the operation that does it all, such as \
+            "Enable the feature `fusion` of `burn`, which makes one kernel of element-wise operations in a row; \
+             reading a value between them ends the row. Or use the operation that does it all, such as \
              `burn::tensor::activation::gelu`, `softmax` or `burn::nn::LayerNorm`."
         }
         FindingKind::TensorByTensor => "Enable the feature `fusion` of `burn`.",

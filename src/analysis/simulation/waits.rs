@@ -56,7 +56,10 @@ pub(super) fn relate(trace: &Trace, items: &mut [Item], tasks: &[Task]) {
         let of_item = on.map(|(on, at)| (WaitFor { on, tail: signed(at, item.end) }, at));
         let wait = of_item.filter(|(wait, at)| *at > item.start && wait.tail <= TAIL).map(|(wait, _)| wait);
         // Work from before the window has no call, and is where it is, whatever is changed.
-        let is_earlier = |wait: &WaitFor| matches!(wait.on, WaitsOn::TaskStart(task) | WaitsOn::TaskEnd(task) if tasks[task].item.is_none());
+        let is_earlier = |wait: &WaitFor| match wait.on {
+            WaitsOn::TaskStart(task) | WaitsOn::TaskEnd(task) => tasks[task].item.is_none(),
+            WaitsOn::Item(_) => false,
+        };
         if wait.is_some_and(|wait| is_earlier(&wait)) {
             items[index].waited_before = true;
             continue;
