@@ -189,6 +189,7 @@ impl<'a> Simulation<'a> {
         let (items, tasks) = self.times(costs);
         let place = |step: Option<StepId>| self.steps.binary_search(&step?).ok();
         let mut ends: Vec<i64> = vec![i64::MIN; self.steps.len()];
+        let mut on_host: Vec<Option<(i64, i64)>> = vec![None; self.steps.len()];
         let (mut host, mut gpu) = ((i64::MAX, i64::MIN), (i64::MAX, i64::MIN));
         let mut add = |range: &mut (i64, i64), step: usize, times: Times| {
             *range = (range.0.min(times.start), range.1.max(times.end));
@@ -197,6 +198,8 @@ impl<'a> Simulation<'a> {
         for index in self.measured.clone() {
             if let Some(step) = place(self.items[index].step) {
                 add(&mut host, step, items[index]);
+                let start = on_host[step].map_or(items[index].start, |(start, _)| start);
+                on_host[step] = Some((start, items[index].end));
             }
         }
         for (index, task) in self.tasks.iter().enumerate().filter(|(index, task)| task.measured && costs.exists[*index])
@@ -209,6 +212,12 @@ impl<'a> Simulation<'a> {
         let mut times: Vec<Duration> = ends.windows(2).map(|pair| duration(pair[0], pair[1])).collect();
         // The first one is what the others leave of the time of all, as its beginning is not that of the GPU's work.
         times.insert(0, all.saturating_sub(times.iter().sum()));
+        // What the host does between two steps is not part of either.
+        for (step, pair) in on_host.windows(2).enumerate() {
+            if let [Some((_, end)), Some((start, _))] = *pair {
+                times[step + 1] = times[step + 1].saturating_sub(duration(end, start));
+            }
+        }
         times
     }
 
