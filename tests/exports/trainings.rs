@@ -120,3 +120,11 @@ fn findings_hold_on_trainings_that_were_looked_at() {
     assert!(score.cases >= 12 && score.first == score.cases && score.silent == score.cases, "{score:?}");
     assert!(score.near * 4 >= score.cases * 3 && score.within == score.cases, "{score:?}");
 }
+
+#[test]
+fn findings_hold_on_trainings_that_were_not_looked_at() {
+    // As it was when they were looked at for the first time: 14, 11, 12 and 19 of 19. It is to get better.
+    let score = score(true);
+    assert!(score.cases >= 19 && score.first >= 14 && score.near >= 11, "{score:?}");
+    assert!(score.within >= 12 && score.silent == score.cases, "{score:?}");
+}
