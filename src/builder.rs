@@ -252,7 +252,7 @@ impl ProfilerBuilder {
     /// texts and backtraces, the steps, and the trace that is made of them. By default, [`Self::MEMORY_LIMIT_BYTES`].
     ///
     /// What does not fit is counted in [`Losses::over_memory`](crate::trace::Losses::over_memory). A span without
-    /// fields takes 184 bytes, of which 120 are its part of the trace. A thread takes some hundred bytes in a window,
+    /// fields takes 200 bytes, of which 120 are its part of the trace. A thread takes some hundred bytes in a window,
     /// and a window itself about two kilobytes. A window that does not fit is not opened, and its steps are counted. In
     /// the last eighth, outer spans have precedence over inner ones, so that a flood of inner spans, events and
     /// operations leaves the times of steps and of their parts.

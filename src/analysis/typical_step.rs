@@ -67,7 +67,8 @@ impl TypicalStep {
     /// Returns the typical step of a window that cannot be simulated, by the durations of its whole steps; `None` if it
     /// has none.
     pub(super) fn of_durations(trace: &Trace) -> Option<Self> {
-        let whole = trace.steps().iter().filter(|step| !step.cut().any());
+        // There may be millions, and a few are enough to see a typical one.
+        let whole = trace.steps().iter().filter(|step| !step.cut().any()).take(Simulation::LARGEST_ON_HOST);
         let mut times: Vec<_> = whole.map(Step::duration).collect();
         let all = times.len();
         let limit = median(&times).as_secs_f64() * Simulation::SLOW;

@@ -87,7 +87,7 @@ impl<'a> Simulation<'a> {
     const LARGEST: usize = 100_000;
     /// The most steps and spans that are looked at without GPU activity. A typical step takes few steps to see, and all
     /// windows of such programs are simulated, so that it must fit into small memory limits: see `tests/memory`.
-    const LARGEST_ON_HOST: usize = 10_000;
+    pub(super) const LARGEST_ON_HOST: usize = 4_000;
 
     /// Returns the graph of a window; `None` if it has no whole step, or has GPU activity and none of that is work in a
     /// whole step.
