@@ -17,6 +17,9 @@ use tracing::{info_span, instrument};
 /// One step of a training. It holds the model, the optimizer and the data.
 pub(crate) type Step = Box<dyn FnMut()>;
 
+/// Finds the size that makes a case meaningful on the machine at hand.
+pub(crate) type Calibrate = fn(&Setup) -> Result<usize, Box<dyn Error>>;
+
 /// A training with a planted fault.
 #[derive(Debug)]
 pub(crate) struct Case {
@@ -28,7 +31,7 @@ pub(crate) struct Case {
     /// The samples of a step with the fault, and of a repaired one.
     pub(crate) samples: [usize; 2],
     /// Returns a size that depends on the machine, [`Setup::amount`].
-    pub(crate) calibrate: Option<fn(&Setup) -> Result<usize, Box<dyn Error>>>,
+    pub(crate) calibrate: Option<Calibrate>,
     pub(crate) make: fn(&Setup, Variant) -> Step,
 }
 
