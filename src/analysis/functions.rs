@@ -11,7 +11,20 @@ pub(super) fn waits_for_gpu(call: ApiCall<'_>) -> bool {
 /// Whether a function allocates or frees memory without a pool, which may wait for the GPU.
 pub(super) fn is_allocation(call: ApiCall<'_>) -> bool {
     let name = call.name();
-    let names = ["cuMemAlloc", "cuMemFree", "cuMemHost", "cudaMalloc", "cudaFree", "cudaHostAlloc"];
+    let names = [
+        "cuMemAlloc",
+        "cuMemFree",
+        "cuMemHost",
+        "cuMemCreate",
+        "cuMemMap",
+        "cuMemUnmap",
+        "cuMemRelease",
+        "cudaMalloc",
+        "cudaFree",
+        "cudaHostAlloc",
+        "cudaHostRegister",
+        "cudaHostUnregister",
+    ];
     names.iter().any(|prefix| name.starts_with(prefix)) && !name.contains("Async")
 }
 

@@ -28,7 +28,15 @@ impl MatrixKernel {
         "flash_fwd",
     ];
     /// Parts of names of products of `f32` without tensor cores.
-    const PLAIN_F32: [&str; 4] = ["sgemm", "gemm_f32f32_f32f32", "gemmsn", "gemm_sn"];
+    const PLAIN_F32: [&str; 6] = ["sgemm", "f32f32_f32f32", "gemmsn", "gemm_sn", "scudnn", "simt_s"];
+    /// Parts of names of convolutions.
+    const CONVOLUTIONS: [&str; 5] = ["fprop", "dgrad", "wgrad", "conv", "scudnn"];
+
+    /// Whether a kernel of this name computes a convolution.
+    pub(super) fn is_convolution(kernel: &str) -> bool {
+        let name = kernel.to_ascii_lowercase();
+        Self::CONVOLUTIONS.iter().any(|part| name.contains(part))
+    }
 
     /// Returns what a kernel of this name does, if the name says that it multiplies matrices.
     pub(super) fn of(kernel: &str) -> Option<Self> {
@@ -54,6 +62,8 @@ mod tests {
             ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8_stage3_warpsize4x2x1_ffma", plain),
             ("void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nn_align1>", plain),
             ("ampere_sgemm_128x64_nn", plain),
+            ("sm80_xmma_fprop_implicit_gemm_indexed_f32f32_f32f32_f32_nhwckrsc_nchw_tilesize128x32x8_ffma", plain),
+            ("_5x_cudnn_ampere_scudnn_128x64_relu_small_nn_v1", plain),
             ("sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8", tensor),
             ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4>", tensor),
             ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_wgmma", tensor),

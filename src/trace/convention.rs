@@ -19,8 +19,10 @@
 //!
 //! Without `op.input`, a span is a `load` if its name says so, whatever its capitals and separators: `data`,
 //! `next_batch`, `load_batch`, `get_batch`, `fetch_batch`, `read_batch`, `recv_batch`, `receive_batch`, `make_batch`,
-//! `prepare_batch`, `wait_for_batch`, `data_load`, `data_loader`, `data_loading`, `load_data`, `input_pipeline`;
-//! PyTorch's `enumerate(DataLoader)#…` and `enumerate(DataPipe)#…`; Lightning's `….train_dataloader_next`; and `next`,
+//! `build_batch`, `prepare_batch`, `sample_batch`, `wait_for_batch`, `batch_load`, `batch_loading`, `data_load`,
+//! `data_loader`, `data_loading`, `load_data`, `get_data`, `fetch_data`, `read_data`, `prepare_data`, `load_images`,
+//! `decode_images`, `input_pipeline`, `preprocess`, `preprocessing`, `augment`, `augmentation`, `collate`,
+//! `collate_fn`, `prefetch`; PyTorch's `enumerate(DataLoader)#…` and `enumerate(DataPipe)#…`; Lightning's `….train_dataloader_next`; and `next`,
 //! `get`, `fetch`, `load`, `read` or `recv` in a module or on a type called `data`, `data_loader`, `data_iter`,
 //! `dataset`, `loader` or `batches`, such as `DataLoader::next`. Any other value of `op.input`, such as `none`, says
 //! that the span is not part of the pipeline.

@@ -19,6 +19,10 @@ struct Training {
     kind: String,
     fix: String,
     held_out: bool,
+    /// Which of the finding's remedies the fix is.
+    remedy: usize,
+    /// How many steps of the fault take `before`, if the fix has larger ones.
+    of_steps: u32,
     /// The time of a step without a profiler, with the fault and with its fix.
     before: Duration,
     after: Duration,
@@ -54,6 +58,8 @@ fn trainings() -> Vec<Training> {
             kind: word(&pair[0], "kind"),
             fix: word(&pair[0], "fix"),
             held_out: pair[0]["held_out"].as_bool().unwrap(),
+            remedy: pair[0]["remedy"].as_u64().unwrap_or(0) as usize,
+            of_steps: pair[0]["of steps"].as_u64().unwrap_or(1) as u32,
             before: time(&pair[0]),
             after: time(&pair[1]),
         }
@@ -79,11 +85,12 @@ fn score(held_out: bool) -> Score {
         let saved = training.before.saturating_sub(training.after);
         let found = findings(&training.name, "fault");
         let place = found.iter().position(|finding| finding.kind.as_str() == training.kind);
-        let saving = place.map(|place| found[place].saving);
+        let saving = place.map(|place| found[place].remedies[training.remedy].saving);
+        let saving = saving.map(|it| [it.least, it.likely, it.most].map(|time| time * training.of_steps));
         let error = |likely: Duration| likely.as_secs_f64() / saved.as_secs_f64() - 1.0;
         let is_first = place == Some(0);
-        let is_near = saving.is_some_and(|saving| error(saving.likely).abs() <= 0.2);
-        let is_within = saving.is_some_and(|saving| saving.least <= saved && saved <= saving.most);
+        let is_near = saving.is_some_and(|[_, likely, _]| error(likely).abs() <= 0.2);
+        let is_within = saving.is_some_and(|[least, _, most]| least <= saved && saved <= most);
         let is_silent = findings(&training.name, "fixed").iter().all(|finding| finding.kind.as_str() != training.kind);
         score.cases += 1;
         for (count, is_right) in [
@@ -96,7 +103,10 @@ fn score(held_out: bool) -> Score {
         }
         let predicted = saving.map_or_else(
             || format!("nothing; first: {}", found.first().map_or("nothing", |first| first.kind.as_str())),
-            |saving| format!("{} ({}–{})", millis(saving.likely), millis(saving.least), millis(saving.most)),
+            |saving| {
+                let [least, likely, most] = saving.map(millis);
+                format!("{likely} ({least}–{most})")
+            },
         );
         let marks = [(is_first, "first"), (is_near, "20 %"), (is_within, "bounds"), (is_silent, "silent")];
         let marks = marks.map(|(is_right, mark)| if is_right { mark.to_owned() } else { format!("~~{mark}~~") });

@@ -7,12 +7,14 @@ use super::{
     window::{Candidate, Window, total},
     words,
 };
-use crate::trace::{Framework, Span, Work};
+use crate::trace::{Detail, Framework, Span, Work};
 use std::collections::{BTreeSet, HashMap};
 
 /// The least number of kernels over all of the data that make a chain. Two or three are common between products, and
 /// frameworks have no operation for them.
 const LENGTH: usize = 4;
+/// The same if others over rows are between them, as in an RMS norm, and the least number of all.
+const LENGTH_WITH_ROWS: (usize, usize) = (3, 5);
 /// Kernels are over the same data if none has this many times the threads of another: one thread computes one to four
 /// elements in the kernels of PyTorch and Candle.
 const THREADS: u64 = 4;
@@ -66,8 +68,10 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
     let span = window.trace().work_of(window.simulation.tasks[longest.tasks[0]].work).span().map(Span::id);
     let span = owner(window.trace(), span).or(span);
     let what = recognise(&names);
-    // Candle has no softmax with a gradient that is one kernel, nor others for what is not recognised.
-    if window.framework == Framework::Candle && what.is_none_or(|what| what == SOFTMAX) {
+    // Of Candle's operations that are one kernel, only the activations have a gradient.
+    if window.framework == Framework::Candle
+        && what.is_none_or(|what| !backward.is_empty() && ![GELU, SILU].contains(&what))
+    {
         return Vec::new();
     }
     let each = words::nanos(window.per_step(nanos));
@@ -132,8 +136,9 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
         };
         let part = |work: Work<'_>| (work.step_id(), phase(work), place(work));
         let is_element = |work: Work<'_>| work.kernel().is_some_and(|kernel| is_elementwise(&kernel.name));
-        // Fills of a few bytes, as reductions need them, do not end a chain.
-        let is_between = |work: Work<'_>| work.kernel().is_none() && work.duration().as_micros() < 5;
+        // Fills do not end a chain, as sums and Candle's gradients need them, nor do copies of a few bytes.
+        let is_fill = |work: Work<'_>| matches!(work.detail(), Detail::Fill(_));
+        let is_between = |work: Work<'_>| is_fill(work) || work.kernel().is_none() && work.duration().as_micros() < 5;
         let runs = tasks.chunk_by(|(_, one), (_, next)| {
             part(*one) == part(*next)
                 && (is_element(*one) || is_between(*one)) == (is_element(*next) || is_between(*next))
@@ -157,8 +162,12 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
             let most = kernels.iter().map(|(_, work)| threads(work)).max().unwrap_or(0);
             let full = || kernels.iter().filter(|(_, work)| threads(work).saturating_mul(THREADS) >= most);
             let shortest = full().map(|(_, work)| work.duration().as_nanos() as u64).min().unwrap_or(0);
-            if full().count() >= LENGTH && shortest >= SHORTEST {
-                let tasks = kernels.iter().map(|(index, _)| *index).collect();
+            let (with_rows, all) = LENGTH_WITH_ROWS;
+            let count = full().count();
+            let is_long = count >= LENGTH || count >= with_rows && kernels.len() >= all;
+            if is_long && shortest >= SHORTEST {
+                let of_chain = run.iter().filter(|(_, work)| is_element(*work) || is_fill(*work));
+                let tasks = of_chain.map(|(index, _)| *index).collect();
                 chains.push(Chain { tasks, shortest, is_backward: phase == Phase::Backward });
             }
         }
@@ -211,18 +220,19 @@ fn name(work: Work<'_>) -> &str {
     )
 }
 
-const SOFTMAX: &str = "softmax does";
+const GELU: &str = "GELU does";
+const SILU: &str = "SiLU does";
 
 /// Returns what these operations compute, as far as their names say it.
 fn recognise(names: &[&str]) -> Option<&'static str> {
     let parts: BTreeSet<&str> = names.iter().flat_map(|name| name.split(['_', ':', '<', ' '])).collect();
     let has = |words: &[&str]| words.iter().any(|word| parts.contains(word));
     match () {
-        () if has(&["tanh", "utanh", "erf", "uerf"]) => Some("GELU does"),
-        () if has(&["exp", "uexp"]) && has(&["sum", "div", "bdiv"]) => Some(SOFTMAX),
+        () if has(&["tanh", "utanh", "erf", "uerf"]) => Some(GELU),
+        () if has(&["exp", "uexp"]) && has(&["sum", "amax", "max"]) => Some("softmax does"),
         () if has(&["sqrt", "usqrt", "rsqrt", "urecip"]) && has(&["mean", "sum"]) => Some("layer or RMS norm does"),
         () if has(&["sin", "usin", "cos", "ucos"]) => Some("a rotary embedding does"),
-        () if has(&["sigmoid", "usigmoid", "silu", "usilu"]) => Some("SiLU does"),
+        () if has(&["sigmoid", "usigmoid", "silu", "usilu", "exp", "uexp"]) => Some(SILU),
         () => None,
     }
 }

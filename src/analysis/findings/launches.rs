@@ -12,7 +12,7 @@ use super::{
     framework::owner,
     host_work::{is_work, spans_that_call},
     place,
-    window::{Candidate, Window, total},
+    window::{Alternative, Candidate, Window, total},
     words,
 };
 use crate::trace::{ApiCall, Framework, Span};
@@ -90,7 +90,13 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
             (scaled(1.0 / times), Some(scaled(0.6)), Some(graph))
         }
     };
-    let others = vec![(fewer_launches(window.framework).to_owned(), scaled(0.5))];
+    // How many of its launches a program needs is not known.
+    let others = vec![Alternative {
+        change: fewer_launches(window.framework).to_owned(),
+        costs: scaled(0.5),
+        least: Some(scaled(0.75)),
+        most: Some(scaled(0.2)),
+    }];
     vec![Candidate {
         kind: FindingKind::LaunchBound,
         title: format!("the host launches {often} kernels a step and takes {each} for each, which run for {short}"),
@@ -189,8 +195,12 @@ fn runs(window: &Window<'_>) -> Vec<Run> {
         let is_small = work.duration().as_nanos() as u64 <= SMALL && is_elementwise(&kernel.name);
         is_small.then_some(&*kernel.name)
     };
+    // A loop that copies something for each tensor is about the copies.
+    let copies: HashSet<usize> = copies::tiny(window).into_iter().flat_map(|run| run.items).collect();
     let in_a_row = launches.chunk_by(|one, next| {
-        (one.1.thread, one.1.step) == (next.1.thread, next.1.step) && name(one).is_some() == name(next).is_some()
+        (one.1.thread, one.1.step) == (next.1.thread, next.1.step)
+            && name(one).is_some() == name(next).is_some()
+            && !(one.0..next.0).any(|item| copies.contains(&item))
     });
     let mut runs = Vec::new();
     for row in in_a_row {

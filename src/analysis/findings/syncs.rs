@@ -3,11 +3,15 @@
 use super::{
     super::finding::FindingKind,
     copies, place,
-    window::{Candidate, Window},
+    window::{Candidate, Window, total},
     words,
 };
 use crate::trace::Direction;
 use std::collections::{BTreeSet, HashSet};
+
+/// The part of a step in which the GPU is busy, from which on the host is not far from being ahead of it. If it is busy
+/// for less, waits are short, and the host takes as long without them.
+const BUSY: f64 = 0.5;
 
 /// Finds calls that wait for the GPU: synchronisations, and copies of small results to the host.
 pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
@@ -20,7 +24,7 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
     let groups = window.groups(waits.map(|(index, item, _)| (index, item.span, item.nanos())));
     let all: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
     let nanos = groups.iter().map(|group| group.nanos).sum();
-    let Some(first) = groups.first().filter(|_| !window.is_negligible(nanos)) else { return Vec::new() };
+    let Some(first) = groups.first() else { return Vec::new() };
     let mut costs = window.costs();
     for &item in &all {
         costs.do_not_wait(item);
@@ -32,6 +36,10 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
     }
     let mut most = costs.clone();
     window.warm(&mut most, 0.75);
+    let busy = total(window.tasks().map(|(_, _, work)| work.duration().as_nanos() as u64));
+    if window.per_step(busy) as f64 >= BUSY * window.step.as_nanos() as f64 {
+        window.warm(&mut costs, 0.8);
+    }
     let often = words::times(all.len(), window.count());
     let mut evidence =
         vec![format!("The host waits {often} in a step, {} in all.", words::nanos(window.per_step(nanos)))];

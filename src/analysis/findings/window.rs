@@ -50,8 +50,18 @@ pub(super) struct Candidate {
     /// The same, if the change helps less or more than is likely.
     pub(super) least: Option<Costs>,
     pub(super) most: Option<Costs>,
-    /// Other changes that would help, in words, with the costs after each.
-    pub(super) others: Vec<(String, Costs)>,
+    /// Other changes that would help.
+    pub(super) others: Vec<Alternative>,
+}
+
+/// Another change that would help.
+pub(super) struct Alternative {
+    /// What to do, in words.
+    pub(super) change: String,
+    /// The costs after the change, and if it helps less or more than is likely.
+    pub(super) costs: Costs,
+    pub(super) least: Option<Costs>,
+    pub(super) most: Option<Costs>,
 }
 
 /// Items or tasks at one place of the program.

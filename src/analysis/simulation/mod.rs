@@ -69,14 +69,22 @@ pub(super) fn mean(times: impl IntoIterator<Item = Duration>) -> Duration {
     sum / count.max(1)
 }
 
+/// The median of times, or the lower one of two in the middle: of two steps, the slow one may be the first of the run.
+fn median(times: impl IntoIterator<Item = Duration>) -> Duration {
+    let mut sorted: Vec<Duration> = times.into_iter().collect();
+    sorted.sort_unstable();
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
 impl<'a> Simulation<'a> {
     /// The part of each call that causes work by which recording makes it longer, and the most nanoseconds of that.
     /// Measured with CUPTI 13.0 on an H200: see `benches/README.md`.
     const CALL_OVERHEAD: (f64, u64) = (0.3, 2_000);
     /// The same in PyTorch's profiler, by the trainings that were looked at.
     const TORCH_CALL_OVERHEAD: (f64, u64) = (0.35, 3_000);
-    /// The part of its time that the host takes without PyTorch's profiler, besides all that: by the same.
-    const TORCH_HOST: f64 = 0.95;
+    /// The part by which PyTorch's profiler makes the time between two calls or spans longer, besides all that, and the
+    /// most nanoseconds of that: by the same.
+    const TORCH_HOST: (f64, u64) = (0.08, 4_000);
     /// The most of an item's time that is cost of recording.
     const LARGEST_OVERHEAD: f64 = 0.9;
     /// A step is slow from this many times the median on. Steps of the trainings in `tests/fixtures/trainings` differ
@@ -125,10 +133,7 @@ impl<'a> Simulation<'a> {
     /// Finds the steps that take much longer than the median, as recorded.
     fn slow_steps(&self) -> Vec<bool> {
         let times = self.step_times(&self.recorded());
-        let mut sorted = times.clone();
-        sorted.sort_unstable();
-        // The lower one of two in the middle: of two steps, the slow one may be the first of the run.
-        let median = sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+        let median = median(times.iter().copied());
         times.iter().map(|time| *time > median.mul_f64(Self::SLOW)).collect()
     }
 
@@ -155,11 +160,11 @@ impl<'a> Simulation<'a> {
             }
         }
         if let Some(each) = torch {
-            costs.host = Self::TORCH_HOST;
-            for (index, item) in self.items.iter().enumerate().filter(|(_, item)| item.edges > 0 && !item.waited()) {
+            let (part, most) = Self::TORCH_HOST;
+            for (index, item) in self.items.iter().enumerate().filter(|(_, item)| !item.waited()) {
                 let nanos = costs.items[index];
-                let most = (nanos as f64 * Self::LARGEST_OVERHEAD) as u64;
-                costs.items[index] = nanos - most.min(each * u64::from(item.edges));
+                let overhead = each * u64::from(item.edges) + most.min((nanos as f64 * part) as u64);
+                costs.items[index] = nanos - overhead.min((nanos as f64 * Self::LARGEST_OVERHEAD) as u64);
             }
         }
         costs
@@ -205,13 +210,18 @@ impl<'a> Simulation<'a> {
         for (index, task) in self.tasks.iter().enumerate().filter(|(index, task)| task.measured && costs.exists[*index])
         {
             if let Some(step) = place(task.item.and_then(|item| self.items[item].step)) {
-                add(&mut gpu, step, tasks[index]);
+                // Out of its stream's order, a task may run long before the work of its step.
+                let start = if costs.ordered[index] { tasks[index].start } else { i64::MAX };
+                add(&mut gpu, step, Times { start, ..tasks[index] });
             }
         }
-        let all = duration(host.0, host.1).max(duration(gpu.0, gpu.1));
         let mut times: Vec<Duration> = ends.windows(2).map(|pair| duration(pair[0], pair[1])).collect();
-        // The first one is what the others leave of the time of all, as its beginning is not that of the GPU's work.
-        times.insert(0, all.saturating_sub(times.iter().sum()));
+        let sum = times.iter().sum();
+        // The first one is what the others leave of the time of all. If the GPU was still busy with work from before,
+        // where it begins with that step is not known: then it takes no longer than others do.
+        let of_gpu = duration(gpu.0, gpu.1).saturating_sub(sum);
+        let of_gpu = if times.len() < 2 { of_gpu } else { of_gpu.min(median(times.iter().copied())) };
+        times.insert(0, of_gpu.max(duration(host.0, host.1).saturating_sub(sum)));
         // What the host does between two steps is not part of either.
         for (step, pair) in on_host.windows(2).enumerate() {
             if let [Some((_, end)), Some((start, _))] = *pair {

@@ -201,7 +201,7 @@ fn one_tensor_after_another_is_launched() {
 #[test]
 fn work_of_the_host_is_that_of_the_user() {
     let step = |step: &mut GpuTrace, micros: u64| {
-        step.span("augment", |step| {
+        step.span("histogram", |step| {
             step.host(micros);
         });
         model(step);
