@@ -136,7 +136,7 @@ impl Trainer {
             let memory = buffer.unwrap_or(self.device.activations);
             for _ in 0..self.training.kernels_per_layer {
                 if self.training.augment {
-                    info_span!("augment").in_scope(|| black_box(self.work.spend(Self::AUGMENT)));
+                    info_span!("statistics").in_scope(|| black_box(self.work.spend(Self::AUGMENT)));
                 }
                 self.device.launch_to(kernel, self.training.blocks, self.training.iterations, memory)?;
             }
