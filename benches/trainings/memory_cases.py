@@ -1,0 +1,37 @@
+"""Trainings that return memory to the driver in the step."""
+
+import torch
+import torch.nn.functional as F
+
+from models import GPU, Gpt, adam, cnn, gpt_loss, text, update
+from registry import case
+
+
+@case("blocking-allocation", "transformer", "no empty_cache() in the loop", shapes=True)
+def empty_cache_gpt(fault):
+    model, batch = Gpt(4, 768, 12).to(GPU), text(8)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        update(optimizer, gpt_loss(model, batch))
+        if fault:
+            torch.cuda.empty_cache()
+
+    return step
+
+
+@case("blocking-allocation", "CNN", "no empty_cache() in the loop", shapes=False)
+def empty_cache_cnn(fault):
+    images, labels = torch.randn(64, 3, 160, 160, device=GPU), torch.randint(100, (64,), device=GPU)
+    model = cnn(64, (2, 2))
+    optimizer = adam(model, fused=True)
+
+    def step():
+        loss = F.cross_entropy(model(images), labels)
+        if fault:
+            torch.cuda.empty_cache()
+        update(optimizer, loss)
+        if fault:
+            torch.cuda.empty_cache()
+
+    return step
