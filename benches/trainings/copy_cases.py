@@ -3,10 +3,13 @@
 import itertools
 
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
+from torch.profiler import record_function
 
-from models import GPU, Gpt, adam, cnn, gpt_loss, mlp, text, update
+from models import GPU, Gpt, Recommender, adam, cnn, gpt_loss, mlp, text, update
 from registry import case
+from vision_models import Gan, autoencoder
 
 
 @case("pageable-copy", "CNN", "pin_memory and non_blocking", shapes=True)
@@ -102,5 +105,119 @@ def weights_cnn(fault):
         else:
             weights = torch.tensor(values).pin_memory().to(GPU, non_blocking=True)
         update(optimizer, (F.cross_entropy(model(images), labels, reduction="none") * weights).mean())
+
+    return step
+
+
+@case("pageable-copy", "autoencoder", "pin_memory and non_blocking", shapes=True, rounds=7)
+def pageable_autoencoder(fault):
+    images = [torch.randn(128, 3, 224, 224) for _ in range(3)]
+    images = images if fault else [batch.pin_memory() for batch in images]
+    model, turn = autoencoder(64), itertools.count()
+    optimizer = adam(model, fused=True)
+
+    def step():
+        batch = images[next(turn) % 3].to(GPU, non_blocking=not fault)
+        update(optimizer, F.mse_loss(model(batch), batch))
+
+    return step
+
+
+@case("exposed-copy", "recommender", "copy the next batch on a second stream", shapes=False, rounds=7)
+def serial_copy_recommender(fault):
+    rows, fields = 32768, 31
+    batches = [(torch.randn(rows, 1024), torch.randint(20_000, (rows, fields)), torch.rand(rows)) for _ in range(3)]
+    batches = [[tensor.pin_memory() for tensor in batch] for batch in batches]
+    model, turn, copies = Recommender(1024, fields).to(GPU), itertools.count(), torch.cuda.Stream()
+    optimizer = adam(model, fused=True)
+
+    def upload():
+        return [tensor.to(GPU, non_blocking=True) for tensor in batches[next(turn) % 3]]
+
+    def prefetched():
+        """Yields batches that were copied on a stream of their own while the one before was computed."""
+        following = None
+        while True:
+            torch.cuda.current_stream().wait_stream(copies)
+            batch = following
+            with torch.cuda.stream(copies):
+                following = upload()
+            if batch:
+                for tensor in batch:
+                    tensor.record_stream(torch.cuda.current_stream())
+                yield batch
+
+    ahead = prefetched()
+
+    def step():
+        dense, categories, clicks = upload() if fault else next(ahead)
+        update(optimizer, F.binary_cross_entropy_with_logits(model(dense, categories), clicks))
+
+    return step
+
+
+@case("same-bytes-again", "transformer", "keep the mask on the GPU", shapes=True, rounds=7)
+def mask_gpt(fault):
+    length, turn = 2048, itertools.count()
+    batches = [text(4, length, device="cpu").pin_memory() for _ in range(8)]
+    model = Gpt(4, 512, 8, length=length).to(GPU)
+    optimizer = adam(model, fused=True)
+
+    def causal_mask():
+        return torch.full((length, length), float("-inf")).triu(1)
+
+    kept = causal_mask().to(GPU)
+
+    def step():
+        with record_function("next_batch"):
+            batch = batches[next(turn) % 8].to(GPU, non_blocking=True)
+        with record_function("causal_mask"):
+            mask = causal_mask().to(GPU) if fault else kept
+        update(optimizer, gpt_loss(model, batch, mask=mask))
+
+    return step
+
+
+@case("large-readback", "GAN", "mean and deviation on the GPU", shapes=False, rounds=7)
+def samples_gan(fault):
+    gan, seen = Gan(96), []
+
+    def step():
+        fake = gan.discriminate()
+        gan.generate(fake)
+        with record_function("sample_statistics"):
+            samples = fake.detach().cpu() if fault else fake.detach()
+            seen[:] = [samples.mean((1, 2, 3)), samples.std((1, 2, 3))]
+
+    return step
+
+
+@case("tiny-copies", "detector", "one tensor of each kind of target", shapes=True, rounds=7)
+def targets_detector(fault):
+    images, model = torch.randn(64, 3, 128, 128, device=GPU), cnn(32, (2, 2), 64)
+    boxes, labels = nn.Linear(64, 4).to(GPU), nn.Linear(64, 20).to(GPU)
+    optimizer, turn = adam(nn.ModuleList([model, boxes, labels]), fused=True), itertools.count()
+
+    def targets(image):
+        """The objects of an image, as a dataset has them."""
+        count = 3 + image % 5
+        tensors = torch.rand(count, 4), torch.randint(20, (count,)), torch.full((count,), image)
+        return dict(zip(("boxes", "labels", "image"), tensors))
+
+    def collate(images):
+        """Pins the targets, as a loader's workers do: all images together, or as the fault one by one."""
+        if not fault:
+            images = [{key: torch.cat([image[key] for image in images]) for key in images[0]}]
+        return [{key: tensor.pin_memory() for key, tensor in image.items()} for image in images]
+
+    batches = [collate([targets(image) for image in range(64)]) for _ in range(4)]
+
+    def step():
+        batch = batches[next(turn) % 4]
+        batch = [{key: tensor.to(GPU, non_blocking=True) for key, tensor in image.items()} for image in batch]
+        wanted = {key: torch.cat([image[key] for image in batch]) for key in batch[0]}
+        objects = model(images).index_select(0, wanted["image"])
+        loss = F.l1_loss(boxes(objects), wanted["boxes"]) + F.cross_entropy(labels(objects), wanted["labels"])
+        update(optimizer, loss)
 
     return step

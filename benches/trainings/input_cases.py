@@ -3,12 +3,14 @@
 import itertools
 
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
 from torch.profiler import record_function
 from torch.utils.data import DataLoader, Dataset
 
-from models import GPU, Gpt, adam, cnn, gpt_loss, update
+from models import GPU, Block, Gpt, adam, cnn, gpt_loss, update
 from registry import case
+from vision_models import UNet
 
 
 class Images(Dataset):
@@ -67,5 +69,88 @@ def tokenise_gpt(fault):
         with record_function("get_batch"):
             batch = next(loader) if loader else torch.stack([data[next(indices)] for _ in range(24)])
         update(optimizer, gpt_loss(model, batch.to(GPU)))
+
+    return step
+
+
+class Scans(Dataset):
+    """Scans of 12 bits and their segmentations, which are turned, scaled and made noisy one by one."""
+
+    def __init__(self, size=192, count=100_000):
+        self.scans = torch.randint(4096, (32, 1, size, size), dtype=torch.int16)
+        self.labels, self.size, self.count = torch.randint(8, (32, 1, size, size)), size, count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        angle, scale = (torch.rand(()) - 0.5) * 0.6, 0.8 + 0.4 * torch.rand(())
+        turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()]).view(2, 2) * scale
+        matrix = torch.cat([turn, 0.1 * torch.randn(2, 1)], 1)[None]
+        grid = F.affine_grid(matrix, (1, 1, self.size, self.size), align_corners=False)
+        scan = (self.scans[index % 32].float() - 1024) / 2048
+        scan = F.grid_sample(scan[None], grid, align_corners=False)[0]
+        labels = F.grid_sample(self.labels[index % 32].float()[None], grid, mode="nearest", align_corners=False)
+        scan = scan.sign() * scan.abs() ** (0.7 + 0.6 * torch.rand(())) + 0.02 * torch.randn_like(scan)
+        return scan, labels[0, 0].long()
+
+
+@case("input-bound", "U-Net", "DataLoader(num_workers=8)", shapes=True, rounds=7)
+def augment_unet(fault):
+    data, model, indices = Scans(), UNet(1, 8, 32, norm=nn.BatchNorm2d).to(GPU), itertools.count()
+    loader = DataLoader(data, 16, num_workers=8, pin_memory=True, persistent_workers=True)
+    optimizer, batches = adam(model, fused=True), None if fault else iter(loader)
+
+    def load():
+        if not fault:
+            return next(batches)
+        scans, labels = zip(*(data[next(indices)] for _ in range(16)))
+        return torch.stack(scans).pin_memory(), torch.stack(labels).pin_memory()
+
+    def step():
+        with record_function("data_loading"):
+            scans, labels = load()
+        scans, labels = scans.to(GPU, non_blocking=True), labels.to(GPU, non_blocking=True)
+        update(optimizer, F.cross_entropy(model(scans), labels))
+
+    return step
+
+
+class Clips(Dataset):
+    """Sound of up to two seconds at 16 kHz."""
+
+    def __init__(self):
+        self.sound = torch.randn(64, 32_000)
+
+    def __len__(self):
+        return 1_000_000
+
+    def __getitem__(self, index):
+        return self.sound[index % 64, : 24_000 + index * 997 % 8_000], index % 100
+
+
+def spectrograms(clips, mels=torch.rand(257, 80) / 257, window=torch.hann_window(512)):
+    """Collates clips to normalised log-mel spectrograms of 192 frames."""
+    batch = torch.zeros(len(clips), 192, 80)
+    for row, (sound, _) in zip(batch, clips):
+        sound = torch.cat([sound[:1], sound[1:] - 0.97 * sound[:-1]])
+        power = torch.stft(sound, 512, 160, window=window, return_complex=True).abs().square()
+        features = (power.T @ mels + 1e-6).log()[:192]
+        row[: len(features)] = (features - features.mean(0)) / features.std(0)
+    return batch, torch.tensor([label for _, label in clips])
+
+
+@case("input-bound", "speech encoder", "DataLoader(num_workers=8)", shapes=False, rounds=7)
+def collate_encoder(fault):
+    workers = dict(num_workers=0) if fault else dict(num_workers=8, persistent_workers=True)
+    loader = DataLoader(Clips(), 32, collate_fn=spectrograms, pin_memory=True, **workers)
+    batches, blocks = iter(loader), (Block(512, 8, causal=False) for _ in range(8))
+    model = nn.Sequential(nn.Linear(80, 512), *blocks, nn.LayerNorm(512), nn.Linear(512, 100)).to(GPU)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        features, labels = next(batches)
+        features, labels = features.to(GPU, non_blocking=True), labels.to(GPU, non_blocking=True)
+        update(optimizer, F.cross_entropy(model(features).mean(1), labels))
 
     return step

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from models import GPU, Gpt, adam, gpt_loss, mlp, text, update
 from registry import case
+from vision_models import UNet, denoising_loss
 
 
 @case("no-tensor-cores", "transformer", "set_float32_matmul_precision('high')", shapes=True)
@@ -69,3 +70,59 @@ def norm_by_hand_gpt(fault):
     model, batch = Gpt(4, 1024, 16, norm=HandNorm if fault else nn.LayerNorm).to(GPU), text(24)
     optimizer = adam(model, fused=True)
     return lambda: update(optimizer, gpt_loss(model, batch))
+
+
+@case("no-tensor-cores", "diffusion U-Net", "torch.backends.cudnn.allow_tf32 = True", shapes=True, rounds=7)
+def f32_denoiser(fault):
+    images, model = torch.randn(32, 3, 64, 64, device=GPU), UNet(3, 3, 64).to(GPU)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        torch.backends.cudnn.allow_tf32 = not fault
+        update(optimizer, denoising_loss(model, images))
+
+    return step
+
+
+class HandRmsNorm(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+
+
+class RmsNorm(HandRmsNorm):
+    def forward(self, x):
+        return F.rms_norm(x, self.weight.shape, self.weight, 1e-6)
+
+
+@case("unfused-chain", "transformer", "F.rms_norm", shapes=False, rounds=7)
+def rms_norm_by_hand_gpt(fault):
+    model, batch = Gpt(6, 512, 8, norm=HandRmsNorm if fault else RmsNorm).to(GPU), text(48)
+    optimizer = adam(model, fused=True)
+    return lambda: update(optimizer, gpt_loss(model, batch))
+
+
+class Gated(nn.Module):
+    """A residual MLP with a SiLU gate, which is written out if `by_hand`."""
+
+    def __init__(self, dim, inner, by_hand):
+        super().__init__()
+        self.norm, self.gate, self.up = nn.LayerNorm(dim), nn.Linear(dim, inner), nn.Linear(dim, inner)
+        self.down, self.by_hand = nn.Linear(inner, dim), by_hand
+
+    def forward(self, x):
+        y = self.norm(x)
+        gate, up = self.gate(y), self.up(y)
+        gate = gate * (1.0 / (1.0 + torch.exp(-gate))) if self.by_hand else F.silu(gate)
+        return x + self.down(gate * up)
+
+
+@case("unfused-chain", "gated MLP", "F.silu", shapes=True, rounds=7)
+def silu_by_hand_mlp(fault):
+    model = nn.Sequential(*(Gated(512, 2048, fault) for _ in range(6))).to(GPU)
+    batch = torch.randn(16384, 512, device=GPU)
+    optimizer = adam(model, fused=True)
+    return lambda: update(optimizer, F.mse_loss(model(batch), batch))

@@ -1,10 +1,12 @@
 """Trainings that launch more kernels than the host has time for."""
 
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
 
 from models import GPU, Gpt, adam, cnn, gpt_loss, mlp, text, update
 from registry import case
+from vision_models import UNet, denoising_loss, mobilenet
 
 
 def graphed(step, fault):
@@ -64,5 +66,56 @@ def clip_by_hand_cnn(fault):
         else:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
         optimizer.step()
+
+    return step
+
+
+class UnrolledLstm(nn.Module):
+    """An LSTM that computes one cell after the other."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.dim, self.x, self.h = dim, nn.Linear(dim, 4 * dim), nn.Linear(dim, 4 * dim, bias=False)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        h = c = x.new_zeros(len(x), self.dim)
+        hidden = []
+        for gates in self.x(x).unbind(1):
+            take, forget, new, give = (gates + self.h(h)).chunk(4, 1)
+            c = torch.sigmoid(forget) * c + torch.sigmoid(take) * torch.tanh(new)
+            h = torch.sigmoid(give) * torch.tanh(c)
+            hidden.append(h)
+        return self.out(torch.stack(hidden, 1))
+
+
+@case("launch-bound", "LSTM", "CUDA graph of the step", shapes=True, rounds=7)
+def graph_lstm(fault):
+    model, series = UnrolledLstm(256).to(GPU), torch.randn(64, 41, 256, device=GPU)
+    optimizer = adam(model, fused=True, capturable=True)
+    return graphed(lambda: update(optimizer, F.mse_loss(model(series[:, :-1]), series[:, 1:])), fault)
+
+
+@case("launch-bound", "MobileNet", "CUDA graph of the step", shapes=False, rounds=7)
+def graph_mobilenet(fault):
+    images, labels = torch.randn(16, 3, 128, 128, device=GPU), torch.randint(100, (16,), device=GPU)
+    model = mobilenet()
+    optimizer = adam(model, fused=True, capturable=True)
+    return graphed(lambda: update(optimizer, F.cross_entropy(model(images), labels)), fault)
+
+
+@case("tensor-by-tensor", "diffusion U-Net", "torch._foreach_lerp_", shapes=True, rounds=7)
+def ema_denoiser(fault):
+    images, model = torch.randn(16, 3, 32, 32, device=GPU), UNet(3, 3, 32, levels=3, depth=4).to(GPU)
+    optimizer, weights = adam(model, fused=True), [weight.detach() for weight in model.parameters()]
+    means = [weight.clone() for weight in weights]
+
+    def step():
+        update(optimizer, denoising_loss(model, images))
+        if fault:
+            for mean, weight in zip(means, weights):
+                mean.mul_(0.999).add_(weight, alpha=0.001)
+        else:
+            torch._foreach_lerp_(means, weights, 0.001)
 
     return step

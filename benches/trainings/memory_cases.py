@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from models import GPU, Gpt, adam, cnn, gpt_loss, text, update
 from registry import case
+from vision_models import Gan
 
 
 @case("blocking-allocation", "transformer", "no empty_cache() in the loop", shapes=True)
@@ -33,5 +34,18 @@ def empty_cache_cnn(fault):
         update(optimizer, loss)
         if fault:
             torch.cuda.empty_cache()
+
+    return step
+
+
+@case("blocking-allocation", "GAN", "no empty_cache() in the loop", shapes=False, rounds=7)
+def empty_cache_gan(fault):
+    gan = Gan(64)
+
+    def step():
+        fake = gan.discriminate()
+        if fault:
+            torch.cuda.empty_cache()
+        gan.generate(fake)
 
     return step

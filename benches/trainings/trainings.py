@@ -8,7 +8,7 @@ trace of four steps, and appends one line of JSON for each to OUT_DIR/torch.json
 profiler: the median of five or seven means, with and without the fault in turns. With `--time`, there are no traces.
 Nothing synchronises in a step unless the case does. A case that fails does not stop the others; the exit code is 1.
 
-The cases are in `*_cases.py`, by what is wrong with them; `models.py` has what they train.
+The cases are in `*_cases.py`, by what is wrong with them; `models.py` and `vision_models.py` have what they train.
 """
 
 import argparse
