@@ -144,8 +144,8 @@ def spectrograms(clips, mels=torch.rand(257, 80) / 257, window=torch.hann_window
 def collate_encoder(fault):
     workers = dict(num_workers=0) if fault else dict(num_workers=8, persistent_workers=True)
     loader = DataLoader(Clips(), 32, collate_fn=spectrograms, pin_memory=True, **workers)
-    batches, blocks = iter(loader), (Block(512, 8, causal=False) for _ in range(8))
-    model = nn.Sequential(nn.Linear(80, 512), *blocks, nn.LayerNorm(512), nn.Linear(512, 100)).to(GPU)
+    batches, blocks = iter(loader), (Block(768, 12, causal=False) for _ in range(8))
+    model = nn.Sequential(nn.Linear(80, 768), *blocks, nn.LayerNorm(768), nn.Linear(768, 100)).to(GPU)
     optimizer = adam(model, fused=True)
 
     def step():

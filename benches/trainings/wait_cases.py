@@ -101,15 +101,15 @@ def masks_detector(fault):
     return step
 
 
-def diversity(sequences):
-    """Returns the mean entropy of the 1-grams to 4-grams of these sequences of tokens."""
+def diversity(sequences, longest=6):
+    """Returns the mean entropy of the n-grams of these sequences of tokens, up to the longest."""
     total = 0.0
     for tokens in sequences:
-        for size in range(1, 5):
+        for size in range(1, longest + 1):
             counts = Counter(zip(*(tokens[at:] for at in range(size))))
             whole = counts.total()
             total -= sum(count / whole * math.log2(count / whole) for count in counts.values())
-    return total / (4 * len(sequences))
+    return total / (longest * len(sequences))
 
 
 @case("host-work", "LSTM", "metrics every 50 steps", shapes=False, rounds=7)
