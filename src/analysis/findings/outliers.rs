@@ -62,6 +62,8 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
             let Some(excess) = excess(window, &slow, &mut costs) else { return Vec::new() };
             let cause = match excess.span {
                 _ if excess.is_loading => "loading or compiling kernels".to_owned(),
+                // Nobody can act on that: the machine may have been busy.
+                None => return Vec::new(),
                 span => place::name(trace, span),
             };
             let more = words::nanos(excess.nanos / slow.len() as u64);
