@@ -1,6 +1,6 @@
 //! The table of cases.
 
-use crate::{compute_cases, copy_cases, fused_cases, host_cases};
+use crate::{compute_cases, copy_cases, fused_cases, host_cases, input_cases, recurrent_cases, sync_cases};
 use candle_core::{Device, Result};
 
 /// One step of a training. It holds the model, the optimizer and the data.
@@ -11,6 +11,8 @@ pub(crate) type Step = Box<dyn FnMut() -> Result<()>>;
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) model: &'static str,
+    /// Whether nobody has looked at this case while rules were written.
+    pub(crate) is_held_out: bool,
     /// The kind of the finding that names the fault.
     pub(crate) kind: &'static str,
     pub(crate) fix: &'static str,
@@ -67,6 +69,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "gelu-by-hand",
         model: "MLP",
+        is_held_out: false,
         kind: "unfused-chain",
         fix: "`gelu()` instead of the formula in elementary operations",
         calibrate: None,
@@ -75,6 +78,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "gelu-by-hand-frozen",
         model: "MLP, of which only the head is trained",
+        is_held_out: false,
         kind: "unfused-chain",
         fix: "`gelu()` instead of the formula in elementary operations",
         calibrate: None,
@@ -83,6 +87,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "rmsnorm-by-hand",
         model: "transformer in bf16, of which only the head is trained",
+        is_held_out: false,
         kind: "unfused-chain",
         fix: "`candle_nn::ops::rms_norm` instead of elementary operations",
         calibrate: None,
@@ -91,6 +96,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "same-upload",
         model: "recommender: MLP on rows of a feature table",
+        is_held_out: false,
         kind: "same-bytes-again",
         fix: "the table is uploaded once, before the loop",
         calibrate: None,
@@ -99,6 +105,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "loss-every-step",
         model: "CNN with AdamW",
+        is_held_out: false,
         kind: "host-sync",
         fix: "loss, accuracy and gradient norm are summed on the GPU and read every 50 steps",
         calibrate: Some(host_cases::batch_of_metrics),
@@ -107,6 +114,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "augment-in-loop",
         model: "CNN",
+        is_held_out: false,
         kind: "input-bound",
         fix: "worker threads augment batches ahead of the loop, through a bounded channel",
         calibrate: Some(host_cases::augmentations),
@@ -115,6 +123,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "f32-products",
         model: "vision transformer",
+        is_held_out: false,
         kind: "no-tensor-cores",
         fix: "`candle_core::cuda::set_gemm_reduced_precision_f32(true)`",
         calibrate: None,
@@ -123,6 +132,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "logits-to-host",
         model: "MLP with 1536 classes",
+        is_held_out: false,
         kind: "large-readback",
         fix: "`argmax` on the GPU; the accuracy is read every 50 steps",
         calibrate: None,
@@ -131,6 +141,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "tiny-uploads",
         model: "set model: a sum over elements, then an MLP",
+        is_held_out: false,
         kind: "tiny-copies",
         fix: "one `from_slice` for all elements, and `get` for each",
         calibrate: None,
@@ -139,6 +150,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "forward-twice",
         model: "residual MLP",
+        is_held_out: false,
         kind: "repeated-work",
         fix: "the accuracy uses the logits of the loss",
         calibrate: None,
@@ -147,9 +159,100 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "heads-in-loop",
         model: "small transformer",
+        is_held_out: false,
         kind: "launch-bound",
         fix: "one product for all heads, instead of a loop over heads",
         calibrate: Some(host_cases::batch_of_heads),
         make: host_cases::heads,
+    },
+    Case {
+        name: "softmax-by-hand",
+        model: "distillation: an MLP learns from a frozen transformer",
+        is_held_out: true,
+        kind: "unfused-chain",
+        fix: "`softmax_last_dim` instead of `softmax`, which is elementary operations",
+        calibrate: None,
+        make: fused_cases::softmax,
+    },
+    Case {
+        name: "clip-by-norm",
+        model: "residual MLP with AdamW",
+        is_held_out: true,
+        kind: "host-sync",
+        fix: "the GPU computes by how much gradients are scaled",
+        calibrate: None,
+        make: sync_cases::clipped,
+    },
+    Case {
+        name: "scores-every-step",
+        model: "GAN of two MLPs",
+        is_held_out: true,
+        kind: "host-sync",
+        fix: "losses and scores are summed on the GPU and read every 50 steps",
+        calibrate: Some(sync_cases::batch_of_scores),
+        make: sync_cases::scores,
+    },
+    Case {
+        name: "decode-in-loop",
+        model: "CNN on video clips",
+        is_held_out: true,
+        kind: "input-bound",
+        fix: "worker threads decode batches ahead of the loop, through a bounded channel",
+        calibrate: Some(input_cases::frames),
+        make: input_cases::decoded,
+    },
+    Case {
+        name: "preview-to-host",
+        model: "autoencoder",
+        is_held_out: true,
+        kind: "large-readback",
+        fix: "eight images are taken on the GPU and read every 50 steps",
+        calibrate: None,
+        make: copy_cases::preview,
+    },
+    Case {
+        name: "upload-by-column",
+        model: "MLP on columns of a table",
+        is_held_out: true,
+        kind: "tiny-copies",
+        fix: "one `from_vec` for all columns, and `get` for each",
+        calibrate: None,
+        make: copy_cases::columns,
+    },
+    Case {
+        name: "sines-every-step",
+        model: "MLP on spectra of sounds",
+        is_held_out: true,
+        kind: "same-bytes-again",
+        fix: "the sines and cosines are uploaded once, before the loop",
+        calibrate: None,
+        make: copy_cases::spectra,
+    },
+    Case {
+        name: "batch-in-parts",
+        model: "LSTM",
+        is_held_out: true,
+        kind: "launch-bound",
+        fix: "one pass over all sequences, instead of four over a quarter each",
+        calibrate: None,
+        make: recurrent_cases::parts,
+    },
+    Case {
+        name: "f32-towers",
+        model: "contrastive learning: two MLPs",
+        is_held_out: true,
+        kind: "no-tensor-cores",
+        fix: "`candle_core::cuda::set_gemm_reduced_precision_f32(true)`",
+        calibrate: None,
+        make: compute_cases::towers,
+    },
+    Case {
+        name: "simulate-in-loop",
+        model: "Q-learning with an MLP",
+        is_held_out: true,
+        kind: "host-work",
+        fix: "another thread simulates ahead of the loop, through a bounded channel",
+        calibrate: Some(input_cases::substeps),
+        make: input_cases::simulated,
     },
 ];

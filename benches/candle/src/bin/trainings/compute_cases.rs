@@ -6,7 +6,7 @@ use crate::{
     transformer::{Size, Transformer, Ways},
 };
 use candle_core::{DType, Result, Tensor};
-use candle_nn::Module;
+use candle_nn::{Module, Optimizer, loss};
 use kernspan_candle::nn;
 use tracing::info_span;
 
@@ -64,4 +64,34 @@ impl Module for Residual {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.0.head(&self.0.residual_features(x)?)
     }
+}
+
+/// Two networks that learn to give the same embedding to both parts of a pair. Both variants are the same; the fault is
+/// a setting of the program.
+pub(crate) fn towers(setup: &Setup, _: Variant) -> Result<Step> {
+    // Scales similarities, as the temperature of CLIP does.
+    const SHARPNESS: f64 = 20.0;
+    let (width, embedding, pairs) = (setup.size(3072, 8), setup.size(512, 8), setup.size(2048, 4));
+    let (variables, vb) = trained(&setup.device);
+    let tower = |name: &str| Mlp::new(&[width, width, width, width, embedding], &vb.pp(name));
+    let (texts, images) = (tower("texts")?, tower("images")?);
+    let mut optimizer = sgd(&variables)?;
+    let mut batches = batches(&[2 * pairs, width], pairs, &setup.device)?;
+    let own = Tensor::arange(0, pairs as u32, &setup.device)?;
+    let embed = |tower: &Mlp, x: &Tensor| {
+        let x = tower.forward(x)?;
+        x.broadcast_div(&x.sqr()?.sum_keepdim(1)?.sqrt()?)
+    };
+    Ok(Box::new(move || {
+        let (x, _) = next(&mut batches)?;
+        info_span!("train_step").in_scope(|| {
+            let texts = embed(&texts, &x.narrow(0, 0, pairs)?)?;
+            let images = embed(&images, &x.narrow(0, pairs, pairs)?)?;
+            let loss = info_span!("loss").in_scope(|| {
+                let similarities = (texts.matmul(&images.t()?)? * SHARPNESS)?;
+                loss::cross_entropy(&similarities, &own)? + loss::cross_entropy(&similarities.t()?, &own)?
+            })?;
+            optimizer.backward_step(&loss)
+        })
+    }))
 }

@@ -122,3 +122,116 @@ pub(crate) fn tiny_uploads(setup: &Setup, variant: Variant) -> Result<Step> {
         })
     }))
 }
+
+/// An autoencoder that shows how some images look: all are copied to the host in each step, or only these, at times.
+pub(crate) fn preview(setup: &Setup, variant: Variant) -> Result<Step> {
+    // The images that are shown: few, so that the copy is the fault and not the work of the host after it.
+    const SHOWN: usize = 8;
+    // A batch has 48 MiB.
+    let (pixels, batch) = (setup.size(3072, 16), setup.size(4096, 16));
+    let (hidden, code) = (setup.size(4096, 8), setup.size(512, 4));
+    let (variables, vb) = trained(&setup.device);
+    let model = Mlp::new(&[pixels, hidden, code, hidden, pixels], &vb)?;
+    let mut optimizer = sgd(&variables)?;
+    let mut batches = batches(&[batch, pixels], 1, &setup.device)?;
+    let (mut shown, mut step) = (Vec::new(), 0);
+    Ok(Box::new(move || {
+        let (images, _) = next(&mut batches)?;
+        info_span!("train_step").in_scope(|| {
+            let decoded = model.forward(&images)?;
+            let loss = info_span!("loss").in_scope(|| loss::mse(&decoded, &images))?;
+            optimizer.backward_step(&loss)?;
+            step += 1;
+            let _preview = info_span!("preview").entered();
+            let grey = |values: &[f32]| values.iter().map(|value| (value.clamp(0.0, 1.0) * 255.0) as u8).collect();
+            if variant.is_fault() {
+                shown = grey(&decoded.flatten_all()?.to_vec1::<f32>()?[..SHOWN * pixels]);
+            } else if step % READ_EVERY == 0 {
+                shown = grey(&decoded.narrow(0, 0, SHOWN)?.flatten_all()?.to_vec1::<f32>()?);
+            }
+            Ok(())
+        })
+    }))
+}
+
+/// An MLP on the columns of a table, as a data frame has them: each is uploaded alone, or all are at once.
+pub(crate) fn columns(setup: &Setup, variant: Variant) -> Result<Step> {
+    const CLASSES: usize = 64;
+    const TABLES: usize = 8;
+    let (columns, batch, hidden) = (setup.size(128, 12), setup.size(4096, 4), setup.size(1024, 8));
+    let device = setup.device.clone();
+    let mut random = Random::new(5);
+    let mut column = || (0..batch).map(|_| random.uniform()).collect::<Vec<f32>>();
+    let tables: Vec<Vec<Vec<f32>>> = (0..TABLES).map(|_| (0..columns).map(|_| column()).collect()).collect();
+    let labels: Vec<u32> = (0..batch).map(|row| (row % CLASSES) as u32).collect();
+    let labels = Tensor::from_vec(labels, batch, &device)?;
+    let (variables, vb) = trained(&device);
+    let model = Mlp::new(&[columns, hidden, hidden, CLASSES], &vb)?;
+    let mut optimizer = sgd(&variables)?;
+    let mut step = 0;
+    Ok(Box::new(move || {
+        info_span!("train_step").in_scope(|| {
+            step += 1;
+            let table = &tables[step % TABLES];
+            let x = info_span!("features").in_scope(|| {
+                let columns = if variant.is_fault() {
+                    let upload = |column: &Vec<f32>| Tensor::from_slice(column, batch, &device);
+                    table.iter().map(upload).collect::<Result<Vec<_>>>()?
+                } else {
+                    let all = Tensor::from_vec(table.concat(), (columns, batch), &device)?;
+                    (0..columns).map(|index| all.get(index)).collect::<Result<Vec<_>>>()?
+                };
+                // The mean and the standard deviation of each column.
+                let standardize = |column: &Tensor| column.affine(1.0 / 0.29, -0.5 / 0.29);
+                let columns = columns.iter().map(standardize).collect::<Result<Vec<_>>>()?;
+                Tensor::stack(&columns, 1)
+            })?;
+            let logits = model.forward(&x)?;
+            learn(&mut optimizer, &logits, &labels)
+        })
+    }))
+}
+
+/// A classifier of sounds that computes spectra by a product with sines and cosines, as Candle has no Fourier transform.
+/// The matrix is uploaded in each step, or once.
+pub(crate) fn spectra(setup: &Setup, variant: Variant) -> Result<Step> {
+    const CLASSES: usize = 64;
+    // The matrix has 16 MiB.
+    let (window, batch, sounds) = (setup.size(2048, 16), setup.size(4096, 4), setup.size(16 << 10, 16));
+    let (hidden, device) = (setup.size(1024, 8), setup.device.clone());
+    let wave = |index: usize| {
+        let (time, frequency) = (index / window, index % window / 2);
+        let phase = std::f64::consts::TAU * (time * frequency % window) as f64 / window as f64;
+        (if index % 2 == 0 { phase.cos() } else { phase.sin() }) as f32
+    };
+    let waves: Vec<f32> = (0..window * window).map(wave).collect();
+    let upload = {
+        let device = device.clone();
+        move || Tensor::from_slice(&waves, (window, window), &device)
+    };
+    let uploaded = if variant.is_fault() { None } else { Some(upload()?) };
+    let recorded = Tensor::randn(0_f32, 1.0, (sounds, window), &device)?;
+    let mut random = Random::new(6);
+    let mut numbers = |end: usize| (0..batch).map(|_| random.below(end) as u32).collect::<Vec<_>>();
+    let numbered: Vec<_> = (0..16).map(|_| (numbers(sounds), numbers(CLASSES))).collect();
+    let (variables, vb) = trained(&device);
+    let model = Mlp::new(&[window / 2, hidden, hidden, CLASSES], &vb)?;
+    let mut optimizer = sgd(&variables)?;
+    let mut batches = data((0..).map(move |step: usize| -> Result<(Tensor, Tensor)> {
+        let (ids, labels) = &numbered[step % numbered.len()];
+        Ok((Tensor::from_slice(ids, batch, &device)?, Tensor::from_slice(labels, batch, &device)?))
+    }));
+    Ok(Box::new(move || {
+        let (ids, labels) = next(&mut batches)??;
+        info_span!("train_step").in_scope(|| {
+            let sounds = info_span!("lookup").in_scope(|| recorded.index_select(&ids, 0))?;
+            let waves = info_span!("sines_and_cosines").in_scope(|| uploaded.clone().map_or_else(&upload, Ok))?;
+            let powers = info_span!("spectrum").in_scope(|| {
+                let spectrum = sounds.matmul(&waves)?.reshape((batch, window / 2, 2))?;
+                (spectrum.sqr()?.sum(2)? + 1.0)?.log()
+            })?;
+            let logits = model.forward(&powers)?;
+            learn(&mut optimizer, &logits, &labels)
+        })
+    }))
+}

@@ -6,7 +6,7 @@ use crate::{
     transformer::{Size, Transformer, Ways},
 };
 use candle_core::{DType, Result, Tensor};
-use candle_nn::Module;
+use candle_nn::{Module, Optimizer, loss};
 use kernspan_candle::nn;
 use std::f64::consts::PI;
 use tracing::info_span;
@@ -85,6 +85,29 @@ pub(crate) fn rms_norm(setup: &Setup, variant: Variant) -> Result<Step> {
             };
             let logits = info_span!("forward").in_scope(forward)?;
             learn(&mut optimizer, &logits, &labels)
+        })
+    }))
+}
+
+/// A student MLP that learns the features of a teacher, a transformer that is not trained. The fused softmax has no
+/// gradient.
+pub(crate) fn softmax(setup: &Setup, variant: Variant) -> Result<Step> {
+    let size = Size { width: setup.size(512, 16), heads: setup.size(8, 2), blocks: setup.size(3, 1) };
+    let (batch, length) = (setup.size(16, 2), setup.size(512, 4));
+    let ways =
+        Ways { fused_norm: true, fused_softmax: !variant.is_fault(), norm_queries: false, activation: Tensor::gelu };
+    let teacher = Transformer::new(size, ways, &frozen(DType::F32, &setup.device))?;
+    let (variables, vb) = trained(&setup.device);
+    let student = Mlp::new(&[size.width, 2 * size.width, 2 * size.width, size.width], &vb)?;
+    let mut optimizer = sgd(&variables)?;
+    let mut batches = batches(&[batch, length, size.width], CLASSES, &setup.device)?;
+    Ok(Box::new(move || {
+        let (x, _) = next(&mut batches)?;
+        info_span!("train_step").in_scope(|| {
+            let wanted = info_span!("teacher").in_scope(|| teacher.forward(&x)?.mean(1))?;
+            let features = info_span!("student").in_scope(|| student.forward(&x.mean(1)?))?;
+            let loss = info_span!("loss").in_scope(|| loss::mse(&features, &wanted))?;
+            optimizer.backward_step(&loss)
         })
     }))
 }

@@ -5,6 +5,7 @@ use crate::{
     models::{Cnn, Random, adamw, batches, hits, learn, next, sgd, trained},
     timing,
     transformer::attend,
+    workers,
 };
 use candle_core::{D, Device, Result, Tensor, backprop::GradStore};
 use candle_nn::{Module, Optimizer, VarBuilder, VarMap, loss};
@@ -12,7 +13,6 @@ use kernspan_candle::{
     Traced,
     nn::{self, Linear, linear_no_bias},
 };
-use std::sync::mpsc;
 use tracing::info_span;
 
 /// The steps between two reads of the metrics.
@@ -30,7 +30,7 @@ fn metrics_with_batch(setup: &Setup, batch: usize, variant: Variant) -> Result<S
     let model = Cnn::new(pixels, &CHANNELS, &vb)?;
     let mut optimizer = adamw(&variables)?;
     let mut batches = batches(&[batch, 3, pixels, pixels], Cnn::CLASSES, &setup.device)?;
-    let mut metrics = Metrics { is_read: variant.is_fault(), values: Vec::new(), sums: Vec::new(), steps: 0 };
+    let mut metrics = Metrics::new(variant.is_fault());
     Ok(Box::new(move || {
         let (images, labels) = next(&mut batches)?;
         info_span!("train_step").in_scope(|| {
@@ -45,7 +45,7 @@ fn metrics_with_batch(setup: &Setup, batch: usize, variant: Variant) -> Result<S
     }))
 }
 
-fn square_norm(variables: &VarMap, gradients: &GradStore) -> Result<Tensor> {
+pub(crate) fn square_norm(variables: &VarMap, gradients: &GradStore) -> Result<Tensor> {
     let squares = variables.all_vars().into_iter().filter_map(|variable| {
         let gradient = gradients.get(&variable)?;
         Some(gradient.sqr().and_then(|squares| squares.sum_all()))
@@ -54,7 +54,7 @@ fn square_norm(variables: &VarMap, gradients: &GradStore) -> Result<Tensor> {
 }
 
 /// Numbers of each step, and the sums of those that were not read.
-struct Metrics {
+pub(crate) struct Metrics {
     is_read: bool,
     values: Vec<f32>,
     sums: Vec<Tensor>,
@@ -62,8 +62,12 @@ struct Metrics {
 }
 
 impl Metrics {
+    pub(crate) fn new(is_read: bool) -> Self {
+        Self { is_read, values: Vec::new(), sums: Vec::new(), steps: 0 }
+    }
+
     #[tracing::instrument(skip_all)]
-    fn log(&mut self, index: usize, value: &Tensor) -> Result<()> {
+    pub(crate) fn log(&mut self, index: usize, value: &Tensor) -> Result<()> {
         if self.is_read {
             self.values.push(value.to_scalar()?);
             return Ok(());
@@ -86,7 +90,7 @@ pub(crate) fn batch_of_metrics(setup: &Setup) -> Result<usize> {
 }
 
 /// Returns the batch with which the GPU computes for this many times as long as the host launches.
-fn batch(setup: &Setup, large: usize, ratio: f64, make: impl Fn(usize) -> Result<Step>) -> Result<usize> {
+pub(crate) fn batch(setup: &Setup, large: usize, ratio: f64, make: impl Fn(usize) -> Result<Step>) -> Result<usize> {
     let step_us = |batch: usize| -> Result<f64> {
         let mut step = make(batch)?;
         timing::mean(setup, &mut step, 20)?;
@@ -112,20 +116,11 @@ pub(crate) fn augmented(setup: &Setup, variant: Variant) -> Result<Step> {
         let mut loader = Loader::new(1, batch, pixels);
         Box::new(move || Ok(loader.batch(augmentations)))
     } else {
-        let (sender, receiver) = mpsc::sync_channel(2 * WORKERS as usize);
-        for seed in 0..WORKERS {
-            let sender = sender.clone();
+        let load = |seed: u64| {
             let mut loader = Loader::new(seed, batch, pixels);
-            let dispatch = tracing::dispatcher::get_default(Clone::clone);
-            // A worker ends when the receiver is dropped.
-            std::thread::spawn(move || {
-                tracing::dispatcher::with_default(
-                    &dispatch,
-                    || while sender.send(loader.batch(augmentations)).is_ok() {},
-                );
-            });
-        }
-        Box::new(move || receiver.recv().map_err(candle_core::Error::wrap))
+            move || loader.batch(augmentations)
+        };
+        Box::new(workers::spawn((0..WORKERS).map(load).collect()))
     };
     Ok(Box::new(move || {
         info_span!("train_step").in_scope(|| {

@@ -14,10 +14,14 @@ mod compute_cases;
 mod copy_cases;
 mod fused_cases;
 mod host_cases;
+mod input_cases;
 mod models;
 mod recording;
+mod recurrent_cases;
+mod sync_cases;
 mod timing;
 mod transformer;
+mod workers;
 
 use self::{
     case::{CASES, Case, Setup, VARIANTS, Variant},
@@ -144,13 +148,13 @@ impl Row {
 
     /// Returns the lines of the table.
     fn lines(&self) -> impl Iterator<Item = String> {
-        let Case { name, model, kind, fix, .. } = *self.case;
+        let Case { name, model, kind, is_held_out, fix, .. } = *self.case;
         VARIANTS.into_iter().map(move |variant| {
             let (timed, recorded) = (self.timed[variant as usize], self.recorded[variant as usize]);
             let number = |number: Option<String>| number.unwrap_or_else(|| "null".to_owned());
             format!(
                 "{{\"case\":{name:?},\"framework\":\"candle\",\"model\":{model:?},\"variant\":{:?},\
-                 \"expected kind\":{kind:?},\"step_us\":{},\"timed steps\":{},\"recorded steps\":{},\"kernels\":{},\
+                 \"kind\":{kind:?},\"held_out\":{is_held_out},\"step_us\":{},\"timed steps\":{},\"recorded steps\":{},\"kernels\":{},\
                  \"calibrated\":{},\"fix\":{fix:?},\"trace\":{:?}}}",
                 variant.name(),
                 number(timed.map(|timed| format!("{:.1}", timed.step_us))),

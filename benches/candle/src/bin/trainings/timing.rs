@@ -7,8 +7,8 @@ use std::time::Instant;
 /// Steps that run before anything is timed. The first loads kernels; later ones fill the GPU's memory pool and let it
 /// raise its clock.
 const WARM_UP: usize = 20;
-/// The seconds that a round takes: three rounds of both variants of all cases take a minute and a half.
-const ROUND: f64 = 1.3;
+/// The seconds that a round takes: five rounds of both variants of all cases take three and a half minutes.
+const ROUND: f64 = 1.0;
 /// The fewest and most steps of a round.
 const STEPS: [usize; 2] = [30, 4000];
 
@@ -23,7 +23,7 @@ pub(crate) struct Timed {
 
 /// Returns the number of rounds.
 pub(crate) fn rounds(setup: &Setup) -> usize {
-    if setup.tiny { 1 } else { 3 }
+    if setup.tiny { 1 } else { 5 }
 }
 
 /// Runs steps that are not timed, and returns the number of steps of a round.
