@@ -2,82 +2,71 @@
 
 use crate::{copy_cases, host_cases, mlp_cases, text};
 use burn::tensor::Device;
+use kernspan::Profiler;
 use std::error::Error;
+use trainings_runner::Framework;
 
-/// One step of a training. It holds the model, the optimizer and the data.
-pub(crate) type Step = Box<dyn FnMut()>;
-
-/// Finds the size that makes a case meaningful on the machine at hand.
-pub(crate) type Calibrate = fn(&Setup) -> Result<usize, Box<dyn Error>>;
-
-/// A training with a planted fault.
-#[derive(Debug)]
-pub(crate) struct Case {
-    pub(crate) name: &'static str,
-    pub(crate) model: &'static str,
-    /// Whether nobody has looked at this case while rules were written.
-    pub(crate) is_held_out: bool,
-    /// The kind of the finding that names the fault.
-    pub(crate) kind: &'static str,
-    pub(crate) fix: &'static str,
-    /// The samples of a step with the fault, and of a repaired one.
-    pub(crate) samples: [usize; 2],
-    /// Returns a size that depends on the machine, [`Setup::amount`].
-    pub(crate) calibrate: Option<Calibrate>,
-    pub(crate) make: fn(&Setup, Variant) -> Step,
-}
-
-/// Whether a training has its fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Variant {
-    Fault,
-    Fixed,
-}
-
-/// Both variants, in the order in which they are timed.
-pub(crate) const VARIANTS: [Variant; 2] = [Variant::Fault, Variant::Fixed];
-
-impl Variant {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Fault => "fault",
-            Self::Fixed => "fixed",
-        }
-    }
-}
-
-/// What a training is made with.
+/// Burn, on the first CUDA device.
 #[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    pub(crate) device: Device,
-    /// Whether sizes are as small as possible.
-    pub(crate) tiny: bool,
-    /// The size that the case found by [`Case::calibrate`], or 1.
-    pub(crate) amount: usize,
+pub(crate) struct Burn;
+
+impl Framework for Burn {
+    const NAME: &'static str = "burn";
+    const WARM_UP: usize = 40;
+
+    type Device = Device;
+    type Error = Box<dyn Error>;
+    type Attached = kernspan_burn::Attached;
+
+    fn device(tiny: bool) -> Result<Device> {
+        let device = burn_bench::gpu().or_else(|error| if tiny { Ok(Device::flex()) } else { Err(error) })?;
+        Ok(device.autodiff())
+    }
+
+    fn synchronize(device: &Device) -> Result<()> {
+        Ok(device.sync()?)
+    }
+
+    fn attach(profiler: &Profiler, device: &Device) -> Result<kernspan_burn::Attached> {
+        Ok(kernspan_burn::attach(profiler, device)?)
+    }
 }
 
-impl Setup {
-    pub(crate) fn new(device: &Device, tiny: bool) -> Self {
-        Self { device: device.clone().autodiff(), tiny, amount: 1 }
-    }
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+pub(crate) type Setup = trainings_runner::Setup<Burn>;
+pub(crate) type Step = trainings_runner::Step<Burn>;
+type Case = trainings_runner::Case<Burn>;
 
-    /// Returns the size of the training that is measured, or the one that only has to run.
-    pub(crate) fn size(&self, full: usize, tiny: usize) -> usize {
-        if self.tiny { tiny } else { full }
-    }
+/// Makes a step of a function that panics when it fails, as most functions of Burn do.
+pub(crate) fn forever(mut run: impl FnMut() + 'static) -> Step {
+    Box::new(move || {
+        run();
+        Ok(())
+    })
+}
 
-    pub(crate) fn batch(&self) -> usize {
+/// Sizes that most trainings have in common.
+pub(crate) trait Sizes {
+    /// Returns the number of rows of a batch.
+    fn batch(&self) -> usize;
+
+    /// Returns the width of a layer.
+    fn width(&self) -> usize;
+}
+
+impl Sizes for Setup {
+    fn batch(&self) -> usize {
         self.size(BATCH, 4)
     }
 
-    pub(crate) fn width(&self) -> usize {
+    fn width(&self) -> usize {
         self.size(WIDTH, 16)
     }
 }
 
 /// The rows of a batch and the width of a layer in most trainings, and the number of classes.
-pub(crate) const BATCH: usize = 4096;
-pub(crate) const WIDTH: usize = 1024;
+const BATCH: usize = 4096;
+const WIDTH: usize = 1024;
 pub(crate) const CLASSES: usize = 64;
 /// The rows of the batches of the host-bound MLP.
 pub(crate) const BATCH_OF_LAUNCHES: [usize; 2] = [64, 512];
@@ -96,8 +85,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "loss-every-step",
         model: "MLP with AdamW",
-        is_held_out: false,
         kind: "host-sync",
+        is_held_out: false,
         fix: "loss and accuracy are summed on the GPU and read every 50 steps",
         samples: [BATCH; 2],
         calibrate: None,
@@ -106,8 +95,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "augment-in-loop",
         model: "MLP on images",
-        is_held_out: false,
         kind: "input-bound",
+        is_held_out: false,
         fix: "worker threads augment batches ahead of the loop, through a bounded channel",
         samples: [BATCH; 2],
         calibrate: Some(mlp_cases::augmentations),
@@ -116,8 +105,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "logits-to-host",
         model: "MLP with 2048 classes",
-        is_held_out: false,
         kind: "large-readback",
+        is_held_out: false,
         fix: "`argmax` on the GPU; the accuracy is read every 50 steps",
         samples: [BATCH; 2],
         calibrate: None,
@@ -126,8 +115,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "same-upload",
         model: "MLP on rows of a feature table",
-        is_held_out: false,
         kind: "same-bytes-again",
+        is_held_out: false,
         fix: "the table is uploaded once, before the loop",
         samples: [BATCH; 2],
         calibrate: None,
@@ -136,8 +125,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "small-batches",
         model: "small MLP with AdamW",
-        is_held_out: false,
         kind: "launch-bound",
+        is_held_out: false,
         fix: "a batch of 512 instead of eight of 64",
         samples: BATCH_OF_LAUNCHES,
         calibrate: None,
@@ -146,8 +135,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "gradient-norms",
         model: "transformer encoder with AdamW",
-        is_held_out: true,
         kind: "host-sync",
+        is_held_out: true,
         fix: "the norms are summed on the GPU and read every 100 steps",
         samples: [SENTENCES; 2],
         calibrate: None,
@@ -156,8 +145,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "tokenize-in-loop",
         model: "transformer encoder on frozen word vectors",
-        is_held_out: true,
         kind: "input-bound",
+        is_held_out: true,
         fix: "worker threads tokenize batches ahead of the loop, through a bounded channel",
         samples: [SENTENCES; 2],
         calibrate: Some(text::words),
@@ -166,8 +155,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "feature-maps-to-host",
         model: "CNN",
-        is_held_out: true,
         kind: "large-readback",
+        is_held_out: true,
         fix: "the mean of each channel is computed on the GPU and read every 100 steps",
         samples: [IMAGES; 2],
         calibrate: None,
@@ -176,8 +165,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "adjacency-every-step",
         model: "graph convolutional network",
-        is_held_out: true,
         kind: "same-bytes-again",
+        is_held_out: true,
         fix: "the adjacency matrix is uploaded once, before the loop",
         samples: [NODES; 2],
         calibrate: None,
@@ -186,8 +175,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "upload-by-column",
         model: "MLP on columns of a table",
-        is_held_out: true,
         kind: "tiny-copies",
+        is_held_out: true,
         fix: "one `TensorData` with all columns, taken apart on the GPU by `slice`",
         samples: [BATCH; 2],
         calibrate: None,
@@ -196,8 +185,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "short-sequences",
         model: "GRU",
-        is_held_out: true,
         kind: "launch-bound",
+        is_held_out: true,
         fix: "a batch of 256 sequences instead of four of 64",
         samples: SEQUENCES,
         calibrate: None,
@@ -206,8 +195,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "log-every-sample",
         model: "autoencoder",
-        is_held_out: true,
         kind: "host-work",
+        is_held_out: true,
         fix: "another thread formats the log",
         samples: [BATCH; 2],
         calibrate: Some(host_cases::logged_values),
@@ -216,8 +205,8 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "pageable-frames",
         model: "MLP on video frames, loaded by worker threads",
-        is_held_out: true,
         kind: "pageable-copy",
+        is_held_out: true,
         fix: "workers call `Device::staging` on a batch",
         samples: [BATCH; 2],
         calibrate: None,

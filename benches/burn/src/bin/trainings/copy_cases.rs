@@ -1,10 +1,8 @@
 //! Trainings that copy more than they need to, from the wrong memory, or in pieces that are too small.
 
 use crate::{
-    cases::{CLASSES, IMAGES, NODES, Setup, Step, Variant},
-    loader::Random,
+    cases::{CLASSES, IMAGES, NODES, Result, Setup, Sizes, Step, forever},
     models::{Mlp, Trainer, batches},
-    workers,
 };
 use burn::{
     module::Module,
@@ -16,6 +14,7 @@ use burn::{
 };
 use kernspan_burn::data;
 use tracing::{info_span, instrument};
+use trainings_runner::{Random, Variant, workers};
 
 /// The steps between two reads of a metric. The fiftieth step may be a recorded one, the hundredth is not.
 const READ_EVERY: usize = 100;
@@ -57,7 +56,7 @@ impl Cnn {
 
 /// A CNN that watches how strongly each channel of its first layer responds: on the host, which gets all maps, or on
 /// the GPU.
-pub(crate) fn feature_maps(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn feature_maps(setup: &Setup, variant: Variant) -> Result<Step> {
     // The images whose maps are looked at: few, so that the copy is the fault and not the work of the host after it.
     const SAMPLE: usize = 4;
     // The maps of 512 images have 64 MiB.
@@ -66,7 +65,7 @@ pub(crate) fn feature_maps(setup: &Setup, variant: Variant) -> Step {
     let mut batches = batches([images, 3, pixels, pixels], CLASSES, &setup.device);
     let mut means = Tensor::<1>::zeros([channels], &setup.device);
     let (mut read, mut step) = (vec![0.0; channels], 0);
-    Box::new(move || {
+    Ok(forever(move || {
         let (x, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
         step += 1;
@@ -87,7 +86,7 @@ pub(crate) fn feature_maps(setup: &Setup, variant: Variant) -> Step {
         if step % READ_EVERY == 0 {
             read.copy_from_slice(&means.clone().into_data().try_to_vec::<f32>().expect("f32"));
         }
-    })
+    }))
 }
 
 /// Linear layers, after each of which a node gets the sum of its neighbours.
@@ -115,7 +114,7 @@ impl Graph {
 }
 
 /// A graph network that gets the adjacency matrix, which does not change, in each step or once.
-pub(crate) fn adjacency(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn adjacency(setup: &Setup, variant: Variant) -> Result<Step> {
     // The nodes of a step that have a label.
     const LABELLED: usize = 256;
     // The matrix has 16 MiB.
@@ -138,7 +137,7 @@ pub(crate) fn adjacency(setup: &Setup, variant: Variant) -> Step {
             (Tensor::<1, Int>::from_data(ids, &device), Tensor::<1, Int>::from_data(labels, &device))
         }))
     };
-    Box::new(move || {
+    Ok(forever(move || {
         let (ids, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
         let upload = || uploaded.clone().unwrap_or_else(|| Tensor::from_data(edges.clone(), &device));
@@ -146,11 +145,11 @@ pub(crate) fn adjacency(setup: &Setup, variant: Variant) -> Step {
         let logits = trainer.model().forward(&adjacency, x.clone());
         let loss = trainer.loss(logits.select(0, ids), labels);
         trainer.learn(&loss);
-    })
+    }))
 }
 
 /// An MLP on the columns of a table, as a data frame has them: each is uploaded alone, or all are at once.
-pub(crate) fn columns(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn columns(setup: &Setup, variant: Variant) -> Result<Step> {
     const TABLES: usize = 8;
     let (columns, batch, device) = (setup.size(96, 12), setup.batch(), setup.device.clone());
     let mut random = Random::new(7);
@@ -166,7 +165,7 @@ pub(crate) fn columns(setup: &Setup, variant: Variant) -> Step {
         &device,
     );
     let mut step = 0;
-    Box::new(move || {
+    Ok(forever(move || {
         let _step = info_span!("train_step").entered();
         step += 1;
         let table = &tables[step % TABLES];
@@ -185,7 +184,7 @@ pub(crate) fn columns(setup: &Setup, variant: Variant) -> Step {
         let logits = trainer.model().forward(x);
         let loss = trainer.loss(logits, labels.clone());
         trainer.learn(&loss);
-    })
+    }))
 }
 
 /// An MLP whose first layer has fewer inputs.
@@ -203,7 +202,7 @@ impl Tabular {
 }
 
 /// An MLP on the mean of some frames, whose batches are ready in ordinary memory, or in page-locked memory.
-pub(crate) fn frames(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn frames(setup: &Setup, variant: Variant) -> Result<Step> {
     // A batch has 32 MiB.
     const FRAMES: usize = 2;
     // A worker copies a batch twice, which may take it as long as several steps.
@@ -224,7 +223,7 @@ pub(crate) fn frames(setup: &Setup, variant: Variant) -> Step {
     };
     let mut batches = data(std::iter::repeat_with(workers::spawn((0..WORKERS).map(load).collect())));
     let mut trainer = Trainer::new(Mlp::new(width, 4, CLASSES, &device), &device);
-    Box::new(move || {
+    Ok(forever(move || {
         let (frames, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
         let (frames, labels) = info_span!("to_device")
@@ -232,5 +231,5 @@ pub(crate) fn frames(setup: &Setup, variant: Variant) -> Step {
         let logits = trainer.model().forward(frames.mean_dim(1).reshape([batch, width]));
         let loss = trainer.loss(logits, labels);
         trainer.learn(&loss);
-    })
+    }))
 }

@@ -1,6 +1,6 @@
 //! A transformer.
 
-use crate::cases::{CLASSES, SENTENCES, Setup};
+use crate::cases::{CLASSES, SENTENCES, Setup, Sizes};
 use burn::{
     module::Module,
     nn::{

@@ -1,9 +1,8 @@
 //! Trainings in which the GPU waits for the host.
 
 use crate::{
-    cases::{CLASSES, SEQUENCES, Setup, Step, Variant},
+    cases::{Burn, CLASSES, Result, SEQUENCES, Setup, Sizes, Step, forever},
     encoder::Encoder,
-    loader::Random,
     models::{Mlp, Trainer, batches},
 };
 use burn::{
@@ -17,12 +16,12 @@ use burn::{
     tensor::{Device, Tensor, TensorData},
 };
 use std::{
-    error::Error,
     fmt::Write,
     sync::{Arc, mpsc},
     time::Instant,
 };
 use tracing::{info_span, instrument};
+use trainings_runner::{Framework, Random, Variant};
 
 /// The steps between two reads of a metric. The fiftieth step may be a recorded one, the hundredth is not.
 const READ_EVERY: usize = 100;
@@ -40,13 +39,13 @@ impl ModuleVisitor for SquareNorms<'_> {
 }
 
 /// A transformer that logs the norm of each parameter's gradient in each step, or sums them up on the GPU.
-pub(crate) fn gradient_norms(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn gradient_norms(setup: &Setup, variant: Variant) -> Result<Step> {
     let mut trainer = Trainer::new(Encoder::new(setup), &setup.device);
     let mut batches = batches(Encoder::shape(setup), CLASSES, &setup.device);
     let mut sums: Vec<Tensor<1>> = Vec::new();
     let mut log: Vec<f32> = Vec::new();
     let mut step = 0;
-    Box::new(move || {
+    Ok(forever(move || {
         let (x, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
         step += 1;
@@ -71,7 +70,7 @@ pub(crate) fn gradient_norms(setup: &Setup, variant: Variant) -> Step {
             }
         });
         trainer.update(gradients);
-    })
+    }))
 }
 
 /// A recurrent layer and a head on its last state.
@@ -99,27 +98,30 @@ impl Recurrent {
 }
 
 /// A recurrent network, whose kernels are short and follow from each other.
-pub(crate) fn recurrent(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn recurrent(setup: &Setup, variant: Variant) -> Result<Step> {
     let (width, length) = (setup.size(256, 8), setup.size(16, 3));
     let sequences = setup.size(SEQUENCES[variant as usize], 2);
     let mut trainer = Trainer::new(Recurrent::new(width, &setup.device), &setup.device);
     let mut batches = batches([sequences, length, width], CLASSES, &setup.device);
-    Box::new(move || {
+    Ok(forever(move || {
         let (x, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
         let logits = trainer.model().forward(x);
         let loss = trainer.loss(logits, labels);
         trainer.learn(&loss);
-    })
+    }))
 }
 
 /// Rows that the autoencoder sees, on the host.
 type Rows = Arc<Vec<Vec<f32>>>;
 
+/// Writes the log of a step.
+type Log = Box<dyn FnMut(usize, &Rows)>;
+
 /// An autoencoder that writes a line about each sample to a log, in the loop or on another thread.
-pub(crate) fn logged(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn logged(setup: &Setup, variant: Variant) -> Result<Step> {
     let values = setup.amount;
-    let mut log: Box<dyn FnMut(usize, &Rows)> = if variant == Variant::Fault {
+    let mut log: Log = if variant == Variant::Fault {
         let mut lines = String::new();
         Box::new(move |step, rows| write_lines(&mut lines, step, rows, values))
     } else {
@@ -136,21 +138,21 @@ pub(crate) fn logged(setup: &Setup, variant: Variant) -> Step {
     let rows = samples(setup);
     let mut train = autoencoder(setup, &rows);
     let mut step = 0;
-    Box::new(move || {
+    Ok(forever(move || {
         let _step = info_span!("train_step").entered();
         log(step, &rows);
         train();
         step += 1;
-    })
+    }))
 }
 
 /// Returns the number of values of a sample that take four fifths of a step to log: a thread can keep up with that.
-pub(crate) fn logged_values(setup: &Setup) -> Result<usize, Box<dyn Error>> {
+pub(crate) fn logged_values(setup: &Setup) -> Result<usize> {
     const VALUES: usize = 8;
     let rows = samples(setup);
-    let mut step: Step = Box::new(autoencoder(setup, &rows));
-    crate::mean(setup, &mut step, crate::WARM_UP)?;
-    let step_us = crate::mean(setup, &mut step, 30)?;
+    let mut step = forever(autoencoder(setup, &rows));
+    trainings_runner::mean(setup, &mut step, Burn::WARM_UP)?;
+    let step_us = trainings_runner::mean(setup, &mut step, 30)?;
     let mut lines = String::new();
     let start = Instant::now();
     (0..4).for_each(|step| write_lines(&mut lines, step, &rows, VALUES));

@@ -1,32 +1,7 @@
 //! Images that are augmented on the host.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-
-/// A generator of numbers that are random enough for data (Marsaglia's xorshift).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Returns a number between 0 and 1.
-    pub(crate) fn uniform(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1_u64 << 24) as f32
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-}
+use trainings_runner::Random;
 
 /// Images with labels, on the host.
 #[derive(Clone, Debug)]

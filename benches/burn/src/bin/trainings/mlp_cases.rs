@@ -1,23 +1,22 @@
 //! MLPs that wait, copy and launch more than they need to.
 
 use crate::{
-    cases::{BATCH_OF_LAUNCHES, CLASSES, READ_EVERY, Setup, Step, Variant},
-    loader::{Batch, Loader, Random},
+    cases::{BATCH_OF_LAUNCHES, Burn, CLASSES, READ_EVERY, Result, Setup, Sizes, Step, forever},
+    loader::{Batch, Loader},
     models::{Mlp, Trainer, batches, hits},
-    workers,
 };
 use burn::tensor::{Int, Tensor, TensorData};
-use std::error::Error;
 use tracing::info_span;
+use trainings_runner::{Framework, Random, Variant, workers};
 
 /// An MLP that reads loss and accuracy in each step, or sums them up on the GPU.
-pub(crate) fn metrics(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn metrics(setup: &Setup, variant: Variant) -> Result<Step> {
     let device = setup.device.clone();
     let mut trainer = Trainer::new(Mlp::new(setup.width(), 4, CLASSES, &device), &device);
     let mut batches = batches([setup.batch(), setup.width()], CLASSES, &device);
     let (mut loss_sum, mut right) = (Tensor::<1>::zeros([1], &device), Tensor::<1, Int>::zeros([1], &device));
     let (mut read, mut step) = (Vec::new(), 0);
-    Box::new(move || {
+    Ok(forever(move || {
         let (x, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
         step += 1;
@@ -36,11 +35,11 @@ pub(crate) fn metrics(setup: &Setup, variant: Variant) -> Step {
             }
         });
         trainer.learn(&loss);
-    })
+    }))
 }
 
 /// An MLP whose images are augmented in the loop, or by workers.
-pub(crate) fn augmented(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn augmented(setup: &Setup, variant: Variant) -> Result<Step> {
     // With the time of the augmentations as calibrated, two workers would do if they were never interrupted.
     const WORKERS: u64 = 4;
     let device = setup.device.clone();
@@ -56,13 +55,13 @@ pub(crate) fn augmented(setup: &Setup, variant: Variant) -> Step {
         };
         Box::new(workers::spawn((0..WORKERS).map(load).collect()))
     };
-    Box::new(move || {
+    Ok(forever(move || {
         let _step = info_span!("train_step").entered();
         let (x, labels) = info_span!("next_batch").in_scope(|| load().upload(&device));
         let logits = trainer.model().forward(x);
         let loss = trainer.loss(logits, labels);
         trainer.learn(&loss);
-    })
+    }))
 }
 
 fn loader(setup: &Setup, seed: u64) -> Loader {
@@ -71,18 +70,18 @@ fn loader(setup: &Setup, seed: u64) -> Loader {
 }
 
 /// Returns the number of augmentations that take one and a half times as long as a step with data that is ready.
-pub(crate) fn augmentations(setup: &Setup) -> Result<usize, Box<dyn Error>> {
+pub(crate) fn augmentations(setup: &Setup) -> Result<usize> {
     let device = setup.device.clone();
     let mut trainer = Trainer::new(Mlp::new(setup.width(), 4, CLASSES, &device), &device);
     let mut loader = loader(setup, 0);
     let batch = loader.batch(1);
-    let mut step: Step = Box::new(move || {
+    let mut step = forever(move || {
         let (x, labels) = batch.clone().upload(&device);
         let loss = trainer.loss(trainer.model().forward(x), labels);
         trainer.learn(&loss);
     });
-    crate::mean(setup, &mut step, crate::WARM_UP)?;
-    let step_us = crate::mean(setup, &mut step, 30)?;
+    trainings_runner::mean(setup, &mut step, Burn::WARM_UP)?;
+    let step_us = trainings_runner::mean(setup, &mut step, 30)?;
     let start = std::time::Instant::now();
     (0..4).for_each(|_| drop(loader.batch(1)));
     let augmentation_us = start.elapsed().as_secs_f64() * 1e6 / 4.0;
@@ -90,7 +89,7 @@ pub(crate) fn augmentations(setup: &Setup) -> Result<usize, Box<dyn Error>> {
 }
 
 /// A classifier with many classes that copies its logits to the host, to see how it does on some of the rows.
-pub(crate) fn logits(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn logits(setup: &Setup, variant: Variant) -> Result<Step> {
     // The rows that are looked at: few, so that the copy is the fault and not the work of the host after it.
     const SAMPLE: usize = 32;
     // The logits have 32 MiB.
@@ -99,7 +98,7 @@ pub(crate) fn logits(setup: &Setup, variant: Variant) -> Step {
     let mut batches = batches([setup.batch(), setup.width()], classes, &device);
     let mut right = Tensor::<1, Int>::zeros([1], &device);
     let (mut read, mut step) = (Vec::new(), 0);
-    Box::new(move || {
+    Ok(forever(move || {
         let (x, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
         step += 1;
@@ -118,11 +117,11 @@ pub(crate) fn logits(setup: &Setup, variant: Variant) -> Step {
         if step % READ_EVERY == 0 {
             read.push(right.clone().into_scalar::<i32>() as f32);
         }
-    })
+    }))
 }
 
 /// An MLP that gets the features of each item from a table, which does not change.
-pub(crate) fn same_upload(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn same_upload(setup: &Setup, variant: Variant) -> Result<Step> {
     // The table has 64 MiB.
     let (items, width, batch) = (setup.size(16 << 10, 32), setup.width(), setup.batch());
     let device = setup.device.clone();
@@ -137,7 +136,7 @@ pub(crate) fn same_upload(setup: &Setup, variant: Variant) -> Step {
     let uploaded = (variant == Variant::Fixed).then(|| Tensor::<2>::from_data(table.clone(), &device));
     let mut trainer = Trainer::new(Mlp::new(width, 3, CLASSES, &device), &device);
     let mut step = 0;
-    Box::new(move || {
+    Ok(forever(move || {
         let _step = info_span!("train_step").entered();
         step += 1;
         let (ids, labels) = info_span!("data").in_scope(|| {
@@ -150,19 +149,19 @@ pub(crate) fn same_upload(setup: &Setup, variant: Variant) -> Step {
         let logits = trainer.model().forward(x);
         let loss = trainer.loss(logits, labels);
         trainer.learn(&loss);
-    })
+    }))
 }
 
 /// A small MLP, of which the host launches kernels for longer than the GPU computes.
-pub(crate) fn small_batches(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn small_batches(setup: &Setup, variant: Variant) -> Result<Step> {
     let width = setup.size(512, 16);
     let mut trainer = Trainer::new(Mlp::new(width, 4, CLASSES, &setup.device), &setup.device);
     let mut batches = batches([setup.size(BATCH_OF_LAUNCHES[variant as usize], 4), width], CLASSES, &setup.device);
-    Box::new(move || {
+    Ok(forever(move || {
         let (x, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
         let logits = trainer.model().forward(x);
         let loss = trainer.loss(logits, labels);
         trainer.learn(&loss);
-    })
+    }))
 }

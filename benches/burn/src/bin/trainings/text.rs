@@ -1,16 +1,15 @@
 //! A text classifier that reads documents, which are tokenized on the host.
 
 use crate::{
-    cases::{CLASSES, Setup, Step, Variant},
+    cases::{Burn, CLASSES, Result, Setup, Sizes, Step, forever},
     encoder::Encoder,
-    loader::Random,
     models::Trainer,
-    workers,
 };
 use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 use kernspan_burn::data;
-use std::{collections::HashMap, error::Error, fmt::Write, time::Instant};
+use std::{collections::HashMap, fmt::Write, time::Instant};
 use tracing::{info_span, instrument};
+use trainings_runner::{Framework, Random, Variant, workers};
 
 /// The threads that tokenize ahead of the loop. With as many words as calibrated, two would do if they were
 /// never interrupted.
@@ -22,7 +21,7 @@ fn vocabulary_size(setup: &Setup) -> usize {
 }
 
 /// A transformer on frozen word vectors. Documents are tokenized in the loop, or by workers.
-pub(crate) fn tokenized(setup: &Setup, variant: Variant) -> Step {
+pub(crate) fn tokenized(setup: &Setup, variant: Variant) -> Result<Step> {
     let device = setup.device.clone();
     let mut train = classifier(setup);
     let corpus = |seed: u64| Corpus::new(setup, seed, setup.size(setup.amount, 8));
@@ -37,26 +36,26 @@ pub(crate) fn tokenized(setup: &Setup, variant: Variant) -> Step {
         Box::new(workers::spawn((0..WORKERS).map(load).collect()))
     };
     let mut batches = data(std::iter::repeat_with(move || load().upload(&device)));
-    Box::new(move || {
+    Ok(forever(move || {
         let (ids, labels) = batches.next().expect("a batch");
         let _step = info_span!("train_step").entered();
         train(ids, labels);
-    })
+    }))
 }
 
 /// Returns the words of a document with which tokenizing takes one and a quarter times as long as the rest of a step.
-pub(crate) fn words(setup: &Setup) -> Result<usize, Box<dyn Error>> {
+pub(crate) fn words(setup: &Setup) -> Result<usize> {
     const WORDS: usize = 128;
     let device = setup.device.clone();
     let mut train = classifier(setup);
     let mut corpus = Corpus::new(setup, 0, WORDS);
     let tokens = corpus.tokens();
-    let mut step: Step = Box::new(move || {
+    let mut step = forever(move || {
         let (ids, labels) = tokens.clone().upload(&device);
         train(ids, labels);
     });
-    crate::mean(setup, &mut step, crate::WARM_UP)?;
-    let step_us = crate::mean(setup, &mut step, 30)?;
+    trainings_runner::mean(setup, &mut step, Burn::WARM_UP)?;
+    let step_us = trainings_runner::mean(setup, &mut step, 30)?;
     let start = Instant::now();
     (0..4).for_each(|_| drop(corpus.tokens()));
     let tokens_us = start.elapsed().as_secs_f64() * 1e6 / 4.0;

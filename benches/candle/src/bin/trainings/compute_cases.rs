@@ -1,7 +1,7 @@
 //! GPU-bound trainings that compute more slowly, or more, than they need to.
 
 use crate::{
-    case::{Setup, Step, Variant},
+    case::{Setup, Step},
     models::{Mlp, batches, hits, learn, next, sgd, trained},
     transformer::{Size, Transformer, Ways},
 };
@@ -9,6 +9,7 @@ use candle_core::{DType, Result, Tensor};
 use candle_nn::{Module, Optimizer, loss};
 use kernspan_candle::nn;
 use tracing::info_span;
+use trainings_runner::Variant;
 
 /// A vision transformer whose products are large. Both variants are the same; the fault is a setting of the program.
 pub(crate) fn products(setup: &Setup, _: Variant) -> Result<Step> {

@@ -1,13 +1,14 @@
 //! Trainings that copy more than they need to, or in pieces that are too small.
 
 use crate::{
-    case::{Setup, Step, Variant},
-    models::{Mlp, Random, batches, hits, learn, next, sgd, trained},
+    case::{Setup, Step},
+    models::{Mlp, batches, hits, learn, next, sgd, trained},
 };
 use candle_core::{DType, Result, Tensor};
 use candle_nn::{Module, Optimizer, loss};
 use kernspan_candle::{data, nn};
 use tracing::info_span;
+use trainings_runner::{Random, Variant};
 
 /// The steps between two reads of a metric.
 const READ_EVERY: usize = 50;

@@ -1,7 +1,7 @@
 //! Trainings with element-wise operations in a row, where Candle has one that does the same.
 
 use crate::{
-    case::{Setup, Step, Variant},
+    case::{Setup, Step},
     models::{Mlp, batches, frozen, learn, next, sgd, trained},
     transformer::{Size, Transformer, Ways},
 };
@@ -10,6 +10,7 @@ use candle_nn::{Module, Optimizer, loss};
 use kernspan_candle::nn;
 use std::f64::consts::PI;
 use tracing::info_span;
+use trainings_runner::Variant;
 
 /// Few, so that the loss, which is a chain of small operations itself, takes no time.
 const CLASSES: usize = 64;

@@ -1,11 +1,9 @@
 //! Trainings in which the GPU waits for the host.
 
 use crate::{
-    case::{Setup, Step, Variant},
-    models::{Cnn, Random, adamw, batches, hits, learn, next, sgd, trained},
-    timing,
+    case::{Setup, Step},
+    models::{Cnn, adamw, batches, hits, learn, next, sgd, trained},
     transformer::attend,
-    workers,
 };
 use candle_core::{D, Device, Result, Tensor, backprop::GradStore};
 use candle_nn::{Module, Optimizer, VarBuilder, VarMap, loss};
@@ -14,6 +12,7 @@ use kernspan_candle::{
     nn::{self, Linear, linear_no_bias},
 };
 use tracing::info_span;
+use trainings_runner::{Random, Variant, workers};
 
 /// The steps between two reads of the metrics.
 const READ_EVERY: usize = 50;
@@ -93,8 +92,8 @@ pub(crate) fn batch_of_metrics(setup: &Setup) -> Result<usize> {
 pub(crate) fn batch(setup: &Setup, large: usize, ratio: f64, make: impl Fn(usize) -> Result<Step>) -> Result<usize> {
     let step_us = |batch: usize| -> Result<f64> {
         let mut step = make(batch)?;
-        timing::mean(setup, &mut step, 20)?;
-        timing::mean(setup, &mut step, 30)
+        trainings_runner::mean(setup, &mut step, 20)?;
+        trainings_runner::mean(setup, &mut step, 30)
     };
     // The GPU has next to nothing to do for a batch of 4, and for a large one it takes longer than the host.
     let (host, gpu) = (step_us(4)?, step_us(large)?);
@@ -112,9 +111,9 @@ pub(crate) fn augmented(setup: &Setup, variant: Variant) -> Result<Step> {
     // With the time of the augmentations as calibrated, two workers would do if they were never interrupted.
     const WORKERS: u64 = 4;
     let augmentations = setup.amount;
-    let mut load: Box<dyn FnMut() -> Result<Batch>> = if variant.is_fault() {
+    let mut load: Box<dyn FnMut() -> Batch> = if variant.is_fault() {
         let mut loader = Loader::new(1, batch, pixels);
-        Box::new(move || Ok(loader.batch(augmentations)))
+        Box::new(move || loader.batch(augmentations))
     } else {
         let load = |seed: u64| {
             let mut loader = Loader::new(seed, batch, pixels);
@@ -124,7 +123,7 @@ pub(crate) fn augmented(setup: &Setup, variant: Variant) -> Result<Step> {
     };
     Ok(Box::new(move || {
         info_span!("train_step").in_scope(|| {
-            let (images, labels) = info_span!("next_batch").in_scope(|| load()?.upload(&device))?;
+            let (images, labels) = info_span!("next_batch").in_scope(|| load().upload(&device))?;
             train(&images, &labels)
         })
     }))
@@ -145,8 +144,8 @@ pub(crate) fn augmentations(setup: &Setup) -> Result<usize> {
     let (mut train, mut loader) = (augmented_model(setup)?, Loader::new(0, BATCH, PIXELS));
     let (images, labels) = loader.batch(1).upload(&setup.device)?;
     let mut step: Step = Box::new(move || train(&images, &labels));
-    timing::mean(setup, &mut step, 20)?;
-    let step_us = timing::mean(setup, &mut step, 20)?;
+    trainings_runner::mean(setup, &mut step, 20)?;
+    let step_us = trainings_runner::mean(setup, &mut step, 20)?;
     let start = std::time::Instant::now();
     (0..8).for_each(|_| drop(loader.batch(1)));
     let augmentation_us = start.elapsed().as_secs_f64() * 1e6 / 8.0;

@@ -1,15 +1,15 @@
 //! Trainings whose host has work of its own: videos that are decoded, environments that are simulated.
 
 use crate::{
-    case::{Setup, Step, Variant},
-    models::{Cnn, Mlp, Random, adamw, learn, next, sgd, trained},
-    timing, workers,
+    case::{Setup, Step},
+    models::{Cnn, Mlp, adamw, frozen, learn, next, sgd, trained},
 };
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Module, Optimizer, loss};
 use kernspan_candle::data;
 use std::time::Instant;
 use tracing::{info_span, instrument};
+use trainings_runner::{Random, Variant, workers};
 
 /// The width and height of a frame, and the clips of a batch.
 const PIXELS: usize = 32;
@@ -20,9 +20,9 @@ pub(crate) fn decoded(setup: &Setup, variant: Variant) -> Result<Step> {
     // With as many frames as calibrated, two workers would do if they were never interrupted.
     const WORKERS: u64 = 4;
     let (device, clips, frames) = (setup.device.clone(), setup.size(CLIPS, 2), setup.amount);
-    let mut load: Box<dyn FnMut() -> Result<Clips>> = if variant.is_fault() {
+    let mut load: Box<dyn FnMut() -> Clips> = if variant.is_fault() {
         let mut decoder = Decoder::new(1, clips, frames);
-        Box::new(move || Ok(decoder.batch()))
+        Box::new(move || decoder.batch())
     } else {
         let load = |seed: u64| {
             let mut decoder = Decoder::new(seed, clips, frames);
@@ -30,7 +30,7 @@ pub(crate) fn decoded(setup: &Setup, variant: Variant) -> Result<Step> {
         };
         Box::new(workers::spawn((0..WORKERS).map(load).collect()))
     };
-    let mut batches = data(std::iter::repeat_with(move || load()?.upload(&device)));
+    let mut batches = data(std::iter::repeat_with(move || load().upload(&device)));
     let mut train = cnn(setup)?;
     Ok(Box::new(move || {
         let (images, labels) = next(&mut batches)??;
@@ -44,8 +44,8 @@ pub(crate) fn frames(setup: &Setup) -> Result<usize> {
     let (mut train, mut decoder) = (cnn(setup)?, Decoder::new(0, CLIPS, FRAMES));
     let (images, labels) = decoder.batch().upload(&setup.device)?;
     let mut step: Step = Box::new(move || train(&images, &labels));
-    timing::mean(setup, &mut step, 20)?;
-    let step_us = timing::mean(setup, &mut step, 20)?;
+    trainings_runner::mean(setup, &mut step, 20)?;
+    let step_us = trainings_runner::mean(setup, &mut step, 20)?;
     let start = Instant::now();
     (0..4).for_each(|_| drop(decoder.batch()));
     let frame_us = start.elapsed().as_secs_f64() * 1e6 / (4 * FRAMES) as f64;
@@ -151,9 +151,9 @@ const TRANSITION: usize = 8;
 /// Q-learning that simulates pendulums in the loop, or on another thread.
 pub(crate) fn simulated(setup: &Setup, variant: Variant) -> Result<Step> {
     let substeps = setup.amount;
-    let mut simulate: Box<dyn FnMut() -> Result<Vec<f32>>> = if variant.is_fault() {
+    let mut simulate: Box<dyn FnMut() -> Vec<f32>> = if variant.is_fault() {
         let mut pendulums = Pendulums::new(1);
-        Box::new(move || Ok(pendulums.step(substeps)))
+        Box::new(move || pendulums.step(substeps))
     } else {
         let mut pendulums = Pendulums::new(1);
         Box::new(workers::spawn(vec![move || pendulums.step(substeps)]))
@@ -161,7 +161,7 @@ pub(crate) fn simulated(setup: &Setup, variant: Variant) -> Result<Step> {
     let mut train = q_learning(setup)?;
     Ok(Box::new(move || {
         info_span!("train_step").in_scope(|| {
-            let transitions = simulate()?;
+            let transitions = simulate();
             train(&transitions)
         })
     }))
@@ -173,8 +173,8 @@ pub(crate) fn substeps(setup: &Setup) -> Result<usize> {
     let (mut train, mut pendulums) = (q_learning(setup)?, Pendulums::new(0));
     let transitions = pendulums.step(SUBSTEPS);
     let mut step: Step = Box::new(move || train(&transitions));
-    timing::mean(setup, &mut step, 20)?;
-    let step_us = timing::mean(setup, &mut step, 50)?;
+    trainings_runner::mean(setup, &mut step, 20)?;
+    let step_us = trainings_runner::mean(setup, &mut step, 50)?;
     let start = Instant::now();
     (0..16).for_each(|_| drop(pendulums.step(SUBSTEPS)));
     let substep_us = start.elapsed().as_secs_f64() * 1e6 / (16 * SUBSTEPS) as f64;
@@ -189,7 +189,7 @@ fn q_learning(setup: &Setup) -> Result<impl FnMut(&[f32]) -> Result<()> + use<>>
     let replay = Tensor::zeros((capacity, TRANSITION), DType::F32, &device)?;
     let (variables, vb) = trained(&device);
     let online = Mlp::new(&[3, width, width, width, ACTIONS], &vb)?;
-    let target = Mlp::new(&[3, width, width, width, ACTIONS], &crate::models::frozen(DType::F32, &device))?;
+    let target = Mlp::new(&[3, width, width, width, ACTIONS], &frozen(DType::F32, &device))?;
     let mut optimizer = adamw(&variables)?;
     let (mut random, mut offset) = (Random::new(22), 0);
     Ok(move |transitions: &[f32]| {

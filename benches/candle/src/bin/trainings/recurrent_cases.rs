@@ -1,7 +1,7 @@
 //! Recurrent networks, whose kernels are short.
 
 use crate::{
-    case::{Setup, Step, Variant},
+    case::{Setup, Step},
     models::{batches, next, sgd, trained},
 };
 use candle_core::Result;
@@ -11,6 +11,7 @@ use candle_nn::{
 };
 use kernspan_candle::nn::linear;
 use tracing::info_span;
+use trainings_runner::Variant;
 
 /// An LSTM that reads a batch of sequences in four parts, one after the other, or all at once.
 pub(crate) fn parts(setup: &Setup, variant: Variant) -> Result<Step> {

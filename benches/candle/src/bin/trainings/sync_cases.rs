@@ -1,7 +1,7 @@
 //! Trainings that wait for the GPU to read numbers.
 
 use crate::{
-    case::{Setup, Step, Variant},
+    case::{Setup, Step},
     host_cases::{Metrics, batch, square_norm},
     models::{Mlp, adamw, batches, next, trained},
 };
@@ -9,6 +9,7 @@ use candle_core::{DType, Result, Tensor, backprop::GradStore};
 use candle_nn::{Module, Optimizer, VarBuilder, VarMap, loss};
 use kernspan_candle::nn::{Linear, linear};
 use tracing::info_span;
+use trainings_runner::Variant;
 
 /// Linear layers with biases and a residual connection around each, and a head.
 struct Tower {

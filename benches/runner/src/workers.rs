@@ -1,13 +1,14 @@
 //! Threads that prepare batches ahead of the training loop.
 
-use candle_core::Result;
 use std::sync::mpsc;
 
 /// Starts one thread for each of these functions, which prepare a batch at each call, and returns a function that
 /// receives the next batch of any of them.
-pub(crate) fn spawn<T: Send + Sync + 'static, P: FnMut() -> T + Send + 'static>(
-    prepare: Vec<P>,
-) -> impl FnMut() -> Result<T> {
+///
+/// # Panics
+///
+/// The returned function panics if all threads have.
+pub fn spawn<T: Send + 'static, P: FnMut() -> T + Send + 'static>(prepare: Vec<P>) -> impl FnMut() -> T {
     let (sender, receiver) = mpsc::sync_channel(2 * prepare.len());
     for mut prepare in prepare {
         let sender = sender.clone();
@@ -16,5 +17,5 @@ pub(crate) fn spawn<T: Send + Sync + 'static, P: FnMut() -> T + Send + 'static>(
         let work = move || while sender.send(prepare()).is_ok() {};
         std::thread::spawn(move || tracing::dispatcher::with_default(&dispatch, work));
     }
-    move || receiver.recv().map_err(candle_core::Error::wrap)
+    move || receiver.recv().expect("a batch")
 }
