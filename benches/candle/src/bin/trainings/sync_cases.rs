@@ -57,10 +57,13 @@ pub(crate) fn clipped(setup: &Setup, variant: Variant) -> Result<Step> {
     }))
 }
 
+/// Scales a gradient.
+type Scale = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+
 /// Scales gradients to a norm of one if theirs is higher.
 fn clip(variables: &VarMap, gradients: &mut GradStore, highest: &Tensor, variant: Variant) -> Result<()> {
     let norm = square_norm(variables, gradients)?.sqrt()?;
-    let scale: Box<dyn Fn(&Tensor) -> Result<Tensor>> = if variant.is_fault() {
+    let scale: Scale = if variant.is_fault() {
         let scale = f64::from(norm.to_scalar::<f32>()?).recip().min(1.0);
         Box::new(move |gradient| gradient * scale)
     } else {
