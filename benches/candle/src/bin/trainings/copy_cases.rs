@@ -203,7 +203,7 @@ pub(crate) fn spectra(setup: &Setup, variant: Variant) -> Result<Step> {
     let wave = |index: usize| {
         let (time, frequency) = (index / window, index % window / 2);
         let phase = std::f64::consts::TAU * (time * frequency % window) as f64 / window as f64;
-        (if index % 2 == 0 { phase.cos() } else { phase.sin() }) as f32
+        (if index.is_multiple_of(2) { phase.cos() } else { phase.sin() }) as f32
     };
     let waves: Vec<f32> = (0..window * window).map(wave).collect();
     let upload = {
