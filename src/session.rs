@@ -446,6 +446,7 @@ impl State {
             steps,
             steps_by_close,
             lost_steps,
+            unrecorded_step: self.unrecorded.typical(),
             charged,
             followed,
             leftover,

@@ -21,6 +21,9 @@ pub(crate) struct StepSample {
 impl StepSample {
     /// The number of steps at which every other one is dropped.
     const CAPACITY: usize = 512;
+    /// The number of last steps that a typical one is found among, and the least number of them.
+    const LAST: usize = 15;
+    const ENOUGH: usize = 3;
 
     /// Makes an empty sample. The first step is not taken, since a run prepares its data and its model in it.
     pub(crate) fn new() -> Self {
@@ -53,6 +56,16 @@ impl StepSample {
     /// Returns the durations in ticks.
     pub(crate) fn durations(&self) -> &[u64] {
         &self.durations
+    }
+
+    /// Returns the median of the last durations in ticks, if there are enough.
+    pub(crate) fn typical(&self) -> Option<u64> {
+        let mut last = [0; Self::LAST];
+        let from = self.durations.len().saturating_sub(Self::LAST);
+        let last = &mut last[..self.durations.len() - from];
+        last.copy_from_slice(&self.durations[from..]);
+        last.sort_unstable();
+        (last.len() >= Self::ENOUGH).then(|| last[last.len() / 2])
     }
 
     fn read(&mut self, now: Ticks) {
@@ -96,6 +109,19 @@ mod tests {
         sample.begin_step(Ticks(300));
         sample.end_step(|| Ticks(305));
         assert_eq!(sample.durations(), [1, 2, 4, 5]);
+        assert_eq!(sample.typical(), Some(4));
+    }
+
+    #[test]
+    fn a_typical_step_is_one_of_the_last() {
+        let mut sample = StepSample::new();
+        assert_eq!(sample.typical(), None);
+        let mut now = 0;
+        for duration in [0, 900, 900].into_iter().chain((0..20).map(|step| 10 + step % 3)) {
+            now += duration;
+            sample.end_step(|| Ticks(now));
+        }
+        assert_eq!(sample.typical(), Some(11));
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) use self::{innermost::innermost_spans, nest::place_spans};
 
 use self::{callsites::Callsites, operations::Operations, threads::Threads};
 use crate::{
+    clock::Ticks,
     recording::{Recording, level_of},
     trace::{Level, Metadata, Step, StepId, Trace, Track, TrackId},
 };
@@ -39,6 +40,8 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
 
     let filtered = window.levels.into_level().map(level_of).filter(|level| *level > Level::Trace);
     let mut trace = Trace { window: window.index, start, end, metadata, losses, filtered, ..Trace::default() };
+    let after = |ticks| timeline.at(Ticks(window.open.ticks.0.saturating_add(ticks)));
+    trace.unrecorded_step = window.unrecorded_step.map(|ticks| after(ticks).since(timeline.at(window.open.ticks)));
     let (mut callsites, mut operations) = (Callsites::default(), Operations::default());
     let extent = window.open.ticks..=window.close.ticks;
     let functions = &gpu_recording.functions;

@@ -37,6 +37,7 @@ impl Intake {
             metadata: Arc::new(header.metadata(process, process_name)),
             losses,
             filtered: header.filtered(),
+            unrecorded_step: header.unrecorded_step(),
             steps: std::mem::take(&mut host.steps),
             tracks,
             counters: host.take_counters(),

@@ -2,7 +2,7 @@
 
 use super::raw::Raw;
 use crate::trace::{CallsiteData, Device, DeviceId, Gpu, GpuLibrary, GpuProblem, Level, Losses, Metadata};
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 /// The members of a document that are not its events.
 #[derive(Debug, Default)]
@@ -72,6 +72,10 @@ impl Header {
     /// When the window opened and closed, in nanoseconds since 1970.
     pub(super) fn extent(&self) -> Option<(u64, u64)> {
         Some((self.get("kernspan_start").u64()?, self.get("kernspan_end").u64()?))
+    }
+
+    pub(super) fn unrecorded_step(&self) -> Option<Duration> {
+        self.get("kernspan_unrecorded_step").u64().map(Duration::from_nanos)
     }
 
     pub(super) fn filtered(&self) -> Option<Level> {

@@ -60,6 +60,8 @@ pub(crate) struct ClosedWindow {
     pub(crate) steps_by_close: bool,
     /// The number of steps that were not kept for lack of memory, in this window or before it.
     pub(crate) lost_steps: u64,
+    /// The ticks of a typical step before the window, while nothing was recorded.
+    pub(crate) unrecorded_step: Option<u64>,
     /// The bytes that the window and its steps are charged with in the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
     /// Whether the next window opened at the moment this one closed.

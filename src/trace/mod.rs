@@ -157,6 +157,7 @@ pub struct Trace {
     pub(crate) metadata: Arc<Metadata>,
     pub(crate) losses: Losses,
     pub(crate) filtered: Option<Level>,
+    pub(crate) unrecorded_step: Option<Duration>,
     pub(crate) steps: Vec<Step>,
     pub(crate) tracks: Vec<Track>,
     pub(crate) callsites: Vec<CallsiteData>,
@@ -218,6 +219,28 @@ impl Trace {
     /// The number of records that could not be kept, by cause.
     pub fn losses(&self) -> &Losses {
         &self.losses
+    }
+
+    /// The time of a step while nothing is recorded, if it is known: the median of up to 15 steps before the window, or
+    /// what [`set_unrecorded_step`](Self::set_unrecorded_step) says.
+    pub fn unrecorded_step(&self) -> Option<Duration> {
+        self.unrecorded_step
+    }
+
+    /// Says how long a step takes while nothing is recorded, as a progress bar shows it. Findings are about that step:
+    /// the host is taken to be as much faster, or slower, as it takes for that.
+    ///
+    /// PyTorch's profiler makes steps that the host bounds 1.2 to 2 times as long, and its files do not say by how much.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn show(mut trace: kernspan::Trace) {
+    /// trace.set_unrecorded_step(Duration::from_micros(18_500));
+    /// let findings = kernspan::analysis::findings(&trace);
+    /// # }
+    /// ```
+    pub fn set_unrecorded_step(&mut self, time: Duration) {
+        self.unrecorded_step = Some(time);
     }
 
     /// The steps, in order of time.

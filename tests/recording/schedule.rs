@@ -1,10 +1,13 @@
 //! Tests of the schedule and its windows, compared with PyTorch's own profiler: see `fixtures/torch_schedule.py`.
 
 use crate::support::{names, profiled, tree};
-use kernspan::{Error, Phase, Profiler, Schedule, ScheduleError};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use kernspan::{Chrome, Error, Phase, Profiler, Schedule, ScheduleError};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 use tracing::info_span;
 
@@ -333,4 +336,29 @@ fn a_counter_after_the_last_step_is_not_forgotten() {
     );
     assert_eq!(traces.len(), 2);
     assert_eq!(traces[1].counters()[0].samples()[0].1, 0.5);
+}
+
+#[test]
+fn a_window_knows_the_step_that_was_not_recorded() {
+    let pause = Duration::from_millis(2);
+    let unrecorded = |wait: u64| {
+        let folder = tempfile::tempdir().unwrap();
+        let schedule = Schedule::new().wait(wait).active(1).repeat(1);
+        let (traces, report) = profiled(
+            |builder| builder.schedule(schedule).export(Chrome::to_dir(folder.path())),
+            |profiler| {
+                for _ in 0..=wait {
+                    std::thread::sleep(pause);
+                    profiler.step();
+                }
+            },
+        );
+        #[cfg(feature = "read")]
+        assert_eq!(kernspan::read::read(&report.files()[0]).unwrap()[0].unrecorded_step(), traces[0].unrecorded_step());
+        assert_eq!(report.files().len(), 1);
+        traces[0].unrecorded_step()
+    };
+    // The first step of a run is not like the others, and two are too few.
+    assert_eq!(unrecorded(3), None);
+    assert!(unrecorded(6).unwrap() >= pause);
 }

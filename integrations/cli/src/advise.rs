@@ -10,6 +10,7 @@ use kernspan::{
     analysis::{Finding, Remedy},
     report::{Table, units},
 };
+use std::time::Duration;
 
 /// Print what makes steps slow, what to change, and what that would save
 ///
@@ -21,6 +22,7 @@ use kernspan::{
 Examples:
   kernspan advise runs/mnist
   kernspan advise -n 1 trace.pt.trace.json.gz
+  kernspan advise --step-time 18.5ms trace.pt.trace.json.gz
   kernspan advise --json trace.json | jq '.findings[0].kind'
 
 Exit status: 0 success, also if nothing was found; 1 a file could not be read; 2 usage error")]
@@ -30,13 +32,29 @@ pub(crate) struct Args {
     /// The most findings [default: all]
     #[arg(long, short = 'n', value_name = "FINDINGS", value_parser = output::limit)]
     limit: Option<usize>,
+    /// The time of a step without a profiler, as a progress bar shows it, such as 18.5ms. PyTorch's profiler makes steps
+    /// much longer, and its files do not say by how much; those of kernspan do
+    #[arg(long, value_name = "TIME", value_parser = step_time)]
+    step_time: Option<Duration>,
     #[command(flatten)]
     style: Style,
 }
 
+/// Reads a time with its unit.
+fn step_time(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let units = [("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("s", 1.0)];
+    let of_unit = |(unit, seconds): (&str, f64)| {
+        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        Duration::try_from_secs_f64(number * seconds).ok().filter(|time| !time.is_zero())
+    };
+    units.into_iter().find_map(of_unit).ok_or_else(|| "expected a time, such as 18.5ms or 0.2s".to_owned())
+}
+
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
-        let read = self.inputs.read()?;
+        let mut read = self.inputs.read()?;
+        self.step_time.into_iter().for_each(|time| read.set_unrecorded_step(time));
         let report = read.report();
         let limit = self.limit.unwrap_or(usize::MAX);
         let advice = report.advice().limit(limit);

@@ -16,6 +16,7 @@ use std::{
     fs,
     io::{self, Read as _},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// The arguments that name files.
@@ -50,6 +51,12 @@ impl Read {
     /// Returns all traces, file by file.
     pub(crate) fn traces(&self) -> impl Iterator<Item = &Trace> {
         self.sources.iter().flat_map(|source| &source.traces)
+    }
+
+    /// Says how long a step takes while nothing is recorded, in all traces.
+    pub(crate) fn set_unrecorded_step(&mut self, time: Duration) {
+        let traces = self.sources.iter_mut().flat_map(|source| &mut source.traces);
+        traces.for_each(|trace| trace.set_unrecorded_step(time));
     }
 
     fn shorten_names(&mut self) {

@@ -23,6 +23,8 @@ const TINY: u64 = 64 << 10;
 const SHAPE: u64 = 3 * 8 * 8;
 /// The number of small copies in a step that are many.
 const MANY: usize = 8;
+/// The bytes a second that a thread copies in memory, at the most: a server's core moves 10 to 20 GB.
+const FASTEST_STAGING: f64 = 30e9;
 /// The nanoseconds that the host takes to ask for a copy from page-locked memory.
 const ASK: u64 = 5_000;
 
@@ -41,6 +43,25 @@ fn copies<'w>(window: &'w Window<'_>) -> impl Iterator<Item = (usize, usize, &'w
 pub(super) fn readbacks(window: &Window<'_>) -> impl Iterator<Item = (usize, usize)> {
     let large = copies(window).filter(|(_, _, copy)| copy.direction == Direction::DeviceToHost && copy.bytes >= LARGE);
     large.map(|(task, item, _)| (task, item))
+}
+
+/// Returns the items of copies to the GPU from memory that is not page-locked, but for tiny ones.
+pub(super) fn from_pageable(window: &Window<'_>) -> impl Iterator<Item = usize> {
+    copies(window).filter(|(_, _, copy)| is_pageable(copy)).map(|(_, item, _)| item)
+}
+
+fn is_pageable(copy: &MemoryCopy) -> bool {
+    copy.direction == Direction::HostToDevice && copy.from == MemoryKind::Pageable && copy.bytes > TINY
+}
+
+/// Returns the item in which Burn's device thread copies a batch to page-locked memory, right before it asks for the copy
+/// to the GPU.
+pub(super) fn staging(window: &Window<'_>, item: usize, copy: &MemoryCopy) -> Option<usize> {
+    let (before, items) = (item.checked_sub(1)?, &window.simulation.items);
+    let is_copy = copy.direction == Direction::HostToDevice && copy.from == MemoryKind::Pinned && copy.bytes > TINY;
+    let is_long = items[before].nanos() as f64 >= copy.bytes as f64 / FASTEST_STAGING * 1e9;
+    let is_gap = items[before].call.is_none() && items[before].thread == items[item].thread;
+    (window.framework == Framework::Burn && is_copy && is_gap && is_long).then_some(before)
 }
 
 /// Finds large results that are copied to the host in the step.
@@ -64,8 +85,14 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
     let waits = window.calls().filter(|(_, item, _)| item.waited() && spans.contains(&item.span));
     waits.for_each(|(index, ..)| costs.do_not_wait(index));
     let least = costs.clone();
-    let using = window.items().filter(|(_, item)| item.span.is_some() && spans.contains(&item.span));
-    using.filter(|(_, item)| item.call.is_none()).for_each(|(index, _)| costs.set_item(index, 0));
+    let callsite = |span: Option<SpanId>| owner(window.trace(), span).map(|id| window.trace().span(id).callsite_id());
+    let places: HashSet<_> = spans.iter().filter_map(|&span| callsite(span)).collect();
+    let using = window.items().filter(|(_, item)| callsite(item.span).is_some_and(|place| places.contains(&place)));
+    let launching = window.calls().filter(|(_, _, call)| is_launch(*call)).map(|(_, item, _)| callsite(item.span));
+    // Where kernels are launched, too, the host does more than to use the result.
+    if !launching.flatten().any(|place| places.contains(&place)) {
+        using.filter(|(_, item)| item.call.is_none()).for_each(|(index, _)| costs.set_item(index, 0));
+    }
     let bytes = total(found.iter().filter_map(|&(_, item)| window.copy_of(item)).map(|copy| copy.bytes));
     let span = window.simulation.items[first].span;
     let (tasks, items): (Vec<_>, Vec<_>) = found.into_iter().unzip();
@@ -92,11 +119,10 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
 
 /// Finds copies to the GPU from memory that is not page-locked.
 pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
-    let is_pageable = |copy: &MemoryCopy| {
-        copy.direction == Direction::HostToDevice && copy.from == MemoryKind::Pageable && copy.bytes > TINY
-    };
-    let found: Vec<_> = copies(window).filter(|(_, _, copy)| is_pageable(copy)).collect();
-    let items: Vec<usize> = found.iter().map(|&(_, item, _)| item).collect();
+    let staging = |item: usize, copy: &MemoryCopy| staging(window, item, copy);
+    let is_slow = |item, copy: &MemoryCopy| is_pageable(copy) || staging(item, copy).is_some();
+    let found: Vec<_> = copies(window).filter(|&(_, item, copy)| is_slow(item, copy)).collect();
+    let items: Vec<usize> = found.iter().map(|&(_, item, copy)| staging(item, copy).unwrap_or(item)).collect();
     let tasks: Vec<usize> = found.iter().map(|&(task, ..)| task).collect();
     let spent = host_time(window, &items).max(gpu_time(window, &tasks));
     let Some(&(_, first, _)) = found.first().filter(|_| !window.is_negligible(spent)) else { return Vec::new() };
@@ -107,15 +133,19 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
             let recorded = &window.simulation.tasks[task];
             let nanos = (copy.bytes as f64 / bytes_per_second * 1e9) as u64;
             costs.set_task(task, nanos.min(recorded.end.since(recorded.start).as_nanos() as u64));
-            costs.set_item(item, ASK.min(window.simulation.items[item].nanos()));
+            match staging(item, copy) {
+                Some(gap) => costs.set_item(gap, 0),
+                None => costs.set_item(item, ASK.min(window.simulation.items[item].nanos())),
+            }
         }
+        do_not_wait_in(window, &mut costs, &spans_of(window, &items));
         costs
     };
     let bytes = total(found.iter().map(|(_, _, copy)| copy.bytes));
     let span = window.simulation.items[first].span;
     let place = place::name(window.trace(), span);
     let each = words::bytes(window.per_step(bytes));
-    let rate = bytes as f64 / gpu_time(window, &tasks).max(1) as f64;
+    let rate = bytes as f64 / host_time(window, &items).max(gpu_time(window, &tasks)).max(1) as f64;
     let again = FindingKind::SameBytesAgain.advice(window.framework);
     vec![Candidate {
         kind: FindingKind::PageableCopy,
@@ -150,7 +180,19 @@ fn without(window: &Window<'_>, tasks: &[usize], items: &[usize]) -> Costs {
     let mut costs = window.costs();
     tasks.iter().for_each(|&task| costs.remove_task(task));
     items.iter().for_each(|&item| costs.set_item(item, 0));
+    do_not_wait_in(window, &mut costs, &spans_of(window, items));
     costs
+}
+
+/// The innermost spans of these items.
+fn spans_of(window: &Window<'_>, items: &[usize]) -> HashSet<SpanId> {
+    items.iter().filter_map(|&item| window.simulation.items[item].span).collect()
+}
+
+/// Has calls in these spans wait for nothing.
+fn do_not_wait_in(window: &Window<'_>, costs: &mut Costs, spans: &HashSet<SpanId>) {
+    let waits = window.calls().filter(|(_, item, _)| item.waited() && item.span.is_some_and(|id| spans.contains(&id)));
+    waits.for_each(|(index, ..)| costs.do_not_wait(index));
 }
 
 /// Small copies at one place.

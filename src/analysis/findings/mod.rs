@@ -29,7 +29,7 @@ use self::window::{Alternative, Candidate, Window};
 use super::{
     collectives::exposed_collective,
     finding::{Finding, FindingKind, Remedy, Saving},
-    simulation::{self, Costs},
+    simulation::{self, Costs, Simulation},
     typical_step::TypicalStep,
 };
 use crate::trace::{Framework, Trace};
@@ -144,8 +144,12 @@ const NOISE: f64 = 0.02;
 
 /// The least and the most of its simulated time that the host may take: the cost of recording is not known exactly, and
 /// that of PyTorch's profiler differs between machines, by the trainings that were looked at.
-pub(super) fn host_range(framework: Framework) -> (f64, f64) {
-    if framework == Framework::PyTorch { (0.65, 1.1) } else { (0.8, 1.1) }
+pub(super) fn host_range(simulation: &Simulation<'_>) -> (f64, f64) {
+    match simulation.host {
+        Some(_) => (0.85, 1.1),
+        None if simulation.trace.framework() == Framework::PyTorch => (0.65, 1.1),
+        None => (0.8, 1.1),
+    }
 }
 
 /// Returns the mean time of a step, and what the candidate saves of it. Slow steps count only if it is about them.
@@ -163,7 +167,7 @@ fn mean_saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, Saving)
     };
     let saving = |costs: &Costs, host: f64| before(host).saturating_sub(mean(costs, host));
     let (step, likely) = (before(1.0), saving(&candidate.costs, 1.0));
-    let (fast, slow) = host_range(window.framework);
+    let (fast, slow) = host_range(&window.simulation);
     let mut bounds = vec![likely, saving(&candidate.costs, fast), saving(&candidate.costs, slow)];
     bounds.extend(candidate.least.iter().chain(&candidate.most).map(|costs| saving(costs, 1.0)));
     bounds.sort_unstable();

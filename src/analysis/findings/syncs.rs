@@ -1,7 +1,7 @@
 //! The host waits for the GPU in the step.
 
 use super::{
-    super::finding::FindingKind,
+    super::{finding::FindingKind, simulation::Item},
     copies, place,
     window::{Candidate, Window, total},
     words,
@@ -18,8 +18,11 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
     // A wait in the span of a large copy to the host is for that copy, which is a problem of its own.
     let large: HashSet<_> = copies::readbacks(window).map(|(_, item)| window.simulation.items[item].span).collect();
     let is_read = |item| window.copy_of(item).is_some_and(|copy| copy.direction == Direction::DeviceToHost);
+    // So is one in the operation that copies from pageable memory.
+    let uploads: HashSet<_> = copies::from_pageable(window).map(|item| window.simulation.items[item].span).collect();
+    let is_other = |item: &Item| item.span.is_some() && (large.contains(&item.span) || uploads.contains(&item.span));
     let waits = window.calls().filter(|(index, item, call)| {
-        item.waited() && !large.contains(&item.span) && (call.name().ends_with("Synchronize") || is_read(*index))
+        item.waited() && !is_other(item) && (call.name().ends_with("Synchronize") || is_read(*index))
     });
     let groups = window.groups(waits.map(|(index, item, _)| (index, item.span, item.nanos())));
     let all: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();

@@ -1,7 +1,9 @@
 //! Copies of the same bytes to the GPU in each step.
 
 use super::{
-    super::{finding::FindingKind, simulation::Costs},
+    super::{finding::FindingKind, functions::is_launch, simulation::Costs},
+    copies,
+    framework::owner,
     place,
     window::{Candidate, Window, total},
     words,
@@ -50,25 +52,37 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
     }
     let in_each_step = places.into_iter().filter(|(_, place)| place.steps.len() == window.count());
     let mut candidates = Vec::new();
-    for ((_, bytes), Uploads { span, copies, .. }) in in_each_step {
-        let gpu = total(copies.iter().map(|&(task, _)| {
+    for ((_, bytes), Uploads { span, copies: uploads, .. }) in in_each_step {
+        let gpu = total(uploads.iter().map(|&(task, _)| {
             let task = &window.simulation.tasks[task];
             task.end.since(task.start).as_nanos() as u64
         }));
-        let host = total(copies.iter().map(|&(_, item)| window.simulation.items[item].nanos()));
+        let host = total(uploads.iter().map(|&(_, item)| window.simulation.items[item].nanos()));
         if window.is_negligible(gpu.max(host)) {
             continue;
         }
         let mut costs = window.costs();
-        for &(task, item) in &copies {
+        for &(task, item) in &uploads {
             costs.remove_task(task);
             costs.set_item(item, 0);
             // Memory is allocated for the copy before it.
             remove_gap(window, &mut costs, item, span);
+            let staging = window.copy_of(item).and_then(|copy| copies::staging(window, item, copy));
+            staging.into_iter().for_each(|gap| costs.set_item(gap, 0));
         }
-        let often = words::times(copies.len(), window.count());
+        // What the host does at a place of its own only serves to make the bytes, and it waits for their copy there.
+        let least = costs.clone();
+        let place_of = |item: usize| owner(trace, window.simulation.items[item].span);
+        let place = uploads.first().and_then(|&(_, item)| place_of(item)).map(|id| trace.span(id).callsite_id());
+        let is_there = |item: usize| place.is_some() && place_of(item).map(|id| trace.span(id).callsite_id()) == place;
+        let launches = window.calls().any(|(item, _, call)| is_launch(call) && is_there(item));
+        if !launches {
+            let there: Vec<usize> = window.items().map(|(item, _)| item).filter(|&item| is_there(item)).collect();
+            there.into_iter().for_each(|item| costs.set_item(item, 0));
+        }
+        let often = words::times(uploads.len(), window.count());
         let place = place::name(trace, Some(span));
-        let items: Vec<usize> = copies.iter().map(|&(_, item)| item).collect();
+        let items: Vec<usize> = uploads.iter().map(|&(_, item)| item).collect();
         candidates.push(Candidate {
             kind: FindingKind::SameBytesAgain,
             title: format!(
@@ -87,7 +101,7 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
             ],
             ranges: window.item_ranges(&items),
             costs,
-            least: None,
+            least: Some(least),
             most: None,
             others: Vec::new(),
         });

@@ -134,7 +134,7 @@ impl<'a> Window<'a> {
         let slow = simulation.steps.iter().zip(&simulation.slow).filter(|(_, slow)| **slow).map(|(step, _)| *step);
         let slow = slow.collect();
         let framework = trace.framework();
-        let (fast, slow_host) = super::host_range(framework);
+        let (fast, slow_host) = super::host_range(&simulation);
         let steps = [1.0, fast, slow_host].map(|host| {
             let mut costs = simulation.costs();
             costs.scale_host(host);

@@ -46,6 +46,8 @@ pub(super) struct Simulation<'a> {
     pub(super) steps: Vec<StepId>,
     /// Whether each of these steps takes much longer than the median: it compiles, tunes or writes a checkpoint.
     pub(super) slow: Vec<bool>,
+    /// The part of its time that the host takes while nothing is recorded, if that is known.
+    pub(super) host: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +89,10 @@ impl<'a> Simulation<'a> {
     const TORCH_HOST: (f64, u64) = (0.08, 4_000);
     /// The most of an item's time that is cost of recording.
     const LARGEST_OVERHEAD: f64 = 0.9;
+    /// Steps of the same program differ by this part in any case.
+    const NEAR: f64 = 0.03;
+    /// The parts of its time that a host may take while nothing is recorded.
+    const HOST_RANGE: (f64, f64) = (0.4, 2.0);
     /// A step is slow from this many times the median on. Steps of the trainings in `tests/fixtures/trainings` differ
     /// by up to a fifth.
     pub(super) const SLOW: f64 = 1.25;
@@ -125,9 +131,40 @@ impl<'a> Simulation<'a> {
         }
         let order = order(&items, &tasks);
         let slow = vec![false; steps.len()];
-        let mut simulation = Self { trace, items, tasks, order, measured: from..to, steps, slow };
+        let mut simulation = Self { trace, items, tasks, order, measured: from..to, steps, slow, host: None };
         simulation.slow = simulation.slow_steps();
+        simulation.host = trace.unrecorded_step().filter(|_| has_gpu).and_then(|step| simulation.host_at(step));
         Some(simulation)
+    }
+
+    /// Finds the part of its time that the host takes if a step takes this long; `None` if there is none that explains
+    /// it. If the GPU bounds the step, that is so for many, of which it is the one nearest to 1.
+    fn host_at(&self, step: Duration) -> Option<f64> {
+        let costs = self.costs();
+        let run = |host: f64| {
+            let mut costs = costs.clone();
+            costs.scale_host(host);
+            self.run(&costs).as_secs_f64() / step.as_secs_f64()
+        };
+        let is_near = |ratio: f64| (ratio - 1.0).abs() <= Self::NEAR;
+        let (least, most) = Self::HOST_RANGE;
+        let (mut near, mut far) = (1.0, if run(1.0) > 1.0 { least } else { most });
+        if is_near(run(near)) {
+            return Some(near);
+        }
+        if !is_near(run(far)) && (run(far) > 1.0) == (run(near) > 1.0) {
+            return None;
+        }
+        // Ten halvings are exact to a thousandth.
+        for _ in 0..10 {
+            let middle = f64::midpoint(near, far);
+            if (run(middle) > 1.0) == (run(1.0) > 1.0) && !is_near(run(middle)) {
+                near = middle;
+            } else {
+                far = middle;
+            }
+        }
+        Some(far)
     }
 
     /// Finds the steps that take much longer than the median, as recorded.
@@ -167,6 +204,7 @@ impl<'a> Simulation<'a> {
                 costs.items[index] = nanos - overhead.min((nanos as f64 * Self::LARGEST_OVERHEAD) as u64);
             }
         }
+        costs.scale_host(self.host.unwrap_or(1.0));
         costs
     }
 

@@ -72,3 +72,24 @@ fn windows_take_as_long_as_they_were_recorded() {
     }
     assert_eq!(run, 35);
 }
+
+#[test]
+fn the_host_is_as_fast_as_the_step_that_was_not_recorded_says() {
+    let mut trace = gpu_trace();
+    let plain = Simulation::of(&trace).unwrap();
+    let step = plain.run(&plain.costs());
+    let at = |trace: &mut Trace, part: f64| {
+        trace.set_unrecorded_step(step.mul_f64(part));
+        let simulation = Simulation::of(trace).unwrap();
+        (simulation.host, simulation.run(&simulation.costs()))
+    };
+    for part in [0.8, 0.9, 1.2] {
+        let (host, found) = at(&mut trace, part);
+        assert!((host.unwrap() < 1.0) == (part < 1.0), "{part}: {host:?}");
+        let ratio = found.as_secs_f64() / step.mul_f64(part).as_secs_f64();
+        assert!((0.96..1.04).contains(&ratio), "{part}: {ratio}");
+    }
+    // A difference within the noise says nothing, and no host explains a step of no time.
+    assert_eq!(at(&mut trace, 1.01), (Some(1.0), step));
+    assert_eq!(at(&mut trace, 0.0001), (None, step));
+}

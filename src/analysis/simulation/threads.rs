@@ -23,7 +23,7 @@ pub(super) fn relate(trace: &Trace, items: &mut [Item], steps: ThreadId) {
     let threads = threads(items);
     let Some(main) = threads.iter().find(|range| items[range.start].thread == steps).cloned() else { return };
     for other in threads.into_iter().filter(|other| *other != main) {
-        wait_for_work(items, main.clone(), other.clone());
+        wait_for_work(trace, items, main.clone(), other.clone());
         wait_for_results(trace, items, main.clone(), other);
     }
 }
@@ -39,15 +39,19 @@ fn threads(items: &[Item]) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Whether a thread does nothing: it is between calls, and in no span.
-fn is_idle(item: &Item) -> bool {
-    item.call.is_none() && item.span.is_none() && item.nanos() > LONG
+/// Whether a thread does nothing: it is between calls, and in no span. Before a copy to the GPU, it may copy the data
+/// itself, to page-locked memory.
+fn is_idle(trace: &Trace, items: &[Item], index: usize) -> bool {
+    let item = &items[index];
+    let next = items.get(index + 1).filter(|next| next.thread == item.thread).and_then(|next| next.call);
+    let copies = next.is_some_and(|id| trace.api_call(id).name().starts_with("cuMemcpyHtoD"));
+    item.call.is_none() && item.span.is_none() && item.nanos() > LONG && !copies
 }
 
 /// Has idle gaps of another thread end when the steps' thread has come to where it came in the meantime.
-fn wait_for_work(items: &mut [Item], main: Range<usize>, other: Range<usize>) {
+fn wait_for_work(trace: &Trace, items: &mut [Item], main: Range<usize>, other: Range<usize>) {
     for index in other {
-        if is_idle(&items[index]) {
+        if is_idle(trace, items, index) {
             let end = items[index].end;
             let past = main.start + items[main.clone()].partition_point(|item| item.end <= end);
             // If the steps' thread has not moved meanwhile, the gap was not for it.
@@ -72,7 +76,7 @@ fn wait_for_results(trace: &Trace, items: &mut [Item], main: Range<usize>, other
             next += 1;
         }
         let inside = (next..other.end).take_while(|&at| items[at].end < gap.end);
-        let busy: Vec<usize> = inside.filter(|&at| !is_idle(&items[at])).collect();
+        let busy: Vec<usize> = inside.filter(|&at| !is_idle(trace, items, at)).collect();
         let nanos: u64 = busy.iter().map(|&at| items[at].nanos()).sum();
         let Some(&last) = busy.last().filter(|_| busy.iter().any(|&at| launches(&items[at]))) else { continue };
         if nanos as i64 >= (SHARE * signed(gap.start, items[last].end) as f64) as i64 {

@@ -9,7 +9,7 @@ use crate::{
 use std::time::Duration;
 
 /// Keys of the document itself. An entry of the user's metadata with the same key is called `user.KEY`.
-const RESERVED: [&str; 24] = [
+const RESERVED: [&str; 25] = [
     "schemaVersion",
     "deviceProperties",
     "distributedInfo",
@@ -27,6 +27,7 @@ const RESERVED: [&str; 24] = [
     "kernspan_torch",
     "kernspan_callsites",
     "kernspan_findings",
+    "kernspan_unrecorded_step",
     "kernspan_losses",
     "kernspan_gpu",
     "kernspan_attribution",
@@ -68,6 +69,9 @@ pub(super) fn members(trace: &Trace, options: Options, times: Times) -> Json {
         header.number("kernspan_end", trace.end().as_unix_nanos());
         if let Some(level) = trace.filtered() {
             header.string("kernspan_filtered", &level.to_string());
+        }
+        if let Some(time) = trace.unrecorded_step() {
+            header.number("kernspan_unrecorded_step", time.as_nanos() as u64);
         }
         header.object("kernspan_losses", |losses| {
             trace.losses().causes().for_each(|(cause, count)| losses.number(cause, count));
