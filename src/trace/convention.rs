@@ -22,10 +22,10 @@
 //! `build_batch`, `prepare_batch`, `sample_batch`, `wait_for_batch`, `batch_load`, `batch_loading`, `data_load`,
 //! `data_loader`, `data_loading`, `load_data`, `get_data`, `fetch_data`, `read_data`, `prepare_data`, `load_images`,
 //! `decode_images`, `input_pipeline`, `preprocess`, `preprocessing`, `augment`, `augmentation`, `collate`,
-//! `collate_fn`, `prefetch`; PyTorch's `enumerate(DataLoader)#…` and `enumerate(DataPipe)#…`; Lightning's `….train_dataloader_next`; and `next`,
-//! `get`, `fetch`, `load`, `read` or `recv` in a module or on a type called `data`, `data_loader`, `data_iter`,
-//! `dataset`, `loader` or `batches`, such as `DataLoader::next`. Any other value of `op.input`, such as `none`, says
-//! that the span is not part of the pipeline.
+//! `collate_fn`, `prefetch`; PyTorch's `enumerate(DataLoader)#…` and `enumerate(DataPipe)#…`; Lightning's
+//! `….train_dataloader_next`; and `next`, `get`, `fetch`, `load`, `read` or `recv` in a module or on a type called
+//! `data`, `data_loader`, `data_iter`, `dataset`, `loader` or `batches`, such as `DataLoader::next`. Any other value of
+//! `op.input`, such as `none`, says that the span is not part of the pipeline.
 //!
 //! Without `op.wait`, [`FindingKind::HostWait`](crate::analysis::FindingKind::HostWait) goes by words of the name, such
 //! as `lock` and `wait`; `none` says that the span does not wait. Operations are [`Operation`](super::Operation)s,

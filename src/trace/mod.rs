@@ -230,7 +230,7 @@ impl Trace {
     /// Says how long a step takes while nothing is recorded, as a progress bar shows it. Findings are about that step:
     /// the host is taken to be as much faster, or slower, as it takes for that.
     ///
-    /// PyTorch's profiler makes steps that the host bounds 1.2 to 2 times as long, and its files do not say by how much.
+    /// PyTorch's profiler makes steps that the host bounds up to twice as long, and its files do not say by how much.
     ///
     /// ```
     /// # use std::time::Duration;

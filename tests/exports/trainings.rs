@@ -1,8 +1,8 @@
 //! Findings of real trainings, against the time that the fix of each saved when it was measured without a profiler.
 //!
-//! `benches/trainings`, `benches/candle` and `benches/burn` have the programs. They were recorded in two rounds, each of
-//! which was looked at only after the rules had been written: `benches/README.md` has what findings were worth then. By
-//! now, rules have been changed by all of them. The next ones to judge by must be new.
+//! `benches/trainings`, `benches/candle` and `benches/burn` have the programs. They were recorded in two rounds, each
+//! of which was looked at only after the rules had been written: `benches/README.md` has what findings were worth then.
+//! By now, rules have been changed by all of them. The next ones to judge by must be new.
 //!
 //! ```text
 //! cargo test --all-features --test exports trainings -- --nocapture

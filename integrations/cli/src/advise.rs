@@ -32,8 +32,8 @@ pub(crate) struct Args {
     /// The most findings [default: all]
     #[arg(long, short = 'n', value_name = "FINDINGS", value_parser = output::limit)]
     limit: Option<usize>,
-    /// The time of a step without a profiler, as a progress bar shows it, such as 18.5ms. PyTorch's profiler makes steps
-    /// much longer, and its files do not say by how much; those of kernspan do
+    /// The time of a step without a profiler, as a progress bar shows it, such as 18.5ms: PyTorch's profiler makes
+    /// steps longer, and its files do not say by how much; those of kernspan do
     #[arg(long, value_name = "TIME", value_parser = step_time)]
     step_time: Option<Duration>,
     #[command(flatten)]

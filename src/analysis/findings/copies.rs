@@ -54,8 +54,8 @@ fn is_pageable(copy: &MemoryCopy) -> bool {
     copy.direction == Direction::HostToDevice && copy.from == MemoryKind::Pageable && copy.bytes > TINY
 }
 
-/// Returns the item in which Burn's device thread copies a batch to page-locked memory, right before it asks for the copy
-/// to the GPU.
+/// Returns the item in which Burn's device thread copies a batch to page-locked memory, right before it asks for the
+/// copy to the GPU.
 pub(super) fn staging(window: &Window<'_>, item: usize, copy: &MemoryCopy) -> Option<usize> {
     let (before, items) = (item.checked_sub(1)?, &window.simulation.items);
     let is_copy = copy.direction == Direction::HostToDevice && copy.from == MemoryKind::Pinned && copy.bytes > TINY;

@@ -193,7 +193,7 @@ pub(crate) fn columns(setup: &Setup, variant: Variant) -> Result<Step> {
     }))
 }
 
-/// A classifier of sounds that computes spectra by a product with sines and cosines, as Candle has no Fourier transform.
+/// A classifier of sounds that computes spectra by a product with sines and cosines: Candle has no Fourier transform.
 /// The matrix is uploaded in each step, or once.
 pub(crate) fn spectra(setup: &Setup, variant: Variant) -> Result<Step> {
     const CLASSES: usize = 64;
