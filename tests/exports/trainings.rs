@@ -140,14 +140,14 @@ fn score(round: u64, with_step: bool) -> Score {
 fn findings_hold_on_the_first_round() {
     let (plain, with_step) = (score(1, false), score(1, true));
     assert!(plain.cases == 33 && plain.first >= 32 && plain.near >= 26 && plain.within >= 31, "{plain:?}");
-    assert!(with_step.first >= 32 && with_step.near >= 27 && with_step.within >= 30, "{with_step:?}");
+    assert!(with_step.first >= 32 && with_step.near >= 27 && with_step.within >= 31, "{with_step:?}");
     assert!(plain.silent == plain.cases && with_step.silent == plain.cases, "{plain:?} {with_step:?}");
 }
 
 #[test]
 fn findings_hold_on_the_second_round() {
     let (plain, with_step) = (score(2, false), score(2, true));
-    assert!(plain.cases == 28 && plain.first >= 25 && plain.near >= 13 && plain.within >= 19, "{plain:?}");
-    assert!(with_step.first >= 25 && with_step.near >= 18 && with_step.within >= 22, "{with_step:?}");
+    assert!(plain.cases == 28 && plain.first >= 25 && plain.near >= 13 && plain.within >= 21, "{plain:?}");
+    assert!(with_step.first >= 25 && with_step.near >= 18 && with_step.within >= 24, "{with_step:?}");
     assert!(plain.silent == plain.cases && with_step.silent == plain.cases, "{plain:?} {with_step:?}");
 }
