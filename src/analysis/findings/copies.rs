@@ -205,7 +205,7 @@ pub(super) struct TinyCopies {
 
 /// Returns the places at which many small copies are made.
 pub(super) fn tiny(window: &Window<'_>) -> Vec<TinyCopies> {
-    let is_shape = |bytes: u64| window.framework == Framework::Candle && bytes <= SHAPE && bytes % 8 == 0;
+    let is_shape = |bytes: u64| window.framework == Framework::Candle && bytes <= SHAPE && bytes.is_multiple_of(8);
     // The host waits for copies in the other direction, which is a problem of its own.
     let is_small =
         |copy: &MemoryCopy| copy.bytes <= TINY && copy.direction == Direction::HostToDevice && !is_shape(copy.bytes);
