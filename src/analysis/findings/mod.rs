@@ -137,8 +137,8 @@ fn judge(window: &Window<'_>, candidate: Candidate) -> Option<Finding> {
 }
 
 /// The part of a saving that may be more or less, however well the steps are simulated: the program that has the change
-/// differs in more than the change. Chosen on the trainings that were looked at, so that bounds cover: with a fifth, they
-/// held 54 % of the savings of those that had not been.
+/// differs in more than the change. Chosen on the trainings that were looked at, so that bounds cover: with a fifth,
+/// they held 54 % of the savings of those that had not been.
 const VARIATION: f64 = 0.35;
 /// The part of a step by which the next run of the same program differs.
 const NOISE: f64 = 0.02;
