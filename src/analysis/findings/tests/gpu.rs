@@ -1,11 +1,13 @@
 //! Tests of the rules for windows with a GPU, each on a written program with the fault and on its repair. What the
 //! repair saves is known, so that each saving is compared with it.
 
+mod copies;
+
 use super::super::findings;
 use crate::{
     Trace,
     analysis::FindingKind,
-    trace::{MemoryKind, StepId, sample::GpuTrace},
+    trace::{StepId, sample::GpuTrace},
 };
 
 const MIB: u64 = 1 << 20;
@@ -75,65 +77,20 @@ fn a_wait_that_nothing_overlaps_with_is_not_reported() {
 }
 
 #[test]
-fn large_results_are_copied_with_what_the_host_does_with_them() {
-    let metrics = |step: &mut GpuTrace| {
-        model(step);
-        step.span("metrics", |step| {
-            step.read(64 * MIB, 1500).host(400);
-        });
-    };
-    check(FindingKind::LargeReadback, metrics, model);
-}
-
-#[test]
-fn pageable_memory_is_slow() {
-    let upload = |from: MemoryKind, micros: u64| {
+fn convolutions_without_tensor_cores_have_many_names() {
+    let step = |kernel: &'static str, micros: u64| {
         move |step: &mut GpuTrace| {
-            step.span("to_gpu", |step| {
-                step.upload(from, 64 * MIB, micros);
-            });
-            model(step);
-        }
-    };
-    // By the bus of an H200, 64 MiB take 1.34 ms.
-    check(FindingKind::PageableCopy, upload(MemoryKind::Pageable, 6000), upload(MemoryKind::Pinned, 1342));
-}
-
-#[test]
-fn bytes_that_are_not_the_input_are_kept_on_the_gpu() {
-    let step = |step: &mut GpuTrace, uploads: bool| {
-        step.span("next_batch", |step| {
-            step.upload(MemoryKind::Pageable, MIB, 30);
-        });
-        if uploads {
-            step.span("features", |step| {
-                step.host(50).upload(MemoryKind::Pageable, 64 * MIB, 6000);
+            (0..10).for_each(|_| {
+                step.span_of("cpu_op", "aten::cudnn_convolution", |step| {
+                    step.launch(kernel, micros);
+                });
+                step.launch("softmax", 100);
             });
         }
-        model(step);
     };
-    check(FindingKind::SameBytesAgain, |it| step(it, true), |it| step(it, false));
-    // Without a span of the input pipeline, the copy may be the input.
-    let mut input = program(|step| {
-        step.span("features", |step| {
-            step.upload(MemoryKind::Pageable, 64 * MIB, 6000);
-        });
-        model(step);
-    });
-    assert_eq!(findings(&input.trace())[0].kind, FindingKind::PageableCopy);
-}
-
-#[test]
-fn small_copies_could_be_one() {
-    let step = |step: &mut GpuTrace, copies: u64| {
-        step.span("weights", |step| {
-            (0..copies).for_each(|_| {
-                step.host(12).upload(MemoryKind::Pageable, 64, 2);
-            });
-        });
-        model(step);
-    };
-    check(FindingKind::TinyCopies, |it| step(it, 60), |it| step(it, 1));
+    // Two fifths of the data sheet's 7.4 times.
+    let tensor = step("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32", 101);
+    check(FindingKind::NoTensorCores, step("void fft2d_r2c_32x32<float>", 300), tensor);
 }
 
 #[test]
