@@ -101,6 +101,7 @@
 //!
 //! - `cuda` (default): records NVIDIA GPUs, on Linux. Nothing of CUDA is needed to build it.
 //! - `gzip` (default): compressed Chrome traces.
+//! - `read`: reads traces back from files, of kernspan and of PyTorch's profiler.
 //! - `serde`: the report can be serialized.
 //! - `signals`: a recording can be saved when a signal or a call of `exit` ends the process, on Unix
 //!   ([`ProfilerBuilder`]`::save_on_exit`).
