@@ -1,4 +1,4 @@
-//! What a program brings: a framework, and trainings in it.
+//! Trainings, and the framework that a program runs them with.
 
 use kernspan::Profiler;
 use std::{error::Error, fmt::Debug};
@@ -16,7 +16,7 @@ pub trait Framework: Sized + Debug + 'static {
     type Device: Clone + Debug;
     /// Why a step failed.
     type Error: Into<Box<dyn Error>>;
-    /// What connects the framework and a profiler until it is dropped.
+    /// The connection between the framework and a profiler, which ends when it is dropped.
     type Attached;
 
     /// Returns the first GPU, or for tiny models any device.
@@ -101,7 +101,7 @@ impl Variant {
     }
 }
 
-/// What a training is made with.
+/// The device and the sizes that a training is made with.
 #[derive(Clone, Debug)]
 pub struct Setup<F: Framework> {
     /// The device that the model is on.

@@ -19,7 +19,7 @@ const WINDOWS: usize = 3;
 /// Steps after the window, so that its last one is followed by another.
 const AFTER: u64 = 3;
 
-/// What was recorded, in all windows.
+/// The size of a recording, of all windows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recorded {
     /// The number of steps.
@@ -59,7 +59,7 @@ pub(crate) fn record<F: Framework>(
     windows.sort();
     fs::rename(windows[WINDOWS / 2].1, file)?;
     fs::remove_dir_all(&parts)?;
-    // Of thousands of records, one or two do not matter to what is found.
+    // Findings do not depend on one or two of thousands of records.
     if !report.losses().is_empty() {
         eprintln!("{}, {}: {}", case.name, variant.name(), report.losses());
     }
@@ -90,7 +90,7 @@ fn steps<F: Framework>(
                 step().map_err(Into::into)?;
                 profiler.step();
             }
-            // That of the last phase remains.
+            // The last phase is the one that is recorded.
             *time = start.elapsed();
         }
     }

@@ -1,7 +1,7 @@
 //! The command `advise`: what makes steps slow, and what a change would save.
 
 use crate::{
-    fault::Fault,
+    fault::{Fault, say},
     input::Inputs,
     json::json,
     output::{self, Section, Style},
@@ -40,6 +40,9 @@ pub(crate) struct Args {
     style: Style,
 }
 
+/// The part by which the step that findings are about may differ from the one that was given: it is found to 3 %.
+const NEAR: f64 = 0.05;
+
 /// Reads a time with its unit.
 fn step_time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
@@ -56,6 +59,13 @@ impl Args {
         let mut read = self.inputs.read()?;
         self.step_time.into_iter().for_each(|time| read.set_unrecorded_step(time));
         let report = read.report();
+        let is_used = |time: Duration| {
+            report.typical_step().is_some_and(|step| step.own.abs_diff(time).as_secs_f64() <= NEAR * time.as_secs_f64())
+        };
+        if let Some(time) = self.step_time.filter(|&time| !is_used(time)) {
+            let time = units::time(time);
+            say(&format!("--step-time {time} is not used: no speed of the host explains a step that long"));
+        }
         let limit = self.limit.unwrap_or(usize::MAX);
         let advice = report.advice().limit(limit);
         let advice = match self.style.width {

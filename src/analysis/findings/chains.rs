@@ -68,7 +68,7 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
     let span = window.trace().work_of(window.simulation.tasks[longest.tasks[0]].work).span().map(Span::id);
     let span = owner(window.trace(), span).or(span);
     let what = recognise(&names);
-    // Of Candle's operations that are one kernel, only the activations have a gradient.
+    // Candle's activations are the only operations that are one kernel and have a gradient.
     if window.framework == Framework::Candle
         && what.is_none_or(|what| !backward.is_empty() && ![GELU, SILU].contains(&what))
     {

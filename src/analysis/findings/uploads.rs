@@ -70,7 +70,7 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
             let staging = window.copy_of(item).and_then(|copy| copies::staging(window, item, copy));
             staging.into_iter().for_each(|gap| costs.set_item(gap, 0));
         }
-        // What the host does at a place of its own only serves to make the bytes, and it waits for their copy there.
+        // Host work in the user's span of the copy only makes the bytes, unless that span launches kernels, too.
         let least = costs.clone();
         let place_of = |item: usize| owner(trace, window.simulation.items[item].span);
         let place = uploads.first().and_then(|&(_, item)| place_of(item)).map(|id| trace.span(id).callsite_id());

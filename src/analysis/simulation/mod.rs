@@ -15,6 +15,7 @@ mod costs;
 mod host;
 mod item;
 mod latency;
+mod overhead;
 mod path;
 mod task;
 mod tasks;
@@ -79,20 +80,6 @@ fn median(times: impl IntoIterator<Item = Duration>) -> Duration {
 }
 
 impl<'a> Simulation<'a> {
-    /// The part of each call that causes work by which recording makes it longer, and the most nanoseconds of that.
-    /// Measured with CUPTI 13.0 on an H200: see `benches/README.md`.
-    const CALL_OVERHEAD: (f64, u64) = (0.3, 2_000);
-    /// The same in PyTorch's profiler, by the trainings that were looked at.
-    const TORCH_CALL_OVERHEAD: (f64, u64) = (0.35, 3_000);
-    /// The part by which PyTorch's profiler makes the time between two calls or spans longer, besides all that, and the
-    /// most nanoseconds of that: by the same.
-    const TORCH_HOST: (f64, u64) = (0.08, 4_000);
-    /// The most of an item's time that is cost of recording.
-    const LARGEST_OVERHEAD: f64 = 0.9;
-    /// Steps of the same program differ by this part in any case.
-    const NEAR: f64 = 0.03;
-    /// The parts of its time that a host may take while nothing is recorded.
-    const HOST_RANGE: (f64, f64) = (0.4, 2.0);
     /// A step is slow from this many times the median on. Steps of the trainings in `tests/fixtures/trainings` differ
     /// by up to a fifth.
     pub(super) const SLOW: f64 = 1.25;
@@ -137,36 +124,6 @@ impl<'a> Simulation<'a> {
         Some(simulation)
     }
 
-    /// Finds the part of its time that the host takes if a step takes this long; `None` if there is none that explains
-    /// it. If the GPU bounds the step, that is so for many, of which it is the one nearest to 1.
-    fn host_at(&self, step: Duration) -> Option<f64> {
-        let costs = self.costs();
-        let run = |host: f64| {
-            let mut costs = costs.clone();
-            costs.scale_host(host);
-            self.run(&costs).as_secs_f64() / step.as_secs_f64()
-        };
-        let is_near = |ratio: f64| (ratio - 1.0).abs() <= Self::NEAR;
-        let (least, most) = Self::HOST_RANGE;
-        let (mut near, mut far) = (1.0, if run(1.0) > 1.0 { least } else { most });
-        if is_near(run(near)) {
-            return Some(near);
-        }
-        if !is_near(run(far)) && (run(far) > 1.0) == (run(near) > 1.0) {
-            return None;
-        }
-        // Ten halvings are exact to a thousandth.
-        for _ in 0..10 {
-            let middle = f64::midpoint(near, far);
-            if (run(middle) > 1.0) == (run(1.0) > 1.0) && !is_near(run(middle)) {
-                near = middle;
-            } else {
-                far = middle;
-            }
-        }
-        Some(far)
-    }
-
     /// Finds the steps that take much longer than the median, as recorded.
     fn slow_steps(&self) -> Vec<bool> {
         let times = self.step_times(&self.recorded());
@@ -177,35 +134,6 @@ impl<'a> Simulation<'a> {
     /// Whether there is no GPU activity: the window is a chain of host time.
     pub(super) fn is_host_only(&self) -> bool {
         self.tasks.is_empty()
-    }
-
-    /// The costs without those of recording.
-    pub(super) fn costs(&self) -> Costs {
-        let mut costs = Costs { is_recorded: false, ..self.recorded() };
-        for (index, item) in self.items.iter().enumerate().filter(|(_, item)| item.waited_before) {
-            costs.items[index] = item.nanos().min(Item::CALL);
-        }
-        let torch = torch_overhead(self.trace);
-        let mut seen = None;
-        for task in &self.tasks {
-            // Only calls that cause work are recorded by the GPU's library, too. A graph causes much at once.
-            if let Some(item) = task.item.filter(|_| seen != task.item) {
-                seen = task.item;
-                let nanos = costs.items[item];
-                let (part, most) = if torch.is_some() { Self::TORCH_CALL_OVERHEAD } else { Self::CALL_OVERHEAD };
-                costs.items[item] = nanos - most.min((nanos as f64 * part) as u64);
-            }
-        }
-        if let Some(each) = torch {
-            let (part, most) = Self::TORCH_HOST;
-            for (index, item) in self.items.iter().enumerate().filter(|(_, item)| !item.waited()) {
-                let nanos = costs.items[index];
-                let overhead = each * u64::from(item.edges) + most.min((nanos as f64 * part) as u64);
-                costs.items[index] = nanos - overhead.min((nanos as f64 * Self::LARGEST_OVERHEAD) as u64);
-            }
-        }
-        costs.scale_host(self.host.unwrap_or(1.0));
-        costs
     }
 
     /// The costs that were recorded.
@@ -392,15 +320,6 @@ fn steps_of_one_thread(trace: &Trace) -> Vec<StepId> {
         sum <= Simulation::LARGEST_ON_HOST
     };
     whole().take_while(is_bearable).collect()
-}
-
-/// Returns the nanoseconds by which PyTorch's profiler delays the host at the beginning and at the end of each
-/// operator; `None` for other traces. Without the profiler, steps that the host bounds take this much less: by the
-/// trainings of `tests/fixtures/trainings` that were looked at, 2 µs for an operator, or 5 with its shapes.
-fn torch_overhead(trace: &Trace) -> Option<u64> {
-    trace.torch()?;
-    let has_shapes = trace.spans().take(1_000).any(|span| span.fields().op().shapes().next().is_some());
-    Some(if has_shapes { 2_250 } else { 1_000 })
 }
 
 /// The time between two moments of a run.

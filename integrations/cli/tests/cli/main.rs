@@ -1,5 +1,6 @@
 //! Runs the real program on recorded files.
 
+mod advise;
 mod check;
 mod convert;
 mod diff;

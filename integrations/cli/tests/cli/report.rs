@@ -50,36 +50,6 @@ fn an_overview_is_the_report_that_programs_print() {
 }
 
 #[test]
-fn advice_is_about_the_step_without_a_profiler() {
-    // Measured without a profiler: see `trainings.jsonl`. PyTorch's profiler made it more than twice as long.
-    let file = fixture("trainings/adam-loop-gpt-fault.json.gz");
-    let saving = |options: &str| {
-        let advice = printed_json(&format!("advise --json {options}"), &[&file]);
-        let millis = |value: &serde_json::Value| value.as_u64().unwrap() as f64 / 1e6;
-        (millis(&advice["typical_step"]["own"]), millis(&advice["findings"][0]["saving"]["likely"]))
-    };
-    let (step, saved) = saving("--step-time 17.3ms");
-    assert!((16.7..17.9).contains(&step), "{step}");
-    // The fix saved 6.6 ms.
-    assert!((5.3..7.9).contains(&saved), "{saved}");
-    assert!(saving("").0 > 20.0);
-}
-
-#[test]
-fn advice_is_there_for_programs_too() {
-    let faulty = fixture("faults/scalar-read-faulty.kernspan");
-    let findings = printed_json("advise --json", &[&faulty]);
-    let first = &findings["findings"][0];
-    assert_eq!(first["kind"], "host-sync");
-    assert!(first["saving"]["likely"].as_u64().unwrap() > 100_000, "{first}");
-    let markdown = printed("advise --format md", &[&faulty]);
-    assert!(markdown.contains("| host-sync |"), "{markdown}");
-    let repaired = fixture("faults/scalar-read-repaired.kernspan");
-    assert!(printed("advise", &[&repaired]).contains("nothing was found"));
-    assert!(printed("advise --format md", &[&repaired]).contains("no findings: nothing was found"));
-}
-
-#[test]
 fn each_kind_of_finding_is_explained() {
     let list = printed("explain", &[]);
     for kind in FindingKind::ALL {

@@ -47,6 +47,8 @@ fn the_wait_for_a_copy_from_pageable_memory_is_part_of_it() {
         model(step);
     };
     check(FindingKind::PageableCopy, fault, repaired);
+    let found = findings(&program(fault).trace());
+    assert!(found.iter().all(|finding| finding.kind != FindingKind::HostSync), "{found:#?}");
 }
 
 #[test]
