@@ -98,6 +98,13 @@ impl GpuTrace {
         self.copy("cuMemcpyHtoDAsync_v2", copy, micros, from == MemoryKind::Pageable)
     }
 
+    /// Copies to the GPU from pageable memory, and waits for it in a call of its own, as PyTorch does.
+    pub fn upload_and_wait(&mut self, bytes: u64, micros: u64) -> &mut Self {
+        let (from, to) = (MemoryKind::Pageable, MemoryKind::Device);
+        let copy = MemoryCopy { direction: Direction::HostToDevice, from, to, bytes };
+        self.copy("cuMemcpyHtoDAsync_v2", copy, micros, false).synchronize()
+    }
+
     /// Copies to the host, which waits for it.
     pub fn read(&mut self, bytes: u64, micros: u64) -> &mut Self {
         let (from, to) = (MemoryKind::Device, MemoryKind::Pageable);

@@ -36,15 +36,18 @@ fn pageable_memory_is_slow() {
 fn the_wait_for_a_copy_from_pageable_memory_is_part_of_it() {
     let fault = |step: &mut GpuTrace| {
         step.span("to_gpu", |step| {
-            step.upload(MemoryKind::Pageable, 64 * MIB, 6000).synchronize();
+            step.upload_and_wait(64 * MIB, 6000);
         });
         model(step);
+        // The copy could run meanwhile, if the host did not wait for it.
+        step.host(3000);
     };
     let repaired = |step: &mut GpuTrace| {
         step.span("to_gpu", |step| {
             step.upload(MemoryKind::Pinned, 64 * MIB, 1342);
         });
         model(step);
+        step.host(3000);
     };
     check(FindingKind::PageableCopy, fault, repaired);
     let found = findings(&program(fault).trace());
