@@ -12,7 +12,7 @@ use tracing_subscriber::prelude::*;
 
 /// Steps that the schedule leaves out, those in which it warms up, and those that it records. Five steps keep the files
 /// below 150 KB or so.
-const SCHEDULE: [u64; 3] = [3, 2, 5];
+const SCHEDULE: [u64; 3] = [20, 2, 5];
 /// Windows that are recorded, of which the one whose steps take the median time is kept: the host is slow for a second
 /// or so now and then, which the times without a profiler are medians over, too.
 const WINDOWS: usize = 3;
