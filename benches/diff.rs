@@ -13,6 +13,7 @@ mod window;
 
 use kernspan::{
     Chrome, Exporter, Trace,
+    analysis::Analysis,
     report::{Baseline, Comparison},
 };
 use prost::Message;
@@ -70,7 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Writes a synthetic window as Chrome's JSON.
 fn synthetic(folder: &Path, kernels: u32) -> Result<PathBuf, Box<dyn Error>> {
     let trace = kernspan::replay(&*window::Window::of(kernels).encode_to_vec())?;
-    let files = Chrome::to_dir(folder.join("synthetic")).export(&trace).map_err(|error| error.to_string())?;
+    let files =
+        Chrome::to_dir(folder.join("synthetic")).export(&Analysis::of(&trace)).map_err(|error| error.to_string())?;
     Ok(files.first().ok_or("no file was written")?.clone())
 }
 

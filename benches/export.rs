@@ -3,7 +3,7 @@
 #[path = "support/memory.rs"]
 mod memory;
 
-use kernspan::{Chrome, Collected, Exporter, Perfetto, Profiler, Stacks, Trace};
+use kernspan::{Chrome, Collected, Exporter, Perfetto, Profiler, Stacks, Trace, analysis::Analysis};
 use memory::mib;
 use std::time::Instant;
 use tracing_subscriber::prelude::*;
@@ -62,7 +62,7 @@ fn measure(name: &str, mut exporter: impl Exporter, trace: &Trace) -> Result<(),
     let (mut least, mut bytes, mut peak) = (f64::INFINITY, 0, 0);
     for _ in 0..5 {
         let start = Instant::now();
-        let (files, grown) = memory::peak(|| exporter.export(trace));
+        let (files, grown) = memory::peak(|| exporter.export(&Analysis::of(trace)));
         least = least.min(start.elapsed().as_secs_f64());
         let files = files.map_err(|error| error.to_string())?;
         peak = peak.max(grown);

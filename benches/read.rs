@@ -14,7 +14,7 @@ mod torch_file;
 use flate2::{Compression, write::GzEncoder};
 use kernspan::{
     Report, Trace,
-    analysis::{breakdown, gpu_steps, queue_lengths, stream_idle},
+    analysis::{Analysis, breakdown, queue_lengths, stream_idle},
     report::key_averages,
 };
 use rustc_hash::FxHashMap;
@@ -88,7 +88,7 @@ fn analyse(trace: &Trace, stages: &mut Stages) {
     stages.time("breakdown", || black_box(breakdown(trace)));
     stages.time("stream_idle", || black_box(stream_idle(trace)));
     stages.time("queue_lengths", || black_box(queue_lengths(trace)));
-    stages.time("gpu_steps", || black_box(gpu_steps(trace)));
+    stages.time("gpu_steps", || black_box(Analysis::of(trace).gpu_steps().len()));
 }
 
 /// The least time of each stage, and the most memory that it took beyond what there was before.

@@ -8,7 +8,7 @@ mod memory;
 #[path = "support/window.rs"]
 mod window;
 
-use kernspan::{Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace};
+use kernspan::{Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace, analysis::Analysis};
 use prost::Message;
 use std::{error::Error, time::Instant};
 use window::Window;
@@ -85,7 +85,7 @@ impl Least {
     }
 
     fn export(&mut self, exporter: &mut Box<dyn Exporter>, trace: &Trace) -> Result<(), Box<dyn Error>> {
-        let files = self.time(|| exporter.export(trace)).map_err(|error| error.to_string())?;
+        let files = self.time(|| exporter.export(&Analysis::of(trace))).map_err(|error| error.to_string())?;
         self.bytes = std::fs::metadata(&files[0])?.len();
         Ok(std::fs::remove_file(&files[0])?)
     }

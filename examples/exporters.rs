@@ -1,7 +1,8 @@
 //! Exports traces to files for viewers, to a function, and with an exporter of its own. `cargo run --example exporters`
 
 use kernspan::{
-    Chrome, Exporter, Html, Perfetto, Profiler, Stacks, TensorBoard, Trace, export::ExportResult, report::SortBy,
+    Chrome, Exporter, Html, Perfetto, Profiler, Stacks, TensorBoard, analysis::Analysis, export::ExportResult,
+    report::SortBy,
 };
 use std::{fmt::Write, fs, path::PathBuf};
 use tracing::instrument;
@@ -11,14 +12,14 @@ use tracing_subscriber::{filter::LevelFilter, prelude::*};
 struct Csv(PathBuf);
 
 impl Exporter for Csv {
-    fn export(&mut self, trace: &Trace) -> ExportResult {
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
         let mut csv = String::from("name,thread,start_ns,self_ns\n");
-        for span in trace.spans() {
-            let start = span.start().since(trace.start()).as_nanos();
+        for span in window.spans() {
+            let start = span.start().since(window.start()).as_nanos();
             writeln!(csv, "{},{},{start},{}", span.name(), span.track().thread_name(), span.self_time().as_nanos())?;
         }
         fs::create_dir_all(&self.0)?;
-        let path = self.0.join(format!("window-{}.csv", trace.window()));
+        let path = self.0.join(format!("window-{}.csv", window.window()));
         fs::write(&path, csv)?;
         Ok(vec![path])
     }

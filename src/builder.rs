@@ -5,6 +5,7 @@ use crate::exit::SavedOnExit;
 use crate::{
     Error, Profiler,
     activity::{Activities, Activity},
+    analysis::Analysis,
     budget::Budget,
     clock::Clock,
     collector::Collector,
@@ -19,7 +20,7 @@ use crate::{
     schedule::Schedule,
     session::{Session, SessionParts},
     steps::StepThread,
-    trace::{Gpu, Metadata, Trace},
+    trace::{Gpu, Metadata},
 };
 use std::{
     fmt,
@@ -171,9 +172,8 @@ impl ProfilerBuilder {
         self
     }
 
-    /// Adds a function that is called with each window's trace: PyTorch's `on_trace_ready`. It runs on a background
-    /// thread.
-    pub fn on_trace(self, function: impl FnMut(&Trace) + Send + 'static) -> Self {
+    /// Adds a function that is called with each window: PyTorch's `on_trace_ready`. It runs on a background thread.
+    pub fn on_trace(self, function: impl FnMut(&Analysis<'_>) + Send + 'static) -> Self {
         self.export(OnTrace(function))
     }
 

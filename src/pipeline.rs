@@ -1,6 +1,7 @@
 //! The background threads: one collects, one reads GPU records, one correlates and exports.
 
 use crate::{
+    analysis::Analysis,
     budget::Budget,
     collector::Collector,
     correlate::correlate,
@@ -10,7 +11,7 @@ use crate::{
     report::{Report, incomplete},
     steps::{NamedSteps, StepThread},
     thread::spawn,
-    trace::{Gpu, Losses, Metadata, Trace},
+    trace::{Gpu, Losses, Metadata},
 };
 use std::{
     fmt, io,
@@ -125,7 +126,8 @@ impl Exports {
             outcome.report.add_losses(*trace.losses());
             return;
         }
-        outcome.report.add_trace(&trace);
+        let window = Analysis::of(&trace);
+        outcome.report.add(&window);
         if let unfinished @ 1.. = trace.losses().gpu_unfinished {
             tracing::warn!("kernspan: {}", incomplete(trace.window(), unfinished));
         }
@@ -137,7 +139,7 @@ impl Exports {
             }
         }
         for exporter in &mut self.exporters {
-            match exporter.export(&trace) {
+            match exporter.export(&window) {
                 Ok(files) => outcome.report.add_files(files),
                 Err(failure) => outcome.failures.add(failure),
             }
@@ -166,12 +168,12 @@ impl NamedExporter {
         }
     }
 
-    fn export(&mut self, trace: &Trace) -> Result<Vec<std::path::PathBuf>, Failure> {
-        let window = Some(trace.window());
-        match catch_unwind(AssertUnwindSafe(|| self.exporter.export(trace))) {
+    fn export(&mut self, window: &Analysis<'_>) -> Result<Vec<PathBuf>, Failure> {
+        let number = Some(window.window());
+        match catch_unwind(AssertUnwindSafe(|| self.exporter.export(window))) {
             Ok(Ok(files)) => Ok(files),
-            Ok(Err(error)) => Err(Failure::new(&self.name, window, error)),
-            Err(panic) => Err(Failure::of_panic(&self.name, window, &panic_message(&*panic))),
+            Ok(Err(error)) => Err(Failure::new(&self.name, number, error)),
+            Err(panic) => Err(Failure::of_panic(&self.name, number, &panic_message(&*panic))),
         }
     }
 }

@@ -36,5 +36,5 @@ fuzz_target!(|input: &[u8]| -> Corpus {
 fn analyse(trace: &Trace) {
     let _ = (Report::of([trace]).to_string(), key_averages(trace));
     let _ = (analysis::breakdown(trace), analysis::stream_idle(trace), analysis::queue_lengths(trace));
-    let _ = analysis::gpu_steps(trace);
+    let _ = analysis::Analysis::of(trace).gpu_steps();
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::trace::{DeviceId, Span, SpanId, Step, Trace, Work};
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-/// A finding saves at least this part of a step, as those of [`findings`](super::findings) do.
+/// A finding saves at least this part of a step, as those of [`Analysis::findings`](super::Analysis::findings) do.
 const LEAST_SHARE: f64 = 0.01;
 /// The times to look at that a finding keeps.
 const RANGES: usize = 5;

@@ -1,10 +1,10 @@
 //! The critical path: what a window would have been shorter without.
 
 use super::simulation::{Segment, SegmentKind, Simulation};
-use crate::trace::{ApiCallId, Span, SpanId, Timestamp, Trace, WorkId};
+use crate::trace::{ApiCallId, Span, SpanId, Timestamp, WorkId};
 use std::time::Duration;
 
-/// A part of the critical path. See [`critical_path`].
+/// A part of the critical path: see [`Analysis::critical_path`](super::Analysis::critical_path).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathPart {
@@ -48,35 +48,12 @@ impl PathPart {
     }
 }
 
-/// Returns the critical path of the whole steps of a window: a chain of parts, from the beginning of the first step to
-/// the end of the last on the host or on the GPU, of which each begins when the one before it ends.
-///
-/// Going back from the end, each part follows on what it waited for last. A kernel waited for its launch, for the work
-/// before it in its stream, or for work of another stream; a call that waits for the GPU waited for its work; other
-/// time of the host followed on the time before it. Work of CUDA graphs is part of it as other work is. Time that is
-/// not on the path could be longer without delaying the end. To find out what a change would save, see
-/// [`findings`](super::findings), as removing a part makes another chain the longest.
-///
-/// It is empty without whole steps or without GPU work. Of a window with very many kernels, the first steps are looked
-/// at only.
-///
-/// ```
-/// use kernspan::{Trace, analysis::{PathKind, critical_path}};
-/// use std::{collections::BTreeMap, time::Duration};
-///
-/// /// Prints how long the critical path is on the host, on the GPU and between them.
-/// fn print(trace: &Trace) {
-///     let mut kinds: BTreeMap<PathKind, Duration> = BTreeMap::new();
-///     for part in critical_path(trace) {
-///         *kinds.entry(part.kind).or_default() += part.duration();
-///     }
-///     println!("{kinds:?}");
-/// }
-/// # print(&Trace::default());
-/// ```
-#[must_use]
-pub fn critical_path(trace: &Trace) -> Vec<PathPart> {
-    let Some(simulation) = Simulation::of(trace).filter(|it| !it.is_host_only()) else { return Vec::new() };
+/// Returns the critical path of a window: see [`Analysis::critical_path`](super::Analysis::critical_path).
+pub(super) fn critical_path(simulation: &Simulation<'_>) -> Vec<PathPart> {
+    if simulation.is_host_only() {
+        return Vec::new();
+    }
+    let trace = simulation.trace;
     let part = |segment: Segment| {
         let work = |task: usize| Some(simulation.tasks[task].work);
         let (kind, work, item) = match segment.kind {
@@ -103,14 +80,14 @@ pub fn critical_path(trace: &Trace) -> Vec<PathPart> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PathKind, critical_path};
-    use crate::{Trace, trace::sample::gpu_trace};
+    use super::PathKind;
+    use crate::{Trace, analysis::Analysis, trace::sample::gpu_trace};
     use std::time::Duration;
 
     /// Checks that parts follow each other from the first step on, and returns the time of each kind.
     #[track_caller]
     fn check(trace: &Trace) -> impl Fn(PathKind) -> Duration + use<> {
-        let path = critical_path(trace);
+        let path = Analysis::of(trace).critical_path().to_vec();
         assert!(!path.is_empty());
         assert!(path.windows(2).all(|pair| pair[0].end == pair[1].start), "{path:#?}");
         assert!(path.iter().all(|part| part.start < part.end));
@@ -121,7 +98,7 @@ mod tests {
     fn parts_follow_each_other() {
         let times = check(&gpu_trace());
         assert!(times(PathKind::Gpu) > Duration::ZERO && times(PathKind::Host) > Duration::ZERO);
-        assert_eq!(critical_path(&Trace::default()), []);
+        assert_eq!(Analysis::of(&Trace::default()).critical_path(), []);
     }
 
     #[cfg(all(feature = "cuda", target_os = "linux"))]

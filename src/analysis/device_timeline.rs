@@ -2,10 +2,9 @@
 
 use super::{
     flops::Flops,
-    gpu_usage::GpuUsage,
+    gpu_usage::{GpuUsage, StepGpu},
     intervals::{Interval, Intervals},
     quantile::{at_rank, rank},
-    step_gpu::StepGpu,
 };
 use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Timestamp, Trace, Work};
 use std::{collections::BTreeMap, time::Duration};

@@ -2,32 +2,15 @@
 
 use super::{
     device_timeline::DeviceTimeline,
+    gpu_usage::StepGpu,
     intervals::{Interval, Intervals},
     span_flops::SpanFlops,
-    step_gpu::StepGpu,
 };
 use crate::trace::{StepId, Trace, TrackId};
 use std::collections::BTreeMap;
 
-/// Returns the usage of each GPU in each whole step of a trace, in the order of the steps. GPUs that did nothing in the
-/// window are left out.
-///
-/// ```
-/// # fn show(trace: &kernspan::Trace) {
-/// for step in kernspan::analysis::gpu_steps(trace) {
-///     println!("step {} on GPU {}: busy {:.0} %", step.step, step.device, step.usage.busy_percent());
-/// }
-/// # }
-/// ```
-#[must_use]
-pub fn gpu_steps(trace: &Trace) -> Vec<StepGpu> {
-    gpu_steps_with_reasons(trace, &SpanFlops::of(trace)).into_iter().map(|(step, _)| step).collect()
-}
-
-/// Returns the same as [`gpu_steps`], each with the reason why the MFU of the step is not known.
-///
-/// There is no reason if the MFU is known, or if the step has no floating-point operations.
-pub(crate) fn gpu_steps_with_reasons<'a>(trace: &Trace, flops: &'a SpanFlops) -> Vec<(StepGpu, Option<&'a str>)> {
+/// Returns the usage of each GPU in each whole step: see [`Analysis::gpu_steps`](super::Analysis::gpu_steps).
+pub(super) fn gpu_steps(trace: &Trace, flops: &SpanFlops) -> Vec<StepGpu> {
     if trace.steps().iter().all(|step| step.cut().any()) {
         return Vec::new();
     }
@@ -37,16 +20,23 @@ pub(crate) fn gpu_steps_with_reasons<'a>(trace: &Trace, flops: &'a SpanFlops) ->
     for (index, step) in trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any()) {
         let id = StepId::new(index);
         // If several GPUs worked, it is not known which of them did which operations.
-        let of_step = (devices.len() == 1).then(|| flops.of_step(id));
-        let reason = match of_step {
-            Some(of_step) if of_step.ideal().is_none() => flops.why_peak_unknown(),
-            None if flops.of_step(id).count > 0 => Some("several GPUs worked"),
-            _ => None,
-        };
+        let flops = (devices.len() == 1).then(|| flops.of_step(id));
         let loading = loading.get(&step.track_id());
-        steps.extend(devices.iter().map(|device| (device.step(id, step, loading, of_step), reason)));
+        steps.extend(devices.iter().map(|device| device.step(id, step, loading, flops)));
     }
     steps
+}
+
+/// Returns why the MFU of steps is not known, in which `gpus` worked; `None` if it is, or if no floating-point
+/// operations are known.
+pub(super) fn no_mfu<'a>(trace: &Trace, flops: &'a SpanFlops, gpus: usize) -> Option<&'a str> {
+    let whole = trace.steps().iter().enumerate().filter(|(_, step)| !step.cut().any());
+    let mut whole = whole.map(|(index, _)| flops.of_step(StepId::new(index)));
+    match gpus {
+        0 => None,
+        1 => whole.any(|step| step.ideal().is_none()).then(|| flops.why_peak_unknown()).flatten(),
+        _ => whole.any(|step| step.count > 0).then_some("several GPUs worked"),
+    }
 }
 
 /// Returns when each thread was in a span of the input pipeline.

@@ -1,26 +1,25 @@
-//! Figures computed from one recorded window: pure functions of a [`Trace`](crate::Trace).
+//! Figures computed from one recorded window.
 //!
-//! Use these in an exporter or in [`on_trace`](crate::ProfilerBuilder::on_trace), where each window is at hand as soon
-//! as it is recorded. For tables over all windows of a run, see [`report`](crate::report).
+//! [`Analysis`] is a window with everything that can be asked about it, each computed once, when it is first asked for:
 //!
-//! [`gpu_steps`] returns how each GPU spent each step ([`StepGpu`]): how long it was busy or idle, how much it copied
-//! and computed ([`GpuUsage`]), and whether the input, the host or the GPU was the bottleneck ([`Verdict`]).
+//! | method | question |
+//! |---|---|
+//! | [`findings`](Analysis::findings) | What makes steps slow, and what would a change save? |
+//! | [`typical_step`](Analysis::typical_step) | How long does a step take? |
+//! | [`step_breakdown`](Analysis::step_breakdown) | Where did the time of each step go? |
+//! | [`gpu_steps`](Analysis::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
+//! | [`critical_path`](Analysis::critical_path) | What did the window wait for, one thing after the other? |
+//! | [`span_costs`](Analysis::span_costs) | What did each span cost, and how near is that to the GPU's limits? |
 //!
-//! [`breakdown`] tells the compute, exposed communication, exposed copies and idle time of each GPU apart,
-//! [`stream_idle`] why streams were idle, and [`queue_lengths`] how far the host was ahead. [`kernel_kinds`] tells
-//! which kinds of work ran at once, [`kernel_classes`] how well kernels use the GPU, and [`launch_stats`] what launches
-//! cost the host. [`step_breakdown`] tells where the time of each step went, on the GPU and, while that was idle, on
-//! the host; [`span_costs`] what each span cost on both, and how near that is to the GPU's limits.
-//!
-//! [`critical_path`] returns the chain of host time and GPU work that the window waited for. [`findings`] returns what
-//! makes steps slow, and what a change would save; [`typical_step`] the time of the step that they speak of.
+//! Exporters and [`on_trace`](crate::ProfilerBuilder::on_trace) are given the analysis of each window as soon as it is
+//! recorded. For tables over all windows of a run, see [`report`](crate::report).
 //!
 //! ```
-//! use kernspan::{Profiler, analysis::{Verdict, gpu_steps}};
+//! use kernspan::{Profiler, analysis::Verdict};
 //!
 //! let (layer, profiler) = Profiler::builder()
 //!     .on_trace(|window| {
-//!         for step in gpu_steps(window) {
+//!         for step in window.gpu_steps() {
 //!             if step.usage.verdict == Verdict::InputBound {
 //!                 eprintln!("step {}: the GPU waited {:?} for data", step.step, step.usage.input);
 //!             }
@@ -31,8 +30,13 @@
 //! # profiler.finish()?;
 //! # Ok::<(), kernspan::Error>(())
 //! ```
+//!
+//! [`stream_idle`] tells why streams were idle, [`queue_lengths`] how far the host was ahead, and [`launch_stats`] what
+//! launches cost the host.
 
 mod advice;
+#[allow(clippy::module_inception, reason = "the module is named after its type")]
+mod analysis;
 mod breakdown;
 mod call_kind;
 mod collectives;
@@ -60,7 +64,6 @@ mod span_costs;
 mod span_devices;
 mod span_flops;
 mod step_breakdown;
-mod step_gpu;
 mod step_samples;
 mod step_sweep;
 mod stream_idle;
@@ -69,30 +72,26 @@ mod typical_step;
 mod work_kind;
 
 pub use self::{
+    analysis::Analysis,
     breakdown::{DeviceBreakdown, breakdown},
     count_kind::CountKind,
-    critical_path::{PathKind, PathPart, critical_path},
+    critical_path::{PathKind, PathPart},
     duration_stats::DurationStats,
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
-    findings::findings,
-    gpu_steps::gpu_steps,
-    gpu_usage::{GpuUsage, Verdict},
+    gpu_usage::{GpuUsage, StepGpu, Verdict},
     kernel_classes::{KernelClasses, kernel_classes},
     kernel_kinds::{KernelKinds, kernel_kinds},
     launch_stats::{Launch, LaunchStats, launch_stats},
     queue_length::{QueueLength, queue_lengths},
-    span_costs::{Roofline, SpanCost, span_costs},
-    step_breakdown::{StepBreakdown, step_breakdown},
-    step_gpu::StepGpu,
+    span_costs::{Roofline, SpanCost},
+    step_breakdown::StepBreakdown,
     stream_idle::{StreamIdle, stream_idle},
-    typical_step::{TypicalStep, typical_step},
+    typical_step::TypicalStep,
 };
 pub(crate) use self::{
     call_kind::CallKind,
     duration_stats::{square, standard_deviation},
-    findings::findings_and_step,
     flops::Flops,
-    gpu_steps::gpu_steps_with_reasons,
     gpu_usage::percent_of,
     quantile::{at_rank, quantile, rank},
     ranks::{RankTimes, SLOW as SLOW_RANK, slow_rank},

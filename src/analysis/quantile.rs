@@ -16,6 +16,14 @@ pub(crate) fn quantile<T: Between>(sorted: &[T], part: f64) -> Option<T> {
     at_rank(sorted.len(), rank(sorted.len(), part), |index| sorted.get(index).copied())
 }
 
+/// Returns the median, or the lower of both in the middle: of two steps, the slow one may be the first of the run.
+pub(super) fn lower_median<T: Ord>(values: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut values: Vec<T> = values.into_iter().collect();
+    let middle = values.len().checked_sub(1)? / 2;
+    values.sort_unstable();
+    Some(values.swap_remove(middle))
+}
+
 /// Returns the rank of a quantile of so many values, from 0.
 pub(crate) fn rank(count: usize, part: f64) -> f64 {
     part * count.saturating_sub(1) as f64

@@ -1,13 +1,13 @@
 //! Ranks of a distributed run, and the one that the others wait for.
 
 use super::{
+    analysis::Analysis,
     collectives::{path_of, time},
-    critical_path::critical_path,
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
-    step_breakdown::step_breakdown,
+    quantile::lower_median,
     work_kind::WorkKind,
 };
-use crate::trace::{Framework, SpanId, Trace};
+use crate::trace::{Framework, SpanId};
 use rustc_hash::FxHashMap;
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -50,11 +50,11 @@ struct PlaceTime {
 
 impl RankTimes {
     /// Adds a window.
-    pub(crate) fn add(&mut self, trace: &Trace) {
+    pub(crate) fn add(&mut self, window: &Analysis<'_>) {
         self.windows += 1;
-        self.framework = trace.framework();
+        self.framework = window.framework();
         let mut steps: BTreeMap<u64, (Duration, Duration)> = BTreeMap::new();
-        for step in step_breakdown(trace) {
+        for step in window.step_breakdown() {
             // Of several GPUs, the one that waits the least.
             let own = step.duration.saturating_sub(step.exposed_communication);
             let of_step = steps.entry(step.step).or_insert((step.duration, own));
@@ -64,13 +64,14 @@ impl RankTimes {
         self.own.extend(steps.values().map(|(_, own)| *own).take(room));
         self.durations.extend(steps.values().map(|(duration, _)| *duration).take(room));
         let durations: Duration = steps.values().map(|(duration, _)| *duration).sum();
-        self.add_places(trace, durations / u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1));
+        self.add_places(window, durations / u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1));
     }
 
     /// Adds the places on the critical path of a window, in which a step takes this long.
-    fn add_places(&mut self, trace: &Trace, step: Duration) {
+    fn add_places(&mut self, window: &Analysis<'_>, step: Duration) {
+        let trace = window.trace();
         let (mut whole, mut of_spans) = (Duration::ZERO, FxHashMap::<SpanId, Duration>::default());
-        for part in critical_path(trace) {
+        for part in window.critical_path() {
             whole += part.duration();
             let is_collective =
                 part.work.is_some_and(|work| WorkKind::of(trace.work_of(work)) == WorkKind::Communication);
@@ -102,20 +103,13 @@ impl RankTimes {
 
     /// The median of its own time in a step.
     pub(crate) fn own(&self) -> Duration {
-        median(&self.own)
+        lower_median(self.own.iter().copied()).unwrap_or_default()
     }
 
     /// The time of a step at a place, for each window.
     fn at(&self, path: &[String]) -> Duration {
         self.places.get(path).map_or(Duration::ZERO, |place| place.time / self.windows.max(1))
     }
-}
-
-/// Returns the median, or the lower of both in the middle; zero if there is none.
-pub(super) fn median(times: &[Duration]) -> Duration {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
 /// Returns the finding that one rank, or some of them, take longer than the others, which wait for them.
@@ -126,7 +120,7 @@ pub(crate) fn slow_rank(ranks: &BTreeMap<u32, &RankTimes>) -> Option<Finding> {
     let ranks: Vec<(u32, &RankTimes)> =
         ranks.iter().map(|(&rank, &times)| (rank, times)).filter(|(_, times)| !times.own.is_empty()).collect();
     let own: Vec<_> = ranks.iter().map(|(_, times)| times.own()).collect();
-    let typical = median(&own);
+    let typical = lower_median(own.iter().copied()).unwrap_or_default();
     let is_slow = |own: Duration| own.as_secs_f64() >= (1.0 + SLOW) * typical.as_secs_f64();
     let &(rank, slowest) = ranks.iter().max_by_key(|(_, times)| times.own())?;
     if ranks.len() < 2 || !is_slow(slowest.own()) {
@@ -135,8 +129,8 @@ pub(crate) fn slow_rank(ranks: &BTreeMap<u32, &RankTimes>) -> Option<Finding> {
     let late = slowest.own().saturating_sub(typical);
     let others: Vec<_> = ranks.iter().filter(|(_, times)| !is_slow(times.own())).map(|(_, times)| *times).collect();
     let more = |path: &[String]| {
-        let of_others: Vec<_> = others.iter().map(|times| times.at(path)).collect();
-        slowest.at(path).checked_sub(median(&of_others)).map(|more| (more, median(&of_others)))
+        let of_others = lower_median(others.iter().map(|times| times.at(path))).unwrap_or_default();
+        slowest.at(path).checked_sub(of_others).map(|more| (more, of_others))
     };
     let places = slowest.places.iter().filter_map(|(path, place)| Some((path, place, more(path)?)));
     // A place that does not explain a tenth of the difference is not the reason.
@@ -153,7 +147,7 @@ pub(crate) fn slow_rank(ranks: &BTreeMap<u32, &RankTimes>) -> Option<Finding> {
         ));
     }
     let kind = FindingKind::SlowRank;
-    let step = median(&slowest.durations).max(slowest.own());
+    let step = lower_median(slowest.durations.iter().copied()).unwrap_or_default().max(slowest.own());
     let (least, most) = (late.mul_f64(BOUNDS.0), late.mul_f64(BOUNDS.1));
     let saving = Saving::new(least, late, most);
     let slow = ranks.iter().filter(|(_, times)| is_slow(times.own())).map(|(rank, _)| *rank);
@@ -198,7 +192,7 @@ fn own_times(ranks: &[(u32, &RankTimes)], typical: Duration) -> String {
 mod tests {
     use super::{RankTimes, slow_rank};
     use crate::{
-        analysis::{Finding, FindingKind},
+        analysis::{Analysis, Finding, FindingKind},
         trace::sample::late_ranks,
     };
     use std::collections::BTreeMap;
@@ -207,7 +201,7 @@ mod tests {
     fn found(ranks: &[(u64, u64)]) -> Option<Finding> {
         let mut times: BTreeMap<u32, RankTimes> = BTreeMap::new();
         for trace in late_ranks(ranks) {
-            times.entry(trace.metadata().rank).or_default().add(&trace);
+            times.entry(trace.metadata().rank).or_default().add(&Analysis::of(&trace));
         }
         slow_rank(&times.iter().map(|(rank, times)| (*rank, times)).collect())
     }

@@ -1,7 +1,7 @@
 //! The time, operations and bytes of spans, and how near they are to the GPU's limits.
 
-use super::{critical_path::critical_path, flops::Flops, span_flops::SpanFlops};
-use crate::trace::{Device, Span, SpanId, Trace};
+use super::{Analysis, flops::Flops};
+use crate::trace::{Device, Span, SpanId};
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct SpanCost {
     pub host: Duration,
     /// The time of GPU work that was launched in the spans and in those nested in them.
     pub gpu: Duration,
-    /// The time of these spans, and of those nested in them, on the [critical path](super::critical_path), on the host
+    /// The time of these spans, and of those nested in them, on the [critical path](Analysis::critical_path), on the host
     /// and on the GPU. The rest of their time is hidden by something else.
     pub exposed: Duration,
     /// Floating-point operations.
@@ -42,17 +42,8 @@ pub struct Roofline {
     pub percent: f64,
 }
 
-/// Returns the cost of spans by their path, in the order in which paths begin.
-///
-/// ```
-/// # fn show(trace: &kernspan::Trace) {
-/// for cost in kernspan::analysis::span_costs(trace) {
-///     println!("{}: {:?} on the GPU, {:?} exposed", cost.path.join(" > "), cost.gpu, cost.exposed);
-/// }
-/// # }
-/// ```
-#[must_use]
-pub fn span_costs(trace: &Trace) -> Vec<SpanCost> {
+/// Returns the cost of spans by their path: see [`Analysis::span_costs`].
+pub(super) fn span_costs(window: &Analysis<'_>) -> Vec<SpanCost> {
     let mut paths: Vec<Vec<String>> = Vec::new();
     let cost = |node: CostNode<'_>| {
         let mut path = node.parent.map_or_else(Vec::new, |parent| paths[parent].clone());
@@ -61,13 +52,13 @@ pub fn span_costs(trace: &Trace) -> Vec<SpanCost> {
         let CostNode { spans, host, gpu, exposed, flops, bytes, roofline, .. } = node;
         SpanCost { path, spans, host, gpu, exposed, flops: flops.count, bytes, roofline }
     };
-    cost_nodes(trace, usize::MAX).into_iter().map(cost).collect()
+    cost_nodes(window, usize::MAX).into_iter().map(cost).collect()
 }
 
 /// Returns the costs as a tree of paths, a path before those inside it, which takes little memory however deep spans
 /// are nested. Of more than `most` paths, later ones count for those around them, as far as these include them.
-pub(crate) fn cost_nodes(trace: &Trace, most: usize) -> Vec<CostNode<'_>> {
-    let flops = SpanFlops::of(trace);
+pub(crate) fn cost_nodes<'a>(window: &Analysis<'a>, most: usize) -> Vec<CostNode<'a>> {
+    let (trace, flops) = (window.trace(), window.flops());
     let mut paths = Paths { most, ..Paths::default() };
     trace.spans().for_each(|span| paths.add(span));
     let Paths { mut nodes, of_span, .. } = paths;
@@ -88,7 +79,7 @@ pub(crate) fn cost_nodes(trace: &Trace, most: usize) -> Vec<CostNode<'_>> {
     for work in trace.work() {
         add(work.span().map(Span::id), work.duration(), |node| &mut node.gpu);
     }
-    for part in critical_path(trace) {
+    for part in window.critical_path() {
         add(part.span, part.duration(), |node| &mut node.exposed);
     }
     // From the inside out: once a path is reached, everything inside it has been added to it.
@@ -179,7 +170,7 @@ impl<'a> Paths<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::span_costs;
+    use super::Analysis;
     use crate::{
         Trace,
         trace::{
@@ -191,13 +182,13 @@ mod tests {
 
     #[test]
     fn spans_of_a_path_are_added_up() {
-        let costs = span_costs(&gpu_trace());
+        let costs = Analysis::of(&gpu_trace()).span_costs();
         let paths: Vec<_> = costs.iter().map(|cost| cost.path.join(" > ")).collect();
         assert_eq!(paths, ["train_step", "train_step > forward", "train_step > backward"]);
         assert!(costs.iter().all(|cost| cost.spans == 2 && cost.exposed <= costs[0].exposed));
         assert!(costs[0].gpu >= costs[1].gpu + costs[2].gpu && costs[1].gpu > Duration::ZERO);
         assert!(costs.iter().all(|cost| cost.roofline.is_none()));
-        assert_eq!(span_costs(&Trace::default()), []);
+        assert_eq!(Analysis::of(&Trace::default()).span_costs(), []);
     }
 
     #[test]
@@ -214,7 +205,7 @@ mod tests {
         // A microsecond at the peak of an H200, and less and more of its memory's bandwidth.
         for (bytes, is_memory_bound) in [(1_000_000, false), (40_000_000, true)] {
             set_fields(&mut trace, forward, &fields(bytes));
-            let costs = span_costs(&trace);
+            let costs = Analysis::of(&trace).span_costs();
             let roofline = costs[1].roofline.unwrap();
             assert_eq!(roofline.is_memory_bound, is_memory_bound);
             assert_eq!(roofline.intensity, 67_000_000.0 / bytes as f64);

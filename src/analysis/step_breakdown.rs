@@ -97,26 +97,8 @@ impl<'a> StepBreakdown<'a> {
     }
 }
 
-/// Returns where the time of each whole step went, for each GPU that did anything in the window, in the order of the
-/// steps. If no GPU did, all time is the host's.
-///
-/// ```
-/// # fn show(trace: &kernspan::Trace) {
-/// for step in kernspan::analysis::step_breakdown(trace) {
-///     let [(longest, time), ..] = {
-///         let mut parts = step.parts();
-///         parts.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-///         parts
-///     };
-///     println!("step {}: {time:?} of {:?} were {longest}", step.step, step.duration);
-///     if let Some((span, time)) = step.host_by_span.first() {
-///         println!("  the GPU was idle for {time:?} while the host was in {span}");
-///     }
-/// }
-/// # }
-/// ```
-#[must_use]
-pub fn step_breakdown(trace: &Trace) -> Vec<StepBreakdown<'_>> {
+/// Returns where the time of each whole step went: see [`Analysis::step_breakdown`](super::Analysis::step_breakdown).
+pub(super) fn step_breakdown(trace: &Trace) -> Vec<StepBreakdown<'_>> {
     let devices: BTreeSet<_> = trace.work().map(|work| work.stream().device()).collect();
     let devices: Vec<_> = devices.into_iter().collect();
     let thread = |step: usize| trace.track(trace.steps()[step].track_id()).thread();

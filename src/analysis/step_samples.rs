@@ -1,10 +1,7 @@
 //! Samples of each span in each step, for statistics over steps.
 
 use super::{
-    count_kind::CountKind,
-    critical_path::{PathKind, critical_path},
-    span_calls::SpanCalls,
-    span_flops::SpanFlops,
+    analysis::Analysis, count_kind::CountKind, critical_path::PathKind, span_calls::SpanCalls, span_flops::SpanFlops,
 };
 use crate::trace::{Detail, FieldRange, Kernel, MemoryChange, Span, SpanId, StepId, Trace};
 use rustc_hash::FxHashMap;
@@ -211,7 +208,7 @@ impl StepSamples {
     fn add_exposed(&mut self, trace: &Trace, of_span: &[Option<u32>], position: &[Option<usize>]) {
         let steps = self.durations.len();
         let mut covered = vec![Duration::ZERO; steps];
-        for part in critical_path(trace) {
+        for part in Analysis::of(trace).critical_path() {
             let is_gpu = match part.kind {
                 // Work of steps before the window.
                 PathKind::Earlier => continue,

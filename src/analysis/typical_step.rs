@@ -1,7 +1,7 @@
 //! The time of a typical step: the one number that findings, reports and tables of steps share.
 
 use super::{
-    ranks::median,
+    quantile::lower_median,
     simulation::{Simulation, mean},
 };
 use crate::trace::{Step, Trace};
@@ -49,7 +49,7 @@ impl TypicalStep {
         let typical = |times: Vec<Duration>| {
             let regular = times.into_iter().zip(&simulation.slow).filter(|(_, slow)| !**slow).map(|(time, _)| time);
             match simulation.is_host_only() {
-                true => median(&regular.collect::<Vec<_>>()),
+                true => lower_median(regular).unwrap_or_default(),
                 false => mean(regular),
             }
         };
@@ -71,44 +71,19 @@ impl TypicalStep {
         let whole = trace.steps().iter().filter(|step| !step.cut().any()).take(Simulation::LARGEST_ON_HOST);
         let mut times: Vec<_> = whole.map(Step::duration).collect();
         let all = times.len();
-        let limit = median(&times).as_secs_f64() * Simulation::SLOW;
+        let limit = lower_median(times.iter().copied()).unwrap_or_default().as_secs_f64() * Simulation::SLOW;
         times.retain(|time| time.as_secs_f64() <= limit);
-        let time = median(&times);
+        let time = lower_median(times.iter().copied()).unwrap_or_default();
         let [steps, slow] = [times.len(), all - times.len()].map(|count| count as u64);
         (steps > 0).then_some(Self { recorded: time, own: time, host: time, steps, slow })
     }
 }
 
-/// Returns the time of a typical step of a window; `None` if it has no whole step.
-///
-/// Of a window with very many kernels or spans, only the first steps are looked at. [`Report::typical_step`] has the
-/// same over all windows of a run, and does not simulate them again.
-///
-/// ```
-/// # fn show(trace: &kernspan::Trace) {
-/// if let Some(step) = kernspan::analysis::typical_step(trace) {
-///     println!("{step}");
-///     if step.host_runs_ahead() {
-///         println!("{:?} on the host, {:?} on the GPU", step.host, step.recorded);
-///     }
-/// }
-/// # }
-/// ```
-///
-/// [`Report::typical_step`]: crate::Report::typical_step
-#[must_use]
-pub fn typical_step(trace: &Trace) -> Option<TypicalStep> {
-    match Simulation::of(trace) {
-        Some(simulation) => Some(TypicalStep::of(&simulation)),
-        None => TypicalStep::of_durations(trace),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{TypicalStep, typical_step};
+    use super::TypicalStep;
     use crate::{
-        analysis::{FindingKind, findings},
+        analysis::{Analysis, FindingKind},
         trace::{
             Trace,
             sample::{HostTrace, at, gpu_trace, late_ranks, set_steps},
@@ -122,11 +97,11 @@ mod tests {
 
     /// Checks that all findings speak of the same step.
     fn check(trace: &Trace) -> TypicalStep {
-        let step = typical_step(trace).unwrap();
-        let findings = findings(trace);
+        let window = Analysis::of(trace);
+        let step = window.typical_step().unwrap();
         // Slow steps are part of the mean that such a finding is about, and those of ranks are about recorded steps.
         let others = [FindingKind::OutlierSteps, FindingKind::ExposedCollective];
-        for finding in findings.iter().filter(|finding| !others.contains(&finding.kind)) {
+        for finding in window.findings().iter().filter(|finding| !others.contains(&finding.kind)) {
             assert_eq!(finding.step, step.own, "{}", finding.title);
         }
         step
@@ -139,7 +114,7 @@ mod tests {
         assert!(step.own < step.recorded && step.own > micros(80), "{step:?}");
         assert!(!step.host_runs_ahead());
         late_ranks(&[(20, 1000), (600, 1000)]).iter().for_each(|trace| assert!(check(trace).own > micros(1000)));
-        assert_eq!(typical_step(&Trace::default()), None);
+        assert_eq!(Analysis::of(&Trace::default()).typical_step(), None);
     }
 
     #[test]
@@ -159,7 +134,7 @@ mod tests {
         (trace.spans, trace.work, trace.api_calls) = Default::default();
         (trace.allocations, trace.waits) = Default::default();
         set_steps(&mut trace, &[100_000, 120_000, 400_000]);
-        let step = typical_step(&trace).unwrap();
+        let step = Analysis::of(&trace).typical_step().unwrap();
         assert_eq!((step.own, step.recorded, step.steps, step.slow), (micros(100), micros(100), 2, 1));
     }
 

@@ -1,7 +1,7 @@
 //! An exporter that keeps traces in memory.
 
 use super::{exporter::Exporter, result::ExportResult};
-use crate::trace::Trace;
+use crate::{analysis::Analysis, trace::Trace};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An exporter that keeps traces in memory, for tests and for programs that look at them themselves.
@@ -39,8 +39,8 @@ impl Exporter for Collected {
         "Collected"
     }
 
-    fn export(&mut self, trace: &Trace) -> ExportResult {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(trace.clone()));
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(window.trace().clone()));
         Ok(Vec::new())
     }
 }

@@ -4,10 +4,10 @@ use super::{
     result::ExportResult,
     step_exporter::{Run, StepExporter},
 };
-use crate::trace::Trace;
+use crate::analysis::Analysis;
 use std::error::Error;
 
-/// A destination of traces: it is given the trace of each recorded window.
+/// A destination of traces: it is given each recorded window, as the [`Analysis`] of its [`Trace`](crate::Trace).
 ///
 /// Exporters run on a background thread, one after the other, never two at once. One that fails or panics is reported
 /// by [`finish`](crate::Profiler::finish); the others go on. Spans that an exporter makes are not recorded.
@@ -15,17 +15,17 @@ use std::error::Error;
 /// Only [`export`](Self::export) is required:
 ///
 /// ```
-/// use kernspan::{Exporter, Profiler, Trace, export::ExportResult};
+/// use kernspan::{Exporter, Profiler, analysis::Analysis, export::ExportResult};
 /// use std::{collections::BTreeMap, path::PathBuf};
 ///
 /// /// Writes how often each span was entered, into a file in this folder.
 /// struct Counts(PathBuf);
 ///
 /// impl Exporter for Counts {
-///     fn export(&mut self, trace: &Trace) -> ExportResult {
+///     fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
 ///         let mut counts = BTreeMap::new();
-///         trace.spans().for_each(|span| *counts.entry(span.name()).or_insert(0) += 1);
-///         let file = self.0.join(format!("counts-{}.txt", trace.window()));
+///         window.spans().for_each(|span| *counts.entry(span.name()).or_insert(0) += 1);
+///         let file = self.0.join(format!("counts-{}.txt", window.window()));
 ///         std::fs::write(&file, format!("{counts:#?}"))?;
 ///         Ok(vec![file]) // The report lists it.
 ///     }
@@ -44,7 +44,7 @@ pub trait Exporter: Send + 'static {
     /// # Errors
     ///
     /// Whatever is to be reported as a [`Failure`](crate::Failure).
-    fn export(&mut self, trace: &Trace) -> ExportResult;
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult;
 
     /// Checks that traces can be exported. [`build`](crate::ProfilerBuilder::build) calls it once, so that a mistake
     /// is found before the training begins. By default, it does nothing.
@@ -83,9 +83,9 @@ fn type_name<T: ?Sized>() -> &'static str {
 /// The exporter behind [`on_trace`](crate::ProfilerBuilder::on_trace).
 pub(crate) struct OnTrace<F>(pub(crate) F);
 
-impl<F: FnMut(&Trace) + Send + 'static> Exporter for OnTrace<F> {
-    fn export(&mut self, trace: &Trace) -> ExportResult {
-        (self.0)(trace);
+impl<F: FnMut(&Analysis<'_>) + Send + 'static> Exporter for OnTrace<F> {
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
+        (self.0)(window);
         Ok(Vec::new())
     }
 
@@ -98,8 +98,8 @@ impl<F: FnMut(&Trace) + Send + 'static> Exporter for OnTrace<F> {
 mod tests {
     use super::{Exporter, OnTrace};
     use crate::{
+        analysis::Analysis,
         export::{Chrome, Collected, ExportResult, Html, Perfetto, Stacks, TensorBoard},
-        trace::Trace,
     };
 
     struct Plain;
@@ -107,13 +107,13 @@ mod tests {
     struct Generic<T>(T);
 
     impl Exporter for Plain {
-        fn export(&mut self, _: &Trace) -> ExportResult {
+        fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
             Ok(Vec::new())
         }
     }
 
     impl<T: Send + 'static> Exporter for Generic<T> {
-        fn export(&mut self, _: &Trace) -> ExportResult {
+        fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
             Ok(Vec::new())
         }
     }
@@ -123,7 +123,7 @@ mod tests {
         let exporters: [(Box<dyn Exporter>, &str); 9] = [
             (Box::new(Plain), "Plain"),
             (Box::new(Generic(Generic(Plain))), "Generic"),
-            (Box::new(OnTrace(|_: &Trace| ())), "on_trace"),
+            (Box::new(OnTrace(|_: &Analysis<'_>| ())), "on_trace"),
             (Box::new(Chrome::to_dir("")), "Chrome"),
             (Box::new(Perfetto::to_dir("")), "Perfetto"),
             (Box::new(TensorBoard::to_dir("")), "TensorBoard"),

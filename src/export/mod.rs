@@ -25,14 +25,14 @@
 //! Otherwise implement [`Exporter`], which has one required method:
 //!
 //! ```
-//! use kernspan::{Exporter, Profiler, Trace, export::ExportResult};
+//! use kernspan::{Exporter, Profiler, analysis::Analysis, export::ExportResult};
 //!
 //! struct SlowestSpan;
 //!
 //! impl Exporter for SlowestSpan {
-//!     fn export(&mut self, trace: &Trace) -> ExportResult {
-//!         if let Some(span) = trace.spans().max_by_key(|span| span.self_time()) {
-//!             eprintln!("window {}: {} took {:?}", trace.window(), span.name(), span.self_time());
+//!     fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
+//!         if let Some(span) = window.spans().max_by_key(|span| span.self_time()) {
+//!             eprintln!("window {}: {} took {:?}", window.window(), span.name(), span.self_time());
 //!         }
 //!         Ok(vec![])
 //!     }

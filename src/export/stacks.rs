@@ -1,7 +1,7 @@
 //! Folded stacks, the input of flame graph tools.
 
 use super::{exporter::Exporter, result::ExportResult, work_key::WorkKey};
-use crate::{file, trace::Trace};
+use crate::{analysis::Analysis, file, trace::Trace};
 use rustc_hash::FxHashMap;
 use std::{
     error::Error,
@@ -80,7 +80,8 @@ impl Exporter for Stacks {
         Ok(file::check(&self.folder)?)
     }
 
-    fn export(&mut self, trace: &Trace) -> ExportResult {
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
+        let trace = window.trace();
         let mut stacks = Frames::of_host(trace);
         let mut files = vec![file::write(&self.folder, trace, ".folded", |out| stacks.write(trace, out))?];
         if trace.work().len() > 0 {

@@ -24,7 +24,8 @@ use std::{
 /// it makes are not recorded.
 ///
 /// ```
-/// use kernspan::{Exporter, Profiler, Schedule, Trace, export::{ExportResult, Run, StepExporter, StepSummary}};
+/// use kernspan::{Exporter, Profiler, Schedule, analysis::Analysis};
+/// use kernspan::export::{ExportResult, Run, StepExporter, StepSummary};
 /// use std::{error::Error, time::Duration};
 /// # use tracing_subscriber::prelude::*;
 ///
@@ -32,7 +33,7 @@ use std::{
 /// struct SlowSteps(Duration);
 ///
 /// impl Exporter for SlowSteps {
-///     fn export(&mut self, _: &Trace) -> ExportResult {
+///     fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
 ///         Ok(vec![])
 ///     }
 ///

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     Chrome, Exporter, Report,
+    analysis::Analysis,
     trace::{Trace, sample},
 };
 use proptest::prelude::*;
@@ -17,7 +18,7 @@ use std::{io::Read, path::Path};
 /// Writes a trace as Kineto's JSON, and returns the file.
 fn written(trace: &Trace, chrome: impl FnOnce(Chrome) -> Chrome) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
-    let files = chrome(Chrome::to_dir(folder.path())).export(trace).unwrap();
+    let files = chrome(Chrome::to_dir(folder.path())).export(&Analysis::of(trace)).unwrap();
     std::fs::read(&files[0]).unwrap()
 }
 
@@ -253,7 +254,7 @@ proptest! {
             crate::report::key_averages(&trace);
             let _ = (crate::analysis::queue_lengths(&trace), crate::analysis::stream_idle(&trace));
             let _ = (crate::analysis::breakdown(&trace), crate::analysis::launch_stats(&trace));
-            for step in crate::analysis::step_breakdown(&trace) {
+            for step in Analysis::of(&trace).step_breakdown() {
                 assert_eq!(step.parts().iter().map(|(_, time)| *time).sum::<std::time::Duration>(), step.duration);
             }
             written(&trace, |chrome| chrome);

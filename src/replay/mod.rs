@@ -135,7 +135,10 @@ fn gather(trace: &Trace, bytes: &[u8], names: &BTreeMap<u64, String>) -> GpuReco
 #[cfg(test)]
 mod tests {
     use super::{replay, window::tests::with_operations};
-    use crate::report::{Report, SortBy};
+    use crate::{
+        analysis::Analysis,
+        report::{Report, SortBy},
+    };
     use proptest::prelude::*;
     use std::io::Read;
 
@@ -152,7 +155,7 @@ mod tests {
         let trace = replay(message).ok()?;
         let mut report = Report::default();
         // Twice, as a run has more than one window.
-        (0..2).for_each(|_| report.add_trace(&trace));
+        (0..2).for_each(|_| report.add(&Analysis::of(&trace)));
         let averages = report.averages().sort_by(SortBy::SelfGpu).to_string();
         Some(format!("{report}{averages}{}", report.kernels()))
     }

@@ -131,7 +131,7 @@ mod tests {
     use super::Advice;
     use crate::{
         Report, Trace,
-        analysis::{Remedy, Saving, findings},
+        analysis::{Analysis, Remedy, Saving},
         trace::sample::{HostTrace, gpu_trace, spans_trace},
     };
     use std::time::Duration;
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn each_of_several_changes_has_its_saving() {
-        let mut finding = findings(&gpu_trace()).remove(0);
+        let mut finding = Analysis::of(&gpu_trace()).findings()[0].clone();
         let text = |finding| Advice::new(vec![finding], "").width(200).to_string();
         let one = text(finding.clone());
         assert!(one.contains(&format!("\nto do: {}\n", finding.advice())), "{one}");

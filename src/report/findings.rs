@@ -1,10 +1,7 @@
 //! Findings of all windows of a run, and of all its ranks.
 
 use super::{typical_step::TypicalSteps, units};
-use crate::{
-    analysis::{self, Finding, FindingKind, RankTimes, Remedy, Saving, TypicalStep, slow_rank},
-    trace::Trace,
-};
+use crate::analysis::{Analysis, Finding, FindingKind, RankTimes, Remedy, Saving, TypicalStep, slow_rank};
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 /// The findings of a run: those of its windows, by rank, kind and place.
@@ -42,8 +39,8 @@ struct Sum {
 
 impl Findings {
     /// Adds the findings of a window.
-    pub(super) fn add(&mut self, trace: &Trace) {
-        self.ranks.entry(trace.metadata().rank).or_default().add(trace);
+    pub(super) fn add(&mut self, window: &Analysis<'_>) {
+        self.ranks.entry(window.metadata().rank).or_default().add(window);
     }
 
     /// Returns the typical step over all windows: that of the slowest rank, as the others wait for it.
@@ -149,17 +146,16 @@ impl RankFindings {
     /// The most places that are kept.
     const PLACES: usize = 256;
 
-    fn add(&mut self, trace: &Trace) {
-        let steps = trace.steps().iter().filter(|step| !step.cut().any()).count() as u64;
+    fn add(&mut self, window: &Analysis<'_>) {
+        let steps = window.steps().iter().filter(|step| !step.cut().any()).count() as u64;
         self.steps += steps;
-        if trace.metadata().world_size > 1 && steps > 0 {
-            self.times.add(trace);
+        if window.metadata().world_size > 1 && steps > 0 {
+            self.times.add(window);
         }
         let factor = u32::try_from(steps).unwrap_or(u32::MAX);
-        let (findings, typical) = analysis::findings_and_step(trace);
-        typical.into_iter().for_each(|step| self.typical.add(step, steps));
-        for finding in findings {
-            let key = key_of(&finding);
+        window.typical_step().into_iter().for_each(|step| self.typical.add(step, steps));
+        for finding in window.findings() {
+            let key = key_of(finding);
             if self.by_place.len() >= Self::PLACES && !self.by_place.contains_key(&key) {
                 continue;
             }
@@ -182,7 +178,7 @@ impl RankFindings {
             sum.step += finding.step * factor;
             sum.steps += steps;
             if finding.saving.likely > sum.first.saving.likely {
-                sum.first = finding;
+                sum.first = finding.clone();
             }
         }
     }
@@ -218,22 +214,26 @@ mod tests {
     use super::Findings;
     use crate::{
         Trace,
-        analysis::{Finding, FindingKind, findings},
+        analysis::{Analysis, Finding, FindingKind},
         trace::sample::{gpu_trace, late_ranks},
     };
     use std::time::Duration;
 
     fn merged(traces: &[Trace]) -> Vec<Finding> {
         let mut run = Findings::default();
-        traces.iter().for_each(|trace| run.add(trace));
+        traces.iter().for_each(|trace| run.add(&Analysis::of(trace)));
         run.merged()
+    }
+
+    fn findings(trace: &Trace) -> Vec<Finding> {
+        Analysis::of(trace).findings().to_vec()
     }
 
     #[test]
     fn windows_that_are_alike_have_the_findings_of_one() {
         let trace = gpu_trace();
         let mut run = Findings::default();
-        (0..3).for_each(|_| run.add(&trace));
+        (0..3).for_each(|_| run.add(&Analysis::of(&trace)));
         let (one, all) = (findings(&trace), run.merged());
         assert!(!one.is_empty());
         assert_eq!(all.len(), one.len());

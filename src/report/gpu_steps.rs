@@ -2,8 +2,8 @@
 
 use super::units;
 use crate::{
-    analysis::{GpuUsage, SpanFlops, StepGpu, gpu_steps_with_reasons},
-    trace::{DeviceId, Trace},
+    analysis::{Analysis, GpuUsage, StepGpu},
+    trace::DeviceId,
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -36,12 +36,13 @@ impl GpuSteps {
     pub const STEPS: usize = 100_000;
 
     /// Adds the steps of a window.
-    pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
-        for (step, no_mfu) in gpu_steps_with_reasons(trace, flops) {
+    pub(super) fn add(&mut self, window: &Analysis<'_>) {
+        let no_mfu = window.no_mfu();
+        for step in window.gpu_steps() {
             if let Some(reason) = no_mfu {
                 self.no_mfu.entry(step.device).or_insert_with(|| reason.to_owned());
             }
-            self.add_step(step);
+            self.add_step(*step);
         }
     }
 
@@ -123,7 +124,7 @@ impl fmt::Display for GpuSteps {
 mod tests {
     use super::GpuSteps;
     use crate::{
-        analysis::{SpanFlops, Verdict},
+        analysis::{Analysis, Verdict},
         trace::{
             CallsiteId, DeviceId, Trace, TrackId,
             sample::{at, gpu_trace, memory_trace, set_flops},
@@ -133,7 +134,7 @@ mod tests {
 
     fn steps_of(trace: &Trace) -> GpuSteps {
         let mut steps = GpuSteps::default();
-        steps.add(trace, &SpanFlops::of(trace));
+        steps.add(&Analysis::of(trace));
         steps
     }
 

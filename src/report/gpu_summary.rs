@@ -2,8 +2,8 @@
 
 use super::{gpu_steps::GpuSteps, highest_peaks::HighestPeaks, kernel_times::KernelTimes};
 use crate::{
-    analysis::SpanFlops,
-    trace::{Attributions, Device, Gpu, Trace},
+    analysis::Analysis,
+    trace::{Attributions, Device, Gpu},
 };
 use std::fmt;
 
@@ -21,7 +21,8 @@ pub(super) struct GpuSummary {
 
 impl GpuSummary {
     /// Adds a window.
-    pub(super) fn add(&mut self, trace: &Trace, flops: &SpanFlops) {
+    pub(super) fn add(&mut self, window: &Analysis<'_>) {
+        let trace = window.trace();
         if *trace.gpu() != Gpu::NotAsked {
             self.state = trace.gpu().clone();
         }
@@ -29,7 +30,7 @@ impl GpuSummary {
             self.devices = trace.devices().to_vec();
         }
         self.kernels.add(trace);
-        self.steps.add(trace, flops);
+        self.steps.add(window);
         self.attributions += trace.attributions();
         self.memory.add(trace);
     }

@@ -24,7 +24,7 @@ use super::{
     terminal::{self, terminal_width},
 };
 use crate::{
-    analysis::{Finding, SpanFlops, TypicalStep},
+    analysis::{Analysis, Finding, TypicalStep},
     delivery::Delivery,
     hint::Hint,
     thread::mute_this_thread,
@@ -94,50 +94,36 @@ impl Report {
     /// ```
     pub fn of<'a>(windows: impl IntoIterator<Item = &'a Trace>) -> Self {
         let mut report = Self::default();
-        for window in windows {
-            match records(window) < Self::LARGE {
-                true => report.add_trace(window),
-                false => report.add_large_trace(window),
+        for trace in windows {
+            let window = Analysis::of(trace);
+            if records(trace) < Self::LARGE {
+                report.add(&window);
+                continue;
             }
+            // Another thread makes the findings meanwhile. If it cannot be started, this one does.
+            thread::scope(|scope| {
+                let find = || {
+                    mute_this_thread();
+                    window.findings().len()
+                };
+                let _ = thread::Builder::new().name("kernspan-findings".to_owned()).spawn_scoped(scope, find);
+                report.add(&window);
+            });
         }
         report
     }
 
-    /// Adds a window, whose findings another thread makes at the same time.
-    fn add_large_trace(&mut self, trace: &Trace) {
-        let mut findings = std::mem::take(&mut self.findings);
-        let is_added = thread::scope(|scope| {
-            let add = || {
-                mute_this_thread();
-                findings.add(trace);
-            };
-            let thread = thread::Builder::new().name("kernspan-findings".to_owned()).spawn_scoped(scope, add);
-            self.add_tables(trace);
-            thread.is_ok()
-        });
-        if !is_added {
-            findings.add(trace);
-        }
-        self.findings = findings;
-    }
-
     /// Adds a window.
-    pub(crate) fn add_trace(&mut self, trace: &Trace) {
-        self.findings.add(trace);
-        self.add_tables(trace);
-    }
-
-    /// Adds all of a window but its findings.
-    fn add_tables(&mut self, trace: &Trace) {
+    pub(crate) fn add(&mut self, window: &Analysis<'_>) {
+        let trace = window.trace();
         self.windows += 1;
         self.recorded += trace.duration();
         self.spans += trace.spans().len() as u64;
-        let flops = SpanFlops::of(trace);
-        self.tree.add(trace, &flops);
+        self.tree.add(trace, window.flops());
         self.steps.add(trace.steps());
-        self.gpus.add(trace, &flops);
+        self.gpus.add(window);
         self.operations.add(trace);
-        self.baseline.add(trace, &flops);
+        self.baseline.add(trace, window.flops());
         self.losses += *trace.losses();
         self.records += records(trace);
         match trace.losses().gpu_unfinished {
@@ -148,6 +134,8 @@ impl Report {
             _ => self.more_incomplete += 1,
         }
         self.filtered = trace.filtered().or(self.filtered);
+        // Last, as another thread may be making them.
+        self.findings.add(window);
     }
 
     /// Sets the state of the GPUs, if no window has set it.
@@ -349,7 +337,7 @@ impl Report {
     }
 
     /// Returns what makes steps slow, over all windows, by the time that a change would save: see
-    /// [`findings`](crate::analysis::findings). The report prints the first [`Self::FINDINGS`].
+    /// [`Analysis::findings`]. The report prints the first [`Self::FINDINGS`].
     ///
     /// ```
     /// # fn show(report: &kernspan::Report) {

@@ -236,7 +236,7 @@ impl Trace {
     /// # use std::time::Duration;
     /// # fn show(mut trace: kernspan::Trace) {
     /// trace.set_unrecorded_step(Duration::from_micros(18_500));
-    /// let findings = kernspan::analysis::findings(&trace);
+    /// let findings = kernspan::analysis::Analysis::of(&trace).findings().to_vec();
     /// # }
     /// ```
     pub fn set_unrecorded_step(&mut self, time: Duration) {

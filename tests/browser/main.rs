@@ -11,7 +11,7 @@ mod webdriver;
 
 use kernspan::{
     Report, Trace,
-    analysis::{FindingKind, step_breakdown},
+    analysis::{Analysis, FindingKind},
     export::HtmlReport,
     report::units,
     trace::sample::{gpu_trace, losses_mut, ranks, set_steps, spans_trace},
@@ -155,7 +155,7 @@ fn check_answer(browser: &Browser, traces: &[Trace], report: &Report) {
         assert_eq!(text(browser, ".headline b"), units::time(step));
     }
     let slowest = report.steps().slow().last().map(|step| step.duration);
-    let steps: Vec<_> = traces.iter().flat_map(step_breakdown).collect();
+    let steps: Vec<_> = traces.iter().flat_map(|trace| Analysis::of(trace).step_breakdown().to_vec()).collect();
     if slowest.is_none() && !steps.is_empty() {
         let bar = text(browser, ".whole");
         for part in 0..8 {

@@ -11,7 +11,7 @@ use crate::{
 };
 use kernspan::{
     Chrome, Exporter, Report, Trace,
-    analysis::{StreamIdle, breakdown, kernel_kinds, launch_stats, queue_lengths, stream_idle},
+    analysis::{Analysis, StreamIdle, breakdown, kernel_kinds, launch_stats, queue_lengths, stream_idle},
 };
 use serde_json::{Value as Json, json};
 use std::{
@@ -221,7 +221,7 @@ fn numbers_of_recorded_windows_are_those_of_hta() {
     let mut files = Vec::new();
     for name in ["training", "calls", "candle", "burn", "burn-first"] {
         let mut exporter = Chrome::to_dir(folder.path().join(name)).runtime_names(true);
-        files.extend(exporter.export(&recorded(name)).unwrap());
+        files.extend(exporter.export(&Analysis::of(&recorded(name))).unwrap());
     }
     let Some(same) = compare_all(&files) else { return };
     let expected = |idle_streams, queues, launches| Same { breakdown: true, idle_streams, queues, launches };

@@ -4,7 +4,9 @@ use crate::support::{
     steps::{step_summaries, training},
     tensorboard::{Shown, assert_same, expected, millis, seconds, shown, values},
 };
-use kernspan::{Error, Profiler, ProfilerBuilder, Report, Schedule, TensorBoard, export::StepSummary};
+use kernspan::{
+    Error, Profiler, ProfilerBuilder, Report, Schedule, TensorBoard, analysis::Analysis, export::StepSummary,
+};
 use serde_json::Value as Json;
 use std::path::PathBuf;
 use tracing::info;
@@ -246,7 +248,8 @@ fn the_gpu_activity_of_each_step_is_shown_as_in_the_report() {
     let (recordings, mut points) = (["training", "candle", "calls"], 0);
     for recording in recordings {
         let trace = crate::support::recorded(recording);
-        let files = TensorBoard::to_dir(folder.path().join(recording)).first_step(100).export(&trace).unwrap();
+        let files =
+            TensorBoard::to_dir(folder.path().join(recording)).first_step(100).export(&Analysis::of(&trace)).unwrap();
         assert_eq!(events_files(&files).len(), 1);
         let report = Report::of([&trace]);
         let tags = expected.entry(recording).or_default();

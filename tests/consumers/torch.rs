@@ -10,7 +10,7 @@ use crate::support::{
     readers::{readers, run},
     recorded,
 };
-use kernspan::{Chrome, Exporter, Schedule, Trace, export::Flavor};
+use kernspan::{Chrome, Exporter, Schedule, Trace, analysis::Analysis, export::Flavor};
 use pages::{check_all, check_memory, check_modules};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use tracing::info_span;
 /// Returns the plugin's pages for a trace, whose views must be exactly these; `None` without Python.
 fn shown(trace: &Trace, views: &[&str]) -> Option<Json> {
     let folder = tempfile::tempdir().unwrap();
-    let files = Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(trace).unwrap();
+    let files = Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(&Analysis::of(trace)).unwrap();
     assert_eq!(files[0].parent().unwrap(), folder.path().join("torch_tb_profiler"));
     let (python, _) = readers()?;
     run(python, "lint_kineto.py", &["torch", files[0].to_str().unwrap()]);

@@ -5,7 +5,7 @@ use crate::support::{
     profiled,
     readers::{readers, run},
 };
-use kernspan::{Chrome, Perfetto, Schedule, Stacks, Trace};
+use kernspan::{Chrome, Perfetto, Schedule, Stacks, Trace, analysis::Analysis};
 use serde_json::Value as Json;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tracing::info_span;
@@ -184,9 +184,9 @@ fn flame_graph_tools_read_the_stacks() {
 fn exported_gpu(name: &str, folder: &Path) -> (Trace, Vec<String>) {
     use kernspan::Exporter;
     let trace = crate::support::recorded(name);
-    let mut files = Chrome::to_dir(folder.join("json")).export(&trace).unwrap();
-    files.extend(Chrome::to_dir(folder.join("gz")).gzip(true).export(&trace).unwrap());
-    files.extend(Perfetto::to_dir(folder).export(&trace).unwrap());
+    let mut files = Chrome::to_dir(folder.join("json")).export(&Analysis::of(&trace)).unwrap();
+    files.extend(Chrome::to_dir(folder.join("gz")).gzip(true).export(&Analysis::of(&trace)).unwrap());
+    files.extend(Perfetto::to_dir(folder).export(&Analysis::of(&trace)).unwrap());
     (trace, files.iter().map(|file| file.to_str().unwrap().to_owned()).collect())
 }
 
@@ -257,8 +257,8 @@ fn perfetto_sees_the_same_in_a_converted_trace_of_pytorch() {
         let original = fixtures.join(format!("{name}.pt.trace.json.gz"));
         let trace = kernspan::read(&original).unwrap().remove(0);
         let folder = tempfile::tempdir().unwrap();
-        let json = Chrome::to_dir(folder.path()).export(&trace).unwrap().remove(0);
-        let pftrace = Perfetto::to_dir(folder.path()).export(&trace).unwrap().remove(0);
+        let json = Chrome::to_dir(folder.path()).export(&Analysis::of(&trace)).unwrap().remove(0);
+        let pftrace = Perfetto::to_dir(folder.path()).export(&Analysis::of(&trace)).unwrap().remove(0);
         let seen = |file: &Path| {
             let queries = [
                 "select category, count(*) n from slice where category is not 'cpu_instant_event' group by category",
@@ -339,7 +339,7 @@ fn hta_does_every_analysis_that_one_rank_allows() {
     let Some((python, _)) = readers() else { return };
     for (recording, operator) in [("training", "loss"), ("candle", "data")] {
         let (trace, folder) = (crate::support::recorded(recording), tempfile::tempdir().unwrap());
-        Chrome::to_dir(folder.path()).runtime_names(true).export(&trace).unwrap();
+        Chrome::to_dir(folder.path()).runtime_names(true).export(&Analysis::of(&trace)).unwrap();
         // A single rank does not communicate, and only PyTorch's operators are `aten::`.
         let arguments = [folder.path().to_str().unwrap(), "1", operator, "overlap", "stragglers", "aten operators"];
         let seen = run(python, "hta_analyses.py", &arguments).pop().unwrap();

@@ -3,6 +3,7 @@
 use crate::support::{readers, recorded};
 use kernspan::{
     Exporter, Report, TensorBoard, Trace,
+    analysis::Analysis,
     trace::{Allocation, ApiCall, Detail, Direction, InputStage, Timestamp, Work},
 };
 use serde_json::Value as Json;
@@ -22,7 +23,7 @@ fn seen_with(names: &[&str], options: &[&str]) -> Option<Vec<(Trace, Json)>> {
     let folder = tempfile::tempdir().unwrap();
     let traces: Vec<_> = names.iter().map(|name| recorded(name)).collect();
     for (name, trace) in names.iter().zip(&traces) {
-        TensorBoard::to_dir(folder.path().join(name)).export(trace).unwrap();
+        TensorBoard::to_dir(folder.path().join(name)).export(&Analysis::of(trace)).unwrap();
     }
     let arguments = [&[folder.path().to_str().unwrap()], options].concat();
     let captures = readers::run(&python, "xprof.py", &arguments).pop().unwrap();
@@ -86,7 +87,7 @@ fn a_converted_trace_of_pytorch_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch/graph.pt.trace.json.gz");
     let trace = kernspan::read(file).unwrap().remove(0);
-    TensorBoard::to_dir(folder.path().join("torch")).export(&trace).unwrap();
+    TensorBoard::to_dir(folder.path().join("torch")).export(&Analysis::of(&trace)).unwrap();
     let captures = readers::run(&python, "xprof.py", &[folder.path().to_str().unwrap()]).pop().unwrap();
     let hosts: Vec<_> = captures.as_object().unwrap().values().flat_map(|hosts| hosts.as_object().unwrap()).collect();
     assert_eq!(hosts.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["localhost"]);

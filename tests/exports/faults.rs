@@ -5,7 +5,7 @@
 
 use kernspan::{
     Trace,
-    analysis::{Finding, FindingKind, findings},
+    analysis::{Analysis, Finding, FindingKind},
 };
 use std::time::Duration;
 
@@ -43,7 +43,11 @@ fn measured(fault: &str, variant: &str) -> (f64, f64) {
 }
 
 fn first(fault: &str) -> Finding {
-    findings(&trace(fault, "faulty")).into_iter().next().unwrap_or_else(|| panic!("nothing found in {fault}"))
+    Analysis::of(&trace(fault, "faulty"))
+        .findings()
+        .first()
+        .cloned()
+        .unwrap_or_else(|| panic!("nothing found in {fault}"))
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn the_step_is_that_without_a_profiler() {
 #[test]
 fn without_the_fault_nothing_is_left_to_save() {
     for (fault, _) in FAULTS {
-        for finding in findings(&trace(fault, "repaired")) {
+        for finding in Analysis::of(&trace(fault, "repaired")).findings() {
             assert!(finding.percent() <= 5.0, "{fault}: {} {:.1} %", finding.title, finding.percent());
         }
     }

@@ -8,7 +8,7 @@ use crate::{
     fake::Fake,
     support::{child, cupti, eventually},
 };
-use kernspan::{Collected, Profiler, Schedule, Trace};
+use kernspan::{Collected, Profiler, Schedule, Trace, analysis::Analysis};
 use std::{
     collections::HashMap,
     ffi::OsStr,
@@ -207,7 +207,7 @@ fn many_windows(fake: Fake, wait: u64, detaches: bool) {
     let wrong = Arc::new(Mutex::new(Vec::new()));
     let (found, checked) = (Arc::clone(&wrong), Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&checked);
-    let check = move |trace: &Trace| {
+    let check = move |trace: &Analysis<'_>| {
         counted.fetch_add(1, Ordering::Relaxed);
         found.lock().unwrap().extend(wrong_step(trace, ACTIVE, LAUNCHES));
     };

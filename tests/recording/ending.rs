@@ -2,7 +2,7 @@
 
 use crate::support::{PATIENCE, Unchecked, child, names, profiled};
 use kernspan::{
-    Chrome, Collected, Error, Exporter, Html, Perfetto, Profiler, Schedule, Stacks, TensorBoard, Trace,
+    Chrome, Collected, Error, Exporter, Html, Perfetto, Profiler, Schedule, Stacks, TensorBoard, analysis::Analysis,
     export::ExportResult,
 };
 use std::{
@@ -26,8 +26,8 @@ fn files(folder: &Path) -> Vec<String> {
 struct Failing;
 
 impl Exporter for Failing {
-    fn export(&mut self, trace: &Trace) -> ExportResult {
-        Err(format!("no room for window {}", trace.window()).into())
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
+        Err(format!("no room for window {}", window.window()).into())
     }
 }
 
@@ -139,7 +139,7 @@ fn folders_that_cannot_be_written_are_found_before_the_training() {
 fn a_check_that_panics_is_an_error() {
     struct Rash;
     impl Exporter for Rash {
-        fn export(&mut self, _: &Trace) -> ExportResult {
+        fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
             Ok(vec![])
         }
         fn check(&mut self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

@@ -2,7 +2,8 @@
 
 use crate::support::child::{self, Ended};
 use kernspan::{
-    Exporter, Profiler, ProfilerBuilder, Trace,
+    Exporter, Profiler, ProfilerBuilder,
+    analysis::Analysis,
     export::{ExportResult, Run, StepExporter, StepSummary},
 };
 use std::{
@@ -16,8 +17,8 @@ use tracing_subscriber::{fmt, prelude::*};
 struct Failing;
 
 impl Exporter for Failing {
-    fn export(&mut self, trace: &Trace) -> ExportResult {
-        Err(format!("no room for window {}", trace.window()).into())
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
+        Err(format!("no room for window {}", window.window()).into())
     }
 
     fn steps(&mut self, _: &Run) -> Option<Box<dyn StepExporter>> {

@@ -1,7 +1,7 @@
 //! Tests of bounded memory: records that do not fit are counted, so that kept and lost records add up.
 
 use crate::support::{PATIENCE, eventually, profiled, steps::step_summaries};
-use kernspan::{Trace, trace::Counter};
+use kernspan::{analysis::Analysis, trace::Counter};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -247,7 +247,7 @@ fn past_the_memory_limit_no_exit_is_taken_for_anothers() {
     // Each window gives its memory back while the next is open, and spans are exited out of order. A window takes most
     // of the memory, and the first is held for some time.
     let (release, is_released) = mpsc::channel::<()>();
-    let hold = move |trace: &Trace| {
+    let hold = move |trace: &Analysis<'_>| {
         if trace.window() == 0 {
             is_released.recv_timeout(PATIENCE).unwrap();
         }

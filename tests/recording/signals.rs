@@ -3,7 +3,7 @@
 mod handlers;
 
 use crate::support::child::{self, Captured, Ended};
-use kernspan::{Exporter, Profiler, ProfilerBuilder, Stacks, Trace, export::ExportResult};
+use kernspan::{Exporter, Profiler, ProfilerBuilder, Stacks, analysis::Analysis, export::ExportResult};
 use rustix::process::Signal;
 use std::{
     ffi::OsStr,
@@ -64,7 +64,7 @@ fn is_saved(folder: &Path) -> bool {
 struct Hanging;
 
 impl Exporter for Hanging {
-    fn export(&mut self, _: &Trace) -> ExportResult {
+    fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
         println!("exporting");
         loop {
             std::thread::park();
@@ -90,7 +90,7 @@ fn sigint_saves_the_open_window() {
 fn sigterm_saves_the_open_window_and_prints_what_a_drop_would() {
     let folder = tempfile::tempdir().unwrap();
     let mut running = program("sigterm_saves_the_open_window_and_prints_what_a_drop_would", folder.path(), || {
-        let failing = |_: &Trace| panic!("no room");
+        let failing = |_: &Analysis<'_>| panic!("no room");
         let _profiler = train(|builder| builder.save_on_exit().print_report(true).on_trace(failing));
         wait_for_ever();
     });
@@ -160,7 +160,7 @@ fn an_exporter_that_hangs_does_not_keep_an_exit() {
 fn an_exporter_may_end_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let running = program("an_exporter_may_end_the_process", folder.path(), || {
-        let exit = |_: &Trace| std::process::exit(4);
+        let exit = |_: &Analysis<'_>| std::process::exit(4);
         train(|builder| builder.on_trace(exit).save_on_exit_within(FOR_EVER)).finish().unwrap();
     });
     assert_eq!(running.wait().status.code(), Some(4));

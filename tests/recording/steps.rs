@@ -2,7 +2,8 @@
 
 use crate::support::steps::{StepCollector, failures, step_summaries};
 use kernspan::{
-    Exporter, Phase, Profiler, Schedule, Trace,
+    Exporter, Phase, Profiler, Schedule,
+    analysis::Analysis,
     export::{ExportResult, Run, StepExporter, StepSummary},
     trace::Timestamp,
 };
@@ -180,7 +181,7 @@ fn steps_that_end_with_a_span_have_summaries_too() {
 struct Slow(Arc<Mutex<()>>);
 
 impl Exporter for Slow {
-    fn export(&mut self, _: &Trace) -> ExportResult {
+    fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
         Ok(vec![])
     }
 
@@ -216,7 +217,7 @@ fn nobody_waits_for_a_slow_exporter_and_what_does_not_fit_is_counted() {
 struct Failing(Arc<AtomicU32>);
 
 impl Exporter for Failing {
-    fn export(&mut self, _: &Trace) -> ExportResult {
+    fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
         Ok(vec![])
     }
 
@@ -260,7 +261,7 @@ fn a_failure_is_reported_once_and_hurts_nobody_else() {
 struct Panicking;
 
 impl Exporter for Panicking {
-    fn export(&mut self, _: &Trace) -> ExportResult {
+    fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
         Ok(vec![])
     }
 

@@ -3,6 +3,7 @@
 
 use kernspan::{
     Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace,
+    analysis::Analysis,
     export::{Flavor, HtmlReport},
     trace::{Allocation, Attribution, OperationCall, Span, SpanId, Wait, Work},
 };
@@ -189,7 +190,7 @@ pub fn check_exports(trace: &Trace, folder: &Path) {
         &mut TensorBoard::to_dir(folder),
     ];
     for exporter in exporters {
-        for file in exporter.export(trace).unwrap() {
+        for file in exporter.export(&Analysis::of(trace)).unwrap() {
             if file.extension().is_some_and(|ending| ending == "json") {
                 let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
                 let kernels = json["traceEvents"].as_array().unwrap().iter().filter(|event| event["cat"] == "kernel");

@@ -1,7 +1,8 @@
 //! Training loops, and an exporter that collects the summaries of their steps.
 
 use kernspan::{
-    Error, Exporter, Profiler, ProfilerBuilder, Report, Trace,
+    Error, Exporter, Profiler, ProfilerBuilder, Report,
+    analysis::Analysis,
     export::{ExportResult, Run, StepExporter, StepSummary},
 };
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,7 @@ use tracing_subscriber::prelude::*;
 pub struct StepCollector(Arc<Mutex<Vec<StepSummary>>>);
 
 impl Exporter for StepCollector {
-    fn export(&mut self, _: &Trace) -> ExportResult {
+    fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
         Ok(vec![])
     }
 

@@ -1,7 +1,8 @@
 //! An exporter whose folder is not checked.
 
 use kernspan::{
-    Exporter, Trace,
+    Exporter,
+    analysis::Analysis,
     export::{ExportResult, Run, StepExporter},
 };
 
@@ -9,8 +10,8 @@ use kernspan::{
 pub struct Unchecked<E>(pub E);
 
 impl<E: Exporter> Exporter for Unchecked<E> {
-    fn export(&mut self, trace: &Trace) -> ExportResult {
-        self.0.export(trace)
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
+        self.0.export(window)
     }
 
     fn name(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use crate::{input::Read, json::json, output::Section};
 use kernspan::{
-    analysis::{StepBreakdown, step_breakdown},
+    analysis::{Analysis, StepBreakdown},
     report::{Table, units},
 };
 use serde::Serialize;
@@ -40,7 +40,7 @@ fn rows(read: &Read) -> Vec<Row<'_>> {
     for source in &read.sources {
         let short_file = source.short_name.as_deref();
         let file = short_file.map(|_| source.name.as_str());
-        let steps = source.traces.iter().flat_map(step_breakdown);
+        let steps = source.traces.iter().flat_map(|trace| Analysis::of(trace).step_breakdown().to_vec());
         rows.extend(steps.map(|step| Row { file, short_file, step }));
     }
     rows

@@ -5,7 +5,7 @@ use crate::{
     file::{self, cannot_write},
     input::{self, Inputs, cannot_read, name},
 };
-use kernspan::{Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace};
+use kernspan::{Chrome, Exporter, Perfetto, Stacks, TensorBoard, Trace, analysis::Analysis};
 use std::{
     fs,
     io::{self, Write},
@@ -121,7 +121,7 @@ impl Args {
         let entries = || fs::read_dir(&self.to).into_iter().flatten().flatten().map(|entry| entry.path());
         // The folder was empty, but another program may have written into it meanwhile.
         let before: Vec<_> = entries().collect();
-        TensorBoard::to_dir(&self.to).arguments(false).export(trace).map_err(|error| {
+        TensorBoard::to_dir(&self.to).arguments(false).export(&Analysis::of(trace)).map_err(|error| {
             for path in entries().filter(|path| !before.contains(path)) {
                 let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
             }

@@ -9,7 +9,7 @@ use crate::{
 };
 use kernspan::{
     Report,
-    analysis::{StepGpu, Verdict, gpu_steps},
+    analysis::{Analysis, StepGpu, Verdict},
     report::{Table, units},
     trace::DeviceId,
 };
@@ -112,13 +112,13 @@ fn rows(read: &Read, report: &Report) -> Vec<Row> {
     for source in &read.sources {
         let files = [source.short_name.as_ref().map(|_| source.name.clone()), source.short_name.clone()];
         for trace in &source.traces {
-            let usages = gpu_steps(trace);
+            let window = Analysis::of(trace);
             for step in trace.steps().iter().filter(|step| !step.cut().any()) {
                 let (number, duration) = (step.number(), step.duration());
                 let slow = slow.iter().find(|slow| slow.number == number && slow.duration == duration);
                 let row = Row::new(files.clone(), number, duration, slow.map(|slow| slow.factor));
                 let is_same = |usage: &&StepGpu| usage.step == number && usage.usage.duration == duration;
-                let usages = usages.iter().filter(is_same);
+                let usages = window.gpu_steps().iter().filter(is_same);
                 let of_gpus: Vec<_> = usages.map(|usage| row.clone().with_gpu(usage)).collect();
                 if of_gpus.is_empty() { rows.push(row) } else { rows.extend(of_gpus) }
             }

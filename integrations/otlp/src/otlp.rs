@@ -11,6 +11,7 @@ use crate::{
 };
 use kernspan::{
     Exporter, Trace,
+    analysis::Analysis,
     export::{ExportResult, Run, RunId, StepExporter},
     trace::{Metadata, Timestamp},
 };
@@ -297,10 +298,10 @@ impl Otlp {
 impl Exporter for Otlp {
     /// Sends a window in the background. A window that is not of a run, such as a replayed one, is sent before this
     /// returns.
-    fn export(&mut self, trace: &Trace) -> ExportResult {
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
         match &self.progress {
-            Progress::NotStarted => self.send_alone(trace)?,
-            Progress::Sending(sending) => sending.send_window(trace),
+            Progress::NotStarted => self.send_alone(window)?,
+            Progress::Sending(sending) => sending.send_window(window),
             Progress::Failed => {}
         }
         Ok(Vec::new())

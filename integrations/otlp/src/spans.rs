@@ -15,7 +15,7 @@ use crate::{
 };
 use kernspan::{
     Trace,
-    analysis::{StepGpu, gpu_steps},
+    analysis::{Analysis, StepGpu},
     trace::{Cut, Event, Level, Span, SpanId, Step, StepId, Timestamp, Value, Work, convention},
 };
 use rustc_hash::FxHashMap;
@@ -93,7 +93,8 @@ impl<'a> Window<'a> {
 
     fn write_roots(&self, dropped: u64, writer: &mut SpanWriter<'_>) {
         let mut gpus: BTreeMap<u64, Vec<StepGpu>> = BTreeMap::new();
-        gpu_steps(self.trace).into_iter().for_each(|gpu| gpus.entry(gpu.step).or_default().push(gpu));
+        let window = Analysis::of(self.trace);
+        window.gpu_steps().iter().for_each(|gpu| gpus.entry(gpu.step).or_default().push(*gpu));
         let mut unattributed = vec![0_u64; self.trace.steps().len()];
         for step in self.trace.work().filter(|work| work.span().is_none()).filter_map(Work::step_id) {
             unattributed[step.index()] += 1;

@@ -8,10 +8,11 @@ use super::{
     super::{
         finding::FindingKind,
         intervals::{Interval, Intervals},
+        quantile::lower_median,
     },
     host_waits::WaitsFor,
     place,
-    window::{Candidate, Window, median},
+    window::{Candidate, Window},
     words,
 };
 use crate::trace::{CallsiteId, Span, SpanId, ThreadId, Trace};
@@ -141,7 +142,7 @@ fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
     }
     let call = pool.calls.keys().next().copied();
     let typical = |time: &dyn Fn(&BTreeMap<ThreadId, Duration>) -> Duration| {
-        words::time(median(pool.calls.values().map(time)).unwrap_or_default())
+        words::time(lower_median(pool.calls.values().map(time)).unwrap_or_default())
     };
     Some(Candidate {
         kind: FindingKind::IdleThreads,

@@ -30,9 +30,8 @@ use super::{
     collectives::exposed_collective,
     finding::{Finding, FindingKind, Remedy, Saving},
     simulation::{self, Costs, Simulation},
-    typical_step::TypicalStep,
 };
-use crate::trace::{Framework, Trace};
+use crate::trace::Framework;
 use std::time::Duration;
 
 /// A finding saves at least this part of a step.
@@ -70,38 +69,15 @@ const HOST_RULES: &[Rule] = &[
     repeated_calls::repeated_calls,
 ];
 
-/// Returns what makes the steps of a window slow, by the time that a change would save, the most first.
-///
-/// The saving comes from running the recorded steps again without the cause, with all that depends on what: what the
-/// host waits for, what each stream waits for, and which calls made which work. If the GPU is busy meanwhile, host work
-/// that is left out saves nothing, and the result says so. Findings overlap: two of them may save less together than
-/// their sum.
-///
-/// It takes whole steps: the list is empty without. If no GPU activity was recorded, the rules about the host look at
-/// the spans of the steps' thread. Of a window with very many kernels or spans, only the first steps are looked at.
-/// Causes that save less than one percent are left out.
-///
-/// ```
-/// # fn show(trace: &kernspan::Trace) {
-/// for finding in kernspan::analysis::findings(trace) {
-///     println!("{}: {} (saves {:?} of {:?})", finding.kind, finding.title, finding.saving.likely, finding.step);
-/// }
-/// # }
-/// ```
-#[must_use]
-pub fn findings(trace: &Trace) -> Vec<Finding> {
-    findings_and_step(trace).0
-}
-
-/// Returns the findings of a window, and its typical step: both take the same simulation.
-pub(crate) fn findings_and_step(trace: &Trace) -> (Vec<Finding>, Option<TypicalStep>) {
-    let Some(window) = Window::of(trace) else { return (Vec::new(), TypicalStep::of_durations(trace)) };
+/// Returns what makes the steps of a window slow: see [`Analysis::findings`](super::Analysis::findings).
+pub(super) fn findings(simulation: Simulation<'_>) -> Vec<Finding> {
+    let Some(window) = Window::of(simulation) else { return Vec::new() };
     let rules = if window.simulation.is_host_only() { HOST_RULES } else { GPU_RULES };
     let mut found: Vec<Finding> =
         rules.iter().flat_map(|rule| rule(&window)).filter_map(|candidate| judge(&window, candidate)).collect();
-    found.extend(exposed_collective(trace));
+    found.extend(exposed_collective(window.trace()));
     found.sort_by_key(|finding| std::cmp::Reverse(finding.rank()));
-    (found, Some(TypicalStep::of(&window.simulation)))
+    found
 }
 
 /// Runs the window as the candidate would have it, and returns the finding if that saves enough.

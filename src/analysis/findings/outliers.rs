@@ -4,10 +4,11 @@ use super::{
     super::{
         finding::{FindingKind, TimeRange},
         functions::is_load,
+        quantile::lower_median,
         simulation::Costs,
     },
     place,
-    window::{Candidate, Window, median, total},
+    window::{Candidate, Window, total},
     words,
 };
 use crate::trace::{CallsiteId, Span, SpanId, StepId};
@@ -117,7 +118,7 @@ fn excess(window: &Window<'_>, slow: &[StepId], costs: &mut Costs) -> Option<Exc
         total(items.into_iter().flatten().map(|&item| window.simulation.items[item].nanos()))
     };
     let beyond = |steps: &BTreeMap<StepId, Vec<usize>>| {
-        let typical = median(window.regular().map(|step| sum(steps.get(&step)))).unwrap_or(0);
+        let typical = lower_median(window.regular().map(|step| sum(steps.get(&step)))).unwrap_or(0);
         (typical, total(slow.iter().map(|step| sum(steps.get(step)).saturating_sub(typical))))
     };
     let (&(is_loading, _), steps) = places.iter().max_by_key(|(_, steps)| beyond(steps).1)?;

@@ -2,15 +2,18 @@
 
 mod gpu;
 
-use super::findings;
 use crate::{
     Trace,
-    analysis::{Finding, FindingKind},
+    analysis::{Analysis, Finding, FindingKind},
     trace::sample::HostTrace,
 };
 use std::time::Duration;
 
 const MILLI: u64 = 1000;
+
+fn findings(trace: &Trace) -> Vec<Finding> {
+    Analysis::of(trace).findings().to_vec()
+}
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

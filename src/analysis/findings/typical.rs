@@ -3,9 +3,10 @@
 use super::{
     super::{
         finding::{FindingKind, Saving},
+        quantile::lower_median,
         simulation::Costs,
     },
-    window::{Candidate, Window, median},
+    window::{Candidate, Window},
 };
 use std::time::Duration;
 
@@ -42,10 +43,10 @@ pub(super) fn saving(window: &Window<'_>, candidate: &Candidate) -> (Duration, S
         let (step, (likely, error)) = (mean_and_error(&of_counted(&before)).0, mean_and_error(&likely));
         return (step, bounds(step, likely.saturating_sub(error), likely, likely + error));
     }
-    let step = median(of_counted(&before)).unwrap_or_default();
+    let step = lower_median(of_counted(&before)).unwrap_or_default();
     let least = quantile(candidate.least.as_ref().map_or_else(|| likely.clone(), savings), TAIL);
     let most = quantile(candidate.most.as_ref().map_or_else(|| likely.clone(), savings), 1.0 - TAIL);
-    let likely = median(likely).unwrap_or_default();
+    let likely = lower_median(likely).unwrap_or_default();
     (step, bounds(step, least, likely, most))
 }
 

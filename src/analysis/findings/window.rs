@@ -2,6 +2,7 @@
 
 use super::super::{
     finding::{FindingKind, TimeRange},
+    quantile::lower_median,
     simulation::{Costs, Item, Simulation, Task},
 };
 use crate::trace::{
@@ -97,13 +98,6 @@ fn outermost(trace: &Trace, is_one: impl Fn(Span<'_>) -> bool) -> Vec<Option<Spa
     outermost
 }
 
-/// Returns the median, or the lower of both in the middle: of two steps, the slow one may be the first of the run.
-pub(super) fn median<T: Ord + Copy>(values: impl IntoIterator<Item = T>) -> Option<T> {
-    let mut values: Vec<T> = values.into_iter().collect();
-    values.sort_unstable();
-    values.get(values.len().checked_sub(1)? / 2).copied()
-}
-
 /// The ranges of time that a finding keeps.
 const RANGES: usize = 5;
 
@@ -115,8 +109,8 @@ pub(super) fn longest(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
 }
 
 impl<'a> Window<'a> {
-    pub(super) fn of(trace: &'a Trace) -> Option<Self> {
-        let simulation = Simulation::of(trace)?;
+    pub(super) fn of(simulation: Simulation<'a>) -> Option<Self> {
+        let trace = simulation.trace;
         let error = simulation.error();
         let step = simulation.run(&simulation.costs());
         let thread = trace.track(trace.steps()[simulation.steps.first()?.index()].track_id()).thread();
@@ -130,7 +124,7 @@ impl<'a> Window<'a> {
         let tasks = simulation.tasks.iter().enumerate();
         let tasks_of_items = tasks.filter_map(|(index, task)| Some((task.item?, index))).collect();
         let duration = |step: &StepId| trace.steps()[step.index()].duration();
-        let median = median(simulation.steps.iter().map(duration)).unwrap_or_default();
+        let median = lower_median(simulation.steps.iter().map(duration)).unwrap_or_default();
         let slow = simulation.steps.iter().zip(&simulation.slow).filter(|(_, slow)| **slow).map(|(step, _)| *step);
         let slow = slow.collect();
         let framework = trace.framework();
@@ -181,7 +175,7 @@ impl<'a> Window<'a> {
         if !self.simulation.is_host_only() {
             return self.per_step(total(sums.into_values()));
         }
-        median(self.regular().map(|step| sums.get(&Some(step)).copied().unwrap_or(0))).unwrap_or(0)
+        lower_median(self.regular().map(|step| sums.get(&Some(step)).copied().unwrap_or(0))).unwrap_or(0)
     }
 
     /// The steps that are not slow.

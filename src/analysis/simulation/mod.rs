@@ -30,6 +30,7 @@ pub(super) use self::{
 };
 
 use self::{host::Host, latency::Latencies, task::Previous};
+use super::quantile::lower_median;
 use crate::trace::{Span, StepId, Timestamp, Trace, Work};
 use std::{ops::Range, time::Duration};
 
@@ -70,13 +71,6 @@ struct Times {
 pub(super) fn mean(times: impl IntoIterator<Item = Duration>) -> Duration {
     let (sum, count) = times.into_iter().fold((Duration::ZERO, 0_u32), |(sum, count), time| (sum + time, count + 1));
     sum / count.max(1)
-}
-
-/// The median of times, or the lower one of two in the middle: of two steps, the slow one may be the first of the run.
-fn median(times: impl IntoIterator<Item = Duration>) -> Duration {
-    let mut sorted: Vec<Duration> = times.into_iter().collect();
-    sorted.sort_unstable();
-    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
 impl<'a> Simulation<'a> {
@@ -127,7 +121,7 @@ impl<'a> Simulation<'a> {
     /// Finds the steps that take much longer than the median, as recorded.
     fn slow_steps(&self) -> Vec<bool> {
         let times = self.step_times(&self.recorded());
-        let median = median(times.iter().copied());
+        let median = lower_median(times.iter().copied()).unwrap_or_default();
         times.iter().map(|time| *time > median.mul_f64(Self::SLOW)).collect()
     }
 
@@ -186,7 +180,8 @@ impl<'a> Simulation<'a> {
         // The first one is what the others leave of the time of all. If the GPU was still busy with work from before,
         // where it begins with that step is not known: then it takes no longer than others do.
         let of_gpu = duration(gpu.0, gpu.1).saturating_sub(sum);
-        let of_gpu = if times.len() < 2 { of_gpu } else { of_gpu.min(median(times.iter().copied())) };
+        let of_gpu =
+            if times.len() < 2 { of_gpu } else { of_gpu.min(lower_median(times.iter().copied()).unwrap_or_default()) };
         times.insert(0, of_gpu.max(duration(host.0, host.1).saturating_sub(sum)));
         // What the host does between two steps is not part of either.
         for (step, pair) in on_host.windows(2).enumerate() {

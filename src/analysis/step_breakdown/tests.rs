@@ -2,7 +2,7 @@
 
 use super::{StepBreakdown, step_breakdown};
 use crate::{
-    analysis::gpu_steps,
+    analysis::Analysis,
     trace::{
         Api, ApiCall, ApiCallData, Attribution, CallsiteId, DeviceId, GpuProblem, Span, SpanId, Timestamp, Trace,
         TrackId, Work,
@@ -25,9 +25,10 @@ fn check(trace: &Trace) {
         assert_eq!(row.host_by_span.iter().map(|(_, time)| *time).sum::<Duration>(), row.host);
         assert!(row.host_by_span.is_sorted_by(|a, b| a.1 >= b.1));
     }
-    let usages = gpu_steps(trace);
+    let window = Analysis::of(trace);
+    let usages = window.gpu_steps();
     assert_eq!(rows.iter().filter(|row| row.device.is_some()).count(), usages.len());
-    for (row, usage) in rows.iter().zip(&usages) {
+    for (row, usage) in rows.iter().zip(usages) {
         assert_eq!((row.step, row.device, row.busy()), (usage.step, Some(usage.device), usage.usage.busy));
     }
 }

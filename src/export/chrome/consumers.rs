@@ -4,6 +4,7 @@
 
 use super::{Chrome, Flavor};
 use crate::{
+    analysis::Analysis,
     export::{
         Exporter,
         readers::{readers, run},
@@ -21,8 +22,8 @@ use tempfile::TempDir;
 fn exported() -> ([Trace; 2], TempDir) {
     let (traces, folder) = (ranks(), tempfile::tempdir().unwrap());
     for trace in &traces {
-        Chrome::to_dir(folder.path()).runtime_names(true).export(trace).unwrap();
-        Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(trace).unwrap();
+        Chrome::to_dir(folder.path()).runtime_names(true).export(&Analysis::of(trace)).unwrap();
+        Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(&Analysis::of(trace)).unwrap();
     }
     (traces, folder)
 }
@@ -97,7 +98,7 @@ fn a_step_that_the_gpu_is_behind_does_not_lose_the_run() {
     trace.work.retain(|work| work.step.is_some_and(|step| step.index() == 0));
     trace.work.iter_mut().find(|work| work.start == at(50)).unwrap().end = at(300);
     let folder = tempfile::tempdir().unwrap();
-    Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(&trace).unwrap();
+    Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(&Analysis::of(&trace)).unwrap();
     let arguments = [folder.path().to_str().unwrap(), "Overview", "Operator", "Kernel", "Trace", "Memory"];
     let seen = run(python, "torch_tb.py", &arguments).pop().unwrap();
     let steps = seen["workers"]["host_1000"][0]["overview"]["steps"].as_object().unwrap();

@@ -7,13 +7,14 @@ use super::{
     event::EventWriter, gpu, header, host, operations, options::Options, output::Output, rows::host_pid, spans,
     times::Times, torch_rows,
 };
-use crate::{export::steps_nest::steps_nest, trace::Trace};
+use crate::{analysis::Analysis, export::steps_nest::steps_nest};
 use std::io::{self, Write};
 
 /// Writes the document of a trace.
-pub(super) fn write(trace: &Trace, options: Options, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(window: &Analysis<'_>, options: Options, out: &mut dyn Write) -> io::Result<()> {
+    let trace = window.trace();
     let times = Times::new(trace, options.flavor);
-    let events = EventWriter::new(out, times, &header::members(trace, options, times));
+    let events = EventWriter::new(out, times, &header::members(window, options, times));
     let mut out = Output { trace, options, pid: host_pid(trace), events };
     torch_rows::write_names(&mut out)?;
     if out.torch().is_some() {

@@ -2,7 +2,7 @@
 
 use super::{flavor::Flavor, options::Options, times::Times};
 use crate::{
-    analysis::{self, Finding},
+    analysis::{Analysis, Finding},
     export::json::{Json, Object},
     trace::{Callsite, Device, Gpu, Trace, Value},
 };
@@ -38,8 +38,8 @@ const RESERVED: [&str; 25] = [
 ];
 
 /// Returns the header, which says where the trace is from and how it was recorded.
-pub(super) fn members(trace: &Trace, options: Options, times: Times) -> Json {
-    let metadata = trace.metadata();
+pub(super) fn members(window: &Analysis<'_>, options: Options, times: Times) -> Json {
+    let (trace, metadata) = (window.trace(), window.metadata());
     let is_torch = trace.torch().is_some() && options.flavor == Flavor::Kineto;
     Json::of_lines(|header| {
         header.number("schemaVersion", 1);
@@ -89,10 +89,9 @@ pub(super) fn members(trace: &Trace, options: Options, times: Times) -> Json {
                 trace.callsites().iter().for_each(|callsite| list.object(|object| place(object, callsite)));
             });
         }
-        let findings = analysis::findings(trace);
-        if !findings.is_empty() {
+        if !window.findings().is_empty() {
             header.array_of_lines("kernspan_findings", |list| {
-                findings.iter().for_each(|found| list.object(|object| finding(object, found)));
+                window.findings().iter().for_each(|found| list.object(|object| finding(object, found)));
             });
         }
         for (key, value) in &metadata.user {

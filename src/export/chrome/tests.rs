@@ -2,6 +2,7 @@
 
 use super::{Chrome, document, flavor::Flavor, options::Options};
 use crate::{
+    analysis::Analysis,
     export::samples::{awkward_trace, exported},
     trace::{
         Gpu, GpuProblem, Operation, Trace,
@@ -20,7 +21,7 @@ impl Document {
 
     pub(super) fn with_options(trace: &Trace, options: Options) -> Self {
         let mut out = Vec::new();
-        document::write(trace, options, &mut out).unwrap();
+        document::write(&Analysis::of(trace), options, &mut out).unwrap();
         Self(serde_json::from_slice(&out).unwrap())
     }
 

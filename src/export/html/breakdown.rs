@@ -1,8 +1,8 @@
 //! Where the time of steps went, by GPU and rank.
 
 use crate::{
-    analysis::{StepBreakdown, step_breakdown},
-    trace::{DeviceId, Trace},
+    analysis::{Analysis, StepBreakdown},
+    trace::DeviceId,
 };
 use std::{collections::BTreeMap, time::Duration};
 
@@ -38,13 +38,12 @@ impl Breakdowns {
     const COMMUNICATION: usize = 1;
 
     /// Adds the steps of a window that took no longer than `longest`.
-    pub(super) fn add<'a>(&mut self, trace: &'a Trace, longest: Duration) -> Vec<StepBreakdown<'a>> {
-        let mut breakdowns = step_breakdown(trace);
-        let all = breakdowns.len();
-        breakdowns.retain(|step| step.duration <= longest);
-        self.slow += (all - breakdowns.len()) as u64;
+    pub(super) fn add<'w, 'a>(&mut self, window: &'w Analysis<'a>, longest: Duration) -> Vec<&'w StepBreakdown<'a>> {
+        let all = window.step_breakdown();
+        let breakdowns: Vec<_> = all.iter().filter(|step| step.duration <= longest).collect();
+        self.slow += (all.len() - breakdowns.len()) as u64;
         for step in &breakdowns {
-            let sum = self.sums.entry((trace.metadata().rank, step.device)).or_default();
+            let sum = self.sums.entry((window.metadata().rank, step.device)).or_default();
             sum.steps = sum.steps.saturating_add(1);
             sum.duration = sum.duration.saturating_add(step.duration);
             for (part, (_, time)) in sum.parts.iter_mut().zip(step.parts()) {

@@ -34,8 +34,8 @@ use super::{
     step_exporter::{Run, StepExporter, StepSummary},
 };
 use crate::{
+    analysis::Analysis,
     file::{self, FileError},
-    trace::Trace,
 };
 use std::{
     error::Error,
@@ -99,11 +99,11 @@ impl Exporter for Html {
         Ok(file::check(&self.folder)?)
     }
 
-    fn export(&mut self, trace: &Trace) -> ExportResult {
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
         let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
-        page.report.add(trace);
+        page.report.add(window);
         if page.path.is_none() {
-            let path = file::write(&self.folder, trace, ".html", |out| write!(out, "{}", page.report))?;
+            let path = file::write(&self.folder, window, ".html", |out| write!(out, "{}", page.report))?;
             page.path = Some(path);
         } else {
             page.write()?;

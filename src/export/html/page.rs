@@ -17,6 +17,7 @@ use super::{
     window::WindowCharts,
 };
 use crate::{
+    analysis::Analysis,
     export::{
         json::{Array, Json, Object},
         step_exporter::{Run, StepSummary},
@@ -80,7 +81,7 @@ impl HtmlReport {
     pub fn of<'a>(windows: impl IntoIterator<Item = &'a Trace>) -> Self {
         let (mut page, windows) = (Self::default(), windows.into_iter());
         page.timelines.expect(windows.size_hint().0);
-        windows.for_each(|window| page.add(window));
+        windows.for_each(|window| page.add(&Analysis::of(window)));
         page
     }
 
@@ -100,8 +101,9 @@ impl HtmlReport {
     }
 
     /// Adds a window.
-    pub fn add(&mut self, trace: &Trace) {
-        self.report.add_trace(trace);
+    pub fn add(&mut self, window: &Analysis<'_>) {
+        let trace = window.trace();
+        self.report.add(window);
         self.run.metadata.get_or_insert_with(|| Arc::clone(&trace.metadata));
         self.run.start = Some(self.run.start.map_or(trace.start(), |start| start.min(trace.start())));
         if let ([first, ..], [.., last], true) = (trace.steps(), trace.steps(), self.windows.len() < Self::WINDOWS) {
@@ -110,13 +112,13 @@ impl HtmlReport {
         for step in whole_steps(trace) {
             self.recorded.add(step.number(), step.duration());
         }
-        let typical = self.breakdowns.add(trace, self.longest_typical());
+        let typical = self.breakdowns.add(window, self.longest_typical());
         self.contents.add(trace, &typical, &mut self.names);
         match WindowCharts::of(trace) {
             Some(_) if self.charts.len() >= Self::CHARTS => self.more_charts += 1,
             charts => self.charts.extend(charts),
         }
-        self.paths.add(trace, &mut self.names);
+        self.paths.add(window, &mut self.names);
         self.add_timeline(trace);
     }
 

@@ -39,7 +39,7 @@ impl Contents {
     const ROWS: usize = 60;
 
     /// Adds the typical steps of a window, of which these are the breakdowns.
-    pub(super) fn add(&mut self, trace: &Trace, breakdowns: &[StepBreakdown<'_>], names: &mut Names) {
+    pub(super) fn add(&mut self, trace: &Trace, breakdowns: &[&StepBreakdown<'_>], names: &mut Names) {
         let mut numbers: Vec<u64> = breakdowns.iter().map(|step| step.step).collect();
         numbers.dedup();
         self.steps += numbers.len() as u64;
@@ -205,7 +205,7 @@ impl Busy {
 mod tests {
     use super::{Busy, Contents, HOST};
     use crate::{
-        analysis::step_breakdown,
+        analysis::Analysis,
         export::html::names::Names,
         trace::sample::{at, gpu_trace},
     };
@@ -222,7 +222,8 @@ mod tests {
     #[test]
     fn parts_have_no_more_than_the_steps_do() {
         let trace = gpu_trace();
-        let (steps, mut contents) = (step_breakdown(&trace), Contents::default());
+        let (window, mut contents) = (Analysis::of(&trace), Contents::default());
+        let steps: Vec<_> = window.step_breakdown().iter().collect();
         contents.add(&trace, &steps, &mut Names::default());
         assert_eq!(contents.steps, 2);
         let sum = |part| contents.times.iter().filter(|((of, ..), _)| *of == part).map(|(_, (time, _))| *time).sum();

@@ -2,9 +2,8 @@
 
 use super::names::Names;
 use crate::{
-    analysis::{CostNode, cost_nodes},
+    analysis::{Analysis, CostNode, cost_nodes},
     export::{json::Object, work_key::WorkKey},
-    trace::Trace,
 };
 use rustc_hash::FxHashMap;
 use std::time::Duration;
@@ -62,7 +61,8 @@ impl Paths {
     const DEPTH: usize = 200;
 
     /// Adds a window.
-    pub(super) fn add(&mut self, trace: &Trace, names: &mut Names) {
+    pub(super) fn add(&mut self, window: &Analysis<'_>, names: &mut Names) {
+        let trace = window.trace();
         let callsites: Vec<_> = trace.callsites().iter().map(|callsite| names.index(callsite.name())).collect();
         let mut of_span: Vec<Option<u32>> = vec![None; trace.spans().len()];
         for span in trace.caller_order().unwrap_or_default().into_iter().map(|id| trace.span(id)) {
@@ -84,7 +84,7 @@ impl Paths {
             }
         }
         let mut of_cost: Vec<Option<usize>> = Vec::new();
-        for cost in cost_nodes(trace, Self::NODES) {
+        for cost in cost_nodes(window, Self::NODES) {
             let name = names.index(cost.name);
             let node = match cost.parent {
                 None => self.own_node(None, name),

@@ -107,13 +107,16 @@ impl Ranks {
 #[cfg(test)]
 mod tests {
     use super::Ranks;
-    use crate::export::html::{breakdown::Breakdowns, names::Names};
     use crate::trace::{Trace, sample};
+    use crate::{
+        analysis::Analysis,
+        export::html::{breakdown::Breakdowns, names::Names},
+    };
     use std::time::Duration;
 
     fn of(traces: &[Trace]) -> (Ranks, Breakdowns) {
         let mut breakdowns = Breakdowns::default();
-        traces.iter().for_each(|trace| drop(breakdowns.add(trace, Duration::MAX)));
+        traces.iter().for_each(|trace| drop(breakdowns.add(&Analysis::of(trace), Duration::MAX)));
         (Ranks::of(&breakdowns), breakdowns)
     }
 

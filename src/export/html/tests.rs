@@ -1,7 +1,7 @@
 use super::{Html, HtmlReport};
 use crate::{
     Profiler, Report, Schedule,
-    analysis::span_costs,
+    analysis::Analysis,
     export::{Collected, samples::awkward_trace},
     trace::{
         Losses, Metadata, Timestamp, Trace,
@@ -141,7 +141,7 @@ fn numbers_are_those_of_the_report() {
         assert_eq!(found, expected);
         let kernels: Vec<_> = report.kernels().rows().iter().map(|row| row.total.as_nanos() as u64).collect();
         assert_eq!(column(&document, "kernels", "CUDA total"), kernels);
-        let exposed: u128 = span_costs(&trace).iter().map(|cost| cost.exposed.as_nanos()).sum();
+        let exposed: u128 = Analysis::of(&trace).span_costs().iter().map(|cost| cost.exposed.as_nanos()).sum();
         let shown: u128 = of("Exposed").iter().filter_map(Value::as_u64).map(u128::from).sum();
         assert_eq!(shown, exposed);
         let findings = section(&document, "findings").unwrap()["items"].as_array().map_or(0, Vec::len);

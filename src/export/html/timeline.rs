@@ -264,7 +264,7 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::{Timelines, WindowTimeline};
     use crate::{
-        analysis::findings,
+        analysis::Analysis,
         export::{
             html::{names::Names, packed::tests::unpack},
             json::Json,
@@ -411,7 +411,8 @@ mod tests {
         let mut timelines = Timelines::default();
         traces.iter().for_each(|trace| timelines.add(trace, &[], &mut Names::default()));
         for (index, trace) in traces.iter().enumerate() {
-            let ranges: Vec<_> = findings(trace).into_iter().flat_map(|finding| finding.ranges).collect();
+            let ranges: Vec<_> =
+                Analysis::of(trace).findings().iter().flat_map(|finding| finding.ranges.clone()).collect();
             assert!(!ranges.is_empty());
             for range in &ranges {
                 let start = range.start.since(at(0)).as_nanos() as u64;

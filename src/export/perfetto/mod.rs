@@ -19,7 +19,7 @@ mod tracks;
 
 use super::{exporter::Exporter, result::ExportResult};
 use crate::file;
-use crate::trace::Trace;
+use crate::{analysis::Analysis, trace::Trace};
 use std::{
     error::Error,
     io::{self, Write},
@@ -77,7 +77,7 @@ impl Exporter for Perfetto {
         Ok(file::check(&self.folder)?)
     }
 
-    fn export(&mut self, trace: &Trace) -> ExportResult {
-        Ok(vec![file::write(&self.folder, trace, ".pftrace", |out| document::write(trace, out))?])
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
+        Ok(vec![file::write(&self.folder, window, ".pftrace", |out| document::write(window, out))?])
     }
 }

@@ -1,7 +1,7 @@
 //! The texts about the run, its GPUs and its findings: tables in Markdown.
 
 use crate::{
-    analysis::{self, Remedy, Saving},
+    analysis::{Analysis, Remedy, Saving},
     export::Run,
     trace::{Device, Gpu, Metadata, Trace},
 };
@@ -88,10 +88,10 @@ pub(super) fn gpu(trace: &Trace) -> String {
 }
 
 /// Returns the text about what makes the steps of a window slow, or `None` if nothing is known to.
-pub(super) fn findings(trace: &Trace) -> Option<String> {
-    let findings = analysis::findings(trace);
+pub(super) fn findings(window: &Analysis<'_>) -> Option<String> {
+    let findings = window.findings();
     let mut text = "| saves | of a step | finding | to do |\n|---:|---:|---|---|\n".to_owned();
-    for finding in &findings {
+    for finding in findings {
         let micros = |saving: Saving| format!("{:.1} µs", saving.likely.as_secs_f64() * 1e6);
         let (share, title) = (format!("{:.1} %", finding.percent()), &finding.title);
         let changes = match finding.remedies.as_slice() {
@@ -112,6 +112,7 @@ mod tests {
     use super::{configuration, escaped, findings, gpu};
     use crate::{
         activity::Activity,
+        analysis::Analysis,
         export::Run,
         trace::{Gpu, GpuProblem, Metadata, Timestamp, Trace, sample::gpu_trace},
     };
@@ -160,10 +161,10 @@ mod tests {
 
     #[test]
     fn findings_are_a_table() {
-        let text = findings(&gpu_trace()).unwrap();
+        let text = findings(&Analysis::of(&gpu_trace())).unwrap();
         assert!(text.lines().skip(2).all(|row| row.matches(" | ").count() == 3), "{text}");
         assert!(text.contains(" µs | ") && text.contains(" % | the host "), "{text}");
-        assert_eq!(findings(&Trace::default()), None);
+        assert_eq!(findings(&Analysis::of(&Trace::default())), None);
     }
 
     #[test]

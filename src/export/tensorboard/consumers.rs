@@ -5,6 +5,7 @@
 
 use super::TensorBoard;
 use crate::{
+    analysis::Analysis,
     export::{Exporter, readers, samples::ranks},
     trace::{
         Counter, Gpu, GpuProblem, Losses, Trace,
@@ -19,7 +20,7 @@ fn seen(traces: &[Trace], options: &[&str]) -> Option<Json> {
     let python = readers::environment("tensorboard.txt", "TensorBoard's pages")?;
     let folder = tempfile::tempdir().unwrap();
     for trace in traces {
-        TensorBoard::to_dir(folder.path()).export(trace).unwrap();
+        TensorBoard::to_dir(folder.path()).export(&Analysis::of(trace)).unwrap();
     }
     let arguments = [&[folder.path().to_str().unwrap()], options].concat();
     readers::run(&python, "xprof.py", &arguments).pop()

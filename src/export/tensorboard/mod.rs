@@ -32,8 +32,9 @@ use super::{
     step_exporter::{Run, StepExporter},
 };
 use crate::{
+    analysis::Analysis,
     file,
-    trace::{Metadata, Step, Timestamp, Trace, Value},
+    trace::{Metadata, Step, Timestamp, Value},
 };
 use std::{error::Error, path::PathBuf};
 
@@ -111,7 +112,7 @@ use std::{error::Error, path::PathBuf};
 ///
 /// The run has three texts: `kernspan/configuration`, the program with its [arguments](Self::arguments) and how it was
 /// profiled; `kernspan/gpu`, the GPUs; and for each window `kernspan/findings`, what makes its
-/// [steps slow](crate::analysis::findings), if anything is found.
+/// [steps slow](Analysis::findings), if anything is found.
 ///
 /// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits.
 /// Counters may have any name: names longer than 256 bytes are cut, control characters become `_`, and a name that is
@@ -248,12 +249,13 @@ impl Exporter for TensorBoard {
         Ok(file::check(&self.folder)?)
     }
 
-    fn export(&mut self, trace: &Trace) -> ExportResult {
+    fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
+        let trace = window.trace();
         let mut files = Vec::new();
         // Before the file is locked, since every step waits for the lock.
         let steps = if self.live { Vec::new() } else { self.scalars.of_trace(trace) };
-        let window = window::scalars(trace);
-        let findings = configuration::findings(trace);
+        let of_window = window::scalars(window);
+        let findings = configuration::findings(window);
         // The profile takes longest by far. Written first, it leaves nothing if the process is killed meanwhile.
         let run_id = if self.live { self.run_id.clone() } else { RunId::from_env() };
         let profile = Capture::new(trace, run_id.as_ref()).write(&self.folder, |out| profile::write(trace, out));
@@ -261,7 +263,7 @@ impl Exporter for TensorBoard {
         let mut file = shared.lock();
         steps.iter().for_each(|(at, step, summary)| file.add(*at, *step, summary));
         let first = self.window_step(trace.steps().first().map(Step::number));
-        for (at, step, summary) in window {
+        for (at, step, summary) in of_window {
             file.add(at, self.window_step(step), &summary);
         }
         let gpu = configuration::gpu(trace);

@@ -2,17 +2,18 @@
 
 use super::{summary::Summary, tag};
 use crate::{
-    analysis::gpu_steps,
-    trace::{Step, Timestamp, Trace},
+    analysis::Analysis,
+    trace::{Step, Timestamp},
 };
 use std::collections::BTreeMap;
 
 /// Returns the scalars of each step of a window, and those of the window itself, at its last step if it has one. Each
 /// comes with its time and the step's number in the trace.
-pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, Option<u64>, Summary)> {
+pub(super) fn scalars(window: &Analysis<'_>) -> Vec<(Timestamp, Option<u64>, Summary)> {
+    let trace = window.trace();
     let ends: BTreeMap<u64, Timestamp> = trace.steps().iter().map(|step| (step.number(), step.end())).collect();
     let mut found = Vec::new();
-    for step in gpu_steps(trace) {
+    for step in window.gpu_steps() {
         let mut summary = Summary::default();
         let mut scalar = |name, value| summary.scalar(&tag::of_gpu(step.device.as_u32(), name), value);
         scalar(tag::BUSY, step.usage.busy_percent());
@@ -32,6 +33,7 @@ pub(super) fn scalars(trace: &Trace) -> Vec<(Timestamp, Option<u64>, Summary)> {
 mod tests {
     use super::{Summary, scalars};
     use crate::{
+        analysis::Analysis,
         report::Report,
         trace::{
             DeviceId, Trace,
@@ -51,8 +53,10 @@ mod tests {
             values.iter().for_each(|&(tag, value)| summary.scalar(tag, value));
             summary.as_bytes().to_vec()
         };
-        let found: Vec<_> =
-            scalars(&trace).iter().map(|(at, step, summary)| (*at, *step, summary.as_bytes().to_vec())).collect();
+        let found: Vec<_> = scalars(&Analysis::of(&trace))
+            .iter()
+            .map(|(at, step, summary)| (*at, *step, summary.as_bytes().to_vec()))
+            .collect();
         let common = |busy| {
             [
                 ("gpu/busy_percent", busy),
@@ -71,7 +75,9 @@ mod tests {
             ]
         );
         let without_steps = Trace { losses: trace.losses, ..Trace::default() };
-        let [(_, step, lost)] = &scalars(&without_steps)[..] else { panic!("{:?}", scalars(&without_steps)) };
+        let [(_, step, lost)] = &scalars(&Analysis::of(&without_steps))[..] else {
+            panic!("{:?}", scalars(&Analysis::of(&without_steps)))
+        };
         assert_eq!((step, lost.as_bytes()), (&None, &of(&[("profiler/lost", 3.0)])[..]));
     }
 
@@ -79,7 +85,7 @@ mod tests {
     fn other_gpus_have_numbers() {
         let mut trace = gpu_trace();
         trace.streams.iter_mut().for_each(|stream| stream.device = DeviceId::new(3));
-        let text = String::from_utf8_lossy(scalars(&trace)[0].2.as_bytes()).into_owned();
+        let text = String::from_utf8_lossy(scalars(&Analysis::of(&trace))[0].2.as_bytes()).into_owned();
         assert!(text.contains("gpu3/busy_percent") && !text.contains("gpu/"), "{text}");
     }
 }

@@ -3,6 +3,7 @@
 use super::{check, our_rows, torch_rows, torch_trace, written};
 use crate::{
     Perfetto,
+    analysis::Analysis,
     read::from_bytes,
     trace::{Losses, Trace},
 };
@@ -198,6 +199,6 @@ fn a_process_without_a_name_gets_none() {
     let document = converted(&trace);
     assert!(events(&document).iter().all(|event| event["name"] != "process_name"), "{document}");
     let folder = tempfile::tempdir().unwrap();
-    let file = crate::Exporter::export(&mut Perfetto::to_dir(folder.path()), &trace).unwrap().remove(0);
+    let file = crate::Exporter::export(&mut Perfetto::to_dir(folder.path()), &Analysis::of(&trace)).unwrap().remove(0);
     assert!(file.exists());
 }

@@ -4,6 +4,7 @@ mod flops;
 
 use super::{Average, SortBy};
 use crate::{
+    analysis::Analysis,
     report::Report,
     trace::{
         Attribution, Detail, Trace,
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 fn report(trace: &Trace) -> Report {
     let mut report = Report::default();
-    report.add_trace(trace);
+    report.add(&Analysis::of(trace));
     report
 }
 
@@ -206,7 +207,7 @@ fn percentiles_are_of_all_instances_of_a_row() {
 
     // More windows than times are kept for: percentiles are less than 1 % off, and the longest is exact.
     let (mut report, trace) = (Report::default(), spans_trace(&spans));
-    (0..5).for_each(|_| report.add_trace(&trace));
+    (0..5).for_each(|_| report.add(&Analysis::of(&trace)));
     let inner = row(&report.averages().rows(), "inner");
     assert_eq!((inner.calls, inner.longest_cpu), (500, micros(100)));
     for (found, exact) in [(inner.p50_cpu, 50e-6), (inner.p95_cpu, 95e-6)] {

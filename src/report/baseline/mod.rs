@@ -20,7 +20,7 @@ pub use self::{
 
 use super::findings::Findings;
 use crate::{
-    analysis::{Finding, SpanFlops},
+    analysis::{Analysis, Finding, SpanFlops},
     trace::Trace,
 };
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Baseline {
         let (mut baseline, mut findings) = (Self::default(), Findings::default());
         for window in windows {
             baseline.add(window, &SpanFlops::of(window));
-            findings.add(window);
+            findings.add(&Analysis::of(window));
         }
         baseline.with_findings(&findings.merged())
     }

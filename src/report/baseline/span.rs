@@ -33,7 +33,7 @@ pub struct BaselineSpan {
     #[cfg_attr(any(feature = "read", feature = "serde"), serde(skip_serializing_if = "Times::is_empty"))]
     pub gpu: Times,
     /// The time on the critical path in which the spans did something themselves, on any thread: see
-    /// [`critical_path`](crate::analysis::critical_path). Empty without GPU activity.
+    /// [`critical_path`](crate::analysis::Analysis::critical_path). Empty without GPU activity.
     #[cfg_attr(any(feature = "read", feature = "serde"), serde(skip_serializing_if = "Times::is_empty"))]
     pub exposed_host: Times,
     /// The time on the critical path in which GPU work of the spans ran.

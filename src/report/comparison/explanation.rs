@@ -5,7 +5,7 @@ use std::fmt;
 
 /// A part of the step's change: the self time of the spans of one path, on the host or on the GPU.
 ///
-/// With GPU activity, only time on the [critical path](crate::analysis::critical_path) counts. If the host waits for
+/// With GPU activity, only time on the [critical path](crate::analysis::Analysis::critical_path) counts. If the host waits for
 /// the GPU, that is not an explanation, but the work that it waits for is; and what is hidden by something else
 /// explains nothing.
 #[derive(Clone, Debug, PartialEq)]

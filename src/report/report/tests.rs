@@ -1,16 +1,19 @@
 //! Tests of the report.
 
 use super::Report;
-use crate::trace::{
-    DeviceId, Gpu, GpuProblem, Step, Trace,
-    sample::{gpu_trace, set_fields, spans_trace},
+use crate::{
+    analysis::Analysis,
+    trace::{
+        DeviceId, Gpu, GpuProblem, Step, Trace,
+        sample::{gpu_trace, set_fields, spans_trace},
+    },
 };
 use std::{collections::HashSet, path::Path};
 use unicode_width::UnicodeWidthStr;
 
 fn report(traces: &[Trace]) -> Report {
     let mut report = Report::default();
-    traces.iter().for_each(|trace| report.add_trace(trace));
+    traces.iter().for_each(|trace| report.add(&Analysis::of(trace)));
     report
 }
 

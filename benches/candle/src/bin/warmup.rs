@@ -6,7 +6,8 @@
 use candle_bench::{Size, Training, median};
 use candle_core::Device;
 use kernspan::{
-    Exporter, Phase, Profiler, Schedule, Trace,
+    Exporter, Phase, Profiler, Schedule,
+    analysis::Analysis,
     export::{ExportResult, Run, StepExporter, StepSummary},
 };
 use std::{
@@ -24,7 +25,7 @@ impl Exporter for Steps {
         "steps"
     }
 
-    fn export(&mut self, _: &Trace) -> ExportResult {
+    fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
         Ok(Vec::new())
     }
 

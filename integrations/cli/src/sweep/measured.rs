@@ -3,7 +3,7 @@
 use crate::input::Read;
 use kernspan::{
     Report,
-    analysis::{Verdict, step_breakdown},
+    analysis::{Analysis, Verdict},
 };
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
@@ -72,7 +72,7 @@ impl Measured {
 
     fn add_parts(&mut self, read: &Read) {
         let mut rows = 0_u32;
-        for step in read.traces().flat_map(step_breakdown) {
+        for step in read.traces().flat_map(|trace| Analysis::of(trace).step_breakdown().to_vec()) {
             rows = rows.saturating_add(1);
             for (name, time) in step.parts() {
                 add(self.parts.entry(name).or_default(), time);

@@ -8,7 +8,7 @@ use super::{
 use crate::attributes::name;
 use kernspan::{
     Trace,
-    analysis::gpu_steps,
+    analysis::Analysis,
     trace::{Api, Detail, DeviceId, Direction, Losses, MemoryChange},
 };
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ impl Windows {
         let allocations = trace.allocations().filter(|allocation| allocation.change() == MemoryChange::Allocate);
         self.allocations += allocations.count() as u64;
         // They are in order of time, so that the last one stays.
-        for gpu in gpu_steps(trace) {
+        for gpu in Analysis::of(trace).gpu_steps() {
             let known = trace.device(gpu.device).filter(|device| !device.uuid.is_empty());
             let hardware = known.map_or_else(|| gpu.device.as_u32().to_string(), |device| device.uuid.clone());
             let busy = gpu.usage.busy_percent() / 100.0;

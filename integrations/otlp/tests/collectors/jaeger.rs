@@ -11,6 +11,7 @@ use crate::support::{
 };
 use kernspan::{
     Exporter, Trace,
+    analysis::Analysis,
     trace::{Detail, Step, Timestamp},
 };
 use kernspan_otlp::{GpuSpans, Otlp, Protocol};
@@ -145,7 +146,7 @@ fn windows_of_a_gpu_are_given_back_span_by_span() {
         for (gpu, gzip) in [(GpuSpans::Aggregate, false), (GpuSpans::Kernels, true)] {
             let service = format!("{name} {gpu:?}");
             let otlp = Otlp::from_env().protocol(protocol).endpoint(&address).gzip(gzip).service(&service).gpu(gpu);
-            otlp.parent(PARENT).export(&trace).unwrap();
+            otlp.parent(PARENT).export(&Analysis::of(&trace)).unwrap();
             let found = Found::by_step(&jaeger, &service);
             compare(&trace, &found, gpu);
             for span in found.values().flat_map(|found| &found.spans) {
@@ -223,7 +224,7 @@ fn a_hundred_thousand_kernels_are_all_given_back() {
     let trace = kernspan::replay(&*window::Window::of(KERNELS).encode_to_vec()).unwrap();
     let jaeger = Jaeger::start();
     let otlp = Otlp::from_env().endpoint(jaeger.http()).service("many").gpu(GpuSpans::Kernels).parent(PARENT);
-    otlp.finish_within(Duration::from_secs(120)).export(&trace).unwrap();
+    otlp.finish_within(Duration::from_secs(120)).export(&Analysis::of(&trace)).unwrap();
     let mut found = BTreeSet::new();
     for spans in jaeger.traces("many").into_values() {
         for span in spans.iter().filter(|span| span.attributes.contains_key("cuda.kernel.name")) {

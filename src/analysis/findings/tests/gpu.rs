@@ -3,7 +3,7 @@
 
 mod copies;
 
-use super::super::findings;
+use super::findings;
 use crate::{
     Trace,
     analysis::FindingKind,

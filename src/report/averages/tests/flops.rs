@@ -1,7 +1,7 @@
 //! Tests of floating-point operations in the rows: which numbers count, and the peak of which GPU.
 
 use crate::{
-    analysis::SpanFlops,
+    analysis::{Analysis, SpanFlops},
     report::{Average, Report, SortBy},
     trace::{
         DeviceId, Operation, SpanId, StepId, Stream, StreamId, Trace, Value, convention,
@@ -23,7 +23,7 @@ fn trace() -> Trace {
 /// By name: `backward`, `forward`, `train_step`.
 fn rows(trace: &Trace) -> [Average; 3] {
     let mut report = Report::default();
-    report.add_trace(trace);
+    report.add(&Analysis::of(trace));
     let mut rows = report.averages().sort_by(SortBy::Name).rows();
     rows.retain(|row| row.name != Average::UNATTRIBUTED);
     rows.try_into().unwrap()
@@ -58,7 +58,7 @@ fn operations_of_nested_spans_of_a_row_are_not_counted_twice() {
     trace.spans.iter_mut().for_each(|span| span.callsite = callsite);
     [1, 2].into_iter().for_each(|span| set_flops(&mut trace, span, 74, "f32"));
     let mut report = Report::default();
-    report.add_trace(&trace);
+    report.add(&Analysis::of(&trace));
     let row = &report.averages().rows()[0];
     assert_eq!((row.name.as_str(), row.flops, row.total_flops), ("train_step", 148, 148));
     // In 148 µs.

@@ -12,7 +12,7 @@ use crate::{
     spans::SpanOptions,
 };
 use kernspan::{
-    analysis::gpu_steps,
+    analysis::Analysis,
     trace::{
         GpuProblem,
         sample::{add_counter, at, gpu_trace, losses_mut, ranks, remove_gpu, remove_steps, repeat_work},
@@ -28,14 +28,14 @@ fn a_step_says_how_the_gpu_spent_it() {
     add_counter(&mut trace, "samples", &[(at(30), 8.0)]);
     let sent = sent(&trace, GpuSpans::Aggregate);
     let found = attributes(&named(&sent, "step 5")[0].attributes);
-    let gpus = gpu_steps(&trace);
-    let usage = &gpus[0].usage;
+    let gpu = Analysis::of(&trace).gpu_steps()[0];
+    let usage = gpu.usage;
     assert_eq!(found["gpu.busy_ns"], usage.busy.as_nanos().to_string());
     assert_eq!(found["gpu.idle_ns"], usage.idle.as_nanos().to_string());
     assert_eq!(found["gpu.utilization"], format!("{}f", usage.busy_percent() / 100.0));
     assert_eq!((found["gpu.kernel.count"].as_str(), found["gpu.copy.bytes"].as_str()), ("3", "4000"));
     assert_eq!(found["gpu.verdict"], format!("{:?}", usage.verdict.as_str()));
-    assert_eq!(found["gpu.memory.peak"], gpus[0].peak_memory.unwrap().to_string());
+    assert_eq!(found["gpu.memory.peak"], gpu.peak_memory.unwrap().to_string());
     assert_eq!((found["kernspan.step.number"].as_str(), found["kernspan.step.phase"].as_str()), ("5", "\"record\""));
     assert_eq!(
         (found["kernspan.counter.loss"].as_str(), found["kernspan.schedule"].as_str()),

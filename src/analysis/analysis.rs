@@ -1,0 +1,207 @@
+//! The analysis of one window, shared by all who ask.
+
+use super::{
+    critical_path::{self, PathPart},
+    finding::Finding,
+    findings, gpu_steps,
+    gpu_usage::StepGpu,
+    simulation::Simulation,
+    span_costs::{self, SpanCost},
+    span_flops::SpanFlops,
+    step_breakdown::{self, StepBreakdown},
+    typical_step::TypicalStep,
+};
+use crate::trace::Trace;
+use std::{collections::BTreeSet, ops::Deref, sync::OnceLock};
+
+/// A recorded window and what can be computed from it: everything when it is first asked for, and only once.
+///
+/// [Exporters](crate::Exporter) and [`on_trace`](crate::ProfilerBuilder::on_trace) are given one, so that the report and
+/// all of them share the work. It dereferences to its [`Trace`].
+///
+/// ```
+/// use kernspan::{Trace, analysis::Analysis};
+///
+/// fn print(trace: &Trace) {
+///     let window = Analysis::of(trace);
+///     println!("window {}: {} spans", window.window(), window.spans().len());
+///     for finding in window.findings() {
+///         println!("{}: {} (saves {:?})", finding.kind, finding.title, finding.saving.likely);
+///     }
+/// }
+/// # print(&Trace::default());
+/// ```
+#[derive(Debug)]
+pub struct Analysis<'a> {
+    trace: &'a Trace,
+    simulated: OnceLock<Simulated>,
+    flops: OnceLock<SpanFlops>,
+    gpu_steps: OnceLock<Vec<StepGpu>>,
+    step_breakdown: OnceLock<Vec<StepBreakdown<'a>>>,
+}
+
+/// What the simulation of a window says. The simulation itself takes some hundred bytes for each call and kernel, so it
+/// is not kept.
+#[derive(Debug)]
+struct Simulated {
+    findings: Vec<Finding>,
+    typical_step: Option<TypicalStep>,
+    critical_path: Vec<PathPart>,
+}
+
+impl<'a> Analysis<'a> {
+    /// Returns the analysis of a window, of which nothing is computed yet.
+    #[must_use]
+    pub fn of(trace: &'a Trace) -> Self {
+        let (simulated, flops) = (OnceLock::new(), OnceLock::new());
+        Self { trace, simulated, flops, gpu_steps: OnceLock::new(), step_breakdown: OnceLock::new() }
+    }
+
+    /// Returns the window.
+    #[must_use]
+    pub fn trace(&self) -> &'a Trace {
+        self.trace
+    }
+
+    /// Returns what makes the steps of the window slow, by the time that a change would save, the most first.
+    ///
+    /// Savings come from running the recorded steps again without the cause, with everything that depends on it: what
+    /// the host waits for, what each stream waits for, and which calls made which work. If the GPU is busy meanwhile,
+    /// leaving out host work saves nothing, and the result says so. Findings overlap: two of them may save less
+    /// together than their sum.
+    ///
+    /// The list is empty without whole steps. If no GPU activity was recorded, the rules about the host look at the
+    /// spans of the steps' thread. Of a window with very many kernels or spans, only the first steps are looked at.
+    /// Causes that save less than one percent are left out.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.simulated().findings
+    }
+
+    /// Returns the time of a typical step: see [`TypicalStep`]. `None` if no whole step was recorded.
+    ///
+    /// ```
+    /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
+    /// if let Some(step) = window.typical_step() {
+    ///     println!("{step}");
+    ///     if step.host_runs_ahead() {
+    ///         println!("{:?} on the host, {:?} on the GPU", step.host, step.recorded);
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn typical_step(&self) -> Option<TypicalStep> {
+        self.simulated().typical_step
+    }
+
+    /// Returns the critical path of the whole steps: a chain of parts, from the start of the first step to the end of
+    /// the last on the host or on the GPU. Each part begins when the one before it ends.
+    ///
+    /// Going back from the end, each part follows what it waited for last. A kernel waited for its launch, for the work
+    /// before it in its stream, or for work of another stream; a call that waits for the GPU waited for its work; other
+    /// time of the host followed the time before it. Time that is not on the path could be longer without delaying the
+    /// end. What a change would save is another question, as removing a part makes another chain the longest: see
+    /// [`findings`](Self::findings).
+    ///
+    /// It is empty without whole steps or without GPU work. Of a window with very many kernels, only the first steps
+    /// are looked at.
+    ///
+    /// ```
+    /// # use kernspan::analysis::{Analysis, PathKind};
+    /// # use std::{collections::BTreeMap, time::Duration};
+    /// # fn show(window: &Analysis<'_>) {
+    /// let mut kinds: BTreeMap<PathKind, Duration> = BTreeMap::new();
+    /// for part in window.critical_path() {
+    ///     *kinds.entry(part.kind).or_default() += part.duration();
+    /// }
+    /// println!("{kinds:?}");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn critical_path(&self) -> &[PathPart] {
+        &self.simulated().critical_path
+    }
+
+    /// Returns the cost of spans by their path, in the order in which paths begin.
+    ///
+    /// ```
+    /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
+    /// for cost in window.span_costs() {
+    ///     println!("{}: {:?} on the GPU, {:?} exposed", cost.path.join(" > "), cost.gpu, cost.exposed);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn span_costs(&self) -> Vec<SpanCost> {
+        span_costs::span_costs(self)
+    }
+
+    /// Returns the usage of each GPU in each whole step, in the order of the steps. GPUs that did nothing in the window
+    /// are left out.
+    ///
+    /// ```
+    /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
+    /// for step in window.gpu_steps() {
+    ///     println!("step {} on GPU {}: busy {:.0} %", step.step, step.device, step.usage.busy_percent());
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn gpu_steps(&self) -> &[StepGpu] {
+        self.gpu_steps.get_or_init(|| gpu_steps::gpu_steps(self.trace, self.flops()))
+    }
+
+    /// Returns where the time of each whole step went, for each GPU that did anything in the window, in the order of
+    /// the steps. If no GPU did, all time is the host's.
+    ///
+    /// ```
+    /// # fn show(window: &kernspan::analysis::Analysis<'_>) {
+    /// for step in window.step_breakdown() {
+    ///     for (part, time) in step.parts() {
+    ///         println!("step {}: {time:?} of {:?} were {part}", step.step, step.duration);
+    ///     }
+    ///     if let Some((span, time)) = step.host_by_span.first() {
+    ///         println!("  the GPU was idle for {time:?} while the host was in {span}");
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn step_breakdown(&self) -> &[StepBreakdown<'a>] {
+        self.step_breakdown.get_or_init(|| step_breakdown::step_breakdown(self.trace))
+    }
+
+    /// Returns why the MFU of steps is not known; `None` if it is, or if no floating-point operations are known.
+    pub(crate) fn no_mfu(&self) -> Option<&str> {
+        let gpus: BTreeSet<_> = self.gpu_steps().iter().map(|step| step.device).collect();
+        gpu_steps::no_mfu(self.trace, self.flops(), gpus.len())
+    }
+
+    /// Returns the floating-point operations of spans and steps.
+    pub(crate) fn flops(&self) -> &SpanFlops {
+        self.flops.get_or_init(|| SpanFlops::of(self.trace))
+    }
+
+    fn simulated(&self) -> &Simulated {
+        self.simulated.get_or_init(|| match Simulation::of(self.trace) {
+            Some(simulation) => {
+                let critical_path = critical_path::critical_path(&simulation);
+                let typical_step = Some(TypicalStep::of(&simulation));
+                Simulated { findings: findings::findings(simulation), typical_step, critical_path }
+            }
+            None => {
+                let typical_step = TypicalStep::of_durations(self.trace);
+                Simulated { findings: Vec::new(), typical_step, critical_path: Vec::new() }
+            }
+        })
+    }
+}
+
+impl Deref for Analysis<'_> {
+    type Target = Trace;
+
+    fn deref(&self) -> &Trace {
+        self.trace
+    }
+}
