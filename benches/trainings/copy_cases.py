@@ -2,14 +2,15 @@
 
 import itertools
 
+import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.profiler import record_function
 
-from models import GPU, Gpt, Recommender, adam, cnn, gpt_loss, mlp, text, update
+from models import GPU, ActorCritic, Gpt, Recommender, Vae, adam, cnn, gpt_loss, mlp, text, update
 from registry import case
-from vision_models import Gan, autoencoder
+from vision_models import Gan, MaskedAutoencoder, autoencoder
 
 
 @case("pageable-copy", "CNN", "pin_memory and non_blocking", shapes=True)
@@ -219,5 +220,98 @@ def targets_detector(fault):
         objects = model(images).index_select(0, wanted["image"])
         loss = F.l1_loss(boxes(objects), wanted["boxes"]) + F.cross_entropy(labels(objects), wanted["labels"])
         update(optimizer, loss)
+
+    return step
+
+
+@case("pageable-copy", "distilled encoder", "pin_memory", shapes=False, rounds=7)
+def teacher_states_encoder(fault):
+    def states():
+        """The states of four layers of the teacher, which were computed before the training."""
+        layers = [torch.randn(48, 256, 1024, dtype=torch.float16, device=GPU).cpu() for _ in range(4)]
+        return layers if fault else [layer.pin_memory() for layer in layers]
+
+    batches, turn = [(text(48, 255), states()) for _ in range(3)], itertools.count()
+    model = Gpt(6, 512, 8, length=256, causal=False).to(GPU)
+    widen = nn.ModuleList(nn.Linear(512, 1024) for _ in range(4)).to(GPU)
+    optimizer = adam(nn.ModuleList([model, widen]), fused=True)
+
+    def step():
+        tokens, teacher = batches[next(turn) % 3]
+        teacher, student = [layer.to(GPU, non_blocking=True) for layer in teacher], []
+        logits = model(tokens, each=student.append)
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+        for layer, own, wanted in zip(widen, student[2:], teacher):
+            loss = loss + F.mse_loss(layer(own), wanted.float())
+        update(optimizer, loss)
+
+    return step
+
+
+@case("exposed-copy", "masked autoencoder", "copy to a second buffer on a second stream", shapes=True, rounds=7)
+def one_stream_mae(fault):
+    shape = 256, 3, 224, 224
+    batches = itertools.cycle([torch.rand(shape, device=GPU).cpu().pin_memory() for _ in range(3)])
+    model = MaskedAutoencoder(3, 384, 6).to(GPU)
+    optimizer = adam(model, fused=True)
+    if fault:
+        return lambda: update(optimizer, model(next(batches).to(GPU, non_blocking=True)))
+
+    copies, turn, buffers = torch.cuda.Stream(), itertools.count(), [torch.empty(shape, device=GPU) for _ in range(2)]
+    filled, used = ([torch.cuda.Event() for _ in range(2)] for _ in range(2))
+
+    def fill(slot):
+        with torch.cuda.stream(copies):
+            copies.wait_event(used[slot])
+            buffers[slot].copy_(next(batches), non_blocking=True)
+            filled[slot].record(copies)
+
+    def step():
+        slot, current = next(turn) % 2, torch.cuda.current_stream()
+        current.wait_event(filled[slot])
+        update(optimizer, model(buffers[slot]))
+        used[slot].record(current)
+        fill(slot)
+
+    for slot in range(2):
+        used[slot].record()
+        fill(slot)
+    return step
+
+
+@case("large-readback", "VAE", "keep the moving averages on the GPU", shapes=False, rounds=7)
+def host_averages_vae(fault):
+    images, model = torch.rand(32768, 3072, device=GPU), Vae().to(GPU)
+    optimizer, weights = adam(model, fused=True), [weight.detach() for weight in model.parameters()]
+    averages = [weight.cpu() if fault else weight.clone() for weight in weights]
+
+    def step():
+        update(optimizer, model(images))
+        if fault:
+            for average, weight in zip(averages, weights):
+                average.lerp_(weight.cpu(), 0.001)
+        else:
+            torch._foreach_lerp_(averages, weights, 0.001)
+
+    return step
+
+
+@case("tiny-copies", "actor-critic", "np.stack before the copy", shapes=True, rounds=7)
+def states_ppo(fault):
+    environments, random = 384, np.random.default_rng(0)
+    rollouts = [[random.standard_normal(376, dtype=np.float32) for _ in range(environments)] for _ in range(8)]
+    shapes = (environments, 17), (environments,), (environments,), (environments,)
+    known, model, turn = [torch.randn(shape, device=GPU) for shape in shapes], ActorCritic().to(GPU), itertools.count()
+    optimizer = adam(model, fused=True)
+
+    def upload(states):
+        if fault:
+            return torch.stack([torch.from_numpy(state).to(GPU, non_blocking=True) for state in states])
+        return torch.from_numpy(np.stack(states)).pin_memory().to(GPU, non_blocking=True)
+
+    def step():
+        states = upload(rollouts[next(turn) % 8])
+        for _ in range(4):
+            update(optimizer, model(states, *known))
 
     return step

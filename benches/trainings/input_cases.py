@@ -1,14 +1,17 @@
 """Trainings that wait for their input."""
 
 import itertools
+import math
+import zlib
 
+import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.profiler import record_function
 from torch.utils.data import DataLoader, Dataset
 
-from models import GPU, Block, Gpt, adam, cnn, gpt_loss, update
+from models import GPU, Block, Gpt, PointNet, adam, cnn, gpt_loss, update
 from registry import case
 from vision_models import UNet
 
@@ -152,5 +155,42 @@ def collate_encoder(fault):
         features, labels = next(batches)
         features, labels = features.to(GPU, non_blocking=True), labels.to(GPU, non_blocking=True)
         update(optimizer, F.cross_entropy(model(features).mean(1), labels))
+
+    return step
+
+
+class Clouds(Dataset):
+    """Point clouds of which the compressed differences of neighbours are stored."""
+
+    def __init__(self, count=64, stored=2560, points=2048):
+        differences = np.random.default_rng(0).integers(-40, 41, (count, stored, 3), dtype=np.int16)
+        self.clouds, self.points = [zlib.compress(cloud.tobytes()) for cloud in differences], points
+
+    def __len__(self):
+        return 1_000_000
+
+    def __getitem__(self, index):
+        stored = zlib.decompress(self.clouds[index % len(self.clouds)])
+        differences = np.frombuffer(stored, dtype=np.int16).reshape(-1, 3)
+        points = torch.from_numpy(np.cumsum(differences, axis=0, dtype=np.float32))
+        points = points[torch.randperm(len(points))[: self.points]]
+        points = points - points.mean(0)
+        angle = 2 * math.pi * torch.rand(()).item()
+        cos, sin = math.cos(angle), math.sin(angle)
+        points = points / points.norm(dim=1).max() @ torch.tensor([[cos, -sin, 0.0], [sin, cos, 0.0], [0.0, 0.0, 1.0]])
+        return (points + 0.01 * torch.randn_like(points)).T.contiguous(), index % 40
+
+
+@case("input-bound", "PointNet", "num_workers=8 instead of 1", shapes=True, rounds=7)
+def few_workers_pointnet(fault):
+    workers = 1 if fault else 8
+    loader = DataLoader(Clouds(), 64, num_workers=workers, pin_memory=True, persistent_workers=True)
+    batches, model = iter(loader), PointNet().to(GPU)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        points, labels = next(batches)
+        points, labels = points.to(GPU, non_blocking=True), labels.to(GPU, non_blocking=True)
+        update(optimizer, F.cross_entropy(model(points), labels))
 
     return step

@@ -6,9 +6,9 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from models import GPU, Gpt, adam, gpt_loss, mlp, text, update
+from models import GPU, Gpt, SequentialRecommender, adam, gpt_loss, mlp, text, update
 from registry import case
-from vision_models import UNet, denoising_loss
+from vision_models import UNet, darknet, denoising_loss
 
 
 @case("no-tensor-cores", "transformer", "set_float32_matmul_precision('high')", shapes=True)
@@ -126,3 +126,35 @@ def silu_by_hand_mlp(fault):
     batch = torch.randn(16384, 512, device=GPU)
     optimizer = adam(model, fused=True)
     return lambda: update(optimizer, F.mse_loss(model(batch), batch))
+
+
+@case("no-tensor-cores", "sequential recommender", "autocast around the last product, too", shapes=False, rounds=7)
+def f32_scores_recommender(fault):
+    items, length = 16384, 256
+    model, batch = SequentialRecommender(4, 768, 12, items, length).to(GPU), text(32, length, items)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        # PyTorch's default, with which matrices of f32 do not use tensor cores.
+        torch.set_float32_matmul_precision("highest")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            states = model(batch[:, :-1])
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=not fault):
+                scores = F.linear(states.float() if fault else states, model.items.weight)
+            loss = F.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten())
+        update(optimizer, loss)
+
+    return step
+
+
+class HandMish(nn.Module):
+    def forward(self, x):
+        return x * torch.tanh(torch.log(1 + torch.exp(x)))
+
+
+@case("unfused-chain", "Darknet", "F.mish", shapes=True, rounds=7)
+def mish_by_hand_darknet(fault):
+    images = torch.randn(48, 3, 192, 192, device=GPU).contiguous(memory_format=torch.channels_last)
+    model, labels = darknet(HandMish if fault else nn.Mish), torch.randint(100, (48,), device=GPU)
+    optimizer = adam(model, fused=True)
+    return lambda: update(optimizer, F.cross_entropy(model(images), labels))

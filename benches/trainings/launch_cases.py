@@ -1,12 +1,14 @@
 """Trainings that launch more kernels than the host has time for."""
 
+import math
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from models import GPU, Gpt, adam, cnn, gpt_loss, mlp, text, update
+from models import GPU, Gpt, adam, cnn, gpt_loss, mlp, temporal_cnn, text, update
 from registry import case
-from vision_models import UNet, denoising_loss, mobilenet
+from vision_models import Mixer, UNet, denoising_loss, mobilenet
 
 
 def graphed(step, fault):
@@ -119,3 +121,98 @@ def ema_denoiser(fault):
             torch._foreach_lerp_(means, weights, 0.001)
 
     return step
+
+
+@case("launch-bound", "physics-informed MLP", "CUDA graph of the step", shapes=False, rounds=7)
+def graph_pinn(fault):
+    points, start = torch.rand(4096, 2, device=GPU), torch.rand(512, 2, device=GPU)
+    start[:, 1] = 0
+    wanted = torch.sin(2 * math.pi * start[:, :1])
+    hidden = [part for _ in range(9) for part in (nn.Linear(128, 128), nn.Tanh())]
+    model = nn.Sequential(nn.Linear(2, 128), nn.Tanh(), *hidden, nn.Linear(128, 1)).to(GPU)
+    optimizer = adam(model, fused=True, capturable=True)
+
+    def step():
+        # Burgers' equation, whose residual has derivatives of the model by place and time.
+        at = points.detach().requires_grad_()
+        u = model(at)
+        (slope,) = torch.autograd.grad(u.sum(), at, create_graph=True)
+        (curve,) = torch.autograd.grad(slope[:, 0].sum(), at, create_graph=True)
+        residual = slope[:, 1] + u[:, 0] * slope[:, 0] - 0.003 * curve[:, 0]
+        update(optimizer, residual.square().mean() + F.mse_loss(model(start), wanted))
+
+    return graphed(step, fault)
+
+
+class Heads(nn.Module):
+    """The heads of all tasks, as one batch of matrices."""
+
+    def __init__(self, tasks, dim, classes):
+        super().__init__()
+        self.w1, self.b1 = nn.Parameter(torch.randn(tasks, dim, dim) / 16), nn.Parameter(torch.zeros(tasks, 1, dim))
+        self.w2 = nn.Parameter(torch.randn(tasks, dim, classes) / 16)
+        self.b2 = nn.Parameter(torch.zeros(tasks, 1, classes))
+
+    def forward(self, x):
+        x = torch.baddbmm(self.b1, x.expand(len(self.w1), -1, -1), self.w1).relu()
+        return torch.baddbmm(self.b2, x, self.w2)
+
+
+@case("launch-bound", "temporal CNN", "one batched product for all heads", shapes=True, rounds=7)
+def heads_temporal_cnn(fault):
+    tasks, dim, classes = 24, 128, 5
+    signals, labels = torch.randn(64, 12, 1000, device=GPU), torch.randint(classes, (tasks, 64), device=GPU)
+    trunk = temporal_cnn(12, dim, 10)
+    if fault:
+        heads = (nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, classes)) for _ in range(tasks))
+        heads = nn.ModuleList(heads).to(GPU)
+    else:
+        heads = Heads(tasks, dim, classes).to(GPU)
+    optimizer = adam(nn.ModuleList([trunk, heads]), fused=True)
+
+    def step():
+        features = trunk(signals)
+        if fault:
+            losses = [F.cross_entropy(head(features), wanted) for head, wanted in zip(heads, labels)]
+            loss = sum(losses) / tasks
+        else:
+            loss = F.cross_entropy(heads(features).flatten(0, 1), labels.flatten())
+        update(optimizer, loss)
+
+    return step
+
+
+class Lion(torch.optim.Optimizer):
+    """The optimizer Lion, which updates one tensor after the other unless `foreach`."""
+
+    def __init__(self, parameters, foreach, lr=1e-4, decay=0.01):
+        super().__init__(parameters, {"lr": lr, "decay": decay})
+        self.foreach = foreach
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            weights, lr, kept = group["params"], group["lr"], 1 - group["lr"] * group["decay"]
+            for weight in weights:
+                if "mean" not in self.state[weight]:
+                    self.state[weight]["mean"] = torch.zeros_like(weight)
+            grads, means = [weight.grad for weight in weights], [self.state[weight]["mean"] for weight in weights]
+            if self.foreach:
+                changes = torch._foreach_lerp(means, grads, 0.1)
+                torch._foreach_sign_(changes)
+                torch._foreach_mul_(weights, kept)
+                torch._foreach_add_(weights, changes, alpha=-lr)
+                torch._foreach_lerp_(means, grads, 0.01)
+                continue
+            for weight, grad, mean in zip(weights, grads, means):
+                change = mean.lerp(grad, 0.1).sign_()
+                weight.mul_(kept).add_(change, alpha=-lr)
+                mean.lerp_(grad, 0.01)
+
+
+@case("tensor-by-tensor", "MLP-Mixer", "torch._foreach_lerp_ and the like in the optimizer", shapes=False, rounds=7)
+def lion_mixer(fault):
+    images, labels = torch.randn(64, 3, 128, 128, device=GPU), torch.randint(100, (64,), device=GPU)
+    model = Mixer(12, 384).to(GPU)
+    optimizer = Lion(model.parameters(), foreach=not fault)
+    return lambda: update(optimizer, F.cross_entropy(model(images), labels))

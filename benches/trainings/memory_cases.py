@@ -49,3 +49,25 @@ def empty_cache_gan(fault):
         gan.generate(fake)
 
     return step
+
+
+@case("blocking-allocation", "BERT", "no empty_cache() between micro-batches", shapes=True, rounds=7)
+def micro_batches_bert(fault):
+    model = Gpt(3, 1024, 16, causal=False).to(GPU)
+    optimizer, batches = adam(model, fused=True), [text(24, length - 1) for length in (256, 384)]
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        for tokens in batches:
+            hidden = torch.rand(tokens.shape, device=GPU) < 0.15
+            logits = model(tokens.masked_fill(hidden, 0))
+            wanted = tokens.masked_fill(~hidden, -100)
+            loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten()) / len(batches)
+            loss.backward()
+            if fault:
+                # Meant to avoid fragmentation, as the next batch has another length.
+                del logits, loss
+                torch.cuda.empty_cache()
+        optimizer.step()
+
+    return step

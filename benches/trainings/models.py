@@ -83,6 +83,116 @@ class Lstm(nn.Module):
         return self.head(self.lstm(self.tokens(x))[0])
 
 
+class SequentialRecommender(nn.Module):
+    """Returns the state after each item that a user has seen. Its products with `items` rank the next item."""
+
+    def __init__(self, layers, dim, heads, items, length):
+        super().__init__()
+        self.items, self.places = nn.Embedding(items, dim), nn.Embedding(length, dim)
+        self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x):
+        x = self.items(x) + self.places.weight[: x.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+
+class PointNet(nn.Module):
+    """Classifies point clouds of shape (batch, 3, points) by the maximum of each feature over all points."""
+
+    def __init__(self, widths=(64, 128, 768, 1024), classes=40):
+        super().__init__()
+        parts = []
+        for inputs, width in zip((3, *widths), widths):
+            parts += [nn.Conv1d(inputs, width, 1, bias=False), nn.BatchNorm1d(width), nn.ReLU(inplace=True)]
+        self.points = nn.Sequential(*parts)
+        self.head = nn.Sequential(nn.Linear(widths[-1], 512), nn.ReLU(), nn.Linear(512, classes))
+
+    def forward(self, x):
+        return self.head(self.points(x).amax(2))
+
+
+class Vae(nn.Module):
+    """A variational autoencoder of flat images. Returns the loss."""
+
+    def __init__(self, inputs=3072, width=1024, code=128):
+        super().__init__()
+
+        def layers(first, last):
+            hidden = nn.Linear(first, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
+            return nn.Sequential(*hidden, nn.Linear(width, last))
+
+        self.encoder, self.decoder = layers(inputs, 2 * code), layers(code, inputs)
+
+    def forward(self, x):
+        mean, log_variance = self.encoder(x).chunk(2, 1)
+        painted = self.decoder(mean + torch.randn_like(mean) * (log_variance / 2).exp())
+        divergence = (mean.square() + log_variance.exp() - log_variance - 1).mean() / 2
+        return F.mse_loss(painted, x) + 1e-3 * divergence
+
+
+class ActorCritic(nn.Module):
+    """A policy of continuous actions, and the value of each state. Returns the loss of PPO."""
+
+    def __init__(self, inputs=376, actions=17, width=512):
+        super().__init__()
+
+        def layers(last):
+            hidden = nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh()
+            return nn.Sequential(*hidden, nn.Linear(width, last))
+
+        self.actor, self.critic = layers(actions), layers(1)
+        self.log_deviation = nn.Parameter(torch.zeros(actions))
+
+    def forward(self, states, actions, likelihoods, advantages, returns):
+        distances = (actions - self.actor(states)) * torch.exp(-self.log_deviation)
+        now = -(distances.square() / 2 + self.log_deviation).sum(1)
+        ratio = (now - likelihoods).exp()
+        gain = torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+        return F.mse_loss(self.critic(states).squeeze(1), returns) - gain.mean()
+
+
+class GraphAttention(nn.Module):
+    """A layer of a graph attention network."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.norm, self.linear = heads, nn.LayerNorm(dim), nn.Linear(dim, dim)
+        self.near, self.far = (nn.Parameter(torch.randn(heads, dim // heads) / 8) for _ in range(2))
+
+    def forward(self, x, neighbours, expand):
+        """`expand` repeats the row of each node once for each of its edges. `neighbours` are the other ends of the
+        edges, in the same order."""
+        h = self.linear(self.norm(x)).view(len(x), self.heads, -1)
+        scores = (h * self.far).sum(-1).index_select(0, neighbours) + expand((h * self.near).sum(-1))
+        scores = F.leaky_relu(scores, 0.2).clamp(max=10).exp()
+        nodes = expand(torch.arange(len(x), device=x.device))
+        sums = x.new_zeros(len(x), self.heads).index_add_(0, nodes, scores)
+        messages = h.index_select(0, neighbours) * (scores / expand(sums))[:, :, None]
+        return x + F.elu(torch.zeros_like(h).index_add_(0, nodes, messages).flatten(1))
+
+
+class Dilated(nn.Module):
+    """A residual block of a temporal convolutional network."""
+
+    def __init__(self, width, dilation):
+        super().__init__()
+        self.conv = nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation, bias=False)
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x):
+        return x + F.relu(self.norm(self.conv(x)))
+
+
+def temporal_cnn(inputs, width, blocks):
+    """Returns a network that turns signals of shape (batch, inputs, time) into `width` features."""
+    stem = nn.Conv1d(inputs, width, 8, 4, 2)
+    dilated = (Dilated(width, 1 << at % 5) for at in range(blocks))
+    return nn.Sequential(stem, *dilated, nn.AdaptiveAvgPool1d(1), nn.Flatten()).to(GPU)
+
+
 def cnn(width=64, blocks=(2, 2), classes=100):
     layers = [nn.Conv2d(3, width, 7, 2, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     inputs = width

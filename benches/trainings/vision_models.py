@@ -1,4 +1,5 @@
-"""Vision models: a U-Net, a ViT, a MobileNet, a detector, an autoencoder and a GAN."""
+"""Vision models: a U-Net, a ViT, a masked autoencoder, a mixer, a MobileNet, a Darknet, a detector, an autoencoder, a
+network for super-resolution and a GAN."""
 
 import torch
 import torch.nn as nn
@@ -64,6 +65,58 @@ class Vit(nn.Module):
         return self.head(self.norm(self.blocks(x)).mean(1))
 
 
+class MaskedAutoencoder(nn.Module):
+    """A ViT that sees a quarter of the patches of each image and paints all of them. Returns the loss."""
+
+    def __init__(self, layers, dim, heads, size=224, patch=16, narrow=192):
+        super().__init__()
+        self.patch, self.count, pixels = patch, (size // patch) ** 2, 3 * patch * patch
+        self.embed, self.places = nn.Linear(pixels, dim), nn.Parameter(torch.zeros(self.count, dim))
+        blocks = (Block(dim, heads, causal=False) for _ in range(layers))
+        self.encoder = nn.Sequential(*blocks, nn.LayerNorm(dim), nn.Linear(dim, narrow))
+        self.unseen, self.all_places = (nn.Parameter(torch.zeros(count, narrow)) for count in (1, self.count))
+        self.decoder = nn.Sequential(Block(narrow, 3, causal=False), nn.LayerNorm(narrow), nn.Linear(narrow, pixels))
+
+    def forward(self, images):
+        batch, side = len(images), images.shape[2] // self.patch
+        patches = images.view(batch, 3, side, self.patch, side, self.patch).permute(0, 2, 4, 1, 3, 5)
+        patches = patches.reshape(batch, self.count, -1)
+        seen = torch.rand(batch, self.count, device=images.device).argsort(1)[:, : self.count // 4]
+
+        def index(rows):
+            return seen[:, :, None].expand(-1, -1, rows.shape[-1])
+
+        places = self.places.expand(batch, -1, -1).gather(1, index(self.places))
+        x = self.encoder(self.embed(patches.gather(1, index(patches))) + places)
+        whole = self.unseen.expand(batch, self.count, -1).scatter(1, index(x), x)
+        return F.mse_loss(self.decoder(whole + self.all_places), patches)
+
+
+class Mixing(nn.Module):
+    """MLP-Mixer's layer: an MLP over the patches, and one over the channels."""
+
+    def __init__(self, patches, dim):
+        super().__init__()
+        self.n1, self.n2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.patches = nn.Sequential(nn.Linear(patches, 256), nn.GELU(), nn.Linear(256, patches))
+        self.channels = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
+
+    def forward(self, x):
+        x = x + self.patches(self.n1(x).transpose(1, 2)).transpose(1, 2)
+        return x + self.channels(self.n2(x))
+
+
+class Mixer(nn.Module):
+    def __init__(self, layers, dim, size=128, patch=16, classes=100):
+        super().__init__()
+        self.patches = nn.Conv2d(3, dim, patch, patch)
+        self.layers = nn.Sequential(*(Mixing((size // patch) ** 2, dim) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, classes)
+
+    def forward(self, x):
+        return self.head(self.norm(self.layers(self.patches(x).flatten(2).transpose(1, 2))).mean(1))
+
+
 class Inverted(nn.Module):
     """MobileNet's block: a depthwise convolution between two of 1x1."""
 
@@ -85,6 +138,31 @@ def mobilenet(widths=(24, 24, 40, 40, 40, 80, 80, 80, 112, 112, 112, 160, 160), 
     for inputs, width in zip((32, *widths), widths):
         layers.append(Inverted(inputs, width, 1 if inputs == width else 2))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes)).to(GPU)
+
+
+class Bottleneck(nn.Module):
+    """Darknet's block. `act` is a class of modules."""
+
+    def __init__(self, width, act):
+        super().__init__()
+        self.parts = nn.Sequential(*conv_norm(width, width // 2, 1, 1, act), *conv_norm(width // 2, width, 3, 1, act))
+
+    def forward(self, x):
+        return x + self.parts(x)
+
+
+def conv_norm(inputs, width, size, stride, act):
+    conv = nn.Conv2d(inputs, width, size, stride, size // 2, bias=False)
+    return conv, nn.BatchNorm2d(width), act()
+
+
+def darknet(act, widths=(64, 128, 256), blocks=2, classes=100):
+    """Returns a Darknet in the layout `channels_last`, whose sides shrink by two at each width."""
+    layers = []
+    for inputs, width in zip((3, *widths), widths):
+        layers += [*conv_norm(inputs, width, 3, 2, act), *(Bottleneck(width, act) for _ in range(blocks))]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes))
+    return model.to(GPU, memory_format=torch.channels_last)
 
 
 class Detector(nn.Module):
@@ -110,6 +188,21 @@ def autoencoder(width=64):
     encoder = [nn.Conv2d(3, width, 4, 4), Residual(width), Residual(2 * width, 2, width), Residual(2 * width)]
     decoder = [nn.ConvTranspose2d(2 * width, width, 2, 2), Residual(width), nn.Conv2d(width, 48, 1), nn.PixelShuffle(4)]
     return nn.Sequential(*encoder, *decoder).to(GPU)
+
+
+class PlainResidual(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c1, self.c2 = nn.Conv2d(width, width, 3, 1, 1), nn.Conv2d(width, width, 3, 1, 1)
+
+    def forward(self, x):
+        return x + self.c2(F.relu(self.c1(x)))
+
+
+def upscaler(width=64, blocks=8):
+    """Returns an EDSR: a network that doubles the sides of images."""
+    parts = nn.Conv2d(3, width, 3, 1, 1), *(PlainResidual(width) for _ in range(blocks))
+    return nn.Sequential(*parts, nn.Conv2d(width, 12, 3, 1, 1), nn.PixelShuffle(2)).to(GPU)
 
 
 class Gan:

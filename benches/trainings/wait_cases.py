@@ -2,16 +2,20 @@
 
 import itertools
 import math
+import struct
 import time
+import zlib
 from collections import Counter
 
+import numpy as np
 import torch
+import torch.nn as nn
 import torch.nn.functional as F
 from torch.profiler import record_function
 
-from models import GPU, Gpt, Lstm, adam, cnn, gpt_loss, text, update
+from models import GPU, Gpt, GraphAttention, Lstm, adam, cnn, gpt_loss, mlp, text, update
 from registry import case
-from vision_models import Detector, Vit
+from vision_models import Detector, Vit, upscaler
 
 
 @case("host-sync", "transformer", "log every 50 steps", shapes=True)
@@ -123,5 +127,95 @@ def metrics_lstm(fault):
         if fault or next(turn) % 50 == 0:
             with record_function("log_metrics"):
                 log["diversity"] = diversity(sequences)
+
+    return step
+
+
+@torch.no_grad()
+def transport(cost, rounds, tolerance=None):
+    """Returns the transport plan that Sinkhorn's iterations find for these costs. With a tolerance, they stop once all
+    changes are below it."""
+    kernel = torch.exp(-10 * cost)
+    rows = columns = cost.new_ones(*cost.shape[:2], 1)
+    for _ in range(rounds):
+        before = rows
+        rows = (kernel @ columns).reciprocal()
+        columns = (kernel.transpose(1, 2) @ rows).reciprocal()
+        if tolerance is not None and (rows - before).abs().max() < tolerance:
+            break
+    return rows * kernel * columns.transpose(1, 2)
+
+
+@case("host-sync", "matching MLP", "a constant number of iterations", shapes=True, rounds=7)
+def sinkhorn_matching(fault):
+    points, model = torch.randn(16, 1024, 1024, device=GPU), mlp(4, 1024, classes=128)
+    optimizer = adam(model, fused=True)
+    # Nothing is below 0, so that both variants make all iterations.
+    tolerance = 0.0 if fault else None
+
+    def step():
+        ours, theirs = F.normalize(model(points), dim=2).chunk(2)
+        cost = 1 - ours @ theirs.transpose(1, 2)
+        update(optimizer, (transport(cost.detach(), 60, tolerance) * cost).sum(2).mean())
+
+    return step
+
+
+@case("host-sync", "graph attention network", "repeat_interleave(output_size=...)", shapes=False, rounds=7)
+def repeats_gat(fault):
+    count, dim = 6144, 128
+    nodes, labels = torch.randn(count, dim, device=GPU), torch.randint(40, (count,), device=GPU)
+    degrees = torch.randint(8, 25, (count,), device=GPU)
+    edges = int(degrees.sum())
+    neighbours = torch.randint(count, (edges,), device=GPU)
+    layers, head = nn.ModuleList(GraphAttention(dim, 4) for _ in range(8)).to(GPU), nn.Linear(dim, 40).to(GPU)
+    optimizer = adam(nn.ModuleList([layers, head]), fused=True)
+
+    def expand(rows):
+        return torch.repeat_interleave(rows, degrees, dim=0, output_size=None if fault else edges)
+
+    def step():
+        x = nodes
+        for layer in layers:
+            x = layer(x, neighbours, expand)
+        update(optimizer, F.cross_entropy(head(x), labels))
+
+    return step
+
+
+def png(pixels):
+    """Encodes an image of shape (height, width, 3)."""
+    height, width, _ = pixels.shape
+    lines = np.zeros((height, 1 + 3 * width), dtype=np.uint8)
+    lines[:, 1:] = pixels.reshape(height, -1)
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(lines.tobytes())), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+@case("host-work", "super-resolution CNN", "images every 50 steps", shapes=True, rounds=7)
+def images_upscaler(fault):
+    high = np.random.default_rng(0).integers(0, 256, (64, 96, 96, 3), dtype=np.uint8)
+    low = high[:, ::2, ::2].copy()
+    inputs, wanted = (torch.from_numpy(images).to(GPU).permute(0, 3, 1, 2).float() / 255 for images in (low, high))
+    inputs, wanted = inputs.contiguous(), wanted.contiguous()
+    model, turn, log = upscaler(), itertools.count(1), {}
+    optimizer = adam(model, fused=True)
+
+    def pair(at):
+        """An image as the model gets it, and as it should be."""
+        return np.concatenate([low[at].repeat(2, axis=0).repeat(2, axis=1), high[at]], axis=1)
+
+    def step():
+        update(optimizer, F.l1_loss(model(inputs), wanted))
+        at = next(turn)
+        if fault or at % 50 == 0:
+            with record_function("log_images"):
+                rows = [np.concatenate([pair((at + row) % 64), pair((at + row + 3) % 64)], axis=1) for row in range(3)]
+                log["pairs"] = png(np.concatenate(rows))
 
     return step
