@@ -1,6 +1,6 @@
 //! The table of cases.
 
-use crate::{copy_cases, host_cases, mlp_cases, text};
+use crate::{clicks, copy_cases, host_cases, layer_cases, measure_cases, mlp_cases, text};
 use burn::tensor::Device;
 use kernspan::Profiler;
 use std::error::Error;
@@ -78,6 +78,10 @@ pub(crate) const SENTENCES: usize = 64;
 pub(crate) const IMAGES: usize = 512;
 /// The nodes of the graph.
 pub(crate) const NODES: usize = 2048;
+/// The days of a batch of the model of weather.
+pub(crate) const FORECASTS: usize = 1024;
+/// The frames of a batch of the model of sound.
+pub(crate) const FRAMES: usize = 1024;
 /// The steps between two reads of a metric.
 pub(crate) const READ_EVERY: usize = 50;
 
@@ -211,5 +215,65 @@ pub(crate) const CASES: &[Case] = &[
         samples: [BATCH; 2],
         calibrate: None,
         make: copy_cases::frames,
+    },
+    Case {
+        name: "workers-with-a-lock",
+        model: "MLP on the lines of a log, which worker threads parse",
+        kind: "input-bound",
+        is_held_out: true,
+        fix: "workers hold the lock of the log to take lines, and not while they parse them",
+        samples: [BATCH; 2],
+        calibrate: Some(clicks::fields),
+        make: clicks::parsed,
+    },
+    Case {
+        name: "layer-timings",
+        model: "residual MLP with AdamW",
+        kind: "host-sync",
+        is_held_out: true,
+        fix: "the device is synchronized after each layer in every 100th step only",
+        samples: [BATCH; 2],
+        calibrate: None,
+        make: measure_cases::timed,
+    },
+    Case {
+        name: "scores-on-host",
+        model: "MLP that forecasts the weather at points of a grid",
+        kind: "large-readback",
+        is_held_out: true,
+        fix: "error and correlation are summed on the GPU and read every 100 steps",
+        samples: [FORECASTS; 2],
+        calibrate: None,
+        make: measure_cases::scored,
+    },
+    Case {
+        name: "sort-every-step",
+        model: "MLP that sees easy samples first",
+        kind: "host-work",
+        is_held_out: true,
+        fix: "samples are sorted every 100 steps",
+        samples: [BATCH; 2],
+        calibrate: Some(measure_cases::levels),
+        make: measure_cases::sorted,
+    },
+    Case {
+        name: "offloaded-teacher",
+        model: "distillation: an MLP learns from a frozen one",
+        kind: "same-bytes-again",
+        is_held_out: true,
+        fix: "the weights of the frozen layers are uploaded once, before the loop",
+        samples: [BATCH; 2],
+        calibrate: None,
+        make: layer_cases::distilled,
+    },
+    Case {
+        name: "codebooks-in-loop",
+        model: "MLP that predicts codes of sound, of eight codebooks",
+        kind: "launch-bound",
+        is_held_out: true,
+        fix: "one head and one loss for all codebooks, instead of a loop over codebooks",
+        samples: [FRAMES; 2],
+        calibrate: None,
+        make: layer_cases::codebooks,
     },
 ];

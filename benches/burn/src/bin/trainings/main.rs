@@ -2,11 +2,15 @@
 //!
 //! Most cases have matrices of the same sizes, because Burn tunes its kernels for each size, for seconds.
 
+mod calibration;
 mod cases;
+mod clicks;
 mod copy_cases;
 mod encoder;
 mod host_cases;
+mod layer_cases;
 mod loader;
+mod measure_cases;
 mod mlp_cases;
 mod models;
 mod text;
