@@ -151,3 +151,9 @@ fn findings_hold_on_the_second_round() {
     assert!(with_step.first >= 25 && with_step.near >= 18 && with_step.within >= 24, "{with_step:?}");
     assert!(plain.silent == plain.cases && with_step.silent == plain.cases, "{plain:?} {with_step:?}");
 }
+
+#[test]
+fn findings_hold_on_the_third_round() {
+    let (plain, with_step) = (score(3, false), score(3, true));
+    assert!(plain.cases == 29, "{plain:?} {with_step:?}");
+}
