@@ -35,6 +35,6 @@ fuzz_target!(|input: &[u8]| -> Corpus {
 /// Asks for all that is made of a trace.
 fn analyse(trace: &Trace) {
     let _ = (Report::of([trace]).to_string(), key_averages(trace));
-    let _ = (analysis::breakdown(trace), analysis::stream_idle(trace), analysis::queue_lengths(trace));
+    let _ = (analysis::launches(trace), analysis::stream_idle(trace), analysis::queue_lengths(trace));
     let _ = analysis::Analysis::of(trace).gpu_steps();
 }

@@ -31,19 +31,17 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
-//! [`stream_idle`] tells why streams were idle, [`queue_lengths`] how far the host was ahead, and [`launch_stats`] what
-//! launches cost the host.
+//! [`stream_idle`] tells why streams were idle, [`queue_lengths`] how far the host was ahead, and [`launches`] what each
+//! launch cost the host.
 
 mod advice;
 #[allow(clippy::module_inception, reason = "the module is named after its type")]
 mod analysis;
-mod breakdown;
 mod call_kind;
 mod collectives;
 mod count_kind;
 mod critical_path;
 mod device_timeline;
-mod duration_stats;
 mod finding;
 mod findings;
 mod flops;
@@ -51,12 +49,9 @@ mod functions;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;
-mod kernel_classes;
-mod kernel_kinds;
-mod launch_stats;
+mod launches;
 mod matrix_kernel;
 mod quantile;
-mod queue_length;
 mod ranks;
 mod simulation;
 mod span_calls;
@@ -66,31 +61,24 @@ mod span_flops;
 mod step_breakdown;
 mod step_samples;
 mod step_sweep;
-mod stream_idle;
-mod stream_work;
+mod streams;
 mod typical_step;
 mod work_kind;
 
 pub use self::{
     analysis::Analysis,
-    breakdown::{DeviceBreakdown, breakdown},
     count_kind::CountKind,
     critical_path::{PathKind, PathPart},
-    duration_stats::DurationStats,
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
-    kernel_classes::{KernelClasses, kernel_classes},
-    kernel_kinds::{KernelKinds, kernel_kinds},
-    launch_stats::{Launch, LaunchStats, launch_stats},
-    queue_length::{QueueLength, queue_lengths},
+    launches::{Launch, launches},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
-    stream_idle::{StreamIdle, stream_idle},
+    streams::{QueueLength, StreamIdle, queue_lengths, stream_idle},
     typical_step::TypicalStep,
 };
 pub(crate) use self::{
     call_kind::CallKind,
-    duration_stats::{square, standard_deviation},
     flops::Flops,
     gpu_usage::percent_of,
     quantile::{at_rank, quantile, rank},

@@ -253,7 +253,7 @@ proptest! {
             report(&trace);
             crate::report::key_averages(&trace);
             let _ = (crate::analysis::queue_lengths(&trace), crate::analysis::stream_idle(&trace));
-            let _ = (crate::analysis::breakdown(&trace), crate::analysis::launch_stats(&trace));
+            let _ = crate::analysis::launches(&trace);
             for step in Analysis::of(&trace).step_breakdown() {
                 assert_eq!(step.parts().iter().map(|(_, time)| *time).sum::<std::time::Duration>(), step.duration);
             }

@@ -1,7 +1,7 @@
 //! Rows of the table of kernels.
 
 use super::{kernel_times::KernelTally, table::Table, units};
-use crate::analysis::{percent_of, standard_deviation};
+use crate::analysis::percent_of;
 use std::time::Duration;
 
 /// A row of [`Kernels`](super::Kernels): the kernels of one name, or the copies between two kinds of memory, or the
@@ -46,14 +46,14 @@ pub struct KernelAverage {
 impl KernelAverage {
     /// Returns a row without names and shapes. `all` is the time of all GPU work.
     pub(super) fn of(tally: &KernelTally, all: Duration) -> Self {
-        let KernelTally { calls, total, squares, shortest, longest, occupancy, registers, bytes } = *tally;
+        let KernelTally { calls, total, shortest, longest, occupancy, registers, bytes, .. } = *tally;
         let seconds = total.as_secs_f64();
         Self {
             calls,
             total,
             percent: percent_of(total, all),
             average: total.div_f64(calls.max(1) as f64),
-            deviation: standard_deviation(calls, total, squares),
+            deviation: tally.deviation(),
             shortest: shortest.unwrap_or_default(),
             longest,
             occupancy: occupancy.percent(),

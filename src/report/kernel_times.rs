@@ -6,10 +6,7 @@ use super::{
     mean_occupancy::MeanOccupancy,
     shapes::{Shapes, ShapesId, argument_shapes},
 };
-use crate::{
-    analysis::square,
-    trace::{Span, Trace, Work},
-};
+use crate::trace::{Span, Trace, Work};
 use rustc_hash::FxHashMap;
 use std::{fmt::Write, time::Duration};
 
@@ -155,5 +152,41 @@ impl KernelTally {
         self.occupancy.add(&other.occupancy);
         self.registers = self.registers.max(other.registers);
         self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
+    /// Returns the standard deviation of a sample, by `calls - 1`; zero for a single run.
+    pub(super) fn deviation(&self) -> Duration {
+        // Integers, as the difference of two large sums of floating-point numbers would be mostly error.
+        let spread = self.squares.saturating_mul(self.calls.into()).saturating_sub(square(self.total));
+        let pairs = self.calls as f64 * self.calls.saturating_sub(1) as f64;
+        if pairs > 0.0 { Duration::from_nanos((spread as f64 / pairs).sqrt().round() as u64) } else { Duration::ZERO }
+    }
+}
+
+/// Returns the square of a duration's nanoseconds.
+fn square(duration: Duration) -> u128 {
+    duration.as_nanos().saturating_mul(duration.as_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KernelTally, square};
+    use std::time::Duration;
+
+    fn deviation(times: &[Duration]) -> Duration {
+        let squares = times.iter().copied().map(square).sum();
+        KernelTally { calls: times.len() as u64, total: times.iter().sum(), squares, ..KernelTally::default() }
+            .deviation()
+    }
+
+    #[test]
+    fn deviations_are_those_of_samples() {
+        let nanos = Duration::from_nanos;
+        // The root of 32 / 7.
+        assert_eq!(deviation(&[9, 2, 4, 4, 4, 5, 5, 7].map(nanos)), nanos(2));
+        assert_eq!((deviation(&[nanos(7)]), deviation(&[])), (nanos(0), nanos(0)));
+        // Of long durations that differ little.
+        let day = Duration::from_secs(86_400);
+        assert_eq!(deviation(&[day, day + nanos(20)]), nanos(14));
     }
 }

@@ -6,9 +6,6 @@ use kernspan::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The bits of the kinds that HTA tells apart, with its names for them.
-const KINDS: [(u8, &str); 3] = [(1, "COMPUTATION"), (2, "COMMUNICATION"), (4, "MEMORY")];
-
 /// Functions whose work HTA counts in its queue lengths.
 const QUEUED: [&str; 5] =
     ["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"];
@@ -69,54 +66,6 @@ impl<'a> Model<'a> {
 
     fn duration(&self, piece: &Piece<'_>) -> f64 {
         (piece.end - piece.start) as f64 / self.unit
-    }
-
-    /// Merges pieces as HTA does, with the rounding of floating-point numbers.
-    fn merged<'p>(&self, pieces: impl Iterator<Item = &'p Piece<'p>>) -> Vec<(f64, f64)> {
-        let mut times: Vec<_> = pieces.map(|piece| (self.at(piece.start), self.duration(piece))).collect();
-        times.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut merged: Vec<(f64, f64)> = Vec::new();
-        for (start, duration) in times {
-            let end = start + duration;
-            match merged.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => merged.push((start, end)),
-            }
-        }
-        merged
-    }
-
-    /// Returns the idle, compute, non-compute and whole time.
-    pub(crate) fn breakdown(&self) -> [f64; 4] {
-        let sum = |merged: &[(f64, f64)]| merged.iter().map(|(start, end)| end - start).sum::<f64>();
-        let all = self.merged(self.pieces.iter());
-        let whole = all.last().unwrap().1 - all[0].0;
-        let idle = whole - sum(&all);
-        let compute = sum(&self.merged(self.pieces.iter().filter(|piece| piece.kind() == 1)));
-        [idle, compute, whole - compute - idle, whole]
-    }
-
-    /// Returns the time of each set of kinds that ran at once. HTA cuts each piece of it to a whole number.
-    pub(crate) fn kinds(&self, is_cut: bool) -> BTreeMap<String, f64> {
-        let mut changes = Vec::new();
-        for (bit, _) in KINDS {
-            for (start, end) in self.merged(self.pieces.iter().filter(|piece| piece.kind() == bit)) {
-                changes.extend([(start, i32::from(bit)), (end, -i32::from(bit))]);
-            }
-        }
-        changes.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (mut sums, mut running) = (BTreeMap::new(), 0);
-        for pair in changes.windows(2) {
-            running += pair[0].1;
-            let time = pair[1].0 - pair[0].0;
-            let names = KINDS.iter().filter(|(bit, _)| running > 0 && running & i32::from(*bit) != 0);
-            let names: Vec<_> = names.map(|(_, name)| *name).collect();
-            if !names.is_empty() {
-                *sums.entry(names.join(" overlapping ")).or_insert(0.0) += if is_cut { time.trunc() } else { time };
-            }
-        }
-        sums.retain(|_, sum| *sum > 0.0);
-        sums
     }
 
     /// Returns the sum, maximum, minimum, mean and standard deviation of the times of each name.

@@ -10,7 +10,6 @@ that are too large for nanoseconds otherwise.
 import gzip
 import json
 import logging
-import math
 import os
 import sys
 import tempfile
@@ -44,11 +43,6 @@ def events_of(file):
     return events
 
 
-def overlap_of(hta):
-    percent = float(hta.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"].iloc[0])
-    return None if math.isnan(percent) else percent
-
-
 def numbers(events, unit):
     scale = {"ns": 1, "us": 1000}[unit]
     scaled = [dict(event) for event in events]
@@ -60,10 +54,9 @@ def numbers(events, unit):
         with open(file, "w") as opened:
             json.dump({"traceEvents": scaled}, opened, default=float)
         hta = TraceAnalysis(trace_files={0: file}, include_last_profiler_step=True)
-    breakdown = hta.get_temporal_breakdown(visualize=False).iloc[0]
     idle, _ = hta.get_idle_time_breakdown(ranks=[0], visualize=False, consecutive_kernel_delay=KERNEL_DELAY[unit])
     # All kernels, none as "others".
-    kinds, kernels = hta.get_gpu_kernel_breakdown(
+    _, kernels = hta.get_gpu_kernel_breakdown(
         visualize=False, include_memory_kernels=True, duration_ratio=1.0, num_kernels=10**9
     )
     queues = hta.get_queue_length_time_series(ranks=[0]).get(0)
@@ -74,10 +67,7 @@ def numbers(events, unit):
 
     statistics = ["sum (us)", "max (us)", "min (us)", "mean (us)", "stddev"]
     return {
-        "breakdown": [float(breakdown[f"{part}_time(us)"]) for part in ("idle", "compute", "non_compute", "kernel")],
         "idle": columns(idle, "stream", "idle_category", "idle_time"),
-        "kinds": dict(columns(kinds, "kernel_type", "sum")),
-        "overlap": overlap_of(hta),
         "kernels": {name: row for name, *row in columns(kernels, "name", *statistics)},
         "queues": columns(queues, "stream", "ts", "queue_length"),
         "launches": columns(launches, "correlation", "cpu_duration", "gpu_duration", "launch_delay"),

@@ -16,6 +16,7 @@ mod github;
 mod html;
 mod input;
 mod json;
+mod launches;
 mod merge;
 mod output;
 mod progress;

@@ -6,6 +6,7 @@ use crate::{
     file,
     input::{Inputs, Read},
     json::json,
+    launches,
     output::{self, Format, Section, Style, print_json},
     steps, torch,
 };
@@ -20,8 +21,8 @@ use std::path::{Path, PathBuf};
 /// Print where the time went: tables of spans, kernels, operations, steps and memory
 ///
 /// By default, this is an overview: the spans, the ten longest kernels and operations, and a summary of steps, GPUs and
-/// losses. --kernels, --operations, --steps, --memory, --callers, --callees and --torch print single tables instead.
-/// Several files are summed.
+/// losses. --kernels, --operations, --launches, --streams, --steps, --memory, --callers, --callees and --torch print
+/// single tables instead. Several files are summed.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -48,6 +49,12 @@ pub(crate) struct Args {
     /// Print the operations that a framework reported
     #[arg(long)]
     operations: bool,
+    /// Print what launches cost the host, by function of the API
+    #[arg(long)]
+    launches: bool,
+    /// Print why each CUDA stream was idle, and how much work was queued on it
+    #[arg(long)]
+    streams: bool,
     /// Print the steps, as the command `steps` does
     #[arg(long)]
     steps: bool,
@@ -150,6 +157,12 @@ impl Args {
         }
         if self.operations {
             sections.push(self.operations(report, Operations::LIMIT));
+        }
+        if self.launches {
+            sections.push(launches::launch_section(read, self.style.rows(self.limit, usize::MAX)));
+        }
+        if self.streams {
+            sections.push(launches::stream_section(read, self.style.rows(self.limit, usize::MAX)));
         }
         if self.steps {
             sections.push(steps::section(read, report, self.style.rows(self.limit, usize::MAX)));

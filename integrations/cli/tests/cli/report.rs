@@ -18,6 +18,7 @@ fn tables_are_as_they_were() {
             ("transformer", "report --limit 20", torch("transformer-shapes")),
             ("transformer_torch", "report --torch --limit 20", torch("transformer-shapes")),
             ("transformer_top", "top", torch("transformer")),
+            ("training_launches", "report --launches --streams", window("training")),
             ("training_steps", "steps", window("training")),
             ("training_breakdown", "steps --breakdown", window("training")),
             ("transformer_breakdown", "steps --breakdown", torch("transformer")),
@@ -47,6 +48,26 @@ fn an_overview_is_the_report_that_programs_print() {
         assert_eq!(rows["spans"], report.spans(), "{name}");
         assert_eq!(rows["averages"].as_array().unwrap().len(), report.averages().limit(usize::MAX).rows().len());
     }
+}
+
+#[test]
+fn launches_and_streams_are_those_of_the_analysis() {
+    use kernspan::analysis::{launches, stream_idle};
+    let file = torch("transformer");
+    let traces = kernspan::read(&file).unwrap();
+    let rows = printed_json("report --json --launches --streams", &[&file]);
+    let sum =
+        |key: &str| rows["launches"].as_array().unwrap().iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>();
+    let all: Vec<_> = traces.iter().flat_map(launches).collect();
+    assert_eq!(
+        (sum("launches"), sum("pieces")),
+        (all.len() as u64, all.iter().map(|launch| launch.pieces).sum::<u64>())
+    );
+    assert_eq!(sum("host"), all.iter().map(|launch| launch.host.as_nanos() as u64).sum::<u64>());
+    assert_eq!(sum("short"), all.iter().filter(|launch| launch.is_short()).count() as u64);
+    let idle = &stream_idle(&traces[0])[0];
+    assert_eq!(rows["streams"][0]["host_wait"], idle.host_wait.as_nanos() as u64);
+    assert_eq!(rows["streams"][0]["longest_queue"], kernspan::analysis::queue_lengths(&traces[0])[0].longest());
 }
 
 #[test]

@@ -1,8 +1,7 @@
-//! The idle time of each stream, by the reason for it.
+//! What each CUDA stream did: why it was idle, and how much work was queued on it.
 
-use super::stream_work::{StreamKey, stream_work};
 use crate::trace::{DeviceId, Timestamp, Trace, Work};
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// A stream's idle time between two pieces of work, by the reason for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,9 +70,86 @@ pub fn stream_idle(trace: &Trace) -> Vec<StreamIdle> {
     stream_work(trace).into_iter().map(of_stream).collect()
 }
 
+/// How many pieces of work a stream had still to begin, over time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct QueueLength {
+    /// The GPU.
+    pub device: DeviceId,
+    /// The driver's number of the context.
+    pub context: u32,
+    /// The driver's number of the stream.
+    pub stream: u32,
+    /// The length of the queue after each change, in nanoseconds since 1970.
+    pub changes: Vec<(u64, u64)>,
+}
+
+impl QueueLength {
+    /// The most pieces of work that were queued at once.
+    #[must_use]
+    pub fn longest(&self) -> u64 {
+        self.changes.iter().map(|&(_, length)| length).max().unwrap_or(0)
+    }
+
+    /// The mean length of the queue over time, from its first change to its last.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.changes.first(), self.changes.last()) else { return 0.0 };
+        let area = |pair: &[(u64, u64)]| (pair[1].0 - pair[0].0) as f64 * pair[0].1 as f64;
+        let sum: f64 = self.changes.windows(2).map(area).sum();
+        if last.0 > first.0 { sum / (last.0 - first.0) as f64 } else { 0.0 }
+    }
+}
+
+/// Returns how much work was queued on each stream: more from the call that asks for it, less when it begins. The host
+/// is ahead of the GPU while the queue is long. Work whose call was not recorded is left out.
+///
+/// HolisticTraceAnalysis calls this the queue length. It counts work of `cudaLaunchKernel`, `cudaLaunchKernelExC`,
+/// `cuLaunchKernel`, `cudaMemcpyAsync` and `cudaMemsetAsync` only, neither graphs nor the driver's copies, and takes
+/// streams of all GPUs and contexts with the same number for one.
+///
+/// ```
+/// # fn show(trace: &kernspan::Trace) {
+/// for queue in kernspan::analysis::queue_lengths(trace) {
+///     println!("stream {}: at most {} in the queue, {:.1} on average", queue.stream, queue.longest(), queue.mean());
+/// }
+/// # }
+/// ```
+#[must_use]
+pub fn queue_lengths(trace: &Trace) -> Vec<QueueLength> {
+    let of_stream = |((device, context, stream), work): (StreamKey, Vec<Work<'_>>)| {
+        let known = work.iter().filter_map(|work| Some((work.call()?.start(), work.start())));
+        // At the same moment, what is asked for comes first.
+        let mut changes: Vec<_> = known.flat_map(|(asked, began)| [(asked, 0), (began.max(asked), 1)]).collect();
+        changes.sort_unstable();
+        let mut length = 0_u64;
+        let change = |(at, is_begin): (Timestamp, i32)| {
+            length = if is_begin == 1 { length.saturating_sub(1) } else { length + 1 };
+            (at.as_unix_nanos(), length)
+        };
+        QueueLength { device, context, stream, changes: changes.into_iter().map(change).collect() }
+    };
+    stream_work(trace).into_iter().map(of_stream).collect()
+}
+
+/// The device, context and number of a stream.
+type StreamKey = (DeviceId, u32, u32);
+
+/// Returns the work of each stream in the order of its starts, that of all its rows together.
+fn stream_work(trace: &Trace) -> BTreeMap<StreamKey, Vec<Work<'_>>> {
+    let mut streams: BTreeMap<StreamKey, Vec<Work<'_>>> = BTreeMap::new();
+    for work in trace.work() {
+        let stream = work.stream();
+        streams.entry((stream.device(), stream.context(), stream.number())).or_default().push(work);
+    }
+    streams.values_mut().for_each(|work| work.sort_by_key(|work| work.start()));
+    streams
+}
+
 #[cfg(test)]
 mod tests {
-    use super::stream_idle;
+    use super::{queue_lengths, stream_idle};
     use crate::trace::{
         Trace,
         sample::{at, gpu_trace},
@@ -102,5 +178,13 @@ mod tests {
         trace.work.remove(2);
         let (other, left) = (of_stream(&trace).other, of_stream(&trace).kernel_wait);
         assert_eq!((other, left), (Duration::from_micros(65), idle.kernel_wait - Duration::from_micros(10 + 25)));
+    }
+
+    #[test]
+    fn what_is_queued_begins_in_the_end() {
+        for queue in queue_lengths(&gpu_trace()) {
+            assert_eq!(queue.changes.last().map_or(0, |&(_, length)| length), 0, "{queue:?}");
+            assert!(queue.mean() <= queue.longest() as f64);
+        }
     }
 }

@@ -1,6 +1,5 @@
-//! Statistics of launches: what they cost the host, and how long their work waited.
+//! Launches: what they cost the host, and how long their work waited.
 
-use super::duration_stats::DurationStats;
 use crate::trace::{ApiCall, Timestamp, Trace, Work};
 use std::time::Duration;
 
@@ -33,29 +32,6 @@ impl Launch<'_> {
     }
 }
 
-/// All launches of a window, and statistics of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct LaunchStats<'a> {
-    /// The launches, in the order of [`Trace::api_calls`].
-    pub launches: Vec<Launch<'a>>,
-    /// Statistics of [`Launch::host`].
-    pub host: DurationStats,
-    /// Statistics of [`Launch::gpu`].
-    pub gpu: DurationStats,
-    /// Statistics of [`Launch::delay`].
-    pub delay: DurationStats,
-}
-
-impl LaunchStats<'_> {
-    /// The number of launches that took longer than their work.
-    #[must_use]
-    pub fn short(&self) -> u64 {
-        self.launches.iter().filter(|launch| launch.is_short()).count() as u64
-    }
-}
-
 /// Returns what each launch cost the host, how long its work took, and how long that waited for its turn.
 ///
 /// Work whose call was not recorded is left out, and so are calls that failed or asked for nothing.
@@ -64,27 +40,20 @@ impl LaunchStats<'_> {
 ///
 /// ```
 /// # fn show(trace: &kernspan::Trace) {
-/// let stats = kernspan::analysis::launch_stats(trace);
-/// println!("{} launches of {:?} each, {:?} in all", stats.host.count, stats.host.mean, stats.host.total);
-/// println!("their work began {:?} later, by the median", stats.delay.median);
-/// println!("{} took longer than their work", stats.short());
+/// let launches = kernspan::analysis::launches(trace);
+/// let short = launches.iter().filter(|launch| launch.is_short()).count();
+/// println!("{short} of {} launches took longer than their work", launches.len());
 /// # }
 /// ```
 #[must_use]
-pub fn launch_stats(trace: &Trace) -> LaunchStats<'_> {
+pub fn launches(trace: &Trace) -> Vec<Launch<'_>> {
     let mut of_call = vec![CallWork::default(); trace.api_calls().len()];
     for work in trace.work() {
         if let Some(call) = work.call() {
             of_call[call.id().index()].add(work);
         }
     }
-    let launches: Vec<_> = trace.api_calls().zip(of_call).filter_map(|(call, work)| work.launched_by(call)).collect();
-    LaunchStats {
-        host: DurationStats::new(launches.iter().map(|launch| launch.host)),
-        gpu: DurationStats::new(launches.iter().map(|launch| launch.gpu)),
-        delay: DurationStats::new(launches.iter().map(|launch| launch.delay)),
-        launches,
-    }
+    trace.api_calls().zip(of_call).filter_map(|(call, work)| work.launched_by(call)).collect()
 }
 
 /// The work of one call.
@@ -118,26 +87,26 @@ impl CallWork {
 
 #[cfg(test)]
 mod tests {
-    use super::{LaunchStats, launch_stats};
+    use super::{Launch, launches};
     use crate::trace::{Trace, sample::gpu_trace};
     use std::time::Duration;
 
     #[test]
     fn graphs_are_one_launch_and_work_without_a_call_is_none() {
         let trace = gpu_trace();
-        let stats = launch_stats(&trace);
+        let launches = launches(&trace);
         let micros = Duration::from_micros;
-        let mut seen: Vec<_> = stats.launches.iter().map(|launch| (launch.function, launch.pieces)).collect();
+        let mut seen: Vec<_> = launches.iter().map(|launch| (launch.function, launch.pieces)).collect();
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen, [("cuGraphLaunch", 2), ("cuLaunchKernel", 1), ("cuMemcpyHtoDAsync", 1)]);
-        assert_eq!(stats.launches.len(), trace.api_calls().len());
+        assert_eq!(launches.len(), trace.api_calls().len());
         // Each call takes 2 µs, and returns 1 µs before its work begins.
-        assert_eq!((stats.host.total, stats.host.longest), (micros(16), micros(2)));
-        assert_eq!((stats.delay.mean, stats.delay.deviation), (micros(1), micros(0)));
-        assert_eq!((stats.gpu.total, stats.gpu.longest), (micros(2 * (4 + 20 + 30 + 20)), micros(30)));
-        assert_eq!(stats.short(), 0);
-        assert_eq!(launch_stats(&Trace::default()), LaunchStats::default());
+        assert!(launches.iter().all(|launch| (launch.host, launch.delay) == (micros(2), micros(1))));
+        let gpu: Vec<_> = launches.iter().map(|launch| launch.gpu).collect();
+        assert_eq!((gpu.iter().sum(), gpu.iter().max()), (micros(2 * (4 + 20 + 30 + 20)), Some(&micros(30))));
+        assert!(!launches.iter().any(Launch::is_short));
+        assert_eq!(super::launches(&Trace::default()), []);
     }
 
     #[test]
@@ -146,11 +115,9 @@ mod tests {
         for call in &mut trace.api_calls {
             call.end = call.end + Duration::from_micros(8);
         }
-        let stats = launch_stats(&trace);
-        assert_eq!(
-            (stats.delay.longest, stats.short()),
-            (Duration::ZERO, 2),
-            "the copies are shorter than their calls"
-        );
+        let launches = launches(&trace);
+        assert!(launches.iter().all(|launch| launch.delay.is_zero()));
+        let short = launches.iter().filter(|launch| launch.is_short()).count();
+        assert_eq!(short, 2, "the copies are shorter than their calls");
     }
 }
