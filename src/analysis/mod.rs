@@ -36,7 +36,6 @@ mod advice;
 mod breakdown;
 mod call_kind;
 mod collectives;
-mod count_kind;
 mod critical_path;
 mod device_timeline;
 mod duration_stats;
@@ -61,7 +60,6 @@ mod span_devices;
 mod span_flops;
 mod step_breakdown;
 mod step_gpu;
-mod step_samples;
 mod step_sweep;
 mod stream_idle;
 mod stream_work;
@@ -70,7 +68,6 @@ mod work_kind;
 
 pub use self::{
     breakdown::{DeviceBreakdown, breakdown},
-    count_kind::CountKind,
     critical_path::{PathKind, PathPart, critical_path},
     duration_stats::DurationStats,
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
@@ -99,6 +96,5 @@ pub(crate) use self::{
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},
     span_flops::SpanFlops,
-    step_samples::{SpanSample, StepCounts, StepSamples},
     work_kind::WorkKind,
 };

@@ -8,16 +8,18 @@ mod page;
 mod side;
 mod spans;
 mod summary;
-mod text;
 
-use self::{kernels::Kernels, side::Side};
+use self::side::Side;
 use crate::{
     fault::Fault,
     input::Inputs,
     json::json,
     output::{self, Format, Section, Style, print_json},
 };
-use kernspan::report::Comparison;
+use kernspan_check::{
+    Comparison,
+    comparison::{KernelTimeChange, KernelTimes},
+};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -141,10 +143,16 @@ impl Args {
 }
 
 impl Diff {
+    /// Returns the kernels of both sides, those first that change the time of a step the most. There are none if a side
+    /// has no traces, but statistics only.
+    fn kernels(&self) -> Vec<KernelTimeChange> {
+        KernelTimes::compare(&self.sides[0].kernels, &self.sides[1].kernels)
+    }
+
     fn json(&self) -> Value {
         let mut whole = json(&self.comparison);
         whole["explanations"] = self.comparison.explanations().iter().map(json).collect();
-        whole["kernel_times"] = Kernels::compare(&self.sides).iter().map(json).collect();
+        whole["kernel_times"] = self.kernels().iter().map(json).collect();
         whole
     }
 }

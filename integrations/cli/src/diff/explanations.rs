@@ -1,14 +1,18 @@
 //! The table of what explains a difference.
 
-use super::text;
 use crate::{json::json, output::Section};
-use kernspan::report::{Comparison, Explanation, Table};
+use kernspan::report::Table;
+use kernspan_check::{
+    Comparison,
+    comparison::{CountChange, Explanation},
+    text,
+};
 
 /// Returns the table of explanations that are no noise, those first that explain the most.
 pub(super) fn section(comparison: &Comparison, limit: usize) -> Section {
     let all = comparison.explanations();
     let json = all.iter().take(limit).map(json).collect();
-    let (sure, unsure): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| text::is_sure(&it.change));
+    let (sure, unsure): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.change.is_sure());
     let left_out = sure.len().saturating_sub(limit);
     let rows: Vec<_> = sure.into_iter().take(limit).collect();
     let noise = match unsure.len() {
@@ -44,7 +48,7 @@ fn table(rows: &[Explanation]) -> Table {
 
 /// Returns the counts that have changed: `+10 calls, +40 B copied`.
 fn counts(explanation: &Explanation) -> Option<String> {
-    let counts: Vec<_> = explanation.counts.iter().map(text::count).collect();
+    let counts: Vec<_> = explanation.counts.iter().map(CountChange::signed).collect();
     (!counts.is_empty()).then(|| counts.join(", "))
 }
 

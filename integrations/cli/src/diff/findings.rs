@@ -1,7 +1,8 @@
 //! The table of findings that are new or gone.
 
 use crate::{json::json, output::Section};
-use kernspan::report::{BaselineFinding, Comparison, Table, units};
+use kernspan::report::{Table, units};
+use kernspan_check::{Comparison, baseline::BaselineFinding};
 use serde::Serialize;
 
 /// A finding that only one side has.

@@ -1,8 +1,7 @@
 //! One side of a comparison.
 
-use super::kernels::Kernels;
 use crate::{fault::Fault, input::Inputs, progress::Progress, runs::Runs};
-use kernspan::{analysis::CountKind, report::Baseline};
+use kernspan_check::{Baseline, CountKind, comparison::KernelTimes};
 use std::{path::PathBuf, thread};
 
 /// One side of a comparison: statistics of its runs.
@@ -10,7 +9,7 @@ pub(super) struct Side {
     /// The files and folders, as they were given.
     pub(super) name: String,
     pub(super) baseline: Baseline,
-    pub(super) kernels: Kernels,
+    pub(super) kernels: KernelTimes,
     /// Whether all files could be read.
     pub(super) is_complete: bool,
 }
@@ -31,7 +30,7 @@ pub(super) fn read_both(sides: [Vec<PathBuf>; 2], recursive: bool) -> Result<[Si
 impl Side {
     fn read(inputs: &Inputs, progress: &Progress) -> Result<Self, Fault> {
         let runs = Runs::read_with(inputs, None, progress)?;
-        let (kernels, is_complete) = (Kernels::of(runs.traces()), runs.end().is_ok());
+        let (kernels, is_complete) = (KernelTimes::of(runs.traces()), runs.end().is_ok());
         Ok(Self { name: inputs.names(), kernels, is_complete, baseline: runs.baseline })
     }
 

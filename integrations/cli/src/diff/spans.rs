@@ -1,8 +1,12 @@
 //! The table of spans, aligned by path.
 
-use super::text;
 use crate::{json::json, output::Section};
-use kernspan::report::{Comparison, Presence, SpanChange, Table, TimeChange};
+use kernspan::report::Table;
+use kernspan_check::{
+    Comparison,
+    comparison::{Presence, SpanChange, TimeChange},
+    text,
+};
 use std::cmp::Reverse;
 
 /// Returns the table of the spans that change the most, in the order of the tree.
@@ -64,6 +68,6 @@ fn time(nanos: f64) -> Option<String> {
 }
 
 fn change(time: &TimeChange) -> Option<String> {
-    let sign = if text::is_sure(&time.change) { "" } else { "~" };
+    let sign = if time.change.is_sure() { "" } else { "~" };
     (!time.is_nothing()).then(|| format!("{sign}{}", text::signed(time.change.value)))
 }
