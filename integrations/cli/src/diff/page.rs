@@ -1,12 +1,9 @@
 //! The page of a comparison.
 
 use super::{
-    Diff,
+    Diff, Side,
     flames::{Flame, Which},
-    kernels,
-    side::Side,
-    spans::state,
-    summary,
+    summary, tables,
 };
 use crate::html::{Page, Table, section};
 use kernspan::report::units;
@@ -138,7 +135,9 @@ fn spans(page: &mut Page, spans: &[SpanChange]) {
     type Row<'a> = (&'a SpanChange, usize);
     let mut table = Table::default();
     table.column(("Span", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
-    table.column(("", "word", "new, gone or moved"), &rows, |row| json!(state(&row.0.presence).unwrap_or_default()));
+    table.column(("", "word", "new, gone or moved"), &rows, |row| {
+        json!(tables::span_state(&row.0.presence).unwrap_or_default())
+    });
     let help = "on the thread of the step, with the spans in it";
     table.column(("Before", "time", help), &rows, |row| time(row.0.total_host.before.value));
     table.column(("After", "time", help), &rows, |row| time(row.0.total_host.adjusted_after()));
@@ -185,7 +184,7 @@ fn kernel_times(page: &mut Page, diff: &Diff) {
     let nanos = |time: std::time::Duration| json!(time.as_nanos() as u64);
     let mut table = Table::default();
     table.column(("Kernel", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
-    table.column(("", "word", "new or gone"), &rows, |row| json!(kernels::state(row.0).unwrap_or_default()));
+    table.column(("", "word", "new or gone"), &rows, |row| json!(tables::kernel_state(row.0).unwrap_or_default()));
     table.column(("Launches", "rate", "in a step before"), &rows, |row| json!(row.0.before.map(|it| it.launches)));
     table.column(("after", "rate", "in a step after"), &rows, |row| json!(row.0.after.map(|it| it.launches)));
     table.column(("CUDA time", "time", "in a step before"), &rows, |row| {

@@ -1,6 +1,6 @@
 //! The first table of a comparison: the step, counts, memory.
 
-use super::{Diff, side::Side};
+use super::{Diff, Side};
 use crate::{json::json, output::Section};
 use kernspan::report::{Table, units};
 use kernspan_check::{
