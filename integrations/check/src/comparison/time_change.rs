@@ -62,8 +62,17 @@ pub enum MoreData {
 impl TimeChange {
     /// A step that takes this many times as long as before is worse, however wide its interval. With nothing changed,
     /// the median step of the training in benches/README.md took 34 ms on a quiet machine and 104 ms under a load of 5
-    /// to 15 on two cores: a factor of 3.
+    /// to 15 on two cores: a factor of 3. Five leaves room for more.
     const BEYOND_NOISE: f64 = 5.0;
+    /// Runs differ by more than their steps explain if their spread is this many times what the steps predict. It only
+    /// decides whether more runs or more steps are asked for.
+    const MORE_THAN_STEPS: f64 = 2.0;
+    /// The number of runs that are asked for at least. With two or three on a side, most of the width of an interval is
+    /// that they are so few: see [`student`](super::estimate::student).
+    const ENOUGH_RUNS: u64 = 5;
+    /// The most by which an interval is asked to get narrower: ten times takes a hundred times the data, and nobody
+    /// makes more runs than that.
+    const NARROWER: f64 = 10.0;
 
     /// Returns the change between two sides. `scaled` has the same times divided by the factors of the drift.
     pub(super) fn new(raw: [&Sample; 2], scaled: [&Sample; 2], factors: &Factors) -> Self {
@@ -82,7 +91,7 @@ impl TimeChange {
     fn of([before, after]: [&Sample; 2], scaled: [&Sample; 2], sides: Sides) -> Self {
         let of = |sample: &Sample| {
             let (between, within) = sample.spread();
-            (sample.runs(), sample.steps(), between > 2.0 * within)
+            (sample.runs(), sample.steps(), between > Self::MORE_THAN_STEPS * within)
         };
         let samples = scaled.map(of);
         Self {
@@ -144,11 +153,10 @@ impl TimeChange {
         let distance = if after > 0.0 && limit > 0.0 { (after / limit).ln().abs() } else { f64::INFINITY };
         // An interval gets narrower with the square root of the data.
         let error = self.sides.log_error();
-        let times = (error / distance.max(error / 10.0)).powi(2);
+        let times = (error / distance.max(error / Self::NARROWER)).powi(2);
         let more = |count: u64| ((count.max(1) as f64 * (times - 1.0)).ceil() as u64).max(1);
-        // With two or three runs, most of the width of the interval is that these are so few.
         match self.needs_runs || (2..4).contains(&self.runs) {
-            true => MoreData::Runs(more(self.runs).max(5_u64.saturating_sub(self.runs))),
+            true => MoreData::Runs(more(self.runs).max(Self::ENOUGH_RUNS.saturating_sub(self.runs))),
             false => MoreData::Steps(more(self.steps)),
         }
     }
