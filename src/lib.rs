@@ -95,6 +95,7 @@
 //!   FLOPs.
 //! - `kernspan-burn`: Burn's kernels in the spans that asked for them, through its fusion and device threads.
 //! - `kernspan-otlp`: traces and metrics for Jaeger, Grafana and other collectors of OpenTelemetry.
+//! - `kernspan-check`: whether a run is worse than an earlier one, for tests and CI.
 //! - `kernspan-cli`: the program `kernspan`, which prints tables of files that were written, and converts them.
 //!
 //! # Features

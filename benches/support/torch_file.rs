@@ -31,7 +31,9 @@ const NUMBERS: [&str; 7] =
 
 /// Writes a file of about this size.
 pub(super) fn write(path: &Path, fixture: &str, size: u64) -> Result<TorchFile, Box<dyn Error>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch");
+    // The fixtures are in the root of the repository, and some benchmarks in a package below it.
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("tests/fixtures/torch"));
+    let folder = folders.into_iter().find(|folder| folder.is_dir()).ok_or("no folder tests/fixtures/torch")?;
     let mut text = String::new();
     let packed = File::open(folder.join(format!("{fixture}.pt.trace.json.gz")))?;
     flate2::read::GzDecoder::new(packed).read_to_string(&mut text)?;

@@ -205,3 +205,33 @@ impl Deref for Analysis<'_> {
         self.trace
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Analysis;
+    use crate::{
+        Chrome, Exporter, Html, Perfetto, Report, Stacks, TensorBoard, analysis::simulation::MADE,
+        trace::sample::gpu_trace,
+    };
+
+    #[test]
+    fn the_report_and_all_exporters_share_one_simulation() {
+        let (folder, trace) = (tempfile::tempdir().unwrap(), gpu_trace());
+        let (window, before) = (Analysis::of(&trace), MADE.get());
+        let folder = folder.path();
+        let mut report = Report::default();
+        report.add(&window);
+        let exporters: [Box<dyn Exporter>; 5] = [
+            Box::new(Chrome::to_dir(folder)),
+            Box::new(Perfetto::to_dir(folder)),
+            Box::new(TensorBoard::to_dir(folder)),
+            Box::new(Html::to_dir(folder)),
+            Box::new(Stacks::to_dir(folder)),
+        ];
+        for mut exporter in exporters {
+            exporter.export(&window).unwrap();
+        }
+        assert!(!report.findings().is_empty() && report.typical_step().is_some());
+        assert_eq!(MADE.get() - before, 1);
+    }
+}

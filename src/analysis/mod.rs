@@ -39,7 +39,6 @@ mod advice;
 mod analysis;
 mod call_kind;
 mod collectives;
-mod count_kind;
 mod critical_path;
 mod device_timeline;
 mod finding;
@@ -59,7 +58,6 @@ mod span_costs;
 mod span_devices;
 mod span_flops;
 mod step_breakdown;
-mod step_samples;
 mod step_sweep;
 mod streams;
 mod typical_step;
@@ -67,7 +65,6 @@ mod work_kind;
 
 pub use self::{
     analysis::Analysis,
-    count_kind::CountKind,
     critical_path::{PathKind, PathPart},
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
@@ -86,6 +83,5 @@ pub(crate) use self::{
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},
     span_flops::SpanFlops,
-    step_samples::{SpanSample, StepCounts, StepSamples},
     work_kind::WorkKind,
 };

@@ -4,9 +4,29 @@ use super::{typical_step::TypicalSteps, units};
 use crate::analysis::{Analysis, Finding, FindingKind, RankTimes, Remedy, Saving, TypicalStep, slow_rank};
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-/// The findings of a run: those of its windows, by rank, kind and place.
+/// The findings of a run: those of its windows, merged by kind and place.
+///
+/// [`Report::findings`](crate::Report::findings) has them of a whole run. This is for a program that gets its windows
+/// one by one and needs no report, such as an exporter.
+///
+/// ```
+/// use kernspan::{Profiler, report::Findings};
+///
+/// let mut findings = Findings::default();
+/// let (layer, profiler) = Profiler::builder()
+///     .on_trace(move |window| {
+///         findings.add(window);
+///         if let Some(first) = findings.merged().first() {
+///             eprintln!("so far: {}", first.title);
+///         }
+///     })
+///     .build()?;
+/// # drop(layer);
+/// # profiler.finish()?;
+/// # Ok::<(), kernspan::Error>(())
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub struct Findings {
     ranks: BTreeMap<u32, RankFindings>,
 }
 
@@ -39,12 +59,12 @@ struct Sum {
 
 impl Findings {
     /// Adds the findings of a window.
-    pub(super) fn add(&mut self, window: &Analysis<'_>) {
+    pub fn add(&mut self, window: &Analysis<'_>) {
         self.ranks.entry(window.metadata().rank).or_default().add(window);
     }
 
     /// Returns the typical step over all windows: that of the slowest rank, as the others wait for it.
-    pub(super) fn typical_step(&self) -> Option<TypicalStep> {
+    pub fn typical_step(&self) -> Option<TypicalStep> {
         self.ranks.values().filter_map(|rank| rank.typical.mean()).max_by_key(|step| step.own)
     }
 
@@ -52,7 +72,7 @@ impl Findings {
     ///
     /// A step takes as long as on the slowest rank, so that a finding is that of the rank which it costs the most, and
     /// not divided by the number of ranks.
-    pub(super) fn merged(&self) -> Vec<Finding> {
+    pub fn merged(&self) -> Vec<Finding> {
         let mut merged = match self.ranks.len() {
             0 | 1 => self.ranks.values().flat_map(RankFindings::merged).collect(),
             _ => self.across_ranks(),

@@ -13,12 +13,12 @@
 //! | [`steps`](Report::steps) | How long did each step take on the host? |
 //! | [`recording_cost`](Report::recording_cost) | How much longer did steps take because they were recorded? |
 //! | [`gpu_steps`](Report::gpu_steps) | How busy was each GPU in each step, and what did it wait for? |
-//! | [`check`](Report::check) | Is the run worse than an earlier one, and where? |
 //!
 //! The first four are tables: sort, group and limit them, then print them with `{}` or take their rows. Tables are
 //! [`Report::WIDTH`] columns wide wherever they are printed, unless you set another width or make them
 //! [as wide as the terminal](Report::fit_terminal). [`Table`] and [`units`] are for tables of your own. For the figures
-//! of a single window, see [`analysis`](crate::analysis).
+//! of a single window, see [`analysis`](crate::analysis). Whether a run is worse than an earlier one, the crate
+//! `kernspan-check` says.
 //!
 //! ```
 //! use kernspan::{Profiler, report::SortBy};
@@ -39,11 +39,8 @@
 mod advice;
 mod average;
 mod averages;
-mod baseline;
 mod call_times;
 mod call_tree;
-mod check;
-mod comparison;
 mod completeness;
 mod durations;
 mod findings;
@@ -86,13 +83,8 @@ pub use self::{
     advice::Advice,
     average::{Average, Latency, SortBy},
     averages::Averages,
-    baseline::{Baseline, BaselineFinding, BaselineKernel, BaselineRun, BaselineSpan, CountRange, Machine, Times},
-    check::{Check, CheckVerdict, Metric, Problem, Threshold, ThresholdError, Thresholds},
-    comparison::{
-        Comparison, CountChange, Drift, Estimate, Explanation, KernelChange, KernelShapeChange, MoreData, Outcome,
-        PeakChange, Presence, SideSummary, SpanChange, TimeChange,
-    },
     completeness::Completeness,
+    findings::Findings,
     gpu_steps::{DeviceUsage, GpuSteps},
     kernel_average::KernelAverage,
     kernels::Kernels,
@@ -107,7 +99,7 @@ pub use self::{
     wrap::Prose,
 };
 #[cfg(feature = "read")]
-pub use self::{baseline::BaselineError, key_average::KeyAverage, key_averages::key_averages};
+pub use self::{key_average::KeyAverage, key_averages::key_averages};
 pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 
 pub(crate) use self::{averages::PathRows, report::incomplete};

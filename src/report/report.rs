@@ -8,9 +8,7 @@ pub(crate) use self::text::incomplete;
 use super::{
     advice::Advice,
     averages::Averages,
-    baseline::Baseline,
     call_tree::CallTree,
-    check::{Check, Thresholds},
     completeness::{Completeness, records},
     findings::Findings,
     gpu_steps::GpuSteps,
@@ -50,7 +48,6 @@ pub struct Report {
     gpus: GpuSummary,
     operations: OperationTimes,
     findings: Findings,
-    baseline: Baseline,
     losses: Losses,
     /// The number of records of all windows.
     records: u64,
@@ -123,7 +120,6 @@ impl Report {
         self.steps.add(trace.steps());
         self.gpus.add(window);
         self.operations.add(trace);
-        self.baseline.add(trace, window.flops());
         self.losses += *trace.losses();
         self.records += records(trace);
         match trace.losses().gpu_unfinished {
@@ -364,37 +360,6 @@ impl Report {
             () => Advice::NOTHING,
         };
         Advice::new(self.findings(), none).step(self.typical_step()).host_only(self.gpu_work() == 0)
-    }
-
-    /// Returns the statistics of the run, to compare others with.
-    ///
-    /// ```
-    /// # #[cfg(feature = "read")]
-    /// # fn save(report: &kernspan::Report) -> std::io::Result<()> {
-    /// std::fs::write("baseline.json", report.baseline().to_json())
-    /// # }
-    /// ```
-    pub fn baseline(&self) -> Baseline {
-        self.baseline.clone().with_findings(&self.findings())
-    }
-
-    /// Returns whether the run is worse than a baseline, and what is, by the default [`Thresholds`].
-    ///
-    /// A test that fails when a step gets slower, launches more kernels or allocates more:
-    ///
-    /// ```
-    /// # #[cfg(feature = "read")]
-    /// # fn test(report: &kernspan::Report) -> Result<(), Box<dyn std::error::Error>> {
-    /// use kernspan::report::Baseline;
-    ///
-    /// let baseline = Baseline::from_json(&std::fs::read("tests/baseline.json")?)?;
-    /// let check = report.check(&baseline);
-    /// assert!(check.is_ok(), "{check}");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn check(&self, baseline: &Baseline) -> Check {
-        Check::of(baseline, &self.baseline(), &Thresholds::default())
     }
 
     /// Returns what exporters have sent elsewhere, such as to an OpenTelemetry collector, and what was lost on the way.

@@ -1,6 +1,5 @@
 //! Formatting of numbers, in the units of the tables of reports, which are PyTorch's.
 
-use crate::analysis::CountKind;
 use std::time::Duration;
 
 /// Formats a time with three decimals, in the largest unit of which it is at least one: `1.500ms`.
@@ -76,24 +75,6 @@ pub fn calls(whole: u64, cut: u64) -> String {
     }
 }
 
-/// Formats amounts of what is counted, such as those before and after, all with as many decimals: whole numbers if all
-/// are, and otherwise enough to tell different ones apart: `18` and `20`, `17.98` and `18.00`, `64.00 KB` and `0 B`.
-#[must_use]
-pub fn amounts<const N: usize>(kind: CountKind, amounts: [f64; N]) -> [String; N] {
-    const MOST: usize = 3;
-    let with = |decimals: usize| amounts.map(|amount| format!("{amount:.decimals$}"));
-    let is_clear = |texts: &[String; N]| {
-        let mut pairs = (0..N).flat_map(|one| (0..one).map(move |other| (one, other)));
-        pairs.all(|(one, other)| amounts[one] == amounts[other] || texts[one] != texts[other])
-    };
-    match kind {
-        CountKind::CopiedBytes | CountKind::AllocatedBytes => amounts.map(|amount| bytes(amount.round() as u64)),
-        CountKind::Flops => amounts.map(|amount| count(amount.round() as u64).unwrap_or_else(|| "0".to_owned())),
-        _ if amounts.iter().all(|amount| amount.fract() == 0.0) => with(0),
-        _ => (1..MOST).map(with).find(is_clear).unwrap_or_else(|| with(MOST)),
-    }
-}
-
 /// Formats a number per second with three digits and a decimal prefix: `61.2G`.
 #[must_use]
 pub fn rate(rate: f64) -> String {
@@ -121,21 +102,8 @@ pub(crate) fn digits(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{amounts, count, digits, memory, rate, rough_time, time};
-    use crate::analysis::CountKind;
+    use super::{count, digits, memory, rate, rough_time, time};
     use std::time::Duration;
-
-    #[test]
-    fn amounts_that_differ_look_different() {
-        let of = |one, other| amounts(CountKind::Kernels, [one, other]);
-        assert_eq!(of(18.0, 20.0), ["18", "20"]);
-        assert_eq!(of(3.5, 3.0), ["3.5", "3.0"]);
-        assert_eq!(of(17.98, 18.0), ["17.98", "18.00"]);
-        assert_eq!(of(2.5, 2.5), ["2.5", "2.5"]);
-        assert_eq!(of(18.0, 18.000_01), ["18.000", "18.000"]);
-        assert_eq!(amounts(CountKind::CopiedBytes, [65536.0, 0.0]), ["64.00 KB", "0 B"]);
-        assert_eq!(amounts(CountKind::Flops, [2e9, 0.0]), ["2.000G", "0"]);
-    }
 
     #[test]
     fn numbers_have_the_unit_that_fits() {

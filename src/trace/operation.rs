@@ -200,7 +200,8 @@ impl<'a> OperationCall<'a> {
         self.step_id().map(|id| &self.trace.steps[id.index()])
     }
 
-    pub(crate) fn step_id(self) -> Option<StepId> {
+    /// The id of that step.
+    pub fn step_id(self) -> Option<StepId> {
         self.data().step
     }
 

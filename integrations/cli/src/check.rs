@@ -7,7 +7,7 @@ use crate::{
     json::json,
     runs::{Runs, read_baseline},
 };
-use kernspan::report::{Check, CheckVerdict, Thresholds};
+use kernspan_check::{Check, CheckVerdict, Thresholds};
 use std::{
     fs,
     io::{self, Write},
@@ -89,7 +89,7 @@ impl Args {
         Inputs::of(vec![self.baseline.clone()], false).check_output(output)?;
         let baseline = read_baseline(&self.baseline)?;
         let runs = Runs::read(&self.inputs, self.machine.as_deref())?;
-        let check = Check::of(&baseline, &runs.baseline, &thresholds);
+        let check = Check::of(&runs.baseline, &baseline, &thresholds);
         let format = match self.format {
             _ if self.json => Format::Json,
             _ if self.github => Format::Md,

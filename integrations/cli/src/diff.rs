@@ -1,25 +1,24 @@
 //! The command `diff`: what differs between two runs, or between several of each side.
 
-mod explanations;
-mod findings;
 mod flames;
-mod kernels;
 mod page;
-mod side;
-mod spans;
 mod summary;
-mod text;
+mod tables;
 
-use self::{kernels::Kernels, side::Side};
 use crate::{
     fault::Fault,
     input::Inputs,
     json::json,
     output::{self, Format, Section, Style, print_json},
+    progress::Progress,
+    runs::Runs,
 };
-use kernspan::report::Comparison;
+use kernspan_check::{
+    Baseline, Comparison, CountKind,
+    comparison::{KernelTimeChange, KernelTimes},
+};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::{path::PathBuf, thread};
 
 /// Print what differs between two runs: the step, spans, kernels, memory, FLOPs and findings
 ///
@@ -80,11 +79,21 @@ struct Diff {
     comparison: Comparison,
 }
 
+/// One side of a comparison: statistics of its runs.
+struct Side {
+    /// The files and folders, as they were given.
+    name: String,
+    baseline: Baseline,
+    kernels: KernelTimes,
+    /// Whether all files could be read.
+    is_complete: bool,
+}
+
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let sides = self.sides()?;
         Inputs::of(sides.concat(), self.recursive).check_output(self.html.as_deref())?;
-        let sides = side::read_both(sides, self.recursive)?;
+        let sides = read_both(sides, self.recursive)?;
         let comparison = Comparison::of(&sides[0].baseline, &sides[1].baseline);
         let diff = Diff { sides, comparison };
         match (&self.html, self.style.format()) {
@@ -123,16 +132,16 @@ impl Args {
         let mut sections = Vec::new();
         if all {
             sections.push(summary::section(diff, self.part()));
-            sections.push(explanations::section(&diff.comparison, rows(FEW)));
+            sections.push(tables::explanations(&diff.comparison, rows(FEW)));
         }
         if all || self.spans {
-            sections.push(spans::section(&diff.comparison, rows(SPANS)));
+            sections.push(tables::spans(&diff.comparison, rows(SPANS)));
         }
-        let kernels = kernels::section(diff, rows(FEW));
+        let kernels = tables::kernels(diff, rows(FEW));
         if self.kernels || (all && kernels.table.is_some()) {
             sections.push(kernels);
         }
-        let findings = findings::section(&diff.comparison, rows(FEW));
+        let findings = tables::findings(&diff.comparison, rows(FEW));
         if all && findings.table.is_some() {
             sections.push(findings);
         }
@@ -141,10 +150,45 @@ impl Args {
 }
 
 impl Diff {
+    /// Returns the kernels of both sides, those first that change the time of a step the most. There are none if a side
+    /// has no traces, but statistics only.
+    fn kernels(&self) -> Vec<KernelTimeChange> {
+        KernelTimes::compare(&self.sides[0].kernels, &self.sides[1].kernels)
+    }
+
     fn json(&self) -> Value {
         let mut whole = json(&self.comparison);
         whole["explanations"] = self.comparison.explanations().iter().map(json).collect();
-        whole["kernel_times"] = Kernels::compare(&self.sides).iter().map(json).collect();
+        whole["kernel_times"] = self.kernels().iter().map(json).collect();
         whole
     }
+}
+
+impl Side {
+    fn read(inputs: &Inputs, progress: &Progress) -> Result<Self, Fault> {
+        let runs = Runs::read_with(inputs, None, progress)?;
+        let (kernels, is_complete) = (KernelTimes::of(runs.traces()), runs.end().is_ok());
+        Ok(Self { name: inputs.names(), kernels, is_complete, baseline: runs.baseline })
+    }
+
+    /// Returns the mean of a count over the steps of all runs.
+    fn count(&self, kind: CountKind) -> f64 {
+        let ranges = || self.baseline.runs.iter().map(|run| run.count(kind));
+        let steps: f64 = ranges().map(|range| range.steps as f64).sum();
+        let sum: f64 = ranges().map(|range| range.sum as f64).sum();
+        if steps > 0.0 { sum / steps } else { 0.0 }
+    }
+}
+
+/// Reads both sides at the same time.
+fn read_both(sides: [Vec<PathBuf>; 2], recursive: bool) -> Result<[Side; 2], Fault> {
+    let [before, after] = sides.map(|files| Inputs::of(files, recursive));
+    let progress = Progress::new();
+    let (before, after) = thread::scope(|scope| {
+        let first = scope.spawn(|| Side::read(&before, &progress));
+        let after = Side::read(&after, &progress);
+        (first.join(), after)
+    });
+    let panicked = |_| Fault::Failed("cannot read the runs before".to_owned());
+    Ok([before.map_err(panicked)??, after?])
 }

@@ -1,8 +1,12 @@
 //! The result of a check for GitHub: a comment in Markdown, the summary of a job, and annotations.
 
 use crate::{fault::Fault, file::cannot_write};
-use kernspan::report::{Check, Comparison, Problem, SpanChange, TimeChange, units};
-use std::{env, fs, io::Write, time::Duration};
+use kernspan_check::{
+    Check, Comparison, Problem,
+    comparison::{SpanChange, TimeChange},
+    text::time,
+};
+use std::{env, fs, io::Write};
 
 /// The most spans in the table of a comment.
 const SPANS: usize = 20;
@@ -44,9 +48,9 @@ fn table(comparison: &Comparison) -> String {
         let change = time.change;
         format!("{} % ({} to {})", percent(change.value), percent(change.low), percent(change.high))
     };
-    let mut row = |name: &str, time: &TimeChange| {
-        let [before, after] = [time.before.value, time.adjusted_after()].map(|nanos| units::time(duration(nanos)));
-        text += &format!("| {} | {before} | {after} | {} |\n", escape(name).replace('|', "\\|"), change(time));
+    let mut row = |name: &str, it: &TimeChange| {
+        let [before, after] = [it.before.value, it.adjusted_after()].map(time);
+        text += &format!("| {} | {before} | {after} | {} |\n", escape(name).replace('|', "\\|"), change(it));
     };
     row("step", &comparison.step);
     let times = |span: &SpanChange| [(span.path_text(), span.host), (format!("{} (GPU)", span.path_text()), span.gpu)];
@@ -61,10 +65,6 @@ fn table(comparison: &Comparison) -> String {
                  with an interval of 99 %.\n";
     }
     text
-}
-
-fn duration(nanos: f64) -> Duration {
-    Duration::from_nanos(nanos.max(0.0) as u64)
 }
 
 fn plural(count: u64, noun: &str) -> String {

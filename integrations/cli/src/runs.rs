@@ -5,7 +5,8 @@ use crate::{
     input::{self, Inputs, Read, cannot_read},
     progress::Progress,
 };
-use kernspan::{Trace, report::Baseline};
+use kernspan::Trace;
+use kernspan_check::Baseline;
 use std::{fs, io::Read as _, path::Path};
 
 /// The statistics of all files.

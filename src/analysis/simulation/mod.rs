@@ -87,6 +87,8 @@ impl<'a> Simulation<'a> {
     /// Returns the graph of a window; `None` if it has no whole step, or has GPU activity and none of that is work in a
     /// whole step.
     pub(super) fn of(trace: &'a Trace) -> Option<Self> {
+        #[cfg(test)]
+        MADE.set(MADE.get() + 1);
         let has_gpu = trace.work().len() > 0 || trace.api_calls().len() > 0;
         let steps = if has_gpu { steps(trace) } else { steps_of_one_thread(trace) };
         let (first, last) = (trace.steps().get(steps.first()?.index())?, trace.steps().get(steps.last()?.index())?);
@@ -340,6 +342,12 @@ fn nanos(from: Timestamp, to: Timestamp) -> u64 {
 fn signed(from: Timestamp, to: Timestamp) -> i64 {
     let nanos = |from, to| i64::try_from(nanos(from, to)).unwrap_or(i64::MAX);
     nanos(from, to) - nanos(to, from)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The number of simulations that this thread has made.
+    pub(super) static MADE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Measures how well `Report::check` tells a slower program from a noisy machine, on the training of candle-mnist.
+//! Measures how well `kernspan_check` tells a slower program from a noisy machine, on the training of candle-mnist.
 //!
 //! ```sh
 //! cargo build --release -p candle-bench --bin regressions
@@ -18,11 +18,9 @@ mod model;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{AdamW, ModuleT, Optimizer, VarBuilder, VarMap, loss};
 use digits::Digits;
-use kernspan::{
-    Profiler, Schedule,
-    report::{Baseline, Check, Thresholds},
-};
+use kernspan::{Profiler, Schedule};
 use kernspan_candle::{Profiled, data};
+use kernspan_check::{Baseline, Recorder, check};
 use model::Model;
 use std::{
     collections::HashSet,
@@ -61,7 +59,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Trains as candle-mnist does, and writes the baseline of this run.
 fn train(file: &str, planted: Option<Planted>) -> Result<(), Box<dyn Error>> {
     let schedule = Schedule::new().wait(STEPS[0] as u64).active(STEPS[1] as u64).repeat(1);
-    let (layer, profiler) = Profiler::builder().schedule(schedule).step_on("train_step").build()?;
+    let recorder = Recorder::new();
+    let builder = Profiler::builder().schedule(schedule).step_on("train_step").export(recorder.clone());
+    let (layer, profiler) = builder.build()?;
     // The layer that works is called before that of the profiler, so that the work is in the span.
     tracing_subscriber::registry().with(planted).with(layer).init();
     let device = Device::Cpu;
@@ -71,7 +71,8 @@ fn train(file: &str, planted: Option<Planted>) -> Result<(), Box<dyn Error>> {
     for batch in data(Digits::new(1).batches(BATCH, device)).take(STEPS.iter().sum()) {
         train_step(&model, &mut optimizer, batch?)?;
     }
-    fs::write(file, profiler.finish()?.baseline().to_json())?;
+    profiler.finish()?;
+    fs::write(file, recorder.baseline().to_json())?;
     Ok(())
 }
 
@@ -211,7 +212,7 @@ fn evaluate(folder: &str) -> Result<(), Box<dyn Error>> {
             let (mut pairs, mut worse, mut right, mut unclear) = (0, 0, 0, 0);
             for round in 0..rounds.saturating_sub(runs - 1 + after.1) {
                 let side = |side: Side| merged(&of(side.0)[round + side.1..round + side.1 + runs]);
-                let check = Check::of(&side(before), &side(after), &Thresholds::default());
+                let check = check(&side(after), &side(before));
                 pairs += 1;
                 worse += u32::from(!check.is_ok());
                 right += u32::from(!check.is_ok() && check.worst_span().is_some_and(|span| Some(span) == planted));

@@ -1,7 +1,7 @@
 //! The frames of a flame graph of differences.
 
 use crate::html::Page;
-use kernspan::report::{Presence, SpanChange, TimeChange};
+use kernspan_check::comparison::{Presence, SpanChange, TimeChange};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 

@@ -1,15 +1,16 @@
 //! The page of a comparison.
 
 use super::{
-    Diff,
+    Diff, Side,
     flames::{Flame, Which},
-    kernels::{KernelChange, Kernels},
-    side::Side,
-    spans::state,
-    summary, text,
+    summary, tables,
 };
 use crate::html::{Page, Table, section};
-use kernspan::report::{BaselineFinding, Explanation, SpanChange, units};
+use kernspan::report::units;
+use kernspan_check::{
+    baseline::BaselineFinding,
+    comparison::{CountChange, Explanation, KernelTimeChange, SpanChange},
+};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -20,7 +21,7 @@ pub(super) fn page(diff: &Diff, part: f64) -> Page {
     explanations(&mut page, diff);
     flames(&mut page, diff);
     spans(&mut page, &diff.comparison.spans);
-    kernels(&mut page, &diff.sides);
+    kernel_times(&mut page, diff);
     findings(&mut page, diff);
     page
 }
@@ -103,10 +104,10 @@ fn explanations(page: &mut Page, diff: &Diff) {
     table.column(("At most", "change", "the upper end of the 99 % interval"), &rows, |row| change(row.0.change.high));
     table.column(("Of a step", "percent", ""), &rows, |row| json!(row.0.percent()));
     table.column(("Sure", "word", "whether 0 is not in the interval"), &rows, |row| {
-        json!(if text::is_sure(&row.0.change) { "yes" } else { "" })
+        json!(if row.0.change.is_sure() { "yes" } else { "" })
     });
     table.column(("More or fewer", "text", ""), &rows, |row| {
-        json!(row.0.counts.iter().map(text::count).collect::<Vec<_>>().join(", "))
+        json!(row.0.counts.iter().map(CountChange::signed).collect::<Vec<_>>().join(", "))
     });
     table.column(("Place", "text", ""), &rows, |row| json!(row.0.location.as_deref().unwrap_or_default()));
     page.push("explanations", "What explains the difference", "table", table.members());
@@ -134,7 +135,9 @@ fn spans(page: &mut Page, spans: &[SpanChange]) {
     type Row<'a> = (&'a SpanChange, usize);
     let mut table = Table::default();
     table.column(("Span", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
-    table.column(("", "word", "new, gone or moved"), &rows, |row| json!(state(&row.0.presence).unwrap_or_default()));
+    table.column(("", "word", "new, gone or moved"), &rows, |row| {
+        json!(tables::span_state(&row.0.presence).unwrap_or_default())
+    });
     let help = "on the thread of the step, with the spans in it";
     table.column(("Before", "time", help), &rows, |row| time(row.0.total_host.before.value));
     table.column(("After", "time", help), &rows, |row| time(row.0.total_host.adjusted_after()));
@@ -149,7 +152,7 @@ fn spans(page: &mut Page, spans: &[SpanChange]) {
     table.column(("CUDA change", "change", help), &rows, |row| change(row.0.total_gpu.change.value));
     table.column(("Other threads", "change", ""), &rows, |row| change(row.0.background.change.value));
     table.column(("More or fewer", "text", ""), &rows, |row| {
-        json!(row.0.counts.iter().map(text::count).collect::<Vec<_>>().join(", "))
+        json!(row.0.counts.iter().map(CountChange::signed).collect::<Vec<_>>().join(", "))
     });
     table.column(("Place", "text", ""), &rows, |row| json!(row.0.location.as_deref().unwrap_or_default()));
     let mut members = table.members();
@@ -169,19 +172,19 @@ fn parents(spans: &[SpanChange]) -> Value {
     parents.into()
 }
 
-fn kernels(page: &mut Page, sides: &[Side; 2]) {
+fn kernel_times(page: &mut Page, diff: &Diff) {
     const ROWS: usize = 1_000;
-    let kernels = Kernels::compare(sides);
+    let kernels = diff.kernels();
     let left_out = kernels.len().saturating_sub(ROWS);
     let rows: Vec<_> = kernels.iter().take(ROWS).map(|kernel| (kernel, page.name(&kernel.name))).collect();
     if rows.is_empty() {
         return;
     }
-    type Row<'a> = (&'a KernelChange, usize);
+    type Row<'a> = (&'a KernelTimeChange, usize);
     let nanos = |time: std::time::Duration| json!(time.as_nanos() as u64);
     let mut table = Table::default();
     table.column(("Kernel", "name", ""), &rows, |row: &Row<'_>| json!(row.1));
-    table.column(("", "word", "new or gone"), &rows, |row| json!(row.0.state().unwrap_or_default()));
+    table.column(("", "word", "new or gone"), &rows, |row| json!(tables::kernel_state(row.0).unwrap_or_default()));
     table.column(("Launches", "rate", "in a step before"), &rows, |row| json!(row.0.before.map(|it| it.launches)));
     table.column(("after", "rate", "in a step after"), &rows, |row| json!(row.0.after.map(|it| it.launches)));
     table.column(("CUDA time", "time", "in a step before"), &rows, |row| {

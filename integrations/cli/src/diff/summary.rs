@@ -1,10 +1,12 @@
 //! The first table of a comparison: the step, counts, memory.
 
-use super::{Diff, side::Side, text};
+use super::{Diff, Side};
 use crate::{json::json, output::Section};
-use kernspan::{
-    analysis::CountKind,
-    report::{Comparison, Drift, PeakChange, Table, TimeChange, units},
+use kernspan::report::{Table, units};
+use kernspan_check::{
+    Comparison, CountKind,
+    comparison::{Drift, PeakChange, TimeChange},
+    text,
 };
 use serde::Serialize;
 
@@ -66,10 +68,15 @@ fn step(name: &str, comparison: &Comparison, time: &TimeChange, part: f64) -> Ro
         before: text::time(before),
         after: text::time(time.adjusted_after()),
         change: Some(text::signed(change.value)),
-        percent: text::percent(change.value, before),
+        percent: percent(change.value, before),
         interval: Some(text::interval(&change)),
         outcome: Some(comparison.outcome(time, part).to_string()),
     }
+}
+
+/// Formats a change in percent of a value before: `+5.0%`. There is none of nothing.
+fn percent(change: f64, before: f64) -> Option<String> {
+    (before != 0.0).then(|| format!("{:+.1}%", 100.0 * change / before))
 }
 
 /// Returns a count of a step, if there is any.
@@ -81,14 +88,14 @@ fn count(sides: &[Side; 2], comparison: &Comparison, kind: CountKind) -> Option<
     // A count that varies from step to step has not changed as long as the ranges of both sides have a value in common.
     let has_changed = comparison.counts.iter().any(|count| count.kind == kind);
     let is_same = before == after;
-    let [shown_before, shown_after, difference] = units::amounts(kind, [before, after, (after - before).abs()]);
+    let [shown_before, shown_after, difference] = kind.amounts([before, after, (after - before).abs()]);
     let sign = if after < before { '-' } else { '+' };
     Some(Row {
         name: kind.noun(true).to_owned(),
         before: shown_before,
         after: shown_after,
         change: (!is_same).then(|| format!("{sign}{difference}")),
-        percent: (!is_same).then(|| text::percent(after - before, before)).flatten(),
+        percent: (!is_same).then(|| percent(after - before, before)).flatten(),
         interval: None,
         outcome: match (is_same, has_changed) {
             (true, _) => Some("same".to_owned()),
@@ -107,7 +114,7 @@ fn peak(peak: &PeakChange) -> Row {
         before: units::bytes(peak.before),
         after: units::bytes(peak.after),
         change: has_changed.then(|| format!("{sign}{}", units::bytes(peak.before.abs_diff(peak.after)))),
-        percent: has_changed.then(|| text::percent(after - before, before)).flatten(),
+        percent: has_changed.then(|| percent(after - before, before)).flatten(),
         interval: None,
         outcome: (!has_changed).then(|| "same".to_owned()),
     }

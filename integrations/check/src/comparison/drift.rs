@@ -1,0 +1,284 @@
+//! The factor that all spans of a step have in common.
+//!
+//! Where a constant here does not say otherwise, it was chosen by hand while looking at trainings of candle-mnist on a
+//! busy machine, with nothing changed and with 5 % more work in one span: `benches/README.md` has them under "Checks".
+//! No sweep over its values was kept. Before changing one, and after, run `regressions` of `benches/candle`, which
+//! counts false alarms and changes that are found.
+
+use super::{
+    estimate::Estimate,
+    sample::{Sample, quantile},
+    spans::Matrix,
+};
+use serde::Serialize;
+
+/// How much longer all spans took after than before, as a factor: another load or speed of the machine.
+///
+/// A change of the program makes some spans longer, a slower machine makes all of them longer. So the part that most
+/// of the larger spans have in common is the machine's, in each step. It is taken out of the times of spans before they
+/// are compared. What remains is the program's; a change that makes everything slower by the same factor cannot be
+/// told from a slower machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Drift {
+    /// The factor, 1 if nothing has changed.
+    pub factor: Estimate,
+    /// Whether the runs of both sides were made in turns, so that a slower machine would have slowed down both.
+    pub in_turns: bool,
+}
+
+impl Drift {
+    /// Returns whether the factor is another one than `1.00`, in as many digits as are printed.
+    pub fn is_notable(&self) -> bool {
+        const HALF_A_HUNDREDTH: f64 = 0.005;
+        (self.factor.value - 1.0).abs() >= HALF_A_HUNDREDTH
+    }
+}
+
+/// The factor of each step of each run.
+#[derive(Debug)]
+pub(super) struct Factors {
+    sides: [Vec<Vec<f64>>; 2],
+    /// The time of the spans that have not changed, if the factor is made of that: for each of them, it is the time of
+    /// the others.
+    rest: Option<Rest>,
+    /// How much the factor differs from span to span, as a relative standard deviation, if sides were not run in turns:
+    /// another load slows down some spans more than others.
+    pub(super) spread: f64,
+    /// The factor of a step before: times without the drift are multiplied by it to be those of the machine before.
+    pub(super) before: f64,
+    in_turns: bool,
+}
+
+/// The spans that have not changed themselves.
+#[derive(Clone, Debug)]
+struct Rest {
+    /// The reference of each path, if it is one of them.
+    references: Vec<Option<f64>>,
+    /// The sum of the references.
+    reference: f64,
+    /// The sum of the times in each step of each run.
+    sums: [Vec<Vec<f64>>; 2],
+}
+
+/// A span that takes more than a small part of a step: its path, and its time in a step, between both sides.
+type Reference = (usize, f64);
+
+impl Factors {
+    /// The least number of spans that the factor is made of: of two that disagree, nobody knows which has changed.
+    const SPANS: usize = 3;
+    /// The least part of a step that such a span takes. Shorter ones are mostly noise.
+    const PART: f64 = 0.01;
+    /// A span whose factor differs by more than this from that of most others may have changed itself, and is left out
+    /// of their median. A smaller limit leaves out spans that a changing load slowed down less or more than others;
+    /// with a larger one, spans that have changed move the median.
+    const CHANGED: f64 = 0.1;
+    /// As [`Self::CHANGED`], in standard deviations between spans: three are rare by chance.
+    const CHANGED_DEVIATIONS: f64 = 3.0;
+    /// A span is left out of the sum of all if it disagrees with the others by more than this, and by more than
+    /// [`Self::SURE_ERRORS`]. The sum has less noise than the median, so that smaller changes can be told from noise.
+    /// Smaller changes than this one stay in the sum, and count as drift; a smaller limit leaves more spans out, so
+    /// that the sum is that of fewer.
+    const SURELY_CHANGED: f64 = 0.03;
+    /// The number of standard errors from which on a disagreement is no noise. The span with the largest of many is
+    /// looked at, so that it is more than the 2.6 of an interval of 99 %.
+    const SURE_ERRORS: f64 = 3.5;
+    /// The least standard error of the logarithm of a span's factor. Runs of a very regular program would otherwise
+    /// have none, and every difference would be infinitely sure. It matters only where runs differ by less than 0.2 %.
+    const LEAST_ERROR: f64 = 0.002;
+    /// The part of the larger spans' time that must be left once the changed ones are left out of the sum. Of less, the
+    /// factor would be that of a few small spans.
+    const REST: f64 = 0.1;
+    /// The most by which the clocks of a GPU slow down everything: from the boost clock to the base clock, which of an
+    /// H100 are 1,980 and 1,590 MHz. Nothing else runs on a GPU that is profiled. Kernels that all take half the time
+    /// are other kernels, such as those for bf16.
+    pub(super) const GPU_CLOCKS: f64 = 1.25;
+
+    fn new(sides: [Vec<Vec<f64>>; 2], rest: Option<Rest>, spread: f64, in_turns: bool) -> Self {
+        let before = usable(Sample::new(sides[0].iter().cloned()).center());
+        Self { sides, rest, spread, before, in_turns }
+    }
+
+    /// Returns the factors of all steps, all 1 if there are too few spans to tell. `steps` are the durations.
+    pub(super) fn of(matrices: [&Matrix; 2], steps: [&Vec<Vec<f64>>; 2], in_turns: bool) -> Self {
+        let large = references(matrices, steps);
+        if large.len() < Self::SPANS {
+            return Self::none(steps, in_turns);
+        }
+        // The median over spans of their factor is right also if the span that takes most of the step has changed.
+        let mut by_median = Self::new(medians(&large, matrices), None, 0.0, in_turns);
+        let logs: Vec<_> = large.iter().map(|&(path, _)| by_median.log_change(matrices, path, None)).collect();
+        let (middle, deviation) = deviation(logs.clone());
+        let limit = Self::CHANGED.max(Self::CHANGED_DEVIATIONS * deviation);
+        let same = large.iter().zip(&logs).filter(|(_, log)| (*log - middle).abs() <= limit);
+        let same: Vec<Reference> = same.map(|(reference, _)| *reference).collect();
+        if same.len() >= Self::SPANS && same.len() < large.len() {
+            // Spans that have changed themselves would move it.
+            by_median = Self::new(medians(&same, matrices), None, 0.0, in_turns);
+        }
+        if !in_turns {
+            // Without the part that is in the intervals of the spans already.
+            let mut errors: Vec<_> = large.iter().map(|&(path, _)| by_median.log_error(matrices, path)).collect();
+            errors.sort_unstable_by(f64::total_cmp);
+            let spread = (deviation.powi(2) - quantile(&errors, 0.5).powi(2)).max(0.0).sqrt();
+            by_median.spread = if spread.is_finite() { spread } else { deviation };
+        }
+        // The sum of their times has less noise, if it says the same.
+        let by_sum = Self::by_sum(&large, matrices, in_turns, by_median.spread);
+        let between = |factors: &Self| factors.drift().factor.value.ln();
+        let allowed = Self::CHANGED.max(Self::CHANGED_DEVIATIONS * deviation / (large.len() as f64).sqrt());
+        match by_sum.filter(|by_sum| (between(by_sum) - between(&by_median)).abs() <= allowed) {
+            Some(by_sum) => by_sum,
+            None => by_median,
+        }
+    }
+
+    /// Returns factors that are all 1.
+    fn none(steps: [&Vec<Vec<f64>>; 2], in_turns: bool) -> Self {
+        let sides = steps.map(|side| side.iter().map(|run| vec![1.0; run.len()]).collect());
+        Self::new(sides, None, 0.0, in_turns)
+    }
+
+    /// Returns factors that are all 1 if the drift is larger than a machine's can be, so that it is the program's.
+    pub(super) fn limited_to(self, most: f64, steps: [&Vec<Vec<f64>>; 2]) -> Self {
+        let is_large = self.drift().factor.value.ln().abs() > most.ln();
+        if is_large { Self::none(steps, self.in_turns) } else { self }
+    }
+
+    /// Returns the factors by the sum of the times of all spans that have not changed, if such are left.
+    fn by_sum(large: &[Reference], matrices: [&Matrix; 2], in_turns: bool, spread: f64) -> Option<Self> {
+        let mut same = large.to_vec();
+        let all: f64 = large.iter().map(|(_, reference)| reference).sum();
+        while same.len() >= 2 {
+            let rest = Rest::of(&same, matrices);
+            let factors = Self::new(rest.factors(), Some(rest), spread, in_turns);
+            let changed = |&(path, reference): &Reference| {
+                let log = factors.log_change(matrices, path, Some(path));
+                let score = log.abs() / factors.log_error(matrices, path);
+                (path, reference, if log.abs() > Self::SURELY_CHANGED { score } else { 0.0 })
+            };
+            let first = same.iter().map(changed).max_by(|a, b| a.2.total_cmp(&b.2))?;
+            if first.2 < Self::SURE_ERRORS {
+                return Some(factors);
+            }
+            same.retain(|(path, _)| *path != first.0);
+            if same.iter().map(|(_, reference)| reference).sum::<f64>() < Self::REST * all {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Returns the logarithm of how much longer a span took, without the drift.
+    fn log_change(&self, matrices: [&Matrix; 2], path: usize, own: Option<usize>) -> f64 {
+        let [before, after] = [0, 1].map(|side| self.scaled(side, own, &matrices[side][path]).center());
+        (after / before).ln()
+    }
+
+    /// Returns the standard error of that.
+    fn log_error(&self, matrices: [&Matrix; 2], path: usize) -> f64 {
+        let square = |side: usize| {
+            let sample = self.scaled(side, Some(path), &matrices[side][path]);
+            (sample.spread().0 / sample.center()).powi(2) / sample.runs().max(1) as f64
+        };
+        (square(0) + square(1)).sqrt().max(Self::LEAST_ERROR)
+    }
+
+    /// Returns the times of a path, or of steps, on one side without the drift. `own` is the path, if the times are
+    /// its self times.
+    pub(super) fn scaled(&self, side: usize, own: Option<usize>, runs: &[Vec<f64>]) -> Sample {
+        let rest = self.rest.as_ref().zip(own);
+        let of_rest = rest.and_then(|(rest, own)| Some((rest, rest.references[own]?)));
+        let of_run = |(run, times): (usize, &Vec<f64>)| {
+            let factor = |step: usize, time: f64| match of_rest {
+                Some((rest, own)) => (rest.sums[side][run][step] - time) / (rest.reference - own),
+                None => self.sides[side][run][step],
+            };
+            let scaled = |(step, &time): (usize, &f64)| time / usable(factor(step, time));
+            times.iter().enumerate().map(scaled).collect()
+        };
+        Sample::new(runs.iter().enumerate().map(of_run))
+    }
+
+    /// Returns how much longer everything took.
+    pub(super) fn drift(&self) -> Drift {
+        let [before, after] = [0, 1].map(|side| Sample::new(self.sides[side].iter().cloned()));
+        let none = Estimate { value: 1.0, low: 1.0, high: 1.0 };
+        let factor = match self.is_known() {
+            true => Sample::compare(&before, &after, 0.0).ratio().unwrap_or(none),
+            false => none,
+        };
+        Drift { factor, in_turns: self.in_turns }
+    }
+
+    /// Returns whether there were enough spans to tell the factor. All are 1 otherwise.
+    pub(super) fn is_known(&self) -> bool {
+        self.sides.iter().flatten().flatten().any(|&factor| factor != 1.0)
+    }
+}
+
+impl Rest {
+    fn of(spans: &[Reference], matrices: [&Matrix; 2]) -> Self {
+        let mut references = vec![None; matrices[0].len()];
+        spans.iter().for_each(|&(path, reference)| references[path] = Some(reference));
+        let sum = |matrix: &Matrix| {
+            let mut sums = matrix[spans[0].0].clone();
+            for (path, _) in &spans[1..] {
+                let runs = sums.iter_mut().zip(&matrix[*path]);
+                runs.for_each(|(sums, times)| sums.iter_mut().zip(times).for_each(|(sum, time)| *sum += time));
+            }
+            sums
+        };
+        let reference = spans.iter().map(|(_, reference)| reference).sum();
+        Self { references, reference, sums: matrices.map(sum) }
+    }
+
+    /// Returns the factor of each step.
+    fn factors(&self) -> [Vec<Vec<f64>>; 2] {
+        let of_run = |sums: &Vec<f64>| sums.iter().map(|sum| usable(sum / self.reference)).collect();
+        [0, 1].map(|side| self.sums[side].iter().map(of_run).collect())
+    }
+}
+
+/// Returns the spans that both sides have and that take more than a small part of a step.
+fn references(matrices: [&Matrix; 2], steps: [&Vec<Vec<f64>>; 2]) -> Vec<Reference> {
+    let step = steps.map(|side| Sample::new(side.iter().cloned()).center());
+    let reference = |path: usize| {
+        let sides = matrices.map(|matrix| Sample::new(matrix[path].iter().cloned()).center());
+        let is_common = sides.iter().all(|&center| center > 0.0 && center.is_finite());
+        let reference = is_common.then(|| (sides[0] * sides[1]).sqrt())?;
+        (reference.is_finite() && reference >= Factors::PART * step[0].min(step[1])).then_some((path, reference))
+    };
+    (0..matrices[0].len()).filter_map(reference).collect()
+}
+
+/// Returns the factor of each step: the median over these spans of their time, as a multiple of the reference.
+fn medians(spans: &[Reference], matrices: [&Matrix; 2]) -> [Vec<Vec<f64>>; 2] {
+    let of_step = |matrix: &Matrix, run: usize, step: usize| {
+        let mut ratios: Vec<_> = spans.iter().map(|&(path, reference)| matrix[path][run][step] / reference).collect();
+        ratios.sort_unstable_by(f64::total_cmp);
+        usable(quantile(&ratios, 0.5))
+    };
+    matrices.map(|matrix| {
+        let runs = matrix[spans[0].0].iter().enumerate();
+        runs.map(|(run, steps)| (0..steps.len()).map(|step| of_step(matrix, run, step)).collect()).collect()
+    })
+}
+
+/// Returns a factor, or 1 if it is none.
+fn usable(factor: f64) -> f64 {
+    if factor.is_finite() && factor > 0.0 { factor } else { 1.0 }
+}
+
+/// Returns the median of values, and their standard deviation by the median distance to it, which a few others do not
+/// change. In a normal distribution, the standard deviation is 1.48 times that distance.
+fn deviation(mut values: Vec<f64>) -> (f64, f64) {
+    let median = |values: &mut Vec<f64>| {
+        values.sort_unstable_by(f64::total_cmp);
+        quantile(values, 0.5)
+    };
+    let middle = median(&mut values);
+    let mut distances: Vec<_> = values.iter().map(|value| (value - middle).abs()).collect();
+    let deviation = 1.48 * median(&mut distances);
+    if middle.is_finite() && deviation.is_finite() { (middle, deviation) } else { (0.0, 0.0) }
+}

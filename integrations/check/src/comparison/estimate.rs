@@ -1,0 +1,104 @@
+//! Values with confidence intervals, and the arithmetic of the two sides of a comparison.
+
+use serde::Serialize;
+
+/// A value, and the interval in which it is with a confidence of 99 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// The value.
+    pub value: f64,
+    /// The lower end of the interval.
+    pub low: f64,
+    /// The upper end of the interval.
+    pub high: f64,
+}
+
+/// The widest error of a logarithm: a factor of e^50, or 5 · 10^21, is as good as infinite, and its products with times
+/// are still finite.
+const MOST_LOG_ERROR: f64 = 50.0;
+
+impl Estimate {
+    /// Returns the larger of the distances from the value to the ends of the interval.
+    pub fn error(&self) -> f64 {
+        (self.value - self.low).max(self.high - self.value).max(0.0)
+    }
+
+    /// Returns whether 0 is outside the interval, so that a change is no noise.
+    pub fn is_sure(&self) -> bool {
+        self.low > 0.0 || self.high < 0.0
+    }
+
+    /// Returns the same in another unit.
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self { value: self.value * factor, low: self.low * factor, high: self.high * factor }
+    }
+
+    /// Returns a positive value with an interval that is symmetric in logarithms, so that it never goes below 0. An
+    /// absurdly wide one stays finite.
+    pub(super) fn around(value: f64, log_error: f64) -> Self {
+        let log_error = log_error.min(MOST_LOG_ERROR);
+        Self { value, low: value * (-log_error).exp(), high: value * log_error.exp() }
+    }
+}
+
+/// The centers of both sides of a comparison, and the error of the logarithm of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sides {
+    /// The centers, before and after.
+    pub(super) centers: [f64; 2],
+    /// Half the width of the interval of 99 % of each logarithm.
+    pub(super) log_errors: [f64; 2],
+}
+
+impl Sides {
+    /// Returns the error of the logarithm of the ratio of the sides.
+    pub(super) fn log_error(&self) -> f64 {
+        let error = |side: usize| if self.centers[side] > 0.0 { self.log_errors[side] } else { 0.0 };
+        error(0).hypot(error(1)).min(MOST_LOG_ERROR)
+    }
+
+    /// Returns the ratio of the sides, if there is time on both.
+    pub(super) fn ratio(&self) -> Option<Estimate> {
+        let [before, after] = self.centers;
+        (before > 0.0 && after > 0.0).then(|| Estimate::around(after / before, self.log_error()))
+    }
+
+    /// Returns the difference of the sides. Its interval comes from that of the ratio: no time gets shorter by more
+    /// than it was.
+    pub(super) fn change(&self) -> Estimate {
+        let [before, after] = self.centers;
+        match self.ratio() {
+            Some(Estimate { low, high, .. }) => {
+                Estimate { value: after - before, low: before * (low - 1.0), high: before * (high - 1.0) }
+            }
+            None if after > 0.0 => Estimate::around(after, self.log_error()),
+            None => Estimate { value: 0.0 - before, low: 0.0 - before, high: 0.0 - before * (-self.log_error()).exp() },
+        }
+    }
+
+    /// Returns the same in another unit.
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self { centers: self.centers.map(|center| center * factor), ..self }
+    }
+
+    /// Returns the sums of the sides of independent parts.
+    pub(super) fn sum<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let centers = [0, 1].map(|side| parts.clone().map(|part| part.centers[side]).sum::<f64>());
+        let log_errors = [0, 1].map(|side| {
+            let square = |part: &Self| (part.centers[side] * part.log_errors[side]).powi(2);
+            if centers[side] > 0.0 { parts.clone().map(square).sum::<f64>().sqrt() / centers[side] } else { 0.0 }
+        });
+        Self { centers, log_errors }
+    }
+}
+
+/// Returns how many standard deviations an interval of 99 % has to each side, by Student's distribution with so many
+/// degrees of freedom; by the normal one if there are none, since the spread is then assumed.
+pub(super) fn student(freedom: usize) -> f64 {
+    // Quantiles of 99.5 % for 0 to 10 degrees of freedom. With one degree, it is that of two: no interval of 64
+    // standard deviations is of use.
+    const TIMES: [f64; 11] = [2.58, 9.92, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17];
+    // Within 0.03 of the quantiles for more: 2.58 is that of the normal distribution, which they approach.
+    TIMES.get(freedom).copied().unwrap_or(2.58 + 5.9 / freedom as f64)
+}
