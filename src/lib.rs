@@ -152,6 +152,7 @@ mod steps;
 mod structure;
 mod thread;
 pub mod trace;
+pub mod units;
 
 #[cfg(feature = "read")]
 pub use self::read::read;

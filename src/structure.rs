@@ -11,7 +11,19 @@ use std::{
 /// The floors of ARCHITECTURE.md, lowest first. A module may use modules on lower floors only.
 const FLOORS: &[&[&str]] = &[
     &["trace"],
-    &["activity", "budget", "clock", "delivery", "failure", "file", "gallop_search", "hint", "schedule", "thread"],
+    &[
+        "activity",
+        "budget",
+        "clock",
+        "delivery",
+        "failure",
+        "file",
+        "gallop_search",
+        "hint",
+        "schedule",
+        "thread",
+        "units",
+    ],
     &["recording", "analysis", "progress", "step_sample"],
     &["host", "correlate", "report"],
     &["gpu", "framework", "export"],

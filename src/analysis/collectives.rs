@@ -5,7 +5,10 @@ use super::{
     intervals::{Interval, Intervals},
     work_kind::WorkKind,
 };
-use crate::trace::{DeviceId, Span, SpanId, Step, Trace, Work};
+use crate::{
+    trace::{DeviceId, Span, SpanId, Step, Trace, Work},
+    units::time,
+};
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 /// A finding saves at least this part of a step, as those of [`Analysis::findings`](super::Analysis::findings) do.
@@ -162,22 +165,6 @@ fn evidence(exchange: &Exchange<'_>, exposed: Duration, room: Duration, steps: u
     evidence
 }
 
-/// Returns a time with three digits, as in other findings: `412 µs`, `3.90 ms`.
-pub(super) fn time(time: Duration) -> String {
-    let nanos = time.as_nanos() as f64;
-    let (value, unit) = match nanos {
-        _ if nanos >= 1e9 => (nanos / 1e9, "s"),
-        _ if nanos >= 1e6 => (nanos / 1e6, "ms"),
-        _ => (nanos / 1e3, "µs"),
-    };
-    match value {
-        _ if value.fract() == 0.0 => format!("{value} {unit}"),
-        _ if value >= 100.0 => format!("{value:.0} {unit}"),
-        _ if value >= 10.0 => format!("{value:.1} {unit}"),
-        _ => format!("{value:.2} {unit}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::exposed_collective;
@@ -205,11 +192,15 @@ mod tests {
         assert_eq!((micros(finding.step), finding.steps), (100, 2));
         assert_eq!(
             finding.title,
-            "ranks exchange data for 10 µs of each step while no other kernel runs, mostly in `backward`"
+            "ranks exchange data for 10.0 µs of each step while no other kernel runs, mostly in `backward`"
         );
-        assert!(finding.evidence[0].contains("Collectives run for 20 µs of a step, 10 µs"), "{:?}", finding.evidence);
+        assert!(
+            finding.evidence[0].contains("Collectives run for 20.0 µs of a step, 10.0 µs"),
+            "{:?}",
+            finding.evidence
+        );
         assert_eq!(finding.ranges.len(), 4);
-        assert!(exposed_collective(&second).unwrap().evidence[0].contains("for 24 µs"), "the second rank is later");
+        assert!(exposed_collective(&second).unwrap().evidence[0].contains("for 24.0 µs"), "the second rank is later");
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use super::{
     analysis::Analysis,
-    collectives::{path_of, time},
+    collectives::path_of,
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     quantile::lower_median,
     work_kind::WorkKind,
 };
-use crate::trace::{Framework, SpanId};
+use crate::{
+    trace::{Framework, SpanId},
+    units::time,
+};
 use rustc_hash::FxHashMap;
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// is the median duration.
 ///
 /// [`own`](Self::own) is the time that [`Finding::step`](super::Finding::step) has, too. `Display` writes one line for
-/// reports: `a step takes 14.207ms (14.311ms as recorded); the host takes 6.104ms of it and runs ahead of the GPU`.
+/// reports: `a step takes 14.2 ms (14.3 ms as recorded); the host takes 6.10 ms of it and runs ahead of the GPU`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

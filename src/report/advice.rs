@@ -149,7 +149,7 @@ mod tests {
         let clean = HostTrace::default().step(100).span(0, "train_step", 0, 100).trace();
         assert_eq!(text(&clean), format!("{}\n", Advice::NOTHING_ON_HOST));
         let slow = HostTrace::default().step(100).span(0, "data", 0, 80).trace();
-        assert!(text(&slow).starts_with("1. each step waits 80 µs for its data, in `data`"), "{}", text(&slow));
+        assert!(text(&slow).starts_with("1. each step waits 80.0 µs for its data, in `data`"), "{}", text(&slow));
         assert!(text(&slow).ends_with(&format!("\n\n{}\n", Advice::HOST_ONLY)), "{}", text(&slow));
         let mut trace = gpu_trace();
         trace.steps.clear();

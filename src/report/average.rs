@@ -185,20 +185,24 @@ impl Average {
         let labels: Vec<_> = rows.iter().map(|row| row.label(rows)).collect();
         table.text("Name", &labels, String::clone);
         table.number("Self %", rows, |row| units::percent(row.self_percent)).droppable(3);
-        table.number("Self time", rows, |row| units::time(row.self_cpu)).droppable(15);
+        table.number("Self time", rows, |row| units::column_time(row.self_cpu)).droppable(15);
         table.number("Total %", rows, |row| units::percent(row.total_percent)).droppable(2);
-        table.number("Total time", rows, |row| units::time(row.total_cpu));
-        table.number("Avg time", rows, |row| row.unless_all_cut(units::time(row.average_cpu))).droppable(13);
+        table.number("Total time", rows, |row| units::column_time(row.total_cpu));
+        table.number("Avg time", rows, |row| row.unless_all_cut(units::column_time(row.average_cpu))).droppable(13);
         if rows.iter().any(|row| !row.p95_cpu.is_zero()) {
             table.number("p50", rows, |row| (row.calls > 0).then(|| row.percentile(row.p50_cpu))).droppable(0);
             table.number("p95", rows, |row| (row.calls > 0).then(|| row.percentile(row.p95_cpu))).droppable(4);
-            table.number("Longest", rows, |row| (row.calls > 0).then(|| units::time(row.longest_cpu))).droppable(1);
+            table
+                .number("Longest", rows, |row| (row.calls > 0).then(|| units::column_time(row.longest_cpu)))
+                .droppable(1);
         }
         if rows.iter().any(|row| !row.total_gpu.is_zero()) {
-            table.number("Self CUDA", rows, |row| units::time(row.self_gpu)).droppable(14);
+            table.number("Self CUDA", rows, |row| units::column_time(row.self_gpu)).droppable(14);
             table.number("Self CUDA %", rows, |row| units::percent(row.self_gpu_percent)).droppable(8);
-            table.number("CUDA total", rows, |row| units::time(row.total_gpu));
-            table.number("CUDA time avg", rows, |row| row.unless_all_cut(units::time(row.average_gpu))).droppable(5);
+            table.number("CUDA total", rows, |row| units::column_time(row.total_gpu));
+            table
+                .number("CUDA time avg", rows, |row| row.unless_all_cut(units::column_time(row.average_gpu)))
+                .droppable(5);
         }
         if rows.iter().any(|row| row.self_gpu_memory != 0 || row.total_gpu_memory != 0) {
             table.number("CUDA Mem", rows, |row| units::memory(row.total_gpu_memory)).droppable(12);
@@ -231,7 +235,7 @@ impl Average {
 
     /// Formats a percentile of the times of calls, with as many digits as are known.
     fn percentile(&self, time: Duration) -> String {
-        if self.has_exact_percentiles() { units::time(time) } else { units::rough_time(time) }
+        if self.has_exact_percentiles() { units::column_time(time) } else { units::rough_time(time) }
     }
 
     /// Whether percentiles of the times of calls are exact, rather than known to three digits.
@@ -313,12 +317,12 @@ mod tests {
         assert_eq!(
             table(&rows, 2, 120),
             "
-----------  ------  ---------  -------  ----------  --------  ----------
-Name        Self %  Self time  Total %  Total time  Avg time  # of Calls
-----------  ------  ---------  -------  ----------  --------  ----------
-train_step  12.50%    6.000ms   25.00%    12.000ms   4.000ms           3
-模型        12.50%  300.000µs   25.00%   600.000µs  10.000µs          60
-----------  ------  ---------  -------  ----------  --------  ----------
+----------  ------  ----------  -------  ----------  ---------  ----------
+Name        Self %   Self time  Total %  Total time   Avg time  # of Calls
+----------  ------  ----------  -------  ----------  ---------  ----------
+train_step  12.50%    6.000 ms   25.00%   12.000 ms   4.000 ms           3
+模型        12.50%  300.000 µs   25.00%  600.000 µs  10.000 µs          60
+----------  ------  ----------  -------  ----------  ---------  ----------
 2 more rows
 "
         );
@@ -342,12 +346,12 @@ train_step  12.50%    6.000ms   25.00%    12.000ms   4.000ms           3
         assert_eq!(
             table(&rows, 0, 120),
             "
-------  ------  ---------  -------  ----------  --------  ----------  -----------  ------  -------
-Name    Self %  Self time  Total %  Total time  Avg time  # of Calls  Total FLOPs  FLOP/s  GPU MFU
-------  ------  ---------  -------  ----------  --------  ----------  -----------  ------  -------
-matmul  12.50%    6.000ms   25.00%    12.000ms   4.000ms           3       2.000G   61.2G  0.0914%
-add     12.50%  300.000µs   25.00%   600.000µs  10.000µs          60           --      --       --
-------  ------  ---------  -------  ----------  --------  ----------  -----------  ------  -------
+------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------  -------
+Name    Self %   Self time  Total %  Total time   Avg time  # of Calls  Total FLOPs  FLOP/s  GPU MFU
+------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------  -------
+matmul  12.50%    6.000 ms   25.00%   12.000 ms   4.000 ms           3       2.000G   61.2G  0.0914%
+add     12.50%  300.000 µs   25.00%  600.000 µs  10.000 µs          60           --      --       --
+------  ------  ----------  -------  ----------  ---------  ----------  -----------  ------  -------
 "
         );
         let narrow = table(&rows, 0, 70);

@@ -82,8 +82,8 @@ impl GpuSteps {
 }
 
 impl fmt::Display for DeviceUsage {
-    /// Writes a line such as `GPU 0 busy 63.2 % of the steps (idle 1.103ms a step in 14.0 gaps, 800.000µs of it waiting
-    /// for the host), copies 2.1 %, launch delay 8.100µs: host-bound; 1.23 TFLOP/s, MFU 1.84 % of the steps, 6.10 %
+    /// Writes a line such as `GPU 0 busy 63.2 % of the steps (idle 1.10 ms a step in 14.0 gaps, 800 µs of it waiting
+    /// for the host), copies 2.1 %, launch delay 8.10 µs: host-bound; 1.23 TFLOP/s, MFU 1.84 % of the steps, 6.10 %
     /// while busy`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usage = &self.usage;
@@ -282,7 +282,7 @@ mod tests {
         let usage = steps_of(&trace).steps()[0].usage;
         assert_eq!((usage.input.as_micros(), usage.verdict), (40, Verdict::InputBound));
         let line = steps_of(&trace).to_string();
-        assert!(line.contains(" waiting for the host, 20.000µs of that for data)"), "{line}");
+        assert!(line.contains(" waiting for the host, 20.0 µs of that for data)"), "{line}");
         // Data that another thread loads is loaded in advance.
         trace.spans.iter_mut().for_each(|span| span.track = TrackId::new(1));
         assert!(steps_of(&trace).steps()[0].usage.input.is_zero());
@@ -292,8 +292,8 @@ mod tests {
     fn a_line_sums_it_up() {
         assert_eq!(
             steps_of(&gpu_trace()).to_string(),
-            "GPU 0 busy 56.5 % of the steps (idle 43.500µs a step in 4.0 gaps, 36.000µs of it waiting for the host), \
-             copies 4.0 %, launch delay 4.000µs: host-bound\n"
+            "GPU 0 busy 56.5 % of the steps (idle 43.5 µs a step in 4.0 gaps, 36.0 µs of it waiting for the host), \
+             copies 4.0 %, launch delay 4.00 µs: host-bound\n"
         );
     }
 }

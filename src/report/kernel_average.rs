@@ -69,10 +69,10 @@ impl KernelAverage {
         let mut table = Table::default();
         table.text("Kernel", rows, |row| row.name.clone());
         table.number("CUDA %", rows, |row| units::percent(row.percent)).droppable(8);
-        table.number("CUDA total", rows, |row| units::time(row.total));
-        table.number("Average", rows, |row| units::time(row.average));
-        table.number("Shortest", rows, |row| units::time(row.shortest)).droppable(4);
-        table.number("Longest", rows, |row| units::time(row.longest)).droppable(3);
+        table.number("CUDA total", rows, |row| units::column_time(row.total));
+        table.number("Average", rows, |row| units::column_time(row.average));
+        table.number("Shortest", rows, |row| units::column_time(row.shortest)).droppable(4);
+        table.number("Longest", rows, |row| units::column_time(row.longest)).droppable(3);
         table.number("Occupancy", rows, |row| row.occupancy.map(units::percent)).droppable(7);
         table.number("Registers", rows, |row| row.registers.map(|count| count.to_string())).droppable(2);
         if rows.iter().any(|row| row.bytes > 0) {

@@ -74,7 +74,6 @@ mod table;
 mod terminal;
 mod totals;
 mod typical_step;
-pub mod units;
 mod view;
 mod wrap;
 mod written_files;
@@ -101,5 +100,7 @@ pub use self::{
 #[cfg(feature = "read")]
 pub use self::{key_average::KeyAverage, key_averages::key_averages};
 pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
+#[doc(no_inline)]
+pub use crate::units;
 
 pub(crate) use self::{averages::PathRows, report::incomplete};

@@ -66,8 +66,8 @@ impl OperationAverage {
         let mut table = Table::default();
         table.text("Operation", rows, |row| row.name.clone());
         if rows.iter().any(|row| row.kernels > 0 || !(row.alone + row.shared).is_zero()) {
-            table.number("CUDA alone", rows, |row| units::time(row.alone));
-            table.number("CUDA shared", rows, |row| units::time(row.shared));
+            table.number("CUDA alone", rows, |row| units::column_time(row.alone));
+            table.number("CUDA shared", rows, |row| units::column_time(row.shared));
             table.number("# of Kernels", rows, |row| row.kernels.to_string()).droppable(1);
         }
         table.number("# of Calls", rows, |row| row.calls.to_string());

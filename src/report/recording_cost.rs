@@ -79,8 +79,8 @@ fn student(freedom: usize) -> f64 {
 }
 
 impl fmt::Display for RecordingCost {
-    /// Writes `profiling overhead: 1.20 × (4.400ms → 5.300ms a step, quartiles 4.300ms to 4.500ms and 5.100ms to
-    /// 5.600ms, 28 and 10 steps)`, or `profiling overhead: within noise (…)` if it is not
+    /// Writes `profiling overhead: 1.20 × (4.40 ms → 5.30 ms a step, quartiles 4.30 ms to 4.50 ms and 5.10 ms to
+    /// 5.60 ms, 28 and 10 steps)`, or `profiling overhead: within noise (…)` if it is not
     /// [measurable](Self::is_measurable).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { unrecorded, recorded } = self;
@@ -111,18 +111,18 @@ mod tests {
         let cost = RecordingCost::of(&unrecorded, &recorded).unwrap();
         assert_eq!(
             cost.to_string(),
-            "profiling overhead: 1.20 × (10.000ms → 12.000ms a step, quartiles 10.000ms to 10.250ms and 12.000ms to \
-             12.750ms, 8 and 6 steps)"
+            "profiling overhead: 1.20 × (10.0 ms → 12.0 ms a step, quartiles 10.0 ms to 10.2 ms and 12.0 ms to \
+             12.8 ms, 8 and 6 steps)"
         );
         let noisy = RecordingCost::of(&millis(&[1, 2, 3, 9, 9]), &millis(&[1, 4, 5, 6, 7])).unwrap();
         assert_eq!(
             noisy.to_string(),
-            "profiling overhead: within noise (3.000ms → 5.000ms a step, quartiles 2.000ms to 9.000ms and 4.000ms to \
-             6.000ms, 5 and 5 steps)"
+            "profiling overhead: within noise (3.00 ms → 5.00 ms a step, quartiles 2.00 ms to 9.00 ms and 4.00 ms to \
+             6.00 ms, 5 and 5 steps)"
         );
         // Steps are not shorter because they are recorded.
         let shorter = RecordingCost::of(&millis(&[10; 20]), &millis(&[8; 20])).unwrap();
-        assert!(shorter.to_string().starts_with("profiling overhead: within noise (10.000ms → 8.000ms a step"));
+        assert!(shorter.to_string().starts_with("profiling overhead: within noise (10.0 ms → 8.00 ms a step"));
         assert_eq!(RecordingCost::of(&unrecorded, &millis(&[1; 4])), None, "too few");
         assert_eq!(RecordingCost::of(&millis(&[1; 4]), &recorded), None, "too few");
         assert_eq!(RecordingCost::of(&millis(&[0; 9]), &recorded), None, "not measured");

@@ -174,7 +174,7 @@ impl Report {
     }
 
     /// Returns the report to be printed in at most `columns` columns of text. Only paths of files may be longer, and a
-    /// table with the columns that are never left out, which take some forty.
+    /// table with the columns that are never left out, which take some fifty.
     pub fn width(&self, columns: usize) -> ReportView<'_> {
         ReportView { report: self, width: columns }
     }

@@ -24,8 +24,8 @@ use unicode_width::UnicodeWidthStr;
 /// let rows = [("forward", Duration::from_micros(1500)), ("backward", Duration::from_micros(2250))];
 /// let mut table = Table::default();
 /// table.text("Name", &rows, |row| row.0.to_owned());
-/// table.number("Time", &rows, |row| units::time(row.1));
-/// assert_eq!(table.to_string().lines().nth(3), Some("forward   1.500ms"));
+/// table.number("Time", &rows, |row| units::column_time(row.1));
+/// assert_eq!(table.to_string().lines().nth(3), Some("forward   1.500 ms"));
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a table does nothing unless it is printed"]

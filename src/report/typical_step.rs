@@ -72,14 +72,14 @@ mod tests {
 
     #[test]
     fn the_text_says_what_is_to_be_said() {
-        assert_eq!(step([10, 10, 10], 0).to_string(), "a step takes 10.000ms");
+        assert_eq!(step([10, 10, 10], 0).to_string(), "a step takes 10.0 ms");
         assert_eq!(
             step([13, 17, 17], 1).to_string(),
-            "a step takes 13.000ms (17.000ms as recorded); 1 slow step is left out"
+            "a step takes 13.0 ms (17.0 ms as recorded); 1 slow step is left out"
         );
         assert_eq!(
             step([14, 14, 6], 2).to_string(),
-            "a step takes 14.000ms; the host takes 6.000ms of it and runs ahead of the GPU; 2 slow steps are left out"
+            "a step takes 14.0 ms; the host takes 6.00 ms of it and runs ahead of the GPU; 2 slow steps are left out"
         );
     }
 

@@ -41,7 +41,7 @@ fn differences_and_sweeps_are_drawn() {
     browser.run("document.querySelector('#after canvas').focus()");
     browser.press(&["\u{e015}", "\u{e015}"]);
     let readout = text(&browser, "#after .readout");
-    assert_eq!(readout, "<b>forward</b>: 3.000ms (37.50%), 3.000ms itself, +2.000ms");
+    assert_eq!(readout, "<b>forward</b>: 3.00 ms (37.50%), 3.00 ms itself, +2.00 ms");
     // The frame that took longer is redder than blue, and wider than before.
     let pixel = "const node = document.querySelector('#after canvas');
         return [...node.getContext('2d').getImageData(node.width / 4, node.height - 8, 1, 1).data]";
@@ -50,7 +50,7 @@ fn differences_and_sweeps_are_drawn() {
 
     assert_eq!(
         table(&browser, "spans", &["Span", "", "Change"]),
-        [["step", "", "−1.500µs"], ["<b>forward</b>", "new", "+2.000ms"]]
+        [["step", "", "−1.50 µs"], ["<b>forward</b>", "new", "+2.00 ms"]]
     );
     assert_eq!(browser.run("return document.querySelectorAll('#spans td.bad').length"), 1);
     assert_eq!(browser.run("return document.querySelectorAll('#lines circle').length"), 2, "one value is missing");
@@ -86,10 +86,10 @@ fn findings_show_all_remedies_and_how_sure_they_are() {
     let first = text(&browser, "#finding-1");
     assert!(first.starts_with("The host launches <b>many</b> kernels [launch-bound]"), "{first}");
     for part in [
-        "saves 6.000ms of 10.000ms a step (60.00%) → 4.000ms",
-        "How sure: between 4.000ms and 7.000ms.",
-        "Use a CUDA graph.saves 6.000ms, between 4.000ms and 7.000ms",
-        "Launch fewer kernels.saves 1.000ms, between 500.000µs and 2.000ms",
+        "saves 6.00 ms of 10.0 ms a step (60.00%) → 4.00 ms",
+        "How sure: between 4.00 ms and 7.00 ms.",
+        "Use a CUDA graph.saves 6.00 ms, between 4.00 ms and 7.00 ms",
+        "Launch fewer kernels.saves 1.00 ms, between 500 µs and 2.00 ms",
     ] {
         assert!(first.contains(part), "{part} is not in {first}");
     }

@@ -205,7 +205,7 @@ fn numbers_are_rounded_as_reports_round_them() {
     for trace in &traces {
         let page = Page::of([trace]);
         browser.open(&page.path);
-        let expected = units::time(trace.spans().next().unwrap().duration());
+        let expected = units::column_time(trace.spans().next().unwrap().duration());
         assert_eq!(table(&browser, "spans", &["Total time"]), [[expected]]);
     }
 }
@@ -306,7 +306,7 @@ fn findings_lead_to_their_spans_and_moments() {
 #[ignore = "needs Chromium and ChromeDriver: .ci/run browser"]
 fn charts_say_all_that_they_show() {
     let mut trace = gpu_trace();
-    // Steps that take as long as `862.611µs`, but for two that are far above the others.
+    // Steps that take as long as `862.611 µs`, but for two that are far above the others.
     let steps: Vec<_> = (0..1_536).map(|step| if step == 700 || step == 900 { 9_000_000 } else { 862_611 }).collect();
     set_steps(&mut trace, &steps);
     let page = Page::of([&trace]);
@@ -317,9 +317,9 @@ fn charts_say_all_that_they_show() {
     let left = "return Math.min(...[...document.querySelectorAll('.chart text')].map((text) => text.getBBox().x))";
     assert!(browser.run(left).as_f64().unwrap() >= 0.0, "{}", browser.run(left));
     let labels = text(&browser, "#steps svg");
-    assert!(labels.contains("2.588ms") && labels.contains("9.000ms"), "{labels}");
+    assert!(labels.contains("2.588 ms") && labels.contains("9.000 ms"), "{labels}");
     let note = text(&browser, "#steps .note ~ .note");
-    assert_eq!(note, "2 points are above the chart, up to 9.000ms: the triangles at its upper edge.");
+    assert_eq!(note, "2 points are above the chart, up to 9.000 ms: the triangles at its upper edge.");
     assert_eq!(browser.run("return document.querySelectorAll('#steps .clipped').length"), 2);
 
     let edges = "return [...document.querySelectorAll('#gpu .edge')].map((edge) => Number(edge.getAttribute('x1')))";

@@ -84,7 +84,7 @@ impl CountKind {
     ///
     /// assert_eq!(CountKind::Kernels.amounts([18.0, 20.0]), ["18", "20"]);
     /// assert_eq!(CountKind::Kernels.amounts([17.98, 18.0]), ["17.98", "18.00"]);
-    /// assert_eq!(CountKind::CopiedBytes.amounts([65536.0, 0.0]), ["64.00 KB", "0 B"]);
+    /// assert_eq!(CountKind::CopiedBytes.amounts([65536.0, 0.0]), ["64.0 KiB", "0 B"]);
     /// ```
     pub fn amounts<const N: usize>(self, amounts: [f64; N]) -> [String; N] {
         const MOST: usize = 3;
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(of(17.98, 18.0), ["17.98", "18.00"]);
         assert_eq!(of(2.5, 2.5), ["2.5", "2.5"]);
         assert_eq!(of(18.0, 18.000_01), ["18.000", "18.000"]);
-        assert_eq!(CountKind::CopiedBytes.amounts([65536.0, 0.0]), ["64.00 KB", "0 B"]);
+        assert_eq!(CountKind::CopiedBytes.amounts([65536.0, 0.0]), ["64.0 KiB", "0 B"]);
         assert_eq!(CountKind::Flops.amounts([2e9, 0.0]), ["2.000G", "0"]);
     }
 }

@@ -4,17 +4,17 @@ use crate::comparison::{Estimate, TimeChange};
 use kernspan::report::units;
 use std::time::Duration;
 
-/// Formats a time: `1.500ms`.
+/// Formats a time: `1.50 ms`.
 pub fn time(nanos: f64) -> String {
     units::time(Duration::from_nanos(nanos.abs().min(u64::MAX as f64) as u64))
 }
 
-/// Formats a change of a time: `+1.500ms`.
+/// Formats a change of a time: `+1.50 ms`.
 pub fn signed(nanos: f64) -> String {
     format!("{}{}", if nanos < 0.0 { '-' } else { '+' }, time(nanos))
 }
 
-/// Formats the interval of a change: `+1.200ms to +1.800ms`.
+/// Formats the interval of a change: `+1.20 ms to +1.80 ms`.
 pub fn interval(change: &Estimate) -> String {
     format!("{} to {}", signed(change.low), signed(change.high))
 }
@@ -39,7 +39,7 @@ fn percent_interval(change: &Estimate, before: f64) -> String {
 }
 
 /// Formats the times before and after, adjusted for the drift, and the change in percent of `whole` with its interval:
-/// `1.200ms instead of 1.000ms, +20.0 % (+15.0 % to +25.0 %)`.
+/// `1.20 ms instead of 1.00 ms, +20.0 % (+15.0 % to +25.0 %)`.
 pub(crate) fn longer(change: &TimeChange, whole: f64) -> String {
     let (before, after) = (time(change.before.value), time(change.adjusted_after()));
     let value = percent(change.change.value, whole);

@@ -94,7 +94,7 @@ fn table(findings: &[Finding]) -> Table {
     let mut table = Table::default();
     table.text("Finding", findings, |finding| finding.title.clone());
     table.text("Kind", findings, |finding| finding.kind.to_string());
-    table.number("Saves", findings, |finding| units::time(finding.saving.likely));
+    table.number("Saves", findings, |finding| units::column_time(finding.saving.likely));
     table.number("Of a step", findings, |finding| units::percent(finding.percent()));
     table.text("To do", findings, to_do);
     table

@@ -69,7 +69,7 @@ fn table(rows: &[Row<'_>], folder: Option<&str>, shares: String) -> Table {
         table.text("File", rows, |row| row.short_file.map(str::to_owned));
     }
     table.number("Step", rows, |row| row.step.step.to_string());
-    table.number("Duration", rows, |row| units::time(row.step.duration));
+    table.number("Duration", rows, |row| units::column_time(row.step.duration));
     table.number("GPU", rows, |row| row.step.device.map(|device| device.to_string())).droppable(2);
     table.number("Compute", rows, |row| time(row.step.compute));
     table.number("Comm.", rows, |row| time(row.step.exposed_communication));
@@ -87,7 +87,7 @@ fn table(rows: &[Row<'_>], folder: Option<&str>, shares: String) -> Table {
 
 /// Returns a time for people; `None` for none, so that a part that no step has is no column.
 fn time(time: Duration) -> Option<String> {
-    (!time.is_zero()).then(|| units::time(time))
+    (!time.is_zero()).then(|| units::column_time(time))
 }
 
 /// Returns the spans that the host was in for longest while the GPU was idle.

@@ -84,11 +84,11 @@ fn table(rows: &[Calls], title: &str) -> Table {
     table.heading(format!("{title}:"));
     table.text("Name", rows, |row| row.name.clone());
     table.number("# of Calls", rows, |row| units::calls(row.calls, row.cut_calls));
-    table.number("Self time", rows, |row| units::time(row.self_cpu));
-    table.number("Total time", rows, |row| units::time(row.total_cpu));
+    table.number("Self time", rows, |row| units::column_time(row.self_cpu));
+    table.number("Total time", rows, |row| units::column_time(row.total_cpu));
     if rows.iter().any(|row| !row.total_gpu.is_zero()) {
-        table.number("Self CUDA", rows, |row| units::time(row.self_gpu)).droppable(1);
-        table.number("CUDA total", rows, |row| units::time(row.total_gpu)).droppable(2);
+        table.number("Self CUDA", rows, |row| units::column_time(row.self_gpu)).droppable(1);
+        table.number("CUDA total", rows, |row| units::column_time(row.total_gpu)).droppable(2);
     }
     table
 }

@@ -89,11 +89,11 @@ fn launch_table(rows: &[FunctionLaunches<'_>]) -> Table {
     table.text("Function", rows, |row| row.function.to_owned());
     table.number("# of Calls", rows, |row| row.launches.to_string());
     table.number("Work", rows, |row| row.pieces.to_string()).droppable(2);
-    table.number("Host total", rows, |row| units::time(row.host));
-    table.number("Average", rows, |row| units::time(row.host.div_f64(row.launches.max(1) as f64)));
-    table.number("Longest", rows, |row| units::time(row.longest)).droppable(1);
-    table.number("CUDA total", rows, |row| units::time(row.gpu));
-    table.number("Median delay", rows, |row| units::time(row.median_delay)).droppable(3);
+    table.number("Host total", rows, |row| units::column_time(row.host));
+    table.number("Average", rows, |row| units::column_time(row.host.div_f64(row.launches.max(1) as f64))).droppable(4);
+    table.number("Longest", rows, |row| units::column_time(row.longest)).droppable(1);
+    table.number("CUDA total", rows, |row| units::column_time(row.gpu));
+    table.number("Median delay", rows, |row| units::column_time(row.median_delay)).droppable(3);
     table.number("Longer than work", rows, |row| row.short.to_string());
     table
 }
@@ -132,10 +132,10 @@ fn stream_table(rows: &[StreamTimes]) -> Table {
     table.number("GPU", rows, |row| row.device.to_string());
     table.number("Context", rows, |row| row.context.to_string()).droppable(1);
     table.number("Stream", rows, |row| row.stream.to_string());
-    table.number("Idle", rows, |row| units::time(row.host_wait + row.kernel_wait + row.other));
-    table.number("For the host", rows, |row| units::time(row.host_wait));
-    table.number("Between kernels", rows, |row| units::time(row.kernel_wait));
-    table.number("Other", rows, |row| units::time(row.other));
+    table.number("Idle", rows, |row| units::column_time(row.host_wait + row.kernel_wait + row.other));
+    table.number("For the host", rows, |row| units::column_time(row.host_wait));
+    table.number("Between kernels", rows, |row| units::column_time(row.kernel_wait));
+    table.number("Other", rows, |row| units::column_time(row.other));
     table.number("Mean queue", rows, |row| format!("{:.1}", row.mean_queue)).droppable(2);
     table.number("Longest queue", rows, |row| row.longest_queue.to_string());
     table

@@ -170,13 +170,13 @@ fn table(rows: &[Row], folder: Option<&str>, notes: Vec<String>) -> Table {
         table.text("File", rows, |row| row.short_file.clone());
     }
     table.number("Step", rows, |row| row.step.to_string());
-    table.number("Duration", rows, |row| units::time(row.duration));
+    table.number("Duration", rows, |row| units::column_time(row.duration));
     table.number("GPU", rows, |row| row.device.map(|device| device.to_string())).droppable(6);
-    table.number("GPU busy", rows, |row| row.busy.map(units::time));
+    table.number("GPU busy", rows, |row| row.busy.map(units::column_time));
     table.number("Busy %", rows, |row| row.busy_percent.map(units::percent)).droppable(3);
-    table.number("GPU idle", rows, |row| row.idle.map(units::time)).droppable(7);
+    table.number("GPU idle", rows, |row| row.idle.map(units::column_time)).droppable(7);
     table.number("# of Kernels", rows, |row| row.kernels.map(|count| count.to_string())).droppable(5);
-    table.number("Copies", rows, |row| row.copying.map(units::time)).droppable(4);
+    table.number("Copies", rows, |row| row.copying.map(units::column_time)).droppable(4);
     table.number("Copied", rows, |row| row.copied.map(units::bytes)).droppable(1);
     if rows.iter().any(|row| row.verdict.is_some()) {
         table.text("Bottleneck", rows, |row| row.verdict.map(str::to_owned)).droppable(2);

@@ -127,7 +127,7 @@ fn section(
 fn table(name: &'static str, time: &'static str, rows: &[Row]) -> Table {
     let mut table = Table::default();
     table.text(name, rows, |row| row.name.clone());
-    table.number(time, rows, |row| units::time(row.own));
+    table.number(time, rows, |row| units::column_time(row.own));
     table.number("Share", rows, |row| units::percent(row.percent));
     table.number("Cumulative", rows, |row| units::percent(row.cumulative)).droppable(1);
     table.number("# of Calls", rows, |row| units::calls(row.calls, row.cut_calls)).droppable(2);

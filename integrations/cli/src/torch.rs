@@ -106,16 +106,16 @@ fn table(rows: &[Row]) -> Table {
         table.number("CUDA time avg", rows, |it| time(mean(it.row.device_time, it.row.count))).droppable(4);
     }
     if any(|row| row.cpu_memory != 0) {
-        table.number("CPU Mem", rows, |it| units::memory(it.row.cpu_memory)).droppable(8);
+        table.number("CPU Mem", rows, |it| memory(it.row.cpu_memory)).droppable(8);
     }
     if any(|row| row.self_cpu_memory != 0) {
-        table.number("Self CPU Mem", rows, |it| units::memory(it.row.self_cpu_memory)).droppable(7);
+        table.number("Self CPU Mem", rows, |it| memory(it.row.self_cpu_memory)).droppable(7);
     }
     if any(|row| row.device_memory != 0) {
-        table.number("CUDA Mem", rows, |it| units::memory(it.row.device_memory)).droppable(10);
+        table.number("CUDA Mem", rows, |it| memory(it.row.device_memory)).droppable(10);
     }
     if any(|row| row.self_device_memory != 0) {
-        table.number("Self CUDA Mem", rows, |it| units::memory(it.row.self_device_memory)).droppable(9);
+        table.number("Self CUDA Mem", rows, |it| memory(it.row.self_device_memory)).droppable(9);
     }
     table.number("# of Calls", rows, |it| it.row.count.to_string());
     table.number("Total FLOPs", rows, |it| units::count(it.row.flops)).droppable(11);
@@ -124,7 +124,18 @@ fn table(rows: &[Row]) -> Table {
 
 /// Formats a time as torch does.
 fn time(time: Duration) -> String {
-    units::time(time).replace('µ', "u")
+    units::column_time(time).replace('µ', "u").replace(' ', "")
+}
+
+/// Formats an amount of memory as torch does.
+fn memory(bytes: i64) -> String {
+    let (scaled, unit) = match bytes.unsigned_abs() {
+        0x4000_0000.. => (bytes as f64 / 1_073_741_824.0, "GB"),
+        0x10_0000.. => (bytes as f64 / 1_048_576.0, "MB"),
+        0x400.. => (bytes as f64 / 1024.0, "KB"),
+        _ => return format!("{bytes} B"),
+    };
+    format!("{scaled:.2} {unit}")
 }
 
 fn share(time: Duration, all: Duration) -> Option<String> {

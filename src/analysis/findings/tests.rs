@@ -108,9 +108,9 @@ fn a_lock_that_another_thread_holds_is_a_wait() {
     let finding = only(&trace(30));
     assert_eq!((finding.kind, finding.saving.likely), (FindingKind::HostWait, millis(30)));
     assert_eq!(finding.path, ["train_step", "lock_params"]);
-    assert!(finding.title.contains("waits for a lock for 30 ms of each step in `lock_params`"), "{}", finding.title);
+    assert!(finding.title.contains("waits for a lock for 30.0 ms of each step in `lock_params`"), "{}", finding.title);
     assert!(
-        finding.evidence[1].contains("`evaluate` (model.rs:3) is open on `worker 1` for 30 ms"),
+        finding.evidence[1].contains("`evaluate` (model.rs:3) is open on `worker 1` for 30.0 ms"),
         "{:?}",
         finding.evidence
     );
@@ -146,7 +146,7 @@ fn a_field_says_whether_a_span_waits() {
             it.field("op.wait", wait);
         })
     };
-    assert!(only(&trace("sleep")).title.contains("sleeps for 50 ms"));
+    assert!(only(&trace("sleep")).title.contains("sleeps for 50.0 ms"));
     assert_eq!(findings(&trace("none")), []);
 }
 
@@ -167,7 +167,7 @@ fn uneven_work_leaves_threads_idle() {
     assert_eq!((finding.kind, finding.saving.likely), (FindingKind::IdleThreads, millis(45)));
     // On two cores, the work takes 70 ms.
     assert_eq!(finding.saving.least, millis(8));
-    assert!(finding.title.contains("one of 4 threads takes 80 ms where the mean is 35 ms"), "{}", finding.title);
+    assert!(finding.title.contains("one of 4 threads takes 80.0 ms where the mean is 35.0 ms"), "{}", finding.title);
     assert_eq!(finding.path, ["train_step", "forward"]);
     assert_eq!(findings(&trace([80, 70, 75, 80])), []);
 }

@@ -1,33 +1,12 @@
 //! Numbers as words of sentences.
 
+pub(super) use crate::units::{bytes, time};
+
 use std::time::Duration;
 
-/// A time with three digits: `412 µs`, `3.90 ms`.
-pub(super) fn time(time: Duration) -> String {
-    let nanos = time.as_nanos() as f64;
-    let (value, unit) = match nanos {
-        _ if nanos >= 1e9 => (nanos / 1e9, "s"),
-        _ if nanos >= 1e6 => (nanos / 1e6, "ms"),
-        _ => (nanos / 1e3, "µs"),
-    };
-    format!("{} {unit}", digits(value))
-}
-
-/// Nanoseconds as a time.
+/// Nanoseconds as a time: `3.90 ms`.
 pub(super) fn nanos(nanos: u64) -> String {
     time(Duration::from_nanos(nanos))
-}
-
-/// A number of bytes with three digits: `16.0 MiB`.
-pub(super) fn bytes(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    let (value, unit) = match bytes {
-        _ if bytes >= f64::from(1 << 30) => (bytes / f64::from(1 << 30), "GiB"),
-        _ if bytes >= f64::from(1 << 20) => (bytes / f64::from(1 << 20), "MiB"),
-        _ if bytes >= 1024.0 => (bytes / 1024.0, "KiB"),
-        _ => return format!("{bytes} bytes"),
-    };
-    format!("{} {unit}", digits(value))
 }
 
 /// How often something happens in a step: `3 times`, `once`, `0.2 times`.

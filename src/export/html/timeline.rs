@@ -378,7 +378,7 @@ mod tests {
         assert!(work.iter().all(|item| item.nanos >= 4_096), "{work:?}");
         let short = trace.work().len() - work.len();
         assert!(short > 10_000);
-        let note = format!("{short} kernels and copies shorter than 4.096µs are left out");
+        let note = format!("{short} kernels and copies shorter than 4.10 µs are left out");
         assert!(window.notes.contains(&note), "{:?}", window.notes);
     }
 

@@ -162,14 +162,14 @@ fn the_table_has_all_columns_that_have_room() {
     assert_eq!(
         format!("\n{}", report(&gpu_trace()).averages().width(120)),
         "
---------------  ---------  ----------  --------  ---------  -----------  ----------  --------  ---------  ----------
-Name            Self time  Total time  Avg time  Self CUDA  Self CUDA %  CUDA total  CUDA Mem  Occupancy  # of Calls
---------------  ---------  ----------  --------  ---------  -----------  ----------  --------  ---------  ----------
-train_step       40.000µs   180.000µs  90.000µs    8.000µs        5.06%   148.000µs       0 B      2.27%           2
-backward         80.000µs    80.000µs  40.000µs  100.000µs       63.29%   100.000µs  -8.00 KB      2.27%           2
-forward          60.000µs    60.000µs  30.000µs   40.000µs       25.32%    40.000µs   8.00 KB      2.27%           2
-[unattributed]    0.000µs     0.000µs   0.000µs   10.000µs        6.33%    10.000µs       0 B      2.27%           0
---------------  ---------  ----------  --------  ---------  -----------  ----------  --------  ---------  ----------
+--------------  ---------  ----------  ---------  ----------  -----------  ----------  ---------  ---------  ----------
+Name            Self time  Total time   Avg time   Self CUDA  Self CUDA %  CUDA total   CUDA Mem  Occupancy  # of Calls
+--------------  ---------  ----------  ---------  ----------  -----------  ----------  ---------  ---------  ----------
+train_step      40.000 µs  180.000 µs  90.000 µs    8.000 µs        5.06%  148.000 µs        0 B      2.27%           2
+backward        80.000 µs   80.000 µs  40.000 µs  100.000 µs       63.29%  100.000 µs  -8.00 KiB      2.27%           2
+forward         60.000 µs   60.000 µs  30.000 µs   40.000 µs       25.32%   40.000 µs   8.00 KiB      2.27%           2
+[unattributed]   0.000 µs    0.000 µs   0.000 µs   10.000 µs        6.33%   10.000 µs        0 B      2.27%           0
+--------------  ---------  ----------  ---------  ----------  -----------  ----------  ---------  ---------  ----------
 hidden to fit the terminal: p50, Longest, Total %, Self %, p95, CUDA time avg, CUDA Peak, Self CUDA Mem
 "
     );
@@ -216,7 +216,7 @@ fn percentiles_are_of_all_instances_of_a_row() {
     let table = report.averages().width(160).to_string();
     assert!(["p50", "p95", "Longest"].iter().all(|title| table.contains(title)), "{table}");
     // No more digits are printed than are known.
-    assert!(table.contains("  ~50.4µs  ~94.8µs  100.000µs  "), "{table}");
+    assert!(table.contains("  ~50.4 µs  ~94.8 µs  100.000 µs  "), "{table}");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn calls_that_an_edge_cuts_are_counted_apart() {
     let table = report.averages().width(160).to_string();
     assert!(table.contains("  2 + 2 cut") && table.contains("      1 cut"), "{table}");
     let epoch = table.lines().find(|line| line.starts_with("epoch")).unwrap();
-    assert!(epoch.contains("  1.000ms        --  "), "{table}");
+    assert!(epoch.contains("  1.000 ms         --  "), "{table}");
 }
 
 #[test]

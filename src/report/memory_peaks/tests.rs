@@ -166,14 +166,14 @@ fn a_table_shows_who_had_what() {
     assert_eq!(
         format!("\n{}", MemoryPeaks::new(&peaks).limit(2).width(120)),
         "
-GPU 0 memory at its peak: 175.00 MB, 100.00 MB of it from before the window; most: forward 40.00 MB
------------------------------  ----------  ---------  ----------  ----------------
-Allocated by                   Inside       CUDA Mem  CUDA Mem %  # of Allocations
------------------------------  ----------  ---------  ----------  ----------------
-[allocated before the window]              100.00 MB      57.14%                --
-forward                        train_step   40.00 MB      22.86%                 2
-backward                       train_step   30.00 MB      17.14%                 1
------------------------------  ----------  ---------  ----------  ----------------
+GPU 0 memory at its peak: 175 MiB, 100 MiB of it from before the window; most: forward 40.0 MiB
+-----------------------------  ----------  --------  ----------  ----------------
+Allocated by                   Inside      CUDA Mem  CUDA Mem %  # of Allocations
+-----------------------------  ----------  --------  ----------  ----------------
+[allocated before the window]               100 MiB      57.14%                --
+forward                        train_step  40.0 MiB      22.86%                 2
+backward                       train_step  30.0 MiB      17.14%                 1
+-----------------------------  ----------  --------  ----------  ----------------
 1 more row
 "
     );

@@ -26,7 +26,7 @@ fn a_run_is_not_worse_than_itself() {
     assert!(check.is_ok() && check.problems.is_empty() && check.notes.is_empty(), "{check}");
     // A single run does not show how much runs differ.
     let verdict = "inconclusive against the baseline: 1 run of 6 steps, compared with 1 run of 6 steps\ncannot tell: \
-                   the step: 100.000µs instead of 100.000µs, +0.0 % (";
+                   the step: 100 µs instead of 100 µs, +0.0 % (";
     assert!(check.to_string().starts_with(verdict), "{check}");
 }
 
@@ -59,7 +59,7 @@ fn one_more_allocation_and_copy_a_step_are_worse() {
     let copy = check(&run(|window| window.repeat(Kind::Copy, "train_step")));
     assert!(copy.to_string().contains("worse: train_step: 1 more copy a step (2 instead of 1)"), "{copy}");
     assert!(
-        copy.to_string().contains("worse: train_step: 3.91 KB more copied a step (7.81 KB instead of 3.91 KB)"),
+        copy.to_string().contains("worse: train_step: 3.91 KiB more copied a step (7.81 KiB instead of 3.91 KiB)"),
         "{copy}"
     );
 }
@@ -86,7 +86,7 @@ fn other_grids_and_peaks_are_worse() {
     assert_eq!(grid.problems[0].metric, Metric::Grid, "{grid}");
     let memory = check(&run(|window| window.events.iter_mut().for_each(|it| it.in_use *= 2)));
     assert!(
-        memory.to_string().contains("worse: peak memory of GPU 0: 9.95 KB instead of 4.98 KB (+100.0 %)"),
+        memory.to_string().contains("worse: peak memory of GPU 0: 9.95 KiB instead of 4.98 KiB (+100.0 %)"),
         "{memory}"
     );
 }

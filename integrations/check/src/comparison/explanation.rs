@@ -109,7 +109,7 @@ fn smaller(own: Estimate, exposed: Estimate) -> Estimate {
 }
 
 impl fmt::Display for Explanation {
-    /// Writes `train_step > attention: +0.420ms of +0.500ms, 12 more kernel launches a step (24 instead of 12)`.
+    /// Writes `train_step > attention: +0.420 ms of +0.500 ms, 12 more kernel launches a step (24 instead of 12)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let on = if self.is_gpu { " (GPU)" } else { "" };
         write!(f, "{}{on}: {}", self.path.join(" > "), text::signed(self.change.value))?;

@@ -99,7 +99,7 @@ fn a_wait_is_explained_by_the_work_that_is_waited_for() {
     let first = &explanations[0];
     assert_eq!((first.path.join(" > ").as_str(), first.is_gpu), ("train_step > backward", true), "{explanations:#?}");
     assert_eq!(first.change.value, -1_000_000.0);
-    assert!(first.to_string().starts_with("train_step > backward (GPU): -1.000ms of -1.000ms"), "{first}");
+    assert!(first.to_string().starts_with("train_step > backward (GPU): -1.00 ms of -1.00 ms"), "{first}");
     assert!(explanations.iter().all(|it| !it.path.contains(&"item".to_owned())), "{explanations:#?}");
     // The other way round.
     let back = Comparison::of(&waiting(1000), &waiting(2000)).explanations();

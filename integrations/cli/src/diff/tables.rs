@@ -149,11 +149,11 @@ fn kernel_table(rows: &[KernelTimeChange]) -> Table {
     table.text("", rows, |row| kernel_state(row).map(str::to_owned));
     table.number("Launches", rows, |row| row.before.map(|_| launch_texts(row)[0].clone())).droppable(3);
     table.number("After", rows, |row| row.after.map(|_| launch_texts(row)[1].clone())).droppable(4);
-    table.number("CUDA time", rows, |row| row.before.map(|it| units::time(it.time))).droppable(5);
-    table.number("After", rows, |row| row.after.map(|it| units::time(it.time))).droppable(6);
+    table.number("CUDA time", rows, |row| row.before.map(|it| units::column_time(it.time))).droppable(5);
+    table.number("After", rows, |row| row.after.map(|it| units::column_time(it.time))).droppable(6);
     table.number("Change", rows, |row| text::signed(row.change));
-    table.number("A launch", rows, |row| row.before.map(|it| units::time(it.average))).droppable(1);
-    table.number("After", rows, |row| row.after.map(|it| units::time(it.average))).droppable(2);
+    table.number("A launch", rows, |row| row.before.map(|it| units::column_time(it.average))).droppable(1);
+    table.number("After", rows, |row| row.after.map(|it| units::column_time(it.average))).droppable(2);
     table
 }
 
@@ -206,7 +206,7 @@ fn finding_table(rows: &[FindingRow<'_>]) -> Table {
     let mut table = Table::default();
     table.heading("Findings that are new or gone (see kernspan advise):".to_owned());
     table.text("", rows, |row| row.state.to_owned());
-    table.number("Saves", rows, |row| units::time(row.finding.saving));
+    table.number("Saves", rows, |row| units::column_time(row.finding.saving));
     table.text("Finding", rows, |row| row.finding.title.clone()).keep_start();
     table.text("Kind", rows, |row| row.finding.kind.clone()).droppable(1);
     table

@@ -78,9 +78,9 @@ fn table(name: &str, rows: &[Row<'_>], items_known: bool, notes: Vec<String>) ->
     notes.into_iter().for_each(|note| table.note(note));
     table.number("Value", rows, |row| row.value.to_owned());
     table.number("Steps", rows, |row| row.measured.map(|it| it.steps.to_string())).droppable(3);
-    table.number("Step p50", rows, |row| row.measured.map(|it| units::time(it.median)));
-    table.number("p25", rows, |row| row.measured.map(|it| units::time(it.lower_quartile))).droppable(1);
-    table.number("p75", rows, |row| row.measured.map(|it| units::time(it.upper_quartile))).droppable(2);
+    table.number("Step p50", rows, |row| row.measured.map(|it| units::column_time(it.median)));
+    table.number("p25", rows, |row| row.measured.map(|it| units::column_time(it.lower_quartile))).droppable(1);
+    table.number("p75", rows, |row| row.measured.map(|it| units::column_time(it.upper_quartile))).droppable(2);
     let throughput = if items_known { "Items/s" } else { "Steps/s" };
     table.number(throughput, rows, |row| row.throughput.map(units::rate));
     table.number("Gain", rows, |row| row.gain.map(|gain| format!("{gain:+.1}%"))).droppable(8);

@@ -92,12 +92,12 @@ fn what_is_worse_is_said() {
         ("large-readback", "worse: train_step > metrics: 1 more copy a step (1 instead of 0)"),
         ("scalar-read", "worse: train_step > backward > layer > norm: 10 more copies a step (10 instead of 0)"),
         ("tiny-copies", "worse: train_step > data: 199 more copies a step (201 instead of 2)"),
-        ("f32-matmul", "worse: train_step > backward > layer > matmul on the GPU: 1.411ms instead of 193.616µs"),
-        ("host-work", "worse: train_step > forward > layer > augment: 440.446µs instead of 0.000µs"),
-        ("input", "worse: train_step > data: 858.346µs instead of 2.848µs"),
-        ("module-load", "worse: train_step > custom > compile: 12.341ms instead of 0.000µs"),
-        ("pageable-copy", "worse: train_step > data: 495.002µs instead of 3.501µs"),
-        ("synchronize", "worse: train_step > forward > layer: 271.067µs instead of 118.691µs"),
+        ("f32-matmul", "worse: train_step > backward > layer > matmul on the GPU: 1.41 ms instead of 194 µs"),
+        ("host-work", "worse: train_step > forward > layer > augment: 440 µs instead of 0 µs"),
+        ("input", "worse: train_step > data: 858 µs instead of 2.85 µs"),
+        ("module-load", "worse: train_step > custom > compile: 12.3 ms instead of 0 µs"),
+        ("pageable-copy", "worse: train_step > data: 495 µs instead of 3.50 µs"),
+        ("synchronize", "worse: train_step > forward > layer: 271 µs instead of 119 µs"),
     ] {
         let baseline = baseline(folder.path(), &repaired(name));
         let run = check("", &baseline, &faulty(name));

@@ -127,7 +127,7 @@ fn training_on_cpu(loading: u32) -> String {
 #[test]
 fn a_training_on_a_cpu_has_advice() {
     let slow = run_with_input("advise -", training_on_cpu(8).as_bytes());
-    assert!(slow.out.contains("each step waits 8 ms for its data"), "{}", slow.out);
+    assert!(slow.out.contains("each step waits 8.00 ms for its data"), "{}", slow.out);
     assert!(slow.out.contains("[input-bound]") && slow.out.contains("about host spans only"), "{}", slow.out);
     let fast = run_with_input("advise -", training_on_cpu(0).as_bytes());
     assert!(fast.out.starts_with("a step takes "), "{}", fast.out);
@@ -190,7 +190,7 @@ fn a_rank_that_the_others_wait_for_is_named() {
     let of = |kind: &str| findings["findings"].as_array().unwrap().iter().find(|it| it["kind"] == kind).cloned();
     let slow = of("slow-rank").unwrap();
     let title = slow["title"].as_str().unwrap();
-    assert!(title.starts_with("rank 1 takes 10 ms more than other ranks") && title.contains("DataLoader"), "{title}");
+    assert!(title.starts_with("rank 1 takes 10.0 ms more than other ranks") && title.contains("DataLoader"), "{title}");
     // It is not divided by the number of ranks.
     let alone = printed_json("advise --json", &[files[1]]);
     let input = of("input-bound").unwrap();

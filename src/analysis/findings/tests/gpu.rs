@@ -266,7 +266,7 @@ fn work_belongs_to_the_step_that_launched_it() {
         let finding = findings(&trace(launched_before)).remove(0);
         assert_eq!(finding.kind, FindingKind::NoTensorCores);
         assert_eq!(finding.evidence[0], "10 products in a step.");
-        assert!(finding.title.contains("take 10 ms of each step"), "{}", finding.title);
+        assert!(finding.title.contains("take 10.0 ms of each step"), "{}", finding.title);
         assert!((9_900..10_100).contains(&finding.step.as_micros()), "{:?}", finding.step);
     }
 }

@@ -35,7 +35,7 @@ function answerSection(section) {
           "p",
           { class: "headline" },
           "A step takes ",
-          el("b", { "data-value": step }, UNITS.time(step)),
+          el("b", { "data-value": step }, UNITS.short(step)),
           asRecorded(step),
         );
   const shown = figures.map(([text, target]) =>
@@ -61,7 +61,7 @@ function asRecorded(step) {
   const median = DATA.sections.find(({ id }) => id === "steps")?.median ?? 0;
   if (median === 0 || Math.abs(median - step) <= 0.02 * step) return null;
   const why = median > step ? " without the cost of recording; " : " on average; the median is ";
-  return el("small", { class: "dim" }, `${why}${UNITS.time(median)}${median > step ? " as recorded" : ""}`);
+  return el("small", { class: "dim" }, `${why}${UNITS.short(median)}${median > step ? " as recorded" : ""}`);
 }
 
 function ranksText({ ranks }) {
@@ -74,7 +74,7 @@ function partsBar({ parts, values, help }, total) {
   const known = [...values.keys()].filter((part) => values[part] > 0);
   const label = (part) => [
     el("b", {}, shortPart(parts[part])),
-    el("span", {}, `${UNITS.time(values[part])} · ${UNITS.percent(percent(values[part]))}`),
+    el("span", {}, `${UNITS.short(values[part])} · ${UNITS.percent(percent(values[part]))}`),
   ];
   const button = (part, kind) =>
     el(
@@ -181,7 +181,7 @@ function partDetails({ parts, values, help, contents }, total) {
         "p",
         {},
         el("b", {}, parts[part]),
-        `: ${UNITS.time(values[part])} a step, ${UNITS.percent((100 * values[part]) / total)}. ${help[part]} `,
+        `: ${UNITS.short(values[part])} a step, ${UNITS.percent((100 * values[part]) / total)}. ${help[part]} `,
         clear,
       ),
       ...[table, more].filter(Boolean),
@@ -200,7 +200,7 @@ function partDetails({ parts, values, help, contents }, total) {
 // A saving and its bounds, drawn to the scale of the step: what is left of it, how much goes, and how sure that is.
 function savingRange([least, likely, most], step) {
   const at = (nanos) => `${Math.min(100, (100 * nanos) / (step || 1)).toFixed(2)}%`;
-  const text = `saves ${UNITS.time(likely)} of ${UNITS.time(step)}, ${bounds([least, likely, most])}`;
+  const text = `saves ${UNITS.short(likely)} of ${UNITS.short(step)}, ${bounds([least, likely, most])}`;
   return el(
     "div",
     { class: "range", role: "img", "aria-label": text, title: text },
@@ -211,12 +211,12 @@ function savingRange([least, likely, most], step) {
 }
 
 function bounds([least, , most]) {
-  return `between ${UNITS.time(least)} and ${UNITS.time(most)}`;
+  return `between ${UNITS.short(least)} and ${UNITS.short(most)}`;
 }
 
 // A link to a moment in the timeline, or only its text if the moment is not there.
 function momentLink([number, from, length, window, start], text) {
-  const said = text ?? `step ${number ?? "?"}, ${UNITS.time(from)} to ${UNITS.time(from + length)}`;
+  const said = text ?? `step ${number ?? "?"}, ${UNITS.short(from)} to ${UNITS.short(from + length)}`;
   if (window === undefined) return el("span", { class: "dim" }, said);
   const show = () => setTimeout(() => SHOW_RANGE.show(window, start, start + length));
   return el("a", { href: "#timeline", on: { click: show } }, said);
@@ -243,7 +243,7 @@ function findingBody({ saving, step, path, location, evidence, remedies, row, ra
         : el(
             "div",
             { class: "saves" },
-            el("p", {}, "saves ", el("b", { "data-value": of[1] }, UNITS.time(of[1])), `, ${bounds(of)}`),
+            el("p", {}, "saves ", el("b", { "data-value": of[1] }, UNITS.short(of[1])), `, ${bounds(of)}`),
             savingRange(of, step),
           ),
     ),
@@ -281,8 +281,8 @@ function findingsSection({ items }) {
     const id = `finding-${index + 1}`;
     const saves = [
       "saves ",
-      el("b", { "data-value": saving[1] }, UNITS.time(saving[1])),
-      ` of ${UNITS.time(step)} a step (${UNITS.percent(percent)})`,
+      el("b", { "data-value": saving[1] }, UNITS.short(saving[1])),
+      ` of ${UNITS.short(step)} a step (${UNITS.percent(percent)})`,
     ];
     const moment = ranges.find((range) => range.length > 3);
     if (index === 0) {
@@ -293,7 +293,7 @@ function findingsSection({ items }) {
         el(
           "div",
           { class: "saves" },
-          el("p", { class: "saving" }, saves, ` → ${UNITS.time(Math.max(0, step - saving[1]))}`),
+          el("p", { class: "saving" }, saves, ` → ${UNITS.short(Math.max(0, step - saving[1]))}`),
           savingRange(saving, step),
           el("p", { class: "note" }, `How sure: ${bounds(saving)}.`),
         ),

@@ -1,6 +1,6 @@
 // Charts of numbers: the time of steps, parts of a whole, values over time, and the roofline.
 
-// The room for the labels of an axis: the longest, such as `862.611µs` or `1023.99 MB`, has ten characters.
+// The room for the labels of an axis: the longest, such as `862.611 µs` or `1023 MiB`, has ten characters.
 const LEFT = 80;
 const BOTTOM = 20;
 

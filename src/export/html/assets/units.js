@@ -35,25 +35,27 @@ const UNITS = {
   number: (number) => String(number),
   time: (nanos) =>
     nanos >= 1e9
-      ? `${fixed(nanos / 1e9, 3)}s`
+      ? `${fixed(nanos / 1e9, 3)} s`
       : nanos >= 1e6
-        ? `${fixed(nanos / 1e6, 3)}ms`
-        : `${fixed(nanos / 1e3, 3)}µs`,
-  // A time that is known to three digits only. What would be rounded to a thousand is one of the next unit.
-  rough: (nanos) =>
+        ? `${fixed(nanos / 1e6, 3)} ms`
+        : `${fixed(nanos / 1e3, 3)} µs`,
+  // A time in a sentence, with three digits. What would be rounded to a thousand is one of the next unit.
+  short: (nanos) =>
     nanos >= 999.5e6
-      ? `~${digits(Math.max(1, nanos / 1e9))}s`
+      ? `${digits(Math.max(1, nanos / 1e9))} s`
       : nanos >= 999.5e3
-        ? `~${digits(Math.max(1, nanos / 1e6))}ms`
-        : `~${digits(nanos / 1e3)}µs`,
+        ? `${digits(Math.max(1, nanos / 1e6))} ms`
+        : `${digits(nanos / 1e3)} µs`,
+  // A time that is known to three digits only.
+  rough: (nanos) => `~${UNITS.short(nanos)}`,
   // A time that adds up to that of all rows, which a bar shows.
   total: (nanos) => UNITS.time(nanos),
   percent: (percent) => `${fixed(percent, 2)}%`,
   share: (percent) => `${digits(percent)}%`,
   memory: (bytes) => {
     const size = Math.abs(bytes);
-    const [divisor, unit] = size >= 2 ** 30 ? [2 ** 30, "GB"] : size >= 2 ** 20 ? [2 ** 20, "MB"] : [2 ** 10, "KB"];
-    return size < 1024 ? `${bytes} B` : `${fixed(bytes / divisor, 2)} ${unit}`;
+    const [divisor, unit] = size >= 2 ** 30 ? [2 ** 30, "GiB"] : size >= 2 ** 20 ? [2 ** 20, "MiB"] : [2 ** 10, "KiB"];
+    return size < 1024 ? `${bytes} B` : `${bytes < 0 ? "-" : ""}${digits(size / divisor)} ${unit}`;
   },
   count: (count) => {
     const [value, prefix] = scaled(count);

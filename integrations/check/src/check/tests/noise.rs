@@ -152,7 +152,7 @@ fn percentages_are_of_the_times_that_are_shown() {
     let ratio = step.adjusted_after() / step.before.value - 1.0;
     assert!((ratio - step.change.value / step.before.value).abs() < 1e-9 && (ratio - 0.046).abs() < 0.005, "{step:?}");
     let text = check.to_string();
-    assert!(text.contains("worse: the step: 909.619µs instead of 869.767µs, +4.6 % ("), "{text}");
+    assert!(text.contains("worse: the step: 910 µs instead of 870 µs, +4.6 % ("), "{text}");
     assert_eq!(
         text.matches("adjusted for drift: everything takes 0.80 times as long on the host").count(),
         1,

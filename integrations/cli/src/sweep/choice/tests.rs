@@ -43,7 +43,7 @@ fn the_best_is_the_first_that_is_nearly_as_good_as_any() {
         [
             "16 → 32: 82 % more items/s",
             "32 → 64: 5 % more items/s for 1.9 times the memory; the step takes 1.91 times as long for 2.00 times the \
-             items; of 10.000ms more on average, 10.000ms are computing on the GPU; the GPU is busy 97 % of the step \
+             items; of 10.0 ms more on average, 10.0 ms are computing on the GPU; the GPU is busy 97 % of the step \
              at 32 already (GPU-bound)"
         ]
     );
@@ -70,7 +70,7 @@ fn values_without_an_order_are_compared_with_the_second() {
     assert_eq!(choice.best, Some(1));
     assert_eq!(
         choice.why,
-        ["f16 → bf16: 17 % fewer steps/s; the step takes 1.20 times as long; of 2.000ms more on average, 2.000ms are \
+        ["f16 → bf16: 17 % fewer steps/s; the step takes 1.20 times as long; of 2.00 ms more on average, 2.00 ms are \
           computing on the GPU"]
     );
 }

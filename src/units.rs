@@ -1,21 +1,13 @@
-//! Formatting of numbers, in the units of the tables of reports, which are PyTorch's.
+//! Numbers as text: the one way in which tables, findings, pages and commands print them.
+//!
+//! Sentences have three significant digits (`28.8 ms`, `1.50 MiB`), columns of times three decimals (`28.812 ms`), as
+//! PyTorch's tables do. Programs should read JSON instead, which is exact.
 
 use std::time::Duration;
 
-/// Formats a time with three decimals, in the largest unit of which it is at least one: `1.500ms`.
+/// Formats a time with three significant digits, for sentences: `28.8 ms`.
 #[must_use]
 pub fn time(time: Duration) -> String {
-    let nanos = time.as_nanos() as f64;
-    match nanos {
-        _ if nanos >= 1e9 => format!("{:.3}s", nanos / 1e9),
-        _ if nanos >= 1e6 => format!("{:.3}ms", nanos / 1e6),
-        _ => format!("{:.3}µs", nanos / 1e3),
-    }
-}
-
-/// Formats a time that is known to three digits only: `~1.50ms`.
-#[must_use]
-pub fn rough_time(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
     let (scaled, unit) = match nanos {
         // What would be rounded to a thousand is one of the next unit.
@@ -23,7 +15,24 @@ pub fn rough_time(time: Duration) -> String {
         _ if nanos >= 999.5e3 => ((nanos / 1e6).max(1.0), "ms"),
         _ => (nanos / 1e3, "µs"),
     };
-    format!("~{}{unit}", digits(scaled))
+    format!("{} {unit}", digits(scaled))
+}
+
+/// Formats a time with three decimals, for columns: `28.812 ms`.
+#[must_use]
+pub fn column_time(time: Duration) -> String {
+    let nanos = time.as_nanos() as f64;
+    match nanos {
+        _ if nanos >= 1e9 => format!("{:.3} s", nanos / 1e9),
+        _ if nanos >= 1e6 => format!("{:.3} ms", nanos / 1e6),
+        _ => format!("{:.3} µs", nanos / 1e3),
+    }
+}
+
+/// Formats a time that is known to three digits only, for columns: `~1.50 ms`.
+#[must_use]
+pub fn rough_time(time: Duration) -> String {
+    format!("~{}", self::time(time))
 }
 
 /// Formats a percentage: `12.50%`.
@@ -33,26 +42,27 @@ pub fn percent(percent: f64) -> String {
 }
 
 /// Returns the text, or `--` if there is none.
-pub(super) fn or_none(text: Option<String>) -> String {
+pub(crate) fn or_none(text: Option<String>) -> String {
     text.unwrap_or_else(|| "--".to_owned())
 }
 
-/// Formats a change of memory with two decimals: `-8.00 KB`, of 1024 bytes each.
+/// Formats a change of memory with three significant digits: `-8.00 KiB`.
 #[must_use]
 pub fn memory(bytes: i64) -> String {
-    let (scaled, unit) = match bytes.unsigned_abs() {
-        0x4000_0000.. => (bytes as f64 / 1_073_741_824.0, "GB"),
-        0x10_0000.. => (bytes as f64 / 1_048_576.0, "MB"),
-        0x400.. => (bytes as f64 / 1024.0, "KB"),
-        _ => return format!("{bytes} B"),
-    };
-    format!("{scaled:.2} {unit}")
+    let sign = if bytes < 0 { "-" } else { "" };
+    format!("{sign}{}", self::bytes(bytes.unsigned_abs()))
 }
 
-/// Formats an amount of memory as [`memory`] does: `4.98 KB`.
+/// Formats an amount of memory with three significant digits: `4.98 KiB`.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
-    memory(i64::try_from(bytes).unwrap_or(i64::MAX))
+    let (scaled, unit) = match bytes {
+        0x4000_0000.. => (bytes as f64 / 1_073_741_824.0, "GiB"),
+        0x10_0000.. => (bytes as f64 / 1_048_576.0, "MiB"),
+        0x400.. => (bytes as f64 / 1024.0, "KiB"),
+        _ => return format!("{bytes} B"),
+    };
+    format!("{} {unit}", digits(scaled))
 }
 
 /// Formats a count of floating-point operations or bytes with a decimal prefix: `33.554M`. Returns `None` for 0.
@@ -83,7 +93,7 @@ pub fn rate(rate: f64) -> String {
 }
 
 /// Splits a number into a smaller one and the decimal prefix for it: 61.2e9 is 61.2 and `G`.
-pub(super) fn scaled(number: f64) -> (f64, &'static str) {
+pub(crate) fn scaled(number: f64) -> (f64, &'static str) {
     match number {
         _ if number >= 1e15 => (number / 1e15, "P"),
         _ if number >= 1e12 => (number / 1e12, "T"),
@@ -102,15 +112,16 @@ pub(crate) fn digits(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{count, digits, memory, rate, rough_time, time};
+    use super::{column_time, count, digits, memory, rate, rough_time, time};
     use std::time::Duration;
 
     #[test]
     fn numbers_have_the_unit_that_fits() {
-        let times = [7, 1_500, 2_000_000, 61_000_000_000].map(|nanos| time(Duration::from_nanos(nanos)));
-        assert_eq!(times, ["0.007µs", "1.500µs", "2.000ms", "61.000s"]);
-        let rough = [565_464, 999_600, 1_234_567_890].map(|nanos| rough_time(Duration::from_nanos(nanos)));
-        assert_eq!(rough, ["~565µs", "~1.00ms", "~1.23s"]);
+        let times = [7, 1_500, 565_464, 999_600, 28_812_345, 61_000_000_000].map(Duration::from_nanos);
+        assert_eq!(times.map(time), ["0.00700 µs", "1.50 µs", "565 µs", "1.00 ms", "28.8 ms", "61.0 s"]);
+        let columns = ["0.007 µs", "1.500 µs", "565.464 µs", "999.600 µs", "28.812 ms", "61.000 s"];
+        assert_eq!(times.map(column_time), columns);
+        assert_eq!(rough_time(times[2]), "~565 µs");
         let counts = [0, 999, 33_554_432].map(count);
         assert_eq!(counts.each_ref().map(Option::as_deref), [None, Some("999"), Some("33.554M")]);
         assert_eq!(
@@ -119,6 +130,6 @@ mod tests {
         );
         assert_eq!([123.4, 1.234, 0.012_34].map(digits), ["123", "1.23", "0.0123"]);
         let sizes = [0, -1023, 1536, -64 << 20, 141 << 30].map(memory);
-        assert_eq!(sizes, ["0 B", "-1023 B", "1.50 KB", "-64.00 MB", "141.00 GB"]);
+        assert_eq!(sizes, ["0 B", "-1023 B", "1.50 KiB", "-64.0 MiB", "141 GiB"]);
     }
 }
