@@ -41,6 +41,11 @@ impl Advice {
         Self { step, ..self }
     }
 
+    /// Returns the text in place of findings.
+    pub(crate) fn none(&self) -> &'static str {
+        self.none
+    }
+
     /// Says that there was no GPU activity.
     pub(super) fn host_only(self, is_host_only: bool) -> Self {
         Self { is_host_only, ..self }

@@ -41,7 +41,7 @@ fn differences_and_sweeps_are_drawn() {
     browser.run("document.querySelector('#after canvas').focus()");
     browser.press(&["\u{e015}", "\u{e015}"]);
     let readout = text(&browser, "#after .readout");
-    assert_eq!(readout, "<b>forward</b>: 3.00 ms (37.50%), 3.00 ms itself, +2.00 ms");
+    assert_eq!(readout, "<b>forward</b>: 3.000 ms (37.50%), 3.000 ms itself, +2.000 ms");
     // The frame that took longer is redder than blue, and wider than before.
     let pixel = "const node = document.querySelector('#after canvas');
         return [...node.getContext('2d').getImageData(node.width / 4, node.height - 8, 1, 1).data]";
@@ -50,7 +50,7 @@ fn differences_and_sweeps_are_drawn() {
 
     assert_eq!(
         table(&browser, "spans", &["Span", "", "Change"]),
-        [["step", "", "−1.50 µs"], ["<b>forward</b>", "new", "+2.00 ms"]]
+        [["step", "", "−1.500 µs"], ["<b>forward</b>", "new", "+2.000 ms"]]
     );
     assert_eq!(browser.run("return document.querySelectorAll('#spans td.bad').length"), 1);
     assert_eq!(browser.run("return document.querySelectorAll('#lines circle').length"), 2, "one value is missing");

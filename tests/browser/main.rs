@@ -97,11 +97,11 @@ fn every_number_is_the_one_of_the_report() {
                 let or_none = |text: Option<String>| text.unwrap_or_else(|| "--".to_owned());
                 // Few calls are kept one by one, so that percentiles of them are exact.
                 assert!(row.calls < 1_000, "{}", row.calls);
-                let called = |time| or_none((row.calls > 0).then(|| units::time(time)));
+                let called = |time| or_none((row.calls > 0).then(|| units::column_time(time)));
                 vec![
                     row.name.clone(),
-                    units::time(row.total_cpu),
-                    units::time(row.self_cpu),
+                    units::column_time(row.total_cpu),
+                    units::column_time(row.self_cpu),
                     row.calls.to_string(),
                     called(row.p50_cpu),
                     called(row.p95_cpu),
@@ -123,7 +123,7 @@ fn every_number_is_the_one_of_the_report() {
         let expected: Vec<_> = kernels
             .iter()
             .map(|row| {
-                let times = [row.total, row.average, row.shortest, row.longest].map(units::time);
+                let times = [row.total, row.average, row.shortest, row.longest].map(units::column_time);
                 let name = row.name.chars().take(1000).collect();
                 [&[name, units::percent(row.percent), row.calls.to_string()], &times[..]].concat()
             })
@@ -297,7 +297,7 @@ fn findings_lead_to_their_spans_and_moments() {
     let readout = text(&browser, "#gpu-flame .readout");
     let of_span = Report::of(&traces).averages().rows().into_iter().find(|row| readout.starts_with(&row.name));
     let of_span = of_span.unwrap_or_else(|| panic!("{readout}"));
-    assert!(readout.contains(&units::time(of_span.total_gpu)), "{readout}");
+    assert!(readout.contains(&units::column_time(of_span.total_gpu)), "{readout}");
     let (_, errors) = browser.requests_and_errors();
     assert_eq!(errors, Vec::<Value>::new());
 }

@@ -62,7 +62,7 @@ fn sums_of_a_step_are_those_of_its_trace() {
     let cut = |name: &str| name.chars().take(1000).collect::<String>();
     let mut expected: Vec<_> = expected
         .into_iter()
-        .map(|((name, row), (count, time))| vec![cut(&name), row, count.to_string(), units::time(time)])
+        .map(|((name, row), (count, time))| vec![cut(&name), row, count.to_string(), units::column_time(time)])
         .collect();
     let mut found = table(&browser, "timeline", &["Name", "Track", "Count", "Total"]);
     found.iter_mut().for_each(|row| row[0] = row[0].trim_end_matches('…').to_owned());
@@ -78,7 +78,7 @@ fn sums_of_a_step_are_those_of_its_trace() {
     click(&browser, "sums of what is shown");
     let rows = table(&browser, "timeline", &["Name", "Total"]);
     let of_step = rows.iter().find(|row| row[0].starts_with("ProfilerStep")).unwrap();
-    assert_eq!(of_step[1], units::time(trace.spans().next().unwrap().duration()), "{rows:?}");
+    assert_eq!(of_step[1], units::column_time(trace.spans().next().unwrap().duration()), "{rows:?}");
     let (requests, errors) = browser.requests_and_errors();
     assert!(requests.iter().all(|address| address.starts_with("file://")), "{requests:?}");
     assert_eq!(errors, Vec::<Value>::new());
@@ -103,7 +103,7 @@ fn names_are_searched_and_jumped_to() {
     assert!(text(&browser, "#timeline .tools").contains(&format!("3 of {}", matches.len())));
     let readout = text(&browser, "#timeline .readout");
     assert!(readout.starts_with(&matches[2].1), "{readout}");
-    let after = units::time(matches[2].0.since(trace.steps()[0].start()));
+    let after = units::column_time(matches[2].0.since(trace.steps()[0].start()));
     assert!(readout.contains(&format!(", {after} after the start of step ")), "{readout}");
     click(&browser, "previous match");
     assert!(text(&browser, "#timeline .readout").starts_with(&matches[1].1));
@@ -124,7 +124,7 @@ fn a_range_is_selected_by_dragging_and_steps_by_a_click() {
     browser.wait("return document.querySelector('#timeline .sums b') !== null");
     let selected = text(&browser, "#timeline .sums b");
     let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<f64>().unwrap();
-    let (quarter, shown) = (units::time(trace.duration() / 4), selected.strip_prefix("Selected: ").unwrap());
+    let (quarter, shown) = (units::column_time(trace.duration() / 4), selected.strip_prefix("Selected: ").unwrap());
     // A quarter of the pixels is a quarter of the window, but for a pixel, and for work that ends after the window.
     assert!((number(shown) / number(&quarter) - 1.0).abs() < 0.05, "{selected}, expected {quarter}");
     assert!(!table(&browser, "timeline", &["Name"]).is_empty());
