@@ -53,6 +53,7 @@ mod gpu_usage;
 mod intervals;
 mod kernel_classes;
 mod kernel_kinds;
+mod launch_advice;
 mod launch_stats;
 mod matrix_kernel;
 mod quantile;
