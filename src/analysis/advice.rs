@@ -24,28 +24,6 @@ impl FindingKind {
     }
 }
 
-/// Returns how to launch fewer kernels, the other change that helps a step which launches bound.
-pub(super) fn fewer_launches(framework: Framework) -> &'static str {
-    match framework {
-        Framework::PyTorch => {
-            "Launch fewer kernels: a larger batch, `torch.compile(model)`, `F.scaled_dot_product_attention`, and \
-             optimizers with `fused=True`. The saving is that of half as many."
-        }
-        Framework::Candle => {
-            "Launch fewer kernels: operations that are one kernel, such as `Tensor::gelu` and `silu`, and one product \
-             for all heads. Inference can use `softmax_last_dim`, `layer_norm`, `rms_norm` and `rope` of `candle_nn`, \
-             which have no backward pass. The saving is that of half as many."
-        }
-        Framework::Burn => {
-            "Launch fewer kernels: the features `fusion` and `autotune` of `burn`. The saving is that of half as many."
-        }
-        Framework::Other => {
-            "Launch fewer kernels: a larger batch, or one kernel for several operations. The saving is that of half as \
-             many."
-        }
-    }
-}
-
 fn pytorch(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::InputBound => {
@@ -346,7 +324,6 @@ fn any(kind: FindingKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::fewer_launches;
     use crate::{analysis::FindingKind, trace::Framework};
 
     const FRAMEWORKS: [Framework; 4] = [Framework::PyTorch, Framework::Candle, Framework::Burn, Framework::Other];
@@ -378,10 +355,6 @@ mod tests {
             for framework in FRAMEWORKS {
                 assert!(section.contains(kind.advice(framework)), "{kind}, {framework:?}: {section}");
             }
-        }
-        let section: Vec<_> = FindingKind::LaunchBound.explanation().split_whitespace().collect();
-        for framework in FRAMEWORKS {
-            assert!(section.join(" ").contains(fewer_launches(framework)), "{framework:?}: {section:?}");
         }
     }
 }

@@ -48,6 +48,7 @@ mod functions;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;
+mod launch_advice;
 mod launches;
 mod matrix_kernel;
 mod quantile;

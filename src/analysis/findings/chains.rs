@@ -7,7 +7,7 @@ use super::{
     window::{Candidate, Window, total},
     words,
 };
-use crate::trace::{Detail, Framework, Span, Work};
+use crate::trace::{Detail, Direction, Framework, Span, Work};
 use std::collections::{BTreeSet, HashMap};
 
 /// The least number of kernels over all of the data that make a chain. Two or three are common between products, and
@@ -20,9 +20,9 @@ const LENGTH_WITH_ROWS: (usize, usize) = (3, 5);
 const THREADS: u64 = 4;
 /// The least nanoseconds of each of them. Of shorter ones, the launches matter, which other rules look at.
 const SHORTEST: u64 = 10_000;
-/// The time of a fused kernel: that of the shortest kernel over all of the data, which reads one tensor and writes one,
-/// and one more operand.
-const FUSED: f64 = 1.5;
+/// The tensors that a fused kernel reads and writes: one of each, and one more operand. It takes as long for each of
+/// them as the shortest kernel over all of the data does for its own.
+const FUSED: f64 = 3.0;
 /// The part of the time of chains in Candle's backward pass that goes with those of the forward pass. Its gradients are
 /// made of element-wise kernels in any case, but of a fused operation's there are fewer.
 const CANDLE_BACKWARD: f64 = 0.4;
@@ -34,11 +34,12 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
     if forward.len() < window.count() {
         return Vec::new();
     }
-    let fused = |factor: f64, backward_part: f64| {
-        let mut costs = window.costs();
+    let fused = |tensors: f64, backward_part: f64| {
+        let own = window.costs();
+        let mut costs = own.clone();
         for chain in forward.iter().chain(&backward) {
             let nanos = chain.nanos(window);
-            let least = (chain.shortest as f64 * factor).min(nanos as f64 / 2.0);
+            let least = (chain.tensor * tensors).min(nanos as f64 / 2.0);
             let left = if chain.is_backward { nanos as f64 - (nanos as f64 - least) * backward_part } else { least };
             let (&first, rest) = chain.tasks.split_first().unwrap_or((&0, &[]));
             costs.set_task(first, left as u64);
@@ -47,10 +48,11 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
             }
             // Launches go with their kernels, and the time in which the host prepares them.
             let items: Vec<usize> = chain.tasks.iter().filter_map(|&task| window.simulation.tasks[task].item).collect();
-            for pair in items.windows(2).filter(|pair| pair[0] < pair[1] && !chain.is_backward) {
-                (pair[0] + 1..=pair[1]).filter(|&item| !window.simulation.items[item].waited()).for_each(|item| {
-                    costs.set_item(item, 0);
-                });
+            let host = if chain.is_backward { 1.0 - backward_part } else { 0.0 };
+            for pair in items.windows(2).filter(|pair| pair[0] < pair[1]) {
+                for item in (pair[0] + 1..=pair[1]).filter(|&item| !window.simulation.items[item].waited()) {
+                    costs.set_item(item, (own.item(item) as f64 * host) as u64);
+                }
             }
         }
         costs
@@ -63,8 +65,8 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
     }
     // The operations of the longest chain, which name what it computes.
     let Some(longest) = forward.iter().max_by_key(|chain| chain.nanos(window)) else { return Vec::new() };
-    let names: Vec<&str> =
-        longest.tasks.iter().map(|&task| name(window.trace().work_of(window.simulation.tasks[task].work))).collect();
+    let names = longest.tasks.iter().map(|&task| name(window.trace().work_of(window.simulation.tasks[task].work)));
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
     let span = window.trace().work_of(window.simulation.tasks[longest.tasks[0]].work).span().map(Span::id);
     let span = owner(window.trace(), span).or(span);
     let what = recognise(&names);
@@ -92,12 +94,14 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
                 words::digits(forward.len() as f64 / window.count() as f64),
                 words::digits(backward.len() as f64 / window.count() as f64)
             ),
-            format!("Assumes that a fused kernel takes {FUSED} times as long as the shortest of its chain."),
+            format!(
+                "Assumes that a fused kernel reads and writes {FUSED} tensors as fast as the fastest of its chain."
+            ),
         ],
         ranges: window.task_ranges(&all),
         costs: fused(FUSED, part),
         least: Some(fused(2.0 * FUSED, part / 2.0)),
-        most: Some(fused(1.0, (part * 1.5).min(1.0))),
+        most: Some(fused(FUSED - 1.0, (part * 1.5).min(1.0))),
         others: Vec::new(),
     }]
 }
@@ -105,8 +109,9 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
 /// Kernels that follow each other in a stream.
 struct Chain {
     tasks: Vec<usize>,
-    /// The nanoseconds of the shortest kernel over all of the data.
+    /// The nanoseconds of the shortest kernel over all of the data, and those for each tensor that it reads or writes.
     shortest: u64,
+    tensor: f64,
     is_backward: bool,
 }
 
@@ -139,15 +144,17 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
         // Fills do not end a chain, as sums and Candle's gradients need them, nor do copies of a few bytes.
         let is_fill = |work: Work<'_>| matches!(work.detail(), Detail::Fill(_));
         let is_between = |work: Work<'_>| is_fill(work) || work.kernel().is_none() && work.duration().as_micros() < 5;
-        let runs = tasks.chunk_by(|(_, one), (_, next)| {
-            part(*one) == part(*next)
-                && (is_element(*one) || is_between(*one)) == (is_element(*next) || is_between(*next))
-        });
+        let is_part = |work: Work<'_>| is_element(work) || is_copy(work) || is_between(work);
+        let runs = tasks.chunk_by(|(_, one), (_, next)| part(*one) == part(*next) && is_part(*one) == is_part(*next));
         for run in runs.filter(|run| run.iter().any(|(_, work)| is_element(*work))) {
             let phase = phase(run[0].1);
             if phase == Phase::Optimizer {
                 continue;
             }
+            // What is copied before and after a chain may be for others. Between its kernels, it is the same data.
+            let first = run.iter().position(|(_, work)| is_element(*work)).unwrap_or(0);
+            let last = run.iter().rposition(|(_, work)| is_element(*work)).unwrap_or(first);
+            let run = &run[first..=last];
             let kernels: Vec<_> = run.iter().filter(|(_, work)| is_element(*work)).collect();
             let threads = |work: &Work<'_>| {
                 work.kernel().map_or(0, |kernel| {
@@ -161,29 +168,46 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
             };
             let most = kernels.iter().map(|(_, work)| threads(work)).max().unwrap_or(0);
             let full = || kernels.iter().filter(|(_, work)| threads(work).saturating_mul(THREADS) >= most);
-            let shortest = full().map(|(_, work)| work.duration().as_nanos() as u64).min().unwrap_or(0);
+            let nanos = |work: &Work<'_>| work.duration().as_nanos() as u64;
+            let name_of = |work: &Work<'_>| work.kernel().map_or("", |kernel| &kernel.name).to_owned();
+            let times = full().map(|(_, work)| (nanos(work), tensors(&name_of(work))));
+            // The copies of a concatenation together read all of the data and write it.
+            let joints = run.iter().filter(|(_, work)| is_concatenation(*work)).map(|(_, work)| nanos(work));
+            let joints = Some((total(joints), 2.0)).filter(|(nanos, _)| *nanos > 0);
+            let (shortest, of_tensors) = times.chain(joints).min_by_key(|(nanos, _)| *nanos).unwrap_or((0, 2.0));
             let (with_rows, all) = LENGTH_WITH_ROWS;
             let count = full().count();
             let is_long = count >= LENGTH || count >= with_rows && kernels.len() >= all;
-            if is_long && shortest >= SHORTEST {
-                let of_chain = run.iter().filter(|(_, work)| is_element(*work) || is_fill(*work));
+            if is_long {
+                let of_chain = run.iter().filter(|(_, work)| is_element(*work) || is_copy(*work) || is_fill(*work));
                 let tasks = of_chain.map(|(index, _)| *index).collect();
-                chains.push(Chain { tasks, shortest, is_backward: phase == Phase::Backward });
+                let (tensor, is_backward) = (shortest as f64 / of_tensors, phase == Phase::Backward);
+                chains.push(Chain { tasks, shortest, tensor, is_backward });
             }
         }
     }
+    // Shorter ones go with those that compute the same on more data, as in the last layers of a CNN.
+    let names = |chain: &Chain| -> String {
+        let works = chain.tasks.iter().map(|&task| window.trace().work_of(window.simulation.tasks[task].work));
+        works.filter(|work| work.kernel().is_some()).map(|work| format!("{},", name(work))).collect()
+    };
+    let (long, short): (Vec<_>, Vec<_>) = chains.into_iter().partition(|chain| chain.shortest >= SHORTEST);
+    let known: BTreeSet<String> = long.iter().map(names).collect();
+    let is_known = |names: &str| known.iter().any(|known| known.contains(names) || names.contains(known.as_str()));
+    let mut chains = long;
+    chains.extend(short.into_iter().filter(|chain| is_known(&names(chain))));
     chains
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
     Forward,
     Backward,
     Optimizer,
 }
 
 /// Returns the phase of a step that launched a piece of work, by the spans around it.
-fn phase(work: Work<'_>) -> Phase {
+pub(super) fn phase(work: Work<'_>) -> Phase {
     for span in work.span().into_iter().flat_map(Span::stack) {
         let name = span.name();
         if name.starts_with("autograd::") || name == "backward" {
@@ -211,6 +235,27 @@ pub(super) fn is_elementwise(name: &str) -> bool {
     stem == "affine" || stem.starts_with("cast_") || stem.starts_with("fast_") || is_unary_or_binary(stem)
 }
 
+/// Whether a piece of work copies parts of a tensor to their places in it, as `cat` and `stack` do.
+fn is_concatenation(work: Work<'_>) -> bool {
+    work.kernel().is_some_and(|it| it.name.contains("CatArrayBatchedCopy") || it.name.starts_with("copy2d_"))
+}
+
+/// Whether a piece of work copies a tensor, or parts of it, on the GPU.
+fn is_copy(work: Work<'_>) -> bool {
+    is_concatenation(work) || matches!(work.detail(), Detail::Copy(copy) if copy.direction == Direction::DeviceToDevice)
+}
+
+/// Returns how many tensors an element-wise kernel reads and writes. PyTorch has their number in the name of most
+/// kernels, and Candle's names begin with the kind of operation.
+fn tensors(name: &str) -> f64 {
+    let number = name.split_once("array<char*, ").and_then(|(_, rest)| rest.split_once("ul"));
+    match number.and_then(|(number, _)| number.parse::<u8>().ok()) {
+        Some(number) => f64::from(number.max(2)),
+        None if name.contains("BinaryFunctor") || name.starts_with('b') => 3.0,
+        None => 2.0,
+    }
+}
+
 /// The name of the operation that a kernel is for: the innermost span of the framework, or else the kernel's.
 fn name(work: Work<'_>) -> &str {
     let of_span = work.span().filter(|span| is_framework(*span) && span.name().starts_with("aten::"));
@@ -222,16 +267,20 @@ fn name(work: Work<'_>) -> &str {
 
 const GELU: &str = "GELU does";
 const SILU: &str = "SiLU does";
+const ROTARY: &str = "a rotary embedding does";
 
 /// Returns what these operations compute, as far as their names say it.
 fn recognise(names: &[&str]) -> Option<&'static str> {
     let parts: BTreeSet<&str> = names.iter().flat_map(|name| name.split(['_', ':', '<', ' '])).collect();
     let has = |words: &[&str]| words.iter().any(|word| parts.contains(word));
     match () {
+        () if has(&["tanh", "utanh"]) && has(&["log", "ulog", "log1p", "softplus"]) => Some("Mish does"),
         () if has(&["tanh", "utanh", "erf", "uerf"]) => Some(GELU),
         () if has(&["exp", "uexp"]) && has(&["sum", "amax", "max"]) => Some("softmax does"),
         () if has(&["sqrt", "usqrt", "rsqrt", "urecip"]) && has(&["mean", "sum"]) => Some("layer or RMS norm does"),
-        () if has(&["sin", "usin", "cos", "ucos"]) => Some("a rotary embedding does"),
+        () if has(&["sin", "usin", "cos", "ucos"]) => Some(ROTARY),
+        // Half of the values change places with the negated other half, and sines are made before the loop.
+        () if has(&["neg", "uneg"]) && has(&["cat", "stack", "copy2d"]) && has(&["mul", "bmul"]) => Some(ROTARY),
         () if has(&["sigmoid", "usigmoid", "silu", "usilu", "exp", "uexp"]) => Some(SILU),
         () => None,
     }

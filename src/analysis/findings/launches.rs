@@ -2,16 +2,16 @@
 
 use super::{
     super::{
-        advice::fewer_launches,
         finding::FindingKind,
         functions::{is_allocation, is_launch, is_load},
+        launch_advice::{batched_loops, fewer_launches},
         simulation::{Costs, Item, TaskKind},
     },
     chains::is_elementwise,
     copies,
     framework::owner,
     host_work::{is_work, spans_that_call},
-    place,
+    loops, place,
     window::{Alternative, Candidate, Window, total},
     words,
 };
@@ -90,13 +90,23 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
             (scaled(1.0 / times), Some(scaled(0.6)), Some(graph))
         }
     };
-    // How many of its launches a program needs is not known.
-    let others = vec![Alternative {
+    // How many of its launches a program needs is not known, unless it has loops that could run once.
+    let mut fewer = Alternative {
         change: fewer_launches(window.framework).to_owned(),
         costs: scaled(0.5),
         least: Some(scaled(0.75)),
         most: Some(scaled(0.2)),
-    }];
+    };
+    let loops = loops::loops(window);
+    let batched = loops::batched(window, &loops);
+    if let Some(longest) = loops::describe(window, &loops)
+        && window.simulation.run(&batched) < window.simulation.run(&fewer.costs)
+    {
+        let repeated = words::digits(loops::launches(&loops) as f64 / window.count() as f64);
+        evidence.push(format!("{longest} Such loops launch {repeated} of the {often} kernels."));
+        fewer =
+            Alternative { change: format!("{longest} {}", batched_loops(window.framework)), costs: batched, ..fewer };
+    }
     vec![Candidate {
         kind: FindingKind::LaunchBound,
         title: format!("the host launches {often} kernels a step and takes {each} for each, which run for {short}"),
@@ -106,7 +116,7 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
         costs,
         least,
         most,
-        others,
+        others: vec![fewer],
     }]
 }
 

@@ -14,6 +14,7 @@ mod host_work;
 mod idle_threads;
 mod input;
 mod launches;
+mod loops;
 mod outliers;
 mod place;
 mod repeated;

@@ -1,7 +1,9 @@
 //! Tests of the rules for windows with a GPU, each on a written program with the fault and on its repair. What the
 //! repair saves is known, so that each saving is compared with it.
 
+mod chains;
 mod copies;
+mod loops;
 
 use super::findings;
 use crate::{
@@ -198,36 +200,6 @@ fn products_are_faster_on_tensor_cores() {
     // Three quarters of the data sheet's 7.4 times.
     let tensor = step("sm90_xmma_gemm_f32f32_tf32f32_f32", 180);
     check(FindingKind::NoTensorCores, step("ampere_sgemm_128x64_nn", 1000), tensor);
-}
-
-#[test]
-fn a_chain_of_kernels_could_be_one() {
-    let step = |kernels: &'static [&'static str]| {
-        move |step: &mut GpuTrace| {
-            (0..5).for_each(|_| {
-                step.launch("gemm", 300);
-                kernels.iter().for_each(|kernel| {
-                    step.launch(kernel, 50);
-                });
-            });
-        }
-    };
-    let by_hand = ["usqr_f32", "bmul_f32", "affine_f32", "badd_f32", "utanh_f32", "affine_f32", "bmul_f32"];
-    let by_hand: &'static [&'static str] = Box::leak(Box::new(by_hand));
-    check(FindingKind::UnfusedChain, step(by_hand), step(&["ugelu_f32"]));
-    let finding = findings(&program(step(by_hand)).trace()).remove(0);
-    assert!(finding.title.contains("GELU"), "{}", finding.title);
-    // Over other data, they are not a chain.
-    let mut apart = program(|step| {
-        (0..5).for_each(|_| {
-            step.launch("gemm", 300);
-            for (index, kernel) in by_hand.iter().enumerate() {
-                step.launch_of(kernel, 50, [8 << (3 * index), 1, 1]);
-            }
-        });
-    });
-    let found = findings(&apart.trace());
-    assert!(found.iter().all(|finding| finding.kind != FindingKind::UnfusedChain), "{found:#?}");
 }
 
 #[test]
