@@ -22,6 +22,42 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         measure("pftrace", Perfetto::to_dir(folder.path()), &trace)?;
         measure("folded", Stacks::to_dir(folder.path()), &trace)?;
     }
+    #[cfg(all(feature = "cuda", target_os = "linux"))]
+    share(if quick { 2 } else { 40 })?;
+    Ok(())
+}
+
+/// Exports a window of a training on a GPU to all formats, in turns with one analysis for all of them, as a profiler
+/// does, and with one for each.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+fn share(rounds: u32) -> Result<(), Box<dyn std::error::Error>> {
+    use kernspan::{Html, TensorBoard};
+
+    const WINDOW: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/gpu/candle.kernspan");
+    let trace = kernspan::replay(std::fs::File::open(WINDOW)?)?;
+    let mut least = [f64::INFINITY; 2];
+    for round in 0..2 * rounds {
+        let folder = tempfile::tempdir()?;
+        let mut exporters: [Box<dyn Exporter>; 5] = [
+            Box::new(Chrome::to_dir(folder.path())),
+            Box::new(Perfetto::to_dir(folder.path())),
+            Box::new(TensorBoard::to_dir(folder.path())),
+            Box::new(Html::to_dir(folder.path())),
+            Box::new(Stacks::to_dir(folder.path())),
+        ];
+        let is_shared = round % 2 == 0;
+        let start = Instant::now();
+        let shared = Analysis::of(&trace);
+        for exporter in &mut exporters {
+            let apart = Analysis::of(&trace);
+            exporter.export(if is_shared { &shared } else { &apart }).map_err(|error| error.to_string())?;
+        }
+        let least = &mut least[usize::from(is_shared)];
+        *least = least.min(start.elapsed().as_secs_f64());
+    }
+    let [apart, shared] = least.map(|seconds| seconds * 1e3);
+    println!("\n{} kernels and copies to five formats: {shared:.1} ms with one analysis,", trace.work().len());
+    println!("{apart:.1} ms with one each, {:.2} times as long", apart / shared);
     Ok(())
 }
 
