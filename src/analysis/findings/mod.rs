@@ -16,6 +16,7 @@ mod input;
 mod launches;
 mod outliers;
 mod place;
+mod reads;
 mod repeated;
 mod repeated_calls;
 mod syncs;
