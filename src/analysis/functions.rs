@@ -5,7 +5,12 @@ use crate::trace::ApiCall;
 /// Whether a function waits for the GPU, as its name says.
 pub(super) fn waits_for_gpu(call: ApiCall<'_>) -> bool {
     let name = call.name();
-    name.ends_with("Synchronize") || is_allocation(call) || name == "cuModuleUnload" || name == "cuLibraryUnload"
+    is_synchronization(call) || is_allocation(call) || name == "cuModuleUnload" || name == "cuLibraryUnload"
+}
+
+/// Whether a function does nothing but wait for the GPU.
+pub(super) fn is_synchronization(call: ApiCall<'_>) -> bool {
+    call.name().ends_with("Synchronize")
 }
 
 /// Whether a function allocates or frees memory without a pool, which may wait for the GPU.

@@ -17,6 +17,7 @@ mod launches;
 mod loops;
 mod outliers;
 mod place;
+mod reads;
 mod repeated;
 mod repeated_calls;
 mod syncs;

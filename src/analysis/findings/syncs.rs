@@ -2,7 +2,7 @@
 
 use super::{
     super::{finding::FindingKind, simulation::Item},
-    copies, place,
+    copies, place, reads,
     window::{Candidate, Window, total},
     words,
 };
@@ -37,6 +37,13 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
             costs.remove_task(task);
         }
     }
+    let least = costs.clone();
+    // Nor need it be computed.
+    let spans = all.iter().filter_map(|&item| window.simulation.items[item].span);
+    for item in reads::readings(window, spans).iter().flat_map(|reading| reading.items(window)) {
+        costs.set_item(item, 0);
+        window.task_of(item).into_iter().for_each(|task| costs.remove_task(task));
+    }
     let mut most = costs.clone();
     window.warm(&mut most, 0.75);
     let busy = total(window.tasks().map(|(_, _, work)| work.duration().as_nanos() as u64));
@@ -64,7 +71,7 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
         evidence,
         ranges: window.item_ranges(&all),
         costs,
-        least: None,
+        least: Some(least),
         most: Some(most),
         others: Vec::new(),
     }]

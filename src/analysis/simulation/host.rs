@@ -1,8 +1,11 @@
 //! The time of threads that call the GPU's API, cut into items.
 
 use super::item::Item;
-use crate::trace::{ApiCallId, Span, SpanId, StepId, ThreadId, Timestamp, Trace};
-use std::collections::BTreeMap;
+use crate::{
+    analysis::functions::is_synchronization,
+    trace::{ApiCall, ApiCallId, Span, SpanId, StepId, ThreadId, Timestamp, Trace},
+};
+use std::collections::{BTreeMap, HashSet};
 
 /// The items of all threads that call the GPU's API, and of the steps' thread, thread by thread in order of time.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ enum Edge {
     SpanEnd(SpanId),
     Step(Option<StepId>),
     SpanStart(SpanId),
+    /// Another thread begins or ends a wait for the GPU on behalf of this one.
+    Wait,
     Call(ApiCallId),
 }
 
@@ -36,6 +41,9 @@ impl Host {
             if let Some(edges) = threads.get_mut(&span.track().thread()) {
                 edges.extend([(span.start(), Edge::SpanStart(span.id())), (span.end(), Edge::SpanEnd(span.id()))]);
             }
+        }
+        for (thread, at) in waits_for_others(trace) {
+            threads.entry(thread).and_modify(|edges| edges.push((at, Edge::Wait)));
         }
         let mut host = Self { item_of_call: vec![None; trace.api_calls().len()], ..Self::default() };
         for (thread, mut edges) in threads {
@@ -74,6 +82,7 @@ impl Host {
                     }
                 }
                 Edge::Step(next) => step = next,
+                Edge::Wait => {}
                 Edge::Call(id) => {
                     let call = trace.api_call(id);
                     // A call that began inside another, as the driver's inside the runtime's, is part of that.
@@ -90,4 +99,24 @@ impl Host {
             push(self, now, trace.end(), None, open.last().copied(), step, edges_between);
         }
     }
+}
+
+/// Returns the starts and ends of waits for the GPU that one thread makes for another, with that other thread.
+///
+/// In Burn, `Device::sync` has a thread of CubeCL wait, which does nothing else, while the caller waits for its answer.
+/// A thread that launches work does not count: others put work into its queue, and go on.
+///
+/// The caller asks a nanosecond before the wait begins and goes on a nanosecond after it ends, because the simulation
+/// needs an order in which each item comes after the one it depends on.
+fn waits_for_others(trace: &Trace) -> Vec<(ThreadId, Timestamp)> {
+    let working: HashSet<ThreadId> = trace.work().filter_map(|work| Some(work.call()?.thread())).collect();
+    // Before a window closes, the profiler itself has the device synchronized.
+    let last = trace.api_calls().max_by_key(|call| call.end()).map(ApiCall::id);
+    let is_wait = |call: ApiCall<'_>| is_synchronization(call) && !working.contains(&call.thread());
+    let waits = trace.api_calls().filter(|&call| is_wait(call) && Some(call.id()) != last);
+    let with_owner = waits.filter_map(|call| Some((call.span()?.track().thread(), call)));
+    let for_others = with_owner.filter(|(owner, call)| *owner != call.thread());
+    let before = |at: Timestamp| Timestamp::from_unix_nanos(at.as_unix_nanos().saturating_sub(1));
+    let after = |at: Timestamp| Timestamp::from_unix_nanos(at.as_unix_nanos().saturating_add(1));
+    for_others.flat_map(|(owner, call)| [(owner, before(call.start())), (owner, after(call.end()))]).collect()
 }

@@ -10,7 +10,7 @@ use super::{
     waits::LONG,
 };
 use crate::{
-    analysis::functions::is_launch,
+    analysis::functions::{is_launch, is_synchronization},
     trace::{ThreadId, Trace},
 };
 use std::ops::Range;
@@ -22,7 +22,10 @@ const SHARE: f64 = 0.5;
 pub(super) fn relate(trace: &Trace, items: &mut [Item], steps: ThreadId) {
     let threads = threads(items);
     let Some(main) = threads.iter().find(|range| items[range.start].thread == steps).cloned() else { return };
-    for other in threads.into_iter().filter(|other| *other != main) {
+    let mut others: Vec<_> = threads.into_iter().filter(|other| *other != main).collect();
+    // A wait for a thread that waits for the GPU says more than one for a thread that happens to launch meanwhile.
+    others.sort_by_key(|other| items[other.clone()].iter().any(|item| launches(trace, item)));
+    for other in others {
         wait_for_work(trace, items, main.clone(), other.clone());
         wait_for_results(trace, items, main.clone(), other);
     }
@@ -63,9 +66,16 @@ fn wait_for_work(trace: &Trace, items: &mut [Item], main: Range<usize>, other: R
     }
 }
 
-/// Has gaps of the steps' thread end when another thread has finished what it launched meanwhile.
+fn launches(trace: &Trace, item: &Item) -> bool {
+    item.call.is_some_and(|id| is_launch(trace.api_call(id)))
+}
+
+/// Has gaps of the steps' thread end when another thread has finished what it launched or waited for meanwhile.
 fn wait_for_results(trace: &Trace, items: &mut [Item], main: Range<usize>, other: Range<usize>) {
-    let launches = |item: &Item| item.call.is_some_and(|id| is_launch(trace.api_call(id)));
+    let synchronizes = |item: &Item| item.call.is_some_and(|id| is_synchronization(trace.api_call(id)));
+    // A gap is cut to the time of a wait that another thread makes for this one: see `host`.
+    let is_whole = |gap: &Item, item: &Item| gap.nanos() <= item.nanos() + 2;
+    let counts = |gap: &Item, item: &Item| launches(trace, item) || (synchronizes(item) && is_whole(gap, item));
     let mut next = other.start;
     for index in main {
         let gap = &items[index];
@@ -78,7 +88,7 @@ fn wait_for_results(trace: &Trace, items: &mut [Item], main: Range<usize>, other
         let inside = (next..other.end).take_while(|&at| items[at].end < gap.end);
         let busy: Vec<usize> = inside.filter(|&at| !is_idle(trace, items, at)).collect();
         let nanos: u64 = busy.iter().map(|&at| items[at].nanos()).sum();
-        let Some(&last) = busy.last().filter(|_| busy.iter().any(|&at| launches(&items[at]))) else { continue };
+        let Some(&last) = busy.last().filter(|_| busy.iter().any(|&at| counts(gap, &items[at]))) else { continue };
         if nanos as i64 >= (SHARE * signed(gap.start, items[last].end) as f64) as i64 {
             let tail = signed(items[last].end, gap.end);
             items[index].wait = Some(WaitFor { on: WaitsOn::Item(last), tail });

@@ -117,6 +117,18 @@ impl GpuTrace {
         self.blocking("cuStreamSynchronize", 0)
     }
 
+    /// Has a second thread wait until the GPU has done all of its work, and waits for that thread, as Burn does.
+    pub fn synchronize_by_another(&mut self) -> &mut Self {
+        if self.trace.tracks.len() == 1 {
+            self.trace.tracks.push(track(1001, "waiter"));
+        }
+        self.host(3).synchronize();
+        if let Some(call) = self.trace.api_calls.last_mut() {
+            (call.track, call.attribution) = (TrackId::new(1), Attribution::HandedOff);
+        }
+        self.host(3)
+    }
+
     /// Allocates memory, which waits for the GPU and then takes this long.
     pub fn allocate(&mut self, micros: u64) -> &mut Self {
         self.blocking("cuMemAlloc_v2", micros)

@@ -69,6 +69,72 @@ fn a_value_that_is_read_keeps_the_gpu_idle() {
 }
 
 #[test]
+fn a_thread_of_the_framework_waits_for_the_gpu_and_the_program_for_that_thread() {
+    let step = |step: &mut GpuTrace, waits: bool| {
+        (0..10).for_each(|_| {
+            step.span("layer", |step| {
+                step.host(70).launch("gemm", 100);
+                if waits {
+                    step.synchronize_by_another();
+                }
+            });
+        });
+        step.launch("add", 5);
+    };
+    check(FindingKind::HostSync, |it| step(it, true), |it| step(it, false));
+    let found = findings(&program(|it| step(it, true)).trace());
+    assert_eq!(found[0].path.last().map(String::as_str), Some("layer"), "{found:#?}");
+}
+
+#[test]
+fn what_is_computed_for_a_condition_is_not_needed_without_it() {
+    let operator = |step: &mut GpuTrace, name: &'static str, kernel: u64| {
+        step.host(10).span_of("cpu_op", name, |step| {
+            step.host(8).launch(name, kernel);
+        });
+    };
+    let step = |step: &mut GpuTrace, tests: bool| {
+        (0..8).for_each(|_| {
+            ["aten::bmm", "aten::reciprocal"].into_iter().for_each(|name| operator(step, name, 8));
+            if tests {
+                let condition = ["aten::sub", "aten::abs", "aten::max", "aten::lt"];
+                condition.into_iter().for_each(|name| operator(step, name, 3));
+                step.host(10).span_of("cpu_op", "aten::is_nonzero", |step| {
+                    step.span_of("cpu_op", "aten::item", |step| {
+                        step.host(5).read(1, 2);
+                    });
+                });
+            }
+        });
+        step.host(10).launch("adam", 5);
+    };
+    check(FindingKind::HostSync, |it| step(it, true), |it| step(it, false));
+}
+
+#[test]
+fn what_is_read_once_in_a_step_is_computed_for_other_reasons_too() {
+    let faulty = |step: &mut GpuTrace| {
+        for name in ["aten::sub", "aten::pow", "aten::mean", "aten::isfinite"] {
+            step.host(10).span_of("cpu_op", name, |step| {
+                step.host(8).launch(name, 3);
+            });
+        }
+        step.host(10).span_of("cpu_op", "aten::is_nonzero", |step| {
+            step.read(1, 2);
+        });
+        // The host is too slow to run ahead.
+        (0..3).for_each(|_| {
+            step.host(60).launch("gemm", 5);
+        });
+    };
+    let found = findings(&program(faulty).trace());
+    let sync = found.iter().find(|finding| finding.kind == FindingKind::HostSync).unwrap();
+    // The test takes 23 µs for `isfinite`, 10 to call the read, and 10 or so for the read; the others take 69.
+    let micros = sync.saving.likely.as_micros();
+    assert!((20..70).contains(&micros), "{sync:#?}");
+}
+
+#[test]
 fn a_wait_that_nothing_overlaps_with_is_not_reported() {
     // The host would wait for the GPU in any case.
     let mut program = program(|step| {
