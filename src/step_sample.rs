@@ -24,6 +24,10 @@ impl StepSample {
     /// The number of last steps that a typical one is found among, and the least number of them.
     const LAST: usize = 15;
     const ENOUGH: usize = 3;
+    /// A step that takes longer than so many times the median writes a checkpoint or compiles. Steps of a loader that
+    /// is too slow come in turns of short and long ones, up to 1.5 times the median in the trainings of
+    /// `tests/fixtures`, and all of them count.
+    const RARE: u64 = 4;
 
     /// Makes an empty sample. The first step is not taken, since a run prepares its data and its model in it.
     pub(crate) fn new() -> Self {
@@ -58,14 +62,16 @@ impl StepSample {
         &self.durations
     }
 
-    /// Returns the median of the last durations in ticks, if there are enough.
+    /// Returns the mean of the last durations in ticks, if there are enough, without those that are far longer.
     pub(crate) fn typical(&self) -> Option<u64> {
         let mut last = [0; Self::LAST];
         let from = self.durations.len().saturating_sub(Self::LAST);
         let last = &mut last[..self.durations.len() - from];
         last.copy_from_slice(&self.durations[from..]);
         last.sort_unstable();
-        (last.len() >= Self::ENOUGH).then(|| last[last.len() / 2])
+        let longest = last.get(last.len() / 2)?.saturating_mul(Self::RARE);
+        let usual = &last[..last.partition_point(|duration| *duration <= longest)];
+        (last.len() >= Self::ENOUGH).then(|| usual.iter().sum::<u64>() / usual.len() as u64)
     }
 
     fn read(&mut self, now: Ticks) {
@@ -109,7 +115,7 @@ mod tests {
         sample.begin_step(Ticks(300));
         sample.end_step(|| Ticks(305));
         assert_eq!(sample.durations(), [1, 2, 4, 5]);
-        assert_eq!(sample.typical(), Some(4));
+        assert_eq!(sample.typical(), Some(3));
     }
 
     #[test]
@@ -122,6 +128,16 @@ mod tests {
             sample.end_step(|| Ticks(now));
         }
         assert_eq!(sample.typical(), Some(11));
+    }
+
+    #[test]
+    fn short_and_long_steps_count_and_rare_ones_do_not() {
+        let (mut sample, mut now) = (StepSample::new(), 0);
+        for duration in [0, 20, 100, 20, 100, 100, 20, 100, 9_000] {
+            now += duration;
+            sample.end_step(|| Ticks(now));
+        }
+        assert_eq!(sample.typical(), Some((3 * 20 + 4 * 100) / 7));
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl Trace {
         &self.losses
     }
 
-    /// The time of a step while nothing is recorded, if it is known: the median of up to 15 steps before the window, or
+    /// The time of a step while nothing is recorded, if it is known: the mean of up to 15 steps before the window, or
     /// what [`set_unrecorded_step`](Self::set_unrecorded_step) says.
     pub fn unrecorded_step(&self) -> Option<Duration> {
         self.unrecorded_step
