@@ -220,7 +220,7 @@ struct Intake {
     /// The memory cost of the window's records in bytes.
     cost: usize,
     /// The part of the cost that has been reserved.
-    charged: usize,
+    reserved: usize,
     /// The number of open spans, including dropped ones.
     depth: usize,
     /// Spans that were dropped for lack of memory and have not been exited.
@@ -236,7 +236,7 @@ impl Intake {
     /// for as many as all before it, so that a thread with few records takes little memory, and none are ever moved.
     const CHUNK: (usize, usize) = (16, 1024);
     /// The cost that is reserved at a time, so that the collector and the other threads seldom contend for the counter.
-    const CHARGE: usize = 4096;
+    const RESERVED_AT_ONCE: usize = 4096;
 
     fn new(lane: LaneReader) -> Self {
         Self {
@@ -245,7 +245,7 @@ impl Intake {
             joining: Vec::new(),
             chunks: Vec::new(),
             cost: 0,
-            charged: 0,
+            reserved: 0,
             depth: 0,
             skipped: Vec::new(),
             skipping: false,
@@ -276,7 +276,7 @@ impl Intake {
                 },
             }
         }
-        self.charge(budget);
+        self.reserve(budget);
     }
 
     /// Counts a record for a window that has been passed on as lost: a span, an event, or the fields of one that was
@@ -312,8 +312,8 @@ impl Intake {
     /// Takes the records that were read for the thread's window.
     fn take(&mut self, budget: &Budget) -> Option<(u32, ThreadRecords)> {
         let window = self.window.filter(|_| !self.chunks.is_empty())?;
-        self.charge(budget);
-        let (chunks, charged) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.charged));
+        self.reserve(budget);
+        let (chunks, charged) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.reserved));
         self.cost = 0;
         Some((window, ThreadRecords { thread: self.lane.thread().clone(), chunks, charged }))
     }
@@ -332,16 +332,16 @@ impl Intake {
                 self.chunks.push(chunk);
             }
         }
-        if self.cost - self.charged >= Self::CHARGE {
-            self.charge(budget);
+        if self.cost - self.reserved >= Self::RESERVED_AT_ONCE {
+            self.reserve(budget);
         }
     }
 
     /// Reserves the cost that has not been reserved yet.
-    fn charge(&mut self, budget: &Budget) {
-        if self.cost > self.charged {
-            budget.take(self.cost - self.charged);
-            self.charged = self.cost;
+    fn reserve(&mut self, budget: &Budget) {
+        if self.cost > self.reserved {
+            budget.take(self.cost - self.reserved);
+            self.reserved = self.cost;
         }
     }
 

@@ -120,8 +120,8 @@ impl fmt::Display for Hint {
             }
             Self::NotReached { first, taken } => {
                 let steps = if *taken == 1 { "step was" } else { "steps were" };
-                write!(f, "the schedule records from step {first} on, counted from 0, but {taken} {steps} taken: ")?;
-                f.write_str("run longer, or shorten the schedule's wait")
+                write!(f, "the schedule records from step {first} on, counted from 0, but only {taken} ")?;
+                write!(f, "{steps} taken: run longer, or shorten the schedule's wait")
             }
             Self::NothingScheduled { taken } => {
                 write!(f, "the schedule's function did not ask to record any of {taken} steps")

@@ -136,13 +136,13 @@ impl Calls {
         search.set(gallop);
         let in_window = || self.window.contains(&start) && self.not_before(correlation);
         match start >= self.window.end {
-            _ if caused && self.ambiguous.binary_search(&correlation).is_ok() => Owner::Nobody,
+            _ if caused && self.ambiguous.binary_search(&correlation).is_ok() => Owner::NoWindow,
             _ if caused => Owner::ThisWindow,
             true => Owner::Later,
             // The call may have been made while the next window was being opened.
             false if self.followed && in_window() => Owner::Later,
             false if in_window() && self.not_after(correlation) => Owner::ThisWindow,
-            false => Owner::Nobody,
+            false => Owner::NoWindow,
         }
     }
 
@@ -180,5 +180,5 @@ pub(super) enum Owner {
     ThisWindow,
     /// It may belong to the next window.
     Later,
-    Nobody,
+    NoWindow,
 }

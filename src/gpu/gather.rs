@@ -29,7 +29,7 @@ fn take<T>(from: &mut Vec<T>, owner: impl Fn(&T) -> Owner) -> Vec<T> {
     if from.iter().all(|record| owner(record) == Owner::ThisWindow) {
         return std::mem::take(from);
     }
-    from.retain(|record| owner(record) != Owner::Nobody);
+    from.retain(|record| owner(record) != Owner::NoWindow);
     from.extract_if(.., |record| owner(record) == Owner::ThisWindow).collect()
 }
 
@@ -79,7 +79,7 @@ impl Gathered {
         taken.overheads = take(&mut self.overheads, |overhead| match overhead.start {
             start if start >= calls.window.end => Owner::Later,
             start if start >= calls.window.start => Owner::ThisWindow,
-            _ => Owner::Nobody,
+            _ => Owner::NoWindow,
         });
         taken
     }

@@ -41,7 +41,7 @@ fn a_layer_that_is_in_no_subscriber() {
 #[test]
 fn a_schedule_whose_first_step_was_not_reached() {
     let report = report(Schedule::new().wait(5).warmup(1).active(2), 3);
-    let text = "the schedule records from step 6 on, counted from 0, but 3 steps were taken: run longer, or \
+    let text = "the schedule records from step 6 on, counted from 0, but only 3 steps were taken: run longer, or \
                 shorten the schedule's wait";
     check(&report, &Hint::NotReached { first: 6, taken: 3 }, text);
 }

@@ -66,7 +66,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 /// | `no_room` | the [buffer](Self::buffer_bytes) was full |
 /// | `rejected` | the collector took the request, but rejected a part of it |
 /// | `refused` | the collector refused the request, and would refuse it again |
-/// | `unreachable` | the request could not be sent for a minute, or nobody listened when the run ended |
+/// | `unreachable` | the request could not be sent for a minute, or nothing was listening when the run ended |
 /// | `too_late` | the [time to finish](Self::finish_within) was over |
 #[derive(Clone, Debug)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]

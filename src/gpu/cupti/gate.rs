@@ -270,7 +270,7 @@ mod tests {
                         assert_eq!(
                             state.load(Ordering::Relaxed),
                             before,
-                            "the state changed while somebody was inside"
+                            "the state changed while a thread was inside"
                         );
                         gate.leave();
                     }

@@ -57,7 +57,7 @@ pub(super) struct Reader {
     closed: VecDeque<Closed>,
     budget: Arc<Budget>,
     /// The bytes reserved for the gathered records.
-    charged: usize,
+    reserved: usize,
     losses: Losses,
     finishing: bool,
     /// Whether the records of a kernel were given up on, since it may run forever.
@@ -101,7 +101,7 @@ impl Reader {
             open: VecDeque::new(),
             closed: VecDeque::new(),
             budget,
-            charged: 0,
+            reserved: 0,
             losses: Losses::default(),
             finishing: false,
             stuck: false,
@@ -216,16 +216,16 @@ impl Reader {
                 }
             }
             self.losses.gpu_unreadable += u64::from(records.is_cut_short());
-            self.charge();
+            self.reserve();
         }
         self.sink.give_back(buffer);
     }
 
-    fn charge(&mut self) {
+    fn reserve(&mut self) {
         let raw = self.raw.as_ref().map_or(0, RawRecords::bytes);
         let bytes = self.gathered.bytes() + raw;
-        self.budget.take(bytes.saturating_sub(self.charged));
-        self.charged = self.charged.max(bytes);
+        self.budget.take(bytes.saturating_sub(self.reserved));
+        self.reserved = self.reserved.max(bytes);
     }
 
     /// Begins to wait for the records of a window.
@@ -341,11 +341,11 @@ impl Reader {
             pools,
             contexts: self.contexts.clone(),
             losses,
-            charged: self.charged.saturating_sub(kept),
+            charged: self.reserved.saturating_sub(kept),
             raw: self.raw.as_mut().map(std::mem::take),
             ..taken
         };
-        self.charged = self.charged.min(kept);
+        self.reserved = self.reserved.min(kept);
         (self.hand_on)(*recording);
     }
 
