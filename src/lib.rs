@@ -17,7 +17,7 @@
 //!     .export(Chrome::to_dir(runs))
 //!     .export(Perfetto::to_dir(runs))
 //!     .build()?;
-//! A global filter would hide spans from the profiler, too, so filter only the layer that prints.
+//! // A global filter would hide spans from the profiler, too, so filter only the layer that prints.
 //! let print = fmt::layer().with_filter(EnvFilter::from_default_env());
 //! tracing_subscriber::registry().with(layer).with(print).init();
 //!

@@ -102,7 +102,7 @@ impl HandOver {
     ///
     /// impl Watcher for Framework {
     ///     fn changed(&self, origin: Origin) {
-    ///         Pass it on to where the work waits, in the order in which it was requested.
+    ///         // Pass it on to where the work waits, in the order in which it was requested.
     ///     }
     /// }
     ///
