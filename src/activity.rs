@@ -4,19 +4,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Activity {
-    /// Spans and events of the host. Without them, nothing the GPU does can be attributed.
+    /// Spans and events on the host. Without them, GPU activity cannot be attributed.
     Host,
     /// Kernels, the calls that launch and load them, and the calls in which the host waits for the GPU or allocates
     /// without a pool.
     Kernels,
-    /// Copies of memory and memory set to a value, and the calls that cause them.
+    /// Memory copies and fills, and the calls that cause them.
     Copies,
-    /// Allocations and frees of GPU memory: PyTorch's `profile_memory`. Each costs some 0.3 µs.
+    /// Allocations and frees of GPU memory: PyTorch's `profile_memory`. Each costs about 0.3 µs.
     Memory,
-    /// Waits of the host and of streams, as the GPU sees them. Frameworks that order their streams by events make many.
+    /// Waits of the host and of streams, as seen by the GPU. Frameworks that order their streams with events make many.
     Sync,
-    /// All calls of CUDA's driver and runtime API, not only those above. There are many: sixteen for each of
-    /// Candle's kernels.
+    /// All calls to CUDA's driver and runtime APIs, not only those above. There are many: sixteen for each of Candle's
+    /// kernels.
     ApiCalls,
 }
 
@@ -28,7 +28,7 @@ impl Activities {
     /// The activities that are recorded by default.
     pub(crate) const DEFAULT: [Activity; 3] = [Activity::Host, Activity::Kernels, Activity::Copies];
 
-    /// Whether the set has this activity.
+    /// Whether the set contains this activity.
     pub(crate) fn has(self, activity: Activity) -> bool {
         self.0 & 1 << activity as u8 != 0
     }
@@ -40,7 +40,7 @@ impl Activities {
         ALL.into_iter().filter(move |&activity| self.has(activity))
     }
 
-    /// Whether anything of a GPU is asked for.
+    /// Whether any GPU activity is requested.
     pub(crate) fn any_gpu(self) -> bool {
         self.0 & !(1 << Activity::Host as u8) != 0
     }

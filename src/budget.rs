@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A count of the bytes that windows take until they have been exported: their records, steps and texts, and the trace
-/// that is made of them. The trace is charged together with the records, since both are in memory while it is made.
+/// Counts the bytes that windows hold until they have been exported: their records, steps and strings, and the trace
+/// built from them. Records are accounted for together with their trace, since both are in memory while it is built.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: usize,
@@ -11,33 +11,32 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The part of the limit by which windows and steps may exceed it. A window that is full of spans has room for the
-    /// steps, too, and the next window can open while it is exported.
+    /// The fraction of the limit by which windows and steps may exceed it. A window full of spans still has room for
+    /// its steps, and the next window can open while it is exported.
     const WINDOWS_SHARE: usize = 16;
 
     pub(crate) fn new(bytes: usize) -> Self {
         Self { limit: bytes, held: AtomicUsize::new(0) }
     }
 
-    /// The part of the limit that events, operations and calls leave to spans, of which outer spans have more than
-    /// inner ones. A flood of inner records then leaves the outer spans and so the times of steps.
+    /// The fraction of the limit that events, operations and calls leave to spans. Outer spans get more of it than
+    /// inner ones, so a flood of inner records does not displace the outer spans, which give the times of steps.
     const OUTER_SHARE: usize = 8;
 
-    /// Whether the part of the limit is used up that a span may take that lies in `depth` others. Each level leaves
-    /// half of what is left to the levels around it: of 256 MiB, a span in one other leaves 16 MiB, and one in two 24
-    /// MiB.
+    /// Whether a span nested in `depth` others has no memory left. Each level leaves half of the remainder to the
+    /// levels around it: of 256 MiB, a span nested in one other leaves 16 MiB, and one nested in two leaves 24 MiB.
     pub(crate) fn is_spent_at(&self, depth: usize) -> bool {
         let share = self.limit / Self::OUTER_SHARE;
         let kept = share - share.checked_shr(u32::try_from(depth).unwrap_or(u32::MAX)).unwrap_or(0);
         self.held.load(Ordering::Relaxed) >= self.limit - kept
     }
 
-    /// Charges bytes. The last ones may exceed the limit.
+    /// Reserves bytes. The last ones may exceed the limit.
     pub(crate) fn take(&self, bytes: usize) {
         self.held.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Charges the bytes of a window or a step. Returns false, having charged nothing, if they do not fit.
+    /// Reserves the bytes of a window or a step. Returns false, and reserves nothing, if they do not fit.
     pub(crate) fn take_for_window(&self, bytes: usize) -> bool {
         let fits = self.held.load(Ordering::Relaxed) < self.limit + self.limit / Self::WINDOWS_SHARE;
         if fits {
@@ -46,7 +45,7 @@ impl Budget {
         fits
     }
 
-    /// Returns bytes that were charged.
+    /// Releases reserved bytes.
     pub(crate) fn give_back(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! The clock: the processor's cycle counter, whose readings are converted to the wall clock afterwards.
+//! The clock: the processor's cycle counter, whose readings are later converted to the wall clock.
 //!
 //! The hot path reads the counter, since that takes half as long as `clock_gettime`, and two readings are most of the
-//! cost of recording a span. The rate of the counter is known beforehand only to some hundred parts in a million, and
-//! the rate of the wall clock is corrected all the time. So each window has anchors, at both ends and in between, at
-//! which both clocks were read together, and moments between two anchors are interpolated.
+//! cost of recording a span. The counter's rate is known in advance only to a few hundred parts per million, and the
+//! wall clock's rate is adjusted all the time. So each window has anchors, at both ends and in between, at which both
+//! clocks were read together. Moments between two anchors are interpolated.
 
 use crate::trace::Timestamp;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticks(pub(crate) u64);
 
-/// A reading of both clocks at one moment.
+/// A simultaneous reading of both clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Anchor {
     pub(crate) ticks: Ticks,
@@ -28,7 +28,7 @@ impl Clock {
         Self(quanta::Clock::new())
     }
 
-    /// Makes a clock that stands still.
+    /// Creates a clock that stands still.
     #[cfg(test)]
     pub(crate) fn mock() -> Self {
         Self(quanta::Clock::mock().0)
@@ -40,7 +40,7 @@ impl Clock {
         Ticks(self.0.raw())
     }
 
-    /// Reads both clocks together. It does so a few times, and returns the reading that took the shortest time.
+    /// Reads both clocks together. It tries a few times and returns the fastest reading.
     pub(crate) fn anchor(&self) -> Anchor {
         let read = || {
             let before = self.now().0;
@@ -52,24 +52,24 @@ impl Clock {
         (0..5).map(|_| read()).min_by_key(|&(width, _)| width).map(|(_, anchor)| anchor).unwrap_or_default()
     }
 
-    /// Returns how long this many ticks are, by the rate that is estimated without anchors.
+    /// Converts ticks to a duration, using the rate estimated without anchors.
     pub(crate) fn duration(&self, ticks: u64) -> Duration {
         Duration::from_nanos(self.0.delta_as_nanos(0, ticks))
     }
 
-    /// The length of a tick in nanoseconds, as estimated without anchors.
+    /// The length of a tick in nanoseconds, estimated without anchors.
     fn nanos_per_tick(&self) -> f64 {
         const MANY: u64 = 1 << 40;
         self.0.delta_as_nanos(0, MANY) as f64 / MANY as f64
     }
 
-    /// Makes the map from ticks to the wall clock for the time between the first and the last of these anchors.
+    /// Builds the map from ticks to the wall clock for the time between the first and the last of these anchors.
     pub(crate) fn timeline(&self, anchors: &[Anchor]) -> Timeline {
         Timeline::new(anchors, self.nanos_per_tick())
     }
 }
 
-/// A map from the ticks of one window to the wall clock, which may run a little faster or slower from anchor to anchor.
+/// Maps the ticks of one window to the wall clock, which may run a little faster or slower between anchors.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
     pieces: Vec<Piece>,
@@ -84,8 +84,8 @@ struct Piece {
 }
 
 impl Timeline {
-    /// The allowed error of the time between two anchors: a fraction of it, and nanoseconds for reading the clocks. If
-    /// the error is larger, somebody has set the wall clock.
+    /// The allowed error of the time between two anchors: a fraction of it, plus nanoseconds for reading the clocks. A
+    /// larger error means that the wall clock was set.
     const TOLERANCE: (f64, f64) = (0.005, 5_000.0);
 
     fn new(anchors: &[Anchor], expected: f64) -> Self {
@@ -93,13 +93,13 @@ impl Timeline {
         for pair in anchors.windows(2) {
             let (from, to) = (pair[0], pair[1]);
             let ticks = to.ticks.0.saturating_sub(from.ticks.0);
-            // Subtracted as integers, since an `f64` has today's timestamps in steps of 256 ns.
+            // Subtracted as integers, since an `f64` resolves today's timestamps only to 256 ns.
             let nanos = to.unix.as_unix_nanos().wrapping_sub(from.unix.as_unix_nanos()).cast_signed() as f64;
             let expected_nanos = ticks as f64 * expected;
             let (fraction, reading) = Self::TOLERANCE;
             let trusted = nanos >= 0.0 && (nanos - expected_nanos).abs() < expected_nanos * fraction + reading;
             let nanos_per_tick = if trusted { nanos / ticks.max(1) as f64 } else { expected };
-            // If the wall clock was set, time goes on as if it had not been.
+            // If the wall clock was set, time continues as if it had not been.
             let unix = pieces.last().map_or(from.unix, |piece| piece.at(from.ticks));
             pieces.push(Piece { ticks: from.ticks, unix, nanos_per_tick });
         }
@@ -110,27 +110,27 @@ impl Timeline {
         Self { pieces }
     }
 
-    /// Returns the moment of `ticks`. Anything before the window counts as its opening.
+    /// Converts ticks to a moment. Anything before the window counts as its opening.
     pub(crate) fn at(&self, ticks: Ticks) -> Timestamp {
         let after = self.pieces.partition_point(|piece| piece.ticks <= ticks);
         self.pieces[after.saturating_sub(1)].at(ticks)
     }
 
-    /// Returns the moment of `ticks`. Moments before the window are extrapolated from the rate between its first two
+    /// Converts ticks to a moment. Moments before the window are extrapolated from the rate between its first two
     /// anchors.
     pub(crate) fn at_any(&self, ticks: Ticks) -> Timestamp {
         let start = self.pieces[0].unix.as_unix_nanos();
         Timestamp::from_unix_nanos(start.saturating_add_signed(self.since_start(ticks)))
     }
 
-    /// Returns the time between two moments, which may both be before the window. It does not depend on whether the
-    /// wall clock was set in between.
+    /// Returns the time between two moments, both of which may precede the window. The result does not depend on
+    /// whether the wall clock was set in between.
     pub(crate) fn between(&self, from: Ticks, to: Ticks) -> Duration {
         let nanos = self.since_start(to).saturating_sub(self.since_start(from));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
 
-    /// Nanoseconds since the opening of the window, negative before it.
+    /// Nanoseconds since the window opened, negative before that.
     fn since_start(&self, ticks: Ticks) -> i64 {
         let first = self.pieces[0];
         if ticks < first.ticks {
@@ -201,7 +201,7 @@ mod tests {
             let anchor = clock.anchor();
             (anchor, (clock.now().0 - before.0) as f64 * clock.nanos_per_tick())
         };
-        // Long enough that a wrong rate shows.
+        // Long enough for a wrong rate to show.
         let pause = || std::thread::sleep(Duration::from_millis(20));
         let (open, open_took) = read();
         pause();

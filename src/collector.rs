@@ -1,7 +1,7 @@
-//! The collector: a background thread that empties the lanes while a window is open, and hands each closed window on.
+//! The collector: a background thread that drains the lanes while a window is open, and passes on each closed window.
 //!
-//! It must never fall behind, or lanes overflow: so correlating and exporting, which may be slow, have a thread of
-//! their own.
+//! It must never fall behind, or lanes overflow. So correlating and exporting, which may be slow, run on another
+//! thread.
 
 use crate::{
     budget::Budget,
@@ -18,47 +18,47 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A message of the session to the collector.
+/// A message from the session to the collector.
 #[derive(Debug)]
 pub(crate) enum Command {
     Opened,
     Closed(ClosedWindow),
-    /// The run ends. `lost_steps` were not kept for lack of memory, and no window has counted them.
+    /// The run ends. `lost_steps` were dropped for lack of memory, and no window has counted them.
     Finish {
         lost_steps: u64,
     },
 }
 
-/// The collector's state: it reads all lanes, and puts the records of each closed window together.
+/// The collector's state: it reads all lanes and assembles the records of each closed window.
 pub(crate) struct Collector {
     host: Arc<Host>,
     commands: Receiver<Command>,
     hand_on: HandOn,
     intakes: Vec<Intake>,
-    /// Records for a window that has not been handed on, of threads that are gone or in the next window already.
+    /// Records for a window that has not been passed on, from threads that are gone or already in the next window.
     gathered: Vec<(u32, ThreadRecords)>,
-    /// Readings of both clocks while a window was open.
+    /// Readings of both clocks taken while a window was open.
     anchors: Vec<Anchor>,
     /// When both clocks were last read.
     anchored: Option<Instant>,
     /// Whether a window is open.
     open: bool,
-    /// Windows below this one have been handed on.
+    /// Windows below this one have been passed on.
     next: u32,
     budget: Arc<Budget>,
     losses: Losses,
 }
 
 impl Collector {
-    /// How often lanes are emptied: a lane of the default capacity then takes thirty million records a second.
+    /// How often lanes are drained: a lane of the default capacity then takes thirty million records a second.
     const EVERY: Duration = Duration::from_millis(2);
     /// How often both clocks are read.
     const ANCHORS_EVERY: Duration = Duration::from_millis(100);
-    /// How many readings of the clocks are kept.
+    /// How many clock readings are kept.
     const ANCHORS: usize = 4096;
     /// How long a thread may take to write a record of something that happened before the window closed.
     const GRACE: Duration = Duration::from_millis(2);
-    /// How long a thread may be inside a call of a device's API: launches wait while the device's queue is full.
+    /// How long a thread may be inside a call to a device's API: launches wait while the device's queue is full.
     const GRACE_IN_CALL: Duration = Duration::from_millis(100);
 
     pub(crate) fn new(host: Arc<Host>, commands: Receiver<Command>, hand_on: HandOn, budget: Arc<Budget>) -> Self {
@@ -77,7 +77,7 @@ impl Collector {
         }
     }
 
-    /// Runs until the session sends [`Command::Finish`] or is gone. Returns the losses that no window could show.
+    /// Runs until the session sends [`Command::Finish`] or is gone. Returns the losses that no window could report.
     pub(crate) fn run(mut self) -> Losses {
         loop {
             let command = if self.open {
@@ -99,7 +99,7 @@ impl Collector {
                     std::thread::sleep(Self::GRACE.saturating_sub(window.closed.elapsed()));
                     self.drain_until_calls_return(&window);
                     self.hand_on(window);
-                    // If the next window is open already, its `Opened` is still in the queue.
+                    // If the next window is already open, its `Opened` is still in the queue.
                     self.open = false;
                 }
                 Command::Finish { lost_steps } => {
@@ -117,7 +117,7 @@ impl Collector {
         let ended: Vec<_> = self
             .intakes
             .extract_if(.., |intake| {
-                // Read first, so that records that a thread writes before it ends are read below.
+                // Read first, so that records a thread writes before it ends are read below.
                 let has_ended = intake.lane.has_ended();
                 intake.drain(self.next, &self.budget, &mut self.gathered, &mut self.losses);
                 has_ended
@@ -134,10 +134,10 @@ impl Collector {
     fn drain_until_calls_return(&mut self, window: &ClosedWindow) {
         self.drain();
         loop {
-            // Read first, so that records that a thread writes before it returns are read below.
+            // Read first, so that records a thread writes before it returns are read below.
             let in_call = self.intakes.iter().any(|intake| intake.lane.is_in_call(window.index));
             self.drain();
-            // A call that takes longer is late when it returns.
+            // A call that takes longer counts as late when it returns.
             if !in_call || window.closed.elapsed() >= Self::GRACE_IN_CALL {
                 return;
             }
@@ -147,8 +147,8 @@ impl Collector {
 
     fn hand_on(&mut self, window: ClosedWindow) {
         for intake in &mut self.intakes {
-            // A thread that wrote nothing for this window, nor since, may have spans open all the same. Their stack is
-            // read before the lane: if the thread goes on just now, it first writes its open spans itself.
+            // A thread that has written nothing for this window, nor since, may still have open spans. Their stack is
+            // read before the lane: if the thread resumes just now, it first writes its open spans itself.
             let silent = |intake: &Intake| intake.window.is_none_or(|joined| joined < window.index);
             let may_have_spans = intake.lane.was_in(window.index) && silent(intake);
             let open = if may_have_spans { self.host.open_on(&intake.lane) } else { Vec::new() };
@@ -178,12 +178,12 @@ impl Collector {
         (self.hand_on)(recording);
     }
 
-    /// Reads both clocks now and then while a window is open.
+    /// Reads both clocks from time to time while a window is open.
     fn take_anchor(&mut self) {
         if self.anchored.is_none_or(|last| last.elapsed() >= Self::ANCHORS_EVERY) {
             self.anchors.push(self.host.clock().anchor());
             self.anchored = Some(Instant::now());
-            // Every other one is removed, so that a window of hours has a few thousand anchors, too.
+            // Drop every other reading, so that even a window of hours has only a few thousand anchors.
             if self.anchors.len() >= Self::ANCHORS {
                 let mut keep = false;
                 self.anchors.retain(|_| {
@@ -214,29 +214,29 @@ struct Intake {
     /// The window the thread writes for.
     window: Option<u32>,
     /// Spans that were open in windows that the thread is joining. They are used once the thread has written all of
-    /// them: until then the thread has not gone on, and its stack says the same.
+    /// them: until then the thread has not resumed, and its stack says the same.
     joining: Vec<(u32, Vec<Record>)>,
     chunks: Vec<Vec<Record>>,
-    /// The bytes that the window's records cost.
+    /// The memory cost of the window's records in bytes.
     cost: usize,
-    /// The part of the cost that has been charged.
-    charged: usize,
-    /// The number of spans that are open, with those that were left out.
+    /// The part of the cost that has been reserved.
+    reserved: usize,
+    /// The number of open spans, including dropped ones.
     depth: usize,
-    /// Spans that were left out for lack of memory and have not been exited.
+    /// Spans that were dropped for lack of memory and have not been exited.
     skipped: Vec<RegistryId>,
-    /// Whether the last record that was not a field was left out, and so are its fields.
+    /// Whether the last record other than a field was dropped, so that its fields are dropped, too.
     skipping: bool,
-    /// Whether the last record came too late and has been counted, with the fields that follow.
+    /// Whether the last record came too late and has been counted together with the fields that follow.
     late_owner: bool,
 }
 
 impl Intake {
-    /// The number of records in a thread's first chunk of a window, and the most in a later one. Each has room for as
-    /// many as all before it, so that a thread with few records takes little, and none are ever moved.
+    /// The number of records in a thread's first chunk of a window, and the most in a later one. Each chunk has room
+    /// for as many as all before it, so that a thread with few records takes little memory, and none are ever moved.
     const CHUNK: (usize, usize) = (16, 1024);
-    /// The cost that is charged at once, so that the collector and the other threads seldom contend for the count.
-    const CHARGE: usize = 4096;
+    /// The cost that is reserved at a time, so that the collector and the other threads seldom contend for the counter.
+    const RESERVED_AT_ONCE: usize = 4096;
 
     fn new(lane: LaneReader) -> Self {
         Self {
@@ -245,7 +245,7 @@ impl Intake {
             joining: Vec::new(),
             chunks: Vec::new(),
             cost: 0,
-            charged: 0,
+            reserved: 0,
             depth: 0,
             skipped: Vec::new(),
             skipping: false,
@@ -253,7 +253,7 @@ impl Intake {
         }
     }
 
-    /// Reads all there is. `next` is the first window that has not been handed on.
+    /// Reads everything available. `next` is the first window that has not been passed on.
     fn drain(&mut self, next: u32, budget: &Budget, gathered: &mut Vec<(u32, ThreadRecords)>, losses: &mut Losses) {
         while let Some(record) = self.lane.read() {
             match record {
@@ -264,7 +264,7 @@ impl Intake {
                         self.window = Some(window);
                         self.depth = 0;
                         self.skipped.clear();
-                        // Spans that were open through a window that has been handed on are in it already.
+                        // Spans that were open throughout a window that has been passed on are already in it.
                         let is_collected = window < next;
                         open.into_iter().filter(|_| !is_collected).for_each(|record| self.add(record, budget, losses));
                     }
@@ -276,11 +276,11 @@ impl Intake {
                 },
             }
         }
-        self.charge(budget);
+        self.reserve(budget);
     }
 
-    /// Counts a record for a window that has been handed on: a span or an event is lost, or the fields of one that is
-    /// there.
+    /// Counts a record for a window that has been passed on as lost: a span, an event, or the fields of one that was
+    /// kept.
     fn count_late(&mut self, record: &Record, losses: &mut Losses) {
         let fields = match record {
             Record::Field(_) => 1,
@@ -298,7 +298,7 @@ impl Intake {
                 | Record::Operation { .. }
         );
         losses.late += u64::from(is_owner);
-        // Fields that follow are counted with this one.
+        // The fields that follow are counted with this one.
         self.late_owner = is_owner || fields > 0;
     }
 
@@ -312,8 +312,8 @@ impl Intake {
     /// Takes the records that were read for the thread's window.
     fn take(&mut self, budget: &Budget) -> Option<(u32, ThreadRecords)> {
         let window = self.window.filter(|_| !self.chunks.is_empty())?;
-        self.charge(budget);
-        let (chunks, charged) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.charged));
+        self.reserve(budget);
+        let (chunks, charged) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.reserved));
         self.cost = 0;
         Some((window, ThreadRecords { thread: self.lane.thread().clone(), chunks, charged }))
     }
@@ -332,20 +332,20 @@ impl Intake {
                 self.chunks.push(chunk);
             }
         }
-        if self.cost - self.charged >= Self::CHARGE {
-            self.charge(budget);
+        if self.cost - self.reserved >= Self::RESERVED_AT_ONCE {
+            self.reserve(budget);
         }
     }
 
-    /// Charges the cost that has not been charged.
-    fn charge(&mut self, budget: &Budget) {
-        if self.cost > self.charged {
-            budget.take(self.cost - self.charged);
-            self.charged = self.cost;
+    /// Reserves the cost that has not been reserved yet.
+    fn reserve(&mut self, budget: &Budget) {
+        if self.cost > self.reserved {
+            budget.take(self.cost - self.reserved);
+            self.reserved = self.cost;
         }
     }
 
-    /// Whether the record is kept: there is memory for it, or it belongs to a record that was kept. A span is left out
+    /// Whether the record is kept: there is memory for it, or it belongs to a record that was kept. A span is dropped
     /// as a whole.
     fn keeps(&mut self, record: &Record, budget: &Budget, losses: &mut Losses) -> bool {
         match *record {

@@ -1,24 +1,24 @@
-//! A count of what an exporter sent elsewhere: how much arrived, and how much was lost.
+//! Counts what an exporter sent over the network: how much arrived, and how much was lost.
 
 use std::fmt;
 
-/// A count of what an exporter sent elsewhere: how much arrived, and how much was lost. See
+/// What an exporter sent over the network: how much arrived, and how much was lost. See
 /// [`StepExporter::deliveries`](crate::export::StepExporter::deliveries).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Delivery {
-    /// The kind of thing that was sent, in the plural: `spans`.
+    /// What was sent, in the plural: `spans`.
     pub what: &'static str,
-    /// How many of them have arrived.
+    /// How many arrived.
     pub sent: u64,
-    /// How many have not, by cause.
+    /// How many were lost, by cause.
     pub lost: Vec<(&'static str, u64)>,
     /// The last error.
     pub problem: Option<String>,
 }
 
 impl Delivery {
-    /// How many have not arrived.
+    /// How many were lost.
     pub fn lost(&self) -> u64 {
         self.lost.iter().map(|(_, count)| count).sum()
     }

@@ -1,4 +1,4 @@
-//! The end of a recording, for which the profiler, a signal and the exit of the process may ask.
+//! The end of a recording, requested by the profiler, a signal or the exit of the process.
 
 use crate::{
     activity::{Activities, Activity},
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// The parts of a recording that end it. It ends once, for whoever asks first; others wait until it has ended.
+/// The parts of a recording that end it. It ends once, for the first caller; later callers wait until it has ended.
 #[derive(Debug)]
 pub(crate) struct Ending {
     session: Arc<Session>,
@@ -41,17 +41,17 @@ impl Ending {
     /// Ends the recording and waits for the exporters. Returns `None` if it has ended already, or in a fork.
     pub(crate) fn end(&self) -> Option<Outcome> {
         if self.session.is_forked() {
-            // A fork has none of the threads, and its parent exports the recording. To drop either would lock their
-            // queues, whose locks may be held by threads that do not exist here, as may this one.
+            // A fork has none of the threads, and its parent exports the recording. Dropping either would lock their
+            // queues, whose locks may be held by threads that do not exist here. The same goes for this lock.
             let pipeline = self.pipeline.try_lock().map(|mut running| running.take());
             std::mem::forget((pipeline, Arc::clone(&self.session)));
             return None;
         }
-        // It is locked to the end, so that others wait for that.
+        // Locked until the end, so that others wait for it.
         let mut running = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
         let pipeline = running.take()?;
         let schedule_panic = self.session.end();
-        // The report and the exporters, which finish before it, say the same of these steps.
+        // The report and the exporters, which finish before it, get the same step counts.
         let unrecorded = self.unrecorded.get_or_init(|| self.session.unrecorded_steps());
         let progress = Progress::start();
         let mut outcome = pipeline.join();
@@ -67,10 +67,10 @@ impl Ending {
         Some(outcome)
     }
 
-    /// As [`end`](Self::end), and writes each failure to standard error, after the report if that was asked for.
+    /// Like [`end`](Self::end), but writes each failure to standard error, after the report if requested.
     pub(crate) fn end_and_print(&self) {
         let Some(Outcome { report, failures }) = self.end() else { return };
-        // `eprintln!` would panic if standard error is closed, and so abort a program that panics already.
+        // `eprintln!` would panic if standard error is closed, and so abort a program that is already panicking.
         let mut stderr = io::stderr().lock();
         if self.print_report {
             let _ = writeln!(stderr, "{report}");
@@ -78,12 +78,12 @@ impl Ending {
         for line in Grouped(&failures.into_vec()).lines() {
             let _ = writeln!(stderr, "kernspan: {line}");
         }
-        // A profiler that is never used is dropped at once by `let (layer, _) = …`, and leaves empty files.
+        // `let (layer, _) = …` drops an unused profiler at once, which leaves empty files.
         if report.is_empty() {
             let text = "the profiler was dropped before it had recorded anything: keep it until the run ends, as in \
                         `let (layer, profiler) = …`, and call `finish()`";
             let _ = writeln!(stderr, "kernspan: {text}");
-            // The layer was not in use yet for the same reason.
+            // The layer was not yet in use for the same reason.
             for hint in report.hints().iter().filter(|hint| **hint != Hint::NotInstalled) {
                 let _ = writeln!(stderr, "kernspan: {hint}");
             }

@@ -9,12 +9,12 @@ use std::{fmt, io};
 
 /// An error in setting up, running or ending a profiler.
 ///
-/// Its `Debug` reads like its `Display`, with the causes, since that is what a `main` that returns it prints.
+/// Its `Debug` output matches its `Display`, including the causes, since that is what a `main` that returns it prints.
 #[non_exhaustive]
 pub enum Error {
     /// The schedule is invalid.
     Schedule(ScheduleError),
-    /// A setting of the builder is invalid.
+    /// A builder setting is invalid.
     #[non_exhaustive]
     Setting {
         /// The method that set it.
@@ -22,19 +22,19 @@ pub enum Error {
         /// The problem with its value.
         problem: String,
     },
-    /// Exporters cannot export, as their [check](crate::Exporter::check) found out.
+    /// Exporters that cannot export, as their [check](crate::Exporter::check) found.
     #[non_exhaustive]
     Exporters {
-        /// The failure of each exporter that cannot export.
+        /// The failure of each of these exporters.
         failures: Vec<Failure>,
     },
     /// A background thread could not be started.
     Thread(io::Error),
-    /// Exporters or user functions failed. Everything else went on, so the report is here too.
+    /// Exporters or user functions failed. Everything else went on, so the report is included.
     #[non_exhaustive]
     Run {
-        /// The failures in the order they happened: the first eight of each exporter. If there are more of it, the last
-        /// one says how many, and its reason.
+        /// The failures in the order they happened: the first eight of each exporter. If an exporter has more, the last
+        /// one gives their number and the last reason.
         failures: Vec<Failure>,
         /// The report that [`finish`](crate::Profiler::finish) would have returned.
         report: Box<Report>,
@@ -69,7 +69,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Thread(source) => Some(source),
-            // `Display` has the causes of these.
+            // `Display` already includes the causes of these.
             Self::Schedule(_) | Self::Setting { .. } | Self::Exporters { .. } | Self::Run { .. } => None,
         }
     }

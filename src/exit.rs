@@ -1,4 +1,4 @@
-//! Saves recordings when a signal or a call of `exit` ends the process.
+//! Saves recordings when a signal or a call to `exit` ends the process.
 
 mod sys;
 
@@ -22,11 +22,11 @@ use std::{
     time::Duration,
 };
 
-/// The saver of this process, from the first profiler that needs it. It stays, since there is no way to take a handler
-/// out of a chain of them.
+/// The saver of this process, created by the first profiler that needs it. It is never removed, since a handler cannot
+/// be taken out of a chain of handlers.
 static SAVER: Mutex<Option<Arc<Saver>>> = Mutex::new(None);
 
-/// Whether a signal ends the process at once: if nothing is recorded, if another signal came before, or in a fork.
+/// Whether a signal ends the process at once: if nothing is recorded, after a first signal, or in a fork.
 static AT_ONCE: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// A thread that saves recordings, and the handlers that wake it.
@@ -39,18 +39,18 @@ struct Saver {
     /// Whether recordings have been saved, for the thread that is in `exit`.
     saved: Mutex<bool>,
     changed: Condvar,
-    /// The id of the process, by which a fork is noticed.
+    /// The process id, used to detect a fork.
     process: u32,
 }
 
-/// A recording to be saved, and the time that this may take.
+/// A recording to save, and the time allowed for it.
 #[derive(Clone, Debug)]
 struct Recording {
     ending: Weak<Ending>,
     within: Duration,
 }
 
-/// A guard of a recording that is saved at the end of the process. Dropping it has signals end the process as ever.
+/// A guard for a recording that is saved at the end of the process. Dropping it restores the usual effect of signals.
 #[derive(Debug)]
 pub(crate) struct SavedOnExit {
     saver: Arc<Saver>,
@@ -58,7 +58,7 @@ pub(crate) struct SavedOnExit {
 }
 
 impl SavedOnExit {
-    /// Has a recording saved at the end of the process, in at most this time.
+    /// Arranges for a recording to be saved at the end of the process, within this time.
     pub(crate) fn new(ending: &Arc<Ending>, within: Duration) -> io::Result<Self> {
         let mut saver = lock(&SAVER);
         let saver = match &*saver {
@@ -97,19 +97,19 @@ impl Saver {
         let at_once = AT_ONCE.get_or_init(Arc::default);
         let caught = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGTERM] {
-            // The parent may have had a signal ignored, as a shell does for jobs in the background. And a handler of
-            // the program says how the program ends.
+            // The parent may have had a signal ignored, as a shell does for background jobs. And if the program has a
+            // handler, that handler decides how the program ends.
             if !sys::is_default(signal) {
                 continue;
             }
-            // Handlers run in this order: the first signal passes the first one, and sets the flag for the next signal.
+            // Handlers run in this order: the first signal passes the first one and sets the flag for the next signal.
             flag::register_conditional_default(signal, Arc::clone(at_once))?;
             flag::register(signal, Arc::clone(at_once))?;
             flag::register_usize(signal, Arc::clone(&caught), signal.unsigned_abs() as usize)?;
             pipe::register(signal, wake.try_clone()?)?;
         }
         sys::at_exit(save_at_exit)?;
-        // A fork has the handlers, but not the thread.
+        // A fork inherits the handlers, but not the thread.
         sys::in_forks(|| end_at_once(true))?;
         let saver = Arc::new(Self {
             recordings: Mutex::default(),
@@ -124,11 +124,11 @@ impl Saver {
         Ok(saver)
     }
 
-    /// Waits for a signal or an exit, and saves the recordings.
+    /// Waits for a signal or an exit, then saves the recordings.
     fn run(&self, mut woken: UnixStream, caught: &AtomicUsize) {
         while woken.read_exact(&mut [0]).is_ok() {
             let signal = caught.swap(0, Ordering::SeqCst);
-            // A fork that gets a signal wakes its parent, too.
+            // A signal to a fork also wakes its parent.
             if signal == 0 && !self.exiting.load(Ordering::SeqCst) {
                 continue;
             }
@@ -141,11 +141,11 @@ impl Saver {
         }
     }
 
-    /// Saves the recordings, in at most the longest of their times.
+    /// Saves the recordings, within the longest of their times.
     fn save(&self) {
         let recordings = lock(&self.recordings).clone();
         let Some(within) = recordings.iter().map(|recording| recording.within).max() else { return };
-        // Exporters may hang, so they are waited for on another thread.
+        // Exporters may hang, so another thread waits for them.
         let (done, is_done) = mpsc::channel::<()>();
         let saving = spawn("kernspan-save", move || {
             recordings.iter().filter_map(|recording| recording.ending.upgrade()).for_each(|it| it.end_and_print());
@@ -154,19 +154,19 @@ impl Saver {
         let problem = match saving {
             Err(error) => error.to_string(),
             Ok(_) if is_done.recv_timeout(within) == Err(RecvTimeoutError::Timeout) => {
-                format!("exporters take longer than {within:?}")
+                format!("exporters took longer than {within:?}")
             }
             Ok(_) => return,
         };
-        let _ = writeln!(io::stderr(), "kernspan: the end of the recording could not be saved: {problem}");
+        let _ = writeln!(io::stderr(), "kernspan: cannot save the end of the recording: {problem}");
     }
 
-    /// Has the thread save the recordings, and waits for it. The process is in `exit`.
+    /// Makes the thread save the recordings, and waits for it. The process is in `exit`.
     fn save_at_exit(&self) {
         let Some(within) = lock(&self.recordings).iter().map(|recording| recording.within).max() else { return };
         self.exiting.store(true, Ordering::SeqCst);
         if (&self.wake).write_all(&[0]).is_ok() {
-            // The thread itself ends in time, but for the moment that it takes to say so.
+            // The thread ends in time by itself, except for the moment it takes to report that.
             let limit = within.saturating_add(Duration::from_secs(1));
             let saved = self.changed.wait_timeout_while(lock(&self.saved), limit, |saved| !*saved);
             drop(saved.unwrap_or_else(PoisonError::into_inner));

@@ -2,7 +2,7 @@
 
 use std::{any::Any, error::Error, fmt, sync::Arc};
 
-/// A failure in a run that went on: of an exporter with a window, or of a schedule's function.
+/// A failure that did not end the run: an exporter failed with a window, or a schedule's function failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
     origin: String,
@@ -35,16 +35,16 @@ impl Failure {
     }
 }
 
-/// The failures of a run: the first few of each origin, and the number of the others.
+/// The failures of a run: the first few of each origin, and the number of the rest.
 ///
-/// An exporter that cannot write fails with each window, perhaps for days.
+/// An exporter that cannot write fails with every window, perhaps for days.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     first: Vec<Failure>,
     others: Vec<Others>,
 }
 
-/// The failures of an origin after its first ones.
+/// The failures of an origin beyond its first ones.
 #[derive(Debug)]
 struct Others {
     number: u64,
@@ -52,7 +52,7 @@ struct Others {
 }
 
 impl Failures {
-    /// The number of failures of each origin that are kept, beside the last.
+    /// The number of failures kept per origin, in addition to the last one.
     pub(crate) const OF_EACH: usize = 8;
 
     pub(crate) fn add(&mut self, failure: Failure) {
@@ -66,12 +66,12 @@ impl Failures {
         }
     }
 
-    /// The number of all failures.
+    /// The total number of failures.
     pub(crate) fn count(&self) -> u64 {
         self.first.len() as u64 + self.others.iter().map(|others| others.number).sum::<u64>()
     }
 
-    /// Adds a failure, unless one that reads the same is kept.
+    /// Adds a failure, unless an identical one is already kept.
     pub(crate) fn add_new(&mut self, failure: Failure) {
         let text = failure.to_string();
         if !self.first.iter().any(|kept| kept.to_string() == text) {
@@ -84,8 +84,8 @@ impl Failures {
         failures.into_vec().into_iter().for_each(|failure| self.add(failure));
     }
 
-    /// Returns the first failures in the order they happened, and for each origin that has more, one that counts them
-    /// and names the last.
+    /// Returns the first failures in the order they happened. For each origin with more, one additional failure counts
+    /// them and names the last.
     pub(crate) fn into_vec(self) -> Vec<Failure> {
         let others = self.others.into_iter().map(|Others { number, last }| match number {
             1 => last,
@@ -106,7 +106,7 @@ impl FromIterator<Failure> for Failures {
     }
 }
 
-/// An error with the chain of its causes, to be printed.
+/// An error with the chain of its causes, for printing.
 struct Chain<'a>(&'a dyn Error);
 
 impl fmt::Display for Chain<'_> {
@@ -133,8 +133,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Failures to be written: those with the same error, as when a disk is full, together, with all their origins and
-/// windows.
+/// Failures grouped for printing: those with the same error, such as a full disk, share a line that lists all their
+/// origins and windows.
 pub(crate) struct Grouped<'a>(pub(crate) &'a [Failure]);
 
 impl Grouped<'_> {

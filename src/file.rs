@@ -45,8 +45,8 @@ impl Error for FileError {
     }
 }
 
-/// Writes a trace's file in `folder`, named as PyTorch names them, `{host}_{pid}.{nanoseconds}{ending}`, and returns
-/// its path.
+/// Writes a trace's file in `folder` under the name that PyTorch would give it, `{host}_{pid}.{nanoseconds}{ending}`,
+/// and returns its path.
 pub(crate) fn write(
     folder: &Path,
     trace: &Trace,
@@ -61,9 +61,9 @@ pub(crate) fn write(
 
 /// Writes a file under the first of these names that is free, and returns its path.
 ///
-/// Where the file system can do so, the file has no name until it is whole. Elsewhere the content goes to a temporary
-/// file in the same folder, which is renamed in the end. That file also reserves the name: whoever creates it while no
-/// finished file of that name exists owns the name.
+/// Where the file system supports it, the file has no name until it is complete. Elsewhere the content goes to a
+/// temporary file in the same folder, which is renamed at the end. That file also reserves the name: whoever creates it
+/// while no finished file of that name exists owns the name.
 pub(crate) fn write_first_free(
     name: impl Fn(u64) -> PathBuf,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
@@ -79,12 +79,12 @@ pub(crate) fn write_first_free(
     Ok(path)
 }
 
-/// Writes a file that appears whole or not at all, and replaces the one of this name, if there is one.
+/// Writes a file that appears whole or not at all, replacing any existing file of this name.
 ///
-/// If the disk is full or the process is killed, the old file stays as it was. On Linux, most file systems keep nothing
-/// of the new one then. On others, a temporary file may stay in the same folder, which the next call removes. The new
-/// file gets the permissions of the old one. Special files, such as `/dev/stdout`, are written to as they are, and so
-/// are the files that symbolic links lead to.
+/// If the disk is full or the process is killed, the old file remains unchanged. On Linux, most file systems then keep
+/// nothing of the new one. On others, a temporary file may remain in the same folder; the next call removes it. The new
+/// file gets the permissions of the old one. Special files, such as `/dev/stdout`, are written in place, and so are the
+/// targets of symbolic links.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -105,15 +105,15 @@ pub fn write_file(
 
 fn replace(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let old = fs::metadata(path).ok();
-    // `/dev/stdout` and `/proc/self/fd/1` lead to the file that output was redirected to, which others go on writing
-    // to.
+    // `/dev/stdout` and `/proc/self/fd/1` lead to the file that output was redirected to, which others continue to
+    // write.
     let is_open_elsewhere = ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder));
     if is_open_elsewhere || old.as_ref().is_some_and(|old| !old.is_file()) {
         let mut out = BufWriter::new(File::options().write(true).open(path)?);
         content(&mut out)?;
         return out.flush();
     }
-    // A link stays a link. One that leads nowhere is replaced.
+    // A link stays a link. A dangling link is replaced.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = folder_of(path);
     clean_up(folder);
@@ -125,13 +125,13 @@ fn replace(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> io::Result
     unfinished.replace(path, old.map(|old| old.permissions()))
 }
 
-/// Checks that files can be written into `folder`, by writing a small file and removing it. The folder is created if it
-/// does not exist, and stays: another process may be about to write into it.
+/// Checks that files can be written in `folder`, by writing a small file and removing it. A missing folder is created,
+/// and stays: another process may be about to write into it.
 pub(crate) fn check(folder: &Path) -> Result<(), FileError> {
     fs::create_dir_all(folder).map_err(FileError::at(folder))?;
     let mut attempt = 0_u64;
     loop {
-        // Processes on other hosts may have the same id, and check the same folder.
+        // Processes on other hosts may have the same id and check the same folder.
         let path = folder.join(format!(".kernspan-check-{}-{attempt}.tmp", std::process::id()));
         match File::create_new(&path) {
             Ok(mut file) => {
@@ -177,19 +177,19 @@ fn make_folder_of(path: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Returns the folder that a file is in.
+/// Returns the folder of a file.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns the innermost folder on the way to a file that exists. An unnamed file that is made there can be given a
-/// name in folders that do not exist yet.
+/// Returns the innermost existing folder on the path of a file. An unnamed file created there can be given a name in
+/// folders that do not exist yet.
 fn nearest_folder(path: &Path) -> &Path {
     path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("."))
 }
 
-/// Removes files from a folder that were being written when their process was killed. It does so once for each folder,
-/// since it takes the longer the more files there are.
+/// Removes files that were being written when their process was killed. This happens once per folder, since its cost
+/// grows with the number of files.
 pub(crate) fn clean_up(folder: &Path) {
     static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned()) {
@@ -197,7 +197,7 @@ pub(crate) fn clean_up(folder: &Path) {
     }
 }
 
-/// Returns a host name as part of a file name: at most 64 characters, and none that is special in a path.
+/// Returns a host name for use in a file name: at most 64 characters, none of them special in a path.
 pub(crate) fn safe(name: &str) -> String {
     let safe = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' };
     name.chars().take(64).map(safe).collect()

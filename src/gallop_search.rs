@@ -2,16 +2,16 @@
 
 use std::cmp::Ordering;
 
-/// Galloping search that starts where the last one ended.
+/// A galloping search that starts where the last one ended.
 ///
-/// It looks things up in a sorted slice. Lookups in about the same order as the slice take a few comparisons each.
+/// It finds items in a sorted slice. Lookups in roughly the order of the slice take a few comparisons each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GallopSearch {
     last: usize,
 }
 
 impl GallopSearch {
-    /// Returns how many items at the start of the slice are before the one that is looked for.
+    /// Returns how many items at the start of the slice come before the target.
     pub(crate) fn count_before<T>(&mut self, sorted: &[T], is_before: impl Fn(&T) -> bool) -> usize {
         let start = self.last.min(sorted.len());
         let mut step = 1;
@@ -30,7 +30,7 @@ impl GallopSearch {
         self.last
     }
 
-    /// Returns the index of the first item that `compare` says is equal.
+    /// Returns the index of the first item that `compare` considers equal.
     pub(crate) fn find<T>(&mut self, sorted: &[T], compare: impl Fn(&T) -> Ordering) -> Option<usize> {
         let index = self.count_before(sorted, |item| compare(item).is_lt());
         sorted.get(index).is_some_and(|item| compare(item).is_eq()).then_some(index)

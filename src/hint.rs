@@ -5,7 +5,7 @@ use std::fmt;
 
 /// A reason why a run recorded less than its program may expect. `Display` also says what to change.
 ///
-/// Only what is certain is a hint. [`Report::hints`](crate::Report::hints) returns the hints of a run.
+/// A hint is given only when its cause is certain. [`Report::hints`](crate::Report::hints) returns the hints of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -15,7 +15,7 @@ pub enum Hint {
     /// No spans were recorded: the schedule is [manual](crate::Schedule::manual), and
     /// [`start`](crate::Profiler::start) was never called.
     NeverStarted,
-    /// No spans were recorded: the schedule needs steps, and none was taken.
+    /// No spans were recorded: the schedule needs steps, and `step` was never called.
     NoSteps {
         /// The first step that the schedule records, counted from 0.
         first: u64,
@@ -24,36 +24,36 @@ pub enum Hint {
     NotReached {
         /// The first step that the schedule records, counted from 0.
         first: u64,
-        /// The number of steps that were taken.
+        /// The number of steps taken.
         taken: u64,
     },
-    /// No spans were recorded: the function of the schedule asked for no step to be recorded.
+    /// No spans were recorded: the schedule's function never asked to record a step.
     NothingScheduled {
-        /// The number of steps that were taken.
+        /// The number of steps taken.
         taken: u64,
     },
-    /// No spans were recorded: filters, or a feature of `tracing`, turn off spans of all levels.
+    /// No spans were recorded: filters, or a feature of `tracing`, disable spans of all levels.
     AllLevelsOff,
-    /// No spans were recorded, although a window was open and no callsite is known that a filter disables.
+    /// No spans were recorded, although a window was open and no filter is known to disable a callsite.
     NoSpans,
-    /// No span closed that has the name given to [`step_on`](crate::ProfilerBuilder::step_on), so that no step ended.
+    /// No span with the name given to [`step_on`](crate::ProfilerBuilder::step_on) was closed, so no step ended.
     StepSpanNeverClosed {
         /// The name given to `step_on`.
         span: String,
     },
-    /// Steps ended where a span closed, as [`step_on`](crate::ProfilerBuilder::step_on) says, and also where
-    /// [`step`](crate::Profiler::step) was called.
+    /// Steps were ended both by a span that closed, as set with [`step_on`](crate::ProfilerBuilder::step_on), and by
+    /// calls to [`step`](crate::Profiler::step).
     StepsCountedTwice {
         /// The name given to `step_on`.
         span: String,
-        /// The number of steps that the span's close ended.
+        /// The number of steps ended by the span.
         closed: u64,
-        /// The number of steps that `step` ended.
+        /// The number of steps ended by `step`.
         called: u64,
     },
     /// The run ended before the last window had all the steps that the schedule asks for.
     PartialWindow {
-        /// The number of steps that were recorded in it.
+        /// The number of steps recorded in it.
         recorded: u64,
         /// The number of active steps of the schedule.
         active: u64,
@@ -64,7 +64,7 @@ pub enum Hint {
 
 /// The spans that filters disabled, by callsite.
 ///
-/// The program has reached them, and no filter lets the profiler see them. Spans of a level that is off for the whole
+/// The program reached them, but a filter hides them from the profiler. Spans of a level that is off for the whole
 /// process are not known by name: see [`Report::filtered`](crate::Report::filtered).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -72,13 +72,13 @@ pub enum Hint {
 pub struct DisabledSpans {
     /// The first few callsites, by target and name.
     pub first: Vec<DisabledSpan>,
-    /// The number of other callsites.
+    /// The number of further callsites.
     pub more: usize,
-    /// Whether no other span was reached.
+    /// Whether the program reached no other spans.
     pub all: bool,
 }
 
-/// A callsite of a span that a filter disabled.
+/// The callsite of a span that a filter disabled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -87,16 +87,16 @@ pub struct DisabledSpan {
     pub target: String,
     /// The name of the span.
     pub name: String,
-    /// How verbose it is.
+    /// Its verbosity level.
     pub level: Level,
 }
 
 impl DisabledSpans {
-    /// The number of callsites that are named.
+    /// The number of callsites listed by name.
     const NAMED: usize = 5;
 
-    /// Returns the callsites in the order of their targets and names, the first few by name. `others` says whether
-    /// there are spans that were not disabled.
+    /// Sorts the callsites by target and name, and keeps the first few by name. `others` says whether there are spans
+    /// that were not disabled.
     pub(crate) fn new(mut callsites: Vec<DisabledSpan>, others: bool) -> Self {
         callsites.sort();
         callsites.dedup();
@@ -113,37 +113,37 @@ impl fmt::Display for Hint {
                 "the profiler's layer was never in use: add it to the program's subscriber, as in \
                  tracing_subscriber::registry().with(layer).init()",
             ),
-            Self::NeverStarted => f.write_str("the schedule is manual, and start() was never called: call it"),
+            Self::NeverStarted => f.write_str("the schedule is manual, but start() was never called: call it"),
             Self::NoSteps { first } => {
-                write!(f, "the schedule records from step {first} on, and no step was taken: ")?;
-                f.write_str("call step() in each turn of the loop, or name a span by step_on()")
+                write!(f, "the schedule records from step {first} on, but no step was taken: ")?;
+                f.write_str("call step() in each iteration of the loop, or name a span with step_on()")
             }
             Self::NotReached { first, taken } => {
                 let steps = if *taken == 1 { "step was" } else { "steps were" };
-                write!(f, "the schedule records from step {first} on, counted from 0, and {taken} {steps} taken: ")?;
-                f.write_str("take more, or let the schedule wait for fewer")
+                write!(f, "the schedule records from step {first} on, counted from 0, but only {taken} ")?;
+                write!(f, "{steps} taken: run longer, or shorten the schedule's wait")
             }
             Self::NothingScheduled { taken } => {
-                write!(f, "the schedule's function asked for no step to be recorded, after {taken} steps")
+                write!(f, "the schedule's function did not ask to record any of {taken} steps")
             }
             Self::AllLevelsOff => f.write_str(
-                "filters, or a feature of tracing, turn all spans off: give filters to the layers that print",
+                "filters, or a feature of tracing, disable all spans: attach filters to the layers that print",
             ),
             Self::NoSpans => f.write_str(
                 "no span was entered in a window: put #[tracing::instrument] on functions that recorded steps call, \
                  and see whether a filter hides them",
             ),
             Self::StepSpanNeverClosed { span } => {
-                write!(f, "step_on() names the span {span}, and none of that name closed: ")?;
+                write!(f, "step_on() names the span {span}, but no span of that name was closed: ")?;
                 f.write_str("check the name in the source, and that no filter disables the span")
             }
             Self::StepsCountedTwice { span, closed, called } => {
-                write!(f, "steps are counted twice: the span {span} of step_on() ended {closed}, step() {called}: ")?;
-                f.write_str("leave one of them out")
+                write!(f, "steps are counted twice: step_on()'s span {span} ended {closed}, step() ended {called}: ")?;
+                f.write_str("remove one of them")
             }
             Self::PartialWindow { recorded, active } => {
-                write!(f, "the last window is partial: {recorded} of {active} active steps were recorded, ")?;
-                f.write_str("then the run ended")
+                write!(f, "the last window is partial: {recorded} of {active} active steps were recorded ")?;
+                f.write_str("before the run ended")
             }
             Self::Disabled(disabled) => disabled.fmt(f),
         }
@@ -163,31 +163,31 @@ impl fmt::Display for DisabledSpans {
     }
 }
 
-/// The facts of a run that hints follow from.
+/// The facts of a run from which hints are derived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// The number of recorded spans, if spans were to be recorded.
+    /// The number of recorded spans, if spans are recorded at all.
     pub(crate) spans: Option<u64>,
-    /// The number of windows that were opened.
+    /// The number of windows opened.
     pub(crate) windows: u32,
-    /// Whether the layer is in a subscriber.
+    /// Whether the layer is part of a subscriber.
     pub(crate) installed: bool,
-    /// Whether the schedule leaves it to the program to open windows.
+    /// Whether the program itself opens windows.
     pub(crate) manual: bool,
-    /// The first step that the schedule records, if that is known.
+    /// The first step that the schedule records, if known.
     pub(crate) first_step: Option<u64>,
     /// The name of the span that ends a step.
     pub(crate) step_on: Option<String>,
-    /// The number of steps that the close of this span ended.
+    /// The number of steps ended by this span.
     pub(crate) closed: u64,
-    /// The number of steps that a call ended.
+    /// The number of steps ended by a call.
     pub(crate) called: u64,
-    /// The number of steps that were recorded in a window that the end of the run closed, and the number that the
-    /// schedule asks for.
+    /// For a window closed by the end of the run: the number of steps recorded in it, and the number that the schedule
+    /// asks for.
     pub(crate) partial: Option<(u64, u64)>,
     /// Whether spans of all levels are off.
     pub(crate) all_levels_off: bool,
-    /// The spans that filters disable, if there are any.
+    /// The spans that filters disable, if any.
     pub(crate) disabled: Option<DisabledSpans>,
 }
 
@@ -208,7 +208,7 @@ impl Facts {
         }
         if self.windows == 0 {
             hints.extend(match (self.first_step, closed + called) {
-                // It has been said why the span ended no step.
+                // Another hint already says why the span ended no step.
                 (Some(_), 0) if by_span => None,
                 (Some(first), 0) => Some(Hint::NoSteps { first }),
                 (Some(first), taken) => Some(Hint::NotReached { first, taken }),

@@ -1,4 +1,4 @@
-//! The background threads: one collects, one reads GPU records, one correlates and exports.
+//! The background threads: one collects, one reads GPU records, and one correlates and exports.
 
 use crate::{
     analysis::Analysis,
@@ -27,7 +27,7 @@ pub(crate) struct Pipeline {
     collecting: JoinHandle<Losses>,
     reading: Option<JoinHandle<Losses>>,
     exporting: JoinHandle<Outcome>,
-    /// The thread that passes every step on, if an exporter takes them.
+    /// The thread that passes on every step, if an exporter takes them.
     steps: Option<StepThread>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Outcome {
     pub(crate) failures: Failures,
 }
 
-/// An exporter, and the name that its failures are reported under.
+/// An exporter, and the name under which its failures are reported.
 pub(crate) struct NamedExporter {
     pub(crate) name: String,
     exporter: Box<dyn Exporter>,
@@ -57,9 +57,9 @@ impl Pipeline {
         Ok(Self { collecting, reading, exporting, steps })
     }
 
-    /// Waits until everything that was recorded has been exported.
+    /// Waits until everything recorded has been exported.
     pub(crate) fn join(self) -> Outcome {
-        // Each thread ends once the one before it has, which held the other end of its queue.
+        // Each thread ends after the one before it, which held the other end of its queue.
         let losses = [Some(self.collecting.join()), self.reading.map(JoinHandle::join)];
         let mut outcome = self.exporting.join().unwrap_or_else(|panic| Outcome {
             failures: [Failure::of_panic("kernspan", None, &panic_message(&*panic))].into_iter().collect(),
@@ -82,17 +82,17 @@ impl Pipeline {
     }
 }
 
-/// The state of the export thread, which makes a trace of each recording, and gives it to the report and the exporters.
+/// The state of the export thread, which turns each recording into a trace for the report and the exporters.
 pub(crate) struct Exports {
     pub(crate) closed: Receiver<Recording>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metadata: Arc<Metadata>,
-    /// The state to report where GPUs are not recorded.
+    /// The state to report when GPUs are not recorded.
     pub(crate) without_gpu: Gpu,
     pub(crate) exporters: Vec<NamedExporter>,
     /// Failures before the first window.
     pub(crate) failures: Failures,
-    /// The folder that windows are recorded to, if the user asked for it.
+    /// The folder that windows are recorded to, if requested.
     pub(crate) raw_folder: Option<PathBuf>,
 }
 
@@ -101,7 +101,7 @@ impl Exports {
         let mut outcome = Outcome { failures: std::mem::take(&mut self.failures), ..Outcome::default() };
         while let Ok(recording) = self.closed.recv() {
             let (charged, window) = (recording.charged(), recording.window.index);
-            // A mistake of ours with one window must not cost the others.
+            // A bug of ours with one window must not cost the others.
             let done = catch_unwind(AssertUnwindSafe(|| self.export(recording, &mut outcome)));
             if let Err(panic) = done {
                 outcome.failures.add(Failure::of_panic("kernspan", Some(window), &panic_message(&*panic)));
@@ -152,7 +152,7 @@ impl NamedExporter {
         Self { name: exporter.name().to_owned(), exporter: Box::new(exporter) }
     }
 
-    /// Returns the failure of the exporter's check, if it fails.
+    /// Returns the failure of the exporter's check, if any.
     pub(crate) fn check(&mut self) -> Option<Failure> {
         match catch_unwind(AssertUnwindSafe(|| self.exporter.check())) {
             Ok(checked) => checked.err().map(|error| Failure::new(&self.name, None, error)),
@@ -160,7 +160,7 @@ impl NamedExporter {
         }
     }
 
-    /// Returns the step exporter of this exporter, if it takes every step.
+    /// Returns the exporter's step exporter, if it takes every step.
     pub(crate) fn steps(&mut self, run: &Run) -> Result<Option<NamedSteps>, Failure> {
         match catch_unwind(AssertUnwindSafe(|| self.exporter.steps(run))) {
             Ok(steps) => Ok(steps.map(|exporter| NamedSteps { name: self.name.clone(), exporter })),

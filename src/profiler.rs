@@ -1,4 +1,4 @@
-//! The profiler: the handle that a program steps, starts, stops and finishes.
+//! The profiler: the handle that a program uses to step, start, stop and finish.
 
 #[cfg(all(feature = "signals", unix))]
 use crate::exit::SavedOnExit;
@@ -18,12 +18,12 @@ use std::{
     sync::Arc,
 };
 
-/// A handle to a recording, which it controls, and ends when it is dropped.
+/// A handle that controls a recording and ends it when dropped.
 ///
-/// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Best end it with
+/// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Prefer to end it with
 /// [`finish_and_print`](Self::finish_and_print) or [`finish`](Self::finish), which return failures. A profiler that is
-/// dropped, as when `main` returns early or panics, exports as well, and writes each failure to standard error, and
-/// with [`ProfilerBuilder::print_report`] the report.
+/// dropped, as when `main` returns early or panics, also exports. It writes each failure to standard error, and the
+/// report if [`ProfilerBuilder::print_report`] is set.
 #[must_use = "dropping the profiler ends the recording"]
 #[derive(Debug)]
 pub struct Profiler {
@@ -35,7 +35,7 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Returns a builder of a profiler.
+    /// Returns a builder for a profiler.
     pub fn builder() -> ProfilerBuilder {
         ProfilerBuilder::new()
     }
@@ -60,13 +60,13 @@ impl Profiler {
         &self.session
     }
 
-    /// Ends a step and begins the next. Call it once in each turn of the loop, on any thread, outside of the step's
+    /// Ends a step and begins the next. Call it once per iteration of the loop, on any thread, outside the step's
     /// spans.
     ///
-    /// While the schedule waits it takes some twenty nanoseconds, or seventy if an exporter takes every step; at a
-    /// window's edge, a few microseconds. Where it has to attach the GPU's profiling library it takes some
-    /// milliseconds, the first time ten or twenty: that is what warmup steps are for. It never waits for exporters, nor
-    /// for the GPU, unless a [`Watcher`](crate::framework::Watcher) does at a window's edge.
+    /// While the schedule waits, it takes about twenty nanoseconds, or seventy if an exporter takes every step; at a
+    /// window's edge, a few microseconds. When it has to attach the GPU's profiling library, it takes a few
+    /// milliseconds, or ten to twenty the first time: that is what warmup steps are for. It never waits for exporters,
+    /// nor for the GPU, unless a [`Watcher`](crate::framework::Watcher) does so at a window's edge.
     pub fn step(&self) {
         self.session.step();
     }
@@ -76,7 +76,7 @@ impl Profiler {
         self.session.now().0
     }
 
-    /// The phase of the schedule that the current step is in.
+    /// The current step's phase in the schedule.
     pub fn phase(&self) -> Phase {
         self.session.now().1
     }
@@ -91,19 +91,19 @@ impl Profiler {
         self.activities.has(activity)
     }
 
-    /// Whether what GPUs do is recorded, and if not, why not.
+    /// Whether GPU activity is recorded, and if not, why not.
     pub fn gpu(&self) -> Gpu {
         self.session.gpu()
     }
 
-    /// Returns a handle for integrations of frameworks that launch on threads of their own: see [`HandOver`].
+    /// Returns a handle for integrations of frameworks that launch work on their own threads: see [`HandOver`].
     pub fn hand_over(&self) -> HandOver {
         HandOver::new(Arc::clone(self.session.host()))
     }
 
     /// Opens a window now, whatever the schedule says, that stays open until [`stop`](Self::stop). Returns false, and
-    /// changes nothing, if a window is open already, or if so many wait to be exported that there is no memory for
-    /// another: see [`memory_limit_bytes`](ProfilerBuilder::memory_limit_bytes).
+    /// changes nothing, if a window is already open, or if so many windows are waiting to be exported that there is no
+    /// memory for another: see [`memory_limit_bytes`](ProfilerBuilder::memory_limit_bytes).
     ///
     /// ```
     /// use kernspan::{Collected, Profiler, Schedule};
@@ -126,26 +126,26 @@ impl Profiler {
         self.session.open()
     }
 
-    /// Closes the window, opened by the schedule or by [`start`](Self::start), and has it exported in the background.
-    /// Returns false if none is open.
+    /// Closes the window, whether opened by the schedule or by [`start`](Self::start), and exports it in the
+    /// background. Returns false if none is open.
     ///
-    /// The schedule goes on: its next window opens when it is due. Without a schedule, nothing more is recorded until
+    /// The schedule continues: its next window opens when it is due. Without a schedule, nothing more is recorded until
     /// [`start`](Self::start).
     pub fn stop(&self) -> bool {
         self.session.close()
     }
 
-    /// Opens a window for a scope: [`start`](Self::start) now, [`stop`](Self::stop) when the guard is dropped. If a
-    /// window is open already, it is left as it is.
+    /// Opens a window for a scope: calls [`start`](Self::start) now and [`stop`](Self::stop) when the guard is dropped.
+    /// A window that is already open is left alone.
     pub fn record(&self) -> RecordGuard<'_> {
         RecordGuard { profiler: self, started: self.start() }
     }
 
     /// Ends the recording, waits for the exporters, and prints the report to standard output, with tables as wide as
-    /// the terminal. Then returns the report, for tables of one's own.
+    /// the terminal. Returns the report for further use.
     ///
-    /// The report is printed also if a part of the run failed. The text of the error does not repeat it, so that a
-    /// `main` that returns the error prints both.
+    /// The report is printed even if part of the run failed. The error's text does not repeat it, so a `main` that
+    /// returns the error prints both.
     ///
     /// ```
     /// # fn main() -> Result<(), kernspan::Error> {
@@ -168,15 +168,15 @@ impl Profiler {
             Err(_) => None,
         };
         if let Some(report) = report {
-            // `println!` would panic if nobody reads the output any more, as in `train | head`.
+            // `println!` would panic if the reader is gone, as in `train | head`.
             let _ = writeln!(io::stdout(), "{}", report.fit_terminal());
         }
         finished
     }
 
-    /// Ends the recording, waits for the exporters, and returns where the time went. If that takes longer than a
-    /// second, a line says so while it lasts, provided that standard error is a terminal. To have the report printed,
-    /// see [`finish_and_print`](Self::finish_and_print).
+    /// Ends the recording, waits for the exporters, and returns the report. If that takes longer than a second and
+    /// standard error is a terminal, a progress line is shown there. To print the report, use
+    /// [`finish_and_print`](Self::finish_and_print).
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl Drop for Profiler {
     }
 }
 
-/// A guard that closes the window that [`Profiler::record`] opened.
+/// A guard that closes the window opened by [`Profiler::record`].
 #[must_use = "dropping the guard closes the window"]
 #[derive(Debug)]
 pub struct RecordGuard<'a> {

@@ -1,4 +1,4 @@
-//! A line on the terminal that says that the exports take a while.
+//! A progress line on the terminal for exports that take a while.
 
 use crate::thread::spawn;
 use std::{
@@ -8,8 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A line on the terminal that says how long the exports take, once that is more than a second. It is removed when this
-/// is dropped.
+/// A progress line on the terminal that appears when exports take more than a second. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Ends the thread when it is dropped.
@@ -23,13 +22,13 @@ impl Progress {
     /// Returns to the start of the line and removes it.
     const CLEAR: &'static str = "\r\x1b[K";
 
-    /// Starts the line on standard error, if that is a terminal.
+    /// Starts the line on standard error, if it is a terminal.
     pub(crate) fn start() -> Option<Self> {
         let stderr = io::stderr();
         stderr.is_terminal().then(|| Self::write_to(stderr, Self::EVERY)).flatten()
     }
 
-    /// Starts the line. Returns `None` if there can be no more threads.
+    /// Starts the line. Returns `None` if no thread can be spawned.
     fn write_to(terminal: impl Write + Send + 'static, every: Duration) -> Option<Self> {
         let (ending, ended) = mpsc::channel();
         let thread = spawn("kernspan-progress", move || run(terminal, every, &ended)).ok()?;
@@ -40,12 +39,12 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.ending = None;
-        // If it panicked, there is no line, and nothing else is lost.
+        // If it panicked, only the line is lost.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Writes the line until the other end of the channel is dropped. A terminal that cannot be written to is left alone.
+/// Updates the line until the other end of the channel is dropped. Write errors are ignored.
 fn run(mut terminal: impl Write, every: Duration, ended: &Receiver<()>) {
     let start = Instant::now();
     let mut is_shown = false;

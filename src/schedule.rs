@@ -1,16 +1,16 @@
-//! Schedules, which decide when to record: PyTorch's schedule, a range of steps, or any function of the step's number.
+//! Schedules, which decide when to record: PyTorch's schedule, a range of steps, or any function of the step number.
 
 use std::{
     fmt,
     ops::{Bound, RangeBounds},
 };
 
-/// The phase of a schedule: what the profiler does during a step.
+/// A phase of the schedule: what the profiler does during a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// The profiler does nothing: PyTorch's `NONE`.
     Wait,
-    /// The profiler gets ready and records nothing: PyTorch's `WARMUP`.
+    /// The profiler prepares to record: PyTorch's `WARMUP`.
     Warmup,
     /// The profiler records: PyTorch's `RECORD`.
     Record,
@@ -25,7 +25,7 @@ impl Phase {
     }
 }
 
-/// A schedule, which decides for each step of a run whether it is recorded.
+/// A schedule decides for each step of a run whether it is recorded.
 ///
 /// # PyTorch's schedule
 ///
@@ -35,7 +35,7 @@ impl Phase {
 /// skip_first │ wait │ warmup │ active │ wait │ warmup │ active │ …     repeat times, without end if 0
 /// ```
 ///
-/// Every `active` stretch is one window and gives one [`Trace`](crate::Trace).
+/// Every `active` stretch is one window and produces one [`Trace`](crate::Trace).
 ///
 /// ```
 /// use kernspan::{Phase, Schedule};
@@ -48,14 +48,14 @@ impl Phase {
 /// # Other schedules
 ///
 /// [`Schedule::steps`] records a range of steps, [`Schedule::from_fn`] asks a function, and [`Schedule::manual`] leaves
-/// it to [`start`](crate::Profiler::start) and [`stop`](crate::Profiler::stop). A profiler that is built without a
-/// schedule records from the start to the end.
+/// it to [`start`](crate::Profiler::start) and [`stop`](crate::Profiler::stop). A profiler built without a schedule
+/// records from start to end.
 ///
 /// # Where a window ends
 ///
 /// A window ends after a step of [`Phase::RecordAndSave`], before a step that is not recorded, or at the end of the
-/// run. In the second case PyTorch discards the window with a warning. kernspan saves it, so that a function need not
-/// know beforehand which step is the last.
+/// run. In the second case PyTorch discards the window with a warning. kernspan saves it, so a function need not know
+/// in advance which step is the last.
 #[must_use = "a schedule does nothing until it is given to `ProfilerBuilder::schedule`"]
 pub struct Schedule(Kind);
 
@@ -68,7 +68,7 @@ enum Kind {
         last: u64,
     },
     Function(Box<dyn FnMut(u64) -> Phase + Send>),
-    /// A number of [`Cycle`] was set on another kind of schedule.
+    /// A number of [`Cycle`] was set on a different kind of schedule.
     Misused,
 }
 
@@ -84,13 +84,13 @@ struct Cycle {
 }
 
 impl Schedule {
-    /// Returns PyTorch's schedule, whose numbers can be set. By default, every step is `active` and a window of its
-    /// own.
+    /// Returns PyTorch's schedule, whose numbers can be set. By default, every step is `active`, and each is its own
+    /// window.
     pub fn new() -> Self {
         Self(Kind::Cycle(Cycle { skip_first: 0, skip_first_wait: false, wait: 0, warmup: 0, active: 1, repeat: 0 }))
     }
 
-    /// Returns a schedule that records the steps of a range as one window, as TensorFlow's `profile_batch` does.
+    /// Returns a schedule that records a range of steps as one window, as TensorFlow's `profile_batch` does.
     ///
     /// ```
     /// # use kernspan::{Phase, Schedule};
@@ -110,16 +110,16 @@ impl Schedule {
             Bound::Excluded(&after) => after.checked_sub(1),
             Bound::Unbounded => Some(u64::MAX),
         };
-        // A range that cannot be written as first..=last is empty. It becomes 1..=0, which is empty too, and which
-        // `check` refuses.
+        // A range that cannot be written as first..=last is empty. It becomes 1..=0, which is also empty and which
+        // `check` rejects.
         let (first, last) = first.zip(last).unwrap_or((1, 0));
         Self(Kind::Range { first, last })
     }
 
     /// Returns a schedule that asks a function for the phase of each step.
     ///
-    /// The function is called once for each step, on the thread that steps, and must not call the profiler. If it
-    /// panics, the profiler waits from then on and reports the panic at the end.
+    /// The function is called once per step, on the thread that steps, and must not call the profiler. If it panics,
+    /// the profiler waits from then on and reports the panic at the end.
     pub fn from_fn(function: impl FnMut(u64) -> Phase + Send + 'static) -> Self {
         Self(Kind::Function(Box::new(function)))
     }
@@ -129,7 +129,7 @@ impl Schedule {
         Self(Kind::Manual)
     }
 
-    /// Returns a schedule that records from the start to the end.
+    /// Returns a schedule that records from start to end.
     pub fn always() -> Self {
         Self(Kind::Always)
     }
@@ -143,15 +143,15 @@ impl Schedule {
         self
     }
 
-    /// Sets the number of steps at the beginning of the run that are left out. By default, 0.
+    /// Sets the number of steps to skip at the beginning of the run. By default, 0.
     ///
-    /// This and the other numbers belong to the schedule of [`Schedule::new`]. Setting one on another schedule is an
-    /// error, which [`build`](crate::ProfilerBuilder::build) returns.
+    /// This and the other numbers belong to [`Schedule::new`]. Setting one on any other schedule is an error, which
+    /// [`build`](crate::ProfilerBuilder::build) returns.
     pub fn skip_first(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.skip_first = steps)
     }
 
-    /// Sets whether the first cycle leaves its wait out. By default, it does not.
+    /// Sets whether the first cycle skips its wait. By default, it does not.
     pub fn skip_first_wait(self, skip: bool) -> Self {
         self.cycle(|cycle| cycle.skip_first_wait = skip)
     }
@@ -161,7 +161,7 @@ impl Schedule {
         self.cycle(|cycle| cycle.wait = steps)
     }
 
-    /// Sets the number of steps after the wait in which the profiler gets ready. By default, 0.
+    /// Sets the number of steps after the wait in which the profiler prepares to record. By default, 0.
     pub fn warmup(self, steps: u64) -> Self {
         self.cycle(|cycle| cycle.warmup = steps)
     }
@@ -171,7 +171,7 @@ impl Schedule {
         self.cycle(|cycle| cycle.active = steps)
     }
 
-    /// Sets the number of cycles. By default, 0, which means without end.
+    /// Sets the number of cycles. By default, 0, which means no limit.
     pub fn repeat(self, cycles: u64) -> Self {
         self.cycle(|cycle| cycle.repeat = cycles)
     }
@@ -189,7 +189,7 @@ impl Schedule {
         }
     }
 
-    /// Returns how long the schedule waits from a step on that is not recorded.
+    /// Returns how long the schedule waits, starting from a step that is not recorded.
     pub(crate) fn wait_from(&self, step: u64) -> WaitLength {
         match &self.0 {
             Kind::Cycle(cycle) => cycle.wait_from(step),
@@ -198,7 +198,7 @@ impl Schedule {
         }
     }
 
-    /// Returns the first step that is recorded, if that is known.
+    /// Returns the first step that is recorded, if known.
     pub(crate) fn first_recorded(&self) -> Option<u64> {
         match &self.0 {
             Kind::Always => Some(0),
@@ -208,7 +208,7 @@ impl Schedule {
         }
     }
 
-    /// Returns the number of steps that a window is to have, if there is one.
+    /// Returns the number of steps a window should have, if fixed.
     pub(crate) fn active_steps(&self) -> Option<u64> {
         match &self.0 {
             Kind::Cycle(cycle) => Some(cycle.active),
@@ -217,7 +217,7 @@ impl Schedule {
         }
     }
 
-    /// Returns whether windows are opened by the program only.
+    /// Returns whether only the program opens windows.
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.0, Kind::Manual)
     }
@@ -287,12 +287,12 @@ impl Cycle {
     }
 }
 
-/// The length of a wait, in which nothing is recorded.
+/// The length of a wait, during which nothing is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitLength {
     Steps(u64),
     Forever,
-    /// It is not known, since a function or the program decides.
+    /// Unknown, since a function or the program decides.
     Unknown,
 }
 
@@ -341,7 +341,7 @@ impl Cycle {
     }
 }
 
-/// The reason why a [`Schedule`] is invalid.
+/// The reason a [`Schedule`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -349,21 +349,21 @@ pub enum ScheduleError {
     NothingActive,
     /// A range of steps is empty.
     EmptyRange,
-    /// The sum of all steps does not fit into a `u64`.
+    /// The total number of steps does not fit into a `u64`.
     Overflow,
-    /// One of the numbers of [`Schedule::new`] was set on a schedule of another kind.
+    /// One of the numbers of [`Schedule::new`] was set on another kind of schedule.
     NotACycle,
 }
 
 impl fmt::Display for ScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NothingActive => "active is 0, so no step would ever be recorded; use active(1) or more",
+            Self::NothingActive => "active is 0, so no step would ever be recorded: use active(1) or more",
             Self::EmptyRange => "the range of steps is empty, so no step would ever be recorded",
             Self::NotACycle => {
                 "skip_first, wait, warmup, active and repeat belong to Schedule::new(), not to another schedule"
             }
-            Self::Overflow => "skip_first + (wait + warmup + active) * repeat is more steps than can be counted",
+            Self::Overflow => "skip_first + (wait + warmup + active) * repeat exceeds the largest step number",
         })
     }
 }

@@ -1,27 +1,27 @@
-//! A sample of the durations of steps that are not recorded.
+//! A sample of the durations of unrecorded steps.
 
 use crate::clock::Ticks;
 
-/// A sample of the durations of steps that are not recorded, spread evenly over the run.
+/// A sample of the durations of unrecorded steps, spread evenly over the run.
 ///
-/// It takes every step at first. Whenever it is full, it drops every other one, and from then on takes half as many. So
-/// its size is bounded, and in a long run the clock is seldom read for it.
+/// It takes every step at first. Whenever it is full, it drops every other one and from then on takes half as many. So
+/// its size is bounded, and in a long run it seldom reads the clock.
 #[derive(Debug)]
 pub(crate) struct StepSample {
     /// The durations in ticks.
     durations: Vec<u64>,
-    /// One step in so many is taken.
+    /// One step in this many is taken.
     stride: u32,
-    /// The number of ends of steps until the clock is read again.
+    /// The number of steps to end before the clock is read again.
     until_reading: u32,
-    /// The start of the step that is to be taken, if it was read.
+    /// The start of the step to be taken, if it was read.
     start: Option<Ticks>,
 }
 
 impl StepSample {
     /// The number of steps at which every other one is dropped.
     const CAPACITY: usize = 512;
-    /// The number of last steps that a typical one is found among, and the least number of them.
+    /// The number of recent steps among which a typical one is found, and the fewest that suffice.
     const LAST: usize = 15;
     const ENOUGH: usize = 3;
     /// A step that takes longer than so many times the median writes a checkpoint or compiles. Steps of a loader that
@@ -29,12 +29,12 @@ impl StepSample {
     /// `tests/fixtures`, and all of them count.
     const RARE: u64 = 4;
 
-    /// Makes an empty sample. The first step is not taken, since a run prepares its data and its model in it.
+    /// Creates an empty sample. The first step is not taken, since a run prepares its data and its model in it.
     pub(crate) fn new() -> Self {
         Self { durations: Vec::with_capacity(Self::CAPACITY), stride: 1, until_reading: 1, start: None }
     }
 
-    /// Ends a step that was not recorded, and begins another one. Returns the moment if it was read.
+    /// Ends an unrecorded step and begins another. Returns the moment if the clock was read.
     #[inline]
     pub(crate) fn end_step(&mut self, now: impl FnOnce() -> Ticks) -> Option<Ticks> {
         if self.until_reading > 1 {
@@ -46,12 +46,12 @@ impl StepSample {
         Some(now)
     }
 
-    /// Begins a step that is not recorded after one that was.
+    /// Begins an unrecorded step after a recorded one.
     pub(crate) fn begin_step(&mut self, now: Ticks) {
         self.start = (self.until_reading == 1).then_some(now);
     }
 
-    /// Leaves out the current step.
+    /// Skips the current step.
     #[inline]
     pub(crate) fn leave_out(&mut self) {
         self.start = None;
@@ -62,7 +62,7 @@ impl StepSample {
         &self.durations
     }
 
-    /// Returns the mean of the last durations in ticks, if there are enough, without those that are far longer.
+    /// Returns the mean of the recent durations in ticks, if there are enough, without those that are far longer.
     pub(crate) fn typical(&self) -> Option<u64> {
         let mut last = [0; Self::LAST];
         let from = self.durations.len().saturating_sub(Self::LAST);
@@ -80,7 +80,7 @@ impl StepSample {
             return;
         };
         self.durations.push(now.0.saturating_sub(start.0));
-        // If every other step is dropped, the last one is, too, and the next one takes its place.
+        // If every other step is dropped, so is the last one, and the next one takes its place.
         let until_next = self.stride;
         if self.durations.len() == Self::CAPACITY {
             let mut keep = false;
@@ -90,7 +90,7 @@ impl StepSample {
             });
             self.stride = self.stride.saturating_mul(2);
         }
-        // The start of the next step that is taken is the end of the one before it.
+        // The next step taken starts where the previous one ended.
         self.start = (until_next == 1).then_some(now);
         self.until_reading = (until_next - 1).max(1);
     }

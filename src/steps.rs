@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-/// An entry of the ring. The counters of a step come before the step.
+/// An entry in the ring. The counters of a step come before the step.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Counter(&'static str, f64),
@@ -53,7 +53,7 @@ pub(crate) struct StepSender {
 }
 
 impl StepSender {
-    /// The number of entries in the ring: room for a hundred thousand steps a second, with a counter each.
+    /// The number of entries in the ring: enough for a hundred thousand steps a second with one counter each.
     const CAPACITY: usize = 1 << 15;
 
     /// Writes the step that has ended. A step that does not fit is counted as lost, together with its counters.
@@ -82,7 +82,7 @@ impl StepSender {
     }
 }
 
-/// A step exporter, and the name that its failures are reported under.
+/// A step exporter, and the name under which its failures are reported.
 pub(crate) struct NamedSteps {
     pub(crate) name: String,
     pub(crate) exporter: Box<dyn StepExporter>,
@@ -96,7 +96,7 @@ pub(crate) struct StepThread {
     ending: Sender<Panicked>,
 }
 
-/// A message that is sent before the end if the run ends in a panic.
+/// A message sent before the end if the run ends in a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Panicked;
 
@@ -106,7 +106,7 @@ pub(crate) struct StepOutcome {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) failures: Failures,
     pub(crate) deliveries: Vec<Delivery>,
-    /// A failure for each delivery of which a part was lost.
+    /// A failure for each delivery that was partly lost.
     pub(crate) undelivered: Failures,
 }
 
@@ -133,7 +133,7 @@ impl StepThread {
     /// Waits until all steps have been handed to the exporters, and the exporters have finished.
     pub(crate) fn join(self) -> StepOutcome {
         if std::thread::panicking() {
-            // If nobody receives it, the thread has panicked itself, which is reported below.
+            // If nobody receives it, the thread itself has panicked, which is reported below.
             let _ = self.ending.send(Panicked);
         }
         drop(self.ending);
@@ -144,29 +144,28 @@ impl StepThread {
     }
 }
 
-/// The reading end of the ring, and the exporters that get its steps.
+/// The reading end of the ring, and the exporters that receive its steps.
 struct StepReader {
     host: Arc<Host>,
     ring: Consumer<Entry>,
-    /// The last few readings of both clocks.
+    /// The most recent readings of both clocks.
     anchors: Vec<Anchor>,
     previous_end: PreviousEnd,
-    /// The counters that were read of the step that comes next.
+    /// The counters read so far for the next step.
     counters: Vec<(&'static str, f64)>,
     exporters: Vec<NamedSteps>,
     outcome: StepOutcome,
 }
 
 impl StepReader {
-    /// The time between two readings of the ring. If the process is killed, the steps of this time are lost.
+    /// The time between two reads of the ring. If the process is killed, the steps since the last read are lost.
     const EVERY: Duration = Duration::from_millis(200);
-    /// The minimum time between two readings of the clocks. A longer time gives a more exact rate.
+    /// The minimum time between two clock readings. A longer time gives a more exact rate.
     const ANCHORS_APART: Duration = Duration::from_millis(50);
-    /// The number of readings that are kept. A step may have ended before the last one, if its thread was held up just
-    /// then.
+    /// The number of readings kept. A step may have ended before the last one if its thread was delayed just then.
     const ANCHORS: usize = 3;
 
-    /// Hands steps to the exporters until the run is over.
+    /// Passes steps to the exporters until the run is over.
     fn run(mut self, ending: &Receiver<Panicked>) -> StepOutcome {
         loop {
             let received = ending.recv_timeout(Self::EVERY);
@@ -208,7 +207,7 @@ impl StepReader {
     fn read(&mut self) -> Vec<StepSummary> {
         let timeline = self.host.clock().timeline(&self.anchors);
         let mut steps = Vec::new();
-        // Steps that end meanwhile are left for the next time, or this might never end.
+        // Steps that end meanwhile are left for the next read, or this might never end.
         for _ in 0..self.ring.slots() {
             match self.ring.pop() {
                 Ok(Entry::Counter(name, value)) => self.counters.push((name, value)),
@@ -246,16 +245,16 @@ impl StepReader {
 #[derive(Clone, Copy, Debug)]
 struct PreviousEnd {
     ticks: Ticks,
-    /// The moment that the exporters were given.
+    /// The moment reported to the exporters.
     reported: Timestamp,
 }
 
 impl PreviousEnd {
-    /// The allowed difference between reported moments and the wall clock. If it is larger, somebody has set the wall
-    /// clock, or errors of the rate have added up.
+    /// The allowed difference between reported moments and the wall clock. A larger one means that the wall clock was
+    /// set, or that errors of the rate have accumulated.
     const TOLERANCE: Duration = Duration::from_millis(5);
 
-    /// Returns the start of the next step: the end of the previous one as it was reported, so that there is no gap
+    /// Returns the start of the next step. This is the reported end of the previous one, so that there is no gap
     /// between them, unless the wall clock differs too much.
     fn start_of_next(&self, ticks: Ticks, timeline: &Timeline) -> Timestamp {
         let wall = timeline.at_any(ticks);

@@ -34,7 +34,7 @@ const FLOORS: &[&[&str]] = &[
     &["profiler", "builder"],
 ];
 
-/// Uses that the floors would allow and the design does not: exporters and reports see traces only.
+/// Dependencies that the floors would allow but the design does not: exporters and reports see only traces.
 const FORBIDDEN: &[(&str, &str)] =
     &[("export", "recording"), ("report", "recording"), ("export", "host"), ("host", "schedule")];
 
@@ -78,11 +78,11 @@ fn no_files_use_each_other() {
     let modules: BTreeSet<Vec<String>> = sources.iter().map(|source| source.module.clone()).collect();
     let mut graph: BTreeMap<Vec<String>, BTreeSet<Vec<String>>> = BTreeMap::new();
     for source in sources.iter().filter(|source| source.module[0] != "trace") {
-        // The longest part of the path that is a file. Re-exports of a `mod.rs` are not followed.
+        // The longest prefix of the path that is a file. Re-exports of a `mod.rs` are not followed.
         let file_of = |used: Vec<String>| {
             (1..=used.len()).rev().map(|length| used[..length].to_vec()).find(|path| modules.contains(path))
         };
-        // A module and the files in its folder may use each other: they are one thing in parts.
+        // A module and the files in its folder may use each other: they are one unit in several parts.
         let is_around = |path: &Vec<String>| source.module.starts_with(path);
         let used = source.uses().into_iter().filter_map(file_of).filter(|path| !is_around(path));
         graph.entry(source.module.clone()).or_default().extend(used);
@@ -134,7 +134,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 impl Source {
-    /// The paths that are named in the code, from the root of the crate.
+    /// The paths named in the code, from the crate root.
     fn uses(&self) -> Vec<Vec<String>> {
         let mut found = Vec::new();
         for (start, _) in self.code.match_indices("crate::") {

@@ -1,4 +1,4 @@
-//! Ids and names of threads, and the profiler's own threads, which no profiler records.
+//! Thread ids and names, and the profiler's own threads, which are never recorded.
 
 use crate::trace::ThreadId;
 use std::{
@@ -48,7 +48,7 @@ fn system_thread_id() -> ThreadId {
     ThreadId::new(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Spawns a thread of the profiler itself. No profiler records its spans.
+/// Spawns one of the profiler's own threads. No profiler records its spans.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -59,7 +59,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// Mutes the calling thread: no profiler records its spans from now on. It is meant for threads of exporters.
+/// Mutes the calling thread: from now on, no profiler records its spans. Intended for the threads of exporters.
 ///
 /// ```
 /// let sender = std::thread::spawn(|| {

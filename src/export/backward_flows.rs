@@ -2,7 +2,7 @@
 
 use crate::trace::{Span, SpanId, Trace};
 
-/// The flows of a PyTorch trace from forward to backward operators. A flow is named by its number.
+/// The flows of a PyTorch trace from forward to backward operators. A flow is identified by its number.
 #[derive(Debug)]
 pub(super) struct BackwardFlows<'a> {
     /// Where each flow begins and ends, in the order of their beginnings.

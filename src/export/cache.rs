@@ -3,17 +3,17 @@
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// A map of at most [`CAPACITY`](Self::CAPACITY) entries, which is emptied when it is full.
+/// A map of at most [`CAPACITY`](Self::CAPACITY) entries, which is cleared when full.
 ///
-/// A training loop does few different things, and each many times, so exporters keep the text of each. A program that
-/// never repeats itself must not fill the memory.
+/// A training loop does few different things, each many times, so exporters keep the text of each. A program that never
+/// repeats itself must not fill the memory.
 #[derive(Debug)]
 pub(super) struct Cache<K, V>(FxHashMap<K, V>);
 
 impl<K: Eq + Hash, V> Cache<K, V> {
     const CAPACITY: usize = 4096;
 
-    /// Returns the value of a key. If there is none, it is made.
+    /// Returns the value of a key, creating it if necessary.
     #[inline]
     pub(super) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         if self.0.len() >= Self::CAPACITY && !self.0.contains_key(&key) {

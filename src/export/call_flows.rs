@@ -2,7 +2,7 @@
 
 use crate::trace::{Span, SpanId, Trace};
 
-/// The flows between the enters of each call. A flow is named by the enter that it begins at.
+/// The flows between the enters of each call. A flow is identified by the enter at which it begins.
 #[derive(Debug)]
 pub(super) struct CallFlows {
     /// Whether a flow begins at each span.
@@ -19,7 +19,7 @@ impl CallFlows {
         Self { begins }
     }
 
-    /// Returns the flow that begins at this enter, if another enter of the call follows.
+    /// Returns the flow that begins at this enter, if the call has another enter after it.
     pub(super) fn from(&self, span: Span<'_>) -> Option<SpanId> {
         self.begins[span.id().index()].then(|| span.id())
     }

@@ -4,7 +4,7 @@ use super::{exporter::Exporter, result::ExportResult};
 use crate::{analysis::Analysis, trace::Trace};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An exporter that keeps traces in memory, for tests and for programs that look at them themselves.
+/// An exporter that keeps traces in memory, for tests and for programs that inspect them.
 ///
 /// Clones share their traces. See [`Trace`] for an example.
 #[derive(Clone, Debug, Default)]

@@ -7,10 +7,10 @@ use super::{
 use crate::analysis::Analysis;
 use std::error::Error;
 
-/// A destination of traces: it is given each recorded window, as the [`Analysis`] of its [`Trace`](crate::Trace).
+/// A destination for traces: it receives each recorded window, as the [`Analysis`] of its [`Trace`](crate::Trace).
 ///
-/// Exporters run on a background thread, one after the other, never two at once. One that fails or panics is reported
-/// by [`finish`](crate::Profiler::finish); the others go on. Spans that an exporter makes are not recorded.
+/// Exporters run on a background thread, one after another, never two at once. One that fails or panics is reported by
+/// [`finish`](crate::Profiler::finish); the others continue. Spans created by an exporter are not recorded.
 ///
 /// Only [`export`](Self::export) is required:
 ///
@@ -39,42 +39,42 @@ use std::error::Error;
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 pub trait Exporter: Send + 'static {
-    /// Exports one window, and returns the files that it wrote.
+    /// Exports one window, and returns the files it wrote.
     ///
     /// # Errors
     ///
-    /// Whatever is to be reported as a [`Failure`](crate::Failure).
+    /// Anything to be reported as a [`Failure`](crate::Failure).
     fn export(&mut self, window: &Analysis<'_>) -> ExportResult;
 
-    /// Checks that traces can be exported. [`build`](crate::ProfilerBuilder::build) calls it once, so that a mistake
-    /// is found before the training begins. By default, it does nothing.
+    /// Checks that traces can be exported. [`build`](crate::ProfilerBuilder::build) calls it once, so that mistakes are
+    /// found before the training begins. By default, it does nothing.
     ///
     /// Exporters that write into a folder create it if it does not exist, and write and remove a small file. The folder
     /// stays.
     ///
     /// # Errors
     ///
-    /// The reason why nothing can be exported, which [`build`](crate::ProfilerBuilder::build) returns in
+    /// The reason nothing can be exported, which [`build`](crate::ProfilerBuilder::build) returns in
     /// [`Error::Exporters`](crate::Error::Exporters). A panic counts as an error.
     fn check(&mut self) -> Result<(), Box<dyn Error + Send + Sync>> {
         Ok(())
     }
 
-    /// Returns the exporter's name, as a [`Failure`](crate::Failure) has it. By default, the name of its type, without
+    /// Returns the exporter's name, as used in a [`Failure`](crate::Failure). By default, the name of its type, without
     /// its path and its generic parameters.
     fn name(&self) -> &str {
         type_name::<Self>()
     }
 
-    /// Returns a [`StepExporter`] for the summaries of every step, also of steps that are not recorded. It is asked for
-    /// once, when the profiler is made. By default, there is none; if no exporter has one, the summaries cost nothing.
+    /// Returns a [`StepExporter`] for the summaries of every step, recorded or not. It is called once, when the
+    /// profiler is built. By default, there is none; if no exporter has one, the summaries cost nothing.
     fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
         let _ = run;
         None
     }
 }
 
-/// The last part of a type's path: `Chrome` for `kernspan::export::chrome::Chrome`.
+/// The last segment of a type's path: `Chrome` for `kernspan::export::chrome::Chrome`.
 fn type_name<T: ?Sized>() -> &'static str {
     let name = std::any::type_name::<T>();
     name.split('<').next().and_then(|path| path.rsplit("::").next()).unwrap_or(name)

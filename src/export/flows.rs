@@ -1,13 +1,13 @@
-//! Flows: arrows from API calls to the GPU work that they caused.
+//! Flows: arrows from API calls to the GPU work they caused.
 
 use crate::trace::{ApiCall, ApiCallId, Trace, Work, WorkId};
 
 /// The flows of a trace.
 #[derive(Debug)]
 pub(super) struct Flows {
-    /// The call that the flow to each piece of work begins at.
+    /// The call at which the flow to each piece of work begins.
     sources: Vec<Option<ApiCallId>>,
-    /// For each call, the index in `targets` at which its work begins. One more entry is the end of the last call's.
+    /// For each call, the index in `targets` at which its work begins. One more entry marks the end of the last call's.
     starts: Vec<u32>,
     /// The work that flows lead to, call by call.
     targets: Vec<WorkId>,
@@ -49,7 +49,7 @@ impl Flows {
     }
 }
 
-/// Returns the call that the flow to this work begins at. No reader accepts a flow that goes back in time.
+/// Returns the call at which the flow to this work begins. No reader accepts a flow that goes back in time.
 fn source(work: Work<'_>) -> Option<ApiCallId> {
     work.call().filter(|call| call.start() <= work.start()).map(ApiCall::id)
 }

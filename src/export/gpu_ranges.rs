@@ -10,7 +10,7 @@ pub(super) struct GpuRange {
     pub(super) cause: Cause,
     /// The stream's first row, even if some of the work is on its other rows.
     pub(super) stream: StreamId,
-    /// The row that the range is drawn on: 0 if it nests with the work on the stream's first row. Ranges that would
+    /// The row on which the range is drawn: 0 if it nests with the work on the stream's first row. Ranges that would
     /// cross, as when threads share a stream, are on rows 1, 2, ….
     pub(super) row: usize,
     pub(super) start: Timestamp,
@@ -19,7 +19,7 @@ pub(super) struct GpuRange {
 
 /// The step, span or annotation that a range belongs to.
 ///
-/// Causes are in the order in which equal ranges nest: steps are outside spans, and spans are outside their children.
+/// Causes are in the order in which equal ranges nest: steps enclose spans, and spans enclose their children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
     Step(StepId),
@@ -28,8 +28,8 @@ pub(super) enum Cause {
     Annotation(usize),
 }
 
-/// Returns the ranges of a trace on its streams: in a trace of PyTorch the annotations that it has, and otherwise
-/// those of steps and spans. They come stream by stream, in the order of their starts, outer before inner.
+/// Returns the ranges of a trace on its streams: the annotations in a PyTorch trace, and otherwise those of steps and
+/// spans. They come stream by stream, in the order of their starts, outer before inner.
 pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
     match trace.torch() {
         Some(torch) => annotations(trace, torch),
@@ -37,8 +37,8 @@ pub(super) fn gpu_ranges(trace: &Trace) -> Vec<GpuRange> {
     }
 }
 
-/// Returns the ranges of PyTorch's annotations. They were drawn out by a nanosecond at both ends, so that they may cut
-/// through work beside them.
+/// Returns the ranges of PyTorch's annotations. They were extended by a nanosecond at both ends, so they may cut
+/// through adjacent work.
 fn annotations(trace: &Trace, torch: &Torch) -> Vec<GpuRange> {
     let range = |(index, it): (usize, &GpuAnnotation)| {
         let cause = Cause::Annotation(index);
@@ -56,7 +56,7 @@ fn annotations(trace: &Trace, torch: &Torch) -> Vec<GpuRange> {
     ranges
 }
 
-/// Puts the ranges of a stream on rows on which they nest, with each other and with the work on the stream's first row.
+/// Puts the ranges of a stream on rows where they nest, with each other and with the work on the stream's first row.
 fn place(ranges: &mut [GpuRange], work: &[(Timestamp, Timestamp)]) {
     let mut nesting = Nesting::default();
     for range in ranges {
@@ -66,7 +66,7 @@ fn place(ranges: &mut [GpuRange], work: &[(Timestamp, Timestamp)]) {
 }
 
 /// Returns the range of every step on every stream, and of every span that caused at least two pieces of work there,
-/// itself or by the spans nested in it.
+/// itself or through nested spans.
 fn steps_and_spans(trace: &Trace) -> Vec<GpuRange> {
     if trace.work().len() == 0 {
         return Vec::new();
@@ -107,7 +107,7 @@ fn steps_and_spans(trace: &Trace) -> Vec<GpuRange> {
             },
         );
         let found = &mut ranges[first..];
-        // The stable sort is quick on input that is mostly in order, as this is, backwards.
+        // The stable sort is fast on input that is mostly sorted, as this is, backwards.
         found.sort_by_key(|range| (range.start, Reverse(range.end), range.cause));
         place(found, &own_row);
     }
@@ -173,7 +173,7 @@ impl Extents {
     }
 
     /// Removes all extents, adds each to that of its parent, and calls `each` with it. A parent has a lower number and
-    /// comes later, so that its extent is complete by then.
+    /// comes later, so its extent is then complete.
     fn drain(&mut self, parent: impl Fn(usize) -> Option<usize>, mut each: impl FnMut(usize, Extent)) {
         for owner in (0..=self.last).rev() {
             if self.count == 0 {

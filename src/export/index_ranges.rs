@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-/// Returns for each of `owners` the range of indices that holds everything it owns. `owner_of` returns the owner of
-/// each thing, in order.
+/// Returns for each of `owners` the range of indices that contains everything it owns. `owner_of` returns the owner of
+/// each item, in order.
 ///
-/// A range may also hold things of other owners: whoever uses it has to leave them out.
+/// A range may also contain items of other owners, which callers have to skip.
 pub(super) fn index_ranges(owners: usize, owner_of: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
     let mut ranges = vec![0..0; owners];
     for (index, owner) in owner_of.enumerate() {

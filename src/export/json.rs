@@ -1,4 +1,4 @@
-//! A writer of JSON text. It appends to a buffer, since a trace is a million small objects of known keys.
+//! A writer of JSON text. It appends to a buffer, since a trace is a million small objects with known keys.
 
 use super::micros::Micros;
 use crate::trace::Value;
@@ -21,7 +21,7 @@ impl Json {
         self.0.clear();
     }
 
-    /// Appends text that is JSON already.
+    /// Appends text that is already JSON.
     #[inline]
     pub(super) fn raw(&mut self, json: impl AsRef<[u8]>) -> &mut Self {
         self.0.extend_from_slice(json.as_ref());
@@ -56,12 +56,12 @@ impl Json {
         self.raw(itoa::Buffer::new().format(number))
     }
 
-    /// Appends a number, or a string if it is not finite, which no number of JSON can be.
+    /// Appends a number, or a string if it is not finite, which JSON numbers cannot be.
     fn float(&mut self, number: f64) -> &mut Self {
         if !number.is_finite() {
             return self.string(&number.to_string());
         }
-        // `Debug` is the shortest text that reads back as the same number. A `Vec` takes all that is written to it.
+        // `Debug` is the shortest text that reads back as the same number. Writing to a `Vec` does not fail.
         let _ = write!(self.0, "{number:?}");
         self
     }
@@ -76,7 +76,7 @@ impl Json {
         }
     }
 
-    /// Returns the members of an object, each on a line of its own, without braces.
+    /// Returns the members of an object, one per line, without braces.
     pub(super) fn of_lines(write: impl FnOnce(&mut Object<'_>)) -> Self {
         let mut json = Self::default();
         write(&mut Object { json: &mut json, first: true, lines: true });
@@ -98,7 +98,7 @@ impl Json {
         Object { json: self, first: true, lines: false }
     }
 
-    /// Returns the object that was begun, to add members to those that it has.
+    /// Returns the object that was begun, for adding further members.
     #[inline]
     pub(super) fn open_object(&mut self) -> Object<'_> {
         Object { json: self, first: false, lines: false }
@@ -126,7 +126,7 @@ impl Json {
     }
 }
 
-/// The most bytes of a key that is copied at once.
+/// The maximum length in bytes of a key that is copied at once.
 const LONGEST_KEY: usize = 40;
 
 /// The members of an object that is being written.
@@ -137,7 +137,7 @@ pub(super) struct Object<'a> {
     json: &'a mut Json,
     /// Whether there is no member yet.
     first: bool,
-    /// Whether each member is on a line of its own.
+    /// Whether each member is on its own line.
     lines: bool,
 }
 
@@ -186,7 +186,7 @@ impl Object<'_> {
         self.key(key).raw("\"").raw(word).raw("\"");
     }
 
-    /// Adds a number whose digits are known.
+    /// Adds a number given as digits.
     #[inline]
     pub(super) fn digits(&mut self, key: &'static str, digits: &str) {
         self.key(key).raw(digits);
@@ -205,7 +205,7 @@ impl Object<'_> {
         self.key(key).raw("null");
     }
 
-    /// Adds a string that was quoted before.
+    /// Adds a string that is already quoted.
     pub(super) fn quoted(&mut self, key: &'static str, text: &Quoted) {
         self.key(key).raw(text.0.as_bytes());
     }
@@ -216,7 +216,7 @@ impl Object<'_> {
         self.json.string(key).raw(":").value(value);
     }
 
-    /// Adds a member whose key may be any text, and whose value is JSON already.
+    /// Adds a member whose key may be any text, and whose value is already JSON.
     pub(super) fn raw_entry(&mut self, key: &str, json: &str) {
         self.json.separate(&mut self.first, self.lines);
         self.json.string(key).raw(":").raw(json);
@@ -231,12 +231,12 @@ impl Object<'_> {
         self.key(key).array(false, write);
     }
 
-    /// Adds an array with each element on a line of its own.
+    /// Adds an array with each element on its own line.
     pub(super) fn array_of_lines(&mut self, key: &'static str, write: impl FnOnce(&mut Array<'_>)) {
         self.key(key).array(true, write);
     }
 
-    /// Adds members that were written before.
+    /// Adds prepared members.
     #[inline(always)]
     pub(super) fn members(&mut self, members: &Members) {
         match members.0.as_bytes() {
@@ -255,7 +255,7 @@ pub(super) struct Array<'a> {
     json: &'a mut Json,
     /// Whether there is no element yet.
     first: bool,
-    /// Whether each element is on a line of its own.
+    /// Whether each element is on its own line.
     lines: bool,
 }
 
@@ -278,7 +278,7 @@ impl Array<'_> {
         self.next().raw("null");
     }
 
-    /// Adds an element that is JSON already.
+    /// Adds an element that is already JSON.
     pub(super) fn raw(&mut self, json: &str) {
         self.next().raw(json);
     }
@@ -296,7 +296,7 @@ impl Array<'_> {
     }
 }
 
-/// Members of an object, kept as text because many objects have the same ones. There is a comma before each.
+/// Members of an object, kept as text because many objects share them. There is a comma before each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members(Json);
 
@@ -308,7 +308,7 @@ impl Members {
     }
 }
 
-/// A string between quotes, kept because many objects have the same one.
+/// A string between quotes, kept because many objects share it.
 #[derive(Clone, Debug)]
 pub(super) struct Quoted(Json);
 

@@ -3,8 +3,8 @@
 /// A number of microseconds, as decimal text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Micros {
-    /// The text ends at the middle of the buffer. The bytes after it are copied along, so that every copy has the same
-    /// length, which is quicker.
+    /// The text ends in the middle of the buffer. The bytes after it are copied along, so that every copy has the same
+    /// length, which is faster.
     buffer: [u8; 2 * Self::MAX_LEN],
     /// The index at which the text starts.
     start: usize,
@@ -24,14 +24,14 @@ impl Micros {
         Self { buffer: text, start }
     }
 
-    /// Converts nanoseconds to ticks, of which a microsecond has 1024. The order of times stays the same.
+    /// Converts nanoseconds to ticks, 1024 of which are a microsecond. The order of times is preserved.
     pub(super) fn ticks(nanos: u64) -> u64 {
         let ticks = (u128::from(nanos) * u128::from(TICKS_PER_MICRO) + 500) / 1000;
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
     /// Returns the text of a number of [ticks](Self::ticks), with ten decimals, which are exact. A reader that adds
-    /// such times in floating point makes no error, so that a range that ends where another begins still does.
+    /// such times in floating point makes no error, so a range that ends where another begins still does.
     pub(super) fn of_ticks(ticks: u64) -> Self {
         /// `10_000_000_000 / TICKS_PER_MICRO`.
         const TEN_DECIMALS: u64 = 9_765_625;

@@ -1,7 +1,7 @@
-//! Exporters, which write the trace of each recorded window to files, or hand it on.
+//! Exporters, which write the trace of each recorded window to files, or pass it on.
 //!
-//! Add as many as you like with [`ProfilerBuilder::export`](crate::ProfilerBuilder::export). Each gets every window's
-//! [`Trace`](crate::Trace), on a background thread.
+//! Add as many as you like with [`ProfilerBuilder::export`](crate::ProfilerBuilder::export). Each receives every
+//! window's [`Trace`](crate::Trace), on a background thread.
 //!
 //! | exporter | writes | read by |
 //! |---|---|---|
@@ -16,13 +16,13 @@
 //! [XProf]: https://openxla.org/xprof
 //! [board]: https://www.tensorflow.org/tensorboard
 //!
-//! A file appears whole or not at all, under a name that no other file has. It says how much was lost, and why GPUs
-//! were not recorded if they were not.
+//! A file appears whole or not at all, under a unique name. It says how much was lost, and if GPUs were not recorded,
+//! why not.
 //!
 //! # Your own exporter
 //!
-//! A closure is enough where nothing can fail: [`ProfilerBuilder::on_trace`](crate::ProfilerBuilder::on_trace).
-//! Otherwise implement [`Exporter`], which has one required method:
+//! A closure is enough if nothing can fail: [`ProfilerBuilder::on_trace`](crate::ProfilerBuilder::on_trace). Otherwise
+//! implement [`Exporter`], which has one required method:
 //!
 //! ```
 //! use kernspan::{Exporter, Profiler, analysis::Analysis, export::ExportResult};
@@ -44,7 +44,7 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
-//! [`write_file`] writes a file that appears whole or not at all, as those of the exporters here do.
+//! [`write_file`] writes a file that appears whole or not at all, like those of the exporters here.
 //!
 //! An exporter that also wants the [summary](StepSummary) of every step, recorded or not, returns a [`StepExporter`]
 //! from [`Exporter::steps`].

@@ -1,24 +1,24 @@
-//! The names of the operations that a kernel did, as text.
+//! The names of the operations that a kernel performed, as text.
 
 use crate::trace::{BatchId, OperationCall, Span, SpanId, Work};
 
-/// The names of a kernel's operations, and of the spans that asked for them, each joined to one text.
+/// The names of a kernel's operations, and of the spans that requested them, each joined into one text.
 ///
-/// The texts are kept for the next kernel, which often is of the same batch.
+/// The texts are kept for the next kernel, which is often from the same batch.
 #[derive(Debug, Default)]
 pub(super) struct OperationNames {
-    /// The batch and the span that the texts are of.
+    /// The batch and the span that the texts belong to.
     key: Option<(BatchId, Option<SpanId>)>,
     operations: String,
     spans: String,
 }
 
 impl OperationNames {
-    /// The most names in a text. A batch may have thousands of operations.
+    /// The maximum number of names in a text. A batch may have thousands of operations.
     const MAX_NAMES: usize = 16;
 
     /// Returns the operations that a piece of work was launched for, such as `matmul, add, … 3 more`, and the spans
-    /// that asked for them if there are several; `None` if no operation is known.
+    /// that requested them if there are several; `None` if no operation is known.
     pub(super) fn of(&mut self, work: Work<'_>) -> Option<(&str, Option<&str>)> {
         let key = (work.batch_id()?, work.span().map(Span::id));
         if self.key.replace(key) != Some(key) {

@@ -2,5 +2,5 @@
 
 use std::path::PathBuf;
 
-/// The result of an export: the files that were written, or the reason why they could not be.
+/// The result of an export: the files written, or the reason they could not be.
 pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;

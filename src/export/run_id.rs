@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// The name that a launcher gave to the run. All ranks of a run have the same, so that they can agree on file names and
-/// ids without a message.
+/// The name that a launcher gave to the run. It is the same on all ranks of a run, so they can agree on file names and
+/// ids without communicating.
 ///
-/// It is the user's own `KERNSPAN_RUN_ID`, or else the id that torchrun, Slurm, PBS or LSF gave. It has several parts
-/// if a job can have several runs or be started again: for Slurm, the job, the step and the number of restarts.
+/// It is the user's own `KERNSPAN_RUN_ID`, or else the id given by torchrun, Slurm, PBS or LSF. It has several parts if
+/// a job can have several runs or be restarted: for Slurm, the job, the step and the number of restarts.
 ///
 /// ```
 /// use kernspan::export::RunId;
@@ -20,8 +20,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RunId(Vec<String>);
 
-/// The environment variables of launchers, in the order they are read. The first of each launcher has the id of the
-/// job, the others distinguish runs of the same job.
+/// The environment variables of launchers, in the order they are read. For each launcher, the first has the id of the
+/// job, and the others distinguish runs of the same job.
 const VARIABLES: [&[&str]; 5] = [
     &["KERNSPAN_RUN_ID"],
     &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],

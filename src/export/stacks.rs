@@ -12,7 +12,7 @@ use std::{
 
 /// An exporter of folded stacks, the input of flame graph tools such as inferno, speedscope and flamegraph.pl.
 ///
-/// A line is a stack of spans with the nanoseconds that were spent in its innermost span itself.
+/// A line is a stack of spans with the self time of its innermost span in nanoseconds.
 ///
 /// ```no_run
 /// # use kernspan::{Profiler, Stacks};
@@ -25,13 +25,13 @@ use std::{
 ///
 /// Each window is a file, `{host}_{pid}.{time}.folded`. The outermost frame is the name of the thread that spent the
 /// time. The frames inside it are the spans that the innermost one works for, which may have been on other threads: see
-/// [`Span::caller`](crate::trace::Span::caller). Losses are a frame of their own, one nanosecond wide, and so is the
+/// [`Span::caller`](crate::trace::Span::caller). Losses get their own frame, one nanosecond wide, and so does the
 /// reason why GPUs were not recorded.
 ///
 /// If GPUs did anything, there is a second file, `{host}_{pid}.{time}.gpu.folded`, with nanoseconds of GPU time. Its
 /// innermost frames are kernels and copies, inside the spans that caused them or inside `[unattributed]`.
 ///
-/// A stack has at most 256 spans. Spans that are nested deeper are one frame, which says how many there are.
+/// A stack has at most 256 spans. More deeply nested spans become one frame, which says how many there are.
 #[derive(Clone, Debug)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Stacks {
@@ -39,12 +39,12 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
+    /// Creates an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// Writes the stacks of a trace with the time that the host spent in them, without a file of its own.
+    /// Writes the stacks of a trace, with the host time spent in them, to a writer instead of a file.
     ///
     /// ```
     /// use kernspan::{Stacks, Trace};
@@ -59,8 +59,8 @@ impl Stacks {
         Frames::of_host(trace).write(trace, out)
     }
 
-    /// Writes the stacks of a trace with the time that GPUs worked for them, without a file of its own. It writes
-    /// nothing if they did nothing.
+    /// Writes the stacks of a trace, with the GPU time spent for them, to a writer instead of a file. It writes nothing
+    /// if GPUs did nothing.
     pub fn write_gpu(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         if trace.work().len() == 0 {
             return Ok(());
@@ -93,7 +93,7 @@ impl Exporter for Stacks {
 }
 
 /// The frames of all stacks, as a tree: a stack is a frame and those around it. Deep recursion has a line for each
-/// depth, whose texts together would take memory by the square of the depth.
+/// depth, whose texts would take memory quadratic in the depth.
 #[derive(Debug, Default)]
 struct Frames<'a> {
     frames: Vec<Frame<'a>>,
@@ -106,10 +106,10 @@ struct Frame<'a> {
     /// The frame around it.
     outer: Option<usize>,
     name: Name<'a>,
-    /// The thread that spent the time; `None` of work whose span is not known.
+    /// The thread that spent the time; `None` for unattributed work.
     thread: Option<&'a str>,
     depth: usize,
-    /// The nanoseconds that were spent in the frame itself.
+    /// The self time of the frame in nanoseconds.
     nanos: u64,
 }
 
@@ -122,7 +122,8 @@ enum Name<'a> {
 }
 
 impl<'a> Frames<'a> {
-    /// The most frames of a stack. Flame graphs of more are higher than a screen, and each line has them all.
+    /// The maximum number of frames in a stack. Larger flame graphs do not fit a screen, and each line lists all
+    /// frames.
     const DEPTH: usize = 256;
 
     /// Returns the stacks of spans with the time that the host spent in them.
@@ -133,7 +134,7 @@ impl<'a> Frames<'a> {
         for span in trace.caller_order().unwrap_or_default().into_iter().map(|id| trace.span(id)) {
             let caller = span.caller().map(|caller| all.of_span[caller.id().index()]);
             let (outer, name) = match caller.map(|caller| &all.frames[caller]) {
-                // Everything that is nested too deeply in a frame is one frame.
+                // Everything nested too deeply in a frame becomes one frame.
                 Some(Frame { name: Name::Deeper(_), outer, .. }) => (*outer, None),
                 Some(frame) if frame.depth >= Self::DEPTH => (caller, None),
                 _ => (caller, Some(span.name())),
@@ -150,7 +151,7 @@ impl<'a> Frames<'a> {
         all
     }
 
-    /// Replaces the time of the host by that of GPUs. Each kernel is a frame inside the spans that caused it.
+    /// Replaces the host time by GPU time. Each kernel is a frame inside the spans that caused it.
     fn replace_by_gpu_work(&mut self, trace: &Trace) {
         let mut known: FxHashMap<(Option<usize>, WorkKey), usize> = FxHashMap::default();
         let mut named: FxHashMap<(Option<usize>, String), usize> = FxHashMap::default();
@@ -206,7 +207,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// The frame around work whose span is not known.
+/// The frame around unattributed work.
 const UNATTRIBUTED: &str = "[unattributed]";
 
 fn nanos(duration: Duration) -> u64 {

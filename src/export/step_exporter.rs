@@ -13,15 +13,15 @@ use std::{
     time::Duration,
 };
 
-/// A destination of step summaries: it is given every step, also those that are not recorded.
+/// A destination for step summaries: it receives every step, recorded or not.
 ///
-/// A trace costs too much to be taken all the time. A summary does not: it has the step's duration and its counters
+/// Recording a trace all the time would cost too much. A summary does not: it has the step's duration and its counters
 /// (`tracing::info!(counter.loss = 0.3)`), and costs the thread that ends the step well below a microsecond.
 ///
 /// An [`Exporter`](crate::Exporter) that wants summaries returns one of these from
-/// [`Exporter::steps`](crate::Exporter::steps). It runs on a background thread. If it fails or panics, it is called
-/// again all the same, and [`finish`](crate::Profiler::finish) reports the failure, the same one only once. Spans that
-/// it makes are not recorded.
+/// [`Exporter::steps`](crate::Exporter::steps). It runs on a background thread. If it fails or panics, it is still
+/// called again, and [`finish`](crate::Profiler::finish) reports the failure, identical ones only once. Spans it
+/// creates are not recorded.
 ///
 /// ```
 /// use kernspan::{Exporter, Profiler, Schedule, analysis::Analysis};
@@ -68,30 +68,30 @@ use std::{
 pub trait StepExporter: Send + 'static {
     /// Takes the steps that ended since the last call, in order.
     ///
-    /// It is called at least twice a second, without any steps if none has ended, so that it can write what it has
+    /// It is called at least twice a second, with no steps if none has ended, so that it can write what it has
     /// buffered.
     ///
     /// # Errors
     ///
-    /// Whatever is to be reported as a [`Failure`](crate::Failure).
+    /// Anything to be reported as a [`Failure`](crate::Failure).
     fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>>;
 
-    /// Takes note that the run ends by a panic, as when a training fails and its profiler is dropped. It is called
-    /// before [`finish`](Self::finish). By default, it does nothing.
+    /// Notes that the run ends by a panic, as when a training fails and its profiler is dropped. It is called before
+    /// [`finish`](Self::finish). By default, it does nothing.
     fn panicked(&mut self) {}
 
-    /// Ends the run, and returns the files that were written. It is called once, after the last steps and the last
-    /// window. By default, there are no files.
+    /// Ends the run, and returns the files written. It is called once, after the last steps and the last window. By
+    /// default, there are no files.
     ///
     /// # Errors
     ///
-    /// Whatever is to be reported as a [`Failure`](crate::Failure).
+    /// Anything to be reported as a [`Failure`](crate::Failure).
     fn finish(&mut self) -> ExportResult {
         Ok(Vec::new())
     }
 
-    /// Returns how much was sent elsewhere and how much of it arrived, for the [`Report`](crate::Report). It is called
-    /// after [`finish`](Self::finish). By default, nothing was sent.
+    /// Returns how much was sent over the network and how much of it arrived, for the [`Report`](crate::Report). It is
+    /// called after [`finish`](Self::finish). By default, nothing was sent.
     fn deliveries(&self) -> Vec<Delivery> {
         Vec::new()
     }
@@ -104,16 +104,16 @@ pub struct StepSummary {
     /// The step's number in the run, from 0. A number is missing only if its step was
     /// [lost](crate::trace::Losses::steps).
     pub number: u64,
-    /// The phase of the schedule that the step was in.
+    /// The step's phase in the schedule.
     pub phase: Phase,
-    /// The start, on the wall clock: the end of the step before, or for step 0 the moment when the profiler was made.
+    /// The start, on the wall clock: the end of the previous step, or for step 0 the moment the profiler was built.
     pub start: Timestamp,
-    /// The time from the start to the end. Setting the wall clock meanwhile does not change it.
+    /// The time from start to end. Setting the wall clock meanwhile does not change it.
     pub duration: Duration,
-    /// Whether [`step`](crate::Profiler::step) ended it. If not, the run ended first; there is a summary of such a step
-    /// only if it has counters, as from a validation after the last step.
+    /// Whether [`step`](crate::Profiler::step) ended it. If not, the run ended first; such a step has a summary only if
+    /// it has counters, as from a validation after the last step.
     pub ended: bool,
-    /// The counters, each with its last value in the step, from whichever thread. It may not be finite.
+    /// The counters, each with its last value in the step, from any thread. The value may not be finite.
     pub counters: Vec<(&'static str, f64)>,
 }
 
@@ -144,7 +144,7 @@ impl StepSummary {
     }
 }
 
-/// A run of a program, as far as it is known when the profiler is made.
+/// A run of a program, as far as known when the profiler is built.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Run {
@@ -152,9 +152,9 @@ pub struct Run {
     pub id: Option<RunId>,
     /// The metadata that every trace of the run has.
     pub metadata: Arc<Metadata>,
-    /// The moment when the profiler was made.
+    /// The moment the profiler was built.
     pub start: Timestamp,
-    /// The schedule, as text for people.
+    /// The schedule, as human-readable text.
     pub schedule: String,
     /// The activities that are recorded.
     pub activities: Vec<Activity>,

@@ -1,4 +1,4 @@
-//! A check whether steps can be drawn on the rows of their threads.
+//! Checks whether steps can be drawn on the rows of their threads.
 
 use crate::{
     gallop_search::GallopSearch,

@@ -3,12 +3,12 @@
 use crate::trace::{Detail, DeviceId, Direction, MemoryKind, Work};
 use std::hash::{Hash, Hasher};
 
-/// A cache key of a piece of work: everything about it except when it ran and why.
+/// A cache key for a piece of work: everything about it except when it ran and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkKey {
     Kernel {
         device: DeviceId,
-        /// The addresses of the names: names at the same address are equal, and addresses are quicker to compare.
+        /// The addresses of the names: names at the same address are equal, and addresses are faster to compare.
         names: [usize; 2],
         grid: [u32; 3],
         block: [u32; 3],
@@ -26,7 +26,7 @@ pub(super) enum WorkKey {
 }
 
 impl Hash for WorkKey {
-    /// Hashes only as much as distinguishes most keys.
+    /// Hashes only enough to distinguish most keys.
     fn hash<H: Hasher>(&self, state: &mut H) {
         match *self {
             Self::Kernel {

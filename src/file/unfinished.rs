@@ -1,5 +1,5 @@
-//! A file that is being written, without a name or under a temporary one, and the removal of temporary files that a
-//! killed process left.
+//! A file that is being written, unnamed or under a temporary name, and the removal of temporary files left behind by
+//! killed processes.
 
 use crate::{file::safe, trace::Metadata};
 #[cfg(unix)]
@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-/// A file that is being written. Dropping it removes it, unless it has got its name.
+/// A file that is being written. Dropping it removes it, unless it has received its final name.
 ///
-/// Its writer holds a lock on it (`flock`), which ends with the process, however it ends. So a temporary file that is
-/// not locked was left by a process that was killed. A process id in the name would not tell: ids are used again, and
-/// mean nothing in another container or on another machine.
+/// Its writer holds a lock on it (`flock`), which ends with the process, however it ends. So an unlocked temporary file
+/// was left by a process that was killed. A process id in the name would not tell: ids are reused, and mean nothing in
+/// another container or on another machine.
 #[derive(Debug)]
 pub(super) struct UnfinishedFile {
     /// The temporary name, if it has one.
@@ -25,20 +25,20 @@ pub(super) struct UnfinishedFile {
 }
 
 impl UnfinishedFile {
-    /// The end of a temporary file's name, by which the profiler's own are known.
+    /// The suffix that identifies the profiler's own temporary files.
     const SUFFIX: &str = ".kernspan.tmp";
 
     fn new(name: Option<PathBuf>, file: File) -> Self {
         Self { name, writer: BufWriter::with_capacity(1 << 16, file) }
     }
 
-    /// Creates a file without a name on the file system of this folder. Nothing is left of it if the process is killed.
-    /// Returns `None` if the file system cannot do so, such as NFS, or if the folder cannot be written.
+    /// Creates an unnamed file on the file system of this folder. Nothing is left of it if the process is killed.
+    /// Returns `None` if the file system cannot do so, such as NFS, or if the folder is not writable.
     #[cfg(target_os = "linux")]
     pub(super) fn unnamed(folder: &Path) -> Option<Self> {
         use rustix::fs::{Mode, OFlags};
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        // As `File::create` has it.
+        // The same mode as `File::create`.
         let file = File::from(rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)).ok()?);
         // Without /proc it could never get a name.
         fs::metadata(path_of(&file)).ok()?;
@@ -58,7 +58,7 @@ impl UnfinishedFile {
         Self::create_named(name.into())
     }
 
-    /// Creates a temporary file in a folder, whatever the name of the file will be.
+    /// Creates a temporary file in a folder, independent of the final name.
     pub(super) fn temporary(folder: &Path) -> io::Result<Self> {
         first_free(folder, |name| Self::create_named(name.to_owned()))
     }
@@ -70,7 +70,7 @@ impl UnfinishedFile {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
                 Err(error) => return Err(error),
             };
-            // Before it was locked, somebody may have taken it for one that was left, and removed it.
+            // Before it was locked, another process may have considered it abandoned and removed it.
             if !lock(&file) || !is_removed(&file, &name) {
                 return Ok(Some(Self::new(Some(name), file)));
             }
@@ -81,7 +81,7 @@ impl UnfinishedFile {
         &mut self.writer
     }
 
-    /// Gives an unnamed file its name. Returns false if that is taken.
+    /// Gives an unnamed file its name. Returns false if the name is taken.
     #[cfg(target_os = "linux")]
     pub(super) fn link(&mut self, path: &Path) -> io::Result<bool> {
         use rustix::{
@@ -101,11 +101,11 @@ impl UnfinishedFile {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Gives the file this name and these permissions in place of the file that has the name.
+    /// Gives the file this name and these permissions, replacing the file that has the name.
     pub(super) fn replace(mut self, path: &Path, permissions: Option<Permissions>) -> io::Result<()> {
         self.writer.flush()?;
         let file = self.writer.get_ref();
-        // Some file systems report that the disk is full only now. The old file must be there then.
+        // Some file systems report a full disk only now. The old file must still be there then.
         file.sync_data()?;
         // File systems without permissions refuse.
         let _ = permissions.map(|permissions| file.set_permissions(permissions));
@@ -120,7 +120,7 @@ impl UnfinishedFile {
         self.rename(path)
     }
 
-    /// Gives the file its name in place of the temporary one.
+    /// Renames the file from its temporary name to its final one.
     pub(super) fn rename(mut self, path: &Path) -> io::Result<()> {
         self.writer.flush()?;
         if let Some(name) = &self.name {
@@ -134,13 +134,13 @@ impl UnfinishedFile {
 impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // An error here is ignored, since it is dropped for an earlier one.
+            // This error is ignored, since an earlier one is being reported.
             let _ = fs::remove_file(name);
         }
     }
 }
 
-/// Calls `make` with temporary names in a folder, which are short and begin with the host, until it returns something.
+/// Calls `make` with temporary names in a folder, which are short and begin with the host, until it returns a value.
 fn first_free<T>(folder: &Path, mut make: impl FnMut(&Path) -> io::Result<Option<T>>) -> io::Result<T> {
     let process = format!("{}_{}", safe(&Metadata::of_this_process().host), std::process::id());
     let mut attempt = 0_u64;
@@ -152,14 +152,14 @@ fn first_free<T>(folder: &Path, mut make: impl FnMut(&Path) -> io::Result<Option
     }
 }
 
-/// Returns a path to an open file, which may have no other.
+/// Returns a path to an open file that may have no other path.
 #[cfg(target_os = "linux")]
 fn path_of(file: &File) -> PathBuf {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Removes the temporary files in a folder whose writers are gone. Files that cannot be read or locked are left.
+/// Removes the temporary files in a folder whose writers are gone. Files that cannot be read or locked are kept.
 pub(super) fn remove_abandoned(folder: &Path) {
     let host = safe(&Metadata::of_this_process().host);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -169,8 +169,8 @@ pub(super) fn remove_abandoned(folder: &Path) {
     }
 }
 
-/// The time after which an unlocked file of another machine counts as abandoned. Some file systems do not show locks
-/// to other machines, but they show when a file was written to.
+/// The time after which an unlocked file from another machine counts as abandoned. Some file systems do not show locks
+/// to other machines, but they do show when a file was last written.
 const UNTOUCHED: Duration = Duration::from_secs(3600);
 
 /// Whether a file of this name and age is abandoned if it is not locked.
@@ -184,15 +184,16 @@ fn may_be_abandoned(entry: &DirEntry, host: &str) -> bool {
     is_of_host(&name, host) || modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > UNTOUCHED)
 }
 
-/// Whether a file's name begins with this host, as those that exporters give do.
+/// Whether a file's name begins with this host, as the names that exporters choose do.
 fn is_of_host(name: &OsStr, host: &str) -> bool {
     name.to_str().and_then(|name| name.strip_prefix(host)).is_some_and(|rest| rest.starts_with(['_', '.']))
 }
 
 fn remove_if_unlocked(path: &Path) {
-    // Open for writing, without which a file cannot be locked on NFS.
+    // Opened for writing, since NFS cannot lock a file otherwise.
     let Ok(file) = File::options().write(true).open(path) else { return };
-    // Whoever removes or renames a temporary file has it locked. So the path stays that of this file, if it is now.
+    // Whoever removes or renames a temporary file holds its lock. So if the path leads to this file now, it keeps doing
+    // so.
     if try_lock(&file) && is_at(&file, path) {
         let _ = fs::remove_file(path);
     }
@@ -201,17 +202,17 @@ fn remove_if_unlocked(path: &Path) {
 /// Locks a file. Returns false if the file system has no locks.
 #[cfg(unix)]
 fn lock(file: &File) -> bool {
-    // It waits only for somebody who is about to remove the file.
+    // It waits only for a process that is about to remove the file.
     rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive)).is_ok()
 }
 
-/// Locks a file. Returns false if somebody else has locked it, or the file system has no locks.
+/// Locks a file. Returns false if another process has locked it, or if the file system has no locks.
 #[cfg(unix)]
 fn try_lock(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Whether a path leads to this very file.
+/// Whether a path leads to this exact file.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -219,8 +220,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().is_ok_and(|open| fs::symlink_metadata(path).is_ok_and(|there| same(open, there)))
 }
 
-/// Whether a file that was at this path has been removed. Both signs are asked for, since there are file systems that
-/// make up numbers of files and of links.
+/// Whether a file that was at this path has been removed. Both signs are required, since some file systems make up
+/// inode numbers and link counts.
 #[cfg(unix)]
 fn is_removed(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

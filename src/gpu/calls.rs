@@ -1,4 +1,4 @@
-//! The calls that threads made in a window, by which GPU records are assigned to the window.
+//! The calls that threads made in a window, which assign GPU records to the window.
 
 use crate::{gallop_search::GallopSearch, trace::Timestamp};
 use std::{cell::Cell, ops::Range};
@@ -6,17 +6,17 @@ use std::{cell::Cell, ops::Range};
 /// The calls that threads made in a window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
-    /// The time in which the window was open.
+    /// The time during which the window was open.
     pub(crate) window: Range<Timestamp>,
-    /// Correlation ids of all calls, in order.
+    /// Correlation ids of all calls, sorted.
     all: Vec<u32>,
-    /// Correlation ids of launches, in order. They must have records of their work.
+    /// Correlation ids of launches, sorted. Their work must have records.
     pub(super) launches: Vec<u32>,
-    /// Launches that share their correlation id with another, in order. Their work cannot be distinguished.
+    /// Launches that share their correlation id with another, sorted. Their work cannot be distinguished.
     pub(super) ambiguous: Vec<u32>,
-    /// Correlation ids of copies, in order. They mostly have records of their work.
+    /// Correlation ids of copies, sorted. Their work usually has records.
     pub(super) copies: Vec<u32>,
-    /// Correlation ids of calls whose work does not belong to the window, in order.
+    /// Correlation ids of calls whose work does not belong to the window, sorted.
     before_window: Vec<u32>,
     /// The highest correlation id of a call that was entered before the window; 0 if CUPTI was detached then.
     pub(crate) last_before: u32,
@@ -37,11 +37,11 @@ pub(crate) struct Call {
 pub(crate) enum Role {
     /// It causes work, unless a graph is being captured.
     Launches,
-    /// It mostly causes work, unless a graph is being captured. A copy of no bytes causes none.
+    /// It usually causes work, unless a graph is being captured. A copy of no bytes causes none.
     Copies,
-    /// The thread's launches that follow are captured in a graph, and run when the graph is launched.
+    /// The thread's following launches are captured in a graph, and run when the graph is launched.
     BeginsCapture,
-    /// The thread's launches that follow are not captured any more.
+    /// The thread's following launches are no longer captured.
     EndsCapture,
     /// It was entered before the window, or before callbacks began, and does not belong to the window.
     BeforeWindow,
@@ -67,7 +67,7 @@ impl Role {
 }
 
 impl Calls {
-    /// Makes the lists from the calls of a window, which come thread by thread, in order of time.
+    /// Builds the lists from the calls of a window, which come thread by thread, in chronological order.
     pub(crate) fn new(
         window: Range<Timestamp>,
         threads: impl IntoIterator<Item = impl IntoIterator<Item = Call>>,
@@ -87,7 +87,7 @@ impl Calls {
                     Role::Copies if captures == 0 => calls.copies.push(call.correlation),
                     Role::BeginsCapture => captures += 1,
                     Role::EndsCapture if captures > 0 => captures -= 1,
-                    // The capture was under way when the window opened.
+                    // The capture was in progress when the window opened.
                     Role::EndsCapture => {
                         calls.launches.truncate(before.0);
                         calls.copies.truncate(before.1);
@@ -96,7 +96,7 @@ impl Calls {
                 }
             }
         }
-        // Nearly sorted already, thread by thread, which a stable sort makes use of.
+        // Already nearly sorted, thread by thread, which a stable sort exploits.
         calls.all.sort();
         calls.launches.sort();
         calls.copies.sort();
@@ -105,9 +105,9 @@ impl Calls {
         calls
     }
 
-    /// Moves launches that share their correlation id with another to `ambiguous`. CUPTI counts ids up and never gives
-    /// one twice, unless its state is broken. Then it gives the same id to all launches of a thread, and one window
-    /// would take the work of all others.
+    /// Moves launches that share their correlation id with another to `ambiguous`. CUPTI counts ids up and never reuses
+    /// one, unless its state is broken. Then it gives the same id to all launches of a thread, and one window would
+    /// take the work of all others.
     fn split_ambiguous(&mut self) {
         let given_twice = |pair: &[u32]| pair[0] == pair[1];
         if !self.launches.windows(2).any(given_twice) {
@@ -118,7 +118,7 @@ impl Calls {
         }
     }
 
-    /// Returns the number of calls that caused GPU work, by their functions.
+    /// Returns the number of calls that caused GPU work, by function.
     pub(crate) fn work_count(&self) -> u64 {
         (self.launches.len() + self.ambiguous.len() + self.copies.len()) as u64
     }
@@ -128,29 +128,29 @@ impl Calls {
         !self.ambiguous.is_empty()
     }
 
-    /// Returns which window a record with this correlation and start belongs to. Searches go on from where the last one
-    /// ended.
+    /// Returns which window a record with this correlation id and start belongs to. Searches continue from where the
+    /// last one ended.
     pub(super) fn owner(&self, search: &Cell<GallopSearch>, correlation: u32, start: Timestamp) -> Owner {
         let mut gallop = search.get();
         let caused = gallop.find(&self.all, |call| call.cmp(&correlation)).is_some();
         search.set(gallop);
         let in_window = || self.window.contains(&start) && self.not_before(correlation);
         match start >= self.window.end {
-            _ if caused && self.ambiguous.binary_search(&correlation).is_ok() => Owner::Nobody,
+            _ if caused && self.ambiguous.binary_search(&correlation).is_ok() => Owner::NoWindow,
             _ if caused => Owner::ThisWindow,
             true => Owner::Later,
             // The call may have been made while the next window was being opened.
             false if self.followed && in_window() => Owner::Later,
             false if in_window() && self.not_after(correlation) => Owner::ThisWindow,
-            false => Owner::Nobody,
+            false => Owner::NoWindow,
         }
     }
 
     /// Whether a correlation id is not from before the window. The driver counts the ids up.
     fn not_before(&self, correlation: u32) -> bool {
         let follows = |earlier: u32| correlation.wrapping_sub(earlier) <= u32::MAX / 2;
-        // A thread may be suspended between getting its id and entering the call, so that the first id of a window may
-        // be lower than others from before it.
+        // A thread may be suspended between getting its id and entering the call, so the first id of a window may be
+        // lower than others from before it.
         let after_last_before = self.last_before == 0 || correlation != self.last_before && follows(self.last_before);
         after_last_before && self.first().is_none_or(follows) && self.before_window.binary_search(&correlation).is_err()
     }
@@ -180,5 +180,5 @@ pub(super) enum Owner {
     ThisWindow,
     /// It may belong to the next window.
     Later,
-    Nobody,
+    NoWindow,
 }

@@ -1,4 +1,4 @@
-//! The policy that says when the GPU's library is detached between windows, so that launches are not slowed down.
+//! The policy for detaching the GPU's library between windows, so that launches are not slowed down.
 
 use crate::schedule::WaitLength;
 use std::time::Duration;
@@ -21,11 +21,12 @@ impl DetachPolicy {
     /// How long it takes to detach CUPTI and to attach it again; measured likewise.
     const REATTACH_TIME: Duration = Duration::from_millis(12);
 
-    /// How long the library is not attached again after it was detached, as a thread may be suspended on its way back
-    /// from a callback into CUPTI.
+    /// The minimum time between detaching the library and attaching it again, since a thread may be suspended on its
+    /// way back from a callback into CUPTI.
     pub(crate) const REATTACH_DELAY: Duration = Duration::from_millis(100);
 
-    /// Returns how long to stay attached in a wait, by the length of the last window's steps and the launches in each.
+    /// Returns how long to stay attached in a wait, given the length of the last window's steps and the launches in
+    /// each.
     pub(crate) fn after(&self, wait: WaitLength, step: Duration, launches_per_step: u64) -> Duration {
         let steps = match wait {
             WaitLength::Steps(steps) => steps,

@@ -1,4 +1,4 @@
-//! GPU records that have come back from the GPU's library, in any order, and have not been taken by their windows.
+//! GPU records that the GPU's library has returned, in any order, and that no window has taken yet.
 
 use super::calls::{Calls, Owner};
 use crate::{
@@ -25,11 +25,11 @@ pub(crate) struct Missing {
 
 /// Takes the records of this window, and drops those of no window.
 fn take<T>(from: &mut Vec<T>, owner: impl Fn(&T) -> Owner) -> Vec<T> {
-    // Mostly all records are of this window, and a million records need not be moved.
+    // Usually all records belong to this window, and a million records need not be moved.
     if from.iter().all(|record| owner(record) == Owner::ThisWindow) {
         return std::mem::take(from);
     }
-    from.retain(|record| owner(record) != Owner::Nobody);
+    from.retain(|record| owner(record) != Owner::NoWindow);
     from.extract_if(.., |record| owner(record) == Owner::ThisWindow).collect()
 }
 
@@ -46,7 +46,7 @@ impl Gathered {
         *self = Self::default();
     }
 
-    /// Returns about how many bytes of memory the records take, and the trace that is made of them.
+    /// Estimates how many bytes of memory the records and the trace made from them take.
     pub(crate) fn bytes(&self) -> usize {
         self.work.len() * (size_of::<WorkRecord>() + 3 * size_of::<WorkData>() / 2)
             + self.waits.len() * (size_of::<WaitRecord>() + size_of::<WaitData>())
@@ -79,7 +79,7 @@ impl Gathered {
         taken.overheads = take(&mut self.overheads, |overhead| match overhead.start {
             start if start >= calls.window.end => Owner::Later,
             start if start >= calls.window.start => Owner::ThisWindow,
-            _ => Owner::Nobody,
+            _ => Owner::NoWindow,
         });
         taken
     }

@@ -1,4 +1,4 @@
-//! The GPU side of capture: kernels, copies and waits, as the vendor's library records them.
+//! The GPU side of capture: kernels, copies and waits, as recorded by the vendor's library.
 //!
 //! The calls that cause them are in the host's lanes, between the spans around them. A [`GpuSource`] reads the records,
 //! and [`gather`] keeps them until their window is complete.
@@ -26,18 +26,18 @@ use std::{fmt, io, sync::Arc, thread::JoinHandle};
 pub(crate) struct GpuSettings {
     pub(crate) activities: Activities,
     pub(crate) detach: DetachPolicy,
-    /// Whether the bytes of records are kept, to be written to a file.
+    /// Whether the bytes of records are kept for writing to a file.
     pub(crate) keep_raw: bool,
 }
 
 /// A vendor's profiling library, as the session sees it: it records while windows are open.
 ///
-/// All methods are called by the thread that steps, between two steps.
+/// All methods are called by the stepping thread, between two steps.
 pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
     /// Returns whether it records, and if not, why not.
     fn gpu(&self) -> Gpu;
 
-    /// Prepares for the next window, which may take some milliseconds.
+    /// Prepares for the next window, which may take a few milliseconds.
     fn prepare(&self);
 
     /// Called when a window is about to open.
@@ -46,7 +46,7 @@ pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
     /// Called when the window is open.
     fn opened(&self);
 
-    /// Called when no window is open, nor will be for this long.
+    /// Called when no window is open, and none will be for this long.
     fn idle(&self, wait: WaitLength);
 
     /// Called when a step has ended while no window is open.
@@ -57,7 +57,7 @@ pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
 pub(crate) struct Started {
     pub(crate) source: Arc<dyn GpuSource>,
     pub(crate) thread: JoinHandle<Losses>,
-    /// The callback that takes windows when the host's records have been collected.
+    /// The callback that takes windows once the host's records have been collected.
     pub(crate) collected: HandOn,
 }
 

@@ -4,7 +4,7 @@ use crate::recording::Origin;
 use std::fmt;
 
 /// A callback that decides which span a call on a shared thread belongs to. It is called after each call, with the kind
-/// of work that the call was.
+/// of work done.
 pub(super) struct CallAttributor(pub(super) Box<dyn Fn(DeviceWork) -> Option<Origin> + Send>);
 
 impl fmt::Debug for CallAttributor {
@@ -13,16 +13,16 @@ impl fmt::Debug for CallAttributor {
     }
 }
 
-/// The kind of work that a call gave a GPU.
+/// The kind of work that a call gave the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceWork {
-    /// Launched a kernel or a graph of them.
+    /// Launched a kernel or a graph of kernels.
     Launch,
     /// Copied or filled memory.
     #[non_exhaustive]
     Copy {
-        /// Bytes that were copied from the host to a device; `None` for other copies.
+        /// Bytes copied from the host to a device; `None` for other copies.
         bytes: Option<u64>,
     },
     /// Allocated or freed memory.

@@ -1,30 +1,30 @@
-//! A cache of the callsites of spans that this thread made in this window, by the spans' ids.
+//! A cache of the callsites of spans that this thread created in this window, by span id.
 //!
-//! Most spans are entered as soon as they are made, and a look into the registry takes 30 ns. The registry also knows
-//! the span that was current where a span was made, which matters if the span is entered outside of others. So the
-//! cache knows of each span whether it was made outside, too: then there is nothing to look up.
+//! Most spans are entered as soon as they are created, and a registry lookup takes 30 ns. The registry also knows the
+//! span that was current where a span was created, which matters if the span is entered outside others. So the cache
+//! also records whether each span was created outside others: then there is nothing to look up.
 
 use super::Control;
 use crate::recording::{Callsite, RegistryId};
 use std::cell::Cell;
 
-/// A span's callsite, and the key that it was cached for.
+/// A span's callsite, and the key it was cached for.
 #[derive(Clone, Copy)]
 struct Cached {
-    /// The key, with the bit [`INSIDE`] if another span may have been open when this one was made.
+    /// The key, with the bit [`INSIDE`] if another span may have been open when this one was created.
     key: u64,
     id: RegistryId,
     callsite: Option<Callsite>,
 }
 
-/// The number of entries: as many spans as a thread usually makes before it enters the first.
+/// The number of entries: as many spans as a thread usually creates before it enters the first.
 const CACHE_SIZE: usize = 64;
 
-/// A bit that no key has.
+/// A bit that is not set in any key.
 const INSIDE: u64 = 4;
 
 thread_local! {
-    // Plain cells without a destructor, since every span comes by here.
+    // Plain cells without a destructor, since every span passes through here.
     static CACHE: [Cell<Cached>; CACHE_SIZE] = const {
         [const { Cell::new(Cached { key: 0, id: 0, callsite: None }) }; CACHE_SIZE]
     };
@@ -51,7 +51,7 @@ pub(super) fn set_inside() {
     OUTSIDE.set(0);
 }
 
-/// Adds a span that this thread has made.
+/// Adds a span created by this thread.
 #[inline]
 pub(super) fn insert(profiler: u64, control: Control, id: RegistryId, callsite: Callsite) {
     let key = key(profiler, control);
@@ -59,7 +59,7 @@ pub(super) fn insert(profiler: u64, control: Control, id: RegistryId, callsite: 
     set(Cached { key, id, callsite: Some(callsite) });
 }
 
-/// Notes that no span was open when this one was made, if it is cached.
+/// Notes that no span was open when this one was created, if it is cached.
 pub(super) fn mark_outside(profiler: u64, control: Control, id: RegistryId) {
     if let Some(callsite) = get(profiler, control, id, false) {
         set(Cached { key: key(profiler, control), id, callsite: Some(callsite) });
@@ -71,8 +71,8 @@ fn set(cached: Cached) {
     CACHE.with(|all| all[cached.id as usize % CACHE_SIZE].set(cached));
 }
 
-/// Returns the callsite of a span, if it is cached. If the span is entered `outermost`, returns it only if the span is
-/// known to have been made outside of others.
+/// Returns the callsite of a span, if it is cached. If the span is entered `outermost`, it is returned only if the span
+/// is known to have been created outside others.
 #[inline]
 pub(super) fn get(profiler: u64, control: Control, id: RegistryId, outermost: bool) -> Option<Callsite> {
     let cached = CACHE.with(|cached| cached[id as usize % CACHE_SIZE].get());

@@ -8,7 +8,7 @@ pub(crate) struct Control(u64);
 impl Control {
     pub(crate) const OFF: Self = Self(0);
 
-    /// Returns the word, to be stored in an atomic.
+    /// Returns the word for storing in an atomic.
     pub(super) const fn as_u64(self) -> u64 {
         self.0
     }
@@ -17,12 +17,12 @@ impl Control {
         Self(word)
     }
 
-    /// Returns the word for a time in which nothing is recorded, after `closed` windows.
+    /// Returns the word for when nothing is recorded, after `closed` windows.
     pub(crate) fn waiting(closed: u32) -> Self {
         Self(1 | u64::from(closed) << 32)
     }
 
-    /// Returns the word for a time in which this window is open.
+    /// Returns the word for when this window is open.
     pub(crate) fn recording(window: u32) -> Self {
         Self(2 | u64::from(window) << 32)
     }
@@ -35,7 +35,7 @@ impl Control {
         self.0 & 2 != 0
     }
 
-    /// The number of the window that is open, or else of the next.
+    /// The number of the open window, or else of the next.
     pub(super) fn window(self) -> u32 {
         (self.0 >> 32) as u32
     }

@@ -17,9 +17,9 @@ use tracing::{
 #[derive(Debug)]
 pub(crate) struct Counters {
     latest: Mutex<Latest>,
-    /// Steps, and values of counters, that could not be passed on.
+    /// Steps and counter values that could not be passed on.
     lost: AtomicU64,
-    /// Values in events that are not recorded, and that are no numbers.
+    /// Values in unrecorded events that are not numbers.
     no_numbers: AtomicU64,
 }
 
@@ -27,14 +27,14 @@ pub(crate) struct Counters {
 #[derive(Debug)]
 pub(crate) struct Latest {
     values: Vec<(&'static str, f64)>,
-    /// Values for which there was no room.
+    /// Values that did not fit.
     lost: u64,
-    /// Values that are no numbers.
+    /// Values that are not numbers.
     no_numbers: u64,
 }
 
 impl Counters {
-    /// The maximum number of different counters of one step. Values of others are lost, and counted.
+    /// The maximum number of different counters in one step. Values of others are lost and counted.
     pub(crate) const MAX: usize = 256;
 
     pub(super) fn new() -> Self {
@@ -42,12 +42,12 @@ impl Counters {
         Self { latest: Mutex::new(latest), lost: AtomicU64::new(0), no_numbers: AtomicU64::new(0) }
     }
 
-    /// Takes the values of counters out of an event. Most events have none, and cost a look at their fields' names.
-    /// `recorded` says whether the event is recorded, too: then correlate counts the values that are no numbers.
+    /// Takes counter values out of an event. Most events have none, and cost a look at their field names. `recorded`
+    /// says whether the event is also recorded: then correlate counts the values that are not numbers.
     #[inline]
     pub(super) fn note(&self, event: &Event<'_>, recorded: bool) {
         // The answer is the same for every event of a callsite, and could be cached. But events have few fields, and
-        // most names differ from ours in their length or first letter: it took 0.3 to 3 ns an event when measured.
+        // most names differ from ours in length or first letter: it took 0.3 to 3 ns per event when measured.
         if event.metadata().fields().iter().any(|field| field.name().starts_with(convention::COUNTER)) {
             self.take_from(event, recorded);
         }
@@ -56,7 +56,7 @@ impl Counters {
     #[inline(never)]
     fn take_from(&self, event: &Event<'_>, recorded: bool) {
         if !thread::is_muted() {
-            // No code of users runs in here: numbers are copied, and nothing is formatted.
+            // No user code runs in here: numbers are copied, and nothing is formatted.
             let no_numbers = self.with(|latest| {
                 event.record(latest);
                 std::mem::take(&mut latest.no_numbers)
@@ -77,7 +77,7 @@ impl Counters {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Values in events that are not recorded, and that are no numbers, since the last call.
+    /// Values in unrecorded events that are not numbers, since the last call.
     pub(super) fn take_no_numbers(&self) -> u64 {
         self.no_numbers.swap(0, Ordering::Relaxed)
     }
@@ -89,7 +89,7 @@ impl Counters {
 }
 
 impl Latest {
-    /// The values, in the order in which their counters came first in the step.
+    /// The values, in the order in which their counters first appeared in the step.
     pub(crate) fn values(&self) -> &[(&'static str, f64)] {
         &self.values
     }
@@ -125,7 +125,7 @@ impl Visit for Latest {
         self.set(field, value as f64);
     }
 
-    /// Counts text and other values that are no numbers, which are no samples.
+    /// Counts text and other values that are not numbers, and so not samples.
     fn record_debug(&mut self, field: &Field, _: &dyn fmt::Debug) {
         self.no_numbers += u64::from(field.name().starts_with(convention::COUNTER));
     }

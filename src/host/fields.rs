@@ -1,4 +1,4 @@
-//! A collector of the fields that spans and events record.
+//! A collector for the fields that spans and events record.
 
 use crate::trace::{FieldData, Value};
 use std::{
@@ -10,13 +10,13 @@ use std::{
 use tracing::field::{Field, Visit};
 
 thread_local! {
-    /// An empty list that keeps its memory, so that collecting fields allocates nothing.
+    /// An empty list that keeps its memory, so that collecting fields does not allocate.
     static SPARE: Cell<Vec<FieldData>> = const { Cell::new(Vec::new()) };
 }
 
 /// Collects the fields that `record` visits, and calls `use_fields` with them.
 ///
-/// User code (`Debug`, `Display`) runs in here, so no lock or lane may be held around it; it may even come back here.
+/// User code (`Debug`, `Display`) runs in here, so no lock or lane may be held around it; it may even reenter.
 pub(super) fn collect<R>(record: impl FnOnce(&mut dyn Visit), use_fields: impl FnOnce(&mut Vec<FieldData>) -> R) -> R {
     // Thread-local storage is gone while the thread is being torn down.
     let mut collector = Collector(SPARE.try_with(Cell::take).unwrap_or_default());

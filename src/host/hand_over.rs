@@ -1,4 +1,4 @@
-//! The handle for frameworks that launch GPU work on threads of their own.
+//! The handle for frameworks that launch GPU work on their own threads.
 
 use super::{
     Host,
@@ -8,12 +8,12 @@ use super::{
 use crate::{clock::Ticks, recording::Origin, thread::this_thread, trace::Operation};
 use std::{fmt, sync::Arc};
 
-/// A handle that attributes GPU work to the span that asked for it, if another thread launches the work.
+/// A handle that attributes GPU work to the span that requested it when another thread launches the work.
 ///
-/// Some frameworks launch kernels on threads of their own, where none of the user's spans is open. There, the thread
-/// that asks for work takes an [`Origin`], and the thread that launches adopts it first: its launches then belong to
-/// the span of the origin, as [`Attribution::HandedOff`](crate::trace::Attribution::HandedOff). A launch is in the
-/// window in which it is made; if its origin is from before the window, it is
+/// Some frameworks launch kernels on their own threads, where none of the user's spans is open. There, the requesting
+/// thread takes an [`Origin`], and the launching thread adopts it first: its launches then belong to the span of the
+/// origin, as [`Attribution::HandedOff`](crate::trace::Attribution::HandedOff). A launch belongs to the window in which
+/// it is made; if its origin is from before the window, it is
 /// [`Attribution::Before`](crate::trace::Attribution::Before).
 ///
 /// ```
@@ -48,8 +48,8 @@ impl HandOver {
         Self { host }
     }
 
-    /// Returns the origin of work that this thread asks for now: the innermost span that is open on it. It costs a
-    /// reading of the clock.
+    /// Returns the origin of work that this thread requests now: the innermost span open on it. It costs one clock
+    /// reading.
     #[inline]
     pub fn origin(&self) -> Origin {
         Origin::new(self.host.clock().now(), this_thread())
@@ -61,20 +61,20 @@ impl HandOver {
         self.host.adopt(Some(origin));
     }
 
-    /// Calls `attribute` for each of this thread's launches from now on, to decide which origin it has; `None` stands
-    /// for the thread's own spans.
+    /// Calls `attribute` for each of this thread's launches from now on, to decide its origin; `None` stands for the
+    /// thread's own spans.
     ///
     /// This is for threads that serve several others at once. `attribute` is called when a call returns, while
-    /// something is recorded. It may not enter spans.
+    /// something is being recorded. It must not enter spans.
     pub fn adopt_each(&self, attribute: impl Fn(DeviceWork) -> Option<Origin> + Send + 'static) {
         self.host.attribute_calls(Some(CallAttributor(Box::new(attribute))));
     }
 
-    /// Records that this thread was asked for an operation. It belongs to the origin that the thread has adopted, as a
-    /// launch does, and to the batch of that origin, if it has one.
+    /// Records that this thread was asked for an operation. Like a launch, it belongs to the origin that the thread has
+    /// adopted, and to that origin's batch, if it has one.
     ///
-    /// While nothing is recorded it costs one load; while something is, a reading of the clock and a clone of the
-    /// `Arc`. So make each operation once.
+    /// While nothing is recorded it costs one load; while something is, a clock reading and a clone of the `Arc`. So
+    /// create each operation only once.
     #[inline]
     pub fn operation(&self, operation: &Arc<Operation>) {
         self.host.write_operation(operation);
@@ -87,12 +87,12 @@ impl HandOver {
         self.host.adopt(None);
     }
 
-    /// Returns an origin before any window, for work that was asked for while nothing was recorded.
+    /// Returns an origin before any window, for work requested while nothing was recorded.
     pub fn before(&self) -> Origin {
         Origin::new(Ticks(0), this_thread())
     }
 
-    /// Calls `watcher` for changes of spans and windows until the [`Watch`] is dropped.
+    /// Calls `watcher` when spans and windows change, until the [`Watch`] is dropped.
     ///
     /// ```
     /// use kernspan::{Profiler, framework::{Origin, Watcher}};
@@ -102,7 +102,7 @@ impl HandOver {
     ///
     /// impl Watcher for Framework {
     ///     fn changed(&self, origin: Origin) {
-    ///         // Pass it on to where the work waits, in the order in which it was asked for.
+    ///         // Pass it on to where the work waits, in the order in which it was requested.
     ///     }
     /// }
     ///

@@ -1,8 +1,8 @@
 //! A thread's lane: the stack of its open spans, and a bounded ring of records with one writer and one reader.
 //!
-//! When the ring is full, a span is dropped whole and counted. So that no exit is ever missing, an enter is only
-//! written while the ring has room for the exits of all open spans besides. [`join`] handles windows that open and
-//! close, [`calls`] writes calls of a device's API and operations of frameworks.
+//! When the ring is full, a span is dropped as a whole and counted. So that no exit is ever missing, an enter is
+//! written only while the ring also has room for the exits of all open spans. [`join`] handles windows that open and
+//! close, [`calls`] writes device API calls and framework operations.
 
 mod calls;
 mod join;
@@ -51,30 +51,30 @@ pub(super) struct Lane {
     stack: Stack,
     /// The origin that the thread's calls are attributed to, if not to its own spans.
     adopted: Option<Origin>,
-    /// Whether the adopted origin has still to be written in this window.
+    /// Whether the adopted origin still has to be written in this window.
     adopt_pending: bool,
     /// The callback that decides the origin of each call, on threads that serve several others.
     attributor: Option<CallAttributor>,
-    /// The number of the latest watcher that was called for the thread.
+    /// The number of the latest watcher called for the thread.
     pub(super) latest_watcher: u64,
     contexts: LaneContexts,
-    /// The number of slots that are reserved for records still to come: the exits of spans recorded in this window.
+    /// The number of slots reserved for records to come: the exits of spans recorded in this window.
     reserved: usize,
     /// The number of slots that only outer spans may take.
     kept_for_outer: usize,
-    /// The number of nested calls of a device's API that the thread is in and that were made in this window.
+    /// The number of nested device API calls that the thread is in and that were made in this window.
     calls: u32,
     ring: Producer<Record>,
-    /// The number of slots of the ring that were free when they were last counted, less those written since.
+    /// The number of free slots in the ring when last counted, minus those written since.
     room: usize,
     shared: Arc<Shared>,
 }
 
-/// The part of a lane that its thread and the collector share.
+/// The part of a lane shared by its thread and the collector.
 #[derive(Debug)]
 struct Shared {
     thread: ThreadInfo,
-    /// The first window that the thread can have been in.
+    /// The first window that the thread may have been in.
     first_window: u32,
     dropped: AtomicU64,
     stack: Arc<SharedStack>,
@@ -94,7 +94,7 @@ impl Shared {
 pub(super) struct Sources<'a, F> {
     pub(super) clock: &'a Clock,
     pub(super) live: &'a Live,
-    /// The number of windows that the collector has handed on.
+    /// The number of windows that the collector has passed on.
     pub(super) collected: &'a AtomicU32,
     pub(super) control: &'a AtomicU64,
     pub(super) find: F,
@@ -112,18 +112,18 @@ impl<F> Sources<'_, F> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) callsite: Callsite,
-    /// The span that was current where this one was made, if that was asked for and there was one.
+    /// The span that was current where this one was created, if requested and if there was one.
     pub(super) made_in: Option<NonZeroU64>,
 }
 
-/// A function that finds a span that is alive. Its second argument says whether to look up `made_in`, too.
+/// A function that finds a live span. Its second argument says whether to look up `made_in` as well.
 pub(super) trait Resolve: Fn(RegistryId, bool) -> Option<Found> {}
 
 impl<F: Fn(RegistryId, bool) -> Option<Found>> Resolve for F {}
 
 impl Lane {
-    /// The part of a lane that events, operations and calls leave to spans, of which each level leaves half of what is
-    /// left to those around it: of the default capacity, a span in two others leaves room for 1,500.
+    /// The fraction of a lane that events, operations and calls leave to spans. Each level of spans leaves half of the
+    /// remainder to those around it: of the default capacity, a span nested in two others leaves room for 1,500.
     const OUTER_SHARE: usize = 16;
 
     /// Returns an empty ring of this capacity.
@@ -172,7 +172,7 @@ impl Lane {
     }
 
     /// Enters a span while nothing is recorded, which changes only the stack. Returns false, having done nothing, if a
-    /// window has opened or closed: then [`enter`](Self::enter) has to be called.
+    /// window has opened or closed: then [`enter`](Self::enter) must be called.
     #[inline]
     pub(super) fn enter_unrecorded(&mut self, control: Control, id: RegistryId) -> bool {
         let usual = self.seen == control;
@@ -207,8 +207,8 @@ impl Lane {
             if !control.is_recording() {
                 break false;
             }
-            // The clock is read only once there is room: it is what costs most. If the next window has begun meanwhile,
-            // the span belongs there.
+            // The clock is read only once there is room, since that is the most expensive part. If the next window has
+            // begun meanwhile, the span belongs there.
             let written = follows
                 && self.write_enter(id, depth, sources, &mut backtrace, context, |callsite| {
                     let at = sources.clock.now();
@@ -306,13 +306,13 @@ impl Lane {
         true
     }
 
-    /// Whether `records` fit beside the slots that are reserved, and beside those that are kept for outer spans.
+    /// Whether `records` fit in addition to the reserved slots and those kept for outer spans.
     #[inline]
     fn has_room_inside(&mut self, records: usize) -> bool {
         self.has_room(records + self.kept_for_outer)
     }
 
-    /// Whether `records` fit beside the slots that are reserved.
+    /// Whether `records` fit in addition to the reserved slots.
     #[inline]
     fn has_room(&mut self, records: usize) -> bool {
         self.ring_has_room(self.reserved + records)
@@ -343,7 +343,7 @@ impl Lane {
 }
 
 impl Drop for Lane {
-    /// Returns the writing end of the ring to the collector, since the thread has ended.
+    /// Returns the writing end of the ring to the collector when the thread has ended.
     fn drop(&mut self) {
         let (unused, _) = RingBuffer::new(0);
         let ring = std::mem::replace(&mut self.ring, unused);

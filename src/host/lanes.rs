@@ -15,7 +15,7 @@ use std::{
 
 /// The lanes of one profiler, and the control word that their threads follow.
 ///
-/// Finds the calling thread's lane, makes it the first time, and hands its reader to the collector.
+/// Finds the calling thread's lane, creates it the first time, and gives its reader to the collector.
 #[derive(Debug)]
 pub(super) struct Lanes {
     control: AtomicU64,
@@ -27,12 +27,12 @@ pub(super) struct Lanes {
     unreachable: AtomicU64,
 }
 
-/// The rings that are not in the hands of the collector.
+/// The rings that the collector does not hold.
 #[derive(Debug, Default)]
 struct Rings {
     /// Readers of lanes that the collector has not taken over yet.
     new: Vec<LaneReader>,
-    /// The rings of threads that have ended, for those that begin.
+    /// The rings of threads that have ended, for reuse by new threads.
     free: Vec<Ring>,
 }
 
@@ -51,7 +51,7 @@ impl Lanes {
 
     #[inline]
     pub(super) fn control(&self) -> Control {
-        // Relaxed: if a thread sees the change late, its timestamps still say in which window its records are.
+        // Relaxed: if a thread sees the change late, its timestamps still show which window its records belong to.
         Control::from_u64(self.control.load(Ordering::Relaxed))
     }
 
@@ -73,8 +73,8 @@ impl Lanes {
         self.profiler
     }
 
-    /// Runs `f` on this thread's lane if that is the first of the thread's lanes, and returns what `f` returns.
-    /// Otherwise returns false: the thread has no lane yet, or another profiler has one, too.
+    /// Runs `f` on this thread's lane if it is the first of the thread's lanes, and returns what `f` returns. Otherwise
+    /// returns false: the thread has no lane yet, or another profiler also has one.
     #[inline]
     pub(super) fn with_first(&self, f: impl FnOnce(&mut Lane) -> bool) -> bool {
         let done = LANES.try_with(|lanes| match lanes.try_borrow_mut() {
@@ -84,11 +84,11 @@ impl Lanes {
         done.unwrap_or(false)
     }
 
-    /// Runs `f` on this thread's lane, which is made if there is none. Returns false if the lane cannot be reached.
+    /// Runs `f` on this thread's lane, creating it if necessary. Returns false if the lane cannot be reached.
     #[inline]
     pub(super) fn with(&self, f: impl FnOnce(&mut Lane)) -> bool {
         let reached = LANES.try_with(|lanes| {
-            // It is borrowed already only if the registry ran a user's destructor inside `f`: not worth a panic.
+            // It is already borrowed only if the registry ran a user's destructor inside `f`: not worth a panic.
             let Ok(mut lanes) = lanes.try_borrow_mut() else { return false };
             let index = match lanes.iter().position(|lane| lane.profiler() == self.profiler) {
                 Some(index) => index,
@@ -101,8 +101,7 @@ impl Lanes {
         reached.unwrap_or(false)
     }
 
-    /// Runs `f` as [`with`](Self::with) does. If the lane cannot be reached while a window is open, counts a lost
-    /// record.
+    /// Like [`with`](Self::with). If the lane cannot be reached while a window is open, counts a lost record.
     #[inline]
     pub(super) fn with_or_count(&self, control: Control, f: impl FnOnce(&mut Lane)) {
         if !self.with(f) && control.is_recording() {
@@ -110,8 +109,8 @@ impl Lanes {
         }
     }
 
-    /// Runs `f` as [`with`](Self::with) does. If the lane cannot be reached, counts a lost record, even if the window
-    /// has just closed.
+    /// Like [`with`](Self::with). If the lane cannot be reached, counts a lost record, even if the window has just
+    /// closed.
     #[inline]
     pub(super) fn with_or_count_always(&self, f: impl FnOnce(&mut Lane)) {
         if !self.with(f) {
@@ -139,7 +138,7 @@ impl Lanes {
         std::mem::take(&mut self.lock_rings().new)
     }
 
-    /// Keeps the ring of a thread that has ended, for one that begins.
+    /// Keeps the ring of a thread that has ended, for reuse by a new one.
     pub(super) fn reuse(&self, reader: LaneReader) {
         if let Some(ring) = reader.into_ring() {
             self.lock_rings().keep(ring);
@@ -153,7 +152,7 @@ impl Lanes {
 }
 
 impl Rings {
-    /// The most rings that are kept. More are freed, since threads that all live at once may never come again.
+    /// The maximum number of rings kept. More are freed, since that many threads may never be alive at once again.
     const FREE: usize = 32;
 
     /// Takes the ring of a thread that has ended, if there is one.

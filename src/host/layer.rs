@@ -32,20 +32,20 @@ use tracing_subscriber::{
 
 /// The `tracing` layer that records spans and events, to be added to a subscriber.
 ///
-/// It enables every span and event it is asked about and changes nothing for the layers beside it. To record less, give
-/// it a filter of its own: `layer.with_filter(LevelFilter::INFO)`. To print less than is recorded, give the filter to
-/// the layer that prints: a global `EnvFilter` decides for all layers.
+/// It enables every span and event it is asked about and changes nothing for the other layers. To record less, give it
+/// its own filter: `layer.with_filter(LevelFilter::INFO)`. To print less than is recorded, give the filter to the layer
+/// that prints: a global `EnvFilter` decides for all layers.
 ///
-/// It stays in the subscriber after the profiler has finished, and then wants no spans and events: levels that no other
-/// layer wants are off from then on, as if the layer were an `Option` that is `None`. With a filter of its own, it goes
-/// on enabling the spans that the filter enables, in which it does nothing. If another layer has a filter that enables
-/// a few targets only, see [`until_finished`](Self::until_finished).
+/// It stays in the subscriber after the profiler has finished, but then wants no spans or events: levels that no other
+/// layer wants are off from then on, as if the layer were an `Option` that is `None`. With its own filter, it continues
+/// to enable the spans that the filter enables, but does nothing in them. If another layer has a filter that enables
+/// only a few targets, see [`until_finished`](Self::until_finished).
 ///
-/// Made by [`ProfilerBuilder::build`](crate::ProfilerBuilder::build).
+/// Created by [`ProfilerBuilder::build`](crate::ProfilerBuilder::build).
 #[derive(Debug)]
 pub struct ProfilerLayer {
     host: Arc<Host>,
-    /// Whether spans and events are recorded, and not only steps.
+    /// Whether spans and events are recorded, rather than only steps.
     spans: bool,
     step_on: Option<StepOn>,
     backtraces: bool,
@@ -70,13 +70,12 @@ impl ProfilerLayer {
         Self { host, spans, step_on, backtraces, none: NoneLayer::default() }
     }
 
-    /// Returns the layer with a filter that disables each callsite by itself once the profiler has finished.
+    /// Returns the layer with a filter that disables each callsite individually once the profiler has finished.
     ///
-    /// Without it, levels are turned off that no other layer wants. This is enough if other layers have no filters, or
-    /// filters by level. But if another layer has a filter by target, such as `EnvFilter::new("warn,model=trace")`,
-    /// spans of other targets stay enabled up to the most verbose level that the filter names. With this, they are
-    /// disabled, and cost nothing. While the profiler runs, each span also pays for the filter, which is one of
-    /// [`Layer::with_filter`].
+    /// Without it, levels that no other layer wants are turned off. This is enough if other layers have no filters, or
+    /// filter by level. But if another layer filters by target, such as `EnvFilter::new("warn,model=trace")`, spans of
+    /// other targets stay enabled up to the most verbose level that the filter names. With this, they are disabled and
+    /// cost nothing. While the profiler runs, each span also pays for the filter, which uses [`Layer::with_filter`].
     ///
     /// ```
     /// # use kernspan::Profiler;
@@ -127,7 +126,7 @@ impl ProfilerLayer {
     fn keep_fields(&self, attributes: &Attributes<'_>, id: RegistryId) {
         let callsite = attributes.metadata();
         let step = self.is_step(callsite) && !thread::is_muted();
-        // `parent: None` says nothing about where the span will be entered: libraries make the spans of a model with
+        // `parent: None` says nothing about where the span will be entered: libraries create the spans of a model with
         // it, so that they keep no other span open, and enter them inside the spans of each step.
         let parent = attributes.parent();
         if step || parent.is_some() || !callsite.fields().is_empty() {
@@ -155,12 +154,12 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        // Not `bool::then`, whose frame would be the backtrace's first.
+        // Not `bool::then`, whose frame would come first in the backtrace.
         let mut backtrace = None;
         if self.backtraces && control.is_recording() {
             backtrace = Some(Box::new(Backtrace::force_capture()));
         }
-        // Done even if nothing is recorded: then this is the first span on the thread, or the first after a window.
+        // Done even if nothing is recorded: this is the first span on the thread, or the first after a window.
         self.find_dispatch::<S>();
         let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
         let context = if control.is_recording() {
@@ -207,8 +206,8 @@ impl ProfilerLayer {
         }
     }
 
-    /// Writes an event or an update. Its moment is from before its fields were formatted, as formatting is user code
-    /// and may take long.
+    /// Writes an event or an update. Its timestamp was taken before its fields were formatted, since formatting is user
+    /// code and may take long.
     fn write_moment<S>(
         &self,
         control: Control,

@@ -1,10 +1,9 @@
-//! A table of the spans that are alive, with their fields, the parents that were given for them, and whether their
-//! close ends a step.
+//! A table of live spans, with their fields, their explicit parents, and whether their close ends a step.
 //!
-//! A model's spans are made once, perhaps long before a window opens, and entered for ever: their fields have to be
-//! kept in every phase. The registry's extensions could hold them, at some 140 ns and an allocation a span; this table
-//! takes a fourth of that and does not allocate once warm. Spans with none of these never touch it, as long as no span
-//! was given a parent.
+//! A model's spans are created once, perhaps long before a window opens, and entered repeatedly, so their fields have
+//! to be kept in every phase. The registry's extensions could hold them, at about 140 ns and an allocation per span;
+//! this table takes a quarter of that and does not allocate once warm. Spans with none of these never touch it, as long
+//! as no span has an explicit parent.
 
 use crate::{recording::RegistryId, trace::FieldData};
 use std::{
@@ -15,7 +14,7 @@ use std::{
     },
 };
 
-/// A hash table of fixed size. Where a bucket is full, the fields of a new span are lost, and counted.
+/// A hash table of fixed size. If a bucket is full, the fields of a new span are lost and counted.
 #[derive(Debug)]
 pub(super) struct Live {
     buckets: Box<[Bucket]>,
@@ -23,13 +22,13 @@ pub(super) struct Live {
     entries: Box<[Mutex<Entry>]>,
     /// Whether there ever was an entry: until then, a span that closes need not be looked up.
     used: AtomicBool,
-    /// Whether a parent was ever given: until then, a span that is entered need not be looked up for it.
+    /// Whether there ever was an explicit parent: until then, a span being entered need not be looked up for it.
     has_parents: AtomicBool,
     lost: AtomicU64,
     overflowed: AtomicBool,
 }
 
-/// Ids of spans; 0 is a free slot, as the registry's start at 1.
+/// Ids of spans; 0 is a free slot, since the registry's ids start at 1.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket([AtomicU64; Bucket::SLOTS]);
@@ -42,7 +41,7 @@ impl Bucket {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) fields: Vec<FieldData>,
-    /// The parent that was given with `parent:`, if any.
+    /// The parent given with `parent:`, if any.
     parent: Option<NonZeroU64>,
     /// A shared copy of the fields, from the second enter until they change.
     shared: Option<Arc<[FieldData]>>,
@@ -94,8 +93,8 @@ impl Live {
     /// The bucket of `id`.
     #[inline]
     fn bucket(&self, id: RegistryId) -> (usize, &Bucket) {
-        // The registry counts in the upper bits how often it has used a slot. Without them a slot keeps its bucket,
-        // which then is in the cache.
+        // The registry counts in the upper bits how often it has used a slot. Without them, a slot keeps its bucket,
+        // which is then in the cache.
         const SLOT: u64 = (1 << 51) - 1;
         // The highest bits of the product depend on all bits of the slot.
         let hash = (id & SLOT).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -112,7 +111,7 @@ impl Live {
         Some((&ids[slot], &self.entries[bucket * Bucket::SLOTS + slot]))
     }
 
-    /// Adds a new span. Takes the fields, and leaves an empty list in their stead.
+    /// Adds a new span. Takes the fields and leaves an empty list in their place.
     pub(super) fn insert(&self, id: RegistryId, fields: &mut Vec<FieldData>, step: bool) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
@@ -138,26 +137,25 @@ impl Live {
         self.overflowed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a parent was ever given for a span.
+    /// Whether any span ever had an explicit parent.
     #[inline]
     pub(super) fn has_parents(&self) -> bool {
         self.has_parents.load(Ordering::Relaxed)
     }
 
-    /// Sets the parent that was given for a span in the table.
+    /// Sets the explicit parent of a span in the table.
     pub(super) fn set_parent(&self, id: RegistryId, parent: NonZeroU64) {
         self.has_parents.store(true, Ordering::Relaxed);
         self.with(id, |entry| entry.parent = Some(parent));
     }
 
-    /// Returns the parent that was given for a span, if any.
+    /// Returns the explicit parent of a span, if any.
     #[cold]
     pub(super) fn parent(&self, id: RegistryId) -> Option<NonZeroU64> {
         self.with(id, |entry| entry.parent).flatten()
     }
 
-    /// Calls `f` with the fields of a span that is being entered in `window`; with none if the span is not in the
-    /// table.
+    /// Calls `f` with the fields of a span being entered in `window`; with none if the span is not in the table.
     #[inline]
     pub(super) fn enter<R>(&self, id: RegistryId, window: Option<u32>, f: impl FnOnce(EnterFields<'_>) -> R) -> R {
         match self.find(id) {
@@ -176,10 +174,10 @@ impl Live {
         self.find(id).map(|(_, entry)| f(&mut lock(entry)))
     }
 
-    /// Removes a span that has closed, if it is in the table. Returns whether that ends a step, if `steps` asks for it.
+    /// Removes a closed span from the table. Returns whether that ends a step, if `steps` is set.
     ///
-    /// Its fields stay until the slot is used again: nobody asks for a span that has closed, and a lock costs more than
-    /// all the rest.
+    /// Its fields stay until the slot is reused: nobody asks for a closed span, and a lock costs more than all the
+    /// rest.
     #[inline]
     pub(super) fn remove(&self, id: RegistryId, steps: bool) -> Option<bool> {
         if self.used.load(Ordering::Relaxed) { self.remove_used(id, steps) } else { None }
@@ -192,7 +190,7 @@ impl Live {
         Some(step)
     }
 
-    /// Whether there ever was a span that did not fit.
+    /// Whether any span ever failed to fit.
     pub(super) fn has_lost(&self) -> bool {
         self.overflowed.load(Ordering::Relaxed)
     }

@@ -1,9 +1,8 @@
 //! The host side of capture: spans, events and calls of the program's threads, as records.
 //!
-//! [`ProfilerLayer`] is called by `tracing` and writes into the calling thread's [`lane`], without a lock; the
-//! collector reads the lanes. [`live`] keeps the fields of spans for as long as they live. CUPTI's callbacks and
-//! frameworks write into the same lanes, so that the order of a thread's records says which span a kernel launch
-//! belongs to.
+//! [`ProfilerLayer`] is called by `tracing` and writes into the calling thread's [`lane`] without a lock; the collector
+//! reads the lanes. [`live`] keeps the fields of spans as long as they live. CUPTI's callbacks and frameworks write
+//! into the same lanes, so the order of a thread's records shows which span a kernel launch belongs to.
 
 mod call_attributor;
 mod callsite_cache;
@@ -64,7 +63,7 @@ pub(crate) struct Host {
     watchers: Watchers,
     /// The counters of the current step, if an exporter takes every step.
     counters: Option<Counters>,
-    /// The number of windows that the collector has handed on.
+    /// The number of windows that the collector has passed on.
     collected: AtomicU32,
     /// Records that came after their window had closed.
     late: AtomicU64,
@@ -113,17 +112,17 @@ impl Host {
         self.installed.load(Ordering::Relaxed)
     }
 
-    /// Whether the subscriber that the layer is in has not been dropped.
+    /// Whether the layer's subscriber has not been dropped.
     pub(crate) fn is_in_use(&self) -> bool {
         self.lookup.dispatch().is_some()
     }
 
-    /// The spans that the program has reached and that filters disable, if there are any and the subscriber is in use.
+    /// The spans that the program has reached but filters disable, if there are any and the subscriber is in use.
     pub(crate) fn disabled_spans(&self) -> Option<DisabledSpans> {
         reached_spans::disabled(self.lanes.profiler(), &self.lookup.dispatch()?)
     }
 
-    /// Turns the layer off for good, and levels and spans that no other layer wants.
+    /// Turns off the layer for good, along with levels and spans that no other layer wants.
     pub(crate) fn turn_off(&self) {
         self.set_control(Control::OFF);
         if self.is_installed() {
@@ -133,7 +132,7 @@ impl Host {
 
     // For the collector.
 
-    /// Marks this window as handed on by the collector.
+    /// Marks this window as passed on by the collector.
     pub(crate) fn set_collected(&self, window: u32) {
         self.collected.store(window + 1, Ordering::Relaxed);
     }
@@ -143,12 +142,12 @@ impl Host {
         self.lanes.take_new()
     }
 
-    /// Keeps the ring of a thread that has ended, for one that begins.
+    /// Keeps the ring of a thread that has ended, for reuse by a new one.
     pub(crate) fn reuse(&self, lane: LaneReader) {
         self.lanes.reuse(lane);
     }
 
-    /// Losses outside of lanes since the last call.
+    /// Losses outside lanes since the last call.
     pub(crate) fn take_losses(&self) -> Losses {
         Losses {
             fields: self.live.take_lost(),
@@ -160,12 +159,12 @@ impl Host {
         }
     }
 
-    /// The spans that are open on a thread that did nothing during a whole window, as records.
+    /// The spans open on a thread that did nothing during a whole window, as records.
     pub(crate) fn open_on(&self, lane: &LaneReader) -> Vec<Record> {
         lane.open_spans(|id, outermost| self.lookup.find(id, outermost), &self.live)
     }
 
-    // For threads, outside of `tracing`: calls of a device's API, and operations of frameworks.
+    // For threads, outside `tracing`: device API calls and framework operations.
 
     /// The sources that a lane needs to write about spans.
     fn sources(&self) -> Sources<'_, impl Resolve + '_> {
@@ -178,8 +177,8 @@ impl Host {
         Sources { clock, live, collected, control: lanes.control_word(), find }
     }
 
-    /// Begins a call on this thread. Returns the moment, if the call is to be recorded. Then the thread has joined the
-    /// window, to which the call belongs even if it returns after the window has closed.
+    /// Begins a call on this thread. Returns the moment if the call is to be recorded. Then the thread has joined the
+    /// window, and the call belongs to it even if it returns after the window has closed.
     #[inline]
     pub(crate) fn enter_call(&self) -> Option<Ticks> {
         let mut control = self.control();
@@ -200,27 +199,26 @@ impl Host {
         None
     }
 
-    /// Writes a call that has returned, and that [`enter_call`](Self::enter_call) returned a moment for.
+    /// Writes a call that has returned, for which [`enter_call`](Self::enter_call) returned a moment.
     #[inline]
     pub(crate) fn exit_call(&self, work: DeviceWork, call: DeviceCall) {
         self.write_call(work, Record::Call(call));
     }
 
-    /// Writes a change of memory by a call, as [`exit_call`](Self::exit_call) writes the call.
+    /// Writes a change in memory by a call, as [`exit_call`](Self::exit_call) writes the call.
     #[inline]
     pub(crate) fn write_memory(&self, call: MemoryCall) {
         self.write_call(DeviceWork::Memory, Record::Memory(call));
     }
 
-    /// Ends a call that [`enter_call`](Self::enter_call) returned a moment for, after all its records have been
+    /// Ends a call for which [`enter_call`](Self::enter_call) returned a moment, after all its records have been
     /// written.
     #[inline]
     pub(crate) fn leave_call(&self) {
         self.lanes.with(Lane::leave_call);
     }
 
-    /// Writes a call that has returned, and that was made before the window that is open. Returns false if none is
-    /// open.
+    /// Writes a call that has returned, and that was made before the open window. Returns false if none is open.
     #[inline]
     pub(crate) fn exit_earlier_call(&self, correlation: u32) -> bool {
         let is_open = self.enter_call().is_some();
@@ -277,7 +275,7 @@ impl Host {
         self.watchers.edge()
     }
 
-    /// Asks frameworks to launch the work that this thread has asked for, before a window opens or closes.
+    /// Asks frameworks to launch the work that this thread has requested, before a window opens or closes.
     pub(crate) fn settle(&self) {
         self.watchers.settle();
     }

@@ -9,14 +9,14 @@ use tracing_subscriber::Layer;
 
 /// The answers of a layer that wants nothing more.
 ///
-/// A layer that returns `OFF` as its level disables spans for the layers beside it as well, unless it is an `Option`
-/// that is `None`. `tracing-subscriber` recognizes that one by asking layers for a private type, through the hidden
-/// `downcast_raw`. So a layer that has finished returns `OFF`, and passes such questions on to a `None`.
+/// A layer that returns `OFF` as its level also disables spans for other layers, unless it is an `Option` that is
+/// `None`. `tracing-subscriber` recognizes that case by asking layers for a private type, through the hidden
+/// `downcast_raw`. So a layer that has finished returns `OFF`, and passes such queries on to a `None`.
 ///
-/// A layer of others may wrap this one, and pass on the question for the level but not those for types. Then `OFF` is
-/// not returned, and spans stay enabled. Whether questions for types arrive is seen when the subscriber is put
-/// together, as each layer is asked for another private type then. `reload::Layer` does not pass that one on; so in it,
-/// spans stay enabled if there is no other layer, by which the layer would be asked whether it is `None`.
+/// A third-party layer may wrap this one, and pass on the query for the level but not those for types. Then `OFF` is
+/// not returned, and spans stay enabled. Whether type queries arrive is seen when the subscriber is assembled, since
+/// each layer is then asked for another private type. `reload::Layer` does not pass that one on, so inside it, spans
+/// stay enabled if there is no other layer that would ask whether this one is `None`.
 #[derive(Debug, Default)]
 pub(super) struct NoneLayer {
     /// Whether the layer has been asked for a type that is not its own.
@@ -30,14 +30,14 @@ impl NoneLayer {
     }
 
     /// Returns the address of a value of this type, which is not the layer's own, if the layer has `finished` and the
-    /// type is the one by which a `None` is recognized.
+    /// type is the one that identifies a `None`.
     pub(super) fn downcast<S: Subscriber>(&self, id: TypeId, finished: bool) -> Option<*const ()> {
         self.asked.store(true, Ordering::Relaxed);
         if !finished {
             return None;
         }
-        // SAFETY: `Option` returns an address of a value of the type that `id` names, as the trait demands. It is that
-        // of the static itself, or of one in `tracing-subscriber`: either is valid for as long as the process lives.
+        // SAFETY: `Option` returns the address of a value of the type that `id` names, as the trait demands. It is that
+        // of the static itself, or of one in `tracing-subscriber`: either is valid as long as the process lives.
         #[allow(unsafe_code, reason = "the only way to be recognized as a layer that is `None`")]
         unsafe {
             Layer::<S>::downcast_raw(&NONE, id)
@@ -45,7 +45,7 @@ impl NoneLayer {
     }
 }
 
-/// A layer that does not exist. Nobody else can ask for its type.
+/// A layer that does not exist. Nothing else can ask for its type.
 enum Nothing {}
 
 impl<S: Subscriber> Layer<S> for Nothing {}

@@ -1,15 +1,15 @@
-//! A lookup of OpenTelemetry contexts: the ids that a layer of `tracing-opentelemetry` gives to spans.
+//! Looks up OpenTelemetry contexts: the ids that a `tracing-opentelemetry` layer gives to spans.
 //!
-//! The layer keeps it with the span, behind locks. A span is looked up only where the calling thread has it open and
-//! holds none of these locks:
+//! That layer keeps the context with the span, behind locks. A span is looked up only where the calling thread has it
+//! open and holds none of these locks:
 //!
 //! - when it is entered, and when it is exited if it was open before the window: there, that layer takes the same
 //!   locks;
 //! - when the program opens a window, for all spans that are open on the thread.
 //!
-//! A span is not looked up when a thread joins a window, which it may do while a layer formats fields with the lock of
-//! an open span held. Nor is it looked up from another thread, since that layer panics, in builds with assertions, if
-//! the span closes meanwhile.
+//! A span is not looked up when a thread joins a window, which may happen while a layer formats fields with the lock of
+//! an open span held. Nor is it looked up from another thread, since in builds with assertions that layer panics if the
+//! span closes meanwhile.
 //!
 //! Without the feature `tracing-opentelemetry` nothing is ever found, and all of this is compiled away.
 
@@ -30,16 +30,16 @@ use std::{
 };
 use tracing::{Dispatch, span::Id};
 
-/// Looks contexts up, and remembers whether that is worth it.
+/// Looks up contexts, and remembers whether that is worthwhile.
 #[derive(Debug, Default)]
 pub(super) struct OtelContexts {
     /// Whether any span has had a context.
     found: AtomicBool,
-    /// Whether the layer has panicked, as it does if its lock is poisoned. Then nothing is looked up any more.
+    /// Whether the layer has panicked, as it does if its lock is poisoned. Then nothing more is looked up.
     disabled: AtomicBool,
 }
 
-/// How often spans of a callsite were looked up in a window and had no context.
+/// How often spans of a callsite were looked up in a window without finding a context.
 #[derive(Clone, Copy)]
 struct Misses {
     profiler: u64,
@@ -50,7 +50,7 @@ struct Misses {
 
 /// The number of callsites whose misses a thread counts.
 const CACHE_SIZE: usize = 64;
-/// The number of misses after which the spans of a callsite are not looked up any more in this window.
+/// The number of misses after which the spans of a callsite are no longer looked up in this window.
 const MAX_MISSES: u32 = 16;
 
 thread_local! {
@@ -62,9 +62,9 @@ thread_local! {
 impl OtelContexts {
     /// Returns the context of a span that is being entered, whose callsite may be cached.
     ///
-    /// Most programs have no such layer, and there is no way to ask whether they have. So until a first context has
-    /// been found, a thread gives a callsite up for the window after a few misses: a filter that hides spans from that
-    /// layer mostly hides them by callsite.
+    /// Most programs have no such layer, and there is no way to ask. So until a first context has been found, a thread
+    /// gives up on a callsite for the window after a few misses: a filter that hides spans from that layer usually
+    /// hides them by callsite.
     #[inline]
     pub(super) fn at_enter(
         &self,
@@ -82,7 +82,7 @@ impl OtelContexts {
             return self.look_up(id, lookup);
         };
         MISSES.with(|misses| {
-            // Callsites lie in memory some hundred bytes apart.
+            // Callsites lie a few hundred bytes apart in memory.
             let slot = std::ptr::from_ref(callsite) as usize / 16 % CACHE_SIZE;
             let last = misses[slot].get();
             let profiler = lanes.profiler();
@@ -102,7 +102,7 @@ impl OtelContexts {
         })
     }
 
-    /// Writes the context of a span that is about to be exited, if it has still to be written.
+    /// Writes the context of a span that is about to be exited, if it still has to be written.
     pub(super) fn at_exit(
         &self,
         control: Control,
@@ -111,7 +111,7 @@ impl OtelContexts {
         lanes: &Lanes,
         lookup: &SpanLookup,
     ) {
-        // Mostly, nothing has to be written.
+        // Usually, nothing has to be written.
         if !TraceContext::IS_RECORDED || lanes.with_first(|lane| lane.has_no_pending_contexts(control)) {
             return;
         }
@@ -142,7 +142,7 @@ impl OtelContexts {
     }
 
     /// Looks up the context of a span that is open on this thread. No lane may be held, since this may run user code:
-    /// if the layer has not begun its span, it begins it now, with the user's sampler.
+    /// if the layer has not started its span, it starts it now, with the user's sampler.
     fn look_up(&self, id: RegistryId, lookup: &SpanLookup) -> Option<TraceContext> {
         let dispatch = lookup.dispatch()?;
         if self.disabled.load(Ordering::Relaxed) {

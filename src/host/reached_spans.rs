@@ -1,10 +1,10 @@
 //! The spans that the program has reached, and which of them filters disable.
 //!
 //! `tracing` registers a callsite when the program reaches it, and then asks every subscriber about it. A subscriber
-//! asks its layers from the outermost to the innermost, and stops at a filter that disables the callsite: so a layer
-//! cannot know by itself what is hidden from it. But a new subscriber is told of all callsites that were reached
-//! before. Each of them is then shown to the program's own subscriber: if this layer is not asked, or the answer is
-//! "never", filters disable it. Spans of a level that is off for the whole process are not registered at all.
+//! asks its layers from the outermost to the innermost, and stops at a filter that disables the callsite. So a layer
+//! cannot know by itself what is hidden from it. But a new subscriber is told about all callsites reached earlier. Each
+//! of them is then shown to the program's own subscriber: if this layer is not asked, or the answer is "never", filters
+//! disable it. Spans of a level that is off for the whole process are not registered at all.
 
 use crate::{
     hint::{DisabledSpan, DisabledSpans},
@@ -39,7 +39,7 @@ pub(super) fn note_asked(profiler: u64) {
 
 /// Returns the spans that the program has reached and that filters disable for the layer of this profiler.
 pub(super) fn disabled(profiler: u64, dispatch: &Dispatch) -> Option<DisabledSpans> {
-    // Layers of others are called, and a lock of `tracing` is poisoned if one of them has panicked.
+    // Third-party layers are called, and a lock in `tracing` is poisoned if one of them has panicked.
     let disabled = catch_unwind(AssertUnwindSafe(|| {
         let reached = reached();
         let disabled = reached.iter().filter(|callsite| is_disabled(profiler, dispatch, callsite));
@@ -50,7 +50,7 @@ pub(super) fn disabled(profiler: u64, dispatch: &Dispatch) -> Option<DisabledSpa
     disabled.ok().flatten()
 }
 
-/// Has all layers and filters be asked again about each callsite, since the answer of a filter has changed.
+/// Makes `tracing` ask all layers and filters again about each callsite, since the answer of a filter has changed.
 pub(super) fn rebuild_interest() {
     let _ = catch_unwind(reached);
 }
@@ -60,8 +60,8 @@ fn reached() -> Vec<Callsite> {
     let dispatch = Dispatch::new(Reached::default());
     let reached = dispatch.downcast_ref::<Reached>().map(Reached::take).unwrap_or_default();
     drop(dispatch);
-    // `tracing` has asked the subscriber that is gone, too. And if there had never been more than one subscriber, it
-    // would now ask that of the calling thread only.
+    // `tracing` has also asked the subscriber that is gone. And if there had never been more than one subscriber, it
+    // would now ask only that of the calling thread.
     tracing::callsite::rebuild_interest_cache();
     reached
 }
@@ -90,7 +90,7 @@ impl Reached {
 
 impl Subscriber for Reached {
     fn register_callsite(&self, callsite: Callsite) -> Interest {
-        // The macro `span_enabled` has callsites of this name.
+        // Callsites of the macro `span_enabled` have this name.
         if callsite.is_span() && !callsite.name().starts_with("enabled ") {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(callsite);
         }

@@ -1,4 +1,4 @@
-//! A lookup of spans in the subscriber that the layer is in.
+//! Looks up spans in the layer's subscriber.
 
 use super::lane::Found;
 use crate::recording::RegistryId;
@@ -9,12 +9,12 @@ use std::sync::{
 use tracing::{Dispatch, dispatcher::WeakDispatch, span::Id};
 use tracing_subscriber::Registry;
 
-/// A lookup of spans in the subscriber that the layer is in, for callers that have no reference to the subscriber.
+/// Looks up spans in the layer's subscriber, for callers without a reference to the subscriber.
 #[derive(Debug, Default)]
 pub(super) struct SpanLookup {
     subscriber: OnceLock<Installed>,
     /// Whether a thread may cache a span's callsite by the span's id. `Registry` reuses an id only on the thread that
-    /// made it first, which then overwrites its own cache; another registry may reuse it elsewhere.
+    /// first created it, which then overwrites its own cache; another registry may reuse it elsewhere.
     caches: AtomicBool,
 }
 
@@ -25,8 +25,8 @@ struct Installed {
 }
 
 impl SpanLookup {
-    /// Sets the subscriber that the layer is in, and the function that finds a span in it. If a layer is installed more
-    /// than once, the first subscriber stays.
+    /// Sets the layer's subscriber, and the function that finds a span in it. If a layer is installed more than once,
+    /// the first subscriber stays.
     pub(super) fn install(&self, dispatch: &Dispatch, find: fn(&Dispatch, &Id, bool) -> Option<Found>) {
         let _ = self.subscriber.set(Installed { dispatch: dispatch.downgrade(), find });
         self.caches.store(dispatch.downcast_ref::<Registry>().is_some(), Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl SpanLookup {
         self.subscriber.get()?.dispatch.upgrade()
     }
 
-    /// Finds a span that is alive, with its parent if `outermost`.
+    /// Finds a live span, with its parent if `outermost`.
     pub(super) fn find(&self, id: RegistryId, outermost: bool) -> Option<Found> {
         let Installed { dispatch, find } = self.subscriber.get()?;
         find(&dispatch.upgrade()?, &Id::from_u64(id), outermost)

@@ -1,6 +1,6 @@
-//! The stack of spans that are open on a thread, innermost last.
+//! The stack of open spans on a thread, innermost last.
 //!
-//! The thread keeps it. The collector can read it, since a thread that is blocked in a span through a whole window
+//! The thread maintains it. The collector can read it, since a thread that is blocked in a span through a whole window
 //! writes nothing itself.
 
 use crate::{
@@ -20,7 +20,7 @@ pub(super) struct Stack {
     /// A bit for each of the outer spans: whether it is recorded in this window.
     recorded: u64,
     shared: Arc<SharedStack>,
-    /// Spans nested too deep to be shared.
+    /// Spans nested too deeply to be shared.
     deep: Vec<Open>,
 }
 
@@ -42,10 +42,10 @@ pub(super) struct Open {
 }
 
 impl SharedStack {
-    /// The number of spans that are shared: one for each bit of `Stack::recorded`.
+    /// The number of shared spans: one for each bit of `Stack::recorded`.
     const DEPTH: usize = 64;
 
-    /// Returns the open spans, outermost first. While the thread goes on, they may never have been open all at once.
+    /// Returns the open spans, outermost first. If the thread is running, they may never all have been open at once.
     pub(super) fn ids(&self) -> Vec<RegistryId> {
         let depth = self.depth.load(Ordering::Acquire);
         self.ids[..depth].iter().map(|id| id.load(Ordering::Relaxed)).collect()
@@ -58,7 +58,7 @@ impl SharedStack {
         self.adopted.0.store(thread, Ordering::Release);
     }
 
-    /// Returns the origin that the thread has adopted. While the thread goes on, its parts may be of two origins.
+    /// Returns the origin that the thread has adopted. If the thread is running, its parts may come from two origins.
     pub(super) fn adopted(&self) -> Option<Origin> {
         let packed = self.adopted.0.load(Ordering::Acquire);
         let (thread, batch) = (packed & u64::from(u32::MAX), (packed >> 32) as u32);
@@ -116,7 +116,7 @@ impl Stack {
         }
     }
 
-    /// Removes a span that is nested deep or exited out of order, which is rare enough to rebuild the stack.
+    /// Removes a span that is deeply nested or exited out of order, which is rare enough to rebuild the stack.
     #[cold]
     fn pop_elsewhere(&mut self, id: RegistryId) -> Option<bool> {
         if let Some(open) = self.deep.pop_if(|open| open.id == id) {

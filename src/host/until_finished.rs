@@ -7,8 +7,8 @@ use tracing_subscriber::layer::{Context, Filter};
 
 /// A filter that enables everything until the profiler has finished, and nothing afterwards.
 ///
-/// Only a filter can do this. A layer that returns false from `enabled`, or `OFF` as its level, disables spans for the
-/// layers beside it as well.
+/// Only a filter can do this. A layer that returns false from `enabled`, or `OFF` as its level, also disables spans for
+/// the other layers.
 #[derive(Debug)]
 pub(super) struct UntilFinished(Arc<Host>);
 

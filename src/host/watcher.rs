@@ -1,4 +1,4 @@
-//! Callbacks for frameworks that queue work, called when the user's spans change, and when windows open and close.
+//! Callbacks for frameworks that queue work, called when the user's spans change and when windows open and close.
 
 use super::{Host, lanes::Lanes};
 use crate::{clock::Clock, recording::Origin, thread::this_thread};
@@ -10,22 +10,22 @@ use std::{
     },
 };
 
-/// Callbacks for a framework that queues work before it launches it, and so has to know at any time which span is open.
+/// Callbacks for a framework that queues work before launching it, and so needs to know which span is open at any time.
 ///
 /// Installed by [`HandOver::watch`](crate::framework::HandOver::watch). All methods are called on the user's threads:
-/// they have to be quick, and may not panic.
+/// they must be quick and must not panic.
 pub trait Watcher: Send + Sync {
     /// Called for the first span of a thread since the watcher was installed.
     fn arrived(&self, origin: Origin) {
         let _ = origin;
     }
 
-    /// Called when the thread has entered or exited a span while a window is open: work that it asks for from now on
+    /// Called when the thread has entered or exited a span while a window is open: work that it requests from now on
     /// comes from `origin`.
     fn changed(&self, origin: Origin);
 
-    /// Called when a window is about to open or to close. Work that the thread has asked for should be launched before
-    /// this returns, so that it belongs to the right side of that moment.
+    /// Called when a window is about to open or close. Work that the thread has requested should be launched before
+    /// this returns, so that it falls on the right side of that moment.
     fn settle(&self) {}
 
     /// Called when a window has opened, at about `origin`. The spans open on other threads have not changed.
@@ -37,7 +37,7 @@ pub trait Watcher: Send + Sync {
     fn closed(&self) {}
 }
 
-/// A guard that keeps a [`Watcher`] installed until it is dropped, made by
+/// A guard that keeps a [`Watcher`] installed until dropped, created by
 /// [`HandOver::watch`](crate::framework::HandOver::watch).
 #[must_use = "the watcher is removed when this is dropped"]
 pub struct Watch {
@@ -69,17 +69,17 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// The watchers that are installed.
+/// The installed watchers.
 #[derive(Default)]
 pub(super) struct Watchers {
-    /// The number of watchers that were ever installed. Most programs have none, and pay for one load of this.
+    /// The number of watchers ever installed. Most programs have none, and pay for one load of this.
     ever: AtomicU64,
     all: RwLock<All>,
     /// Held while a watcher is installed and while a window opens or closes, so that one comes before the other.
     edge: Mutex<()>,
 }
 
-/// The watchers with their numbers. Callers clone it, as watchers may take their time, and others come and go
+/// The watchers with their numbers. Callers clone the list, since watchers may take their time, and others come and go
 /// meanwhile.
 type All = Arc<[(u64, Arc<dyn Watcher>)]>;
 
@@ -144,7 +144,7 @@ impl Watchers {
         self.edge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the watchers to launch the work that this thread has asked for, before a window opens or closes.
+    /// Asks the watchers to launch the work that this thread has requested, before a window opens or closes.
     pub(super) fn settle(&self) {
         self.each(|watcher| watcher.settle());
     }

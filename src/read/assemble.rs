@@ -1,4 +1,4 @@
-//! Makes a [`Trace`] of what has been read of a document.
+//! Builds a [`Trace`] from what has been read of a document.
 
 use super::{callsites::Callsites, gpu::GpuEvents, host::HostEvents, intake::Intake, span_ids::SpanIds};
 use crate::{
@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 impl Intake {
-    /// Makes the trace.
+    /// Builds the trace.
     pub(super) fn into_trace(self) -> Trace {
         let Self { header, mut rows, callsites, mut host, mut gpu, mut marks, unread, .. } = self;
         let Callsites { table: mut callsites, mut fields, .. } = callsites;
@@ -25,7 +25,7 @@ impl Intake {
         add_base(&mut host, &mut gpu, &mut marks, header.base(), &track_of);
         host.link_enters();
         let (links, lost_link_ends) = host.take_links();
-        // The category of torch's events says the target.
+        // The category of torch's events gives the target.
         if !header.is_torch() {
             header.complete(&mut callsites);
         }
@@ -159,7 +159,7 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents, links: &mut Vec<(SpanId, 
     }
     let callers = std::mem::take(&mut host.callers).into_iter();
     trace.callers = callers.map(|(span, caller)| (span, caller.and_then(|caller| ids.get(caller)))).collect();
-    // Only a file that was tampered with has circles.
+    // Only a file that was tampered with has cycles.
     if trace.caller_order().is_none() {
         trace.losses.unread += trace.callers.len() as u64;
         trace.callers.clear();
@@ -172,10 +172,10 @@ fn add_spans(trace: &mut Trace, host: &mut HostEvents, links: &mut Vec<(SpanId, 
     ids
 }
 
-/// Puts spans in the order in which they were entered, thread by thread, and all that names them by their indices.
-/// Returns the spans by their ids.
+/// Sorts spans in the order in which they were entered, thread by thread, and updates everything that refers to them by
+/// index. Returns the spans by id.
 fn sort_spans(spans: &mut Vec<SpanData>, host: &mut HostEvents, links: &mut [(SpanId, SpanId)]) -> SpanIds {
-    // Tracks first: the spans of a track are mostly in order already.
+    // Tracks first: the spans of a track are mostly sorted already.
     let tracks = spans.iter().map(|span| span.track.index() + 1).max().unwrap_or(0);
     let mut starts = vec![0; tracks + 1];
     spans.iter().for_each(|span| starts[span.track.index() + 1] += 1);
@@ -199,13 +199,13 @@ fn sort_spans(spans: &mut Vec<SpanData>, host: &mut HostEvents, links: &mut [(Sp
     links.iter_mut().for_each(|(from, to)| (*from, *to) = (moved[from.index()], moved[to.index()]));
     host.parents.iter_mut().chain(&mut host.callers).for_each(|(span, _)| *span = moved[span.index()]);
     let ids = SpanIds::of(&host.ids, &moved);
-    // Not in place: that would go from one end of the list to the other for each span, where this reads and writes in
-    // sequence, thread by thread. A report takes more memory later.
+    // Not in place: that would jump across the list for each span, whereas this reads and writes sequentially, thread
+    // by thread. A report takes more memory later.
     *spans = order.into_iter().map(|from| spans[from.index()].clone()).collect();
     ids
 }
 
-/// Returns when the window opened and closed, by what is in it.
+/// Returns when the window opened and closed, based on its content.
 fn window(trace: &Trace, gpu: &GpuEvents, marks: &[Mark]) -> (Timestamp, Timestamp) {
     let spans = trace.spans.iter().map(|span| (span.start, span.end));
     let steps = trace.steps.iter().map(|step| (step.start, step.end));
@@ -261,7 +261,7 @@ fn add_calls(trace: &mut Trace, gpu: &mut GpuEvents, spans: &SpanIds) {
     trace.api_calls = calls;
 }
 
-/// Gives work the span that the document names if its call is not there, and its step if that is not its call's.
+/// Gives work the span that the document names if its call is missing, and its step if that is not its call's.
 fn mend_work(trace: &mut Trace, gpu: &GpuEvents, spans: &SpanIds) {
     let steps = steps_by_number(&trace.steps);
     let without_call = trace.work.iter().filter(|work| work.call.is_none());
@@ -299,7 +299,7 @@ fn add_memory(trace: &mut Trace, gpu: GpuEvents, spans: &SpanIds) {
     trace.allocations = allocations;
 }
 
-/// Adds the labels on streams, with their spans. Returns the number of those that are on no stream.
+/// Adds the labels on streams, with their spans. Returns the number of labels that are on no stream.
 fn add_annotations(trace: &Trace, gpu: &mut GpuEvents, spans: &SpanIds, torch: &mut Torch) -> u64 {
     let mut streams: FxHashMap<(u32, u32), StreamId> = FxHashMap::default();
     for (index, stream) in trace.streams().iter().enumerate().filter(|(_, stream)| stream.overlap() == 0) {
@@ -314,9 +314,9 @@ fn add_annotations(trace: &Trace, gpu: &mut GpuEvents, spans: &SpanIds, torch: &
     (count - torch.gpu_annotations.len()) as u64
 }
 
-/// Counts the parts of a file of PyTorch that the trace does not have.
+/// Counts the parts of a PyTorch file that the trace does not contain.
 fn left_out(trace: &Trace, host: &HostEvents, lost_link_ends: u64, arrow_ends: u64) -> BTreeMap<&'static str, u64> {
-    // A call has one beginning of an arrow for all its work.
+    // A call has one start of an arrow for all its work.
     let mut has_work = vec![false; trace.api_calls.len()];
     let calls = trace.work().filter_map(|work| work.call().filter(|call| call.start() <= work.start()));
     let kept =

@@ -1,4 +1,4 @@
-//! The bytes of a file, read in blocks, and by another thread if there are several.
+//! The bytes of a file, read in blocks, by another thread if there are several.
 
 use super::ReadError;
 use crate::thread::mute_this_thread;
@@ -8,15 +8,15 @@ use std::{
     thread::{Builder, Scope},
 };
 
-/// The bytes in a block: far more than an event has, since those across the edge of two blocks are scanned twice, and
-/// few enough that a block is still in the processor's cache when it is scanned.
+/// The block size in bytes: far larger than an event, since events that cross the edge of two blocks are scanned twice,
+/// and small enough that a block is still in the processor's cache when it is scanned.
 pub(super) const BLOCK: usize = 256 << 10;
 
-/// The blocks that may wait to be scanned. More would only take memory, since the slower of the two threads sets the
-/// pace.
+/// The number of blocks that may wait to be scanned. More would only take memory, since the slower of the two threads
+/// sets the pace.
 const WAITING: usize = 4;
 
-/// A part of a document's text, of about as many bytes as were asked for.
+/// A part of a document's text, of about as many bytes as requested.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     pub(super) text: String,
@@ -26,16 +26,16 @@ pub(super) struct Block {
 
 /// The blocks of a document's text, in order.
 pub(super) trait Blocks {
-    /// Returns the next block, whose memory is that of the one that is handed in. `None` at the end.
+    /// Returns the next block, reusing the memory of the one passed in. `None` at the end.
     fn next(&mut self, spent: Block) -> Result<Option<Block>, ReadError>;
 }
 
-/// The blocks of a reader's text, which are read and checked when they are asked for.
+/// The blocks of a reader's text, which are read and checked on demand.
 #[derive(Debug)]
 pub(super) struct ReaderBlocks<R> {
     reader: R,
     size: usize,
-    /// The most bytes that may be read.
+    /// The maximum number of bytes to read.
     most: u64,
     /// The number of bytes before the next block.
     offset: usize,
@@ -60,7 +60,7 @@ impl<R: Read> Blocks for ReaderBlocks<R> {
         if bytes.is_empty() {
             return Ok(None);
         }
-        // Checked by the block, which is quicker than by the string.
+        // Checked by block, which is faster than by string.
         let text = match String::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) => {
@@ -82,7 +82,7 @@ impl<R: Read> Blocks for ReaderBlocks<R> {
     }
 }
 
-/// The blocks of another thread, which reads and checks them ahead.
+/// The blocks of another thread, which reads and checks ahead.
 #[derive(Debug)]
 pub(super) struct ThreadBlocks {
     full: Receiver<Result<Block, ReadError>>,
@@ -112,7 +112,7 @@ impl ThreadBlocks {
 
 impl Blocks for ThreadBlocks {
     fn next(&mut self, spent: Block) -> Result<Option<Block>, ReadError> {
-        // If there is no room, the block is dropped: enough others go round.
+        // If there is no room, the block is dropped: there are enough others.
         let _ = self.spent.try_send(spent);
         self.full.recv().ok().transpose()
     }
@@ -127,7 +127,7 @@ fn fill(reader: &mut impl Read, bytes: &mut Vec<u8>, length: usize) -> io::Resul
 
 /// Returns the number of line feeds.
 fn line_feeds(bytes: &[u8]) -> usize {
-    // The sum of so few fits into a byte, and compilers make vector instructions of it.
+    // The sum of this few fits into a byte, and compilers vectorize it.
     let in_chunk = |chunk: &[u8]| chunk.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>();
     bytes.chunks(192).map(|chunk| usize::from(in_chunk(chunk))).sum()
 }

@@ -1,4 +1,4 @@
-//! The places in the source that spans and events of a file name, and the fields of these.
+//! The places in the source named by the spans and events of a file, and their fields.
 
 use super::raw::Raw;
 use crate::trace::{CallsiteData, CallsiteId, FieldData, FieldRange, Level, LoadsData, Value};
@@ -9,16 +9,16 @@ use std::{
     sync::Arc,
 };
 
-/// The callsites of a trace, each once, and the fields of its spans and events. Equal fields are stored once.
+/// The callsites of a trace, without duplicates, and the fields of its spans and events. Equal fields are stored once.
 #[derive(Debug, Default)]
 pub(super) struct Callsites {
     /// The callsites, by kind, level, place in the source and name.
     ids: FxHashMap<TextKey, CallsiteId>,
     pub(super) table: Vec<CallsiteData>,
     pub(super) fields: Vec<FieldData>,
-    /// Where the first fields with this hash are.
+    /// The position of the first fields with this hash.
     ranges: FxHashMap<u64, FieldRange>,
-    /// Where the fields of these arguments are: most spans have the same as one before.
+    /// The position of the fields of these arguments: most spans have the same as an earlier one.
     known: FxHashMap<TextKey, FieldRange>,
     /// The number of bytes in the keys of `known`.
     known_bytes: usize,
@@ -27,7 +27,7 @@ pub(super) struct Callsites {
     key: TextKey,
 }
 
-/// Several texts as one key of a map, which can be filled and looked up without allocating.
+/// Several texts as one map key, which can be filled and looked up without allocating.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct TextKey(Vec<u8>);
 
@@ -72,10 +72,10 @@ impl Target {
 }
 
 impl Callsites {
-    /// The most arguments, fields and values that are remembered. A file in which each span has others must not take
-    /// much more memory than its trace.
+    /// The maximum number of arguments, fields and values remembered. A file in which each span has different ones must
+    /// not take much more memory than its trace.
     const REMEMBERED: usize = 1 << 18;
-    /// The most bytes of arguments that are remembered, for the same reason.
+    /// The maximum number of bytes of arguments remembered, for the same reason.
     const REMEMBERED_BYTES: usize = 64 << 20;
 
     /// Returns the id of a callsite, and adds it if it is new.
@@ -122,7 +122,7 @@ impl Callsites {
         Some(Value::Str(text))
     }
 
-    /// Makes a field of a callsite.
+    /// Creates a field of a callsite.
     pub(super) fn field(&mut self, callsite: CallsiteId, name: &str, value: Value) -> FieldData {
         let names = &mut self.table[callsite.index()].fields;
         let index = names.iter().position(|known| known == name).unwrap_or_else(|| {
@@ -132,12 +132,12 @@ impl Callsites {
         FieldData { index: u32::try_from(index).unwrap_or(u32::MAX), value }
     }
 
-    /// Returns where the fields of these arguments are, if they were stored before.
+    /// Returns the position of the fields of these arguments, if they were stored earlier.
     pub(super) fn known(&self, arguments: &TextKey) -> Option<FieldRange> {
         self.known.get(arguments).copied()
     }
 
-    /// Remembers where the fields of these arguments are.
+    /// Remembers the position of the fields of these arguments.
     pub(super) fn remember(&mut self, arguments: &TextKey, fields: FieldRange) {
         self.known_bytes += arguments.0.len();
         if self.known.len() < Self::REMEMBERED && self.known_bytes < Self::REMEMBERED_BYTES {
@@ -145,7 +145,7 @@ impl Callsites {
         }
     }
 
-    /// Stores the fields of a span or event, unless they are there already, and says where they are.
+    /// Stores the fields of a span or event, unless they are already there, and returns their position.
     pub(super) fn store(&mut self, fields: &mut Vec<FieldData>) -> FieldRange {
         if fields.is_empty() {
             return FieldRange::default();

@@ -45,7 +45,7 @@ impl Intake {
         let mut shapes = Shapes::default();
         let mut is_first = true;
         loop {
-            // All events that are in memory as a whole, each with the comma before it.
+            // All events that are entirely in memory, each with the comma before it.
             let mut scanner = text.scanner();
             let mut event = Event::default();
             let mut scanned = 0;
@@ -68,7 +68,7 @@ impl Intake {
         }
     }
 
-    /// Reads an event, and the comma before it, in place of another. Returns whether there was one.
+    /// Reads an event, and the comma before it, replacing another. Returns whether there was one.
     #[inline]
     fn read_event<'t>(
         &mut self,

@@ -2,20 +2,20 @@
 
 use std::{error, fmt, io};
 
-/// The reason why a file cannot be read as a trace.
+/// The reason a file cannot be read as a trace.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The file could not be opened or read, or decompressed.
     Io(io::Error),
-    /// The file is JSON that ends too early, or is not JSON, or not a trace. The error has the line and the column.
+    /// The file is truncated JSON, or not JSON, or not a trace. The error contains the line and the column.
     Json(serde_json::Error),
-    /// The text has a byte that is not UTF-8, this far into it.
+    /// The text contains a byte that is not UTF-8, at this offset.
     NotUtf8 {
         /// The number of bytes before it.
         offset: usize,
     },
-    /// The file is compressed, and larger than [`ReadError::MAX_BYTES`] otherwise.
+    /// The file is compressed, and exceeds [`ReadError::MAX_BYTES`] when decompressed.
     TooLarge,
     /// The file is in an unsupported format.
     UnknownFormat {
@@ -25,8 +25,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The most bytes that a compressed file may have when it is decompressed: a small one that is made to become huge
-    /// is given up.
+    /// The maximum size of a compressed file when decompressed: a small file crafted to become huge is rejected.
     pub const MAX_BYTES: u64 = 16 << 30;
 }
 

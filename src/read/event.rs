@@ -7,7 +7,7 @@ use super::{
 use crate::trace::{Attribution, Timestamp};
 use std::borrow::Cow;
 
-/// An event, whose values are parsed when they are asked for. It is used again for the next event.
+/// An event, whose values are parsed on demand. It is reused for the next event.
 #[derive(Debug, Default)]
 pub(super) struct Event<'a> {
     pub(super) phase: Cow<'a, str>,
@@ -28,7 +28,7 @@ impl<'a> Event<'a> {
         self.args.iter().find(|(key, _)| key == name).map_or(Raw(""), |(_, value)| *value)
     }
 
-    /// When it began. It counts from the document's base until that is added.
+    /// When it began, relative to the document's base until that is added.
     pub(super) fn start(&self) -> Option<Timestamp> {
         self.ts.moment()
     }
@@ -40,7 +40,7 @@ impl<'a> Event<'a> {
         Some((Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end)))
     }
 
-    /// The way in which its span was found, by what the file says of it.
+    /// How its span was found, according to the file.
     pub(super) fn attribution(&self, has_span: bool) -> Attribution {
         let all = [Attribution::Direct, Attribution::HandedOff, Attribution::Before, Attribution::Unattributed];
         let said = self.arg("attribution").text();
@@ -48,7 +48,7 @@ impl<'a> Event<'a> {
         named.unwrap_or(if has_span { Attribution::Direct } else { Attribution::Unattributed })
     }
 
-    /// Reads an event in place of this one. Adds its values, if they and the text between them are the whole event.
+    /// Reads an event, replacing this one. Adds its values, if they and the text between them are the whole event.
     pub(super) fn read(&mut self, scanner: &mut Scanner<'a>, values: &mut Vec<ScannedValue>) -> Result<(), Wrong> {
         self.clear();
         scanner.peek();
@@ -84,7 +84,7 @@ impl<'a> Event<'a> {
         Ok(())
     }
 
-    /// Reads the value of a member in place of that which it had.
+    /// Reads the value of a member, replacing the previous one.
     #[inline]
     pub(super) fn set(&mut self, member: Member, key: &'a str, scanner: &mut Scanner<'a>) -> Result<(), Wrong> {
         if matches!(member, Member::Phase | Member::Category | Member::Name | Member::Scope) {
@@ -105,7 +105,7 @@ impl<'a> Event<'a> {
             Member::Ts => self.ts = value,
             Member::Dur => self.dur = value,
             Member::Argument => self.args.push((Cow::Borrowed(key), value)),
-            // Arguments that are no object are passed over.
+            // Arguments that are not an object are skipped.
             _ => {}
         }
         Ok(())

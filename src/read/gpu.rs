@@ -1,4 +1,4 @@
-//! Events of GPUs: calls of their API, work, waits, overheads and memory.
+//! Events of GPUs: API calls, work, waits, overheads and memory.
 
 use super::{event::Event, growth::push, rows::Rows};
 use crate::{
@@ -20,9 +20,9 @@ pub(super) struct GpuEvents {
     /// The batches of calls, by the numbers that the document gives them.
     pub(super) call_batches: Vec<(usize, u32)>,
     pub(super) work: Vec<WorkRecord>,
-    /// The correlation ids of work, and the `External id` of each, if it has both.
+    /// The correlation id of each piece of work and its `External id`, if it has both.
     pub(super) work_ids: Vec<(u32, u64)>,
-    /// Steps of work that are not those of their calls, by the correlation id.
+    /// Steps of work that differ from those of their calls, by correlation id.
     pub(super) work_steps: FxHashMap<u32, Option<u64>>,
     pub(super) waits: Vec<WaitRecord>,
     pub(super) overheads: Vec<OverheadRecord>,
@@ -232,7 +232,7 @@ impl GpuEvents {
         }
     }
 
-    /// Returns a name, of which there is one copy.
+    /// Returns a name, which is stored once.
     fn name(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.names.get(name) {
             return Arc::clone(known);
@@ -242,14 +242,14 @@ impl GpuEvents {
         name
     }
 
-    /// Remembers the compiler's name of a kernel, which the file gives once.
+    /// Remembers the compiler's name for a kernel, which the file gives once.
     fn raw_name(&mut self, name: &Arc<str>, raw_name: &str) -> Arc<str> {
         let raw_name = self.name(raw_name);
         self.raw_names.insert(Arc::clone(name), Arc::clone(&raw_name));
         raw_name
     }
 
-    /// Returns the direction and the kinds of memory that the name of a copy says.
+    /// Returns the direction and the kinds of memory given in the name of a copy.
     fn copy(&mut self, name: &str) -> (Direction, MemoryKind, MemoryKind) {
         if let Some(known) = self.copies.get(name) {
             return *known;

@@ -1,10 +1,10 @@
 //! Lists that grow in small steps.
 
-/// The length from which a list grows by a part of it.
+/// The length from which a list grows by a fraction of it.
 const LARGE: usize = 1 << 16;
 
-/// Adds an item to a list. A large one grows by a quarter, not by as much again: lists are most of the memory that
-/// reading takes, and the system moves their pages instead of copying them.
+/// Adds an item to a list. A large list grows by a quarter instead of doubling: lists take most of the memory that
+/// reading needs, and the system moves their pages instead of copying them.
 #[inline]
 pub(super) fn push<T>(list: &mut Vec<T>, item: T) {
     if list.len() == list.capacity() && list.len() >= LARGE {

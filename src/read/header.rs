@@ -14,7 +14,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Members that are not the user's metadata.
+    /// Members that are not user metadata.
     const KNOWN: [&'static str; 12] = [
         "schemaVersion",
         "deviceProperties",
@@ -49,12 +49,12 @@ impl Header {
         self.is_ours
     }
 
-    /// Whether the trace is one of PyTorch, in its own file or converted by kernspan.
+    /// Whether the trace is from PyTorch, in its own file or converted by kernspan.
     pub(super) fn is_torch(&self) -> bool {
         !self.is_ours || self.is_torch
     }
 
-    /// Whether it is a trace of PyTorch that kernspan has converted.
+    /// Whether it is a PyTorch trace converted by kernspan.
     pub(super) fn is_converted(&self) -> bool {
         self.is_ours && self.is_torch
     }
@@ -92,7 +92,7 @@ impl Header {
         losses
     }
 
-    /// The process: `pid` and `name` are what the rows of the document say of it.
+    /// The process: `pid` and `name` are what the rows of the document say about it.
     pub(super) fn metadata(&self, pid: Option<u32>, name: Option<String>) -> Metadata {
         let distributed = object(self.get("distributedInfo"));
         let number = |key: &str| distributed.get(key).and_then(|value| value.u32());
@@ -134,7 +134,7 @@ impl Header {
         }
     }
 
-    /// Fills in what the document says of callsites once: their targets and levels.
+    /// Fills in what the document states once per callsite: the target and the level.
     pub(super) fn complete(&self, callsites: &mut [CallsiteData]) {
         let said: BTreeMap<_, _> = self
             .get("kernspan_callsites")
@@ -170,7 +170,7 @@ fn device(raw: Raw<'_>) -> Device {
     let number = |key: &str| properties.get(key).and_then(|value| value.u32()).unwrap_or(0);
     let text = |key: &str| properties.get(key).and_then(|value| value.text()).unwrap_or_default().into_owned();
     let known = |key: &str, otherwise: u32| properties.get(key).map_or(otherwise, |_| number(key));
-    // Not in Kineto's files: what CUDA's programming guide says of the compute capability.
+    // Not in Kineto's files: what CUDA's programming guide says about the compute capability.
     let capability = (number("computeMajor"), number("computeMinor"));
     let blocks = match capability {
         (7, 5) | (8, 6 | 7) => 16,

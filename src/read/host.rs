@@ -23,9 +23,9 @@ pub(super) struct HostEvents {
     pub(super) spans: Vec<SpanData>,
     /// The `External id` of each span; 0 if it has none.
     pub(super) ids: Vec<u64>,
-    /// The parents of spans that are not the spans around them on their row.
+    /// The parents of spans that differ from the spans around them on their row.
     pub(super) parents: Vec<(SpanId, Option<u64>)>,
-    /// The callers of spans that are not their parents.
+    /// The callers of spans that differ from their parents.
     pub(super) callers: Vec<(SpanId, Option<u64>)>,
     pub(super) backtraces: Vec<(SpanId, Vec<String>)>,
     pub(super) steps: Vec<Step>,
@@ -37,21 +37,21 @@ pub(super) struct HostEvents {
     /// The `External id` of the span of each operation, and its step if that is not the one it was reported in.
     pub(super) operation_links: Vec<(u64, Option<Option<u64>>)>,
     pub(super) batches: BatchIds,
-    /// The spans that arrows begin and end at, by the arrows' ids.
+    /// The spans at which arrows begin and end, by arrow id.
     arrows: FxHashMap<u64, (Option<SpanId>, Option<SpanId>)>,
     /// The spans at which arrows from forward to backward operators begin, and those at which they end, with the
     /// arrows' ids.
     link_ends: [Vec<(u32, SpanId)>; 2],
-    /// The number of ends of such arrows that are at no span.
+    /// The number of ends of such arrows that are not at a span.
     lost_link_ends: u64,
-    /// The number of arguments of each name in [`OF_TORCH`] that were passed over.
+    /// The number of skipped arguments of each name in [`OF_TORCH`].
     passed_over: [u64; OF_TORCH.len()],
     scratch: Vec<FieldData>,
-    /// The arguments that become fields, of the span or operation that is being read.
+    /// The arguments of the current span or operation that become fields.
     facts: TextKey,
 }
 
-/// The arguments of torch's operators that say nothing of what was done.
+/// The arguments of torch's operators that do not describe what was done.
 const OF_TORCH: [&str; 6] =
     ["Ev Idx", "Record function id", "Sequence number", "Fwd thread id", "Python id", "Python parent id"];
 
@@ -128,7 +128,7 @@ impl HostEvents {
         Some(())
     }
 
-    /// Stores the fields of a span, and says where they are.
+    /// Stores the fields of a span, and returns their position.
     fn add_fields(
         &mut self,
         event: &Event<'_>,
@@ -158,7 +158,7 @@ impl HostEvents {
         let (start, end) = event.extent()?;
         let is_false = |key| event.arg(key).bool() == Some(false);
         let cut = Cut { start: is_false("started"), end: is_false("finished") };
-        // Steps that do not nest with the spans of their thread are on a row of their own.
+        // Steps that do not nest with the spans of their thread are on a separate row.
         let track = match event.arg("thread").0 {
             // A step of torch is also a span, which may have moved to another row of the thread.
             "" if header.is_converted() => rows.main_row(event.pid, event.tid)?,
@@ -179,7 +179,7 @@ impl HostEvents {
         let (at, track) = (event.start()?, rows.thread(event.pid, event.tid)?);
         let level = event.arg("level").text().and_then(|text| level(&text));
         let source = event.arg("src");
-        // An event of kernspan has the message for a name.
+        // A kernspan event has its message as the name.
         let name = match source.text() {
             Some(place) if header.is_ours() => Cow::Owned(format!("event {place}")),
             _ => Cow::clone(&event.name),
@@ -261,8 +261,8 @@ impl HostEvents {
         Some(())
     }
 
-    /// Takes one end of an arrow from a forward to a backward operator, at the span that was read last: the file has
-    /// arrows right after the events that they begin and end at.
+    /// Takes one end of an arrow from a forward to a backward operator, at the span read last: in the file, arrows
+    /// follow the events at which they begin and end.
     pub(super) fn add_link(&mut self, event: &Event<'_>, begins: bool, rows: &mut Rows) {
         let place = rows.at(event.pid, event.tid).zip(event.start());
         let is_here = self.spans.last().is_some_and(|span| Some((span.track, span.start)) == place);
@@ -293,13 +293,13 @@ impl HostEvents {
         (links, lost)
     }
 
-    /// The arguments of torch's events that the trace does not have, by name. The ids of Python's functions only say
-    /// how these nest, which the trace has.
+    /// The arguments of torch's events that the trace does not contain, by name. The ids of Python functions only say
+    /// how these nest, which the trace contains.
     pub(super) fn passed_over(&self) -> impl Iterator<Item = (&'static str, u64)> {
         OF_TORCH.into_iter().zip(self.passed_over).filter(|(name, _)| !name.starts_with("Python "))
     }
 
-    /// Takes one end of an arrow between the enters of a call, at the span that was read last.
+    /// Takes one end of an arrow between the enters of a call, at the span read last.
     pub(super) fn add_arrow(&mut self, id: u64, begins: bool) {
         let Some(latest) = self.spans.len().checked_sub(1).map(SpanId::new) else { return };
         let (from, to) = self.arrows.entry(id).or_default();
@@ -328,7 +328,7 @@ fn add_field(key: &str, raw: Raw<'_>, callsite: CallsiteId, callsites: &mut Call
     }
 }
 
-/// Returns the name of a field, which kernspan calls `field.NAME` where an argument of its own has that name.
+/// Returns the name of a field, which kernspan calls `field.NAME` if one of its own arguments has that name.
 fn field_name<'k>(key: &'k str, reserved: &[&str]) -> &'k str {
     key.strip_prefix("field.").filter(|name| reserved.contains(name)).unwrap_or(key)
 }

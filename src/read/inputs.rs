@@ -21,7 +21,7 @@ pub(super) fn add_inputs(
     }
 }
 
-/// Returns the convention's name of an element type that torch names as C++ does.
+/// Converts a C++ element type name, as torch uses, to the convention's.
 fn dtype(name: &str) -> Option<&'static str> {
     Some(match name {
         "float" => "f32",
@@ -35,7 +35,7 @@ fn dtype(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Adds the floating-point operations of an operator, where torch counts them and the shapes tell.
+/// Adds the floating-point operations of an operator, if torch counts them and the shapes suffice.
 pub(super) fn add_flops(
     name: &str,
     dims: Raw<'_>,

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::trace::{Mark, Timestamp};
 
-/// The part of a document that has been read. Times are nanoseconds since the document's base.
+/// The part of a document read so far. Times are nanoseconds since the document's base.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     pub(super) header: Header,
@@ -22,12 +22,12 @@ pub(super) struct Intake {
     pub(super) marks: Vec<Mark>,
     /// The number of events that were understood.
     pub(super) known: u64,
-    /// The number of events of no known kind, or without a time or row that could be read.
+    /// The number of events of unknown kind, or without a readable time or row.
     pub(super) unread: u64,
 }
 
 impl Intake {
-    /// Adds an event. One that cannot be understood is counted.
+    /// Adds an event. One that is not understood is counted.
     pub(super) fn add_event(&mut self, event: &Event<'_>) {
         let known = match &*event.phase {
             "X" => self.add_slice(event),
@@ -41,7 +41,7 @@ impl Intake {
                 let is_torch = self.header.is_torch();
                 self.rows.add_metadata(event, is_torch)
             }
-            // Slices that kernspan draws across threads are made of spans that the document has, too.
+            // Slices that kernspan draws across threads consist of spans that the document also contains.
             "b" | "e" | "n" => self.header.is_ours(),
             _ => false,
         };
@@ -81,7 +81,7 @@ impl Intake {
         self.host.add_span(event, target, name, &self.header, &mut self.rows, &mut self.callsites)
     }
 
-    /// Adds a step, or a label. Torch's steps are labels, too.
+    /// Adds a step or a label. Torch's steps are also labels.
     fn add_annotation(&mut self, event: &Event<'_>) -> Option<()> {
         let number = event.name.rsplit_once('#').and_then(|(kind, number)| {
             let is_step = kind == "ProfilerStep" || (self.header.is_ours() && kind == "step");
@@ -105,7 +105,7 @@ impl Intake {
                 Some((name, _)) => self.host.add_counter(event, name),
                 None => None,
             },
-            // The header has the losses, too.
+            // The header also contains the losses.
             "cpu_instant_event" if event.scope == "g" => Some(()),
             "cpu_instant_event" => self.host.add_event(event, &self.header, &mut self.rows, &mut self.callsites),
             // Torch marks where its window begins and ends.
@@ -116,7 +116,7 @@ impl Intake {
     }
 
     /// Takes the arrows between the enters of a call, and from forward to backward operators. All others follow from
-    /// what the events say themselves.
+    /// the events themselves.
     fn add_arrow(&mut self, event: &Event<'_>) {
         let begins = event.phase == "s";
         match (&*event.category, event.id.u64()) {

@@ -1,12 +1,13 @@
 //! Reads traces from files: Kineto's JSON, as kernspan and PyTorch write it, and recorded windows.
 //!
-//! [`read`] takes a path, [`from_bytes`] what was read already. A file of [`Chrome`](crate::Chrome) gives the same
-//! [`Report`](crate::Report) as the trace that it was made of. In a file of `torch.profiler`, operators, labels and
-//! Python functions are spans, whose [`target`](crate::trace::Callsite::target) is the category of the event; shapes
-//! and element types are fields that follow the [`convention`](crate::trace::convention), and `ProfilerStep#N` are
-//! steps. [`Torch`](crate::trace::Torch) has the parts that only such files have, and counts what is left out of them.
+//! [`read`] takes a path, [`from_bytes`] takes bytes in memory. A [`Chrome`](crate::Chrome) file gives the same
+//! [`Report`](crate::Report) as the trace it was written from. In a `torch.profiler` file, operators, labels and Python
+//! functions become spans, whose [`target`](crate::trace::Callsite::target) is the category of the event. Shapes and
+//! element types become fields that follow the [`convention`](crate::trace::convention), and `ProfilerStep#N` become
+//! steps. [`Torch`](crate::trace::Torch) contains the parts that only such files have, and counts what is left out of
+//! them.
 //!
-//! Events of no known kind are counted in [`Losses::unread`](crate::trace::Losses::unread).
+//! Events of unknown kind are counted in [`Losses::unread`](crate::trace::Losses::unread).
 
 mod assemble;
 mod blocks;
@@ -45,11 +46,11 @@ use std::{
     thread,
 };
 
-/// Reads the traces in a file: Kineto's JSON, plain or as `.gz`, of kernspan or of PyTorch, or a recorded window
+/// Reads the traces in a file: Kineto's JSON, plain or as `.gz`, from kernspan or PyTorch, or a recorded window
 /// ([`raw_to_dir`](crate::ProfilerBuilder::raw_to_dir)).
 ///
-/// JSON is read in blocks, so that memory is needed for the trace only, however large the text is. A second thread
-/// reads, decompresses and checks the next blocks meanwhile.
+/// JSON is read in blocks, so memory is needed only for the trace, however large the text is. Meanwhile, a second
+/// thread reads, decompresses and checks the next blocks.
 ///
 /// ```no_run
 /// let traces = kernspan::read("runs/mnist/host_4711.1.pt.trace.json")?;
@@ -59,12 +60,12 @@ use std::{
 ///
 /// # Errors
 ///
-/// If the file cannot be opened, ends too early, or is in another format: see [`ReadError`].
+/// If the file cannot be opened, is truncated, or is in another format: see [`ReadError`].
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<Trace>, ReadError> {
     from_reader(File::open(path)?)
 }
 
-/// Reads the traces in a file that is in memory already: see [`read`].
+/// Reads the traces in a file that is already in memory: see [`read`].
 ///
 /// ```
 /// let json = br#"{"traceEvents": [
@@ -78,12 +79,12 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Trace>, ReadError> {
 ///
 /// # Errors
 ///
-/// If the bytes end too early, or are in another format: see [`ReadError`].
+/// If the bytes are truncated or in another format: see [`ReadError`].
 pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
     from_reader(bytes)
 }
 
-/// Reads the traces in a file that comes from anywhere, such as standard input: see [`read`].
+/// Reads the traces from any reader, such as standard input: see [`read`].
 ///
 /// ```no_run
 /// let traces = kernspan::read::from_reader(std::io::stdin())?;
@@ -92,7 +93,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
 ///
 /// # Errors
 ///
-/// If nothing can be read, the file ends too early, or is in another format: see [`ReadError`].
+/// If nothing can be read, or the file is truncated or in another format: see [`ReadError`].
 pub fn from_reader(mut reader: impl Read + Send) -> Result<Vec<Trace>, ReadError> {
     let start = first_block(&mut reader)?;
     #[cfg(feature = "gzip")]
@@ -110,14 +111,14 @@ fn first_block(reader: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(block)
 }
 
-/// Reads the traces in a file of which the first block has been read. It has at most this many bytes.
+/// Reads the traces in a file whose first block has been read. It has at most this many bytes.
 fn from_plain(start: Vec<u8>, rest: impl Read + Send, most: u64) -> Result<Vec<Trace>, ReadError> {
     let has_more = start.len() == BLOCK;
     let first = start.iter().copied().find(|byte| !byte.is_ascii_whitespace());
     let all = Cursor::new(start).chain(rest);
     match first {
         Some(b'{' | b'[') if !has_more => from_json(&mut ReaderBlocks::new(all, BLOCK, most)),
-        // A document may begin with any amount of space.
+        // A document may begin with any amount of white space.
         None | Some(b'{' | b'[') if has_more => thread::scope(|scope| {
             let mut blocks = ThreadBlocks::start(scope, ReaderBlocks::new(all, BLOCK, most))?;
             from_json(&mut blocks)

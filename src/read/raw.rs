@@ -1,4 +1,4 @@
-//! JSON values as text, parsed when they are asked for.
+//! JSON values as text, parsed on demand.
 
 use super::words::digits_until;
 use crate::trace::{Timestamp, Value};
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 pub(super) struct Raw<'a>(pub(super) &'a str);
 
 impl<'a> Raw<'a> {
-    /// The text without the quotes around it, if it has any. Some writers put numbers into quotes.
+    /// The text without its quotes, if any. Some writers quote numbers.
     fn unquoted(self) -> &'a str {
         self.0.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(self.0)
     }
@@ -45,7 +45,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Three numbers, as a kernel's grid has.
+    /// Three numbers, as in a kernel's grid.
     pub(super) fn three(self) -> Option<[u32; 3]> {
         let mut rest = self.0.strip_prefix('[')?.strip_suffix(']')?.as_bytes();
         let mut number = || {
@@ -61,7 +61,7 @@ impl<'a> Raw<'a> {
         Some([number()?, number()?, number()?])
     }
 
-    /// Nanoseconds, of a number of microseconds that is not negative.
+    /// Nanoseconds, from a number of microseconds that is not negative.
     pub(super) fn nanos(self) -> Option<u64> {
         let text = self.unquoted().as_bytes();
         let (whole, rest) = text.split_at(digits_until(text, 0));
@@ -93,7 +93,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// Returns the number that has these digits. `None` if there are none, or too many.
+/// Parses digits as a number. `None` if there are none, or too many.
 #[inline]
 fn decimal(digits: &[u8]) -> Option<u64> {
     match digits.len() {

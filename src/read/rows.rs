@@ -1,4 +1,4 @@
-//! The rows of a document, and the tracks that they become.
+//! The rows of a document, and the tracks they become.
 
 use super::{event::Event, header::Header, raw::Raw};
 use crate::trace::{ProcessNames, RowId, RowName, ThreadId, Track, TrackId};
@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     indices: FxHashMap<(i64, i64), usize>,
-    /// The row that was last asked for, since events come row by row.
+    /// The row last requested, since events come row by row.
     latest: Option<((i64, i64), usize)>,
     rows: Vec<Row>,
     /// The process whose label is `CPU`: its number in the file, and its own.
@@ -24,7 +24,7 @@ struct Row {
     tid: i64,
     name: Option<String>,
     sort_index: i64,
-    /// Whether something that a thread did is on it.
+    /// Whether it contains anything that a thread did.
     is_thread: bool,
 }
 
@@ -34,20 +34,20 @@ impl Rows {
     /// The difference between the numbers of a thread's rows in kernspan's files.
     pub(super) const TID_STRIDE: i64 = 10_000_000;
 
-    /// Returns the row of something that a thread did; `None` if its numbers are none.
+    /// Returns the row of something that a thread did; `None` if its numbers are invalid.
     pub(super) fn thread(&mut self, pid: Raw<'_>, tid: Raw<'_>) -> Option<TrackId> {
         let row = self.row(pid, tid)?;
         self.rows[row].is_thread = true;
         Some(TrackId::new(row))
     }
 
-    /// Returns the main row of the thread that a row of kernspan's belongs to.
+    /// Returns the main row of the thread that one of kernspan's rows belongs to.
     pub(super) fn main_row(&mut self, pid: Raw<'_>, tid: Raw<'_>) -> Option<TrackId> {
         let main = tid.i64()?.rem_euclid(Self::TID_STRIDE).to_string();
         self.thread(pid, Raw(&main))
     }
 
-    /// Returns the row of something that is no track's own, such as an arrow.
+    /// Returns the row of something that does not belong to a track, such as an arrow.
     pub(super) fn at(&mut self, pid: Raw<'_>, tid: Raw<'_>) -> Option<TrackId> {
         self.row(pid, tid).map(TrackId::new)
     }
@@ -68,7 +68,7 @@ impl Rows {
         Some(row)
     }
 
-    /// Takes the name or position of a row or process. Returns whether it is one.
+    /// Takes the name or position of a row or process. Returns whether the event is one.
     pub(super) fn add_metadata(&mut self, event: &Event<'_>, is_torch: bool) -> bool {
         if is_torch {
             self.add_process(event);
@@ -137,7 +137,7 @@ impl Rows {
         (std::mem::take(&mut self.processes), names.collect())
     }
 
-    /// The number of the process, if the document says it.
+    /// The number of the process, if the document states it.
     pub(super) fn process(&self) -> Option<u32> {
         self.host.map(|(_, own)| own)
     }
@@ -147,7 +147,7 @@ impl Rows {
         let host = self.host.map(|(pid, _)| pid);
         let is_ours = header.is_ours();
         let is_track = |row: &Row| {
-            // PyTorch names threads that did nothing.
+            // PyTorch also names threads that did nothing.
             let is_named =
                 !header.is_torch() && Some(row.pid) == host && row.name.is_some() && row.tid != Self::STEPS_TID;
             row.is_thread || is_named

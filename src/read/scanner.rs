@@ -1,4 +1,4 @@
-//! A scanner of JSON.
+//! A JSON scanner.
 
 use self::Wrong::Unexpected;
 use super::{
@@ -9,18 +9,18 @@ use std::borrow::Cow;
 
 /// A scanner of JSON text, which checks all of it and copies only strings with escapes.
 ///
-/// Values are returned as text and parsed when they are asked for. `serde_json` can do the same, as `RawValue`; with
-/// it, reading a trace took a quarter more instructions (`benches/README.md`).
+/// Values are returned as text and parsed on demand. `serde_json` can do the same with `RawValue`, but reading a trace
+/// then took a quarter more instructions (`benches/README.md`).
 #[derive(Debug)]
 pub(super) struct Scanner<'a> {
     text: &'a str,
-    /// The number of bytes that have been read.
+    /// The number of bytes read.
     at: usize,
-    /// The lists and objects that are open around the value that is passed over.
+    /// The open lists and objects around the value being skipped.
     open: Vec<Bracket>,
 }
 
-/// The reason why text is not the JSON that is wanted. The scanner stands where that was seen.
+/// The reason the text is not the expected JSON. The scanner is at the place where that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// Something else was expected, or the text ends.
@@ -35,7 +35,7 @@ enum Bracket {
     Object,
 }
 
-/// The byte that is returned at the end of the text. It is in no valid JSON.
+/// The byte returned at the end of the text. It does not occur in valid JSON.
 const END: u8 = 0;
 
 impl<'a> Scanner<'a> {
@@ -50,7 +50,7 @@ impl<'a> Scanner<'a> {
         if byte > b' ' { byte } else { self.skip_space() }
     }
 
-    /// Skips space, and returns the byte after it.
+    /// Skips white space, and returns the byte after it.
     fn skip_space(&mut self) -> u8 {
         loop {
             // Most of it is indentation.
@@ -163,18 +163,18 @@ impl<'a> Scanner<'a> {
         &self.text[self.at..]
     }
 
-    /// Goes on behind text that is known to come next, this many bytes long.
+    /// Skips this many bytes of text that is known to come next.
     #[inline]
     pub(super) fn advance(&mut self, bytes: usize) {
         self.at += bytes;
     }
 
-    /// Goes back to a place where it has been.
+    /// Returns to an earlier position.
     pub(super) fn go_back(&mut self, position: usize) {
         self.at = position;
     }
 
-    /// Whether all of the text has been read, so that a part that ends or fails here may go on in more text.
+    /// Whether all of the text has been read, so that a part that ends or fails here may continue in more text.
     pub(super) fn is_at_end(&self) -> bool {
         self.at >= self.text.len()
     }
@@ -187,7 +187,7 @@ impl<'a> Scanner<'a> {
     /// Reads this byte if it comes next.
     #[inline]
     pub(super) fn take(&mut self, byte: u8) -> bool {
-        // Not `self.at += usize::from(is_next)`: rustc 1.88 to 1.95 make wrong code of that when they optimize.
+        // Not `self.at += usize::from(is_next)`: rustc 1.88 to 1.95 miscompile that when optimizing.
         if self.peek() != byte {
             return false;
         }
@@ -205,8 +205,7 @@ impl<'a> Scanner<'a> {
         Raw(&self.text[start..self.at])
     }
 
-    /// Returns the string from `start` to here, without its quotes and escapes. `None` if it has escapes that are no
-    /// text.
+    /// Returns the string from `start` to here, without its quotes and escapes. `None` if its escapes are invalid.
     #[inline(always)]
     fn unquoted(&self, start: usize, is_plain: bool) -> Option<Cow<'a, str>> {
         match is_plain {
@@ -215,7 +214,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over a string. Returns whether it has no escapes.
+    /// Skips a string. Returns whether it has no escapes.
     #[inline]
     fn skip_string(&mut self) -> Result<bool, Wrong> {
         if self.byte() != b'"' {
@@ -256,7 +255,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Passes over a number, `true`, `false` or `null`.
+    /// Skips a number, `true`, `false` or `null`.
     #[inline(always)]
     fn skip_scalar(&mut self) -> Result<(), Wrong> {
         let word = match self.byte() {
@@ -299,7 +298,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Passes over digits, and returns how many there are, at least one.
+    /// Skips digits, and returns how many there are, at least one.
     #[inline]
     fn skip_digits(&mut self) -> Result<usize, Wrong> {
         let start = self.at;
@@ -310,7 +309,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over a list or an object.
+    /// Skips a list or an object.
     fn skip_nested(&mut self) -> Result<(), Wrong> {
         self.open.clear();
         loop {
@@ -333,7 +332,7 @@ impl<'a> Scanner<'a> {
                 }
                 _ => self.skip_scalar()?,
             }
-            // After a value: the next one, or the ends of those around it.
+            // After a value: the next one, or the ends of the enclosing ones.
             loop {
                 let Some(&around) = self.open.last() else { return Ok(()) };
                 match (self.peek(), around) {
@@ -353,7 +352,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over a key and its colon.
+    /// Skips a key and its colon.
     fn skip_key(&mut self) -> Result<(), Wrong> {
         self.peek();
         self.skip_string()?;

@@ -1,30 +1,30 @@
-//! The shapes of events: the text around their values, which most events share with one before.
+//! The shapes of events: the text around their values, which most events share with an earlier one.
 
 use super::{
     event::{Event, Member, ScannedValue},
     scanner::{Scanner, Wrong},
 };
 
-/// The shapes of the events that have been read, as a tree: each node is the text between two values, with the key of
-/// the second, and has the nodes that came next.
+/// The shapes of the events read so far, as a tree: each node is the text between two values, with the key of the
+/// second, and has the nodes that came next.
 ///
-/// A profiler writes its events with the same keys in the same order, and the same space between them. To compare this
-/// text is quicker than to scan it: of 545 million instructions to scan 30 MB, 215 million were for keys, and 130
+/// A profiler writes its events with the same keys in the same order, and the same white space between them. Comparing
+/// this text is faster than scanning it: of 545 million instructions to scan 30 MB, 215 million were for keys, and 130
 /// million are saved (`valgrind --tool=callgrind`).
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
     nodes: Vec<Node>,
-    /// The nodes that an event begins with.
+    /// The nodes that an event can begin with.
     first: Vec<u32>,
-    /// How many events had a known shape, less those that had none. It is limited.
+    /// How many events had a known shape, minus those that did not, within limits.
     luck: i32,
-    /// The values of the event that is being scanned.
+    /// The values of the event being scanned.
     values: Vec<ScannedValue>,
 }
 
 #[derive(Debug)]
 struct Node {
-    /// The text after the value before it, up to its own value; up to the end of the event if it has none.
+    /// The text after the previous value, up to its own value; up to the end of the event if it has none.
     text: Box<str>,
     /// What its value is; `None` at the end of an event.
     value: Option<Member>,
@@ -35,14 +35,15 @@ struct Node {
 }
 
 impl Shapes {
-    /// The most nodes, and the most that may follow one. PyTorch's files in the fixtures have up to 114, and up to 6.
+    /// The maximum number of nodes, and of nodes that follow one. PyTorch's files in the fixtures have up to 114, and
+    /// up to 6.
     const MOST: usize = 4096;
     const MOST_NEXT: usize = 32;
-    /// How far luck goes: after that many more events without a known shape than with one, none is looked for any more.
-    /// It leaves room for all shapes of a file to come first.
+    /// The limit of that count: after this many more events without a known shape than with one, shapes are no longer
+    /// looked for. It leaves room for all shapes of a file to come first.
     const PATIENCE: i32 = 1000;
 
-    /// Reads an event in place of another.
+    /// Reads an event, replacing another.
     #[inline]
     pub(super) fn read<'t>(&mut self, scanner: &mut Scanner<'t>, event: &mut Event<'t>) -> Result<(), Wrong> {
         if self.luck > -Self::PATIENCE {
@@ -70,7 +71,7 @@ impl Shapes {
         Ok(())
     }
 
-    /// Reads an event that has a known shape. Returns whether it has one; if not, the scanner may stand anywhere.
+    /// Reads an event with a known shape. Returns whether it has one; if not, the scanner may be anywhere.
     #[inline]
     fn follow<'t>(&mut self, scanner: &mut Scanner<'t>, event: &mut Event<'t>) -> bool {
         scanner.peek();
@@ -101,7 +102,7 @@ impl Shapes {
         }
     }
 
-    /// Adds the shape of the event that was scanned, the text of which begins with its bracket.
+    /// Adds the shape of the scanned event, whose text begins with its bracket.
     fn learn(&mut self, text: &str) {
         let mut latest: Option<usize> = None;
         let mut from = 0;
@@ -121,7 +122,7 @@ impl Shapes {
                 Some(&known) => known,
                 None if self.nodes.len() < Self::MOST && next.len() < Self::MOST_NEXT => {
                     let index = self.nodes.len() as u32;
-                    // Only arguments are asked for their keys. What comes after one has no quotes.
+                    // Only arguments need their keys. What comes after one has no quotes.
                     let quote = before.rfind('"').filter(|_| value == Some(Member::Argument)).unwrap_or(0);
                     let key = (quote.saturating_sub(key), quote);
                     self.nodes.push(Node { text: before.into(), value, key, next: Vec::new() });
@@ -156,11 +157,11 @@ mod tests {
         );
         let pair = pair.prop_map(|(key, value, space)| format!("{space}\"{key}\":{space}{value}{space}"));
         let pairs = move || prop::collection::vec(pair.clone(), 0..4);
-        (pairs(), prop::option::of(pairs()), pairs(), 0..20_u8).prop_map(|(before, args, after, spoilt)| {
+        (pairs(), prop::option::of(pairs()), pairs(), 0..20_u8).prop_map(|(before, args, after, corrupted)| {
             let args = args.map(|args| format!("\"args\": {{{}}}", args.join(",")));
             let members: Vec<_> = before.into_iter().chain(args).chain(after).collect();
             let text = format!(" {{{}}}", members.join(","));
-            if spoilt == 0 { text.replacen(':', ";", 1) } else { text }
+            if corrupted == 0 { text.replacen(':', ";", 1) } else { text }
         })
     }
 

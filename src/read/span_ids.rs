@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 /// The spans of a trace, by their `External id`s.
 #[derive(Debug)]
 pub(super) enum SpanIds {
-    /// The id of each span is its index, counted from 1. This many spans there are.
+    /// The id of each span is its index, counted from 1. This is the number of spans.
     InOrder(usize),
     /// The spans with ids from the first on.
     Dense { first: u64, spans: Vec<Option<SpanId>> },
@@ -15,7 +15,7 @@ pub(super) enum SpanIds {
 }
 
 impl SpanIds {
-    /// Takes the id of each span, if they are the indices, counted from 1.
+    /// Takes the id of each span, if the ids are the indices, counted from 1.
     pub(super) fn in_order(ids: &[u64]) -> Option<Self> {
         ids.iter().zip(1..).all(|(&id, index)| id == index).then_some(Self::InOrder(ids.len()))
     }

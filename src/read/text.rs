@@ -1,4 +1,4 @@
-//! The text of a document, of which a part is in memory at a time.
+//! The text of a document, only part of which is in memory at a time.
 
 use super::{
     ReadError,
@@ -7,19 +7,19 @@ use super::{
 };
 use serde::de::Error as _;
 
-/// The text of a document. It is scanned part by part; text that has been scanned is dropped when more is read, so
-/// that only the largest part must fit into memory, not the document.
+/// The text of a document. It is scanned part by part; scanned text is dropped when more is read, so only the largest
+/// part must fit into memory, not the document.
 pub(super) struct Text<'b> {
     blocks: &'b mut dyn Blocks,
     /// The text in memory.
     text: String,
-    /// The number of bytes of it that have been scanned.
+    /// The number of its bytes that have been scanned.
     at: usize,
     /// The number of lines that end in the text in memory or before it.
     lines: usize,
     /// The number of bytes between the last line feed before the text in memory and that text.
     column: usize,
-    /// The block whose memory is used for the next one.
+    /// The block whose memory is reused for the next one.
     spent: Block,
     has_ended: bool,
 }
@@ -29,18 +29,18 @@ impl<'b> Text<'b> {
         Self { blocks, text: String::new(), at: 0, lines: 0, column: 0, spent: Block::default(), has_ended: false }
     }
 
-    /// Returns a scanner of the text in memory that has not been scanned.
+    /// Returns a scanner for the unscanned text in memory.
     pub(super) fn scanner(&self) -> Scanner<'_> {
         Scanner::new(&self.text[self.at..])
     }
 
-    /// Goes on behind these bytes, which have been scanned.
+    /// Skips these bytes, which have been scanned.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.at += bytes;
     }
 
-    /// Scans a part of the document. If the text in memory ends in it, this is done again with more text, so that
-    /// `scan` must not have changed anything.
+    /// Scans a part of the document. If the text in memory ends inside it, this is repeated with more text, so `scan`
+    /// must not have changed anything.
     pub(super) fn part<T>(
         &mut self,
         mut scan: impl FnMut(&mut Scanner<'_>) -> Result<T, Wrong>,
@@ -49,7 +49,7 @@ impl<'b> Text<'b> {
             let mut scanner = self.scanner();
             let scanned = scan(&mut scanner);
             let (at, is_at_end) = (scanner.position(), scanner.is_at_end());
-            // Even if nothing is missing: a number may go on in the next block.
+            // Even if nothing is missing: a number may continue in the next block.
             if is_at_end && self.more()? {
                 continue;
             }
@@ -71,7 +71,7 @@ impl<'b> Text<'b> {
         })
     }
 
-    /// Reads more text, and drops that which has been scanned. Returns whether there was more.
+    /// Reads more text, and drops the scanned text. Returns whether there was more.
     pub(super) fn more(&mut self) -> Result<bool, ReadError> {
         if self.at > 0 {
             let scanned = &self.text[..self.at];
@@ -82,7 +82,7 @@ impl<'b> Text<'b> {
             self.text.drain(..self.at);
             self.at = 0;
         }
-        // As much again as there is, since the part that does not fit is scanned from its start.
+        // Doubles the text, since the part that does not fit is scanned from its start.
         let wanted = 2 * self.text.len();
         let mut has_more = false;
         while !self.has_ended && (!has_more || self.text.len() < wanted) {
@@ -104,7 +104,7 @@ impl<'b> Text<'b> {
         Ok(has_more)
     }
 
-    /// Returns an error that names the line and the column of this byte of the text that has not been scanned.
+    /// Returns an error that names the line and the column of this byte of the unscanned text.
     pub(super) fn error(&self, wrong: Wrong, at: usize) -> ReadError {
         let at = self.at + at;
         let read = &self.text.as_bytes()[..self.text.len().min(at + 1)];

@@ -1,11 +1,11 @@
 //! Finds the ends of strings, numbers and space, eight bytes at a time.
 
-/// A word of eight bytes that are 1.
+/// A word of eight bytes that are all 1.
 const ONES: u64 = u64::MAX / 255;
 /// The highest bit of each byte of a word.
 const HIGHS: u64 = ONES << 7;
 
-/// Returns the eight bytes at `at`, the first one lowest, if there are as many.
+/// Returns the eight bytes at `at`, the first one lowest, if there are that many.
 #[inline]
 fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
     let chunk = bytes.get(at..)?.first_chunk::<8>()?;
@@ -16,7 +16,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
 #[inline]
 pub(super) fn plain_until(bytes: &[u8], mut at: usize) -> usize {
     // Eight bytes at a time. A byte is less than another if subtracting that borrows, which sets the highest bit; bytes
-    // that have this bit already are no ASCII. Borrows reach later bytes only, so that the first one found is right.
+    // that already have this bit are not ASCII. Borrows reach only later bytes, so the first one found is right.
     while let Some(word) = word_at(bytes, at) {
         let quotes = (word ^ (ONES * u64::from(b'"'))).wrapping_sub(ONES);
         let backslashes = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
@@ -31,7 +31,7 @@ pub(super) fn plain_until(bytes: &[u8], mut at: usize) -> usize {
     at + bytes.get(at..).unwrap_or_default().iter().take_while(is_plain).count()
 }
 
-/// Returns the index of the first byte at or after `at` that is no space, or the length.
+/// Returns the index of the first byte at or after `at` that is not a space, or the length.
 #[inline]
 pub(super) fn spaces_until(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = word_at(bytes, at) {
@@ -44,10 +44,10 @@ pub(super) fn spaces_until(bytes: &[u8], mut at: usize) -> usize {
     at + bytes.get(at..).unwrap_or_default().iter().take_while(|byte| **byte == b' ').count()
 }
 
-/// Returns the index of the first byte at or after `at` that is no digit, or the length.
+/// Returns the index of the first byte at or after `at` that is not a digit, or the length.
 #[inline]
 pub(super) fn digits_until(bytes: &[u8], mut at: usize) -> usize {
-    // As in `plain_until`. Adding carries into later bytes only, too.
+    // As in `plain_until`. Adding also carries only into later bytes.
     while let Some(word) = word_at(bytes, at) {
         let above = word.wrapping_add(ONES * u64::from(0x7f - b'9'));
         let below = word.wrapping_sub(ONES * u64::from(b'0'));

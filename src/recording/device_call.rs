@@ -2,13 +2,13 @@
 
 use crate::{clock::Ticks, trace::MemoryChange};
 
-/// A call of a device's API that has returned.
+/// A call to a device's API that has returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceCall {
     pub(crate) start: Ticks,
     /// The time that the call took, in multiples of [`UNIT`](Self::UNIT).
     length: u32,
-    /// The correlation id, which the records of the work that the call caused have, too.
+    /// The correlation id, shared with the records of the work that the call caused.
     pub(crate) correlation: u32,
     pub(crate) function: u16,
     pub(crate) result: u16,
@@ -16,10 +16,10 @@ pub(crate) struct DeviceCall {
 }
 
 impl DeviceCall {
-    /// The number of ticks in one unit of the length: some nanoseconds, so that a call may take twenty seconds.
+    /// The number of ticks in one unit of the length: a few nanoseconds, so that a call may take up to twenty seconds.
     const UNIT: u64 = 16;
 
-    /// Makes the record of a call that returns at `end`.
+    /// Creates the record of a call that returns at `end`.
     pub(crate) fn new(start: Ticks, end: Ticks, correlation: u32, api: u8, function: u32, result: u32) -> Self {
         let units = end.0.saturating_sub(start.0) / Self::UNIT;
         Self {
@@ -32,7 +32,7 @@ impl DeviceCall {
         }
     }
 
-    /// Makes the record of a call that was made before the window, or before calls were watched. It starts at 0.
+    /// Creates the record of a call made before the window, or before calls were watched. It starts at 0.
     pub(crate) fn before_window(correlation: u32) -> Self {
         Self { start: Ticks(0), length: 0, correlation, function: 0, result: 0, api: 0 }
     }
@@ -48,7 +48,7 @@ impl DeviceCall {
     }
 }
 
-/// A change of a device's memory by a call.
+/// A change in a device's memory made by a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryCall {
     pub(crate) at: Ticks,

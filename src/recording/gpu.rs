@@ -1,4 +1,4 @@
-//! Records of GPU activity, owned and free of any vendor's types.
+//! Records of GPU activity, owned and free of vendor types.
 
 use super::RawRecords;
 use crate::trace::{Detail, Device, Gpu, GraphNode, Losses, Timestamp, WaitKind};
@@ -30,7 +30,7 @@ pub(crate) struct WaitRecord {
     pub(crate) event: Option<u32>,
 }
 
-/// A stretch of time that the profiling library itself took.
+/// A period taken by the profiling library itself.
 #[derive(Clone, Debug)]
 pub(crate) struct OverheadRecord {
     pub(crate) name: Cow<'static, str>,
@@ -47,7 +47,7 @@ pub(crate) enum GpuRecord {
     Overhead(OverheadRecord),
 }
 
-/// A function of an API: CUPTI's number of the API, and of the function in it.
+/// An API function: CUPTI's number for the API, and for the function in it.
 pub(crate) type Function = (u8, u32);
 
 /// The state of a device's memory pool.
@@ -69,12 +69,12 @@ pub(crate) struct GpuRecording {
     pub(crate) overheads: Vec<OverheadRecord>,
     /// The names of the API functions that were called.
     pub(crate) functions: HashMap<Function, Arc<str>>,
-    /// The memory pool of each device, by its number, when the window opened.
+    /// Each device's memory pool, by device number, when the window opened.
     pub(crate) pools: HashMap<u32, Pool>,
-    /// The device of each context that was seen, by their numbers.
+    /// The device of each context seen, by number.
     pub(crate) contexts: FxHashMap<u32, u32>,
     pub(crate) losses: Losses,
-    /// The bytes that the records are charged with in the [`Budget`](crate::budget::Budget).
+    /// The bytes reserved for the records in the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
     /// The records as CUPTI wrote them, if they are to be kept.
     pub(crate) raw: Option<RawRecords>,

@@ -1,4 +1,4 @@
-//! The plain records of one closed window, which capture writes and correlate makes a [`Trace`](crate::Trace) of.
+//! The plain records of one closed window, which capture writes and correlate turns into a [`Trace`](crate::Trace).
 //!
 //! Threads write [`record`]s and [`device_call`]s into their lanes; [`gpu`] has the records of GPU activity.
 
@@ -39,7 +39,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// The bytes that the window is charged with in the [`Budget`](crate::budget::Budget).
+    /// The bytes reserved for the window in the [`Budget`](crate::budget::Budget).
     pub(crate) fn charged(&self) -> usize {
         self.window.charged + self.threads.iter().map(|thread| thread.charged).sum::<usize>() + self.gpu.charged
     }
@@ -56,17 +56,17 @@ pub(crate) struct ClosedWindow {
     /// When the window closed, from which the wait for late records is measured.
     pub(crate) closed: Instant,
     pub(crate) steps: Vec<StepMark>,
-    /// Whether steps ended because a span closed, and not where the program said so.
+    /// Whether steps were ended by a span closing, rather than by the program.
     pub(crate) steps_by_close: bool,
-    /// The number of steps that were not kept for lack of memory, in this window or before it.
+    /// The number of steps dropped for lack of memory, in this window or before it.
     pub(crate) lost_steps: u64,
     /// The ticks of a typical step before the window, while nothing was recorded.
     pub(crate) unrecorded_step: Option<u64>,
-    /// The bytes that the window and its steps are charged with in the [`Budget`](crate::budget::Budget).
+    /// The bytes reserved for the window and its steps in the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
     /// Whether the next window opened at the moment this one closed.
     pub(crate) followed: bool,
-    /// Whether the window was opened by the last step and closed by the end of the run. It gives no trace if nothing
+    /// Whether the window was opened by the last step and closed by the end of the run. It produces no trace if nothing
     /// happened in it.
     pub(crate) leftover: bool,
 }
@@ -86,6 +86,6 @@ pub(crate) struct StepMark {
 pub(crate) struct ThreadRecords {
     pub(crate) thread: ThreadInfo,
     pub(crate) chunks: Vec<Vec<Record>>,
-    /// The bytes that the records are charged with in the [`Budget`](crate::budget::Budget).
+    /// The bytes reserved for the records in the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
 }

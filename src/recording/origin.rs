@@ -3,10 +3,9 @@
 use crate::{clock::Ticks, trace::ThreadId};
 use std::num::NonZeroU32;
 
-/// The origin of work: a moment on a thread, which stands for the innermost span that was open on the thread at that
-/// moment.
+/// The origin of work: a moment on a thread, which stands for the innermost span open on the thread at that moment.
 ///
-/// [`HandOver::origin`](crate::framework::HandOver::origin) makes it.
+/// Created by [`HandOver::origin`](crate::framework::HandOver::origin).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub(crate) at: Ticks,
@@ -21,14 +20,14 @@ impl Origin {
         Self { at, thread: NonZeroU32::new(thread).unwrap_or(NonZeroU32::MAX), batch: 0 }
     }
 
-    /// Returns the same origin as part of a batch. The operations that a thread reports and the work that it launches
-    /// after it adopted this origin belong to the batch.
+    /// Returns the same origin as part of a batch. Operations that a thread reports and work that it launches after
+    /// adopting this origin belong to the batch.
     ///
-    /// A framework that fuses operations puts those that it runs together into one batch. For each operation it adopts
-    /// the operation's origin in that batch and reports it, by
+    /// A framework that fuses operations puts those it runs together into one batch. For each operation, it adopts the
+    /// operation's origin in that batch and reports it with
     /// [`HandOver::operation`](crate::framework::HandOver::operation). Then it launches kernels in that batch, on any
     /// thread. The [`operations`](crate::trace::Work::operations) of these kernels are those of the batch, and their
-    /// [`spans`](crate::trace::Work::spans) are all that asked for one of the operations.
+    /// [`spans`](crate::trace::Work::spans) are all spans that requested one of the operations.
     ///
     /// Different batches of one window must have different numbers. A counter will do, even one that wraps around after
     /// four billion; 0 means no batch.
@@ -37,8 +36,8 @@ impl Origin {
         Self { batch, ..self }
     }
 
-    /// Returns the origin with the thread of this one and the moment of `other`: the innermost span that was open on
-    /// this origin's thread at that moment.
+    /// Returns the origin with the thread of this one and the moment of `other`: the innermost span open on this
+    /// origin's thread at that moment.
     #[must_use]
     pub fn at_moment_of(self, other: Self) -> Self {
         Self { at: other.at, ..self }

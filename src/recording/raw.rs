@@ -1,8 +1,8 @@
-//! GPU records as raw bytes, kept to be written to a file.
+//! GPU records as raw bytes, kept for writing to a file.
 
 use std::collections::BTreeMap;
 
-/// GPU records as CUPTI wrote them, each preceded by its length, and the names that they point to.
+/// GPU records as CUPTI wrote them, each preceded by its length, and the names they point to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RawRecords {
     pub(crate) bytes: Vec<u8>,
@@ -23,7 +23,7 @@ impl RawRecords {
         self.bytes.extend_from_slice(record);
     }
 
-    /// Adds the name that records refer to by `address`, unless it has been added.
+    /// Adds the name that records refer to by `address`, unless it is already there.
     pub(crate) fn name(&mut self, address: usize, name: &str) {
         self.names.entry(address as u64).or_insert_with(|| name.to_owned());
     }

@@ -10,10 +10,10 @@ use std::{backtrace::Backtrace, num::NonZeroU64, sync::Arc};
 /// The id of a span in the registry, which reuses the id once the span has closed.
 pub(crate) type RegistryId = u64;
 
-/// The metadata that `tracing` has for the place where a span or event is written.
+/// `tracing`'s metadata for the place where a span or event is written.
 pub(crate) type Callsite = &'static tracing::Metadata<'static>;
 
-/// Converts a level of `tracing` to one of a trace, which knows nothing of `tracing`.
+/// Converts a `tracing` level to that of a trace, which does not depend on `tracing`.
 pub(crate) fn level_of(level: tracing::Level) -> Level {
     match level {
         tracing::Level::TRACE => Level::Trace,
@@ -24,7 +24,7 @@ pub(crate) fn level_of(level: tracing::Level) -> Level {
     }
 }
 
-/// A record that a thread writes into its lane. It holds facts only: durations, parents and names are worked out later.
+/// A record that a thread writes into its lane. It holds only facts: durations, parents and names are derived later.
 #[derive(Debug)]
 pub(crate) enum Record {
     /// The records that follow belong to this window.
@@ -45,8 +45,8 @@ pub(crate) enum Record {
     Field(FieldData),
     /// All fields of the `Open` or `Enter` before it, shared by all instances of the span.
     Fields(Arc<[FieldData]>),
-    /// The parent that `tracing` has for the span of the `Open` or `Enter` before it. Written only where the spans
-    /// around it on the thread are no answer.
+    /// The parent that `tracing` has for the span of the `Open` or `Enter` before it. Written only where it cannot be
+    /// derived from the spans around it on the thread.
     Parent { id: NonZeroU64 },
     /// The OpenTelemetry context of the span of the `Open`, `Enter` or `ContextOf` before it.
     Context { trace: [u64; 2], span: u64 },
@@ -56,7 +56,7 @@ pub(crate) enum Record {
     ContextOf { id: RegistryId },
     /// The call stack of the `Enter` before it.
     Backtrace(Box<Backtrace>),
-    /// A call of a device's API returned.
+    /// A call to a device's API returned.
     Call(DeviceCall),
     /// A call changed a device's memory.
     Memory(MemoryCall),
@@ -73,7 +73,7 @@ impl Record {
     /// The size of a record in bytes. Two records fit into a cache line.
     pub(crate) const SIZE: usize = 32;
 
-    /// Makes the record of an OpenTelemetry context.
+    /// Creates the record of an OpenTelemetry context.
     pub(crate) fn of_context(TraceContext { trace_id, span_id: span, sampled }: TraceContext) -> Self {
         let trace = [(trace_id >> 64) as u64, trace_id as u64];
         if sampled { Self::Context { trace, span } } else { Self::Unsampled { trace, span } }

@@ -14,7 +14,7 @@ pub(crate) struct AllocationData {
     pub(crate) pooled: bool,
     /// Bytes in use on the device after the change.
     pub(crate) in_use: u64,
-    /// Bytes that the device's pool has reserved, as far as known.
+    /// Bytes that the device's pool has reserved, if known.
     pub(crate) reserved: u64,
     pub(crate) track: TrackId,
     pub(crate) attribution: Attribution,
@@ -57,7 +57,7 @@ impl<'a> Allocation<'a> {
         self.data.address
     }
 
-    /// The number of bytes; `None` if memory is freed that was allocated before the window.
+    /// The number of bytes; `None` for a free of memory that was allocated before the window.
     pub fn bytes(self) -> Option<u64> {
         self.data.bytes
     }
@@ -67,13 +67,13 @@ impl<'a> Allocation<'a> {
         self.data.change
     }
 
-    /// The change of the bytes in use, negative for a free; 0 if the size is not known.
+    /// The change in bytes in use, negative for a free; 0 if the size is unknown.
     pub fn delta(self) -> i64 {
         let bytes = i64::try_from(self.data.bytes.unwrap_or(0)).unwrap_or(i64::MAX);
         if self.data.change == MemoryChange::Free { -bytes } else { bytes }
     }
 
-    /// Whether the memory comes from one of the driver's stream-ordered pools, by `cuMemAllocAsync` and
+    /// Whether the memory comes from one of the driver's stream-ordered pools, through `cuMemAllocAsync` and
     /// `cuMemFreeAsync`.
     pub fn pooled(self) -> bool {
         self.data.pooled
@@ -81,9 +81,8 @@ impl<'a> Allocation<'a> {
 
     /// Bytes in use on the device after the change.
     ///
-    /// The count begins with the bytes that the device's pool had in use when the window opened. So memory that was
-    /// allocated before the window without a pool is never counted, and memory that is freed without its size being
-    /// known still is.
+    /// The count starts with the bytes that the device's pool had in use when the window opened. So it never includes
+    /// memory allocated without a pool before the window, and it still includes memory freed without a known size.
     pub fn in_use(self) -> u64 {
         self.data.in_use
     }
@@ -94,12 +93,12 @@ impl<'a> Allocation<'a> {
         self.data.reserved
     }
 
-    /// The track of the thread that called.
+    /// The track of the calling thread.
     pub fn track(self) -> &'a Track {
         self.trace.track(self.data.track)
     }
 
-    /// The way in which its span was found.
+    /// How its span was found.
     pub fn attribution(self) -> Attribution {
         self.data.attribution
     }

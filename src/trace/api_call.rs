@@ -1,4 +1,4 @@
-//! Calls of the GPU's API on the host.
+//! Calls to the GPU's API on the host.
 
 use super::{Attribution, BatchId, Span, SpanId, ThreadId, Timestamp, Trace, Track, TrackId, id::define_id};
 use std::{sync::Arc, time::Duration};
@@ -22,7 +22,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// The number that CUPTI has for the runtime API.
+    /// CUPTI's number for the runtime API.
     pub(crate) const CUDA_RUNTIME: u8 = 2;
 }
 
@@ -42,9 +42,9 @@ pub(crate) struct ApiCallData {
     pub(crate) batch: Option<BatchId>,
 }
 
-/// A call of the GPU's API on the host: a launch, a copy, an allocation or a synchronisation.
+/// A call to the GPU's API on the host: a launch, a copy, an allocation or a synchronisation.
 ///
-/// In time, it lies inside the innermost span that is open on the calling thread.
+/// In time, it lies within the innermost span open on the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiCall<'a> {
     trace: &'a Trace,
@@ -70,27 +70,27 @@ impl<'a> ApiCall<'a> {
         self.data().api
     }
 
-    /// The name of the function, such as `cuLaunchKernel`, without the version suffix that the driver's own names have.
+    /// The name of the function, such as `cuLaunchKernel`, without the version suffix of the driver's own names.
     pub fn name(self) -> &'a str {
         &self.data().name
     }
 
-    /// The number that CUPTI has for the function.
+    /// CUPTI's number for the function.
     pub fn function(self) -> u32 {
         self.data().function
     }
 
-    /// The thread that called.
+    /// The calling thread.
     pub fn thread(self) -> ThreadId {
         self.track().thread()
     }
 
-    /// The track of the thread that called.
+    /// The track of the calling thread.
     pub fn track(self) -> &'a Track {
         self.trace.track(self.data().track)
     }
 
-    /// The id of the track of the thread that called.
+    /// The id of the calling thread's track.
     pub fn track_id(self) -> TrackId {
         self.data().track
     }
@@ -115,12 +115,12 @@ impl<'a> ApiCall<'a> {
         self.data().correlation
     }
 
-    /// The result code that it returned, 0 for success.
+    /// The result code it returned, 0 for success.
     pub fn result(self) -> u32 {
         self.data().result
     }
 
-    /// The way in which its span was found.
+    /// How its span was found.
     pub fn attribution(self) -> Attribution {
         self.data().attribution
     }

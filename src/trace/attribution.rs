@@ -1,19 +1,18 @@
-//! The way in which the span of GPU work was found.
+//! How the span of GPU work was found.
 
 use std::ops::AddAssign;
 
-/// The way in which the span of GPU work, an API call or an operation was found.
+/// How the span of GPU work, an API call or an operation was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Attribution {
-    /// The span is the innermost one that was open on the calling thread during the call.
+    /// The span is the innermost one open on the calling thread during the call.
     Direct,
     /// The call was made on behalf of a span that may be on another thread: see [`Origin`](crate::framework::Origin).
     HandedOff,
-    /// The call was made in the window, for something that was asked for before the window opened. The span that asked
-    /// is not known.
+    /// The call was made in the window, but requested before the window opened. The span that requested it is unknown.
     Before,
-    /// The span is not known: none was open, or the call that caused the work was not recorded.
+    /// The span is unknown: none was open, or the call that caused the work was not recorded.
     #[default]
     Unattributed,
 }

@@ -4,24 +4,24 @@ use super::{OperationCallData, OperationCallId, SpanId, id::define_id};
 use rustc_hash::FxHashMap;
 
 define_id! {
-    /// Names a batch of one trace: operations that a framework ran together, and the calls that it made for them.
+    /// Names a batch of one trace: operations that a framework ran together, and the calls it made for them.
     pub(crate) struct BatchId;
 
     /// The index of the batch in [`Batches`].
     pub(crate) fn index;
 }
 
-/// Assigns an id to each batch. A framework numbers its batches through the whole run; the ids of a trace count those
-/// of its window from 0.
+/// Assigns an id to each batch. A framework numbers its batches across the whole run; the ids of a trace count those of
+/// its window from 0.
 #[derive(Debug, Default)]
 pub(crate) struct BatchIds {
     by_number: FxHashMap<u32, BatchId>,
-    /// The number that was last asked for, since the operations of a batch come one after the other.
+    /// The number last requested, since the operations of a batch come one after another.
     latest: Option<(u32, BatchId)>,
 }
 
 impl BatchIds {
-    /// Returns the id of the batch with this number; `None` for 0, which is no batch.
+    /// Returns the id of the batch with this number; `None` for 0, which means no batch.
     pub(crate) fn id(&mut self, number: u32) -> Option<BatchId> {
         if let Some((latest, id)) = self.latest
             && latest == number
@@ -38,7 +38,7 @@ impl BatchIds {
     }
 }
 
-/// The operations of each batch, and the spans that asked for them.
+/// The operations of each batch, and the spans that requested them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batches {
     operations: Lists<OperationCallId>,
@@ -66,12 +66,12 @@ impl Batches {
         Self { operations, spans }
     }
 
-    /// The operations of a batch, thread by thread, in order of time.
+    /// The operations of a batch, thread by thread, in chronological order.
     pub(crate) fn operations(&self, batch: BatchId) -> &[OperationCallId] {
         self.operations.get(batch.index())
     }
 
-    /// The spans that asked for the operations of a batch, each once.
+    /// The spans that requested the operations of a batch, without duplicates.
     pub(crate) fn spans(&self, batch: BatchId) -> &[SpanId] {
         self.spans.get(batch.index())
     }
@@ -81,13 +81,13 @@ impl Batches {
         (0..self.len()).map(|batch| self.operations.get(batch))
     }
 
-    /// The number of batches, with those that have API calls only; 0 if no operation was reported.
+    /// The number of batches, including those that have only API calls; 0 if no operation was reported.
     pub(crate) fn len(&self) -> usize {
         self.operations.ends.len()
     }
 }
 
-/// Several lists, stored one after the other in one vector.
+/// Several lists, stored back to back in one vector.
 #[derive(Clone, Debug)]
 struct Lists<T> {
     /// The index at which each list ends and the next begins.
@@ -102,9 +102,9 @@ impl<T> Default for Lists<T> {
 }
 
 impl<T: Copy> Lists<T> {
-    /// Makes `lists` lists of items that come in any order, each with the index of its list.
+    /// Creates `lists` lists from items in any order, each with the index of its list.
     fn sorted(lists: usize, items: impl Iterator<Item = (usize, T)> + Clone) -> Self {
-        // A counting sort: at first this is where each list begins, and once all items are placed, where it ends.
+        // A counting sort: at first this holds where each list begins, and once all items are placed, where it ends.
         let mut ends = vec![0_u32; lists + 1];
         items.clone().for_each(|(list, _)| ends[list + 1] += 1);
         (0..lists).for_each(|list| ends[list + 1] += ends[list]);
@@ -153,7 +153,7 @@ mod tests {
                 attribution: Attribution::Unattributed,
                 span: span.map(SpanId::new),
                 step: None,
-                // A framework may begin to count at any number.
+                // A framework may start counting at any number.
                 batch: ids.id(if number == 0 { 0 } else { u32::MAX - number }),
             }).collect();
             let batches = Batches::new(&ids, &calls, 4);

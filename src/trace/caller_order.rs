@@ -1,10 +1,10 @@
-//! The order of spans in which callers come first.
+//! An order of spans in which callers come first.
 
 use super::{SpanId, Trace};
 
 impl Trace {
-    /// Returns the ids of all spans, each after those of its parent and its caller; `None` if there is a circle, as
-    /// only a file that was tampered with has.
+    /// Returns the ids of all spans, each after its parent and its caller; `None` if there is a cycle, which only a
+    /// file that was tampered with has.
     pub(crate) fn caller_order(&self) -> Option<Vec<SpanId>> {
         let all = (0..self.spans.len()).map(SpanId::new);
         if self.callers.is_empty() {
@@ -39,7 +39,7 @@ impl Trace {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     New,
-    /// It comes after a span that is looked at now.
+    /// It comes after a span that is being visited.
     Waiting,
     Done,
 }

@@ -34,7 +34,7 @@ impl Callsite {
         &self.target
     }
 
-    /// How verbose it is.
+    /// Its verbosity level.
     pub fn level(&self) -> Level {
         self.level
     }
@@ -60,7 +60,7 @@ impl Callsite {
     }
 }
 
-/// How verbose a span or event is, as in `tracing`.
+/// The verbosity of a span or event, as in `tracing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "UPPERCASE"))]
 pub enum Level {

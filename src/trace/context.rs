@@ -1,8 +1,8 @@
 //! OpenTelemetry contexts of spans.
 
-/// The ids that OpenTelemetry has for a span, if another layer of the subscriber sends the span there.
+/// OpenTelemetry's ids for a span, if another layer of the subscriber sends the span there.
 ///
-/// They are the ids of W3C's Trace Context.
+/// They are W3C Trace Context ids.
 ///
 /// ```
 /// use kernspan::trace::{Span, TraceContext};
@@ -20,7 +20,7 @@ pub struct TraceContext {
     pub trace_id: u128,
     /// The id of the span.
     pub span_id: u64,
-    /// Whether the span is sampled, which means that it is exported.
+    /// Whether the span is sampled, that is, exported.
     pub sampled: bool,
 }
 

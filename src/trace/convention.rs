@@ -1,4 +1,4 @@
-//! Names of fields that have a meaning, shared by hand-written spans and integrations.
+//! Names of fields with a defined meaning, shared by hand-written spans and integrations.
 //!
 //! | field | on | meaning |
 //! |---|---|---|
@@ -27,7 +27,7 @@
 //! `data`, `data_loader`, `data_iter`, `dataset`, `loader` or `batches`, such as `DataLoader::next`. Any other value of
 //! `op.input`, such as `none`, says that the span is not part of the pipeline.
 //!
-//! Without `op.wait`, [`FindingKind::HostWait`](crate::analysis::FindingKind::HostWait) goes by words of the name, such
+//! Without `op.wait`, [`FindingKind::HostWait`](crate::analysis::FindingKind::HostWait) goes by words in the name, such
 //! as `lock` and `wait`; `none` says that the span does not wait. Operations are [`Operation`](super::Operation)s,
 //! which frameworks report.
 //!
@@ -44,7 +44,7 @@
 
 /// The prefix of fields that are samples of counters.
 pub const COUNTER: &str = "counter.";
-/// The counter that says how many samples, images or tokens a step had. Exporters compute the throughput from it.
+/// The counter for the number of samples, images or tokens in a step. Exporters compute the throughput from it.
 ///
 /// ```
 /// use kernspan::{export::StepSummary, trace::convention};
@@ -64,15 +64,15 @@ pub const MODULE: &str = "op.module";
 pub const SHAPE: &str = "op.shape.";
 /// The prefix of the element types of arguments.
 pub const DTYPE: &str = "op.dtype.";
-/// The type that an operation is computed with.
+/// The type used for computing an operation.
 pub const COMPUTE: &str = "op.compute";
-/// The name that the result has among the arguments.
+/// The name of the result among the arguments.
 pub const OUTPUT: &str = "output";
 /// The number of floating-point operations done.
 pub const FLOPS: &str = "op.flops";
 /// The number of bytes moved.
 pub const BYTES: &str = "op.bytes";
-/// The stage of the input pipeline that a span is.
+/// The stage of the input pipeline that a span represents.
 pub const INPUT: &str = "op.input";
 /// What a span waits for.
 pub const WAIT: &str = "op.wait";

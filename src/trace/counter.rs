@@ -16,7 +16,8 @@ impl Counter {
         &self.name
     }
 
-    /// The samples, in order of time. A value may be infinite or not a number, since a diverged loss is worth seeing.
+    /// The samples, in chronological order. A value may be infinite or not a number, since a diverged loss is worth
+    /// seeing.
     pub fn samples(&self) -> &[(Timestamp, f64)] {
         &self.samples
     }

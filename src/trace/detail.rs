@@ -3,25 +3,25 @@
 use super::Timestamp;
 use std::sync::Arc;
 
-/// The kind of a piece of [`Work`](super::Work), and the facts that only this kind has.
+/// The kind of a piece of [`Work`](super::Work), and the facts specific to this kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Detail {
     /// A kernel.
     Kernel(Kernel),
-    /// A copy of memory.
+    /// A memory copy.
     Copy(MemoryCopy),
     /// A fill: memory set to a value.
     Fill(MemoryFill),
 }
 
-/// The facts of a kernel.
+/// The facts about a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kernel {
-    /// The demangled name, for people.
+    /// The demangled name.
     pub name: Arc<str>,
-    /// The name as the compiler gave it.
+    /// The mangled name, as the compiler emitted it.
     pub raw_name: Arc<str>,
     /// Blocks in each dimension.
     pub grid: [u32; 3],
@@ -37,11 +37,11 @@ pub struct Kernel {
     pub queued: Option<Timestamp>,
 }
 
-/// The facts of a copy of memory.
+/// The facts about a memory copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryCopy {
-    /// The direction: from where to where the bytes went.
+    /// The direction of the copy.
     pub direction: Direction,
     /// The kind of memory that was read.
     pub from: MemoryKind,
@@ -51,7 +51,7 @@ pub struct MemoryCopy {
     pub bytes: u64,
 }
 
-/// The facts of a fill: memory set to a value.
+/// The facts about a fill: memory set to a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryFill {
@@ -63,7 +63,7 @@ pub struct MemoryFill {
     pub bytes: u64,
 }
 
-/// The direction of a copy: from where to where it went.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Direction {
@@ -79,13 +79,13 @@ pub enum Direction {
     PeerToPeer,
     /// To, from or between CUDA arrays.
     Array,
-    /// Any other direction, or one that is not known.
+    /// Any other or unknown direction.
     #[default]
     Unknown,
 }
 
 impl Direction {
-    /// The name that PyTorch gives it: `HtoD`, `DtoH`, ….
+    /// PyTorch's name for it: `HtoD`, `DtoH`, ….
     pub fn as_str(self) -> &'static str {
         match self {
             Self::HostToDevice => "HtoD",
@@ -103,25 +103,25 @@ impl Direction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum MemoryKind {
-    /// Ordinary memory of the host.
+    /// Ordinary host memory.
     Pageable,
-    /// Page-locked memory of the host.
+    /// Page-locked host memory.
     Pinned,
-    /// Memory of a device.
+    /// Device memory.
     Device,
-    /// A CUDA array of a device.
+    /// A CUDA array on a device.
     Array,
-    /// Managed memory, which moves to where it is used.
+    /// Managed memory, which migrates to where it is used.
     Managed,
-    /// A static variable of a device.
+    /// A static variable on a device.
     Static,
-    /// The kind is not known.
+    /// The kind is unknown.
     #[default]
     Unknown,
 }
 
 impl MemoryKind {
-    /// The name that PyTorch gives it: `Pageable`, `Pinned`, `Device`, ….
+    /// PyTorch's name for it: `Pageable`, `Pinned`, `Device`, ….
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pageable => "Pageable",

@@ -23,11 +23,11 @@ impl fmt::Display for DeviceId {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Device {
-    /// The driver's number of the device.
+    /// The driver's number for the device.
     pub id: DeviceId,
-    /// The name of the model, such as `NVIDIA H200`.
+    /// The model name, such as `NVIDIA H200`.
     pub name: String,
-    /// The unique id of this card, `GPU-` and hexadecimal digits; empty if not known.
+    /// The unique id of this card, `GPU-` and hexadecimal digits; empty if unknown.
     pub uuid: String,
     /// The size of its memory in bytes.
     pub memory: u64,
@@ -43,15 +43,15 @@ pub struct Device {
     pub threads_per_multiprocessor: u32,
     /// The maximum number of blocks on a multiprocessor.
     pub blocks_per_multiprocessor: u32,
-    /// The maximum number of registers of a block.
+    /// The maximum number of registers per block.
     pub registers_per_block: u32,
-    /// The number of registers of a multiprocessor.
+    /// The number of registers per multiprocessor.
     pub registers_per_multiprocessor: u32,
-    /// The maximum shared memory of a block, in bytes.
+    /// The maximum shared memory per block, in bytes.
     pub shared_memory_per_block: u32,
-    /// The maximum shared memory of a block of a kernel that opts in to more, in bytes.
+    /// The maximum shared memory per block for a kernel that opts in to more, in bytes.
     pub shared_memory_per_block_optin: u32,
-    /// The shared memory of a multiprocessor, in bytes.
+    /// The shared memory per multiprocessor, in bytes.
     pub shared_memory_per_multiprocessor: u32,
     /// The shared memory that the driver reserves in each block, in bytes.
     pub shared_memory_reserved: u32,
@@ -64,8 +64,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// The maximum memory bandwidth in bytes per second, if the driver gives the clock and the bus width: two transfers
-    /// in each cycle of the memory's clock, each as wide as the bus.
+    /// The maximum memory bandwidth in bytes per second, if the driver reports the clock and the bus width: two
+    /// transfers per memory clock cycle, each as wide as the bus.
     pub fn memory_bytes_per_second(&self) -> Option<u64> {
         let bytes = 2 * 1000 * u64::from(self.memory_clock_khz) * u64::from(self.memory_bus_bits) / 8;
         (bytes > 0).then_some(bytes)

@@ -1,4 +1,4 @@
-//! Events of `tracing`.
+//! `tracing` events.
 
 use super::{Callsite, CallsiteId, FieldRange, Fields, SpanId, Timestamp, Trace, Track, TrackId, Value};
 
@@ -12,7 +12,7 @@ pub(crate) struct EventData {
     pub(crate) fields: FieldRange,
 }
 
-/// An event of `tracing`: something that happened at one moment, as written by `tracing::info!`.
+/// A `tracing` event: something that happened at one moment, as written by `tracing::info!`.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     trace: &'a Trace,
@@ -43,7 +43,7 @@ impl<'a> Event<'a> {
         self.data.track
     }
 
-    /// The innermost span that was open on the thread at that moment.
+    /// The innermost span open on the thread at that moment.
     pub fn span(self) -> Option<super::Span<'a>> {
         self.data.span.map(|id| self.trace.span(id))
     }
@@ -53,7 +53,7 @@ impl<'a> Event<'a> {
         self.data.at
     }
 
-    /// The fields, with the message among them.
+    /// The fields, including the message.
     pub fn fields(self) -> Fields<'a> {
         self.trace.fields(self.data.callsite, self.data.fields)
     }

@@ -89,7 +89,7 @@ impl<'a> OpFacts<'a> {
         self.0.under(convention::DTYPE).find_map(|(argument, dtype)| (argument == convention::OUTPUT).then_some(dtype))
     }
 
-    /// The type that it is computed with, if the fields state one.
+    /// The type used for computing, if the fields state one.
     pub fn compute(self) -> Option<&'a str> {
         self.0.get(convention::COMPUTE)?.as_str()
     }

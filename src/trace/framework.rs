@@ -20,24 +20,24 @@ pub enum Framework {
 }
 
 impl Trace {
-    /// Returns the framework that the program uses: that which wrote the file, or else the one that made a span or an
-    /// event, or else the one whose names kernels have.
+    /// Determines the framework that the program uses: the one that wrote the file, or else the one that created a span
+    /// or an event, or else the one whose kernel names appear.
     ///
-    /// Spans are those of a framework by their targets, such as `candle_transformers` and `kernspan_burn`. So Burn on
+    /// A span belongs to a framework by its target, such as `candle_transformers` or `kernspan_burn`. So Burn on
     /// Candle's kernels is Burn.
     pub fn framework(&self) -> Framework {
         if self.torch().is_some() {
             return Framework::PyTorch;
         }
         let by_callsite = self.callsites().iter().find_map(|it| of_callsite(it.name(), it.target()));
-        // There may be many kernels, and only few names.
+        // There may be many kernels, but there are few names.
         let mut names = FxHashSet::default();
         let kernels = self.work().filter_map(Work::kernel).filter(|kernel| names.insert(Arc::as_ptr(&kernel.name)));
         by_callsite.or_else(|| { kernels }.find_map(|kernel| of_kernel(&kernel.raw_name))).unwrap_or_default()
     }
 }
 
-/// Returns the framework that a span is of.
+/// Returns the framework that a span belongs to.
 fn of_callsite(name: &str, target: &str) -> Option<Framework> {
     let root = target.split("::").next().unwrap_or_default();
     let is_of = |crates: &[&str]| {
@@ -47,13 +47,13 @@ fn of_callsite(name: &str, target: &str) -> Option<Framework> {
         "kernspan_candle" | "candle_core" | "candle_nn" | "candle_transformers" => Some(Framework::Candle),
         "kernspan_burn" => Some(Framework::Burn),
         _ if is_of(&["burn", "cubecl"]) => Some(Framework::Burn),
-        // In a file that was written from one of PyTorch.
+        // In a file converted from one written by PyTorch.
         _ if name.starts_with("aten::") => Some(Framework::PyTorch),
         _ => None,
     }
 }
 
-/// Returns the framework that a kernel is of.
+/// Returns the framework that a kernel belongs to.
 fn of_kernel(name: &str) -> Option<Framework> {
     // Mangled: `at::native`.
     if name.contains("at::native") || name.contains("2at6native") {
@@ -67,8 +67,8 @@ fn of_kernel(name: &str) -> Option<Framework> {
     }
 }
 
-/// The beginnings of names of Candle's kernels, before the element type: those of `candle-kernels` 0.11 that nobody
-/// else is likely to use.
+/// Prefixes of the names of Candle's kernels, before the element type: those of `candle-kernels` 0.11 that are unlikely
+/// to be used elsewhere.
 const CANDLE: [&str; 33] = [
     "affine",
     "badd",
@@ -105,19 +105,19 @@ const CANDLE: [&str; 33] = [
     "usqrt",
 ];
 
-/// Whether a kernel is one of Candle, such as `ugelu_erf_f32`.
+/// Whether a kernel belongs to Candle, such as `ugelu_erf_f32`.
 fn is_candle(name: &str) -> bool {
     let types = ["f32", "bf16", "f16", "f64", "u8", "u32", "i64", "fp8_e4m3", "f8_e4m3"];
     let stem = types.iter().find_map(|it| name.strip_suffix(it)?.strip_suffix('_'));
     stem.is_some_and(|stem| CANDLE.contains(&stem))
 }
 
-/// Whether a kernel is one of CubeCL, on which Burn runs: a name in lower case, and a hash of eight hexadecimal digits,
+/// Whether a kernel belongs to CubeCL, on which Burn runs: a lower-case name and a hash of eight hexadecimal digits,
 /// such as `kernel_binop_c_f32_n_1_37b0d102`.
 fn is_cubecl(name: &str) -> bool {
     let is_hash = |hash: &str| {
         let is_digit = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
-        // A word such as `feedface` is no hash, nor is a date.
+        // A word such as `feedface` is not a hash, nor is a date.
         hash.len() == 8
             && hash.bytes().all(is_digit)
             && hash.bytes().any(|byte| byte.is_ascii_digit())

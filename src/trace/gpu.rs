@@ -21,11 +21,11 @@ pub enum Gpu {
 pub struct GpuLibrary {
     /// The path of CUPTI.
     pub path: String,
-    /// The version of CUPTI, as CUPTI itself numbers it, such as `130001`.
+    /// The version of CUPTI, in CUPTI's own numbering, such as `130001`.
     pub cupti_version: u32,
     /// The newest version of CUDA that the driver supports, such as `13000`.
     pub driver_version: u32,
-    /// A known problem of this version, if there is one.
+    /// A known problem of this version, if any.
     pub warning: Option<String>,
 }
 
@@ -44,15 +44,15 @@ pub enum GpuProblem {
     NoDevice,
     /// CUPTI was not found.
     NoLibrary {
-        /// The places that were searched, with the loader's message for each file that it could not load.
+        /// The places searched, with the loader's message for each file it could not load.
         looked: Vec<String>,
     },
     /// CUPTI is older than CUDA 12.
     TooOld {
-        /// The version, as CUPTI itself numbers it.
+        /// The version, in CUPTI's own numbering.
         version: u32,
     },
-    /// Another profiler or debugger uses CUPTI in this process, and CUPTI admits only one.
+    /// Another profiler or debugger is using CUPTI in this process, and CUPTI supports only one.
     AnotherProfiler,
     /// Another [`Profiler`](crate::Profiler) records GPUs in this process.
     AnotherKernspan,
@@ -66,16 +66,16 @@ pub enum GpuProblem {
         /// The name of the function.
         function: &'static str,
     },
-    /// The reason that a file gives.
+    /// The reason given in a file.
     Said {
         /// The reason.
         message: String,
     },
-    /// A call of the driver or of CUPTI failed.
+    /// A call to the driver or to CUPTI failed.
     Failed {
         /// The name of the function.
         call: &'static str,
-        /// The error code that it returned.
+        /// The error code it returned.
         code: u32,
         /// The meaning of the code.
         message: String,
@@ -117,12 +117,14 @@ impl fmt::Display for GpuProblem {
             Self::NoDriver { message } => write!(f, "no NVIDIA driver ({message})"),
             Self::NoDevice => f.write_str("the NVIDIA driver sees no device"),
             Self::NoLibrary { looked } => {
-                write!(f, "CUPTI is missing; looked for {} (KERNSPAN_CUPTI may name it)", looked.join(", "))
+                write!(f, "CUPTI not found; looked for {} (KERNSPAN_CUPTI can name the file)", looked.join(", "))
             }
             Self::TooOld { version } => write!(f, "CUPTI {version} is older than CUDA 12.0"),
-            Self::AnotherProfiler => f.write_str("another profiler or debugger has CUPTI, which takes only one"),
-            Self::AnotherKernspan => f.write_str("another kernspan profiler in this process records it"),
-            Self::Clock { nanos } => write!(f, "CUPTI's clock is {nanos} ns away from the system's"),
+            Self::AnotherProfiler => {
+                f.write_str("another profiler or debugger is using CUPTI, which supports only one")
+            }
+            Self::AnotherKernspan => f.write_str("another kernspan profiler in this process is recording it"),
+            Self::Clock { nanos } => write!(f, "CUPTI's clock differs from the system's by {nanos} ns"),
             Self::Missing { function } => write!(f, "the NVIDIA driver or CUPTI has no function {function}"),
             Self::Said { message } => f.write_str(message),
             Self::Failed { call, code, message } => write!(f, "{call} failed with {code} ({message})"),

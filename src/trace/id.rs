@@ -1,9 +1,9 @@
 //! The macro that defines the ids of a trace.
 
-/// Defines an id: a number with a type of its own, so that ids of different things cannot be mixed up.
+/// Defines an id: a number with its own type, so that ids of different things cannot be mixed up.
 ///
-/// There are two kinds. An *index* id says where a thing is in its list of the trace. It is written as a unit struct,
-/// and takes four bytes, since the memory limit keeps a window far below 2³² of anything:
+/// There are two kinds. An *index* id is a position in a list of the trace. It is written as a unit struct and takes
+/// four bytes, since the memory limit keeps a window far below 2³² of anything:
 ///
 /// ```text
 /// define_id! {
@@ -15,8 +15,7 @@
 /// }
 /// ```
 ///
-/// A *number* id is a number that the driver or the operating system chose. It is written with the
-/// type of the number:
+/// A *number* id is a number chosen by the driver or the operating system. It is written with the type of the number:
 ///
 /// ```text
 /// define_id! {
@@ -28,8 +27,8 @@
 /// }
 /// ```
 ///
-/// Both have `new`, for this crate only, and the method that is named, which returns the number. Both are `Copy`,
-/// ordered and hashable. Further attributes, such as another `derive`, are put beside the documentation.
+/// Both have `new`, for this crate only, and the named method, which returns the number. Both are `Copy`, ordered and
+/// hashable. Further attributes, such as another `derive`, go next to the documentation.
 macro_rules! define_id {
     (
         $(#[$struct_attribute:meta])*
@@ -40,7 +39,7 @@ macro_rules! define_id {
     ) => {
         $(#[$struct_attribute])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        // Counted from 1, so that an `Option` of it is no larger: lists of a trace have many.
+        // Counted from 1, so that an `Option` of it is no larger: a trace's lists contain many.
         $struct_visibility struct $Id(std::num::NonZeroU32);
 
         impl $Id {

@@ -22,18 +22,18 @@ use std::{fmt, sync::OnceLock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum InputStage {
-    /// The whole pipeline: the program waits for the next batch, however that is made.
+    /// The whole pipeline: the program waits for the next batch, however that is produced.
     Load,
     /// Reads files or from the network.
     Read,
-    /// Turns the data that was read into input of the model.
+    /// Turns the data read into model input.
     Preprocess,
     /// Puts a batch where the device takes it from.
     Enqueue,
 }
 
 /// Names of spans that load data, in lower case and without separators, so that `next_batch`, `NextBatch` and
-/// `next-batch` are the same. Only names that mean nothing else: a span called `load` or `read` may load a model.
+/// `next-batch` are the same. Ambiguous names are not included: a span called `load` or `read` may load a model.
 const LOADS: [&str; 35] = [
     "augment",
     "augmentation",
@@ -78,12 +78,12 @@ const METHODS: [&str; 6] = ["fetch", "get", "load", "next", "read", "recv"];
 /// Names of modules and types that data comes from.
 const SOURCES: [&str; 6] = ["batches", "data", "dataiter", "dataloader", "dataset", "loader"];
 
-/// The beginnings of the names that PyTorch gives to the time in its data loaders and in pipes of torchdata.
+/// Prefixes of the names that PyTorch gives to the time in its data loaders and in torchdata pipes.
 const TORCH: [&str; 2] = ["enumerate(DataLoader)#", "enumerate(DataPipe)#"];
 
 impl InputStage {
-    /// The name of spans that are [`Load`](Self::Load) without the field `op.input`, as the integrations name theirs.
-    /// Other names are recognised as well: see [`convention`].
+    /// The name of spans that are [`Load`](Self::Load) without the field `op.input`, used by the integrations. Other
+    /// names are recognised as well: see [`convention`].
     pub const DATA: &'static str = "data";
 
     /// The value of the field `op.input`: `load`, `read`, `preprocess` or `enqueue`.
@@ -108,8 +108,8 @@ impl InputStage {
     }
 }
 
-/// Whether the spans of a callsite load data, by its name and target. It is found out once, since analyses ask it of
-/// each span, of which there may be millions.
+/// Whether the spans of a callsite load data, by its name and target. It is computed once, since analyses ask for each
+/// span, and there may be millions.
 #[derive(Default)]
 pub(crate) struct LoadsData(OnceLock<bool>);
 
@@ -120,14 +120,14 @@ impl LoadsData {
 }
 
 impl Clone for LoadsData {
-    /// Returns one that is found out again, since the copy of a callsite may get another name.
+    /// Returns an uncomputed one, since the copy of a callsite may get another name.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
 impl PartialEq for LoadsData {
-    /// Callsites that are equal in all else are equal.
+    /// Callsites that are otherwise equal are equal.
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -152,7 +152,7 @@ fn is_load(name: &str, target: &str) -> bool {
         || (is_in(&METHODS, last) && is_in(&SOURCES, source))
 }
 
-/// Whether a text is a word, but for capitals and separators.
+/// Whether a text equals a word, ignoring capitals and separators.
 fn is_word(word: &str, text: &str) -> bool {
     let letters = text.bytes().filter(|byte| !matches!(byte, b'_' | b'-' | b' '));
     word.bytes().eq(letters.map(|byte| byte.to_ascii_lowercase()))

@@ -1,57 +1,56 @@
-//! Counts of the records that could not be kept, with what to do about each cause.
+//! Counts of the records that were lost, with a remedy for each cause.
 
 use std::{fmt, ops::AddAssign};
 
-/// The number of records that could not be kept, by cause.
+/// The number of records that were lost, by cause.
 ///
 /// Memory is bounded, so some records may not fit. They are counted here, and every export and the report show the
-/// counts. A span that is lost is lost whole, with its enter, its exit and its fields.
+/// counts. A lost span is lost entirely, with its enter, its exit and its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Losses {
-    /// Spans, events, operations and GPU calls that found their thread's lane, a bounded queue, full: raise
+    /// Spans, events, operations and GPU calls dropped because their thread's lane, a bounded queue, was full: raise
     /// [`lane_capacity`](crate::ProfilerBuilder::lane_capacity).
     pub lane_full: u64,
-    /// Spans, events, operations, GPU calls and steps past the memory limit: raise
+    /// Spans, events, operations, GPU calls and steps beyond the memory limit: raise
     /// [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes) or record fewer steps.
     ///
     /// If there is no memory for a whole window, it is not opened, and only its steps are counted.
     pub over_memory: u64,
-    /// Spans that were kept without their fields, since too many spans with fields were alive at once (raise
-    /// [`live_spans`](crate::ProfilerBuilder::live_spans)), or since the fields came too late.
+    /// Spans kept without their fields, because too many spans with fields were alive at once (raise
+    /// [`live_spans`](crate::ProfilerBuilder::live_spans)), or because the fields came too late.
     pub fields: u64,
-    /// Fields whose text was cut after [`Value::MAX_TEXT`](super::Value::MAX_TEXT) bytes.
+    /// Fields whose text was truncated to [`Value::MAX_TEXT`](super::Value::MAX_TEXT) bytes.
     pub truncated: u64,
-    /// Spans, events, operations and GPU calls that a thread wrote only after their window had been collected, which
-    /// happens two milliseconds after its end.
+    /// Spans, events, operations and GPU calls that a thread wrote after their window had been collected, which happens
+    /// two milliseconds after its end.
     pub late: u64,
-    /// Spans, events, operations and GPU calls of a thread that has no lane: it is being torn down, or runs code of
-    /// this profiler.
+    /// Spans, events, operations and GPU calls on a thread without a lane: it is being torn down, or runs code of this
+    /// profiler.
     pub unreachable: u64,
-    /// GPU activity past the memory limit: raise
-    /// [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes) or record fewer steps.
+    /// GPU activity beyond the memory limit: raise [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes)
+    /// or record fewer steps.
     pub gpu_over_memory: u64,
-    /// GPU activity that CUPTI says it dropped.
+    /// GPU activity that CUPTI reports as dropped.
     pub gpu_dropped: u64,
-    /// GPU activity that makes no sense: records of an unknown format, or with an end before the start.
+    /// Invalid GPU activity: records of an unknown format, or with an end before the start.
     pub gpu_unreadable: u64,
-    /// Launches that had no record of their work after a minute, or after five seconds at the end of the run, which
-    /// happens if a kernel hangs. Launches that share a correlation id are counted here, too, since their work cannot
-    /// be distinguished.
+    /// Launches without a record of their work after a minute, or after five seconds at the end of the run, as when a
+    /// kernel hangs. Launches that share a correlation id also count, since their work cannot be distinguished.
     pub gpu_unfinished: u64,
-    /// Steps and counter values that no [`StepExporter`](crate::export::StepExporter) received. Traces may have them
-    /// all the same.
+    /// Steps and counter values that no [`StepExporter`](crate::export::StepExporter) received. Traces may still have
+    /// them.
     ///
     /// A step counts as one, together with its counters, if it ended while the exporters were too far behind: by tens
-    /// of thousands of steps, by fewer if they have counters. A value of a counter counts as one if its step had values
-    /// of 256 other counters already.
+    /// of thousands of steps, or by fewer if they have counters. A counter value counts as one if its step already had
+    /// values of 256 other counters.
     pub steps: u64,
-    /// Values of `counter.…` fields that are no samples, since they are no numbers (text, booleans, integers of 128
-    /// bits) or are on a span. They stay fields of their event or span, if that is recorded. Write a number of at most
-    /// 64 bits on an event: `tracing::info!(counter.loss = 0.3)`.
+    /// Values of `counter.…` fields that are not samples, because they are not numbers (text, booleans, 128-bit
+    /// integers) or are on a span. They remain fields of their event or span, if that is recorded. Write a number of at
+    /// most 64 bits on an event: `tracing::info!(counter.loss = 0.3)`.
     pub counters: u64,
-    /// Events of a file that are of no known kind, or have no time that can be read: see [`read`](crate::read()).
+    /// Events in a file that are of an unknown kind or have no readable time: see [`read`](crate::read()).
     pub unread: u64,
 }
 
@@ -66,18 +65,18 @@ impl Losses {
         self.total() == 0
     }
 
-    /// The number of records that are missing: spans, events, operations, calls, steps and GPU activity. Spans that
-    /// were kept without their fields, fields that were cut and counters that are no numbers do not count.
+    /// The number of missing records: spans, events, operations, calls, steps and GPU activity. Spans kept without
+    /// their fields, truncated fields and counters that are not numbers do not count.
     pub fn dropped(&self) -> u64 {
         self.host_dropped() + self.gpu_over_memory + self.gpu_dropped + self.gpu_unreadable + self.gpu_unfinished
     }
 
-    /// The number of records of the host that are missing, so that times by span are incomplete.
+    /// The number of missing host records, which make times by span incomplete.
     pub(crate) fn host_dropped(&self) -> u64 {
         self.lane_full + self.over_memory + self.late + self.unreachable
     }
 
-    /// Every cause that lost something, with what happened and what to do about it.
+    /// Every cause that lost something, with an explanation and a remedy.
     ///
     /// ```
     /// # use kernspan::trace::Losses;
@@ -167,7 +166,7 @@ impl fmt::Display for Losses {
     }
 }
 
-/// A cause of losses, with its count. `Display` says what happened and what to do about it.
+/// A cause of losses, with its count. `Display` explains it and gives a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The name of the field of [`Losses`].
@@ -177,7 +176,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Returns why it happened, what is counted, what became of it, and what to do about it, if anything can be done.
+    /// Returns why it happened, what is counted, what became of it, and a remedy, if there is one.
     fn text(&self) -> (&'static str, &'static str, &'static str, Option<&'static str>) {
         const MEMORY: Option<&str> = Some("raise `memory_limit_bytes`, or record fewer steps");
         const NUMBERS: &str = "write numbers of at most 64 bits on events, as in `info!(counter.loss = 0.3)`";

@@ -12,7 +12,7 @@ pub struct Metadata {
     pub pid: u32,
     /// The name of the program.
     pub process: String,
-    /// The rank of this process in a distributed run, `0` without one: see [`rank`](crate::ProfilerBuilder::rank).
+    /// The rank of this process in a distributed run, `0` otherwise: see [`rank`](crate::ProfilerBuilder::rank).
     pub rank: u32,
     /// The number of processes in the run, `1` if it is not distributed.
     pub world_size: u32,
@@ -21,8 +21,8 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The environment variables for the rank and for the world size, in the order they are looked up: those of
-    /// torchrun and most other launchers, of Open MPI, of MPICH and of Slurm.
+    /// The environment variables for the rank and the world size, in lookup order: those of torchrun and most other
+    /// launchers, of Open MPI, of MPICH and of Slurm.
     pub const RANK_VARIABLES: &'static [(&'static str, &'static str)] = &[
         ("RANK", "WORLD_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -30,15 +30,15 @@ impl Metadata {
         ("SLURM_PROCID", "SLURM_NTASKS"),
     ];
 
-    /// The name that files give a host whose name is not known, as in traces of PyTorch.
+    /// The name used in files for a host of unknown name, as in PyTorch's traces.
     pub(crate) const UNKNOWN_HOST: &'static str = "localhost";
 
-    /// The host's name for files, which is never empty: XProf finds no profile of a host without a name.
+    /// The host's name for files, which is never empty: XProf cannot find the profile of a host without a name.
     pub(crate) fn host_of_files(&self) -> &str {
         if self.host.is_empty() { Self::UNKNOWN_HOST } else { &self.host }
     }
 
-    /// Returns the metadata of this process, with the rank that the environment gives it.
+    /// Returns the metadata of this process, with the rank given by the environment.
     ///
     /// ```
     /// use kernspan::trace::Metadata;

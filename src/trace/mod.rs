@@ -1,20 +1,20 @@
-//! The recorded data: a [`Trace`] has everything that was recorded in one window, on one clock.
+//! The recorded data: a [`Trace`] contains everything recorded in one window, on one clock.
 //!
-//! A trace is immutable and plain: it knows neither `tracing` nor any GPU library. Exporters and reports read traces; a
-//! program of your own gets them from an [`Exporter`](crate::Exporter), or from [`Collected`](crate::Collected).
+//! A trace is immutable and plain: it depends on neither `tracing` nor any GPU library. Exporters and reports read
+//! traces; your own program gets them from an [`Exporter`](crate::Exporter) or from [`Collected`](crate::Collected).
 //!
 //! Methods of [`Trace`] list what it holds, and methods of each item lead to others:
 //!
 //! - On the host, each thread has a [`Track`]. A [`Span`] is one enter and exit on a track; it has a
 //!   [`parent`](Span::parent), a [`step`](Span::step), [`Fields`] and a [`Callsite`], its place in the source. An
-//!   [`Event`] happened inside a [`span`](Event::span). A [`Counter`] has the samples that events gave it.
-//! - On a [`Device`], each [`Stream`] runs [`Work`]: kernels, copies and fills. Work was caused by an [`ApiCall`]
-//!   ([`call`](Work::call)) and belongs to the [`span`](Work::span) from which that was made. The [`Attribution`] says
-//!   how the span is known. [`Wait`]s and [`Allocation`]s belong to spans in the same way.
-//! - A framework that fuses or defers work reports each [`OperationCall`]; [`Work::operations`] are the ones that a
-//!   kernel did.
-//! - A [`Step`] is one iteration of the training loop. [`Losses`] counts the records that could not be kept, [`Gpu`]
-//!   says whether GPUs were recorded, and [`Metadata`] names the process.
+//!   [`Event`] happened inside a [`span`](Event::span). A [`Counter`] holds the samples that events gave it.
+//! - On a [`Device`], each [`Stream`] runs [`Work`]: kernels, copies and fills. Work is caused by an [`ApiCall`]
+//!   ([`call`](Work::call)) and belongs to the [`span`](Work::span) that made the call. The [`Attribution`] says how
+//!   the span is known. [`Wait`]s and [`Allocation`]s belong to spans in the same way.
+//! - A framework that fuses or defers work reports each [`OperationCall`]; [`Work::operations`] are those that a kernel
+//!   performed.
+//! - A [`Step`] is one iteration of the training loop. [`Losses`] counts the records that were lost, [`Gpu`] says
+//!   whether GPUs were recorded, and [`Metadata`] names the process.
 //!
 //! Views such as [`Span`] and [`Work`] borrow the trace and are [`Copy`]. Their ids are indices, valid in one trace.
 //!
@@ -216,21 +216,21 @@ impl Trace {
         &self.metadata
     }
 
-    /// The number of records that could not be kept, by cause.
+    /// The number of records that were lost, by cause.
     pub fn losses(&self) -> &Losses {
         &self.losses
     }
 
-    /// The time of a step while nothing is recorded, if it is known: the mean of up to 15 steps before the window, or
-    /// what [`set_unrecorded_step`](Self::set_unrecorded_step) says.
+    /// The duration of a step while nothing is recorded, if known: the mean of up to 15 steps before the window, or
+    /// the value given to [`set_unrecorded_step`](Self::set_unrecorded_step).
     pub fn unrecorded_step(&self) -> Option<Duration> {
         self.unrecorded_step
     }
 
-    /// Says how long a step takes while nothing is recorded, as a progress bar shows it. Findings are about that step:
-    /// the host is taken to be as much faster, or slower, as it takes for that.
+    /// Sets the duration of a step while nothing is recorded, as a progress bar shows it. Findings are about that step:
+    /// the host is assumed to be faster or slower by the factor that explains it.
     ///
-    /// PyTorch's profiler makes steps that the host bounds up to twice as long, and its files do not say by how much.
+    /// PyTorch's profiler makes host-bound steps up to twice as long, and its files do not record by how much.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -243,7 +243,7 @@ impl Trace {
         self.unrecorded_step = Some(time);
     }
 
-    /// The steps, in order of time.
+    /// The steps, in chronological order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -262,7 +262,7 @@ impl Trace {
         (0..self.steps.len()).map(StepId::new)
     }
 
-    /// The tracks: one for each thread, and further ones where spans of a thread overlap without nesting.
+    /// The tracks: one per thread, and further ones where spans of a thread overlap without nesting.
     pub fn tracks(&self) -> &[Track] {
         &self.tracks
     }
@@ -287,7 +287,7 @@ impl Trace {
         Span::new(self, id.index())
     }
 
-    /// The events, as written by `tracing::info!`, thread by thread, in order of time.
+    /// The events, as written by `tracing::info!`, thread by thread, in chronological order.
     pub fn events(&self) -> impl ExactSizeIterator<Item = Event<'_>> {
         self.events.iter().map(|data| Event::new(self, data))
     }
@@ -297,7 +297,7 @@ impl Trace {
         &self.counters
     }
 
-    /// The counters with a sample in a step, each with the value of the last one.
+    /// The counters with a sample in a step, each with its last value.
     ///
     /// ```
     /// # use kernspan::Trace;
@@ -321,22 +321,22 @@ impl Trace {
         &self.gpu
     }
 
-    /// The GPUs that the process sees.
+    /// The GPUs visible to the process.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// The GPU with this number, if it is known.
+    /// The GPU with this number, if known.
     pub fn device(&self, id: DeviceId) -> Option<&Device> {
         self.devices.iter().find(|device| device.id == id)
     }
 
-    /// The rows of GPU work: one for each stream, and further ones where work of a stream overlaps.
+    /// The rows of GPU work: one per stream, and further ones where work of a stream overlaps.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
 
-    /// The work of the GPUs, stream by stream, in order of time.
+    /// The work of the GPUs, stream by stream, in chronological order.
     pub fn work(&self) -> impl ExactSizeIterator<Item = Work<'_>> {
         (0..self.work.len()).map(|index| Work::new(self, index))
     }
@@ -346,10 +346,10 @@ impl Trace {
         range.map(|index| Work::new(self, index))
     }
 
-    /// The calls of the GPUs' API that were recorded, thread by thread, in order of time.
+    /// The recorded calls to the GPUs' API, thread by thread, in chronological order.
     ///
-    /// By default, calls are recorded that launch kernels, load them, copy memory, wait for the GPU, or allocate
-    /// memory without a pool.
+    /// By default, these are calls that launch kernels, load them, copy memory, wait for the GPU, or allocate memory
+    /// without a pool.
     pub fn api_calls(&self) -> impl ExactSizeIterator<Item = ApiCall<'_>> {
         (0..self.api_calls.len()).map(|index| ApiCall::new(self, index))
     }
@@ -369,7 +369,7 @@ impl Trace {
         self.events[range].iter().map(|data| Event::new(self, data))
     }
 
-    /// The operations that frameworks reported, thread by thread, in order of time: see [`Operation`].
+    /// The operations that frameworks reported, thread by thread, in chronological order: see [`Operation`].
     pub fn operations(&self) -> impl ExactSizeIterator<Item = OperationCall<'_>> {
         (0..self.operation_calls.len()).map(|index| OperationCall::new(self, index))
     }
@@ -379,22 +379,22 @@ impl Trace {
         range.map(|index| OperationCall::new(self, index))
     }
 
-    /// Waits for GPUs, in order of time.
+    /// Waits for GPUs, in chronological order.
     pub fn waits(&self) -> impl ExactSizeIterator<Item = Wait<'_>> {
         self.waits.iter().map(|data| Wait::new(self, data))
     }
 
-    /// Allocations and frees of GPU memory, in order of time.
+    /// Allocations and frees of GPU memory, in chronological order.
     pub fn allocations(&self) -> impl ExactSizeIterator<Item = Allocation<'_>> {
         self.allocations.iter().map(|data| Allocation::new(self, data))
     }
 
-    /// The stretches of time that the GPU's profiling library itself took.
+    /// The periods taken by the GPU's profiling library itself.
     pub fn overheads(&self) -> &[Overhead] {
         &self.overheads
     }
 
-    /// The parts that only a trace of PyTorch has; `None` if kernspan recorded the trace.
+    /// The parts specific to a PyTorch trace; `None` if kernspan recorded the trace.
     pub fn torch(&self) -> Option<&Torch> {
         self.torch.as_deref()
     }
@@ -406,7 +406,7 @@ impl Trace {
         counts
     }
 
-    /// The step in which a moment lies.
+    /// The step that contains a moment.
     pub(crate) fn step_at(&self, at: Timestamp) -> Option<StepId> {
         let after = self.steps.partition_point(|step| step.start <= at);
         after.checked_sub(1).filter(|&step| at < self.steps[step].end).map(StepId::new)

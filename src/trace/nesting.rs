@@ -1,11 +1,11 @@
-//! Rows on which ranges of time nest, since no viewer draws ranges that cross.
+//! Rows on which time ranges nest, since no viewer can draw ranges that cross.
 
 use super::{SpanData, SpanId, Timestamp};
 
-/// An assignment of ranges of time to rows, so that the ranges of each row nest. It uses few rows.
+/// Assigns time ranges to rows so that the ranges on each row nest, using few rows.
 ///
-/// Two ranges nest if one contains the other, or one ends before the other begins. Ranges come in the order of their
-/// starts, and of those that start together the outer comes first.
+/// Two ranges nest if one contains the other, or if one ends before the other begins. Ranges must be sorted by start;
+/// of those that start together, the outer comes first.
 #[derive(Debug, Default)]
 pub(crate) struct Nesting {
     /// The ends of the ranges that are open on each row, outermost first.
@@ -13,15 +13,15 @@ pub(crate) struct Nesting {
 }
 
 impl Nesting {
-    /// Puts a range on the first row that it nests on, `first` or one after it, and returns that row.
+    /// Puts a range on the first row where it nests, starting at `first`, and returns that row.
     pub(crate) fn place(&mut self, start: Timestamp, end: Timestamp, first: usize) -> usize {
         self.grow(first);
         let found = self.rows[first..].iter_mut().position(|open| fits(open, start, end));
         self.push(found.map(|row| first + row), end)
     }
 
-    /// Puts a range on the `preferred` row if it nests there, or else on the first row that it nests on, and returns
-    /// that row.
+    /// Puts a range on the `preferred` row if it nests there, or else on the first row where it nests, and returns that
+    /// row.
     pub(crate) fn place_near(&mut self, start: Timestamp, end: Timestamp, preferred: usize) -> usize {
         self.grow(preferred);
         let found = match fits(&mut self.rows[preferred], start, end) {
@@ -31,14 +31,14 @@ impl Nesting {
         self.push(found, end)
     }
 
-    /// Adds rows until there is one of this number.
+    /// Adds rows until there is one with this number.
     fn grow(&mut self, row: usize) {
         if self.rows.len() <= row {
             self.rows.resize(row + 1, Vec::new());
         }
     }
 
-    /// Puts a range on the row that was found, or on a new one, and returns the row.
+    /// Puts a range on the row found, or on a new one, and returns the row.
     fn push(&mut self, found: Option<usize>, end: Timestamp) -> usize {
         let row = found.unwrap_or_else(|| {
             self.rows.push(Vec::new());
@@ -49,10 +49,10 @@ impl Nesting {
     }
 }
 
-/// Returns, for each span, the innermost one around it on its track. Spans come in the order in which they were
+/// Returns, for each span, the innermost span around it on its track. Spans come in the order in which they were
 /// entered.
 ///
-/// Most spans have that for a parent; a file says the parent only of those that have another.
+/// For most spans this is the parent; a file stores the parent only for the others.
 pub(crate) fn enclosing(spans: &[SpanData]) -> Vec<Option<SpanId>> {
     let mut open: Vec<Vec<SpanId>> = Vec::new();
     let around = |(index, span): (usize, &SpanData)| {

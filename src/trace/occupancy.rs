@@ -2,18 +2,18 @@
 
 use super::{Device, Kernel};
 
-/// Estimates of how well a kernel fills a device, from the size of the launch, as PyTorch makes them.
+/// Estimates of how well a kernel fills a device, based on the launch size, as PyTorch computes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Occupancy {
-    /// Blocks of the grid for each multiprocessor.
+    /// Blocks of the grid per multiprocessor.
     pub blocks_per_multiprocessor: f64,
-    /// Warps of the grid for each multiprocessor.
+    /// Warps of the grid per multiprocessor.
     pub warps_per_multiprocessor: f64,
-    /// The percentage of a multiprocessor's warps that are in use while the kernel runs.
+    /// The percentage of a multiprocessor's warps in use while the kernel runs.
     pub percent: f64,
-    /// The percentage for a grid that is large enough to fill the device: as much as registers, shared memory and the
-    /// size of the blocks allow.
+    /// The percentage for a grid large enough to fill the device: what registers, shared memory and the block size
+    /// allow.
     pub theoretical_percent: f64,
 }
 
@@ -26,9 +26,9 @@ impl Device {
     /// as many before.
     const SHARED_MEMORY_UNIT: u32 = 128;
 
-    /// Estimates how well a kernel fills this device; `None` if too little is known of the device or the kernel.
+    /// Estimates how well a kernel fills this device; `None` if too little is known about the device or the kernel.
     pub fn occupancy(&self, kernel: &Kernel) -> Option<Occupancy> {
-        // Records may be garbage, so a size that no launch can have is refused.
+        // Records may be garbage, so a size that is impossible for a launch is rejected.
         let volume = |size: [u32; 3]| size.into_iter().try_fold(1, |all: u64, length| all.checked_mul(length.into()));
         let (blocks, threads) = (volume(kernel.grid)?, u32::try_from(volume(kernel.block)?).ok()?);
         if self.multiprocessors == 0 || self.warp_size == 0 || threads == 0 {
@@ -39,7 +39,7 @@ impl Device {
         let blocks_per_multiprocessor = blocks as f64 / f64::from(self.multiprocessors);
         let most_blocks = f64::from(self.resident_blocks(kernel, warps)?);
         let resident = most_blocks.min(blocks_per_multiprocessor);
-        // PyTorch counts a warp that is not full as the fraction of it that has threads.
+        // PyTorch counts a partially filled warp as the fraction of it that has threads.
         let full_warps = f64::from(threads) / f64::from(self.warp_size);
         Some(Occupancy {
             blocks_per_multiprocessor,

@@ -6,12 +6,12 @@ use super::{
 };
 use std::{borrow::Cow, sync::Arc};
 
-/// An operation that a program asks a framework for, such as a matrix product: a name, and fields by
+/// An operation that a program requests from a framework, such as a matrix product: a name, and fields named by
 /// [`convention`](super::convention).
 ///
-/// It is made once and reported each time the program asks for it, by
-/// [`HandOver::operation`](crate::framework::HandOver::operation). A framework that defers operations and runs several
-/// in one kernel thereby says what the kernel did, and for which spans.
+/// It is created once and reported each time the program requests it, with
+/// [`HandOver::operation`](crate::framework::HandOver::operation). This is how a framework that defers operations and
+/// runs several in one kernel says what the kernel did, and for which spans.
 ///
 /// ```
 /// use kernspan::{Collected, Profiler, trace::Operation};
@@ -50,19 +50,19 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Makes an operation that has a name and no fields.
+    /// Creates an operation with a name and no fields.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), field_names: Vec::new(), fields: Vec::new() }
     }
 
-    /// Makes an operation of a recording, in which the index of a field is that of its name in `field_names`.
+    /// Creates an operation of a recording. A field's index is that of its name in `field_names`.
     pub(crate) fn of(name: String, field_names: Vec<String>, fields: Vec<FieldData>) -> Self {
         let field_names = field_names.into_iter().map(Cow::Owned).collect();
         Self { name: name.into(), field_names, fields }
     }
 
     /// Adds a field, or replaces the value of a field of the same name: see [`convention`](super::convention). Text is
-    /// cut after [`Value::MAX_TEXT`] bytes.
+    /// truncated to [`Value::MAX_TEXT`] bytes.
     #[must_use]
     pub fn with(mut self, field: impl Into<Cow<'static, str>>, value: impl Into<Value>) -> Self {
         let (field, value) = (field.into(), value.into().cut());
@@ -125,7 +125,7 @@ pub(crate) struct OperationCallData {
     pub(crate) batch: Option<BatchId>,
 }
 
-/// One use of an [`Operation`]: a framework was asked for it once.
+/// One use of an [`Operation`]: one request to a framework.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationCall<'a> {
     trace: &'a Trace,
@@ -146,7 +146,7 @@ impl<'a> OperationCall<'a> {
         OperationCallId::new(self.index)
     }
 
-    /// The operation that was asked for.
+    /// The operation requested.
     pub fn operation(self) -> &'a Operation {
         &self.trace.operations[self.operation_id().index()]
     }
@@ -165,7 +165,7 @@ impl<'a> OperationCall<'a> {
         self.operation().fields()
     }
 
-    /// When the framework reported it, which may be long after the program asked for it.
+    /// When the framework reported it, which may be long after the program requested it.
     pub fn at(self) -> Timestamp {
         self.data().at
     }
@@ -185,17 +185,17 @@ impl<'a> OperationCall<'a> {
         self.data().track
     }
 
-    /// The way in which its span was found.
+    /// How its span was found.
     pub fn attribution(self) -> Attribution {
         self.data().attribution
     }
 
-    /// The span it belongs to: the innermost one that was open where and when the program asked for it.
+    /// The span it belongs to: the innermost one open where and when the program requested it.
     pub fn span(self) -> Option<Span<'a>> {
         self.data().span.map(|id| self.trace.span(id))
     }
 
-    /// The step in which the program asked for it.
+    /// The step in which the program requested it.
     pub fn step(self) -> Option<&'a Step> {
         self.step_id().map(|id| &self.trace.steps[id.index()])
     }

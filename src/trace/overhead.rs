@@ -1,9 +1,9 @@
-//! Time that the GPU's profiling library itself took.
+//! Time taken by the GPU's profiling library itself.
 
 use super::{ThreadId, Timestamp};
 use std::{borrow::Cow, time::Duration};
 
-/// A stretch of time that the GPU's profiling library itself took.
+/// A period taken by the GPU's profiling library itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overhead {
     pub(crate) name: Cow<'static, str>,
@@ -18,7 +18,7 @@ impl Overhead {
         &self.name
     }
 
-    /// The thread that was held up, if it was a single one.
+    /// The thread that was delayed, if it was a single one.
     pub fn thread(&self) -> Option<ThreadId> {
         self.thread
     }

@@ -13,10 +13,10 @@ const DTYPES: [&[&str]; 7] = [
     &["i8", "int8"],
 ];
 
-/// The names of devices, as the driver gives them but without the maker, and their peaks in 10¹² operations per second;
-/// 0 if there is no figure.
+/// Device names, as the driver gives them but without the vendor, and their peaks in 10¹² operations per second; 0 if
+/// there is no figure.
 ///
-/// Only whole names match: a part of a card (`… MIG 1g.5gb`), a laptop's chip or a `SUPER` has other peaks.
+/// Only whole names match: a slice of a card (`… MIG 1g.5gb`), a laptop chip or a `SUPER` has other peaks.
 const PEAKS: [(&[&str], [f64; 7]); 27] = [
     (&["GB200"], [40.0, 80.0, 1250.0, 2500.0, 2500.0, 5000.0, 5000.0]),
     (&["B200"], [37.0, 75.0, 1100.0, 2250.0, 2250.0, 4500.0, 4500.0]),
@@ -52,15 +52,14 @@ const PEAKS: [(&[&str], [f64; 7]); 27] = [
 
 impl Device {
     /// The peak throughput of the device for an element type such as `f32` or `BF16`, in operations per second; `None`
-    /// if the device or the type is not known.
+    /// if the device or the type is unknown.
     ///
     /// The table gives the figures in 10¹² operations per second, at boost clock and without sparsity. They come from
     /// NVIDIA's data sheets, of which copies were compared; the figures of the NVL cards and of the H20 are the least
-    /// certain. Where a data sheet gives a figure with sparsity only, it is halved.
+    /// certain. Where a data sheet gives only a figure with sparsity, it is halved.
     ///
-    /// The figures are those of tensor cores, with sums in `f32` for `f16`, `bf16` and `f8`, where a device has them
-    /// for the type. For `f32` they are those without tensor cores: if a library uses tensor cores for `f32`, the type
-    /// is `tf32`.
+    /// The figures are for tensor cores, with sums in `f32` for `f16`, `bf16` and `f8`, where a device has them for the
+    /// type. For `f32` they are without tensor cores: if a library uses tensor cores for `f32`, the type is `tf32`.
     ///
     /// | device | f64 | f32 | tf32 | f16 | bf16 | f8 | i8 |
     /// |---|---|---|---|---|---|---|---|
@@ -92,9 +91,9 @@ impl Device {
     /// | GeForce RTX 3090 | – | 35.6 | 35.6 | 71 | 71 | – | 284 |
     /// | GeForce RTX 3080 | – | 29.8 | 29.8 | 59.5 | 59.5 | – | 238 |
     ///
-    /// Names must match as a whole, after `NVIDIA` and `Tesla` are removed, since a part of a card or a card of a
-    /// similar name is a different device. There is no public data sheet of the H20: its figures are as reported. The
-    /// RTX 3080 is the one of 10 GB; that of 12 GB has the same name and does 3 % more.
+    /// Names must match as a whole, after `NVIDIA` and `Tesla` are removed, since a slice of a card or a card with a
+    /// similar name is a different device. There is no public data sheet for the H20: its figures are as reported. The
+    /// RTX 3080 is the 10 GB card; the 12 GB card has the same name and does 3 % more.
     pub fn peak_flops(&self, dtype: &str) -> Option<f64> {
         let is_one_of = |names: &[&str], name: &str| names.iter().any(|other| other.eq_ignore_ascii_case(name));
         let model = self.name.strip_prefix("NVIDIA ").unwrap_or(&self.name);

@@ -14,7 +14,7 @@ define_id! {
     pub fn index;
 }
 
-/// The ends of a span or step that lie outside the window, so that its true extent is not known.
+/// The ends of a span or step that lie outside the window, so that its true extent is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cut {
@@ -51,8 +51,7 @@ pub(crate) struct SpanData {
 ///
 /// A span that is entered several times, on the same thread or on others, has an instance for each time; those of one
 /// call are linked by [`previous`](Self::previous). The [`parent`](Self::parent) of an instance is the innermost span
-/// that was open on the thread when it was entered. Its [`caller`](Self::caller) is the same, unless `tracing` says
-/// something else.
+/// open on the thread when it was entered. Its [`caller`](Self::caller) is the same, unless `tracing` says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     trace: &'a Trace,
@@ -99,19 +98,19 @@ impl<'a> Span<'a> {
 
     /// The innermost span open on the thread when this one was entered.
     ///
-    /// It is around this span in time, so that [self times](Self::self_time) and the tracks of viewers are made of it.
-    /// For the span that this one works for, perhaps on another thread, see [`caller`](Self::caller).
+    /// It encloses this span in time, so [self times](Self::self_time) and the tracks in viewers are based on it. For
+    /// the span that this one works for, perhaps on another thread, see [`caller`](Self::caller).
     pub fn parent(self) -> Option<Span<'a>> {
         self.data().parent.map(|id| Span::new(self.trace, id.index()))
     }
 
-    /// The span that this one works for. It may be on another thread, and may have been exited before.
+    /// The span that this one works for. It may be on another thread, and may have been exited earlier.
     ///
-    /// 1. If the span was made with `parent: other`, and `other` was entered in the window, that is the caller.
-    /// 2. Otherwise it is the [`parent`](Self::parent). That includes `parent: None`, with which libraries make spans
+    /// 1. If the span was created with `parent: other`, and `other` was entered in the window, that is the caller.
+    /// 2. Otherwise it is the [`parent`](Self::parent). That includes `parent: None`, with which libraries create spans
     ///    that they keep and enter in every step, inside whatever is open there.
-    /// 3. If no span was open on the thread, it is the one that was current where this span was made: that of a task
-    ///    such as `tokio::spawn(future.instrument(info_span!("task")))` is the span around the `spawn`.
+    /// 3. If no span was open on the thread, it is the one that was current where this span was created: for a task
+    ///    such as `tokio::spawn(future.instrument(info_span!("task")))`, it is the span around the `spawn`.
     ///
     /// A caller that was entered several times is the enter that is open around this one on the thread, or else the
     /// latest enter on any thread.
@@ -130,21 +129,21 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// The enter before this one in the same call, if this is not the call's first.
+    /// The previous enter in the same call, if this is not the call's first.
     ///
-    /// A future with a span, such as an `async fn` with `#[instrument]`, enters the span each time that it is polled,
+    /// A future with a span, such as an `async fn` with `#[instrument]`, enters the span each time it is polled,
     /// perhaps on different threads, and once more when it is dropped. All of these are one call, as long as the window
     /// lasts.
     ///
-    /// A span that is made once and entered for ever, such as that of a model's layer or of a worker's loop, looks
+    /// A span that is created once and entered repeatedly, such as that of a model's layer or a worker's loop, looks
     /// the same. So another enter begins a new call:
     ///
-    /// - if it is in another call of the span around it: a layer that is entered once in each `forward` is called as
+    /// - if it is in another call of the enclosing span: a layer that is entered once in each `forward` is called as
     ///   often as that;
-    /// - if a step has ended since the enter before it, by [`step`](crate::Profiler::step), on the thread of both and
+    /// - if a step has ended since the previous enter, by [`step`](crate::Profiler::step), on the thread of both and
     ///   outside the span.
     ///
-    /// A span that is entered again and again outside of other spans and steps is one call.
+    /// A span that is entered repeatedly outside other spans and steps is one call.
     ///
     /// ```
     /// # use kernspan::trace::Span;
@@ -187,7 +186,7 @@ impl<'a> Span<'a> {
         self.end().since(self.start())
     }
 
-    /// The part of the duration in which no nested span was open.
+    /// The part of the duration during which no nested span was open.
     pub fn self_time(self) -> Duration {
         Duration::from_nanos(self.data().self_nanos)
     }
@@ -207,18 +206,18 @@ impl<'a> Span<'a> {
         self.fields().get(name)
     }
 
-    /// The OpenTelemetry span that a `tracing-opentelemetry` layer in the same subscriber made of this span, if there
-    /// is one.
+    /// The OpenTelemetry span that a `tracing-opentelemetry` layer in the same subscriber created for this span, if
+    /// any.
     ///
-    /// All instances of a span have the same context. It needs the feature `tracing-opentelemetry`. It is `None`, too,
-    /// if [it could not be looked up](Self::is_context_known).
+    /// All instances of a span have the same context. It requires the feature `tracing-opentelemetry`. It is also
+    /// `None` if [it could not be looked up](Self::is_context_known).
     pub fn context(self) -> Option<TraceContext> {
         self.trace.contexts.get(&self.id()).copied().flatten()
     }
 
     /// Whether it is known if the span has a [`context`](Self::context).
     ///
-    /// It is not known for a span that was entered before the window opened, on another thread than the one that opened
+    /// It is unknown for a span that was entered before the window opened, on a thread other than the one that opened
     /// it, and not exited before the window closed: a context can be looked up only on a thread that enters or exits
     /// the span.
     ///
@@ -234,12 +233,12 @@ impl<'a> Span<'a> {
         !(cut.start && cut.end) || self.trace.contexts.contains_key(&self.id())
     }
 
-    /// The stage of the input pipeline that the span is, if it is one.
+    /// The stage of the input pipeline that the span represents, if any.
     pub fn input_stage(self) -> Option<InputStage> {
         InputStage::of(self)
     }
 
-    /// The functions on the call stack when the span was entered, innermost first; empty unless asked for by
+    /// The functions on the call stack when the span was entered, innermost first; empty unless enabled with
     /// [`backtraces`](crate::ProfilerBuilder::backtraces).
     pub fn backtrace(self) -> &'a [String] {
         self.trace.backtraces.get(&self.id()).map_or(&[], Vec::as_slice)

@@ -11,7 +11,7 @@ define_id! {
     pub fn index;
 }
 
-/// One iteration of the training loop: the time between two calls of [`step`](crate::Profiler::step).
+/// One iteration of the training loop: the time between two calls to [`step`](crate::Profiler::step).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     pub(crate) number: u64,

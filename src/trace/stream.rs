@@ -1,4 +1,4 @@
-//! Streams: the rows that GPU work is on.
+//! Streams: the rows of GPU work.
 
 use super::{DeviceId, id::define_id};
 
@@ -17,11 +17,10 @@ impl Default for StreamId {
     }
 }
 
-/// A row of GPU work that does not overlap: a stream of a device, or a further row for work that ran at the same time
-/// on that stream.
+/// A row of GPU work that does not overlap: a stream of a device, or a further row for concurrent work on that stream.
 ///
-/// Kernels of one stream may overlap, by programmatic dependent launch or as branches of a graph, and no viewer can
-/// draw them on one row.
+/// Kernels of one stream may overlap, through programmatic dependent launch or as branches of a graph, and no viewer
+/// can draw them on one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream {
     pub(crate) device: DeviceId,
@@ -36,22 +35,22 @@ impl Stream {
         self.device
     }
 
-    /// The driver's number of the context.
+    /// The driver's number for the context.
     pub fn context(&self) -> u32 {
         self.context
     }
 
-    /// The driver's number of the stream, unique in its context.
+    /// The driver's number for the stream, unique in its context.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The number of the row among those of its stream: 0 for the main one; 1, 2, … for the rows of work that overlaps.
+    /// The number of the row within its stream: 0 for the main one; 1, 2, … for rows of overlapping work.
     pub fn overlap(&self) -> u32 {
         self.overlap
     }
 
-    /// A name for people: `stream 7`, with the number of the row if that is not 0.
+    /// A display name: `stream 7`, with the number of the row if that is not 0.
     pub fn label(&self) -> String {
         match self.overlap {
             0 => format!("stream {}", self.number),

@@ -1,10 +1,10 @@
-//! The parts of a PyTorch trace that other traces do not have.
+//! The parts specific to PyTorch traces.
 
 use super::{SpanId, StreamId, Timestamp, TrackId};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The parts of a PyTorch trace that other traces do not have: links from forward to backward operators, changes of
-/// the host's memory, annotations on GPUs, and the names of processes.
+/// The parts specific to PyTorch traces: links from forward to backward operators, changes in host memory, annotations
+/// on GPUs, and the names of processes.
 ///
 /// ```
 /// use kernspan::trace::{Torch, Trace};
@@ -20,15 +20,15 @@ use std::{collections::BTreeMap, sync::Arc};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Torch {
-    /// Operators of the forward pass, and those that compute their gradients; in order, without duplicates.
+    /// Operators of the forward pass, and those that compute their gradients; sorted, without duplicates.
     pub(crate) links: Vec<(SpanId, SpanId)>,
     pub(crate) host_allocations: Vec<HostAllocation>,
     pub(crate) gpu_annotations: Vec<GpuAnnotation>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) processes: BTreeMap<RowId, ProcessNames>,
-    /// The names and positions of rows, by the numbers of process and thread, or of device and stream.
+    /// The names and positions of rows, by process and thread, or by device and stream.
     pub(crate) rows: BTreeMap<(i64, i64), RowName>,
-    /// Parts of the file that the trace does not have, and how often each occurred.
+    /// Parts of the file that the trace does not contain, and how often each occurred.
     pub(crate) left_out: BTreeMap<&'static str, u64>,
 }
 
@@ -38,7 +38,7 @@ impl Torch {
         self.links.iter().copied()
     }
 
-    /// The number of times that memory of the host was allocated or freed.
+    /// The number of allocations and frees of host memory.
     pub fn host_memory_changes(&self) -> usize {
         self.host_allocations.len()
     }
@@ -48,19 +48,19 @@ impl Torch {
         self.gpu_annotations.len()
     }
 
-    /// The parts of the file that the trace does not have, and how often each occurred: arguments of events, by name,
-    /// and `ends of arrows` that lead nowhere.
+    /// The parts of the file that the trace does not contain, and how often each occurred: arguments of events, by
+    /// name, and `ends of arrows` that lead nowhere.
     pub fn left_out(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.left_out.iter().map(|(&part, &count)| (part, count))
     }
 }
 
-/// A change of the host's memory, as PyTorch's allocator reports it.
+/// A change in host memory, as PyTorch's allocator reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostAllocation {
     pub(crate) at: Timestamp,
     pub(crate) address: u64,
-    /// The change of the bytes in use, negative for a free.
+    /// The change in bytes in use, negative for a free.
     pub(crate) delta: i64,
     /// Bytes in use after the change.
     pub(crate) in_use: u64,
@@ -79,14 +79,14 @@ pub(crate) struct GpuAnnotation {
     pub(crate) span: Option<SpanId>,
 }
 
-/// A mark of the profiler's own window, such as `PyTorch Profiler (0)` or `Record Window End`.
+/// A marker of the profiler's own window, such as `PyTorch Profiler (0)` or `Record Window End`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) name: String,
     pub(crate) process: RowId,
     pub(crate) thread: RowId,
     pub(crate) start: Timestamp,
-    /// The end, if it is not one moment.
+    /// The end, unless it is an instant.
     pub(crate) end: Option<Timestamp>,
 }
 

@@ -1,11 +1,11 @@
-//! Tracks: the rows that the spans of a thread are on.
+//! Tracks: the rows of a thread's spans.
 
 use super::id::define_id;
 
 define_id! {
     /// The operating system's id of a thread, as debuggers, CUPTI and `top -H` show it.
     ///
-    /// If the system has no id that can be read, it is a number that is unique in this process.
+    /// If the system has no readable id, it is a number that is unique in this process.
     pub struct ThreadId(u64);
 
     /// The id as a number.
@@ -42,13 +42,13 @@ impl Track {
         &self.name
     }
 
-    /// The number of the track among those of its thread: 0 for the main one; 1, 2, … for the tracks of spans that
-    /// overlap without nesting.
+    /// The number of the track within its thread: 0 for the main one; 1, 2, … for tracks of spans that overlap without
+    /// nesting.
     pub fn overlap(&self) -> u32 {
         self.overlap
     }
 
-    /// A name for people: the thread's name, with the number of the track if that is not 0.
+    /// A display name: the thread's name, with the number of the track if that is not 0.
     pub fn label(&self) -> String {
         match self.overlap {
             0 => self.name.clone(),

@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc};
 
 /// The value of a field of a span, event or operation, with the type it was recorded with.
 ///
-/// Values that `tracing` hands over as text (`%value`, `?value`, errors, 128-bit integers) are [`Str`](Value::Str), cut
-/// after [`Value::MAX_TEXT`] bytes and then ending in `…`.
+/// Values that `tracing` provides as text (`%value`, `?value`, errors, 128-bit integers) are [`Str`](Value::Str),
+/// truncated to [`Value::MAX_TEXT`] bytes and then ending in `…`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -22,7 +22,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The length, in bytes, after which text is cut: the `Debug` output of a large tensor is not worth keeping.
+    /// The length, in bytes, at which text is truncated: the `Debug` output of a large tensor is not worth keeping.
     pub const MAX_TEXT: usize = 1024;
 
     /// The value as a floating-point number, if it is a number.
@@ -35,8 +35,8 @@ impl Value {
         }
     }
 
-    /// The value as an unsigned integer, if it is a number in its range. The fraction of a floating-point number is cut
-    /// off.
+    /// The value as an unsigned integer, if it is a number in range. The fraction of a floating-point number is
+    /// discarded.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::I64(value) => value.try_into().ok(),
@@ -47,12 +47,12 @@ impl Value {
         }
     }
 
-    /// Whether this is text that was cut after [`Self::MAX_TEXT`] bytes, which ends with an ellipsis.
+    /// Whether this is text truncated to [`Self::MAX_TEXT`] bytes, which ends with an ellipsis.
     pub(crate) fn is_truncated(&self) -> bool {
         matches!(self, Self::Str(text) if text.len() >= Self::MAX_TEXT && text.ends_with('…'))
     }
 
-    /// Returns the value, with text cut after [`Self::MAX_TEXT`] bytes.
+    /// Returns the value, with text truncated to [`Self::MAX_TEXT`] bytes.
     pub(crate) fn cut(self) -> Self {
         match self {
             Self::Str(text) if text.len() > Self::MAX_TEXT => {

@@ -34,7 +34,7 @@ pub enum WaitKind {
 }
 
 impl WaitKind {
-    /// The name that PyTorch gives it: `Event Sync`, `Stream Wait Event`, `Stream Sync`, `Context Sync`.
+    /// PyTorch's name for it: `Event Sync`, `Stream Wait Event`, `Stream Sync`, `Context Sync`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Event => "Event Sync",
@@ -45,7 +45,7 @@ impl WaitKind {
     }
 }
 
-/// A synchronisation: the host or a stream waits for work of a GPU.
+/// A synchronisation: the host or a stream waits for GPU work.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait<'a> {
     trace: &'a Trace,
@@ -77,23 +77,23 @@ impl<'a> Wait<'a> {
         self.end().since(self.start())
     }
 
-    /// The device, if it is known.
+    /// The device, if known.
     pub fn device(self) -> Option<DeviceId> {
         self.data.device
     }
 
-    /// The driver's number of the context.
+    /// The driver's number for the context.
     pub fn context(self) -> u32 {
         self.data.context
     }
 
-    /// The driver's number of the stream that is waited for; of the one that waits, if the kind is
-    /// [`StreamForEvent`](WaitKind::StreamForEvent).
+    /// The driver's number for the stream being waited for; for [`StreamForEvent`](WaitKind::StreamForEvent), of the
+    /// stream that waits.
     pub fn stream(self) -> Option<u32> {
         self.data.stream
     }
 
-    /// The driver's number of the event that is waited for.
+    /// The driver's number for the event being waited for.
     pub fn event(self) -> Option<u32> {
         self.data.event
     }
@@ -103,12 +103,12 @@ impl<'a> Wait<'a> {
         self.data.correlation
     }
 
-    /// The API call that waited, if that was recorded.
+    /// The API call that waited, if recorded.
     pub fn call(self) -> Option<ApiCall<'a>> {
         self.data.call.map(|id| ApiCall::new(self.trace, id.index()))
     }
 
-    /// The way in which its span was found.
+    /// How its span was found.
     pub fn attribution(self) -> Attribution {
         self.data.attribution
     }

@@ -33,13 +33,13 @@ pub(crate) struct WorkData {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct GraphNode {
-    /// The driver's number of the graph.
+    /// The driver's number for the graph.
     pub graph: u32,
-    /// The driver's number of the node.
+    /// The driver's number for the node.
     pub node: u64,
 }
 
-/// A piece of GPU work: a kernel, a copy of memory, or memory set to a value.
+/// A piece of GPU work: a kernel, a memory copy, or a fill.
 ///
 /// Work is in the trace if the call that caused it was made while the window was open. It may end after the window
 /// closed.
@@ -63,7 +63,7 @@ impl<'a> Work<'a> {
         WorkId::new(self.index)
     }
 
-    /// The kind of work, and the facts that only this kind has.
+    /// The kind of work, and the facts specific to this kind.
     pub fn detail(self) -> &'a Detail {
         &self.data().detail
     }
@@ -76,7 +76,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// A name for people: the kernel's, or one such as `Memcpy HtoD (Pageable -> Device)`.
+    /// A display name: the kernel's, or one such as `Memcpy HtoD (Pageable -> Device)`.
     pub fn name(self) -> WorkName<'a> {
         WorkName(self.detail())
     }
@@ -126,33 +126,33 @@ impl<'a> Work<'a> {
         self.data().correlation
     }
 
-    /// The graph node that it ran as, if it was launched as part of a CUDA graph.
+    /// The graph node it ran as, if it was launched as part of a CUDA graph.
     pub fn graph(self) -> Option<GraphNode> {
         self.data().graph
     }
 
-    /// The API call that caused it, if that was recorded.
+    /// The API call that caused it, if recorded.
     pub fn call(self) -> Option<ApiCall<'a>> {
         self.data().call.map(|id| ApiCall::new(self.trace, id.index()))
     }
 
-    /// The time from the beginning of the API call to the beginning of the work.
+    /// The time from the start of the API call to the start of the work.
     pub fn delay(self) -> Option<Duration> {
         self.call().map(|call| self.start().since(call.start()))
     }
 
-    /// The way in which its span was found.
+    /// How its span was found.
     pub fn attribution(self) -> Attribution {
         self.data().attribution
     }
 
-    /// The span it belongs to: the innermost one that was open on the calling thread during the call, or, if the work
-    /// was handed over, at its [`Origin`](crate::framework::Origin).
+    /// The span it belongs to: the innermost one open on the calling thread during the call, or, if the work was handed
+    /// over, at its [`Origin`](crate::framework::Origin).
     pub fn span(self) -> Option<Span<'a>> {
         self.data().span.map(|id| self.trace.span(id))
     }
 
-    /// The span it belongs to, and then the others that asked for its [`operations`](Self::operations), each once.
+    /// The span it belongs to, then the others that requested its [`operations`](Self::operations), without duplicates.
     pub fn spans(self) -> impl Iterator<Item = Span<'a>> {
         let own = self.data().span;
         let batch = self.batch_id().map_or(&[][..], |batch| self.trace.batches.spans(batch));
@@ -160,9 +160,9 @@ impl<'a> Work<'a> {
         own.into_iter().chain(others).map(|id| self.trace.span(id))
     }
 
-    /// The operations that it was launched for, if a framework reported them.
+    /// The operations it was launched for, if a framework reported them.
     ///
-    /// They are all operations of its batch; other work may have done some of them. See
+    /// These are all operations of its batch; other work may have done some of them. See
     /// [`Origin::in_batch`](crate::framework::Origin::in_batch).
     pub fn operations(self) -> impl ExactSizeIterator<Item = OperationCall<'a>> {
         let batch = self.batch_id().map_or(&[][..], |batch| self.trace.batches.operations(batch));
@@ -173,7 +173,7 @@ impl<'a> Work<'a> {
         self.call().and_then(ApiCall::batch_id)
     }
 
-    /// The step in which it was asked for.
+    /// The step in which it was requested.
     pub fn step(self) -> Option<&'a Step> {
         self.data().step.map(|id| &self.trace.steps[id.index()])
     }

@@ -198,13 +198,13 @@ mod drivers {
         let absent = absent.replace(path.to_str().unwrap(), "PATH");
         assert_eq!(
             absent,
-            "CUPTI is missing; looked for PATH (cannot open shared object file: No such file or directory) \
-             (KERNSPAN_CUPTI may name it)"
+            "CUPTI not found; looked for PATH (cannot open shared object file: No such file or directory) \
+             (KERNSPAN_CUPTI can name the file)"
         );
 
         std::fs::write(&path, "this is no library, but it is long enough to be looked at: ".repeat(100)).unwrap();
         let wrong = problem(Some(&path)).unwrap().replace(path.to_str().unwrap(), "PATH");
-        assert_eq!(wrong, "CUPTI is missing; looked for PATH (invalid ELF header) (KERNSPAN_CUPTI may name it)");
+        assert_eq!(wrong, "CUPTI not found; looked for PATH (invalid ELF header) (KERNSPAN_CUPTI can name the file)");
 
         // The file is another library than CUPTI: the driver itself.
         assert!(cupti::make_driver(folder.path(), &driver(0, 1)));
@@ -217,7 +217,7 @@ mod drivers {
             return;
         }
         assert!(
-            anywhere.starts_with("CUPTI is missing; looked for libcupti.so.13, libcupti.so.12, libcupti.so"),
+            anywhere.starts_with("CUPTI not found; looked for libcupti.so.13, libcupti.so.12, libcupti.so"),
             "{anywhere}"
         );
     }

@@ -113,7 +113,7 @@ fn a_filter_that_turns_all_levels_off() {
         work();
         let report = profiler.finish().unwrap();
         assert_eq!(report.hints(), [Hint::AllLevelsOff]);
-        assert!(report.to_string().contains("turn all spans off"), "{report}");
+        assert!(report.to_string().contains("disable all spans"), "{report}");
     });
 }
 

@@ -41,28 +41,28 @@ fn a_layer_that_is_in_no_subscriber() {
 #[test]
 fn a_schedule_whose_first_step_was_not_reached() {
     let report = report(Schedule::new().wait(5).warmup(1).active(2), 3);
-    let text = "the schedule records from step 6 on, counted from 0, and 3 steps were taken: take more, or let the \
-                schedule wait for fewer";
+    let text = "the schedule records from step 6 on, counted from 0, but only 3 steps were taken: run longer, or \
+                shorten the schedule's wait";
     check(&report, &Hint::NotReached { first: 6, taken: 3 }, text);
 }
 
 #[test]
 fn a_schedule_that_needs_steps_without_steps() {
     let report = report(Schedule::steps(2..4), 0);
-    let text = "the schedule records from step 2 on, and no step was taken: call step() in each turn of the loop, or \
-                name a span by step_on()";
+    let text = "the schedule records from step 2 on, but no step was taken: call step() in each iteration of the \
+                loop, or name a span with step_on()";
     check(&report, &Hint::NoSteps { first: 2 }, text);
 }
 
 #[test]
 fn a_manual_schedule_that_was_never_started() {
-    let text = "the schedule is manual, and start() was never called: call it";
+    let text = "the schedule is manual, but start() was never called: call it";
     check(&report(Schedule::manual(), 2), &Hint::NeverStarted, text);
 }
 
 #[test]
 fn a_function_that_never_records() {
-    let text = "the schedule's function asked for no step to be recorded, after 2 steps";
+    let text = "the schedule's function did not ask to record any of 2 steps";
     check(&report(Schedule::from_fn(|_| Phase::Wait), 2), &Hint::NothingScheduled { taken: 2 }, text);
 }
 
@@ -71,8 +71,8 @@ fn a_step_span_that_never_closed() {
     let work = |_: &Profiler| (0..3).for_each(|_| info_span!("train_step").in_scope(|| ()));
     let schedule = || Schedule::new().wait(1).active(1);
     let (_, report) = profiled(|builder| builder.schedule(schedule()).step_on("train_stp"), work);
-    let text = "step_on() names the span train_stp, and none of that name closed: check the name in the source, and \
-                that no filter disables the span";
+    let text = "step_on() names the span train_stp, but no span of that name was closed: check the name in the \
+                source, and that no filter disables the span";
     check(&report, &Hint::StepSpanNeverClosed { span: "train_stp".into() }, text);
     let (_, report) = profiled(|builder| builder.schedule(schedule()).step_on("train_step"), work);
     assert_eq!(report.hints(), []);
@@ -81,16 +81,16 @@ fn a_step_span_that_never_closed() {
 #[test]
 fn steps_that_are_counted_twice() {
     let (_, report) = profiled(|builder| builder.step_on("train_step"), train(3));
-    let text = "steps are counted twice: the span train_step of step_on() ended 3, step() 3: leave one of them out";
+    let text = "steps are counted twice: step_on()'s span train_step ended 3, step() ended 3: remove one of them";
     check(&report, &Hint::StepsCountedTwice { span: "train_step".into(), closed: 3, called: 3 }, text);
     assert_eq!(report.spans(), 3);
 }
 
 #[test]
 fn a_window_that_the_run_ended_early() {
-    let text = "the last window is partial: 3 of 30 active steps were recorded, then the run ended";
+    let text = "the last window is partial: 3 of 30 active steps were recorded before the run ended";
     check(&report(Schedule::new().wait(2).active(30), 5), &Hint::PartialWindow { recorded: 3, active: 30 }, text);
-    let text = "the last window is partial: 1 of 4 active steps were recorded, then the run ended";
+    let text = "the last window is partial: 1 of 4 active steps were recorded before the run ended";
     check(&report(Schedule::steps(2..6), 3), &Hint::PartialWindow { recorded: 1, active: 4 }, text);
     for (schedule, steps) in [(Schedule::new().active(3), 3), (Schedule::steps(2..), 5), (Schedule::always(), 2)] {
         assert_eq!(report(schedule, steps).hints(), []);

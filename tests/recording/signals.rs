@@ -128,7 +128,7 @@ fn an_exporter_that_hangs_does_not_keep_the_process() {
     running.send(Signal::INT);
     let Ended { status, stderr, .. } = running.wait();
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
-    assert_eq!(stderr, "kernspan: the end of the recording could not be saved: exporters take longer than 20ms\n");
+    assert_eq!(stderr, "kernspan: cannot save the end of the recording: exporters took longer than 20ms\n");
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Attached {
 ///
 /// # Errors
 ///
-/// If another library observes Burn's launches, a profiler is attached to the device already, the device does not work,
+/// If another library observes Burn's launches, a profiler is already attached to the device, the device does not work,
 /// or its work cannot be attributed: see [`AttachError`].
 pub fn attach(profiler: &Profiler, device: &Device) -> Result<Attached, AttachError> {
     let device = device.clone().without_autodiff();

@@ -6,7 +6,7 @@ use std::fmt;
 pub enum AttachError {
     /// Another library observes Burn's launches, and Burn has room for one observer.
     ObserverTaken,
-    /// A profiler is attached to the device already.
+    /// A profiler is already attached to the device.
     AlreadyAttached,
     /// All threads share one stream, by Burn's `StreamPolicy::Single`, so work cannot be attributed to threads.
     SingleStream,
@@ -22,7 +22,7 @@ impl fmt::Display for AttachError {
             Self::ObserverTaken => {
                 f.write_str("another library observes Burn's launches, and Burn has room for one observer")
             }
-            Self::AlreadyAttached => f.write_str("a profiler is attached to the device already"),
+            Self::AlreadyAttached => f.write_str("a profiler is already attached to the device"),
             Self::SingleStream => f.write_str(
                 "all threads share one stream (Burn's `StreamPolicy::Single`), so work cannot be attributed to threads",
             ),

@@ -1,5 +1,5 @@
-//! kernspan for [Burn](https://burn.dev): each GPU kernel in the span that requested it, with the operations that were
-//! fused into it, although Burn fuses operations lazily and launches every kernel on threads of its own.
+//! kernspan for [Burn](https://burn.dev): attributes each GPU kernel to the span that requested it, with the operations
+//! fused into it, although Burn fuses operations lazily and launches every kernel on its own threads.
 //!
 //! Install the layer as usual, and [`attach`] the profiler to the device:
 //!
@@ -28,13 +28,13 @@
 //!
 //! # Contents
 //!
-//! - [`attach`] attributes a device's work to spans. [`Attached::coverage`] is the activity that is recorded.
-//! - `Profiled`, `backward` (feature `optim`) and [`data`] make spans of the parts of your own training loop.
-//! - `training` and `validation` (feature `train`) make spans of the iterations of a `DataLoader`, also in burn-train's
-//!   loop.
+//! - [`attach`] attributes a device's work to spans. [`Attached::coverage`] lists the activity that is recorded.
+//! - `Profiled`, `backward` (feature `optim`) and [`data`] turn the parts of your own training loop into spans.
+//! - `training` and `validation` (feature `train`) turn the iterations of a `DataLoader` into spans, also in
+//!   burn-train's loop.
 //! - [`modules`] lists the modules of a model with their parameters.
-//! - [`Description`], [`DescriptionCache`], [`flops()`] and [`LiveMemory`] describe Burn's operations, for tools of
-//!   your own.
+//! - [`Description`], [`DescriptionCache`], [`flops()`] and [`LiveMemory`] describe Burn's operations, for your own
+//!   tools.
 
 mod attach;
 mod coverage;

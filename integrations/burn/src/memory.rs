@@ -20,9 +20,9 @@ use std::fmt;
 ///   any more, if it has the same size and its memory is not shared. For all other operations, inputs and outputs exist
 ///   at the same time.
 ///
-/// Tensors that are older than the first recorded operation are not counted, nor are views of them. Burn reports no end
-/// of a tensor whose data is read out, or that is dropped by another thread than the one that created it. These would
-/// be counted for ever, so at most [`MAX_TENSORS`](Self::MAX_TENSORS) are kept. When there are more, the least recently
+/// Tensors older than the first recorded operation are not counted, nor are views of them. Burn does not report the end
+/// of a tensor whose data is read out, or that is dropped by a thread other than the one that created it. These would
+/// be counted forever, so at most [`MAX_TENSORS`](Self::MAX_TENSORS) are kept. When there are more, the least recently
 /// used half is [evicted](Self::evicted).
 ///
 /// ```
@@ -112,12 +112,12 @@ impl LiveMemory {
         self.bytes
     }
 
-    /// Returns the most bytes of live tensors so far.
+    /// Returns the peak number of bytes of live tensors so far.
     pub fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// Returns the number of tensors that are no longer counted, although Burn reported no end of them.
+    /// Returns the number of tensors that are no longer counted, although Burn did not report their end.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }

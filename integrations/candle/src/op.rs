@@ -13,7 +13,7 @@ use tracing::{Span, field};
 /// wrapped by [`Traced`](crate::Traced), which contains an `Op`.
 ///
 /// The span is created when the op first runs, and entered again while the shapes stay the same. So an op that is not
-/// recorded costs some hundred nanoseconds (`benches/README.md`).
+/// recorded costs a few hundred nanoseconds (`benches/README.md`).
 ///
 /// The span therefore lives as long as the model, like the spans of candle-transformers. Other layers of the subscriber
 /// see a span `op` without a parent, and a layer that exports spans on close never sees it close. A model that has run

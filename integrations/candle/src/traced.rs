@@ -153,8 +153,8 @@ impl<M> TracedT<M> {
 }
 
 impl<M: Module> Traced<M> {
-    /// Runs [`Module::forward`] in a span. This method takes precedence over an own `forward` of the module, which
-    /// would bypass the span.
+    /// Runs [`Module::forward`] in a span. This method takes precedence over the module's own `forward`, which would
+    /// bypass the span.
     pub fn forward(&self, xs: &Tensor) -> Result<Tensor> {
         self.op.run(&[xs], || self.module.forward(xs))
     }

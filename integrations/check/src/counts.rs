@@ -4,7 +4,7 @@ use kernspan::report::units;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A count of a step that does not depend on how fast the machine is.
+/// A count of a step that does not depend on the speed of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -13,7 +13,7 @@ pub enum CountKind {
     Calls,
     /// Kernel launches.
     Kernels,
-    /// Copies of memory to, from or on GPUs.
+    /// Memory copies to, from or on GPUs.
     Copies,
     /// Bytes of these copies.
     CopiedBytes,
@@ -76,8 +76,8 @@ impl CountKind {
         }
     }
 
-    /// Formats amounts, such as those before and after, all with as many decimals: none if all are whole numbers, and
-    /// otherwise enough to tell different ones apart.
+    /// Formats amounts, such as those before and after, with the same number of decimals: none if all are whole
+    /// numbers, otherwise enough to tell different ones apart.
     ///
     /// ```
     /// use kernspan_check::CountKind;
@@ -102,13 +102,13 @@ impl CountKind {
     }
 }
 
-/// A count over the steps of a run: the least, the most and the sum.
+/// A count over the steps of a run: the minimum, the maximum and the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CountRange {
-    /// The least in a step.
+    /// The minimum in a step.
     pub min: u64,
-    /// The most in a step.
+    /// The maximum in a step.
     pub max: u64,
     /// The sum over all steps.
     pub sum: u64,
@@ -143,7 +143,7 @@ impl CountRange {
         })
     }
 
-    /// Returns whether the two have no value in common.
+    /// Returns whether the two ranges have no value in common.
     pub(crate) fn is_apart_from(&self, other: &Self) -> bool {
         self.max < other.min || other.max < self.min
     }
@@ -153,7 +153,7 @@ impl CountRange {
         self.min == self.max
     }
 
-    /// Returns the mean of a step, 0 if there are no steps.
+    /// Returns the mean per step, 0 if there are no steps.
     pub fn mean(&self) -> f64 {
         if self.is_constant() { self.min as f64 } else { self.sum as f64 / self.steps.max(1) as f64 }
     }
@@ -185,12 +185,12 @@ impl CountChange {
         before.is_apart_from(&after).then_some(Self { kind, before, after })
     }
 
-    /// Returns the difference of the means of a step.
+    /// Returns the difference of the means per step.
     pub fn difference(&self) -> f64 {
         self.after.mean() - self.before.mean()
     }
 
-    /// Returns whether there is more of it than before.
+    /// Returns whether it has increased.
     pub fn is_more(&self) -> bool {
         self.after.min > self.before.max
     }

@@ -1,8 +1,8 @@
-//! Regression checks for [kernspan]: has a training step become slower, does it launch more kernels, copy or allocate
-//! more?
+//! Regression checks for [kernspan]: has a training step become slower, or does it launch more kernels, copy more or
+//! allocate more?
 //!
-//! A [`Baseline`] has the statistics of one or several runs, as a small JSON file. A [`Recorder`] makes that of the
-//! running program, and [`check`](check()) compares the two:
+//! A [`Baseline`] holds the statistics of one or several runs, as a small JSON file. A [`Recorder`] creates one from
+//! the running program, and [`check`](check()) compares the two:
 //!
 //! ```
 //! use kernspan::{Profiler, Schedule};
@@ -41,12 +41,12 @@
 //!
 //! # How it works
 //!
-//! 1. [`baseline`]: each window is sampled, the time and the counts of each path of spans in each step.
-//! 2. [`comparison`]: the paths of both sides are aligned, the drift of the machine is taken out, and each change gets
-//!    an interval of 99 %.
+//! 1. [`baseline`]: each window is sampled: the time and the counts of each path of spans in each step.
+//! 2. [`comparison`]: the paths of both sides are aligned, the machine's drift is removed, and each change gets an
+//!    interval of 99 %.
 //! 3. [`Check`]: each change is compared with its [threshold](Thresholds). Counts are compared exactly.
 //!
-//! `docs/check.md` in kernspan's repository has the details, and says how to get conclusive checks.
+//! `docs/check.md` in kernspan's repository has the details, and explains how to get conclusive checks.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
 

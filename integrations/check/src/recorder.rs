@@ -1,12 +1,12 @@
-//! An exporter that makes the baseline of the running program.
+//! An exporter that builds the baseline of the running program.
 
 use crate::baseline::{Baseline, BaselineBuilder};
 use kernspan::{Exporter, analysis::Analysis, export::ExportResult};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An exporter that makes the [`Baseline`] of the running program, window by window, without keeping traces.
+/// An exporter that builds the [`Baseline`] of the running program, window by window, without keeping traces.
 ///
-/// Clones share their baseline: give one to the profiler, and ask the other once
+/// Clones share their baseline: give one to the profiler, and query the other once
 /// [`finish`](kernspan::Profiler::finish) has returned. See the [crate](crate) for an example.
 #[derive(Clone, Debug, Default)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]

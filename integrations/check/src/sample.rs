@@ -25,11 +25,11 @@ pub(crate) struct Event {
     pub(crate) end: f64,
     /// The span that it is, or belongs to; 0 if none.
     pub(crate) span: u64,
-    /// The span that a span is called from, if that is not the one around it; 0 if none.
+    /// The caller of a span, if it is not the enclosing one; 0 if none.
     pub(crate) caller: u64,
     /// The floating-point operations that a span states.
     pub(crate) flops: Option<u64>,
-    /// The id that an API call and its work have in common.
+    /// The id shared by an API call and its work.
     pub(crate) correlation: u32,
     /// The blocks of a kernel.
     pub(crate) grid: [u32; 3],
@@ -167,7 +167,7 @@ impl Window {
         }
     }
 
-    /// Makes spans of this name longer, and delays all that comes after them.
+    /// Makes spans of this name longer, and delays everything after them.
     pub(crate) fn slow_down(&mut self, name: &str, micros: f64) {
         let is_slow = |event: &&Event| event.kind == Kind::Span && event.name == name;
         let ends: Vec<f64> = self.events.iter().filter(is_slow).map(|event| event.end).collect();

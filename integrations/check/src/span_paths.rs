@@ -9,11 +9,11 @@ pub(crate) struct SpanPaths {
     pub(crate) list: Vec<SpanPath>,
     /// The path of each span.
     pub(crate) of_span: Vec<Option<usize>>,
-    /// More than 0 if spans have no path of their own, since there were too many.
+    /// More than 0 if spans have no path of their own because there were too many.
     pub(crate) left_out: u64,
 }
 
-/// The path of a span: its own name, and the path that it is called from.
+/// The path of a span: its own name, and the path it is called from.
 #[derive(Debug)]
 pub(crate) struct SpanPath {
     pub(crate) parent: Option<usize>,
@@ -26,13 +26,13 @@ pub(crate) struct SpanPath {
 }
 
 impl SpanPaths {
-    /// The most paths that are kept apart. Spans of later ones count towards the span that they are called from.
+    /// The maximum number of distinct paths. Spans of later ones count towards the span they are called from.
     ///
     /// A transformer of 48 layers with 10 spans each has about 500. Each path takes up to 128 steps of 5 times in a
-    /// baseline, so that this limit also bounds the size of its file.
+    /// baseline, so this limit also bounds the size of its file.
     pub(crate) const PATHS: usize = 1_000;
-    /// The most names in a path, so that recursion does not use up all paths. Spans that are nested deeper count
-    /// towards the one at this depth.
+    /// The maximum number of names in a path, so that recursion does not use up all paths. More deeply nested spans
+    /// count towards the one at this depth.
     const DEPTH: u32 = 64;
 
     pub(crate) fn of(trace: &Trace) -> Self {
@@ -41,7 +41,7 @@ impl SpanPaths {
         let mut is_known = vec![false; trace.spans().len()];
         let mut chain = Vec::new();
         for span in trace.spans() {
-            // Outer spans first, which come later in the list if they are on another thread.
+            // Outer spans first. On another thread, they come later in the list.
             let mut next = Some(span);
             while let Some(span) = next.filter(|span| !is_known[span.id().index()]) {
                 is_known[span.id().index()] = true;
@@ -56,7 +56,7 @@ impl SpanPaths {
         paths
     }
 
-    /// Returns the path of a span, or that of its parent if there is no room for another one.
+    /// Returns the path of a span, or that of its parent if there is no room for another.
     fn path<'a>(
         &mut self,
         parent: Option<usize>,
@@ -84,7 +84,7 @@ impl SpanPaths {
 }
 
 /// Returns the span that another one is called from. Its caller counts only on another thread: the span of a layer,
-/// which is made once and entered again and again, has no caller, or one that has ended long ago.
+/// which is created once and entered repeatedly, has no caller, or one that ended long ago.
 fn outer(span: Span<'_>) -> Option<Span<'_>> {
     span.parent().or_else(|| span.caller())
 }

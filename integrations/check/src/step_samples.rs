@@ -13,39 +13,39 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 /// The whole steps of a window, and what the spans of each path did in them.
 #[derive(Debug, Default)]
 pub(crate) struct StepSamples {
-    /// The duration of each step that was looked at.
+    /// The duration of each sampled step.
     pub(crate) durations: Vec<Duration>,
-    /// The number of whole steps, of which some may not have been looked at.
+    /// The number of whole steps, some of which may not have been sampled.
     pub(crate) whole_steps: u64,
     /// All work of each step.
     pub(crate) totals: Vec<StepCounts>,
     /// The paths of spans, a parent before its children.
     pub(crate) paths: Vec<SpanPath>,
-    /// The samples, path by path: one for each step that was looked at.
+    /// The samples, path by path: one for each sampled step.
     samples: Vec<SpanSample>,
-    /// The samples of GPU work and allocations of no span.
+    /// The samples of unattributed GPU work and allocations.
     pub(crate) unattributed: Vec<SpanSample>,
-    /// The time of each step in which no span of the step was open on its thread.
+    /// The time of each step in which none of its spans was open on its thread.
     pub(crate) outside: Vec<Duration>,
     /// The part of that on the critical path.
     pub(crate) exposed_outside: Vec<Duration>,
     /// The launches of each kernel in each step.
     pub(crate) kernels: BTreeMap<KernelShape, Vec<u32>>,
-    /// More than 0 if spans or kernels have no path or row of their own, since there were too many.
+    /// More than 0 if spans or kernels have no path or row of their own because there were too many.
     pub(crate) left_out: u64,
 }
 
-/// The time and counts of the spans of a path in one step, without spans called from them.
+/// The time and counts of the spans of a path in one step, without the spans called from them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpanSample {
-    /// Self time on the thread of the step: the time of the step is the sum over all paths, and the time outside.
+    /// Self time on the thread of the step: the time of the step is the sum over all paths, plus the time outside.
     pub(crate) host: Duration,
     /// Self time on other threads.
     pub(crate) background: Duration,
     /// The time of GPU work.
     pub(crate) gpu: Duration,
-    /// The time on the critical path in which spans of any thread did something themselves. If the host waits for the
-    /// GPU, the work that it waits for is on the path instead.
+    /// The time on the critical path in which the spans themselves were active, on any thread. If the host waits for
+    /// the GPU, the work it waits for is on the path instead.
     pub(crate) exposed_host: Duration,
     /// The time on the critical path in which GPU work of the spans ran.
     pub(crate) exposed_gpu: Duration,
@@ -56,7 +56,7 @@ pub(crate) struct SpanSample {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepCounts(pub(crate) [u64; CountKind::ALL.len()]);
 
-/// The identity of a kernel: its name, blocks and threads in a block.
+/// The identity of a kernel: its name, blocks and threads per block.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KernelShape {
     pub(crate) name: Arc<str>,
@@ -88,7 +88,7 @@ impl StepCounts {
     }
 }
 
-/// A window, the paths of its spans, and its steps by their positions among those that are looked at.
+/// A window, the paths of its spans, and its steps by their positions among the sampled ones.
 struct Window<'a> {
     trace: &'a Trace,
     of_span: Vec<Option<usize>>,
@@ -100,7 +100,7 @@ impl Window<'_> {
         self.positions[step?.index()]
     }
 
-    /// Returns the position of the step in which a moment lies.
+    /// Returns the position of the step that contains a moment.
     fn position_at(&self, at: Timestamp) -> Option<usize> {
         let steps = self.trace.steps();
         let step = steps.partition_point(|step| step.start() <= at).checked_sub(1)?;
@@ -113,12 +113,12 @@ impl Window<'_> {
 }
 
 impl StepSamples {
-    /// The most steps of a window that are looked at, spread evenly. The standard error of a median over 128 steps is
-    /// a ninth of their spread; more steps would hardly help, as runs usually differ by more than that.
+    /// The maximum number of steps sampled in a window, spread evenly. The standard error of a median over 128 steps is
+    /// a ninth of their spread; more steps would hardly help, since runs usually differ by more than that.
     pub(crate) const STEPS: usize = 128;
-    /// The most kernels that are kept apart.
+    /// The maximum number of distinct kernels.
     pub(crate) const KERNELS: usize = 1_000;
-    /// The most samples, which take 2.4 MB. If there are many paths, fewer steps are looked at, but at least a few.
+    /// The maximum number of samples, which take 2.4 MB. With many paths, fewer steps are sampled, but at least a few.
     const SAMPLES: usize = 1 << 14;
     const FEW_STEPS: usize = 8;
 
@@ -161,7 +161,7 @@ impl StepSamples {
         &self.samples[path * steps..(path + 1) * steps]
     }
 
-    /// Returns the sample of a path in the step at this position, or that of no span.
+    /// Returns the sample of a path in the step at this position, or the unattributed one.
     fn sample(&mut self, path: Option<usize>, at: usize) -> &mut SpanSample {
         match path {
             Some(path) => &mut self.samples[path * self.durations.len() + at],
@@ -180,7 +180,7 @@ impl StepSamples {
             if span.track().thread() != trace.tracks()[step.track_id().index()].thread() {
                 sample.background = sample.background.saturating_add(span.self_time());
             } else if span.end() <= step.end() {
-                // A span that goes on in later steps, such as that of an epoch, is in none of them.
+                // A span that continues in later steps, such as that of an epoch, is in none of them.
                 sample.host = sample.host.saturating_add(span.self_time());
                 self.outside[at] = self.outside[at].saturating_sub(span.self_time());
             }
@@ -192,9 +192,9 @@ impl StepSamples {
         }
     }
 
-    /// Adds floating-point operations, as a report does: those that a span states, or else the sum over all that is
-    /// nested in it, spans and operations of frameworks. Those of a step are of the spans and operations in it that
-    /// are nested in no other that states its own.
+    /// Adds floating-point operations, as a report does: those that a span states, or else the sum over everything
+    /// nested in it, spans and framework operations. Those of a step come from its spans and operations that are not
+    /// nested in one that states its own.
     fn add_flops(&mut self, window: &Window<'_>) {
         let trace = window.trace;
         let mut spans = vec![0_u64; trace.spans().len()];
@@ -206,7 +206,7 @@ impl StepSamples {
         }
         let all: Vec<_> = trace.spans().collect();
         let stated: Vec<_> = all.iter().map(|span| span.fields().op().flops()).collect();
-        // Children come after their parents: once a span is reached from the end, all of it has been added up.
+        // Children come after their parents: going backwards, a span is complete when it is reached.
         for (index, span) in all.iter().enumerate().rev() {
             spans[index] = stated[index].unwrap_or(spans[index]);
             if let Some(parent) = span.parent() {
@@ -252,16 +252,16 @@ impl StepSamples {
         }
     }
 
-    /// Adds the time of each step on the critical path. That of GPU work counts for the step that asked for it: if the
-    /// host runs ahead, the sum is the time of a step on the GPU. In a window with very many kernels, only the first
-    /// steps are on the path; the others are assumed to be like these.
+    /// Adds the time of each step on the critical path. GPU work counts for the step that requested it: if the host
+    /// runs ahead, the sum is the time of a step on the GPU. In a window with very many kernels, only the first steps
+    /// are on the path; the others are assumed to be alike.
     fn add_exposed(&mut self, window: &Window<'_>, critical_path: &[PathPart]) {
         let steps = self.durations.len();
         let work_steps: Vec<_> = window.trace.work().map(Work::step_id).collect();
         let mut covered = vec![Duration::ZERO; steps];
         for part in critical_path {
             let is_gpu = match part.kind {
-                // Work of steps before the window.
+                // Work from steps before the window.
                 PathKind::Earlier => continue,
                 kind => matches!(kind, PathKind::Gpu | PathKind::Gap),
             };
@@ -278,7 +278,7 @@ impl StepSamples {
             };
             *sum = sum.saturating_add(part.duration());
         }
-        // Half of a step: the path of a step that it covers may begin late or end early.
+        // Half a step: the path of a step it covers may begin late or end early.
         let is_covered = |at: &usize| covered[*at] * 2 >= self.durations[*at];
         let (known, unknown): (Vec<_>, Vec<_>) = (0..steps).partition(is_covered);
         for at in unknown {

@@ -29,7 +29,7 @@ pub(crate) fn percent(change: f64, before: f64) -> String {
 
 /// Formats the interval of a change in percent of the time before: `+1.0 % to +9.0 %`.
 fn percent_interval(change: &Estimate, before: f64) -> String {
-    // Very few runs give intervals of thousands of percent, whose digits mean nothing.
+    // Very few runs give intervals of thousands of percent, whose digits are meaningless.
     const FAR: f64 = 10.0;
     let high = match change.high > FAR * before && change.value < FAR * before && before > 0.0 {
         true => format!("over {:+.0} %", 100.0 * FAR),

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// Print what makes steps slow, what to change, and what that would save
 ///
-/// Each saving is simulated: the recorded steps are run again without the cause, and what the host and each stream wait
-/// for stays as it was. Savings overlap, so that two changes may save less than their sum. Without GPU activity, only
-/// the rules about host spans apply.
+/// Savings are simulated: the recorded steps are replayed without the cause, while everything that the host and the
+/// streams wait for stays the same. Savings overlap, so two changes may save less than their sum. Without GPU activity,
+/// only the rules about host spans apply.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,21 +29,21 @@ Exit status: 0 success, also if nothing was found; 1 a file could not be read; 2
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// The most findings [default: all]
+    /// Maximum number of findings [default: all]
     #[arg(long, short = 'n', value_name = "FINDINGS", value_parser = output::limit)]
     limit: Option<usize>,
-    /// The time of a step without a profiler, as a progress bar shows it, such as 18.5ms: PyTorch's profiler makes
-    /// steps longer, and its files do not say by how much; those of kernspan do
+    /// Duration of a step without a profiler, as a progress bar shows it, such as 18.5ms. Useful for traces of
+    /// PyTorch's profiler, which makes steps longer and does not record by how much; kernspan's traces do
     #[arg(long, value_name = "TIME", value_parser = step_time)]
     step_time: Option<Duration>,
     #[command(flatten)]
     style: Style,
 }
 
-/// The part by which the step that findings are about may differ from the one that was given: it is found to 3 %.
+/// The fraction by which the step that findings are about may differ from the given one: it is found to 3 %.
 const NEAR: f64 = 0.05;
 
-/// Reads a time with its unit.
+/// Parses a time with its unit.
 fn step_time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let units = [("ms", 1e-3), ("us", 1e-6), ("µs", 1e-6), ("s", 1.0)];
@@ -64,7 +64,7 @@ impl Args {
         };
         if let Some(time) = self.step_time.filter(|&time| !is_used(time)) {
             let time = units::time(time);
-            say(&format!("--step-time {time} is not used: no speed of the host explains a step that long"));
+            say(&format!("--step-time {time} is ignored: no host speed explains a step that long"));
         }
         let limit = self.limit.unwrap_or(usize::MAX);
         let advice = report.advice().limit(limit);
@@ -81,7 +81,7 @@ impl Args {
             table: (!is_text && !findings.is_empty()).then(|| table(&findings)),
             rows: findings.iter().map(json).collect(),
             members: vec![("typical_step", json(&report.typical_step()))],
-            // Markdown has the table, or the reason why there is none.
+            // Markdown gets the table, or the reason why there is none.
             below: if is_text || findings.is_empty() { advice.to_string() } else { String::new() },
             ..Section::default()
         }])?;
@@ -100,7 +100,7 @@ fn table(findings: &[Finding]) -> Table {
     table
 }
 
-/// Returns the change to make, or each of several with what it saves.
+/// Returns the change to make, or several alternatives with what each saves.
 fn to_do(finding: &Finding) -> String {
     let change = |remedy: &Remedy| format!("{} (saves {})", remedy.change, units::time(remedy.saving.likely));
     match finding.remedies.as_slice() {

@@ -1,13 +1,13 @@
-//! The command `baseline`: statistics of runs, to compare later ones with.
+//! The command `baseline`: statistics of runs, for comparison with later runs.
 
 use crate::{fault::Fault, file, input::Inputs, runs::Runs};
 use std::path::{Path, PathBuf};
 
 /// Write statistics of runs, to check later runs against
 ///
-/// The output is a small JSON file: the steps, the time of each span in up to 128 steps of each run, launches, copies,
-/// allocations, kernels, memory and findings. More runs make it more precise: five short runs tell more than one long
-/// run. Existing baselines can be given as well, and are merged.
+/// The output is a small JSON file with the steps, the time of each span in up to 128 steps of each run, launches,
+/// copies, allocations, kernels, memory and findings. More runs make it more precise: five short runs are better than
+/// one long run. Existing baselines can be given as well and are merged.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

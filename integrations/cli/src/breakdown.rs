@@ -85,12 +85,12 @@ fn table(rows: &[Row<'_>], folder: Option<&str>, shares: String) -> Table {
     table
 }
 
-/// Returns a time for people; `None` for none, so that a part that no step has is no column.
+/// Returns a time for people, or `None` for zero: a part that is zero in all steps gets no column.
 fn time(time: Duration) -> Option<String> {
     (!time.is_zero()).then(|| units::column_time(time))
 }
 
-/// Returns the spans that the host was in for longest while the GPU was idle.
+/// Returns the spans in which the host spent the most time while the GPU was idle.
 fn longest_spans(step: &StepBreakdown<'_>) -> Option<String> {
     const SPANS: usize = 3;
     let spans = step.host_by_span.iter().take(SPANS).map(|(name, time)| format!("{name} {}", units::time(*time)));

@@ -1,4 +1,4 @@
-//! The spans that a span is called from, and those that it calls.
+//! The callers and callees of a span.
 
 use crate::{fault::Fault, json::json, output::Section};
 use kernspan::{
@@ -8,7 +8,7 @@ use kernspan::{
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-/// Whether the spans around a span are asked for, or those in it.
+/// Whether the callers or the callees of a span are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Callers,
@@ -22,7 +22,7 @@ struct Calls {
     name: String,
     /// Whole calls.
     calls: u64,
-    /// Calls that are cut by the edge of a window.
+    /// Calls cut by the edge of a window.
     cut_calls: u64,
     self_cpu: Duration,
     total_cpu: Duration,
@@ -30,10 +30,10 @@ struct Calls {
     total_gpu: Duration,
 }
 
-/// The name of the caller of spans that are in no other.
+/// The name shown as the caller of top-level spans.
 const NO_SPAN: &str = "[no span]";
 
-/// Returns the table of the spans that call a span of this name, or are called by it, longest first.
+/// Returns the table of the callers or callees of spans with this name, longest first.
 pub(crate) fn section(report: &Report, name: &str, direction: Direction, limit: usize) -> Result<Section, Fault> {
     let edges = report.averages().group_by_stack(1).limit(usize::MAX).rows();
     if !edges.iter().any(|edge| edge.name == name) {
@@ -93,7 +93,7 @@ fn table(rows: &[Calls], title: &str) -> Table {
     table
 }
 
-/// Returns the message that no span has this name, with some that have it as a part.
+/// Returns the message that no span has this name, with similar names.
 fn not_found(edges: &[Average], name: &str) -> String {
     let part = name.to_lowercase();
     let mut similar: Vec<_> = edges.iter().map(|edge| edge.name.as_str()).collect();

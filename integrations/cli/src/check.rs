@@ -17,40 +17,40 @@ use std::{
 /// Compare runs with a baseline, and fail if they are worse
 ///
 /// Launches, grids, copies, bytes, allocations and floating-point operations are compared exactly. Times are medians
-/// over steps and runs with an interval of 99 %, without the factor by which all spans take longer, as on a busy
-/// machine. A time is worse if all of its interval is beyond the threshold, and a step that takes five times as long is
-/// worse in any case. If only a part of an interval is beyond, the check is inconclusive: it says how many more steps
-/// or runs would tell, and fails only with --fail-if-inconclusive.
+/// over steps and runs, with a 99 % confidence interval. A factor that slows down all spans alike, such as a busy
+/// machine, is removed first. A time is worse if its whole interval is beyond the threshold; a step that takes five
+/// times as long is always worse. If only part of an interval is beyond, the check is inconclusive: it reports how many
+/// more steps or runs would settle it, and fails only with --fail-if-inconclusive.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// The file that the command `baseline` has written
+    /// The file written by the command `baseline`
     #[arg(long, value_name = "FILE")]
     baseline: PathBuf,
-    /// A change that is allowed: METRIC=VALUE, or METRIC@SPAN=VALUE for spans of a name or path in which * is any text
+    /// An allowed change: METRIC=VALUE, or METRIC@SPAN=VALUE for spans whose name or path matches SPAN (* is any text)
     #[arg(long = "threshold", short, value_name = "METRIC=VALUE")]
     thresholds: Vec<String>,
-    /// A file of them: a JSON object such as {"step": "3%", "kernels@*attention*": 2}
+    /// A file of allowed changes: a JSON object such as {"step": "3%", "kernels@*attention*": 2}
     #[arg(long = "thresholds", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The kind of machine of these runs: times are compared if the baseline has the same
+    /// Kind of machine of these runs: times are compared only if the baseline has the same kind
     #[arg(long, value_name = "KIND")]
     machine: Option<String>,
-    /// Exit with status 3 if it cannot be told whether the runs are worse
+    /// Exit with status 3 if it is unclear whether the runs are worse
     #[arg(long)]
     fail_if_inconclusive: bool,
     /// Print Markdown for a comment, add it to $GITHUB_STEP_SUMMARY, and print annotations
     #[arg(long, conflicts_with_all = ["format", "json"])]
     github: bool,
-    /// The file to write instead of standard output, on which annotations are printed all the same
+    /// Output file [default: standard output]; annotations are always printed on standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The format of the output
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// The same as `--format json`
+    /// Same as `--format json`
     #[arg(long, conflicts_with = "format")]
     json: bool,
 }
@@ -69,13 +69,13 @@ Examples:
 Exit status: 0 not worse, or inconclusive; 1 worse, or a file could not be read; 2 usage error;
 3 inconclusive, with --fail-if-inconclusive";
 
-/// The format of the output.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// Lines for a terminal
     #[default]
     Text,
-    /// One object, with all that was compared; times are nanoseconds
+    /// One object with everything that was compared; times are in nanoseconds
     Json,
     /// Markdown for a comment
     Md,

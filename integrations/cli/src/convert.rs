@@ -1,4 +1,4 @@
-//! The command `convert`: a trace in another format.
+//! The command `convert`: writes a trace in another format.
 
 use crate::{
     fault::{Fault, say},
@@ -12,9 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Convert a trace to the format given by the ending of the new file
+/// Convert a trace to the format given by the new file's extension
 ///
-/// An existing file is replaced, once the new one is complete. An existing folder must be empty. What the new file
+/// An existing file is replaced once the new one is complete. An existing folder must be empty. What the new file
 /// cannot hold is counted on standard error.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -51,7 +51,7 @@ enum Target {
 }
 
 impl Target {
-    /// Returns the format that a file's ending says.
+    /// Returns the format of a file by its extension.
     fn of(path: &Path) -> Result<Self, Fault> {
         const ENDINGS: [(&str, Target); 5] = [
             (".json", Target::Chrome { gzip: false }),
@@ -119,7 +119,7 @@ impl Args {
     /// Writes a folder for TensorBoard, or nothing.
     fn write_folder(&self, trace: &Trace, had_folder: bool) -> Result<(), Fault> {
         let entries = || fs::read_dir(&self.to).into_iter().flatten().flatten().map(|entry| entry.path());
-        // The folder was empty, but another program may have written into it meanwhile.
+        // The folder was empty, but another program may have written into it in the meantime.
         let before: Vec<_> = entries().collect();
         TensorBoard::to_dir(&self.to).arguments(false).export(&Analysis::of(trace)).map_err(|error| {
             for path in entries().filter(|path| !before.contains(path)) {
@@ -133,8 +133,8 @@ impl Args {
     }
 }
 
-/// Returns the parts of a file that the new one does not have, with the number of each. Stacks are a summary, and meant
-/// to have less.
+/// Returns what the new file does not contain, with the number of each kind. Stacks are a summary, so they are not
+/// checked.
 fn left_out(trace: &Trace, target: Target) -> Vec<String> {
     if matches!(target, Target::HostStacks | Target::GpuStacks) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The command `diff`: what differs between two runs, or between several of each side.
+//! The command `diff`: what differs between two runs, or between two sets of runs.
 
 mod flames;
 mod page;
@@ -22,13 +22,14 @@ use std::{path::PathBuf, thread};
 
 /// Print what differs between two runs: the step, spans, kernels, memory, FLOPs and findings
 ///
-/// Each side is a file or a folder. Several runs of each side make the answer surer: those before, `--`, those after.
+/// Each side is a file or a folder. Several runs per side give a surer answer: `BEFORE… -- AFTER…`.
 ///
-/// Times are medians over the steps of all runs of a side. The interval in which a change is with a confidence of 99 %
-/// comes from the spread between steps and runs; of a single run, nobody knows how much runs differ, and 5 % are
-/// assumed. What explains the difference is ranked by the time of spans without those in them on the critical path, on
-/// the host and on the GPU: where the host waits for the GPU, the work that it waits for counts. Spans are aligned by
-/// the path of their names; those that are called from elsewhere have moved.
+/// Times are medians over the steps of all runs of a side. The 99 % confidence interval of a change comes from the
+/// spread between steps and runs. With a single run, the spread between runs is unknown and assumed to be 5 %.
+///
+/// Explanations are ranked by the self time of spans on the critical path, on the host and on the GPU: where the host
+/// waits for the GPU, the work it waits for counts. Spans are matched by the path of their names; a span that is called
+/// from elsewhere has moved.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -38,23 +39,23 @@ pub(crate) struct Args {
     /// All runs after
     #[arg(value_name = "AFTER", last = true)]
     after: Vec<PathBuf>,
-    /// Read the folders in folders, too
+    /// Search folders recursively
     #[arg(long, short)]
     recursive: bool,
-    /// The most rows of each table [default: 25; 10 for explanations and kernels]
+    /// Maximum rows of each table [default: 25; 10 for explanations and kernels]
     #[arg(long, short = 'n', value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
-    /// Print the spans only
+    /// Print spans only
     #[arg(long)]
     spans: bool,
-    /// Print the kernels and copies only
+    /// Print kernels and copies only
     #[arg(long)]
     kernels: bool,
-    /// The change of the step, in percent, up to which it is the same
+    /// Largest change of the step, in percent, that counts as no change
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     threshold: f64,
-    /// Write a page for the browser instead: both sides in two columns, tables, flame graphs of differences; `-` is
-    /// standard output
+    /// Write an HTML page instead, with both sides in columns, tables and differential flame graphs; `-` for standard
+    /// output
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
@@ -81,7 +82,7 @@ struct Diff {
 
 /// One side of a comparison: statistics of its runs.
 struct Side {
-    /// The files and folders, as they were given.
+    /// The files and folders, as given.
     name: String,
     baseline: Baseline,
     kernels: KernelTimes,
@@ -106,7 +107,7 @@ impl Args {
         if diff.sides.iter().all(|side| side.is_complete) { Ok(()) } else { Err(Fault::Incomplete) }
     }
 
-    /// Returns the part of a step that is no change.
+    /// Returns the fraction of a step that counts as no change.
     fn part(&self) -> f64 {
         self.threshold / 100.0
     }
@@ -124,7 +125,7 @@ impl Args {
     }
 
     fn sections(&self, diff: &Diff) -> Vec<Section> {
-        /// The rows of the tables of explanations, kernels and findings.
+        /// The number of rows in the tables of explanations, kernels and findings.
         const FEW: usize = 10;
         const SPANS: usize = 25;
         let rows = |few| self.style.rows(self.limit, few);
@@ -150,8 +151,8 @@ impl Args {
 }
 
 impl Diff {
-    /// Returns the kernels of both sides, those first that change the time of a step the most. There are none if a side
-    /// has no traces, but statistics only.
+    /// Returns the kernels of both sides, those that change the time of a step the most first. There are none if a side
+    /// has statistics only.
     fn kernels(&self) -> Vec<KernelTimeChange> {
         KernelTimes::compare(&self.sides[0].kernels, &self.sides[1].kernels)
     }
@@ -180,7 +181,7 @@ impl Side {
     }
 }
 
-/// Reads both sides at the same time.
+/// Reads both sides concurrently.
 fn read_both(sides: [Vec<PathBuf>; 2], recursive: bool) -> Result<[Side; 2], Fault> {
     let [before, after] = sides.map(|files| Inputs::of(files, recursive));
     let progress = Progress::new();

@@ -24,14 +24,14 @@ Examples:
 
 Exit status: 0 success; 2 usage error, such as an unknown kind")]
 pub(crate) struct Args {
-    /// The kind, as `kernspan advise` prints it in brackets
+    /// A kind of finding, as `kernspan advise` prints it in brackets
     #[arg(value_name = "KIND", value_parser = kinds(), hide_possible_values = true)]
     kind: Option<FindingKind>,
     #[command(flatten)]
     style: Style,
 }
 
-/// Returns the parser of a kind. An unknown one is an error that names those that are alike.
+/// Returns the parser of a kind. The error for an unknown kind suggests similar ones.
 fn kinds() -> impl TypedValueParser<Value = FindingKind> {
     let value = |kind: FindingKind| PossibleValue::new(kind.as_str()).help(kind.summary());
     let parser = PossibleValuesParser::new(FindingKind::ALL.map(value));
@@ -41,7 +41,7 @@ fn kinds() -> impl TypedValueParser<Value = FindingKind> {
 impl Args {
     pub(crate) fn run(&self) -> Result<(), Fault> {
         match (self.kind, self.style.format()) {
-            // It is Markdown already.
+            // The text is already Markdown.
             (Some(kind), Format::Md) => Ok(writeln!(io::stdout(), "## {kind}\n\n{}", kind.explanation())?),
             (Some(kind), _) => self.style.print(&[self.one(kind)]),
             (None, _) => self.style.print(&[all()]),
@@ -76,7 +76,7 @@ fn all() -> Section {
         key: "findings",
         table: Some(table),
         rows: kinds.iter().copied().map(row).collect(),
-        below: "kernspan explain KIND has more about one of them".to_owned(),
+        below: "kernspan explain KIND explains one of them".to_owned(),
         ..Section::default()
     }
 }

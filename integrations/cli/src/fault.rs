@@ -9,22 +9,22 @@ use std::{
 /// The reason why a command fails.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The command was called in a wrong way.
+    /// The command was called incorrectly.
     Usage(String),
     /// Something could not be read or written, or was not found.
     Failed(String),
-    /// Some files could not be read, which was said already; the others have been used.
+    /// Some files could not be read, which has been reported; the others have been used.
     Incomplete,
-    /// A run is worse than its baseline, which was said already.
+    /// A run is worse than its baseline, which has been reported.
     Worse,
-    /// Whether a run is worse than its baseline cannot be told, which was said already.
+    /// It is unclear whether a run is worse than its baseline, which has been reported.
     Inconclusive,
     /// Standard output could not be written.
     Output(io::Error),
 }
 
 impl Fault {
-    /// Says the reason on standard error, and returns the exit status.
+    /// Prints the reason to standard error, and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Usage(message) => {
@@ -34,7 +34,7 @@ impl Fault {
             Self::Failed(message) => say(message),
             Self::Inconclusive => return ExitCode::from(3),
             Self::Incomplete | Self::Worse => {}
-            // The reader has seen enough, as `head` does.
+            // The reader closed the pipe, as `head` does.
             Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Self::Output(error) => say(&format!("cannot write standard output: {}", reason_of(error))),
         }
@@ -48,7 +48,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Writes a line to standard error. It is no failure if nobody can read it.
+/// Writes a line to standard error, ignoring errors.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "kernspan: {message}");
 }

@@ -1,4 +1,4 @@
-//! New files, which appear whole or not at all, and never in place of a file that is read.
+//! Output files, which appear whole or not at all and never replace an input file.
 
 use crate::fault::{Fault, say};
 use kernspan::export::write_file;
@@ -9,12 +9,12 @@ use std::{
     path::Path,
 };
 
-/// Writes a file, or to standard output if its name is `-`, and says so.
+/// Writes a file, or to standard output if its name is `-`, and reports it.
 pub(crate) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
     write_with_note(path, "", content)
 }
 
-/// Writes a file, or to standard output if its name is `-`, and says so, with a note on what is in it.
+/// Writes a file, or to standard output if its name is `-`, and reports it, with a note on its content.
 pub(crate) fn write_with_note(
     path: &Path,
     note: &str,
@@ -30,13 +30,13 @@ pub(crate) fn write_with_note(
     Ok(())
 }
 
-/// Returns the fault that a file or folder cannot be written. Of the error only the reason counts: it may name a file
-/// that nobody knows.
+/// Returns the fault that a file or folder cannot be written. Only the reason of the error is used: it may name a
+/// temporary file that means nothing to the user.
 pub(crate) fn cannot_write(path: &Path, error: &(dyn Error + 'static)) -> Fault {
     Fault::Failed(format!("cannot write {}: {}", path.display(), reason_of(error)))
 }
 
-/// Returns the reason of an error as part of a sentence, as the system gives it: `no space left on device`.
+/// Returns the reason of an error as part of a sentence, in the system's words: `no space left on device`.
 pub(crate) fn reason_of(error: &(dyn Error + 'static)) -> String {
     let error_of_system = error.downcast_ref::<io::Error>().or_else(|| error.source()?.downcast_ref());
     let Some(error) = error_of_system else { return error.to_string() };
@@ -52,8 +52,8 @@ pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
     identity(a).is_some_and(|a| identity(b) == Some(a))
 }
 
-/// Returns the device and the number of a file, which hard links share. Special files, such as `/dev/null`, can be
-/// read and written at the same time.
+/// Returns the device and inode of a file, which hard links share. Special files, such as `/dev/null`, can be read and
+/// written at the same time.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;

@@ -20,13 +20,13 @@ Exit status: 0 success; 1 a file could not be read or written, or nothing was fo
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// The new file; `-` for standard output
+    /// Output file; `-` for standard output
     #[arg(long, short, value_name = "SVG")]
     output: PathBuf,
     /// Draw the time of kernels and copies, inside the spans that launched them
     #[arg(long, conflicts_with = "host")]
     gpu: bool,
-    /// Draw the time of the host (the default)
+    /// Draw host time (the default)
     #[arg(long)]
     host: bool,
 }

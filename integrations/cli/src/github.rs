@@ -1,4 +1,4 @@
-//! The result of a check for GitHub: a comment in Markdown, the summary of a job, and annotations.
+//! Check results for GitHub: a Markdown comment, a job summary, and annotations.
 
 use crate::{fault::Fault, file::cannot_write};
 use kernspan_check::{
@@ -71,7 +71,7 @@ fn plural(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Escapes what is special in Markdown, except in code spans, where nothing is.
+/// Escapes Markdown, except in code spans, which need no escaping.
 fn escape(text: &str) -> String {
     let plain = |text: &str| {
         let text = text.replace('\\', "\\\\").replace('<', "&lt;");
@@ -82,14 +82,14 @@ fn escape(text: &str) -> String {
     while let Some(code) = parts.next() {
         match parts.next() {
             Some(rest) => escaped += &format!("`{code}`{}", plain(rest)),
-            // A backtick without another one begins no code span.
+            // An unpaired backtick does not begin a code span.
             None => escaped += &format!("\\`{}", plain(code)),
         }
     }
     escaped
 }
 
-/// Adds the comment to the summary of the job, if this is one.
+/// Adds the comment to the job summary, if this is a job.
 pub(crate) fn add_to_summary(comment: &str) -> Result<(), Fault> {
     let Some(path) = env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else { return Ok(()) };
     let fault = |error| cannot_write(path.as_ref(), &error);
@@ -97,7 +97,7 @@ pub(crate) fn add_to_summary(comment: &str) -> Result<(), Fault> {
     file.write_all(comment.as_bytes()).map_err(fault)
 }
 
-/// Returns an annotation for each problem, a line each, and also for what cannot be told if that is a failure.
+/// Returns an annotation line for each problem, and for inconclusive results if they count as failures.
 pub(crate) fn annotations(check: &Check, fails_if_inconclusive: bool) -> String {
     let unclear = check.unclear.iter().filter(|_| fails_if_inconclusive);
     check.problems.iter().map(annotation).chain(unclear.map(annotation)).collect()

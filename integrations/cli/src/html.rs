@@ -1,11 +1,11 @@
-//! Pages for browsers.
+//! HTML pages.
 
 use crate::{fault::Fault, file};
 use kernspan::export::HtmlDocument;
 use serde_json::{Map, Value, json};
 use std::{collections::HashMap, path::Path};
 
-/// A page for browsers that is made of sections: see [`HtmlDocument`].
+/// An HTML page made of sections: see [`HtmlDocument`].
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     title: String,
@@ -14,7 +14,7 @@ pub(crate) struct Page {
     indices: HashMap<String, usize>,
 }
 
-/// A table of a page: columns with a title, a unit and a help text, and rows.
+/// A table on a page: columns with a title, a unit and a help text, and rows.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     columns: Vec<Value>,
@@ -26,7 +26,7 @@ impl Page {
         Self { title: format!("{title} – kernspan"), ..Self::default() }
     }
 
-    /// The most characters of a name: kernels of templates have very long ones.
+    /// The maximum length of a name in characters: template kernels have very long ones.
     const NAME: usize = 1_000;
 
     /// Returns the number of a name, by which sections refer to it.
@@ -48,7 +48,7 @@ impl Page {
         self.sections.push(section(id, title, kind, members));
     }
 
-    /// Writes the page. `text` is for browsers that run no scripts.
+    /// Writes the page. `text` is for browsers without scripts.
     pub(crate) fn write(self, path: &Path, text: &str) -> Result<(), Fault> {
         let made = concat!("Made by kernspan ", env!("CARGO_PKG_VERSION"), ".");
         let Self { title, sections, names, .. } = self;
@@ -57,7 +57,7 @@ impl Page {
     }
 }
 
-/// Returns a section, which can be one of several beside each other.
+/// Returns a section, which can be one of several side by side.
 pub(crate) fn section(id: &str, title: &str, kind: &str, members: Value) -> Value {
     let mut section = Map::new();
     section.extend([("id", id), ("title", title), ("kind", kind)].map(|(key, text)| (key.to_owned(), text.into())));

@@ -1,4 +1,4 @@
-//! The files that a command reads.
+//! The files a command reads.
 
 use crate::{
     fault::{Fault, say},
@@ -32,9 +32,9 @@ pub(crate) struct Inputs {
 
 /// The traces of one file.
 pub(crate) struct Source {
-    /// The file's name, as it was given or found.
+    /// The file's name, as given or found.
     pub(crate) name: String,
-    /// The name without the folder and the ending that all have in common, if there are several files.
+    /// The name without the folder and extension that all files share, if there are several.
     pub(crate) short_name: Option<String>,
     pub(crate) traces: Vec<Trace>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Source {
 /// All traces that could be read.
 pub(crate) struct Read {
     pub(crate) sources: Vec<Source>,
-    /// The folder that all files are in, if there are several.
+    /// The folder that contains all files, if there are several.
     pub(crate) folder: Option<String>,
     is_complete: bool,
 }
@@ -53,7 +53,7 @@ impl Read {
         self.sources.iter().flat_map(|source| &source.traces)
     }
 
-    /// Says how long a step takes while nothing is recorded, in all traces.
+    /// Sets the duration of an unrecorded step in all traces.
     pub(crate) fn set_unrecorded_step(&mut self, time: Duration) {
         let traces = self.sources.iter_mut().flat_map(|source| &mut source.traces);
         traces.for_each(|trace| trace.set_unrecorded_step(time));
@@ -79,45 +79,45 @@ impl Read {
         Report::of(self.traces())
     }
 
-    /// Returns the fault that some files could not be read, if so, to be returned when all else is done.
+    /// Returns the fault that some files could not be read, if so, to be returned once everything else is done.
     pub(crate) fn end(&self) -> Result<(), Fault> {
         if self.is_complete { Ok(()) } else { Err(Fault::Incomplete) }
     }
 }
 
-/// The endings of files that are read from folders.
+/// The extensions of files read from folders.
 const ENDINGS: [&str; 3] = [".json", ".json.gz", ".kernspan"];
 
-/// The identity of a window: host, process, rank, number, and the nanosecond at which it opened.
+/// The identity of a window: host, process, rank, number, and the nanosecond it opened.
 type WindowKey = (String, u32, u32, u32, u64);
 
 impl Inputs {
-    /// Makes the arguments that name these files and folders.
+    /// Creates the arguments that name these files and folders.
     pub(crate) fn of(files: Vec<PathBuf>, recursive: bool) -> Self {
         Self { files, recursive }
     }
 
-    /// Returns the names of the files and folders, as they were given.
+    /// Returns the names of the files and folders, as given.
     pub(crate) fn names(&self) -> String {
         self.files.iter().map(|path| name(path)).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the files and folders, as they were given.
+    /// Returns the files and folders, as given.
     pub(crate) fn files(&self) -> &[PathBuf] {
         &self.files
     }
 
-    /// Returns the same with other files.
+    /// Returns the same arguments with other files.
     pub(crate) fn with_files(&self, files: Vec<PathBuf>) -> Self {
         Self { files, recursive: self.recursive }
     }
 
-    /// Reads the files. Says on standard error which of them were left out, and why.
+    /// Reads the files. Reports on standard error which were skipped, and why.
     pub(crate) fn read(&self) -> Result<Read, Fault> {
         self.read_with(&Progress::new())
     }
 
-    /// Reads the files, with a progress bar that others may use, too.
+    /// Reads the files, sharing a progress bar with others.
     pub(crate) fn read_with(&self, progress: &Progress) -> Result<Read, Fault> {
         let (files, is_complete) = self.find();
         let mut read = Read { sources: Vec::new(), folder: None, is_complete };
@@ -152,7 +152,7 @@ impl Inputs {
         read.sources.retain(|source| !source.traces.is_empty());
         read.shorten_names();
         match read.sources.is_empty() {
-            // The reason was said.
+            // The reason was already reported.
             true => Err(Fault::Incomplete),
             false => {
                 if let Some(warning) = Completeness::of(read.traces()).warning() {
@@ -163,8 +163,8 @@ impl Inputs {
         }
     }
 
-    /// Returns the files, with those in folders, and whether all folders could be read. Says on standard error which of
-    /// them have no traces.
+    /// Returns the files, including those in folders, and whether all folders could be read. Reports on standard error
+    /// which folders have no traces.
     pub(crate) fn find(&self) -> (Vec<PathBuf>, bool) {
         let (mut files, mut is_complete) = (Vec::new(), true);
         for path in &self.files {
@@ -184,14 +184,14 @@ impl Inputs {
         (files, is_complete)
     }
 
-    /// Checks that a command may write this file, if any: that it is none of those that are read.
+    /// Checks that the output file, if any, is not also an input.
     pub(crate) fn check_output(&self, output: Option<&Path>) -> Result<(), Fault> {
         let Some(output) = output else { return Ok(()) };
         for path in &self.files {
             let found = Found::in_folder(path, self.recursive).unwrap_or_default();
             let inputs = match () {
                 () if is_folder(path) => found.traces,
-                // Where there is such a file, it leads to the one that standard input was redirected from.
+                // Where it exists, this link leads to the file that standard input was redirected from.
                 () if is_standard_input(path) => vec![PathBuf::from("/dev/stdin")],
                 () => vec![path.clone()],
             };
@@ -207,14 +207,14 @@ impl Inputs {
     }
 }
 
-/// Returns whether a trace is empty, and not even known to be one: any list in JSON can be read as a trace.
+/// Returns whether a trace is empty and may not be a trace at all: any JSON list can be read as one.
 fn is_nothing(trace: &Trace) -> bool {
     let counts = [trace.spans().len(), trace.work().len(), trace.api_calls().len(), trace.events().len()];
     let more = [trace.steps().len(), trace.counters().len(), trace.allocations().len()];
     trace.metadata().host.is_empty() && counts.iter().chain(&more).all(|&count| count == 0)
 }
 
-/// Returns what all names begin with.
+/// Returns the common prefix of all names.
 fn common_prefix(names: &[String]) -> &str {
     let Some((first, others)) = names.split_first() else { return "" };
     let same = |(at, c): &(usize, char)| others.iter().all(|other| other[*at..].starts_with(*c));
@@ -260,12 +260,12 @@ pub(crate) fn name(path: &Path) -> String {
     if is_standard_input(path) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// Returns the traces in a folder and in the folders in it. What cannot be read is left out.
+/// Returns the traces in a folder and its subfolders. What cannot be read is left out.
 pub(crate) fn traces_in(folder: &Path) -> Vec<PathBuf> {
     Found::in_folder(folder, true).unwrap_or_default().traces
 }
 
-/// Says why there are no traces in a folder and in the folders in it.
+/// Explains why a folder and its subfolders have no traces.
 pub(crate) fn why_nothing_in(folder: &Path) -> String {
     match Found::in_folder(folder, true) {
         Ok(found) => found.why_nothing(folder),
@@ -282,14 +282,14 @@ fn is_trace(path: &Path) -> bool {
 struct Found {
     /// The traces, in the order of their names.
     traces: Vec<PathBuf>,
-    /// The number of other files, by their endings.
+    /// The number of other files, by extension.
     others: BTreeMap<String, usize>,
     /// The folders that were not searched.
     folders: Vec<PathBuf>,
 }
 
 impl Found {
-    /// The endings of files that exporters write, and that cannot be read.
+    /// The extensions of files that exporters write but that cannot be read.
     const EXPORTS: [&str; 5] = [".folded", ".html", ".pftrace", ".tfevents", ".xplane.pb"];
 
     fn in_folder(folder: &Path, recursive: bool) -> io::Result<Self> {
@@ -309,21 +309,21 @@ impl Found {
             } else if !recursive {
                 self.folders.push(path);
             } else if !path.is_symlink() {
-                // A link to a folder may lead in a circle.
+                // A link to a folder may form a cycle.
                 self.add(&path, recursive)?;
             }
         }
         Ok(())
     }
 
-    /// Says why there are no traces, and what helps.
+    /// Explains why there are no traces, and what helps.
     fn why_nothing(&self, folder: &Path) -> String {
         let name = folder.display();
         let counts: Vec<_> = self.others.iter().map(|(ending, count)| format!("{count} {ending}")).collect();
         let found = if counts.is_empty() { "no files".to_owned() } else { counts.join(", ") };
         let start = format!("no readable traces in {name}: found {found}");
         if self.folders.iter().any(|folder| !traces_in(folder).is_empty()) {
-            return format!("{start}; add --recursive to read the folders in it");
+            return format!("{start}; add --recursive to search its subfolders");
         }
         match self.others.keys().any(|ending| Self::EXPORTS.contains(&ending.as_str())) {
             true => format!("{start}; add .export(Chrome::to_dir({:?})) to the profiler", folder.to_string_lossy()),
@@ -332,13 +332,13 @@ impl Found {
     }
 }
 
-/// Returns the ending of a file's name, for messages.
+/// Returns a file's extension, for messages.
 fn ending(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let known = Found::EXPORTS.iter().find(|ending| name.ends_with(**ending) || name.contains(&format!("{ending}.")));
     match (known, path.extension()) {
         (Some(ending), _) => (*ending).to_owned(),
         (None, Some(ending)) => format!(".{}", ending.display()),
-        (None, None) => "without an ending".to_owned(),
+        (None, None) => "without an extension".to_owned(),
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// Returns a value as JSON, in which each time is its number of nanoseconds.
 pub(crate) fn json(value: &impl Serialize) -> Value {
-    // Reports have neither maps with keys that are no texts nor anything else that JSON cannot say.
+    // Reports contain nothing that JSON cannot represent, such as maps with keys that are not strings.
     let mut json = serde_json::to_value(value).unwrap_or_default();
     shorten_times(&mut json);
     json
@@ -27,7 +27,7 @@ fn shorten_times(value: &mut Value) {
     }
 }
 
-/// Returns the fields of a row by name, for formats that have no objects in objects: `latency.p50`.
+/// Returns the fields of a row by name, for formats without nested objects: `latency.p50`.
 pub(crate) fn flat(row: &Value) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     flatten(String::new(), row, &mut fields);

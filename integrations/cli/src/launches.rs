@@ -9,19 +9,19 @@ use kernspan::{
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-/// All launches by one function of the API.
+/// All launches by one API function.
 #[derive(Serialize)]
 struct FunctionLaunches<'a> {
     function: &'a str,
     launches: u64,
     /// Kernels, copies and fills: more than launches, if there are graphs.
     pieces: u64,
-    /// The time of the calls on the host.
+    /// The host time of the calls.
     host: Duration,
     longest: Duration,
-    /// The time of the work on the GPU.
+    /// The GPU time of the work.
     gpu: Duration,
-    /// The median time from the return of a call to the beginning of its work.
+    /// The median time from the return of a call to the start of its work.
     median_delay: Duration,
     /// Launches that took longer than their work.
     short: u64,
@@ -33,21 +33,21 @@ struct StreamTimes {
     device: DeviceId,
     context: u32,
     stream: u32,
-    /// Gaps before work that the host asked for too late.
+    /// Gaps before work that the host requested too late.
     host_wait: Duration,
-    /// Gaps that it takes to start the next kernel.
+    /// Gaps due to the time it takes to start the next kernel.
     kernel_wait: Duration,
     /// Other gaps, such as those before work that waits for another stream.
     other: Duration,
-    /// The most pieces of work that were queued at once.
+    /// The largest number of pieces of work queued at once.
     longest_queue: u64,
-    /// The mean length of the queue over time.
+    /// The mean queue length over time.
     mean_queue: f64,
     #[serde(skip)]
     windows: u32,
 }
 
-/// Returns the table of launches by function, those that took the host longest first.
+/// Returns the table of launches by function, those with the most host time first.
 pub(crate) fn launch_section(read: &Read, limit: usize) -> Section {
     let mut by_function: BTreeMap<&str, Vec<Launch<'_>>> = BTreeMap::new();
     for launch in read.traces().flat_map(launches) {
@@ -98,7 +98,7 @@ fn launch_table(rows: &[FunctionLaunches<'_>]) -> Table {
     table
 }
 
-/// Returns the table of streams, in the order of their numbers.
+/// Returns the table of streams, in numeric order.
 pub(crate) fn stream_section(read: &Read, limit: usize) -> Section {
     let mut streams: BTreeMap<(DeviceId, u32, u32), StreamTimes> = BTreeMap::new();
     for trace in read.traces() {

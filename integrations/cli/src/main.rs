@@ -1,4 +1,4 @@
-//! The command line tool of kernspan: prints tables of traces, reports what makes steps slow, compares runs, and
+//! The command-line tool of kernspan: prints tables from traces, reports what makes steps slow, compares runs, and
 //! converts traces.
 
 mod advise;

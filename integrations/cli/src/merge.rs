@@ -1,4 +1,4 @@
-//! The command `merge`: several traces of one run as one file for viewers.
+//! The command `merge`: combines several traces of one run into one file for viewers.
 
 use crate::{
     fault::{Fault, say},
@@ -30,7 +30,7 @@ Examples:
 
 Exit status: 0 success; 1 a file could not be read or written; 2 usage error")]
 pub(crate) struct Args {
-    /// The new file, .json or .json.gz
+    /// Output file, .json or .json.gz
     #[arg(value_name = "NEW")]
     to: PathBuf,
     #[command(flatten)]
@@ -40,10 +40,10 @@ pub(crate) struct Args {
 /// A process of the run: host, number and rank.
 type Process = (String, u32, u32);
 
-/// An event: its members as they are in the file.
+/// An event: its members as they appear in the file.
 type Event<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// The members of a document that matter.
+/// The relevant members of a document.
 #[derive(Deserialize)]
 struct Document<'a> {
     #[serde(rename = "baseTimeNanoseconds", default)]
@@ -52,7 +52,7 @@ struct Document<'a> {
     events: Vec<&'a RawValue>,
 }
 
-/// A file: its text, and the process that it is of.
+/// A file: its text, and the process it belongs to.
 struct Part {
     name: String,
     text: String,
@@ -64,7 +64,7 @@ impl Args {
         let ending = self.to.display().to_string();
         let gzip = ending.ends_with(".json.gz");
         if !gzip && !ending.ends_with(".json") {
-            return Err(Fault::Usage(format!("unsupported ending of {ending}: expected .json or .json.gz")));
+            return Err(Fault::Usage(format!("unsupported extension of {ending}: expected .json or .json.gz")));
         }
         self.inputs.check_output(Some(&self.to))?;
         let (files, mut is_complete) = self.inputs.find();
@@ -94,7 +94,7 @@ impl Args {
 }
 
 impl Part {
-    /// Reads a file. A recorded window becomes JSON.
+    /// Reads a file. A recorded window is converted to JSON.
     fn read(path: &Path) -> Result<Self, Box<dyn Error>> {
         let mut bytes = input::bytes(path)?;
         let traces = from_bytes(&bytes)?;
@@ -168,19 +168,19 @@ fn write(parts: &[Part], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n]}}")
 }
 
-/// The numbers of processes in the new file.
+/// The process ids in the new file.
 #[derive(Default)]
 struct ProcessIds<'a> {
-    /// The process that a number, as text, belongs to.
+    /// The process that an id, as text, belongs to.
     owners: HashMap<String, &'a Process>,
     renamed: HashMap<(&'a Process, String), String>,
 }
 
 impl<'a> ProcessIds<'a> {
-    /// The first number that is given to a process whose own is taken: no number of Linux is as large.
+    /// The first id given to a process whose own is taken: Linux has no process ids this large.
     const FIRST: usize = 10_000_000;
 
-    /// Returns the number in the new file of what has this number in a file of the process.
+    /// Returns the new id for this id in a file of the process.
     fn of(&mut self, process: &'a Process, pid: &str) -> String {
         if *self.owners.entry(pid.to_owned()).or_insert(process) == process {
             return pid.to_owned();
@@ -204,7 +204,7 @@ fn named_by_rank(event: &Event<'_>, rank: u32) -> Option<String> {
     Some(format!("{{\"name\": {name}}}"))
 }
 
-/// Returns the nanoseconds of a number of microseconds, without rounding what is written out.
+/// Converts microseconds to nanoseconds without rounding the digits given.
 fn nanos(micros: &str) -> Option<i128> {
     let digits = micros.trim_matches('"');
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));

@@ -1,4 +1,4 @@
-//! The progress bar while files are read.
+//! The progress bar shown while files are read.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
@@ -8,10 +8,10 @@ use std::{
 };
 
 /// A progress bar on standard error, if that is a terminal. It appears when reading takes longer than
-/// [`Progress::DELAY`], and is gone when dropped.
+/// [`Progress::DELAY`], and disappears on drop.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Dropped to tell the thread that waits for the delay that the bar is not needed.
+    /// Dropped to tell the thread waiting for the delay that the bar is not needed.
     _ended: Sender<()>,
 }
 
@@ -20,7 +20,7 @@ impl Progress {
     const TICK: Duration = Duration::from_millis(100);
     const TEMPLATE: &str = "{spinner} {bar:24} {bytes} of {total_bytes}, {elapsed}: {wide_msg}";
 
-    /// Makes a progress bar that expects nothing yet.
+    /// Creates a progress bar that expects nothing yet.
     pub(crate) fn new() -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(Self::TEMPLATE) {
@@ -37,22 +37,22 @@ impl Progress {
         Self { bar, _ended: ended }
     }
 
-    /// Says that so many bytes more will be read.
+    /// Adds to the number of bytes to read.
     pub(crate) fn expect(&self, bytes: u64) {
         self.bar.inc_length(bytes);
     }
 
-    /// Says which file is read now.
+    /// Sets the file being read.
     pub(crate) fn file(&self, name: &str) {
         self.bar.set_message(name.to_owned());
     }
 
-    /// Says that so many bytes more have been read.
+    /// Adds to the number of bytes read.
     pub(crate) fn add(&self, bytes: u64) {
         self.bar.inc(bytes);
     }
 
-    /// Writes a line to standard error, above the bar.
+    /// Prints a line to standard error, above the bar.
     pub(crate) fn say(&self, message: &str) {
         self.bar.suspend(|| crate::fault::say(message));
     }

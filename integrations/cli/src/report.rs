@@ -22,13 +22,13 @@ use std::path::{Path, PathBuf};
 ///
 /// By default, this is an overview: the spans, the ten longest kernels and operations, and a summary of steps, GPUs and
 /// losses. --kernels, --operations, --launches, --streams, --steps, --memory, --callers, --callees and --torch print
-/// single tables instead. Several files are summed.
+/// single tables instead. Several files are added up.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// Sort spans by this column, in descending order, and operations where they have the column
+    /// Sort spans by this column, in descending order, and operations as well if they have the column
     #[arg(long, value_enum, value_name = "COLUMN")]
     sort: Option<Sort>,
     /// Maximum rows of each table [default: 100; 10 for memory, and for kernels and operations in the overview]
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// Print the operations that a framework reported
     #[arg(long)]
     operations: bool,
-    /// Print what launches cost the host, by function of the API
+    /// Print what launches cost the host, by API function
     #[arg(long)]
     launches: bool,
     /// Print why each CUDA stream was idle, and how much work was queued on it
@@ -61,10 +61,10 @@ pub(crate) struct Args {
     /// Print which spans held GPU memory at its peak
     #[arg(long)]
     memory: bool,
-    /// Print the spans that this span is called from
+    /// Print the callers of this span
     #[arg(long, value_name = "NAME")]
     callers: Option<String>,
-    /// Print the spans that this span calls
+    /// Print the callees of this span
     #[arg(long, value_name = "NAME")]
     callees: Option<String>,
     /// Print the same table as PyTorch's key_averages()
@@ -91,9 +91,9 @@ Exit status: 0 success; 1 a file could not be read or written, or nothing was fo
 /// A column to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sort {
-    /// Time with nested spans
+    /// Time including nested spans
     Total,
-    /// Time without nested spans
+    /// Time excluding nested spans
     #[value(name = "self")]
     Own,
     /// Mean time of a call
@@ -102,17 +102,17 @@ pub(crate) enum Sort {
     Calls,
     /// Floating-point operations
     Flops,
-    /// GPU time with nested spans
+    /// GPU time including nested spans
     TotalGpu,
-    /// GPU time without nested spans
+    /// GPU time excluding nested spans
     SelfGpu,
-    /// GPU memory, allocated less freed
+    /// GPU memory allocated minus freed
     GpuMemory,
-    /// The name, from A to Z
+    /// Name, from A to Z
     Name,
 }
 
-/// Returns the name of a page: that of its file, without folders, and how many more there are.
+/// Returns the name of a page: its file without folders, and how many more there are.
 fn page_name(read: &Read) -> String {
     let file = |name: &str| match Path::new(name).file_name() {
         Some(file) => file.to_string_lossy().into_owned(),
@@ -145,7 +145,7 @@ impl Args {
         read.end()
     }
 
-    /// Returns the sections that were asked for; none if that is the overview.
+    /// Returns the requested sections; none means the overview.
     fn sections(&self, read: &Read, report: &Report) -> Result<Vec<Section>, Fault> {
         let mut sections = Vec::new();
         if self.torch {
@@ -181,7 +181,7 @@ impl Args {
     }
 
     fn overview(&self, report: &Report) -> Vec<Section> {
-        /// The rows of tables that are not the first.
+        /// The maximum number of rows in tables after the first.
         const FEW: usize = 10;
         let mut sections = vec![self.spans(report)];
         if report.gpu_work() > 0 {
@@ -192,12 +192,12 @@ impl Args {
             sections.push(operations);
         }
         let view = match (self.style.format(), self.style.width) {
-            // Readers of Markdown break lines themselves.
+            // Markdown renderers wrap lines themselves.
             (Format::Md, _) => report.width(usize::MAX),
             (_, Some(columns)) => report.width(columns),
             (_, None) => report.fit_terminal(),
         };
-        // As reports are printed: the summary is apart from the table if there are several.
+        // As in printed reports: the summary is set apart from the table if there are several.
         let gap = if sections.len() > 1 { "\n" } else { "" };
         if let Some(last) = sections.last_mut() {
             last.below = format!("{gap}{}", view.summary());
@@ -277,7 +277,7 @@ impl Args {
         report.memory().peaks().map(of_peak).collect()
     }
 
-    /// Returns the whole report, with the spans as they were asked for.
+    /// Returns the whole report, with the spans as requested.
     fn whole_json(&self, report: &Report) -> Value {
         let mut whole = json(report);
         whole["averages"] = self.averages(report).rows().iter().map(json).collect();

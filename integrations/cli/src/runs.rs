@@ -1,4 +1,4 @@
-//! Runs to be compared: statistics of traces, or statistics that were written before.
+//! Runs to compare: traces, or statistics written earlier.
 
 use crate::{
     fault::Fault,
@@ -12,17 +12,17 @@ use std::{fs, io::Read as _, path::Path};
 /// The statistics of all files.
 pub(crate) struct Runs {
     pub(crate) baseline: Baseline,
-    /// The traces, if some of the files have any.
+    /// The traces, if some of the files contain any.
     read: Option<Read>,
 }
 
 impl Runs {
-    /// Reads files and folders: traces, and files that the command `baseline` or a program has written.
+    /// Reads files and folders: traces, and files written by the command `baseline` or by a program.
     pub(crate) fn read(inputs: &Inputs, machine: Option<&str>) -> Result<Self, Fault> {
         Self::read_with(inputs, machine, &Progress::new())
     }
 
-    /// Reads files and folders, with a progress bar that others may use, too.
+    /// Reads files and folders, sharing a progress bar with others.
     pub(crate) fn read_with(inputs: &Inputs, machine: Option<&str>, progress: &Progress) -> Result<Self, Fault> {
         let (mut all, mut traces) = (Baseline::of([]), Vec::new());
         for path in inputs.files() {
@@ -41,7 +41,7 @@ impl Runs {
         Ok(Self { baseline: all, read })
     }
 
-    /// Returns all traces. Statistics that were written before have none.
+    /// Returns all traces. Statistics written earlier have none.
     pub(crate) fn traces(&self) -> impl Iterator<Item = &Trace> {
         self.read.iter().flat_map(Read::traces)
     }
@@ -52,7 +52,7 @@ impl Runs {
     }
 }
 
-/// Returns whether a file begins as those do that the command `baseline` writes, so that no large trace is read twice.
+/// Returns whether a file starts like those written by the command `baseline`, so that no large trace is read twice.
 fn may_be_baseline(path: &Path) -> bool {
     let mut start = Vec::new();
     let mut read = || fs::File::open(path)?.take(64).read_to_end(&mut start);
@@ -62,9 +62,9 @@ fn may_be_baseline(path: &Path) -> bool {
     is_read && member.is_some_and(|member| member.starts_with("\"format\""))
 }
 
-/// Reads a file that the command `baseline` has written.
+/// Reads a file written by the command `baseline`.
 pub(crate) fn read_baseline(path: &Path) -> Result<Baseline, Fault> {
-    // Standard input can be read once only, as a trace.
+    // Standard input can be read only once, as a trace.
     if path.as_os_str() == "-" {
         return Err(Fault::Usage("cannot read a baseline from standard input: expected a file".to_owned()));
     }

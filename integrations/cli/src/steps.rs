@@ -16,16 +16,16 @@ use kernspan::{
 use serde::Serialize;
 use std::time::Duration;
 
-/// Print one line for each step: its duration and what each GPU did
+/// Print one line per step: its duration and what each GPU did
 ///
-/// Steps that took more than three times the median are marked as slow. Steps that are cut off by the edge of a
-/// recorded window are not listed. Durations are those of the host; the line below the table says how long a step takes
-/// if the host runs ahead of the GPU.
+/// Steps that took more than three times the median are marked as slow. Steps cut off by the edge of a recorded window
+/// are not listed. Durations are host times; the line below the table shows how long a step takes if the host runs
+/// ahead of the GPU.
 ///
-/// With `--breakdown`, each moment of a step counts once. While the GPU is busy, it computes, or only communicates, or
-/// only copies. While it is idle, the host is in the input pipeline, or waits for the GPU (sync), or launches work, or
-/// is in another span (host), or in none (other). Threads that launch work for the step count, too, such as PyTorch's
-/// autograd thread.
+/// With `--breakdown`, each moment of a step counts once. While the GPU is busy, it computes, only communicates, or
+/// only copies. While it is idle, the host is in the input pipeline, waits for the GPU (sync), launches work, is in
+/// another span (host), or is in none (other). Threads that launch work for the step, such as PyTorch's autograd
+/// thread, count as well.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Print where the time of each step went: compute, communication and copies, and the host while the GPU was idle
     #[arg(long)]
     breakdown: bool,
-    /// Maximum rows [default: all]
+    /// Maximum number of rows [default: all]
     #[arg(long, short = 'n', value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
     #[command(flatten)]

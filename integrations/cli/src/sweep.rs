@@ -1,4 +1,4 @@
-//! The command `sweep`: runs of one program with several values of one setting, in one table.
+//! The command `sweep`: runs one program with several values of a setting, and compares the runs in one table.
 
 mod choice;
 mod items;
@@ -19,16 +19,16 @@ use self::{
 use crate::{fault::Fault, input::Inputs, output::Style};
 use std::{ffi::OsString, path::PathBuf};
 
-/// Run a program with several values of one setting, and print which of them is worth it
+/// Run a program with several values of one setting, and print which value is worth it
 ///
-/// The program runs once for each value, which it gets as an environment variable and in place of `{}` in its
-/// arguments. The traces of a run are the files that appear or change in a folder (--traces) while it runs. The
-/// program's output goes to standard error. A run that fails or leaves no trace gets a row with the reason.
+/// The program runs once per value, which it gets as an environment variable and in place of `{}` in its arguments. The
+/// traces of a run are the files that appear or change in a folder (--traces) while it runs. The program's output goes
+/// to standard error. A run that fails or leaves no trace gets a row with the reason.
 ///
 /// With --of, nothing is run: each argument is a file or folder of an earlier run.
 ///
-/// The best value is the first one that reaches the highest throughput up to 5 % (--worth). Throughput is the number of
-/// items per step, divided by the median step duration. Numeric values are sorted.
+/// The best value is the first whose throughput is within 5 % (--worth) of the highest. Throughput is the number of
+/// items per step divided by the median step duration. Numeric values are sorted.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {

@@ -1,4 +1,4 @@
-//! The command `top`: the spans and kernels that took the most time themselves, on one screen.
+//! The command `top`: the spans and kernels with the most self time, on one screen.
 
 use crate::{
     fault::Fault,
@@ -13,7 +13,7 @@ use kernspan::{
 use serde::Serialize;
 use std::time::Duration;
 
-/// Print the spans and kernels with the most time of their own, on one screen
+/// Print the spans and kernels with the most self time, on one screen
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Print spans only
     #[arg(long)]
     spans: bool,
-    /// Maximum rows [default: 20, or 8 each of spans and kernels]
+    /// Maximum number of rows [default: 20, or 8 each of spans and kernels]
     #[arg(short = 'n', long, value_name = "ROWS", value_parser = output::limit)]
     limit: Option<usize>,
     #[command(flatten)]
@@ -40,15 +40,15 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Row {
     name: String,
-    /// Time without nested spans.
+    /// Time excluding nested spans.
     #[serde(rename = "self")]
     own: Duration,
     percent: f64,
-    /// The share of this row and of those above it.
+    /// The cumulative share of this row and those above it.
     cumulative: f64,
     /// Whole calls.
     calls: u64,
-    /// Calls that are cut by the edge of a window.
+    /// Calls cut by the edge of a window.
     cut_calls: u64,
 }
 
@@ -81,7 +81,7 @@ fn of_spans(report: &Report, limit: usize) -> Section {
         calls: row.calls,
         cut_calls: row.cut_calls,
     });
-    // Work of no span is a row without calls.
+    // Unattributed work is a row without calls.
     let rows = rows.filter(|row| row.calls + row.cut_calls > 0).collect();
     section(("Spans", "spans"), rows, limit, "no spans were recorded", |rows| table("Span", "Self time", rows))
 }

@@ -7,14 +7,14 @@ use kernspan::{
 };
 use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
-/// A row, with the sums over all rows that shares are computed from.
+/// A row, with the totals from which shares are computed.
 struct Row {
     row: KeyAverage,
     all_cpu: Duration,
     all_device: Duration,
 }
 
-/// Returns the table of these traces, added up, in torch's order or sorted.
+/// Returns the table of these traces combined, in torch's order or sorted.
 pub(crate) fn section<'a>(traces: impl Iterator<Item = &'a Trace>, sort: Option<Sort>, limit: usize) -> Section {
     let mut rows = rows(traces);
     let all_cpu: Duration = rows.iter().map(|row| row.self_cpu_time).sum();
@@ -47,7 +47,7 @@ pub(crate) fn section<'a>(traces: impl Iterator<Item = &'a Trace>, sort: Option<
     }
 }
 
-/// Adds the rows of several traces up.
+/// Adds up the rows of several traces.
 fn rows<'a>(traces: impl Iterator<Item = &'a Trace>) -> Vec<KeyAverage> {
     let mut rows: Vec<KeyAverage> = Vec::new();
     let mut indices: HashMap<_, usize> = HashMap::new();
@@ -87,7 +87,7 @@ fn sort(rows: &mut [KeyAverage], sort: Sort) {
     }
 }
 
-/// Returns the table with torch's titles, without columns that are all zero.
+/// Returns the table with torch's titles, without all-zero columns.
 fn table(rows: &[Row]) -> Table {
     let any = |is_used: fn(&KeyAverage) -> bool| rows.iter().any(|row| is_used(&row.row));
     let mut table = Table::default();

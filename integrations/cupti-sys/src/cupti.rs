@@ -38,7 +38,7 @@ impl Cupti {
     pub(crate) fn new(library: Library, path: PathBuf) -> Result<Self, LoadError> {
         let mut cupti = Self::unchecked(library, path);
         let mut version = 0;
-        // SAFETY: it writes one number. The caller has a driver, without which some releases recurse for ever here.
+        // SAFETY: it writes one number. The caller has a driver, without which some releases recurse endlessly here.
         cupti.call("cuptiGetVersion", cupti.functions.get_version, |f| unsafe { f(&mut version) })?;
         cupti.version = version;
         const OF_CUDA_12_0: u32 = 18;
@@ -180,7 +180,7 @@ impl Cupti {
         self.call("cuptiActivityFlushAll", self.functions.activity_flush_all, |f| unsafe { f(flags) })
     }
 
-    /// Returns how many records were dropped for want of a buffer since the last call.
+    /// Returns how many records were dropped for lack of a buffer since the last call.
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ impl Cupti {
     #[doc(alias = "cuptiGetDeviceId")]
     pub unsafe fn device_of(&self, context: Context) -> Result<u32, Error> {
         let mut device = 0;
-        // SAFETY: the caller answers for the context; it writes one number.
+        // SAFETY: the caller guarantees the context; it writes one number.
         self.call("cuptiGetDeviceId", self.functions.get_device_id, |f| unsafe { f(context, &mut device) })?;
         Ok(device)
     }
@@ -229,7 +229,7 @@ impl Cupti {
         completed: BufferCompleted,
     ) -> Result<(), Error> {
         let function = self.functions.activity_register_callbacks;
-        // SAFETY: the caller answers for the callbacks.
+        // SAFETY: the caller guarantees the callbacks.
         self.call("cuptiActivityRegisterCallbacks", function, |f| unsafe { f(requested, completed) })
     }
 
@@ -248,7 +248,7 @@ impl Cupti {
     #[doc(alias = "cuptiSubscribe")]
     pub unsafe fn subscribe(&self, callback: Callback, data: *mut c_void) -> Result<Subscriber, Error> {
         let mut subscriber = ptr::null_mut();
-        // SAFETY: the caller answers for the callback; it writes one handle.
+        // SAFETY: the caller guarantees the callback; it writes one handle.
         self.call("cuptiSubscribe", self.functions.subscribe, |f| unsafe { f(&mut subscriber, callback, data) })?;
         Ok(Subscriber(subscriber))
     }

@@ -181,7 +181,7 @@ impl Driver {
     }
 
     /// Returns the bytes that the device's default memory pool has reserved, and the bytes in use. Returns `None` while
-    /// the device has no primary context, because the question would create it.
+    /// the device has no primary context, because asking would create one.
     ///
     /// # Errors
     ///

@@ -79,13 +79,13 @@ impl fmt::Display for LoadError {
             Self::NoDriver { message } => write!(f, "no NVIDIA driver: {message}"),
             Self::NoDevice => f.write_str("the NVIDIA driver sees no device"),
             Self::NotFound { looked } if looked.is_empty() => {
-                f.write_str("libcupti not found; there was no place to look")
+                f.write_str("libcupti not found; there were no paths to try")
             }
             Self::NotFound { looked } => {
                 f.write_str("libcupti not found; looked for ")?;
                 looked.iter().enumerate().try_for_each(|(index, (path, reason))| {
                     let comma = if index == 0 { "" } else { ", " };
-                    // The reason is worth a word only for a file that exists: bare names are mostly not found.
+                    // The reason is worth printing only for a file that exists: bare names are mostly not found.
                     match path.components().count() {
                         ..=1 => write!(f, "{comma}{}", path.display()),
                         _ => write!(f, "{comma}{} ({reason})", path.display()),
@@ -101,7 +101,7 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // The text of this error contains the inner one's already.
+            // This error's text already contains the inner one's.
             Self::Broken(error) => error.source(),
             _ => None,
         }

@@ -10,15 +10,15 @@ use libloading::os::unix::{Library, RTLD_NOW};
 use std::{ffi::c_int, path::PathBuf};
 
 impl Cupti {
-    /// Finds and loads CUPTI: the copy that the process has loaded already, or else the first one in the loader's
-    /// search path, CUDA toolkits and Python packages. The release that fits the driver is preferred.
+    /// Finds and loads CUPTI: the copy already loaded in the process, or else the first one in the loader's search
+    /// path, CUDA toolkits and Python packages. The release that matches the driver is preferred.
     ///
     /// # Errors
     ///
     /// If CUPTI is not found or does not work.
     pub fn find(driver: Driver) -> Result<Self, LoadError> {
         let major = driver.version()? / 1000;
-        // CUPTI does not work twice in one process, so a copy that is loaded already comes first.
+        // CUPTI does not work twice in one process, so a copy that is already loaded comes first.
         const RTLD_NOLOAD: c_int = 4;
         for &name in library_names(major) {
             // SAFETY: RTLD_NOLOAD loads nothing.
@@ -47,7 +47,7 @@ impl Cupti {
     ///
     /// # Safety
     ///
-    /// No function but [`records`](Self::records) is called, because without a driver some releases recurse for ever.
+    /// No function but [`records`](Self::records) is called, because without a driver some releases recurse endlessly.
     #[doc(hidden)]
     pub unsafe fn load_without_driver(path: PathBuf) -> Result<Self, LoadError> {
         let (library, path) = open([path])?;
@@ -92,6 +92,6 @@ mod tests {
     fn nothing_is_found_without_paths() {
         let error = open([]).unwrap_err();
         assert_eq!(error, LoadError::NotFound { looked: Vec::new() });
-        assert_eq!(error.to_string(), "libcupti not found; there was no place to look");
+        assert_eq!(error.to_string(), "libcupti not found; there were no paths to try");
     }
 }

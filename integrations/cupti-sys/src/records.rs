@@ -32,7 +32,7 @@ impl Cupti {
     ///
     /// As for [`records`](Self::records), and `record` is null or a pointer that this function has set.
     unsafe fn next_record(&self, buffer: *mut u8, length: usize, record: &mut *mut u8) -> u32 {
-        // SAFETY: the caller answers for the buffer, which CUPTI only reads.
+        // SAFETY: the caller guarantees the buffer, which CUPTI only reads.
         self.functions.activity_get_next_record.map_or(result::UNKNOWN, |f| unsafe { f(buffer, length, record) })
     }
 }
@@ -45,7 +45,7 @@ impl<'a> Records<'a> {
         Self { cupti, buffer, record: ptr::null_mut(), next: None, started: false, cut_short: false }
     }
 
-    /// Asks CUPTI for the next record, and checks that it lies inside the buffer and behind the one before.
+    /// Asks CUPTI for the next record, and checks that it lies inside the buffer and after the previous one.
     fn step(&mut self) -> Option<*mut u8> {
         let start = self.buffer.as_ptr().addr();
         let before = self.record.addr();

@@ -1,4 +1,4 @@
-//! The files in which libcupti is looked for.
+//! The files to search for libcupti.
 
 use std::{
     ffi::OsString,
@@ -29,7 +29,7 @@ pub(crate) fn search_paths(major: u32, variable: impl Fn(&str) -> Option<OsStrin
 /// Returns the file names of the library, the preferred one first. `libcupti.so` is in toolkits only, and names the
 /// installed release.
 ///
-/// A driver works with older releases of CUPTI but not with newer ones: CUPTI 13.2 recurses for ever with a driver
+/// A driver works with older releases of CUPTI but not with newer ones: CUPTI 13.2 recurses endlessly with a driver
 /// that is too old for it.
 pub(crate) fn library_names(major: u32) -> &'static [&'static str] {
     match major {

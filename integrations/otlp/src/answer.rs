@@ -1,12 +1,12 @@
-//! Answers of a collector.
+//! A collector's answers.
 
 use prost::Message;
 use std::{error::Error, io, time::Duration};
 
-/// The collector took a request.
+/// The collector accepted a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accepted {
-    /// How many spans or points of it were rejected all the same.
+    /// How many of its spans or points were still rejected.
     pub(crate) rejected: u64,
     /// Why, or a warning.
     pub(crate) message: String,
@@ -17,7 +17,7 @@ pub(crate) struct Accepted {
 pub(crate) struct Refusal {
     /// Whether it may be delivered later.
     pub(crate) retry: bool,
-    /// Whether nobody listens at the address.
+    /// Whether nothing is listening at the address.
     pub(crate) dead: bool,
     /// When to try again, if the collector says so.
     pub(crate) after: Option<Duration>,
@@ -25,7 +25,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Whether an error, or one of its causes, is that nobody listens.
+    /// Whether an error, or one of its causes, means that nothing is listening.
     pub(crate) fn is_dead(error: &(dyn Error + 'static)) -> bool {
         let mut causes = std::iter::successors(Some(error), |&error| error.source());
         causes.any(|cause| {
@@ -35,7 +35,7 @@ impl Refusal {
 }
 
 impl Accepted {
-    /// Decodes a response. One that cannot be decoded rejects nothing.
+    /// Decodes a response. An undecodable response rejects nothing.
     pub(crate) fn decode(response: &[u8]) -> Self {
         let partial = Response::decode(response).unwrap_or_default().partial_success.unwrap_or_default();
         Self { rejected: partial.rejected.try_into().unwrap_or(0), message: partial.error_message }

@@ -3,7 +3,7 @@
 use crate::wire;
 use kernspan::trace::Value;
 
-/// Names of attributes. Where OpenTelemetry's semantic conventions have a name, it is that.
+/// Names of attributes, from OpenTelemetry's semantic conventions where they define one.
 pub(crate) mod name {
     pub(crate) const STEP: &str = "kernspan.step.number";
     pub(crate) const STEPS: &str = "kernspan.steps";
@@ -52,7 +52,7 @@ pub(crate) mod name {
     pub(crate) const FILL_BYTES: &str = "cuda.memset.bytes";
 }
 
-/// Encodes attributes into a message, in which they are the repeated field `field`.
+/// Encodes attributes into a message, as its repeated field `field`.
 #[derive(Debug)]
 pub(crate) struct Attributes<'a> {
     out: &'a mut Vec<u8>,

@@ -18,6 +18,6 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The sender's name, for the logs of collectors.
+    /// The sender's name, for the collector's logs.
     pub(crate) const USER_AGENT: &str = concat!("OTel-OTLP-Exporter-Rust-kernspan/", env!("CARGO_PKG_VERSION"));
 }

@@ -11,8 +11,7 @@ use std::{borrow::Cow, collections::BTreeMap, path::PathBuf, time::Duration};
 /// The attribute of a resource that names the service.
 pub(crate) const SERVICE_NAME: &str = "service.name";
 
-/// The settings that OpenTelemetry's environment variables make. A variable that is not set, empty or invalid is
-/// `None`.
+/// The settings from OpenTelemetry's environment variables. A variable that is unset, empty or invalid is `None`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
     pub(crate) traces: SignalVariables,
@@ -23,23 +22,23 @@ pub(crate) struct Environment {
     pub(crate) parent: Option<Parent>,
     pub(crate) sampler: Option<Sampler>,
     pub(crate) metrics_every: Option<Duration>,
-    /// Whether counters and histograms begin again after each export.
+    /// Whether counters and histograms start over after each export.
     pub(crate) delta: Option<bool>,
     pub(crate) exemplars: Option<bool>,
-    /// The longest text of an attribute, in bytes.
+    /// The maximum length of an attribute's text, in bytes.
     pub(crate) text_limit: Option<usize>,
-    /// Variables that are ignored, and why.
+    /// Ignored variables, and why.
     pub(crate) ignored: Vec<String>,
 }
 
-/// The variables of one signal: those with its name in theirs, or else those for all signals.
+/// The variables of one signal: those named after it, or else those for all signals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SignalVariables {
-    /// Whether `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` has `otlp` in its list.
+    /// Whether the list in `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` contains `otlp`.
     pub(crate) wanted: Option<bool>,
     pub(crate) protocol: Option<Protocol>,
     pub(crate) address: Option<Address>,
-    /// Whether an address without a scheme is meant without TLS.
+    /// Whether an address without a scheme means no TLS.
     pub(crate) insecure: Option<bool>,
     pub(crate) headers: Headers,
     pub(crate) timeout: Option<Duration>,
@@ -54,7 +53,7 @@ pub(crate) struct SignalVariables {
 pub(crate) enum Address {
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`. Over HTTP, each signal has a path below it.
     AllSignals(Url),
-    /// A variable of one signal, such as `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, which is used as it is.
+    /// A variable of one signal, such as `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, which is used unchanged.
     OneSignal(Url),
 }
 
@@ -101,12 +100,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The value of a variable. OpenTelemetry has an empty one mean the same as none.
+    /// The value of a variable. In OpenTelemetry, an empty variable counts as unset.
     fn text(&self, name: &str) -> Option<String> {
         (self.variable)(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
-    /// Notes a problem, once: a variable may be read for both signals.
+    /// Notes a problem once: a variable may be read for both signals.
     fn ignore(&mut self, problem: String) {
         if !self.ignored.contains(&problem) {
             self.ignored.push(problem);
@@ -118,7 +117,7 @@ impl Reader<'_> {
         None
     }
 
-    /// One of a few values, which may be in upper or lower case.
+    /// One of a few values, in upper or lower case.
     fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text(name)?.to_ascii_lowercase();
         let chosen = choices.iter().find(|(choice, _)| *choice == text).map(|(_, value)| *value);
@@ -143,7 +142,7 @@ impl Reader<'_> {
             let decode = |value: &str| percent_decode_str(value.trim()).decode_utf8().ok().map(Cow::into_owned);
             match pair.split_once('=').map(|(key, value)| (key.trim(), decode(value))) {
                 Some((key, Some(value))) if !key.is_empty() => pairs.push((key.to_owned(), value)),
-                // Without the text: headers may be secrets.
+                // The text is left out: headers may be secrets.
                 _ => self.ignore(format!("invalid {name}: expected key=value,key=value")),
             }
         }
@@ -205,7 +204,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the variable of the signal. If that is not set or invalid, reads the one for all signals.
+    /// Reads the variable of the signal. If it is unset or invalid, reads the one for all signals.
     fn either<T>(&mut self, signal: Signal, name: &str, read: impl Fn(&mut Self, &str) -> Option<T>) -> Option<T> {
         read(self, &own_name(signal, name)).or_else(|| read(self, &common_name(name)))
     }

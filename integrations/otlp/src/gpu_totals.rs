@@ -1,4 +1,4 @@
-//! Totals of the GPU work of each span, with the spans that are nested in it.
+//! Totals of the GPU work of each span, including nested spans.
 
 use crate::attributes::{Attributes, name};
 use kernspan::trace::{Detail, Span, SpanId, Timestamp, Trace, Work};
@@ -30,7 +30,7 @@ pub(crate) struct GpuTotal {
     self_busy: Busy,
 }
 
-/// The time in which any work ran. Work must be added in order of its start; what overlaps counts once.
+/// The time during which any work ran. Work must be added in order of its start; overlapping work counts once.
 #[derive(Clone, Copy, Debug, Default)]
 struct Busy {
     nanos: u64,
@@ -46,15 +46,15 @@ impl Busy {
 }
 
 impl GpuTotals {
-    /// How many kernels of a span are named: those that took longest.
+    /// How many kernels of a span are named: those that took the longest.
     const TOP: usize = 3;
 
-    /// Adds each piece of work to the span that launched it and to those around it.
+    /// Adds each piece of work to the span that launched it and to the spans around it.
     pub(crate) fn of(trace: &Trace) -> Self {
         Self::by_owner(trace, |work| work.span().into_iter().flat_map(Span::stack).map(Span::id))
     }
 
-    /// Adds each piece of work to the spans that `owners` returns. The first of them launched it itself.
+    /// Adds each piece of work to the spans that `owners` returns. The first of them launched it.
     pub(crate) fn by_owner<'a, I>(trace: &'a Trace, owners: impl Fn(Work<'a>) -> I) -> Self
     where
         I: IntoIterator<Item = SpanId>,
@@ -130,7 +130,7 @@ impl GpuTotal {
         }
     }
 
-    /// Writes the attributes of the span that stands for work without spans of its own.
+    /// Writes the attributes of the span that stands for work without its own spans.
     pub(crate) fn write_folded(&self, attributes: &mut Attributes<'_>) {
         attributes.number(name::KERNELS, self.kernels).number(name::BUSY, self.busy.nanos);
         attributes.number(name::COPIES, self.copies).number(name::COPIED, self.copied);

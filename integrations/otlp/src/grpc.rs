@@ -21,7 +21,7 @@ use tonic::{
 };
 use ureq::http::uri::PathAndQuery;
 
-/// A client that sends requests over gRPC. They are encoded already, so that no generated code is needed.
+/// A client that sends requests over gRPC. They are already encoded, so no generated code is needed.
 #[derive(Debug)]
 pub(crate) struct Grpc {
     address: Address,
@@ -31,7 +31,8 @@ pub(crate) struct Grpc {
     metadata: MetadataMap,
     gzip: bool,
     connection: Option<Connection>,
-    /// Made and dropped by the thread that sends: the thread that makes the client may be in a runtime of the program.
+    /// Created and dropped by the sending thread: the thread that creates the client may be in a runtime of the
+    /// program.
     runtime: Option<Runtime>,
 }
 
@@ -42,9 +43,9 @@ struct Connection {
 }
 
 impl Grpc {
-    /// Answers have a few words. More than this is not read.
+    /// Answers are a few words long. More than this is not read.
     const LONGEST_ANSWER: usize = 1 << 16;
-    /// A connection that was unused for longer is not used again. It may have been closed, which nobody notices between
+    /// A connection that was idle for longer is not reused. It may have been closed, which goes unnoticed between
     /// requests, and a new one costs little.
     const LONGEST_IDLE: Duration = Duration::from_secs(15);
 
@@ -79,7 +80,7 @@ impl Grpc {
     pub(crate) fn send(&mut self, request: &[u8], timeout: Duration) -> Result<Accepted, Refusal> {
         let runtime = match self.runtime.take() {
             Some(runtime) => runtime,
-            // It looks host names up on a thread of its own, whose spans must not be recorded either.
+            // It resolves host names on its own thread, whose spans must not be recorded either.
             None => Builder::new_current_thread().enable_all().on_thread_start(mute_this_thread).build().map_err(
                 |error| Refusal {
                     retry: true,
@@ -111,12 +112,12 @@ impl Grpc {
             }
             Ok(Err(status)) if began.elapsed() < timeout => {
                 if status.source().is_none() {
-                    // It is the collector that answered, so that the connection works.
+                    // The collector itself answered, so the connection works.
                     self.connection = Some(Connection { client, used: Instant::now() });
                 }
                 Err(refused(&self.shown, &status))
             }
-            // The next try is over a new connection: TCP takes a quarter of an hour to notice that this one is dead.
+            // The next attempt uses a new connection: TCP takes a quarter of an hour to notice that this one is dead.
             Ok(Err(_)) | Err(_) => {
                 let why = format!("{} did not answer within {timeout:?}", self.shown);
                 Err(Refusal { retry: true, dead: false, after: None, why })
@@ -126,7 +127,7 @@ impl Grpc {
 
     /// Returns a client that connects when the first request is sent.
     fn connect(&self) -> Client<Channel> {
-        // Some collectors compress the answer to a compressed request even if the client does not offer to take that.
+        // Some collectors compress the answer to a compressed request even if the client does not offer to accept that.
         let client = Client::new(self.address.connect_lazy()).accept_compressed(CompressionEncoding::Gzip);
         let client = client.max_decoding_message_size(Self::LONGEST_ANSWER);
         if self.gzip { client.send_compressed(CompressionEncoding::Gzip) } else { client }
@@ -134,7 +135,7 @@ impl Grpc {
 }
 
 impl Drop for Grpc {
-    /// Does not wait for a host name that is being looked up.
+    /// Does not wait for a pending host name lookup.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -142,7 +143,7 @@ impl Drop for Grpc {
     }
 }
 
-/// The refusal that a status means, by OTLP's specification.
+/// The refusal that a status stands for, by OTLP's specification.
 fn refused(url: &str, status: &Status) -> Refusal {
     let after = retry_delay(status.details());
     let retry = match status.code() {
@@ -152,7 +153,7 @@ fn refused(url: &str, status: &Status) -> Refusal {
         | Code::OutOfRange
         | Code::Unavailable
         | Code::DataLoss => true,
-        // With a delay it means too many requests, and without one a request that is too large.
+        // With a delay it means too many requests; without one, a request that is too large.
         Code::ResourceExhausted => after.is_some(),
         // A source means that the connection failed, not that the collector refused.
         _ => status.source().is_some(),
@@ -164,7 +165,7 @@ fn refused(url: &str, status: &Status) -> Refusal {
             format!("{url} answered {:?}{separator}{}", status.code(), status.message())
         }
     };
-    // A delay of zero would have a collector that is overloaded asked again at once; the usual pause is made instead.
+    // With a delay of zero, an overloaded collector would be asked again at once; the usual pause is used instead.
     Refusal { retry, dead: Refusal::is_dead(status), after: after.filter(|delay| !delay.is_zero()), why }
 }
 
@@ -173,7 +174,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for error in std::iter::successors(error.source(), |&error| error.source()) {
         let more = error.to_string();
-        // Some messages contain their cause already.
+        // Some messages already contain their cause.
         if !text.ends_with(&more) {
             text = format!("{text}: {more}");
         }
@@ -184,10 +185,10 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 fn metadata(endpoint: &Endpoint) -> Result<MetadataMap, String> {
     let mut metadata = MetadataMap::new();
     for (name, value) in &endpoint.headers.0 {
-        // HTTP/2 has names in lower case. Names that end in `-bin` are for bytes, and invalid here.
+        // HTTP/2 names are lower-case. Names that end in `-bin` are for bytes, and invalid here.
         let key = AsciiMetadataKey::from_bytes(name.to_ascii_lowercase().as_bytes());
         let key = key.map_err(|_| format!("invalid header name {name:?}"))?;
-        // The message has no value, as it may be a secret.
+        // The message leaves out the value, which may be a secret.
         let mut value =
             AsciiMetadataValue::try_from(value).map_err(|_| format!("invalid value for header `{name}`"))?;
         value.set_sensitive(true);
@@ -208,7 +209,7 @@ fn tls_config(endpoint: &Endpoint) -> Result<ClientTlsConfig, String> {
     })
 }
 
-/// A codec that passes bytes on, as requests are encoded already.
+/// A codec that passes bytes through, since requests are already encoded.
 #[derive(Clone, Copy, Debug)]
 struct Encoded;
 

@@ -24,7 +24,7 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Answers have a few words. More than this is not read.
+    /// Answers are a few words long. More than this is not read.
     const LONGEST_ANSWER: u64 = 1 << 16;
 
     pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, String> {
@@ -42,14 +42,14 @@ impl Http {
         }
         for (name, value) in &endpoint.headers.0 {
             let name = HeaderName::try_from(name).map_err(|_| format!("invalid header name {name:?}"))?;
-            // The message has no value, as it may be a secret.
+            // The message leaves out the value, which may be a secret.
             let mut value = HeaderValue::try_from(value).map_err(|_| format!("invalid value for header `{name}`"))?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            // A redirect would give headers, which may be secrets, to another server, and may make a GET of a POST.
+            // A redirect would send headers, which may be secrets, to another server, and may turn a POST into a GET.
             .max_redirects(0)
             .proxy(if is_this_machine(host) { None } else { Proxy::try_from_env() })
             .user_agent(Endpoint::USER_AGENT)
@@ -65,7 +65,7 @@ impl Http {
             headers.extend(self.headers.clone());
         }
         let unanswered = |error: ureq::Error| Refusal {
-            // A problem of the request itself stays. One of certificates may not: they are renewed.
+            // A problem with the request itself persists. One with certificates may not: they are renewed.
             retry: !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::Tls(_)),
             dead: matches!(&error, ureq::Error::Io(error) if Refusal::is_dead(error)),
             after: None,
@@ -78,7 +78,7 @@ impl Http {
         let (status, after) = (response.status(), retry_after(response.headers()));
         let answer = response.body_mut().with_config().limit(Self::LONGEST_ANSWER).read_to_vec();
         if status.is_success() {
-            // The request was taken, even if the rest of the answer did not come.
+            // The request was accepted, even if the rest of the answer did not arrive.
             return Ok(Accepted::decode(&answer.unwrap_or_default()));
         }
         let message = Status::decode(&*answer.unwrap_or_default()).unwrap_or_default().message;
@@ -88,7 +88,7 @@ impl Http {
     }
 }
 
-/// When to try again, if the header has seconds. A date is ignored, as the clocks may differ.
+/// When to try again, if the header contains seconds. A date is ignored, since the clocks may differ.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
@@ -121,14 +121,14 @@ fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
     found.collect()
 }
 
-/// Whether a host is this machine. Then no proxy is used, whatever the environment says: it would look for the
+/// Whether a host is this machine. If so, no proxy is used, whatever the environment says: it would look for the
 /// collector on its own machine.
 fn is_this_machine(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
-/// `google.rpc.Status`, which a collector may answer with.
+/// `google.rpc.Status`, with which a collector may answer.
 #[derive(Clone, PartialEq, Message)]
 struct Status {
     #[prost(string, tag = "2")]

@@ -1,9 +1,9 @@
 //! Ids of traces and spans. They are derived, not random: the ranks of a run, and scripts that look for a step, compute
-//! the same ids without a message.
+//! the same ids without communicating.
 
 use std::fmt;
 
-/// The id of a trace, as in W3C's Trace Context.
+/// The id of a trace, as in W3C Trace Context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TraceId([u64; 2]);
 
@@ -11,7 +11,7 @@ pub(crate) struct TraceId([u64; 2]);
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SpanKey(u64);
 
-/// The span that a run is a child of, from a `traceparent`.
+/// The parent span of a run, from a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub(crate) trace: TraceId,
@@ -19,7 +19,7 @@ pub(crate) struct Parent {
     pub(crate) sampled: bool,
 }
 
-/// The kind of thing that an id is derived for. Things of different kinds with the same number have different ids.
+/// The kind of thing that an id is derived for. Different kinds with the same number have different ids.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IdKind {
     /// A run, from its name.
@@ -28,7 +28,7 @@ pub(crate) enum IdKind {
     RunSpan,
     /// The trace of a step.
     Step,
-    /// The trace of what is in no step of a window.
+    /// The trace of everything outside the steps of a window.
     Window,
     /// The root span of a step's or a window's trace.
     Root,
@@ -36,9 +36,9 @@ pub(crate) enum IdKind {
     Span,
     /// A piece of GPU work.
     Work,
-    /// The span that stands for work which has no span of its own.
+    /// The span that stands for work without its own span.
     Folded,
-    /// The span of all GPU work of a span that another layer sends.
+    /// The span for all GPU work of a span that another layer sends.
     Gpu,
 }
 
@@ -60,7 +60,7 @@ impl TraceId {
         text.bytes().fold(Self([0, 0]), |id, byte| id.derive(IdKind::Run, [byte.into(), 0]))
     }
 
-    /// The id that a run with this id has as a child of `parent`.
+    /// The id of a run with this id as a child of `parent`.
     pub(crate) fn under(self, parent: Parent) -> Self {
         parent.trace.derive(IdKind::Run, [parent.span.0, self.0[0] ^ self.0[1]])
     }
@@ -83,10 +83,10 @@ impl TraceId {
             .fold(seed, |hash, part| split_mix(hash ^ part))
     }
 
-    /// Whether a sampler that keeps this share of all traces keeps this one. It decides by the id, as OpenTelemetry's
-    /// `TraceIdRatioBased` does.
+    /// Whether a sampler with this ratio keeps this trace. It decides by the id, as OpenTelemetry's `TraceIdRatioBased`
+    /// does.
     pub(crate) fn is_in(self, share: f64) -> bool {
-        // The lower 63 bits, compared with the share of their range.
+        // The lower 63 bits, compared with the same fraction of their range.
         share >= 1.0 || ((self.0[1] >> 1) as f64) < share.max(0.0) * (1_u64 << 63) as f64
     }
 }
@@ -111,7 +111,7 @@ impl SpanKey {
 }
 
 impl Parent {
-    /// Reads a `traceparent` of W3C's Trace Context, such as `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`.
+    /// Parses a W3C Trace Context `traceparent`, such as `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.trim().split('-');
         let mut hex = |length: usize| {
@@ -134,7 +134,7 @@ impl Parent {
         })
     }
 
-    /// The message about a setting that is no `traceparent`.
+    /// The error message for an invalid `traceparent`.
     pub(crate) fn invalid(setting: &str, text: &str) -> String {
         format!("invalid {setting} {text:?}: expected 00-<trace id>-<span id>-<flags>")
     }
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Scripts that look for the trace of a step derive ids themselves, and rely on these.
+    /// Scripts that look for the trace of a step derive ids themselves and rely on these.
     #[test]
     fn ranks_and_releases_agree_on_ids() {
         let run = Parent::parse(PARENT).unwrap().trace;

@@ -1,5 +1,5 @@
-//! OpenTelemetry for [kernspan]: a training appears in Jaeger, Grafana and any other backend that takes OTLP, beside a
-//! company's services.
+//! OpenTelemetry for [kernspan]: trainings appear in Jaeger, Grafana and any other backend that accepts OTLP, alongside
+//! your services.
 //!
 //! ```no_run
 //! use kernspan::{Profiler, Schedule};
@@ -25,18 +25,18 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
-//! Each recorded step of each rank is a trace: its spans, and below them the GPU work that they launched. A span is the
-//! child of the one that it [works for](kernspan::trace::Span::caller). One is sent for each enter, so that a future
-//! has one for each poll; each but the first has a link to the [previous](kernspan::trace::Span::previous) one. Metrics
-//! are sent of all steps, recorded or not, of the process, and of the GPUs' hardware. The training never waits for the
-//! collector: what cannot be sent is counted, and the report says why.
+//! Each recorded step of each rank is a trace: its spans, and below them the GPU work they launched. A span is the
+//! child of the span it [works for](kernspan::trace::Span::caller). One span is sent per enter, so a future has one per
+//! poll; each but the first links to the [previous](kernspan::trace::Span::previous) one. Metrics cover all steps,
+//! recorded or not, the process, and the GPUs' hardware. The training never waits for the collector: what cannot be
+//! sent is counted, and the report says why.
 //!
 //! [`Otlp`] documents all attributes, metrics, environment variables and causes of losses.
 //!
 //! # How it works
 //!
-//! The exporter encodes each window as requests of protobuf bytes while it reads the trace. A bounded queue for each
-//! signal passes them to a thread that sends them.
+//! The exporter encodes each window as protobuf requests while it reads the trace. A bounded queue per signal passes
+//! them to a thread that sends them.
 //!
 //! trace → spans, metrics → requests → queue → HTTP or gRPC
 //!
@@ -44,7 +44,7 @@
 //!
 //! - `grpc`: OTLP over gRPC. HTTP needs no feature.
 //!
-//! kernspan's own feature `tracing-opentelemetry` has GPU work sent as children of the spans of a
+//! With kernspan's own feature `tracing-opentelemetry`, GPU work is sent as children of the spans of a
 //! `tracing-opentelemetry` layer.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]

@@ -5,13 +5,13 @@ use crate::{
 };
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-/// The settings that the program makes. A setting that is `None` comes from the environment, or else is the default.
+/// The settings made by the program. A setting that is `None` comes from the environment, or else is the default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// The address of the collector, for both signals.
     pub(crate) endpoint: Option<Url>,
     pub(crate) protocol: Option<Protocol>,
-    /// Added to those of the environment, which they replace where the names are the same.
+    /// Added to those of the environment, replacing those of the same name.
     pub(crate) headers: Headers,
     pub(crate) gzip: Option<bool>,
     pub(crate) answer_within: Option<Duration>,
@@ -19,7 +19,7 @@ pub(crate) struct Options {
     /// Certificate and key.
     pub(crate) client_certificate: Option<(PathBuf, PathBuf)>,
     pub(crate) service: Option<String>,
-    /// Added to the attributes of the environment, which they replace where the names are the same.
+    /// Added to the attributes of the environment, replacing those of the same name.
     pub(crate) resource: BTreeMap<String, String>,
     pub(crate) parent: Option<String>,
     pub(crate) traces: Option<bool>,

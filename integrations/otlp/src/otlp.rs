@@ -32,7 +32,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
-/// Every setting is decided when the run begins: what the code says, or else the environment, or else the default. The
+/// Settings take effect when the run begins: what the code says, or else the environment, or else the default. The
 /// order of the calls does not matter.
 ///
 #[doc = include_str!("../docs/traces.md")]
@@ -40,8 +40,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 ///
 /// # Environment
 ///
-/// Each setter names the variable that it replaces. The variables of `OTEL_EXPORTER_OTLP_…` exist for each signal, too:
-/// with `TRACES_` or `METRICS_` after `OTLP_`. These have no setter:
+/// Each setter names the variable it overrides. The `OTEL_EXPORTER_OTLP_…` variables also exist per signal, with
+/// `TRACES_` or `METRICS_` after `OTLP_`. These have no setter:
 ///
 /// | variable | is |
 /// |---|---|
@@ -52,13 +52,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 /// | `OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT` | the longest text of an attribute, in bytes |
 ///
 /// The variables of the batch span processor (`OTEL_BSP_*`) are not used. An invalid variable is ignored, as
-/// OpenTelemetry's specification asks for, and [`Report::deliveries`](kernspan::Report::deliveries) names it. If it is
-/// one of a signal, the one for all signals is used.
+/// OpenTelemetry's specification requires, and [`Report::deliveries`](kernspan::Report::deliveries) names it. If it
+/// belongs to one signal, the one for all signals is used.
 ///
 /// # Losses
 ///
-/// The training never waits for the collector. Requests are made and sent on background threads, from a bounded buffer.
-/// A request that fails is tried again for a minute, with growing pauses. Spans and points that are lost are counted by
+/// The training never waits for the collector. Requests are built and sent on background threads, from a bounded
+/// buffer. A request that fails is retried for a minute, with growing pauses. Lost spans and points are counted by
 /// cause: in [`Report::deliveries`](kernspan::Report::deliveries), in the metrics, and on the next steps that are sent.
 ///
 /// | cause | is |
@@ -66,14 +66,14 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 /// | `no_room` | the [buffer](Self::buffer_bytes) was full |
 /// | `rejected` | the collector took the request, but rejected a part of it |
 /// | `refused` | the collector refused the request, and would refuse it again |
-/// | `unreachable` | the request could not be sent for a minute, or nobody listened when the run ended |
+/// | `unreachable` | the request could not be sent for a minute, or nothing was listening when the run ended |
 /// | `too_late` | the [time to finish](Self::finish_within) was over |
 #[derive(Clone, Debug)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Otlp {
     options: Options,
     environment: Environment,
-    /// Tells this run from others, if no launcher named it.
+    /// Distinguishes this run from others, if no launcher named it.
     created: Timestamp,
     progress: Progress,
 }
@@ -89,9 +89,9 @@ enum Progress {
 impl Otlp {
     /// How many spans of kernels and copies a trace may have.
     pub const KERNELS_PER_TRACE: usize = Settings::KERNELS_PER_TRACE;
-    /// How many bytes of traces, and of metrics, may wait to be sent: 64 MiB each, which is some 200,000 kernels.
+    /// How many bytes of traces, and of metrics, may be queued: 64 MiB each, enough for about 200,000 kernels.
     pub const BUFFER_BYTES: usize = Settings::BUFFER_BYTES;
-    /// How long the end of a run waits for requests that have not been sent: 5 s.
+    /// How long the end of a run waits for unsent requests: 5 s.
     pub const FINISH_WITHIN: Duration = Settings::FINISH_WITHIN;
     /// How long to wait for the answer to a request: 10 s.
     pub const ANSWER_WITHIN: Duration = Settings::ANSWER_WITHIN;
@@ -126,7 +126,7 @@ impl Otlp {
         self
     }
 
-    /// Adds a header to every request, such as a token. One of the same name in the environment is replaced.
+    /// Adds a header to every request, such as a token. It replaces one of the same name from the environment.
     ///
     /// By default, the headers are those of `OTEL_EXPORTER_OTLP_HEADERS`.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -142,7 +142,7 @@ impl Otlp {
         self
     }
 
-    /// Sets how long to wait for the answer to a request, each time that it is tried. Zero means the default.
+    /// Sets how long to wait for the answer to a request, on each attempt. Zero means the default.
     ///
     /// By default, `OTEL_EXPORTER_OTLP_TIMEOUT`, or [`Self::ANSWER_WITHIN`].
     #[doc(alias = "timeout")]
@@ -151,7 +151,7 @@ impl Otlp {
         self
     }
 
-    /// Sets the file of the certificates, in PEM, that the collector's certificate is checked against.
+    /// Sets the PEM file of the certificates that the collector's certificate is checked against.
     ///
     /// By default, `OTEL_EXPORTER_OTLP_CERTIFICATE`, or Mozilla's.
     pub fn certificate(mut self, pem: impl Into<PathBuf>) -> Self {
@@ -159,7 +159,7 @@ impl Otlp {
         self
     }
 
-    /// Sets the files of the certificate and of the key, in PEM, that this process shows to the collector.
+    /// Sets the PEM files of the certificate and the key that this process presents to the collector.
     ///
     /// By default, `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE` and `OTEL_EXPORTER_OTLP_CLIENT_KEY`, or none.
     pub fn client_certificate(mut self, pem: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
@@ -170,14 +170,14 @@ impl Otlp {
     /// Sets the name of the service.
     ///
     /// By default, the attribute `service.name` of the [resource](Self::resource), `OTEL_SERVICE_NAME`, the one of
-    /// [`ProfilerBuilder::metadata`](kernspan::ProfilerBuilder::metadata), or `unknown_service:` and the name of the
-    /// program.
+    /// [`ProfilerBuilder::metadata`](kernspan::ProfilerBuilder::metadata), or `unknown_service:` and the program's
+    /// name.
     pub fn service(mut self, name: impl Into<String>) -> Self {
         self.options.service = Some(name.into());
         self
     }
 
-    /// Adds an attribute to the resource. One of the same name in the environment is replaced.
+    /// Adds an attribute to the resource. It replaces one of the same name from the environment.
     ///
     /// By default, the user's attributes are those of `OTEL_RESOURCE_ATTRIBUTES`, and those of
     /// [`ProfilerBuilder::metadata`](kernspan::ProfilerBuilder::metadata) with other names.
@@ -186,8 +186,8 @@ impl Otlp {
         self
     }
 
-    /// Sets the span that the run is a child of, as a `traceparent` of W3C's Trace Context. If it is invalid, nothing
-    /// is sent, and [`finish`](kernspan::Profiler::finish) says why.
+    /// Sets the parent span of the run, as a W3C Trace Context `traceparent`. If it is invalid, nothing is sent, and
+    /// [`finish`](kernspan::Profiler::finish) says why.
     ///
     /// By default, the environment's `TRACEPARENT`, or none.
     pub fn parent(mut self, traceparent: impl AsRef<str>) -> Self {
@@ -195,7 +195,7 @@ impl Otlp {
         self
     }
 
-    /// Sets how much of the GPUs' work is in the traces.
+    /// Sets how much of the GPUs' work appears in the traces.
     ///
     /// By default, [`GpuSpans::Aggregate`].
     pub fn gpu(mut self, gpu: GpuSpans) -> Self {
@@ -203,8 +203,8 @@ impl Otlp {
         self
     }
 
-    /// Sets how many spans of kernels and copies a trace may have, with [`GpuSpans::Kernels`]. Those that took longest
-    /// are sent; one more span counts the others.
+    /// Sets how many spans of kernels and copies a trace may have, with [`GpuSpans::Kernels`]. Those that took the
+    /// longest are sent; one more span counts the rest.
     ///
     /// By default, [`Self::KERNELS_PER_TRACE`].
     pub fn kernels_per_trace(mut self, most: usize) -> Self {
@@ -223,7 +223,7 @@ impl Otlp {
 
     /// Sets whether traces are sent, whatever the environment says.
     ///
-    /// By default, yes, unless `OTEL_TRACES_EXPORTER` has no `otlp` in it, or `OTEL_SDK_DISABLED` is `true`.
+    /// By default, yes, unless `OTEL_TRACES_EXPORTER` does not contain `otlp`, or `OTEL_SDK_DISABLED` is `true`.
     pub fn traces(mut self, send: bool) -> Self {
         self.options.traces = Some(send);
         self
@@ -231,7 +231,7 @@ impl Otlp {
 
     /// Sets whether metrics are sent, whatever the environment says.
     ///
-    /// By default, yes, unless `OTEL_METRICS_EXPORTER` has no `otlp` in it, or `OTEL_SDK_DISABLED` is `true`.
+    /// By default, yes, unless `OTEL_METRICS_EXPORTER` does not contain `otlp`, or `OTEL_SDK_DISABLED` is `true`.
     pub fn metrics(mut self, send: bool) -> Self {
         self.options.metrics = Some(send);
         self
@@ -245,8 +245,7 @@ impl Otlp {
         self
     }
 
-    /// Sets how many bytes of traces, and of metrics, may wait to be sent. A request that does not fit is counted as
-    /// lost.
+    /// Sets how many bytes of traces, and of metrics, may be queued. A request that does not fit is counted as lost.
     ///
     /// By default, [`Self::BUFFER_BYTES`].
     pub fn buffer_bytes(mut self, bytes: usize) -> Self {
@@ -254,7 +253,7 @@ impl Otlp {
         self
     }
 
-    /// Sets how long the end of the run waits for requests that have not been sent.
+    /// Sets how long the end of the run waits for unsent requests.
     ///
     /// By default, [`Self::FINISH_WITHIN`].
     pub fn finish_within(mut self, time: Duration) -> Self {
@@ -263,7 +262,7 @@ impl Otlp {
     }
 
     /// Returns the `traceparent` of the run's own span, for the `TRACEPARENT` of processes that this one starts: a
-    /// launcher gives it to its ranks. The rank of this process is the one that the environment says.
+    /// launcher passes it to its ranks. The rank of this process comes from the environment.
     pub fn traceparent(&self) -> String {
         let (settings, metadata) = (self.settings(), Metadata::of_this_process());
         self.run_trace(&settings, &metadata, RunId::from_env().as_ref()).traceparent()
@@ -296,8 +295,8 @@ impl Otlp {
 }
 
 impl Exporter for Otlp {
-    /// Sends a window in the background. A window that is not of a run, such as a replayed one, is sent before this
-    /// returns.
+    /// Sends a window in the background. A window that does not belong to a run, such as a replayed one, is sent before
+    /// this returns.
     fn export(&mut self, window: &Analysis<'_>) -> ExportResult {
         match &self.progress {
             Progress::NotStarted => self.send_alone(window)?,

@@ -1,5 +1,5 @@
-//! The trace and the parent that each span is sent with: in the trace of its step, or under a span that another layer
-//! of the subscriber sends.
+//! The trace and the parent of each span that is sent: in the trace of its step, or under a span that another layer of
+//! the subscriber sends.
 
 #[cfg(test)]
 mod tests;
@@ -16,18 +16,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(crate) enum Placement {
     /// In the trace of a step.
     Step(StepTrace, SpanKey),
-    /// In a trace of another layer: the span is that layer's, or nested in one.
+    /// In a trace of another layer: the span is that layer's, or nested in one of its spans.
     Foreign(TraceId, SpanKey),
-    /// In a trace of another layer that is not sampled, so that nothing of it is sent.
+    /// In a trace of another layer that is not sampled, so none of it is sent.
     Unsampled,
 }
 
-/// The span that something is sent as a child of.
+/// The parent that something is sent with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParentSpan {
     pub(crate) trace: TraceId,
     pub(crate) span: SpanKey,
-    /// The true parent, if that is in the trace of another step. It becomes a link.
+    /// The true parent, if it is in the trace of another step. It becomes a link.
     pub(crate) other_step: Option<(TraceId, SpanKey)>,
 }
 
@@ -44,23 +44,23 @@ pub(crate) struct Placements<'a> {
     trace: &'a Trace,
     /// By step.
     steps: Vec<StepIds>,
-    /// For what is in no step.
+    /// For everything outside the steps.
     no_step: StepIds,
     /// By span; `None` if the trace of its step is not sent.
     spans: Vec<Option<Placement>>,
     /// Whether another layer sends any span of the window.
     has_foreign: bool,
-    /// The ids that another layer has for spans that are kept and entered again: see [`kept`].
+    /// Another layer's ids for spans that are kept and entered again: see [`kept`].
     kept: FxHashSet<u64>,
-    /// Foreign traces that were active in a step, each by its outermost span.
+    /// Foreign traces that were active in a step, each represented by its outermost span.
     links: FxHashMap<Option<StepId>, Vec<(TraceId, SpanKey)>>,
 }
 
 impl<'a> Placements<'a> {
-    /// How many foreign traces a step is linked to, at most.
+    /// The maximum number of foreign traces that a step is linked to.
     const MOST_LINKS: usize = 32;
 
-    /// `has_no_step` says whether anything of the window is in no step, and so needs a trace of its own.
+    /// `has_no_step` says whether anything in the window is outside its steps, and so needs its own trace.
     pub(crate) fn new(trace: &'a Trace, run: &RunTrace, has_no_step: bool) -> Self {
         let step_ids = |number| StepIds { ids: run.step_ids(number), is_sent: run.step(number).is_some() };
         let window = trace.window();
@@ -106,7 +106,7 @@ impl<'a> Placements<'a> {
         }
     }
 
-    /// Links the steps that a span was open in to its trace, if no span that it works for is in that trace.
+    /// Links the steps in which a span was open to its trace, unless a span that it works for is in that trace.
     fn link(&mut self, span: Span<'_>, trace: TraceId, key: SpanKey) {
         let mut around = callers(span).skip(1).map(|outer| self.spans[outer.id().index()]);
         if around.any(|outer| matches!(outer, Some(Placement::Foreign(of, _)) if of == trace)) {
@@ -130,12 +130,12 @@ impl<'a> Placements<'a> {
         span.context().filter(|context| !self.kept.contains(&context.span_id))
     }
 
-    /// Whether a span is taken for one that another layer sends, though it could not be asked about.
+    /// Whether a span is assumed to be sent by another layer, although that could not be looked up.
     fn is_presumed_foreign(&self, span: Span<'_>) -> bool {
         self.has_foreign && !span.is_context_known()
     }
 
-    /// The ids of a step, or of what is in none.
+    /// The ids of a step, or of everything outside the steps.
     pub(crate) fn ids_of(&self, step: Option<StepId>) -> StepTrace {
         step.map_or(self.no_step, |step| self.steps[step.index()]).ids
     }
@@ -146,7 +146,7 @@ impl<'a> Placements<'a> {
         step.is_sent.then_some(step.ids)
     }
 
-    /// The foreign traces that were active in a step, each by its outermost span.
+    /// The foreign traces that were active in a step, each represented by its outermost span.
     pub(crate) fn links(&self, step: Option<StepId>) -> &[(TraceId, SpanKey)] {
         self.links.get(&step).map_or(&[], Vec::as_slice)
     }
@@ -173,7 +173,7 @@ impl<'a> Placements<'a> {
         Some((key, self.under(self.parent_of(span), span.step_id())?))
     }
 
-    /// The enter before this one in the same call, if both are sent.
+    /// The previous enter in the same call, if both are sent.
     pub(crate) fn previous(&self, span: Span<'_>) -> Option<(TraceId, SpanKey)> {
         match self.of(span.previous()?)? {
             Placement::Step(step, key) => Some((step.trace, key)),
@@ -187,7 +187,7 @@ impl<'a> Placements<'a> {
         self.under(self.owner_of(work).and_then(|span| self.of(span)), work.step_id())
     }
 
-    /// The span that a piece of work is a child of.
+    /// The parent span of a piece of work.
     pub(crate) fn owner_of(&self, work: Work<'a>) -> Option<Span<'a>> {
         callers(work.span()?).find(|&span| !self.is_presumed_foreign(span))
     }
@@ -205,7 +205,7 @@ impl<'a> Placements<'a> {
             Some(Placement::Step(of, span)) if Some(of) == step => {
                 Some(ParentSpan { trace: of.trace, span, other_step: None })
             }
-            // The owner began in an earlier step, and is in the trace of that one.
+            // The owner began in an earlier step, and is in that step's trace.
             Some(Placement::Step(of, key)) => {
                 step.map(|step| ParentSpan { trace: step.trace, span: step.root, other_step: Some((of.trace, key)) })
             }
@@ -219,9 +219,9 @@ fn callers(span: Span<'_>) -> impl Iterator<Item = Span<'_>> {
     std::iter::successors(Some(span), |span| span.caller())
 }
 
-/// Returns the ids that another layer has for spans which are called several times, each time inside another span: the
-/// layers of a model, whose spans live as long as the model. That layer sends a span when it closes, and so does not
-/// send these, or only once. They are sent as all others are, below the spans around them.
+/// Returns another layer's ids for spans that are called several times, each time inside another span: the layers of a
+/// model, whose spans live as long as the model. That layer sends a span when it closes, and so does not send these, or
+/// only once. They are sent like all others, below the spans around them.
 fn kept(trace: &Trace) -> FxHashSet<u64> {
     let mut called = FxHashSet::default();
     let inside = trace.spans().filter(|span| span.previous().is_none() && span.parent().is_some());

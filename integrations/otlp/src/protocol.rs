@@ -1,17 +1,17 @@
 use crate::signal::Signal;
 
-/// The protocol that requests are sent by.
+/// The protocol used to send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Protocol {
     /// `http/protobuf`: a POST for each request, by default to port 4318.
     HttpProtobuf,
-    /// `grpc`, by default to port 4317. It needs the feature `grpc`.
+    /// `grpc`, by default to port 4317. It requires the feature `grpc`.
     Grpc,
 }
 
 impl Protocol {
-    /// The collector's address where none is set.
+    /// The collector's default address.
     pub(crate) fn default_address(self) -> &'static str {
         match self {
             Self::HttpProtobuf => "http://localhost:4318",
@@ -19,7 +19,7 @@ impl Protocol {
         }
     }
 
-    /// The URL that a signal is sent to, below the address of a collector.
+    /// The URL of a signal, below the address of a collector.
     pub(crate) fn url(self, address: &str, signal: Signal) -> String {
         let path = match (self, signal) {
             // A gRPC request names the service itself.

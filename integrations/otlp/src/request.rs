@@ -4,13 +4,13 @@ use crate::wire;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) body: Vec<u8>,
-    /// How many spans or points it has.
+    /// How many spans or points it contains.
     pub(crate) items: u64,
 }
 
 impl Request {
-    /// Makes a request of encoded spans or metrics. `ExportTraceServiceRequest` and `ExportMetricsServiceRequest` have
-    /// the same messages around them.
+    /// Creates a request from encoded spans or metrics. `ExportTraceServiceRequest` and `ExportMetricsServiceRequest`
+    /// have the same outer messages.
     pub(crate) fn new(resource: &[u8], encoded: &[u8], items: u64) -> Self {
         let mut scope = Vec::new();
         wire::message(&mut scope, 1, |out| {

@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     encoded: Vec<u8>,
-    /// Whether the user's attributes have `hw.id`.
+    /// Whether the user's attributes include `hw.id`.
     has_hardware: bool,
 }
 
 impl Resource {
-    /// The environment variables in which launchers say the rank among the processes of a host.
+    /// The environment variables in which launchers give the rank among the processes of a host.
     const LOCAL_RANK_VARIABLES: [&str; 4] =
         ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
 
-    /// Encodes the attributes. Those of `user`, and after them those of the metadata, replace others of the same name.
+    /// Encodes the attributes. Those of `user`, then those of the metadata, replace others of the same name.
     pub(crate) fn new(metadata: &Metadata, service: Option<&str>, user: &BTreeMap<String, String>) -> Self {
         let mut encoded = Vec::new();
         let mut attributes = Attributes::new(&mut encoded, 1);
@@ -55,7 +55,7 @@ impl Resource {
         Self { has_hardware: custom.contains_key(name::HARDWARE), encoded }
     }
 
-    /// Returns the encoded `Resource` message, with the GPUs that the process sees.
+    /// Returns the encoded `Resource` message, with the GPUs visible to the process.
     pub(crate) fn with_devices(&self, devices: &[Device]) -> Vec<u8> {
         let mut encoded = self.encoded.clone();
         let mut attributes = Attributes::new(&mut encoded, 1);
@@ -80,7 +80,7 @@ mod tests {
     use opentelemetry_proto::tonic::{common::v1::any_value::Value, resource::v1::Resource as Message};
     use prost::Message as _;
 
-    /// The values of an attribute, of which there must be no more than one.
+    /// The values of an attribute, of which there must be at most one.
     fn values(resource: &Resource, name: &str) -> Vec<String> {
         let message = Message::decode(&*resource.with_devices(&[])).unwrap();
         let named = message.attributes.into_iter().filter(|attribute| attribute.key == name);

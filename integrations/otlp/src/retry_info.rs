@@ -1,9 +1,9 @@
-//! The time after which a gRPC status asks to try again.
+//! The delay after which a gRPC status asks to retry.
 
 use prost::Message;
 use std::time::Duration;
 
-/// The delay of the `google.rpc.RetryInfo` among the details of a status, if it has one.
+/// The delay of the `google.rpc.RetryInfo` among the details of a status, if any.
 pub(crate) fn retry_delay(details: &[u8]) -> Option<Duration> {
     let Details { details } = Details::decode(details).ok()?;
     let info = details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;
@@ -50,7 +50,7 @@ pub(crate) mod tests {
     use prost::Message;
     use std::time::Duration;
 
-    /// The details of a status that asks to try again after so long.
+    /// The details of a status that asks to retry after this long.
     pub(crate) fn retry_in(seconds: i64, nanos: i32) -> Vec<u8> {
         let value = RetryInfo { delay: Some(Delay { seconds, nanos }) }.encode_to_vec();
         let other = Any { type_url: "type.googleapis.com/google.rpc.Help".to_owned(), value: vec![1, 2, 3] };

@@ -7,22 +7,21 @@ use kernspan::{
     trace::{Metadata, Timestamp},
 };
 
-/// The ids of a run and of its steps. Each step of each rank has a trace of its own, which is linked to the span of the
-/// run.
+/// The ids of a run and of its steps. Each step of each rank has its own trace, which is linked to the span of the run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunTrace {
-    /// The trace that the run's span is in.
+    /// The trace that contains the run's span.
     pub(crate) trace: TraceId,
     /// The run's span, on this rank.
     pub(crate) span: SpanKey,
-    /// The id that the traces of steps are derived from.
+    /// The id from which the traces of steps are derived.
     base: TraceId,
     pub(crate) parent: Option<Parent>,
     rank: u32,
     sampler: Sampler,
 }
 
-/// The trace of a step, or of what is in no step of a window.
+/// The trace of a step, or of everything outside the steps of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepTrace {
     pub(crate) trace: TraceId,
@@ -31,10 +30,10 @@ pub(crate) struct StepTrace {
 }
 
 impl RunTrace {
-    /// Derives the ids of the run that this process is a rank of.
+    /// Derives the ids of the run to which this process belongs as a rank.
     ///
-    /// All ranks derive the same ids from the parent and the launcher's name of the run. In a run of one rank, or
-    /// without either, the host, the process and the start tell the run from others.
+    /// All ranks derive the same ids from the parent and the launcher's name for the run. In a run of one rank, or
+    /// without either, the host, the process and the start distinguish the run from others.
     pub(crate) fn new(
         metadata: &Metadata,
         start: Timestamp,
@@ -66,7 +65,7 @@ impl RunTrace {
         self.sampled(self.step_ids(number))
     }
 
-    /// The trace of what is in no step of a window; `None` if it is not sampled.
+    /// The trace of everything outside the steps of a window; `None` if it is not sampled.
     pub(crate) fn window(&self, index: u32) -> Option<StepTrace> {
         self.sampled(self.window_ids(index))
     }
@@ -90,7 +89,8 @@ impl RunTrace {
         self.sampler.keeps(step.trace, self.parent).then_some(step)
     }
 
-    /// Whether children of another layer's span are sent. They are not if that span is not: nobody would see them.
+    /// Whether children of another layer's span are sent. They are not if that span is not, since nobody would see
+    /// them.
     pub(crate) fn sends_under(&self, parent: Parent) -> bool {
         parent.sampled && self.sampler.keeps(parent.trace, Some(parent))
     }

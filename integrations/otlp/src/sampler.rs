@@ -5,7 +5,7 @@ use crate::ids::{Parent, TraceId};
 pub(crate) struct Sampler {
     /// Whether the run's parent decides, if it has one.
     parent_based: bool,
-    /// The share of traces that is sent otherwise, from 0 to 1.
+    /// The ratio of traces that is sent otherwise, from 0 to 1.
     share: f64,
 }
 

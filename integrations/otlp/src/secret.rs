@@ -1,4 +1,4 @@
-//! Texts that may contain secrets, and are never shown whole.
+//! Texts that may contain secrets and are never shown in full.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ impl fmt::Debug for Url {
     }
 }
 
-/// Headers of requests by name. If a name is there twice, the last value counts.
+/// Request headers by name. If a name occurs twice, the last value counts.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Headers(pub(crate) Vec<(String, String)>);
 

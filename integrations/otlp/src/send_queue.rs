@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A bounded queue of requests, which a thread sends in order. Adding a request never blocks.
+/// A bounded queue of requests that a thread sends in order. Adding a request never blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct SendQueue(Arc<Shared>);
 
@@ -28,25 +28,25 @@ struct Shared {
     /// Notified when the thread has ended.
     done: Condvar,
     tally: Arc<Tally>,
-    /// The most bytes that may wait.
+    /// The maximum number of queued bytes.
     capacity: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Request>,
-    /// Bytes of the requests that wait and of the one that is being sent.
+    /// Bytes of the queued requests and of the one being sent.
     bytes: usize,
-    /// Spans or points of the request that is being sent.
+    /// Spans or points of the request being sent.
     in_flight: u64,
     /// When to give up, once the run is over.
     deadline: Option<Instant>,
-    /// Whether the thread has ended, or nobody waits for it any more.
+    /// Whether the thread has ended, or is no longer waited for.
     closed: bool,
 }
 
 impl SendQueue {
-    /// Starts the thread. Each try to send a request may take as long as `timeout`.
+    /// Starts the thread. Each attempt to send a request may take as long as `timeout`.
     pub(crate) fn start(
         name: &str,
         mut transport: Transport,
@@ -60,7 +60,7 @@ impl SendQueue {
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             mute_this_thread();
             let queue = sender.queue.clone();
-            // The HTTP and gRPC clients are not ours. If one panics, the requests are counted as lost all the same.
+            // The HTTP and gRPC clients are not ours. If one panics, the requests are still counted as lost.
             if panic::catch_unwind(AssertUnwindSafe(|| sender.run(&mut transport))).is_err() {
                 queue.0.tally.explain("the thread that sends requests panicked".to_owned());
                 let lost = queue.lock().close();
@@ -88,7 +88,7 @@ impl SendQueue {
         self.0.added.notify_one();
     }
 
-    /// Ends the run: requests that wait are sent until `deadline`. It does not block; [`wait`](Self::wait) does.
+    /// Ends the run: queued requests are sent until `deadline`. This does not block; [`wait`](Self::wait) does.
     pub(crate) fn finish_by(&self, deadline: Instant) {
         self.lock().deadline = Some(deadline);
         self.0.added.notify_one();
@@ -101,10 +101,10 @@ impl SendQueue {
             let left =
                 state.deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                // The thread may be blocked by the network for long, so that it is not joined.
+                // The network may block the thread for long, so it is not joined.
                 let lost = state.close();
                 if lost > 0 {
-                    self.0.tally.explain_if_unknown("the collector did not answer before the time to finish was over");
+                    self.0.tally.explain_if_unknown("the collector did not answer before the time to finish ran out");
                 }
                 self.0.tally.lose(Cause::TooLate, lost);
                 return;
@@ -130,18 +130,18 @@ struct Sender {
     timeout: Duration,
     /// Whether the last request failed. Only the first failure in a row is logged.
     failing: bool,
-    /// How often nobody listened since the run ended.
+    /// How many times nothing was listening since the run ended.
     dead_at_end: u32,
 }
 
 impl Sender {
-    /// How long a request is tried again.
+    /// How long a request is retried.
     const TRY_FOR: Duration = Duration::from_secs(60);
-    /// The pause before the second try. Each pause is twice as long as the one before.
+    /// The pause before the second attempt. Each pause is twice as long as the previous one.
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-    /// How often a collector is tried at which nobody listens when the run has ended, over all requests. The pauses add
-    /// up to a fraction of a second, and the program need not wait for longer.
+    /// How often to try a collector that is not listening after the run has ended, over all requests. The pauses add up
+    /// to a fraction of a second, and the program need not wait any longer.
     const TRIES_AT_END: u32 = 4;
 
     fn run(mut self, transport: &mut Transport) {
@@ -185,7 +185,7 @@ impl Sender {
         }
     }
 
-    /// Sends a request, again if need be. Returns how many of its items the collector rejected, or why all are lost.
+    /// Sends a request, with retries. Returns how many of its items the collector rejected, or why all are lost.
     fn deliver(&mut self, transport: &mut Transport, request: &Request) -> Result<u64, Cause> {
         let began = Instant::now();
         let mut pause = Self::FIRST_PAUSE;
@@ -238,7 +238,7 @@ impl Sender {
         deadline.map_or(most, |deadline| deadline.saturating_duration_since(Instant::now()).min(most))
     }
 
-    /// Waits before the next try. The end of the run ends the pause, as there is little time left then.
+    /// Waits before the next attempt. The end of the run cuts the pause short, since there is little time left then.
     fn pause(&self, pause: Duration) {
         let until = Instant::now() + pause;
         let mut state = self.queue.lock();
@@ -261,7 +261,7 @@ impl Sender {
     }
 }
 
-/// A random time between half the pause and all of it, so that the ranks of a run do not try again all at once.
+/// A random time between half the pause and all of it, so that the ranks of a run do not all retry at once.
 fn with_jitter(pause: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish() as u32;
     pause.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX))

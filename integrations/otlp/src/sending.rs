@@ -36,14 +36,14 @@ pub(crate) struct Sending {
 #[derive(Debug)]
 struct State {
     metrics: Metrics,
-    /// The GPUs, once they are known.
+    /// The GPUs, once known.
     devices: Vec<Device>,
     /// How many steps have ended.
     steps: u64,
 }
 
 impl Sending {
-    /// Starts the threads that send.
+    /// Starts the sending threads.
     pub(crate) fn start(
         settings: &Settings,
         run: RunTrace,
@@ -104,7 +104,7 @@ impl Sending {
         }
     }
 
-    /// Adds steps to the metrics, and sends those if it is time.
+    /// Adds steps to the metrics, and sends the metrics if it is time.
     pub(crate) fn send_steps(&self, steps: &[StepSummary], is_last: bool) {
         let mut state = self.lock();
         for step in steps {
@@ -149,9 +149,9 @@ impl Sending {
         traces.chain(self.metrics.iter().map(|queue| queue.tally.delivery("points"))).collect()
     }
 
-    /// Waits until all requests have been sent, or the time to finish is over.
+    /// Waits until all requests have been sent, or the time to finish has run out.
     pub(crate) fn finish(&self) {
-        // A time that is too large for a clock is a year.
+        // A time too large for the clock becomes a year.
         let deadline = Instant::now() + self.finish_within.min(Duration::from_secs(365 * 24 * 60 * 60));
         let queues = || [&self.traces, &self.metrics].into_iter().flatten();
         queues().for_each(|queue| queue.finish_by(deadline));

@@ -14,24 +14,24 @@ use crate::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// The settings that a run is sent with.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// `None` if traces are not sent.
     pub(crate) traces: Option<Endpoint>,
     /// `None` if metrics are not sent.
     pub(crate) metrics: Option<Endpoint>,
-    /// `service.name`; `None` if neither code nor environment has it.
+    /// `service.name`; `None` if neither code nor environment sets it.
     pub(crate) service: Option<String>,
-    /// The other attributes that code and environment have.
+    /// The other attributes set in code and environment.
     pub(crate) resource: BTreeMap<String, String>,
     pub(crate) parent: Option<Parent>,
     pub(crate) sampler: Sampler,
     pub(crate) metrics_every: Duration,
-    /// Whether counters and histograms begin again after each export.
+    /// Whether counters and histograms start over after each export.
     pub(crate) delta: bool,
     pub(crate) exemplars: bool,
-    /// The longest text of an attribute, in bytes.
+    /// The maximum length of an attribute's text, in bytes.
     pub(crate) text_limit: usize,
     pub(crate) gpu: GpuSpans,
     pub(crate) kernels_per_trace: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) finish_within: Duration,
     /// Environment variables that were ignored, and why.
     pub(crate) ignored: Vec<String>,
-    /// An invalid setting in the program's code, with which nothing is sent.
+    /// An invalid setting in the program's code, because of which nothing is sent.
     pub(crate) invalid: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Settings {
     pub(crate) const BUFFER_BYTES: usize = 64 << 20;
     pub(crate) const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
-    /// Decides every setting: what the program's code says, or else the environment, or else the default.
+    /// Resolves every setting: what the program's code says, or else the environment, or else the default.
     pub(crate) fn resolve(options: &Options, environment: &Environment) -> Self {
         let endpoint = |signal, wanted: Option<bool>, variables: &SignalVariables| {
             let wanted = wanted.unwrap_or(variables.wanted.unwrap_or(true) && !environment.disabled);
@@ -66,7 +66,8 @@ impl Settings {
         };
         let mut resource = environment.resource.clone();
         resource.extend(options.resource.clone());
-        // OpenTelemetry has two variables for it, of which this is the weaker; so it is in code.
+        // OpenTelemetry has two variables for the name, and the resource is the weaker one; the same order applies in
+        // code.
         let service = options.service.clone().or(resource.remove(SERVICE_NAME));
         Self {
             traces: endpoint(Signal::Traces, options.traces, &environment.traces),
@@ -90,7 +91,7 @@ impl Settings {
     }
 }
 
-/// The time in code, or else in the environment, or else the default, which zero means, too.
+/// The time from code, or else from the environment, or else the default, which zero also means.
 fn first_or(code: Option<Duration>, environment: Option<Duration>, default: Duration) -> Duration {
     code.or(environment).filter(|time| !time.is_zero()).unwrap_or(default)
 }
@@ -112,7 +113,7 @@ fn resolve_endpoint(signal: Signal, options: &Options, variables: &SignalVariabl
         protocol,
         url,
         headers: Headers(headers),
-        // Zero means no limit in OpenTelemetry, but the end of a run cannot wait for ever.
+        // Zero means no limit in OpenTelemetry, but the end of a run cannot wait forever.
         timeout: first_or(options.answer_within, variables.timeout, Settings::ANSWER_WITHIN),
         gzip: options.gzip.or(variables.gzip).unwrap_or(false),
         certificate: options.certificate.clone().or_else(|| variables.certificate.clone()),
@@ -121,8 +122,7 @@ fn resolve_endpoint(signal: Signal, options: &Options, variables: &SignalVariabl
     }
 }
 
-/// The URL that an environment variable says. With gRPC, OpenTelemetry allows an address without `http://` or
-/// `https://`.
+/// The URL from an environment variable. With gRPC, OpenTelemetry allows an address without `http://` or `https://`.
 fn variable_url(address: &Address, protocol: Protocol, signal: Signal, insecure: Option<bool>) -> Url {
     let url = match address {
         Address::AllSignals(address) => protocol.url(address.as_str(), signal),

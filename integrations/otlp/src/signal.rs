@@ -1,4 +1,4 @@
-/// The kind of data that a request has. Each has an endpoint and a queue of its own.
+/// The kind of data in a request. Each has its own endpoint and queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     Traces,

@@ -13,7 +13,7 @@ pub(crate) struct SignalQueue {
 }
 
 impl SignalQueue {
-    /// Starts the thread that sends. At most `buffer` bytes may wait.
+    /// Starts the sending thread. At most `buffer` bytes may be queued.
     pub(crate) fn start(signal: Signal, endpoint: &Endpoint, buffer: usize) -> Result<Self, String> {
         let name = match signal {
             Signal::Traces => "kernspan-traces",
@@ -31,7 +31,7 @@ impl SignalQueue {
         self.queue.add(request);
     }
 
-    /// Ends the run: requests that wait are sent until `deadline`. It does not block; [`wait`](Self::wait) does.
+    /// Ends the run: queued requests are sent until `deadline`. This does not block; [`wait`](Self::wait) does.
     pub(crate) fn finish_by(&self, deadline: Instant) {
         self.queue.finish_by(deadline);
     }

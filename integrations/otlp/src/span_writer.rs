@@ -1,4 +1,4 @@
-//! Spans, encoded into requests that are no larger than collectors take.
+//! Spans, encoded into requests small enough for collectors.
 
 use crate::{
     attributes::Attributes,
@@ -27,7 +27,7 @@ pub(crate) struct Head<'a> {
     pub(crate) end: Timestamp,
 }
 
-/// Encodes spans, and passes them on as requests.
+/// Encodes spans and passes them on as requests.
 pub(crate) struct SpanWriter<'a> {
     resource: &'a [u8],
     limits: RequestLimits,
@@ -47,7 +47,7 @@ impl RequestLimits {
     pub(crate) fn of(protocol: Protocol) -> Self {
         match protocol {
             Protocol::HttpProtobuf => Self { spans: 8192, bytes: 8 << 20 },
-            // gRPC servers take messages of up to 4 MiB by default.
+            // gRPC servers accept messages of up to 4 MiB by default.
             Protocol::Grpc => Self { spans: 4096, bytes: 3 << 20 },
         }
     }
@@ -82,7 +82,7 @@ impl<'a> SpanWriter<'a> {
         }
     }
 
-    /// Passes on the spans that are left.
+    /// Passes on the remaining spans.
     pub(crate) fn flush(&mut self) {
         if self.count > 0 {
             (self.done)(Request::new(self.resource, &self.spans, std::mem::take(&mut self.count)));

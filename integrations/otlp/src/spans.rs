@@ -21,7 +21,7 @@ use kernspan::{
 use rustc_hash::FxHashMap;
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-/// The settings that decide how a window becomes spans.
+/// The settings for turning a window into spans.
 #[derive(Clone, Debug)]
 pub(crate) struct SpanOptions {
     pub(crate) run: RunTrace,
@@ -30,14 +30,14 @@ pub(crate) struct SpanOptions {
     /// How many spans of GPU work a trace may have.
     pub(crate) most_work: usize,
     pub(crate) samples_per_step: Option<u64>,
-    /// The longest text of an attribute, in bytes.
+    /// The maximum length of an attribute's text, in bytes.
     pub(crate) text_limit: usize,
 }
 
-/// How many events of a span are sent, as OpenTelemetry's default limit is.
+/// The maximum number of events sent per span, which is OpenTelemetry's default limit.
 const MOST_EVENTS: usize = 128;
 
-/// Writes the spans of a window. `dropped` is the number of spans that were lost before, which the steps say.
+/// Writes the spans of a window. `dropped` is the number of spans lost earlier, which the steps report.
 pub(crate) fn write(trace: &Trace, options: &SpanOptions, dropped: u64, writer: &mut SpanWriter<'_>) {
     let window = Window::new(trace, options);
     window.write_roots(dropped, writer);
@@ -58,7 +58,7 @@ struct Window<'a> {
     events: FxHashMap<Owner, Vec<Event<'a>>>,
 }
 
-/// The span that an event is in, or else the step, or else the window.
+/// The span that contains an event, or else the step, or else the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Span(SpanId),

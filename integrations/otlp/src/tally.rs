@@ -1,4 +1,4 @@
-//! Counts of spans and points that were sent or lost. Every one that is produced is counted once.
+//! Counts of spans and points that were sent or lost. Each one produced is counted once.
 
 use kernspan::export::Delivery;
 use std::sync::{
@@ -11,13 +11,13 @@ use std::sync::{
 pub(crate) enum Cause {
     /// The buffer was full.
     NoRoom,
-    /// The collector took the request, but rejected a part of it.
+    /// The collector accepted the request, but rejected part of it.
     Rejected,
     /// The collector refused the request, and would refuse it again.
     Refused,
-    /// It could not be sent for a minute, or nobody listened when the run ended.
+    /// It could not be sent for a minute, or nothing was listening when the run ended.
     Unreachable,
-    /// The time to finish was over before it was sent.
+    /// The time to finish ran out before it was sent.
     TooLate,
 }
 
@@ -49,12 +49,12 @@ impl Tally {
         self.lost[cause as usize].fetch_add(items, Ordering::Relaxed);
     }
 
-    /// Remembers a problem, instead of the one before.
+    /// Remembers a problem, replacing the previous one.
     pub(crate) fn explain(&self, problem: String) {
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(problem);
     }
 
-    /// Remembers a problem if there was none before.
+    /// Remembers a problem if there is none yet.
     pub(crate) fn explain_if_unknown(&self, problem: &str) {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| problem.to_owned());
     }
@@ -67,7 +67,7 @@ impl Tally {
         self.causes().map(|(_, count)| count).sum()
     }
 
-    /// The losses by cause, also of causes that did not occur.
+    /// The losses by cause, including causes that did not occur.
     pub(crate) fn causes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Cause::ALL.iter().map(|&(cause, name)| (name, self.lost[cause as usize].load(Ordering::Relaxed)))
     }

@@ -1,5 +1,5 @@
-//! The files of TLS. They are read and checked when a run begins, so that a problem is reported then, and not by the
-//! first request.
+//! TLS files. They are read and checked when a run begins, so that problems are reported then rather than by the first
+//! request.
 
 use crate::endpoint::Endpoint;
 use rustls::{
@@ -17,7 +17,7 @@ pub(crate) struct Tls {
     pub(crate) identity: Option<Identity>,
 }
 
-/// The certificate that this process shows to the collector, and its key.
+/// The certificate that this process presents to the collector, and its key.
 pub(crate) struct Identity {
     pub(crate) certificate: Vec<u8>,
     pub(crate) key: Vec<u8>,
@@ -28,8 +28,8 @@ impl Tls {
         let identity = match (&endpoint.client_certificate, &endpoint.client_key) {
             (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
             (None, None) => None,
-            (Some(path), None) => return Err(format!("no key is set for the client certificate {}", path.display())),
-            (None, Some(path)) => return Err(format!("no certificate is set for the client key {}", path.display())),
+            (Some(path), None) => return Err(format!("the client certificate {} has no key: set one", path.display())),
+            (None, Some(path)) => return Err(format!("the client key {} has no certificate: set one", path.display())),
         };
         Ok(Self { roots: endpoint.certificate.as_deref().map(read_roots).transpose()?, identity })
     }

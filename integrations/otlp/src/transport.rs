@@ -18,7 +18,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Clients cannot wait without end.
+    /// Clients cannot wait indefinitely.
     const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Checks the endpoint and prepares the client; nothing is sent yet.
@@ -30,7 +30,7 @@ impl Transport {
             #[cfg(not(feature = "grpc"))]
             Protocol::Grpc => {
                 let _ = signal;
-                Err("the protocol grpc needs the feature `grpc` of kernspan-otlp".to_owned())
+                Err("the protocol grpc requires the feature `grpc` of kernspan-otlp".to_owned())
             }
         }
     }

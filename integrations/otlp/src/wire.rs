@@ -1,7 +1,7 @@
 //! Protobuf's wire format, written field by field.
 //!
-//! A window may become 100,000 spans. They are encoded while they are made, without a struct for each: `prost` can
-//! encode only messages that are structs, and its functions for single fields are hidden. The core has a copy of this
+//! A window may become 100,000 spans. They are encoded as they are produced, without a struct for each: `prost` can
+//! only encode messages that are structs, and its functions for single fields are hidden. The core has a copy of this
 //! for its own files.
 
 /// Writes a number that is not negative, a boolean, an enumeration, or the bits of a signed number.
@@ -10,7 +10,7 @@ pub(crate) fn number(out: &mut Vec<u8>, field: u32, value: u64) {
     varint(out, value);
 }
 
-/// Writes bytes, a text, or a message that is encoded already.
+/// Writes bytes, a text, or an already encoded message.
 pub(crate) fn bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     length(out, field, bytes.len());
     out.extend_from_slice(bytes);

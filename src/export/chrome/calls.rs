@@ -1,4 +1,4 @@
-//! Calls of the GPU's API, and the arrows that begin at them.
+//! Calls to the GPU's API, and the arrows that begin at them.
 
 use super::{
     event::Head, fields, flavor::Flavor, options::Options, output::Output, runtime_names::runtime_name,
@@ -11,7 +11,7 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::io;
 
-/// Writes all calls. Around a call that launches nothing but a collective, it writes the op of that collective.
+/// Writes all calls. A call that launches only a collective is enclosed in the op of that collective.
 pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
     let rows = out.rows();
     let mut texts: FxHashMap<_, CallText> = FxHashMap::default();
@@ -47,7 +47,7 @@ pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectiv
     Ok(())
 }
 
-/// The text that all calls of a function have in common.
+/// The text shared by all calls of a function.
 #[derive(Debug)]
 struct CallText {
     head: Head,

@@ -1,6 +1,6 @@
-//! Other people's readers, on traces that were never recorded: two ranks with collectives, and a GPU that is behind.
+//! Third-party readers, on traces that were never recorded: two ranks with collectives, and a GPU that lags behind.
 //!
-//! `tests/consumers/torch.rs` has those that were.
+//! `tests/consumers/torch.rs` has those on recorded traces.
 
 use super::{Chrome, Flavor};
 use crate::{
@@ -28,7 +28,7 @@ fn exported() -> ([Trace; 2], TempDir) {
     (traces, folder)
 }
 
-/// The time in which at least one of these ranges is open, in microseconds.
+/// The time during which at least one of these ranges is open, in microseconds.
 fn together(mut ranges: Vec<(Timestamp, Timestamp)>) -> f64 {
     ranges.sort_unstable();
     let mut until = Timestamp::default();
@@ -58,7 +58,7 @@ fn tensorboard_compares_the_ranks() {
         let rows = pages["commops"][worker]["rows"].as_array().unwrap();
         let called: Vec<_> = rows.iter().map(|row| (row[0].as_str().unwrap(), row[1].as_u64().unwrap())).collect();
         assert_eq!(called, [("nccl:all_reduce", 2), ("nccl:all_gather", 2)]);
-        // The plugin takes for communication the kernels, and the calls that launch them.
+        // The plugin counts the kernels, and the calls that launch them, as communication.
         for step in trace.steps() {
             let of_step = || kernels().filter(|(work, _)| work.step() == Some(step));
             let collectives = || of_step().filter(|(_, kernel)| is_collective(&kernel.name));
@@ -121,7 +121,7 @@ fn hta_does_every_analysis_of_the_ranks() {
         let expected = together(trace.work().map(|work| (work.start(), work.end())).collect());
         assert!((busy - expected).abs() < 0.01, "{busy} µs, not {expected}");
     }
-    // Waits are no launches, and all nodes of a graph have one launch.
+    // Waits are not launches, and all nodes of a graph have one launch.
     let launched = traces[0].work().filter(|work| work.graph().is_none() && work.call().is_some()).count();
     assert_eq!(seen["launches"]["0"], launched);
 }

@@ -18,7 +18,7 @@ pub(super) fn write(window: &Analysis<'_>, options: Options, out: &mut dyn Write
     let mut out = Output { trace, options, pid: host_pid(trace), events };
     torch_rows::write_names(&mut out)?;
     if out.torch().is_some() {
-        // The steps of PyTorch are spans, too.
+        // PyTorch's steps are also spans.
         host::write_names(&mut out, true)?;
     } else {
         let nested_steps = steps_nest(trace);

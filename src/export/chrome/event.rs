@@ -27,12 +27,12 @@ pub(super) struct EventWriter<'w> {
     times: Times,
     /// Whether there is no event yet.
     first: bool,
-    /// The time of the event that was written last.
+    /// The time of the last event written.
     last: Micros,
 }
 
 impl<'w> EventWriter<'w> {
-    /// The number of bytes that are passed on at once.
+    /// The number of bytes passed on at a time.
     const BATCH: usize = 1 << 16;
 
     pub(super) fn new(out: &'w mut dyn Write, times: Times, header: &Json) -> Self {
@@ -59,7 +59,7 @@ impl<'w> EventWriter<'w> {
         })
     }
 
-    /// Begins an event with members that were written before.
+    /// Begins an event with prepared members.
     #[inline]
     pub(super) fn event(&mut self, head: &Head) -> Event<'_, 'w> {
         self.begin(|event| event.members(&head.0))
@@ -89,14 +89,14 @@ impl<'w> EventWriter<'w> {
         TimedEvent(event.0)
     }
 
-    /// Begins an arrow at the event that was written last, which is on this row. The arrow ends where
-    /// [`arrow_to`](Self::arrow_to) is called with the same category and the same id, given by its digits.
+    /// Begins an arrow at the last event written, which is on this row. The arrow ends where
+    /// [`arrow_to`](Self::arrow_to) is called with the same category and the same id, given as digits.
     pub(super) fn arrow_from(&mut self, category: &'static str, id: &str, row: &RowText) -> io::Result<()> {
         self.arrow("s", category, id, row);
         self.end_event()
     }
 
-    /// Ends an arrow at the event that was written last, which is on this row.
+    /// Ends an arrow at the last event written, which is on this row.
     pub(super) fn arrow_to(&mut self, category: &'static str, id: &str, row: &RowText) -> io::Result<()> {
         // Without the binding point `e` it would end at the next event.
         self.arrow("f", category, id, row).word("bp", "e");
@@ -130,7 +130,7 @@ impl<'w> EventWriter<'w> {
         }
     }
 
-    /// Ends an event, and passes the text on if it is large enough.
+    /// Ends an event, and passes on the text if it is large enough.
     #[inline]
     fn end_event(&mut self) -> io::Result<()> {
         self.json.end_object();
@@ -212,7 +212,7 @@ pub(super) enum Scope {
     Global,
 }
 
-/// The first members of an event, up to its name, kept as text because many events have the same ones.
+/// The first members of an event, up to its name, kept as text because many events share them.
 #[derive(Clone, Debug)]
 pub(super) struct Head(Members);
 

@@ -1,4 +1,4 @@
-//! Arguments that several kinds of events have: the span, fields, inputs, the source location, cuts.
+//! Arguments shared by several kinds of events: the span, fields, inputs, the source location, cuts.
 
 use crate::{
     export::json::Object,
@@ -75,7 +75,7 @@ pub(super) fn write_attribution(args: &mut Object<'_>, attribution: Attribution,
     }
 }
 
-/// Adds the step of work or an operation that is not the one that its call was made in.
+/// Adds the step of work or an operation, if it is not the one in which its call was made.
 pub(super) fn write_step(args: &mut Object<'_>, step: Option<&Step>) {
     match step {
         Some(step) => args.number("step", step.number()),

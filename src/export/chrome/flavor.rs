@@ -1,6 +1,6 @@
 //! The flavors of the format, one for each group of readers.
 
-/// The flavor of a [`Chrome`](crate::Chrome) file: the readers that it is for.
+/// The flavor of a [`Chrome`](crate::Chrome) file, which depends on its readers.
 ///
 /// No file suits all of them: HolisticTraceAnalysis fails on a file that TensorBoard's plugin shows completely, and the
 /// plugin fails on the other.
@@ -22,25 +22,25 @@ pub enum Flavor {
     Kineto,
     /// The format that the last release of TensorBoard's plugin for PyTorch reads, torch-tb-profiler 0.4.3.
     ///
-    /// The files are in a folder of their own, `torch_tb_profiler`, inside the exporter's: `tensorboard --logdir
+    /// The files are in a separate folder, `torch_tb_profiler`, inside the exporter's: `tensorboard --logdir
     /// runs/mnist/torch_tb_profiler`.
     ///
-    /// - Calls of the GPU's API are `runtime`, whichever API it is.
+    /// - Calls to the GPU's API are `runtime`, whichever API it is.
     /// - Spans of the [input pipeline](crate::trace::InputStage) on a thread that steps are
     ///   `enumerate(DataLoader)#kernspan.__next__`, so that the Overview shows how much of each step loads data.
-    /// - Each span has a `Call stack`: its backtrace, or else the spans that it lies in.
+    /// - Each span has a `Call stack`: its backtrace, or else the spans around it.
     /// - A span with `op.module` (see [`convention`](crate::trace::convention)) is also `nn.Module: PATH`, for the
     ///   Module view.
-    /// - A launch of nothing but an NCCL kernel lies in an op such as `nccl:all_reduce`, for the Distributed view,
-    ///   unless it was handed over from another thread.
+    /// - A launch of only an NCCL kernel lies in an op such as `nccl:all_reduce`, for the Distributed view, unless it
+    ///   was handed over from another thread.
     /// - Steps are on the host only.
     ///
     /// The plugin changes some of what it shows:
     ///
-    /// - It extends a step to the end of all work that was launched in it.
-    /// - It leaves out last steps that launched less than those before.
+    /// - It extends a step to the end of all work launched in it.
+    /// - It leaves out final steps that launched less than those before.
     /// - It does not count calls in the host self time of their span.
-    /// - It makes one op of a span and its only child if both have the same name.
+    /// - It merges a span and its only child into one op if both have the same name.
     /// - It would divide by zero for a step that has no time left. Such a step is the annotation `step#N` instead.
     TorchTensorBoard,
 }

@@ -94,7 +94,7 @@ fn write_waits(out: &mut Output<'_>, rows: &Rows) -> io::Result<()> {
             fields::write_external_id(args, owner);
             args.string("cuda_sync_kind", kind.as_str());
             if matches!(kind, WaitKind::Event | WaitKind::StreamForEvent) {
-                // Kineto writes -1 where it is not known which stream recorded the event.
+                // Kineto writes -1 if it is unknown which stream recorded the event.
                 args.number("wait_on_stream", -1);
                 args.number("wait_on_cuda_event_record_corr_id", -1);
                 args.number("wait_on_cuda_event_id", wait.event().map_or(-1, i64::from));
@@ -125,7 +125,7 @@ fn write_allocations(out: &mut Output<'_>) -> io::Result<()> {
                 args.bool("Bytes unknown", true);
             }
             args.number("Total Allocated", allocation.in_use());
-            // It is not known how much a pool has reserved, but it is no less than what is in use.
+            // It is unknown how much a pool has reserved, but it is no less than what is in use.
             args.number("Total Reserved", allocation.reserved());
             args.number("Ev Idx", index);
             args.bool("pooled", allocation.pooled());

@@ -37,7 +37,7 @@ const RESERVED: [&str; 25] = [
     "traceName",
 ];
 
-/// Returns the header, which says where the trace is from and how it was recorded.
+/// Returns the header, which says where the trace comes from and how it was recorded.
 pub(super) fn members(window: &Analysis<'_>, options: Options, times: Times) -> Json {
     let (trace, metadata) = (window.trace(), window.metadata());
     let is_torch = trace.torch().is_some() && options.flavor == Flavor::Kineto;
@@ -48,7 +48,7 @@ pub(super) fn members(window: &Analysis<'_>, options: Options, times: Times) -> 
         });
         header.object("distributedInfo", |info| {
             info.string("backend", "");
-            // HolisticTraceAnalysis finds the rank with a regular expression that wants the space.
+            // HolisticTraceAnalysis finds the rank with a regular expression that requires the space.
             info.spaced_number("rank", metadata.rank);
             info.spaced_number("world_size", metadata.world_size);
         });
@@ -123,7 +123,7 @@ fn properties(object: &mut Object<'_>, device: &Device) {
     object.number("regsPerMultiprocessor", device.registers_per_multiprocessor);
     object.number("sharedMemPerBlockOptin", device.shared_memory_per_block_optin);
     object.number("sharedMemPerMultiprocessor", device.shared_memory_per_multiprocessor);
-    // Not in Kineto's files, but needed to say what the device can do.
+    // Not in Kineto's files, but needed to know what the device can do.
     object.string("uuid", &device.uuid);
     object.number("maxBlocksPerMultiprocessor", device.blocks_per_multiprocessor);
     object.number("reservedSharedMemPerBlock", device.shared_memory_reserved);
@@ -132,7 +132,7 @@ fn properties(object: &mut Object<'_>, device: &Device) {
     object.number("memoryBusWidth", device.memory_bus_bits);
 }
 
-/// Adds a callsite. Its spans say only their name and their place in the source.
+/// Adds a callsite. Its spans give only their name and their place in the source.
 fn place(object: &mut Object<'_>, callsite: &Callsite) {
     object.string("name", callsite.name());
     object.string("target", callsite.target());
@@ -140,7 +140,7 @@ fn place(object: &mut Object<'_>, callsite: &Callsite) {
     callsite.location().iter().for_each(|location| object.string("src", location));
 }
 
-/// Adds a finding. Times are in nanoseconds, for each step.
+/// Adds a finding. Times are in nanoseconds per step.
 fn finding(object: &mut Object<'_>, finding: &Finding) {
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     object.string("kind", finding.kind.as_str());
@@ -162,7 +162,7 @@ fn finding(object: &mut Object<'_>, finding: &Finding) {
     }
 }
 
-/// Adds how much work was attributed in which way, if there is any.
+/// Adds how much work was attributed in which way, if any.
 fn attributions(header: &mut Object<'_>, trace: &Trace) {
     let attributions = trace.attributions();
     if attributions.total() == 0 {

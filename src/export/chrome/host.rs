@@ -10,7 +10,7 @@ use std::{fmt::Write as _, io};
 /// The row of steps that do not nest with the spans of their thread: no thread has this id.
 const STEPS_TID: i64 = 0;
 
-/// Names the process and its threads, in the order they are to be shown in.
+/// Names the process and its threads, in display order.
 pub(super) fn write_names(out: &mut Output<'_>, nested_steps: bool) -> io::Result<()> {
     let (trace, pid) = (out.trace, out.pid);
     let metadata = trace.metadata();
@@ -24,7 +24,7 @@ pub(super) fn write_names(out: &mut Output<'_>, nested_steps: bool) -> io::Resul
     Ok(())
 }
 
-/// Writes steps: on the rows of their threads if they nest there, or else on a row of their own.
+/// Writes steps: on the rows of their threads if they nest there, or else on a separate row.
 pub(super) fn write_steps(out: &mut Output<'_>, nested_steps: bool) -> io::Result<()> {
     let trace = out.trace;
     let shown = steps_shown(trace, out.options.flavor);
@@ -64,7 +64,7 @@ pub(super) fn write_events(out: &mut Output<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the arguments that all events of a callsite have.
+/// Returns the arguments shared by all events of a callsite.
 fn callsite_members(callsite: &Callsite) -> Members {
     Members::new(|args| {
         args.string("level", &callsite.level().to_string());
@@ -80,7 +80,7 @@ pub(super) fn write_counters(out: &mut Output<'_>) -> io::Result<()> {
             let event = if value.is_finite() {
                 out.events.counter(counter.name())
             } else {
-                // No counter track can show NaN or infinity, and such a sample matters most.
+                // Counter tracks cannot show NaN or infinity, and such a sample matters most.
                 let name = format!("{} is {value}", counter.name());
                 out.events.instant(Scope::Process, "cpu_instant_event", &name)
             };

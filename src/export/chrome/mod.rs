@@ -59,9 +59,9 @@ use std::{
 /// # The host
 ///
 /// Spans are `cpu_op`, steps are `ProfilerStep#N`, events are instants and counters are counters. Shapes and element
-/// types that follow the [`convention`](crate::trace::convention) are also `Input Dims` and `Input type`. A span that
-/// the window's edge has cut says `"started": false` or `"finished": false`. An arrow of the category `call` leads from
-/// each enter of a call to the next: see [`Span::previous`](crate::trace::Span::previous).
+/// types that follow the [`convention`](crate::trace::convention) are also `Input Dims` and `Input type`. A span cut by
+/// the window's edge has `"started": false` or `"finished": false`. An arrow of the category `call` leads from each
+/// enter of a call to the next: see [`Span::previous`](crate::trace::Span::previous).
 ///
 /// [Operations](crate::trace::Operation) are instants of the category `operation` on the row of the thread that
 /// reported them, with their fields and the name of their span.
@@ -70,12 +70,12 @@ use std::{
 ///
 /// Each GPU is a process, named by its number, with a row for each stream. On it are `kernel`, `gpu_memcpy` and
 /// `gpu_memset`, each with an arrow from the call that caused it (`cuda_driver`, `cuda_runtime`) and the `External id`
-/// of its span. Around them, `gpu_user_annotation` shows the step and the span that they belong to. Waits are
-/// `cuda_sync`, on rows of their own, and allocations are `[memory]` instants.
+/// of its span. Around them, `gpu_user_annotation` shows the step and the span they belong to. Waits are `cuda_sync`,
+/// on separate rows, and allocations are `[memory]` instants.
 ///
-/// A kernel's `raw name`, where it differs from the name, is given once for all kernels that are launched alike. A
-/// kernel that was launched for operations has their names as `ops`, and if several spans asked for them, the names of
-/// these as `spans`: the first sixteen of each.
+/// A kernel's `raw name`, if it differs from the name, is given once for all kernels launched alike. A kernel launched
+/// for operations has their names as `ops`, and if several spans requested them, the names of these as `spans`: the
+/// first sixteen of each.
 ///
 /// TensorBoard's plugin for PyTorch reads another [flavor](Flavor).
 #[derive(Clone, Debug)]
@@ -87,15 +87,15 @@ pub struct Chrome {
 }
 
 impl Chrome {
-    /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
+    /// Creates an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), gzip: false, options: Options::default() }
     }
 
     /// Sets the readers that the files are for. By default, [`Flavor::Kineto`].
     ///
-    /// Files of [`Flavor::TorchTensorBoard`] go into a folder of their own inside this one, `torch_tb_profiler`, so
-    /// that no reader meets both.
+    /// Files of [`Flavor::TorchTensorBoard`] go into a separate folder inside this one, `torch_tb_profiler`, so that no
+    /// reader encounters both.
     ///
     /// ```
     /// use kernspan::{Chrome, export::Flavor};
@@ -107,11 +107,11 @@ impl Chrome {
         self
     }
 
-    /// Sets whether calls of CUDA's driver API have the names and the category of the runtime functions that do the
-    /// same. By default, no.
+    /// Sets whether calls to CUDA's driver API get the names and the category of the equivalent runtime functions. By
+    /// default, no.
     ///
     /// `cuLaunchKernel` is then `cudaLaunchKernel`, with the argument `driver name`. Candle, Burn and cudarc call the
-    /// driver, as most of Rust does, while HolisticTraceAnalysis' statistics of launches know only the runtime API.
+    /// driver, as most Rust code does, while HolisticTraceAnalysis' launch statistics know only the runtime API.
     ///
     /// ```
     /// use kernspan::Chrome;
@@ -123,14 +123,14 @@ impl Chrome {
         self
     }
 
-    /// Sets whether files are compressed, as `.json.gz`, which all readers open too. By default, no.
+    /// Sets whether files are compressed, as `.json.gz`, which all readers open, too. By default, no.
     #[cfg(feature = "gzip")]
     pub fn gzip(mut self, gzip: bool) -> Self {
         self.gzip = gzip;
         self
     }
 
-    /// Writes a trace, compressed if files are, without a file of its own. The folder is not used.
+    /// Writes a trace to a writer instead of a file, compressed if files are. The folder is not used.
     ///
     /// ```
     /// use kernspan::{Chrome, Trace};
@@ -149,7 +149,7 @@ impl Chrome {
         match self.gzip {
             #[cfg(feature = "gzip")]
             true => {
-                // Level 1 is three times as fast as the default and a tenth larger.
+                // Level 1 is three times as fast as the default, with output a tenth larger.
                 let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
                 document::write(window, self.options, &mut out)?;
                 out.finish().map(drop)

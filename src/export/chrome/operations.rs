@@ -1,4 +1,4 @@
-//! Operations of frameworks, as instants.
+//! Framework operations, as instants.
 
 use super::{
     event::{Head, Scope},
@@ -41,7 +41,7 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The text that all calls of an operation have in common.
+/// The text shared by all calls of an operation.
 #[derive(Debug)]
 struct OperationText {
     head: Head,

@@ -6,6 +6,6 @@ use super::flavor::Flavor;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
     pub(super) flavor: Flavor,
-    /// Whether calls of CUDA's driver API have the names of its runtime API.
+    /// Whether calls to CUDA's driver API get the names of its runtime API.
     pub(super) runtime_names: bool,
 }

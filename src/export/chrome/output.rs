@@ -1,4 +1,4 @@
-//! The state that the writers of all kinds of events share.
+//! The state shared by the writers of all kinds of events.
 
 use super::{
     event::EventWriter,
@@ -9,7 +9,7 @@ use super::{
 use crate::trace::{RowId, Span, Torch, Trace, Track};
 use std::io;
 
-/// A document that is being written.
+/// A document being written.
 pub(super) struct Output<'a> {
     pub(super) trace: &'a Trace,
     pub(super) options: Options,
@@ -38,19 +38,19 @@ impl Output<'_> {
         span.map(|span| span.id().index() + 1).or(no_span)
     }
 
-    /// Returns the parts that only a trace of PyTorch has. They are written as PyTorch wrote them, except in the flavor
-    /// of TensorBoard's plugin.
+    /// Returns the parts specific to a PyTorch trace. They are written as PyTorch wrote them, except in the flavor of
+    /// TensorBoard's plugin.
     pub(super) fn torch(&self) -> Option<&Torch> {
         self.trace.torch().filter(|_| self.options.flavor == Flavor::Kineto)
     }
 
-    /// Writes the name of a process, and its position among the others, unless the trace brought its own.
+    /// Writes the name of a process, and its position among the others, unless the trace already has its own.
     pub(super) fn name_process(&mut self, pid: i64, name: &str, label: &str, sort_index: i64) -> io::Result<()> {
         if self.torch().is_some_and(|torch| torch.processes.contains_key(&RowId::Number(pid))) {
             return Ok(());
         }
         let row = Row { pid, tid: 0 };
-        // Perfetto refuses a name that is empty.
+        // Perfetto rejects an empty name.
         if !name.is_empty() {
             self.events.metadata("process_name", row).args(|args| args.string("name", name))?;
         }
@@ -58,13 +58,13 @@ impl Output<'_> {
         self.events.metadata("process_sort_index", row).args(|args| args.number("sort_index", sort_index))
     }
 
-    /// Writes the name of a row, and its position among the others of its process, unless the trace brought its own.
+    /// Writes the name of a row, and its position within its process, unless the trace already has its own.
     pub(super) fn name_row(&mut self, row: Row, name: &str, sort_index: i64) -> io::Result<()> {
         let rows = self.torch().map(|torch| &torch.rows);
         if rows.is_some_and(|rows| rows.contains_key(&(row.pid, row.tid))) {
             return Ok(());
         }
-        // Next to the row that it is a further one of.
+        // Next to the row that it extends.
         let main = rows.and_then(|rows| rows.get(&(row.pid, row.tid.rem_euclid(Row::TID_STRIDE))));
         let sort_index = main.and_then(|main| main.sort_index).unwrap_or(sort_index);
         self.events.metadata("thread_name", row).args(|args| args.string("name", name))?;

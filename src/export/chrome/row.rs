@@ -1,4 +1,4 @@
-//! The row that an event is drawn on.
+//! The row on which an event is drawn.
 
 use crate::{
     export::json::{Members, Object},

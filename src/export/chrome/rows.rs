@@ -16,8 +16,8 @@ pub(super) const NO_DEVICE: i64 = -1;
 
 /// Returns the number of the host's process.
 ///
-/// A GPU is a process with the GPU's number. The first process of a container has the number 1, and so has the second
-/// GPU. The host's process gets another number then.
+/// A GPU is a process with the GPU's number. The first process of a container has the number 1, and so does the second
+/// GPU. In that case the host's process gets another number.
 pub(super) fn host_pid(trace: &Trace) -> i64 {
     let pid = i64::from(trace.metadata().pid);
     let is_device = devices(trace).into_iter().any(|device| i64::from(device.as_u32()) == pid);
@@ -98,8 +98,8 @@ impl Rows {
         self.add(position, number.into(), range.row, format!("stream {number} spans {}", range.row))
     }
 
-    /// Puts waits on rows of their own, next to the work that they wait for: a wait for a stream crosses the work that
-    /// runs there.
+    /// Puts waits on separate rows, next to the work they wait for: a wait for a stream crosses the work that runs
+    /// there.
     fn place_waits(&mut self, trace: &Trace) {
         let waits: Vec<_> = trace.waits().collect();
         let mut order: Vec<_> = (0..waits.len()).collect();
@@ -117,8 +117,8 @@ impl Rows {
                     Some(stream) => format!("stream {stream} sync"),
                     None => format!("context {context} sync"),
                 };
-                // A wait for a context is one for all its streams, so it is shown after them, on a row that no stream
-                // has.
+                // A wait for a context is one for all its streams, so it is shown after them, on a row that is not a
+                // stream's.
                 let (number, strides) = stream.map_or((0, row + 1), |stream| (stream.into(), row));
                 let last = stream.map_or(i64::MAX, i64::from);
                 rows.push(self.add((pid, context, last, Kind::Waits, row), number, strides, name));
@@ -143,10 +143,10 @@ impl Rows {
         }
     }
 
-    /// Adds a row, and returns it. Its `tid` is `number` plus so many strides, or more if that row is used already:
+    /// Adds a row, and returns it. Its `tid` is `number` plus this many strides, or more if that row is already used:
     /// contexts of a device may number their streams alike.
     fn add(&mut self, position: Position, number: i64, mut strides: usize, name: String) -> Row {
-        // Perfetto takes the rows of no device for those of device 0.
+        // Perfetto takes rows without a device for those of device 0.
         let pid = position.0.max(0);
         let tid = |strides: usize| number + strides as i64 * Row::TID_STRIDE;
         let free_from = self.free_from.entry((pid, number)).or_default();
@@ -162,7 +162,7 @@ impl Rows {
         row
     }
 
-    /// Returns all rows with their names, in the order they are to be shown in.
+    /// Returns all rows with their names, in display order.
     pub(super) fn names(&self) -> Vec<(Row, &str)> {
         let mut named: Vec<_> = self.named.iter().collect();
         named.sort_unstable_by_key(|(position, row, _)| (*position, *row));

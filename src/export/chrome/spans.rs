@@ -15,8 +15,8 @@ use crate::{
 };
 use std::io;
 
-/// Writes all spans, with arrows between the enters of a call. In the flavor of TensorBoard's plugin, which knows no
-/// such arrows, it writes the modules that spans are calls of instead.
+/// Writes all spans, with arrows between the enters of a call. In the flavor of TensorBoard's plugin, which does not
+/// support such arrows, it writes the modules that spans call instead.
 pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let is_torch = out.torch().is_some();
     let category = |callsite| if is_torch { category::of_span(out.trace, callsite) } else { category::SPAN };
@@ -25,7 +25,7 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let backward = is_torch.then(|| BackwardFlows::new(out.trace));
     let rows = out.rows();
     let flows = (out.options.flavor == Flavor::Kineto).then(|| CallFlows::new(out.trace));
-    // A reader takes the innermost span around another on its row for the parent.
+    // A reader takes the innermost span around another on its row for its parent.
     let parents = (out.options.flavor == Flavor::Kineto).then(|| enclosing(&out.trace.spans));
     let mut extras = SpanExtras::new(out.trace, out.options.flavor);
     for (index, span) in out.trace.spans().enumerate() {
@@ -102,7 +102,7 @@ fn write_module(events: &mut EventWriter<'_>, span: Span<'_>, module: &Module<'_
     })
 }
 
-/// The text that all spans of a callsite have in common.
+/// The text shared by all spans of a callsite.
 #[derive(Debug)]
 struct CallsiteText {
     category: &'static str,

@@ -6,7 +6,7 @@ use crate::{
     trace::{Timestamp, Trace},
 };
 
-/// Turns timestamps into the microseconds of a document, which count from its base.
+/// Converts timestamps to the microseconds of a document, which count from its base.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     flavor: Flavor,
@@ -15,7 +15,7 @@ pub(super) struct Times {
 
 impl Times {
     /// The nanoseconds of a day. The base is a multiple of it, so that the ranks of a run agree on the base, and
-    /// microseconds since then are small enough for readers that add them up in floating point.
+    /// microseconds since then are small enough for readers that add them in floating point.
     const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
     pub(super) fn new(trace: &Trace, flavor: Flavor) -> Self {

@@ -6,7 +6,8 @@ use crate::{
     trace::{Fields, Span, convention},
 };
 
-/// The most inputs of an operator. PyTorch's have a few dozen; only a file that was tampered with has more.
+/// The maximum number of inputs of an operator. PyTorch's have a few dozen; only a file that was tampered with has
+/// more.
 const MAX_INPUTS: usize = 1024;
 
 /// Adds the inputs of an operator, and its other fields. The reader derives fields that follow the convention from the
@@ -22,7 +23,7 @@ pub(super) fn write(args: &mut Object<'_>, fields: Fields<'_>) {
             }
         }
     }
-    // PyTorch writes both or none. An input that is no tensor has an empty type, which the reader passes over.
+    // PyTorch writes both or neither. An input that is not a tensor has an empty type, which the reader skips.
     let count = shapes.len().max(dtypes.len());
     if count > 0 {
         shapes.resize(count, "");
@@ -45,7 +46,7 @@ pub(super) fn write(args: &mut Object<'_>, fields: Fields<'_>) {
     }
 }
 
-/// Adds the ids by which readers find the function that called a function of Python.
+/// Adds the ids by which readers find the caller of a Python function.
 pub(super) fn write_python_ids(args: &mut Object<'_>, span: Span<'_>) {
     let is_python = |span: &Span<'_>| span.callsite().target() == category::PYTHON;
     args.number("Python id", span.id().index() + 1);
@@ -55,7 +56,7 @@ pub(super) fn write_python_ids(args: &mut Object<'_>, span: Span<'_>) {
     }
 }
 
-/// Returns PyTorch's name of an element type, which is that of C++.
+/// Returns PyTorch's name for an element type, which is that of C++.
 fn type_name(dtype: &str) -> &str {
     match dtype {
         "f32" => "float",
@@ -69,13 +70,13 @@ fn type_name(dtype: &str) -> &str {
     }
 }
 
-/// Returns whether a text is JSON. The reader keeps lists as the text that the file has.
+/// Returns whether a text is JSON. The reader keeps lists as text.
 #[cfg(feature = "read")]
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// Returns whether a text is JSON. Without the reader, no trace is one of PyTorch.
+/// Returns whether a text is JSON. Without the reader, no trace comes from PyTorch.
 #[cfg(not(feature = "read"))]
 fn is_json(_: &str) -> bool {
     false

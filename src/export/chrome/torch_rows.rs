@@ -1,15 +1,15 @@
-//! Parts of a PyTorch trace that are written as they were read: names of processes and rows, and marks of the window.
+//! Parts of a PyTorch trace that are written unchanged: names of processes and rows, and markers of the window.
 
 use super::{output::Output, row::RowText};
 use crate::{export::json::Members, trace::RowId};
 use std::io;
 
-/// Writes the names and positions of processes and rows, also of those on which nothing happened.
+/// Writes the names and positions of processes and rows, including those on which nothing happened.
 pub(super) fn write_names(out: &mut Output<'_>) -> io::Result<()> {
     let Some(torch) = out.trace.torch().filter(|_| out.torch().is_some()) else { return Ok(()) };
     for (pid, names) in &torch.processes {
         let row = row(pid, &RowId::Number(0));
-        // Perfetto refuses a name that is empty.
+        // Perfetto rejects an empty name.
         if let Some(name) = names.name.as_ref().filter(|name| !name.is_empty()) {
             out.events.metadata_of("process_name", &row).args(|args| args.string("name", name))?;
         }

@@ -79,13 +79,13 @@ fn write_details(args: &mut Object<'_>, work: Work<'_>) {
     }
 }
 
-/// The text that all work with the same key on a stream has in common.
+/// The text shared by all work with the same key on a stream.
 #[derive(Debug)]
 struct WorkText {
     head: Head,
     stream: Members,
     launch: Members,
-    /// Raw names of templates are long, and no reader asks for them: only the first piece of work has it.
+    /// Raw names of templates are long, and no reader needs them: only the first piece of work has one.
     raw_name: Members,
 }
 
@@ -110,7 +110,7 @@ impl WorkText {
     }
 }
 
-/// Adds the size of a kernel's launch, and how well that fills the device.
+/// Adds the size of a kernel's launch, and how well it fills the device.
 fn write_launch(args: &mut Object<'_>, kernel: &Kernel, device: Option<&Device>) {
     let occupancy = device.and_then(|device| device.occupancy(kernel));
     args.number("registers per thread", kernel.registers);

@@ -76,7 +76,7 @@ impl Breakdowns {
         total
     }
 
-    /// Returns the names of the parts. Without a GPU, nothing is said of one.
+    /// Returns the names of the parts, which do not mention the GPU if there is none.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         let has_gpu = self.iter().any(|(_, device, _)| device.is_some());
         Self::PARTS.iter().map(move |part| if has_gpu { part } else { part.split(',').next().unwrap_or(part) })

@@ -29,7 +29,7 @@ impl Cell {
         }
     }
 
-    /// Whether it says nothing: a column of such cells is left out.
+    /// Whether it is empty: a column of such cells is left out.
     fn is_nothing(&self) -> bool {
         match self {
             Self::Missing | Self::Integer(0) | Self::Rough(0) => true,
@@ -76,7 +76,7 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
     }
 }
 
-/// The unit of a column, which says how its cells are printed: as in the tables of reports.
+/// The unit of a column, which determines how its cells are printed: as in the tables of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Name,
@@ -115,7 +115,7 @@ impl Unit {
     }
 }
 
-/// A table as the page has it: sorted, searched and formatted by the browser.
+/// A table in the page: sorted, searched and formatted by the browser.
 #[derive(Debug, Default)]
 pub(super) struct Grid {
     columns: Vec<(&'static str, Unit, &'static str)>,
@@ -123,9 +123,9 @@ pub(super) struct Grid {
     cells: Vec<Vec<Cell>>,
     /// The parent of each row, if the table is a tree.
     parents: Option<Vec<Option<usize>>>,
-    /// The rows to look at.
+    /// The rows to highlight.
     marked: Vec<usize>,
-    /// The number of rows that are not in the page.
+    /// The number of rows left out of the page.
     left_out: usize,
 }
 
@@ -136,7 +136,7 @@ impl Grid {
         self.cells.push(rows.iter().map(|row| Cell::Name(names.index(of(row)))).collect());
     }
 
-    /// Adds a column, unless it says nothing in all rows.
+    /// Adds a column, unless it is empty in all rows.
     pub(super) fn column<R, C: Into<Cell>>(
         &mut self,
         (title, unit, help): (&'static str, Unit, &'static str),
@@ -155,7 +155,7 @@ impl Grid {
         self.parents = Some(parents);
     }
 
-    /// Marks the rows to look at.
+    /// Marks the rows to highlight.
     pub(super) fn mark(&mut self, rows: Vec<usize>) {
         self.marked = rows;
     }

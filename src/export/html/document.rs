@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// A page for browsers that is made of sections, as [`HtmlReport`](super::HtmlReport) is. `Display` writes the file.
+/// An HTML page made of sections, such as [`HtmlReport`](super::HtmlReport). `Display` writes the file.
 ///
 /// It is for programs that show other things in the same way, as the command `kernspan diff` does. The document is a
-/// JSON object with the members `title`, `made`, `names` (texts that sections refer to by their index) and `sections`,
-/// each with an `id`, a `title`, a `kind` and what the kind needs. Kinds may change from version to version.
+/// JSON object with the members `title`, `made`, `names` (texts that sections refer to by index) and `sections`, each
+/// with an `id`, a `title`, a `kind` and what the kind needs. Kinds may change between versions.
 ///
 /// ```
 /// use kernspan::export::HtmlDocument;
@@ -23,7 +23,7 @@ pub struct HtmlDocument<'a> {
     text: &'a str,
 }
 
-/// The scripts of the page, in the order in which they use each other.
+/// The scripts of the page, in dependency order.
 const SCRIPTS: [&str; 10] = [
     include_str!("assets/units.js"),
     include_str!("assets/dom.js"),
@@ -38,7 +38,7 @@ const SCRIPTS: [&str; 10] = [
 ];
 
 impl<'a> HtmlDocument<'a> {
-    /// Makes a page of a title, a JSON document, and a text for browsers that run no scripts.
+    /// Creates a page from a title, a JSON document, and a text for browsers without scripts.
     pub fn new(title: &'a str, json: &'a str, text: &'a str) -> Self {
         Self { title, json, text }
     }
@@ -48,7 +48,7 @@ impl fmt::Display for HtmlDocument<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n")?;
         f.write_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n")?;
-        // Nothing is ever loaded from anywhere.
+        // Nothing is ever loaded from the network.
         f.write_str("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; ")?;
         f.write_str("style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n")?;
         writeln!(f, "<title>{}</title>", escape(self.title))?;
@@ -56,7 +56,7 @@ impl fmt::Display for HtmlDocument<'_> {
         let text = escape(self.text);
         writeln!(f, "<noscript>\n<p>This page needs scripts. The report as text:</p>\n<pre>{text}</pre>\n</noscript>")?;
         f.write_str("<script type=\"application/json\" id=\"data\">\n")?;
-        // A `<` is in strings only, where it can be written as a number: no text ends the element.
+        // A `<` occurs only in strings, where it can be escaped: no text ends the element.
         let mut parts = self.json.split('<');
         f.write_str(parts.next().unwrap_or_default())?;
         parts.try_for_each(|part| write!(f, "\\u003c{part}"))?;
@@ -66,7 +66,7 @@ impl fmt::Display for HtmlDocument<'_> {
     }
 }
 
-/// Returns text as HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

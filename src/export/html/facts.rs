@@ -17,7 +17,7 @@ pub(super) struct RunFacts {
     pub(super) metadata: Option<Arc<Metadata>>,
     /// The start of the run, or else of the first window.
     pub(super) start: Option<Timestamp>,
-    /// The schedule and the activities that were asked for, which traces do not have.
+    /// The requested schedule and activities, which traces do not contain.
     pub(super) recorded: Option<(String, Vec<Activity>)>,
     /// The durations of steps that were not recorded, once the run has ended.
     pub(super) unrecorded: Arc<OnceLock<Vec<Duration>>>,
@@ -31,7 +31,7 @@ impl RunFacts {
     }
 }
 
-/// Writes what is known of the run, and the report's own lines below. `name` is the one that was given to the run.
+/// Writes what is known about the run, and the report's own lines below. `name` is the one given to the run.
 pub(super) fn write(name: Option<&str>, run: &RunFacts, report: &Report, section: &mut Object<'_>) {
     let metadata = run.metadata.as_deref();
     section.array("items", |items| {
@@ -54,7 +54,7 @@ pub(super) fn write(name: Option<&str>, run: &RunFacts, report: &Report, section
         }
         if let Some((schedule, activities)) = &run.recorded {
             fact("schedule", schedule);
-            // Without a GPU only the host was recorded, whatever was asked for.
+            // Without a GPU only the host was recorded, whatever was requested.
             let is_recorded = |activity: &Activity| *activity == Activity::Host || report.gpu().is_available();
             let activities: Vec<_> = activities.iter().copied().filter(is_recorded).collect();
             fact("recorded", &activities.iter().map(|activity| format!("{activity:?}")).collect::<Vec<_>>().join(", "));
@@ -80,7 +80,7 @@ pub(super) fn write(name: Option<&str>, run: &RunFacts, report: &Report, section
         if let Some(cost) = RecordingCost::of(&unrecorded.into(), report.steps()) {
             notes.string(&cost.to_string());
         }
-        // The findings have a section of their own.
+        // The findings have their own section.
         let lines = report.width(usize::MAX).summary();
         let lines = lines.lines().take_while(|line| *line != "what to change first:");
         lines.for_each(|line| notes.string(line));

@@ -21,7 +21,7 @@ pub(super) struct MemoryCurve {
 }
 
 impl MemoryCurve {
-    /// The number of owners that have a line of their own.
+    /// The number of owners that have their own line.
     const OWNERS: usize = 6;
     /// The name of the line for all others.
     const OTHERS: &str = "[others]";
@@ -38,7 +38,7 @@ impl MemoryCurve {
         let mut live: FxHashMap<u64, (&str, u64)> = FxHashMap::default();
         let mut bytes: BTreeMap<&str, u64> = BTreeMap::new();
         // For each point, the bytes in use and those of each owner at its highest moment; later points without a change
-        // are like the end of the one before.
+        // are like the end of the previous one.
         let mut points: Vec<Option<(u64, BTreeMap<&str, u64>)>> = vec![None; POINTS];
         let mut ends: Vec<Option<(u64, BTreeMap<&str, u64>)>> = points.clone();
         for allocation in trace.allocations().filter(|allocation| allocation.device() == device) {
@@ -127,9 +127,9 @@ fn remove<'a>(bytes: &mut BTreeMap<&'a str, u64>, freed: Option<(&'a str, u64)>)
     }
 }
 
-/// Returns for each span the name of the one that its memory is counted for.
+/// Returns for each span the name of the span that its memory is counted for.
 fn owners(trace: &Trace) -> Vec<&str> {
-    // A parent comes before its children. What is nested in a span that is nested in the outermost one counts for that.
+    // A parent comes before its children. Everything nested in a second-level span counts for that span.
     let mut owners: Vec<(&str, u8)> = Vec::with_capacity(trace.spans().len());
     for span in trace.spans() {
         owners.push(match span.parent().map(|parent| owners[parent.id().index()]) {

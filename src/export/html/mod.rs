@@ -1,8 +1,8 @@
 //! The report of a run as one HTML page.
 //!
-//! [`page`] makes a JSON document of sections, and [`document`] adds the styles and scripts in `assets`, which draw
-//! them. A section has a kind, such as `table`, `flame` or `timeline`, and `assets/main.js` lists them. Names are only
-//! ever text in the page, never HTML.
+//! [`page`] builds a JSON document of sections, and [`document`] adds the styles and scripts in `assets`, which draw
+//! them. A section has a kind, such as `table`, `flame` or `timeline`; `assets/main.js` lists them. Names are only ever
+//! text in the page, never HTML.
 
 mod answer;
 mod breakdown;
@@ -53,18 +53,18 @@ use std::{
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
-/// The file is `{host}_{pid}.{time}.html`. It is written after the first window, and again after each window and at the
-/// end of the run, so that a run that is killed leaves a page, too. It has:
+/// The file is `{host}_{pid}.{time}.html`. It is written after each window and at the end of the run, so that a run
+/// that is killed leaves a page, too. It contains:
 ///
 /// - what a step takes, where its time goes, and what to change first, with the saving and its bounds: the
-///   [findings](crate::Report::findings), with links to the spans and the moments that they are about;
+///   [findings](crate::Report::findings), with links to the spans and moments they are about;
 /// - the duration of every step, recorded or not;
 /// - the timeline of all recorded windows, item by item, to be searched and summed up;
 /// - tables of spans, kernels and operations, which can be sorted and searched;
 /// - GPUs and their memory over time, flame graphs of the host and of GPU time, and the roofline;
 /// - the run: host, GPU, versions, schedule, losses, and what recording cost.
 ///
-/// For traces that were kept or read from files, see [`HtmlReport`].
+/// For traces kept in memory or read from files, see [`HtmlReport`].
 #[derive(Debug)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Html {
@@ -72,7 +72,7 @@ pub struct Html {
     page: Arc<Mutex<Page>>,
 }
 
-/// The page of a run, and the file that it is in once it has been written.
+/// The page of a run, and its file once written.
 #[derive(Debug, Default)]
 struct Page {
     report: HtmlReport,
@@ -84,7 +84,7 @@ struct Page {
 struct Steps(Arc<Mutex<Page>>);
 
 impl Html {
-    /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
+    /// Creates an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), page: Arc::default() }
     }

@@ -1,9 +1,9 @@
-//! The names in a page, each once.
+//! The names in a page, without duplicates.
 
 use crate::{export::json::Array, report::Averages};
 use std::{collections::HashMap, sync::Arc};
 
-/// The names of spans and kernels in a page, each once. Rows refer to them by their index.
+/// The names of spans and kernels in a page, without duplicates. Rows refer to them by index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     indices: HashMap<Arc<str>, usize>,
@@ -14,14 +14,14 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The most characters of a name. Templates of C++ can have many thousands.
+    /// The maximum length of a name in characters. C++ templates can have many thousands.
     const LONGEST: usize = 1_000;
-    /// The most names. Later ones are all called [`Averages::OTHERS`].
+    /// The maximum number of names. Later ones are all called [`Averages::OTHERS`].
     const MOST: usize = 50_000;
-    /// The most bytes of all names: some hundred for each of the kernels and operations that a page shows.
+    /// The maximum size of all names in bytes: a few hundred for each of the kernels and operations that a page shows.
     const BYTES: usize = 4 << 20;
 
-    /// Returns the index of a name. Names that are shown alike, since they are cut, have the same one.
+    /// Returns the index of a name. Names that look alike once truncated share one.
     pub(super) fn index(&mut self, name: &str) -> usize {
         let cut = || name.char_indices().nth(Self::LONGEST).map(|(end, _)| format!("{}…", &name[..end]));
         let cut = if name.len() > Self::LONGEST { cut() } else { None };
@@ -50,7 +50,7 @@ impl Names {
     }
 }
 
-/// Returns a path as text. `names` are those of its spans, from the inside out. Of a deep one, the middle is left out.
+/// Returns a path as text. `names` are those of its spans, from the inside out. The middle of a deep path is left out.
 pub(super) fn shortened_path<'a>(names: impl Iterator<Item = &'a str>) -> String {
     /// Names that are shown at the inner end: as many as fit a line.
     const INNER: usize = 20;

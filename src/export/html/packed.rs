@@ -1,4 +1,4 @@
-//! Numbers packed into bytes, and bytes as text: how a page carries hundreds of thousands of items.
+//! Numbers packed into bytes, and bytes as text: how a page stores hundreds of thousands of items.
 
 use crate::export::json::Object;
 
@@ -10,11 +10,11 @@ use crate::export::json::Object;
 pub(super) struct Packed(Vec<u8>);
 
 impl Packed {
-    /// The bytes that are written as one string. It is a multiple of three, so that only the last string is padded, and
-    /// small enough that a page never holds all its data as text twice.
+    /// The number of bytes written as one string. It is a multiple of three, so that only the last string is padded,
+    /// and small enough that a page never holds all its data as text twice.
     const CHUNK: usize = 48 << 10;
 
-    /// Makes room for about this many bytes, so that it need not be doubled on the way.
+    /// Reserves about this many bytes, so that the buffer need not be doubled on the way.
     pub(super) fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
     }

@@ -1,4 +1,4 @@
-//! The page: what is kept of each window, and the document that is made of it.
+//! The page: what is kept of each window, and the document built from it.
 
 use super::{
     answer,
@@ -27,10 +27,9 @@ use crate::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 
-/// The report of a run as one HTML page, for traces that were kept or read. `Display` writes the page.
+/// The report of a run as one HTML page, for traces kept in memory or read from files. `Display` writes the page.
 ///
-/// A profiler writes it by itself with the exporter [`Html`](super::Html), which also knows the steps that were not
-/// recorded.
+/// With the exporter [`Html`](super::Html), a profiler writes it by itself, including the steps that were not recorded.
 ///
 /// ```
 /// use kernspan::export::{Collected, HtmlReport};
@@ -49,7 +48,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// ```
 #[derive(Debug, Default)]
 pub struct HtmlReport {
-    /// The name of the run, if it was given.
+    /// The name of the run, if given.
     name: Option<String>,
     report: Report,
     run: RunFacts,
@@ -86,7 +85,7 @@ impl HtmlReport {
     }
 
     /// Names the run in the title and the heading of the page, for example after its file. By default, it is the name
-    /// of the program, and the time when the run started.
+    /// of the program, and the time the run started.
     ///
     /// ```
     /// use kernspan::export::HtmlReport;
@@ -135,13 +134,13 @@ impl HtmlReport {
         self.run.metadata = Some(Arc::clone(&run.metadata));
     }
 
-    /// Returns the longest time that a typical step takes, as far as that is known.
+    /// Returns the longest time that a typical step takes, if known.
     fn longest_typical(&self) -> Duration {
         let slow = self.report.steps().slow();
         slow.last().map_or(Duration::MAX, |step| step.duration.saturating_sub(Duration::from_nanos(1)))
     }
 
-    /// Adds the timeline of a window. The steps that findings show, a typical step and the slowest are kept in full.
+    /// Adds the timeline of a window. The steps shown by findings, a typical step and the slowest are kept in full.
     fn add_timeline(&mut self, trace: &Trace) {
         let mut steps: Vec<_> = (0..trace.steps().len()).filter(|&step| !trace.steps()[step].cut().any()).collect();
         steps.sort_by_key(|&step| trace.steps()[step].duration());
@@ -169,7 +168,7 @@ impl HtmlReport {
     /// Returns the document as JSON.
     fn json(&self) -> Json {
         let (tree, mut json) = (SpanTree::of(&self.report), Json::default());
-        // Names that only tables have are added to a copy.
+        // Names that only tables use are added to a copy.
         let mut names = self.names.clone();
         json.object(|document| {
             document.number("format", 1);

@@ -1,4 +1,4 @@
-//! What the parts of a step consist of: kernels, calls and spans.
+//! The contents of the parts of a step: kernels, calls and spans.
 
 use super::{breakdown::Breakdowns, names::Names};
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, time::Duration};
 
-/// What each part of a typical step consists of, see [`Breakdowns::PARTS`]: kernels by the span that launched them;
-/// while the GPU is idle, calls by the span that they are in, and spans.
+/// The contents of each part of a typical step, see [`Breakdowns::PARTS`]: kernels by the span that launched them;
+/// while the GPU is idle, calls by the span they are in, and spans.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     /// The time and the number of what has this name, in a span of this one.
@@ -33,12 +33,12 @@ const LAUNCHING: u8 = 5;
 const HOST: u8 = 6;
 
 impl Contents {
-    /// The most rows that are kept apart.
+    /// The maximum number of distinct rows.
     const KEYS: usize = 10_000;
-    /// The most rows of each part in a page: two screens.
+    /// The maximum number of rows of each part in a page: two screens.
     const ROWS: usize = 60;
 
-    /// Adds the typical steps of a window, of which these are the breakdowns.
+    /// Adds the typical steps of a window, whose breakdowns these are.
     pub(super) fn add(&mut self, trace: &Trace, breakdowns: &[&StepBreakdown<'_>], names: &mut Names) {
         let mut numbers: Vec<u64> = breakdowns.iter().map(|step| step.step).collect();
         numbers.dedup();
@@ -53,7 +53,7 @@ impl Contents {
         }
     }
 
-    /// Adds GPU work, and returns when there was any.
+    /// Adds GPU work, and returns the times at which there was any.
     fn add_work(&mut self, typical: &Typical<'_>, names: &mut Names) -> Busy {
         let mut known: FxHashMap<WorkKey, u32> = FxHashMap::default();
         let mut intervals = Vec::with_capacity(typical.trace.work().len());
@@ -165,7 +165,7 @@ impl Typical<'_> {
     }
 }
 
-/// The times in which any GPU was busy.
+/// The times at which any GPU was busy.
 #[derive(Debug, Default)]
 struct Busy {
     /// Ranges that do not touch, in order, each with the busy time before it.

@@ -36,7 +36,7 @@ pub(super) struct Cost {
     flops: u64,
     gpu: Duration,
     bytes: u64,
-    /// The time that the GPU takes at the least, as far as the roofline is known, in seconds.
+    /// The least time that the GPU needs, if the roofline is known, in seconds.
     ideal: f64,
 }
 
@@ -48,16 +48,16 @@ pub(super) struct RooflinePoint {
     pub(super) intensity: f64,
     pub(super) flops_per_second: f64,
     pub(super) gpu: Duration,
-    /// The least time that the GPU takes, in percent of the time that it took.
+    /// The least time that the GPU needs, in percent of the time it took.
     pub(super) percent: f64,
 }
 
 impl Paths {
-    /// The most paths that are kept apart. The time of others counts for the path around them.
+    /// The maximum number of distinct paths. The time of others counts for the path around them.
     const NODES: usize = 50_000;
-    /// The most frames of a flame graph.
+    /// The maximum number of frames in a flame graph.
     const FRAMES: usize = 8_000;
-    /// The most frames of a flame graph that are inside each other. A stack of Python's functions has up to a hundred.
+    /// The maximum depth of a flame graph. A stack of Python functions has up to a hundred frames.
     const DEPTH: usize = 200;
 
     /// Adds a window.

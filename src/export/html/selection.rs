@@ -9,21 +9,21 @@ use std::time::Duration;
 /// The items of a window that its timeline shows, in the order in which they are written: streams first, then threads,
 /// each lane by lane.
 ///
-/// If there is no room for all of them, the innermost spans and calls go first, and then the shortest GPU work. A
-/// window may have millions of items, so an item is a number of four bytes until it is written.
+/// If there is no room for all of them, the innermost spans and calls are dropped first, and then the shortest GPU
+/// work. A window may have millions of items, so an item is a four-byte number until it is written.
 #[derive(Debug)]
 pub(super) struct Selection {
     pub(super) items: Vec<u32>,
     /// The lanes: the row, and the end of its items.
     pub(super) lanes: Vec<(usize, usize)>,
-    /// The place among the items of each span and call, if there is work that they launched.
+    /// The position among the items of each span and call that launched work.
     places: Vec<u32>,
     spans: usize,
     calls: usize,
     pub(super) start: Timestamp,
     pub(super) end: Timestamp,
     limits: Limits,
-    /// The steps that have more than others.
+    /// The steps shown in more detail than others.
     detailed: Vec<StepId>,
     left_out: LeftOut,
 }
@@ -75,7 +75,7 @@ struct Counts {
 }
 
 impl Selection {
-    /// The most items that are drawn below each other on a row: two screens of a laptop.
+    /// The maximum number of items drawn below each other on a row: two screens of a laptop.
     pub(super) const LEVELS: usize = 100;
     /// Bytes that a piece of GPU work takes in a page, and a span or a call: 6.0 to 6.5 and 5.0 to 6.4 in the windows
     /// of `benches/html.rs`, rounded up.
@@ -135,7 +135,7 @@ impl Selection {
         });
         let mut from = 0;
         for &(_, end) in &self.lanes {
-            // Calls come after all spans. Lanes of one kind are in order already, which takes no time to find out.
+            // Calls come after all spans. Lanes of one kind are already sorted, which is quick to detect.
             self.items[from..end].sort_unstable_by_key(|&id| (scan.item(id).start, id));
             from = end;
         }
@@ -149,7 +149,7 @@ impl Selection {
         }
     }
 
-    /// Returns the bytes that the items take in the page, more or less.
+    /// Returns roughly how many bytes the items take in the page.
     pub(super) fn bytes(&self) -> usize {
         let host = self.items.iter().filter(|&&id| (id as usize) < self.spans + self.calls).count();
         host * Self::HOST_BYTES + (self.items.len() - host) * Self::GPU_BYTES
@@ -205,12 +205,12 @@ impl Selection {
 impl Limits {
     /// Returns what fits into this many bytes.
     fn of(counts: &Counts, bytes: usize) -> Self {
-        // The steps that people look at first have up to a quarter for their inner spans.
+        // The steps that people look at first get up to a quarter for their inner spans.
         let [others, detailed] = &counts.host;
         let (detailed_levels, used) = levels(detailed, bytes / 4);
         let bytes = bytes.saturating_sub(used);
         let all_gpu = counts.gpu.iter().sum::<usize>() * Selection::GPU_BYTES;
-        // Without room for all GPU work, the outer spans have an eighth.
+        // Without room for all GPU work, the outer spans get an eighth.
         let room = if all_gpu <= bytes { bytes } else { bytes / 8 * 7 };
         let (mut used, mut shortest) = (0, Duration::ZERO);
         for (logarithm, &items) in counts.gpu.iter().enumerate().rev() {

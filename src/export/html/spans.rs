@@ -8,7 +8,7 @@ use super::{
 use crate::report::{Average, PathRows, Report};
 use std::{collections::HashMap, time::Duration};
 
-/// The spans of a report as a tree, each path once.
+/// The spans of a report as a tree, without duplicate paths.
 #[derive(Debug)]
 pub(super) struct SpanTree {
     rows: Vec<Average>,
@@ -19,9 +19,9 @@ pub(super) struct SpanTree {
 }
 
 impl SpanTree {
-    /// The most rows of the table.
+    /// The maximum number of rows in the table.
     const ROWS: usize = 3_000;
-    /// The most rows that are inside each other. Deeper ones could not be told apart by how far they are to the right.
+    /// The maximum nesting depth of rows. Deeper ones could not be told apart by indentation.
     const DEPTH: usize = 200;
 
     pub(super) fn of(report: &Report) -> Self {
@@ -93,7 +93,7 @@ impl SpanTree {
     }
 }
 
-/// Returns a percentile of the times of calls, as exact as it is known.
+/// Returns a percentile of the times of calls, as precisely as it is known.
 fn percentile(row: &Average, time: Duration) -> Cell {
     match Cell::from((row.calls > 0).then_some(time)) {
         Cell::Integer(nanos) if !row.has_exact_percentiles() => Cell::Rough(nanos),

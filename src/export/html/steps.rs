@@ -5,12 +5,12 @@ use std::time::Duration;
 
 /// The durations of all steps of a run, in bounded memory.
 ///
-/// Past [`Self::POINTS`] steps, two neighbours become one point, which has the shorter and the longer of their times,
-/// so that no outlier is lost.
+/// Beyond [`Self::POINTS`] steps, two neighbours become one point, which has the shorter and the longer of their times,
+/// so no outlier is lost.
 #[derive(Clone, Debug)]
 pub(super) struct StepSeries {
     points: Vec<Point>,
-    /// The number of steps that a new point takes.
+    /// The number of steps that a new point covers.
     stride: u64,
 }
 
@@ -30,7 +30,7 @@ impl Default for StepSeries {
 }
 
 impl StepSeries {
-    /// The most points of the chart.
+    /// The maximum number of points in the chart.
     const POINTS: usize = 8_192;
 
     /// Adds a step. Steps come in order.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::report::{Kernels, MemoryPeak, Operations, Report};
 
-/// The most rows of a table.
+/// The maximum number of rows in a table.
 const ROWS: usize = 2_000;
 
 /// Returns the kernels that took the most time.
@@ -46,7 +46,7 @@ pub(super) fn operations(report: &Report, names: &mut Names) -> Option<Grid> {
     (!rows.is_empty()).then_some(grid)
 }
 
-/// Returns the spans that had allocated the memory of a GPU when the most was in use.
+/// Returns the spans that had allocated the memory of a GPU at its peak.
 pub(super) fn owners(peak: &MemoryPeak, names: &mut Names) -> Grid {
     let before = (MemoryPeak::BEFORE.to_owned(), peak.before, None);
     let path =

@@ -1,4 +1,4 @@
-//! The timelines of a page: all recorded windows as they ran, item by item, as far as there is room.
+//! The timelines of a page: all recorded windows, item by item, as far as there is room.
 
 use super::{
     names::Names,
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Timelines {
     windows: Vec<WindowTimeline>,
-    /// The number of windows that are still to come, if that is known.
+    /// The number of windows still to come, if known.
     expected: usize,
     /// The number of windows without a timeline because there is no room.
     left_out: usize,
@@ -48,15 +48,15 @@ struct Row {
 }
 
 impl Timelines {
-    /// The most bytes of items that a page keeps, a third less than they take in the file: some million items, such as
-    /// 400,000 kernels with the calls that launched them and the spans around these.
+    /// The maximum number of bytes of items that a page keeps, a third less than they take in the file: about a million
+    /// items, such as 400,000 kernels with the calls that launched them and the spans around these.
     const BYTES: usize = 6 << 20;
-    /// The least bytes for which a window is worth showing: some thousand items.
+    /// The minimum number of bytes for which a window is worth showing: a few thousand items.
     const FEW: usize = 8 << 10;
-    /// A step that took this many times longer than all those before is shown, even if others have to go for it.
+    /// A step that took this many times longer than all those before is shown, even if others have to make room for it.
     const SLOWER: f64 = 1.5;
 
-    /// Says how many windows will be added, so that the room is shared between them.
+    /// Sets how many windows will be added, so that they share the room.
     pub(super) fn expect(&mut self, windows: usize) {
         self.expected = windows;
     }
@@ -89,7 +89,7 @@ impl Timelines {
         self.windows.is_empty()
     }
 
-    /// Returns the index of the window that has this range, and the nanoseconds from its start.
+    /// Returns the index of the window that contains this range, and the nanoseconds from its start.
     pub(super) fn find(&self, range: &TimeRange) -> Option<(usize, u64)> {
         let has = |window: &WindowTimeline| {
             let is_inside = range.start >= window.start && range.start.since(window.start) <= window.duration;
@@ -105,7 +105,7 @@ impl Timelines {
 
     pub(super) fn write(&self, section: &mut Object<'_>) {
         if let more @ 1.. = self.left_out {
-            section.string("note", &format!("{more} more windows have no timeline, as there is no room for them."));
+            section.string("note", &format!("{more} more windows have no timeline for lack of room."));
         }
         section.array_of_lines("windows", |windows| {
             self.windows.iter().for_each(|window| windows.object(|object| window.write(object)));
@@ -147,7 +147,7 @@ impl WindowTimeline {
             for step in &self.steps {
                 steps.array(|cells| {
                     cells.number(step.number());
-                    // A step may have begun before everything that was recorded of it.
+                    // A step may have begun before everything recorded in it.
                     let from = step.start().max(self.start);
                     cells.number(nanos(from.since(self.start)));
                     cells.number(nanos(step.end().since(from)));
@@ -176,7 +176,7 @@ struct Packer<'a, 'n> {
     callsites: Vec<u32>,
     kernels: FxHashMap<WorkKey, u32>,
     items: Packed,
-    /// The place among all items of what launched the last piece of work: the next one's is often close by.
+    /// The position among all items of what launched the last piece of work: the next one's is often nearby.
     launcher: i64,
 }
 
@@ -245,8 +245,8 @@ impl<'a, 'n> Packer<'a, 'n> {
         }
     }
 
-    /// Packs the place of the call, or else of the span, that launched a piece of work: 0 if it is not shown, or one
-    /// more than the difference to the one before.
+    /// Packs the position of the call, or else of the span, that launched a piece of work: 0 if it is not shown, or one
+    /// more than the difference from the previous one.
     fn pack_launcher(&mut self, index: usize) {
         let place = self.trace.work_at(index..index + 1).next().and_then(|work| self.selection.launcher(work));
         let Some(place) = place else { return self.items.push(0) };

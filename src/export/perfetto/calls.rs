@@ -38,9 +38,9 @@ pub(super) fn write(out: &mut TrackWriter<'_>) -> io::Result<()> {
     let group =
         out.track(TrackDescriptor { name: Some("calls".to_owned()), parent_uuid, ..TrackDescriptor::default() })?;
     let mut sequence = out.sequence(group)?;
-    // The tracks of each name that are free.
+    // The free tracks of each name.
     let mut free: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    // The calls that have not ended, those that end first on top.
+    // The calls that have not ended, with the earliest end on top.
     let mut open: BinaryHeap<Ending<'_>> = BinaryHeap::new();
     for call in &calls {
         while let Some(ending) = open.peek().filter(|ending| ending.end <= call.start) {

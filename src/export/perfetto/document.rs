@@ -32,7 +32,7 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
 /// Writes the track of steps, with the losses at its beginning.
 fn write_steps(out: &mut TrackWriter<'_>) -> io::Result<()> {
     let trace = out.trace;
-    // The steps of PyTorch are spans, too.
+    // PyTorch's steps are also spans.
     let steps = if trace.torch().is_some() { &[] } else { trace.steps() };
     if steps.is_empty() && trace.losses().is_empty() {
         return Ok(());
@@ -52,7 +52,7 @@ fn write_steps(out: &mut TrackWriter<'_>) -> io::Result<()> {
     sequence.finish(&mut out.packets)
 }
 
-/// Writes the marks of PyTorch's window, each on a track of its own.
+/// Writes the markers of PyTorch's window, each on its own track.
 fn write_marks(out: &mut TrackWriter<'_>) -> io::Result<()> {
     for mark in out.trace.torch().into_iter().flat_map(|torch| &torch.marks) {
         let mut sequence = out.child(out.uuid, mark.name.clone())?;
@@ -71,7 +71,7 @@ fn write_marks(out: &mut TrackWriter<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the memory of the host that is in use, which only traces of PyTorch have.
+/// Writes the host memory in use, which only PyTorch traces contain.
 fn write_host_memory(out: &mut TrackWriter<'_>) -> io::Result<()> {
     let changes = out.trace.torch().map_or(&[][..], |torch| &torch.host_allocations);
     if changes.is_empty() {
@@ -91,7 +91,7 @@ fn write_counters(out: &mut TrackWriter<'_>) -> io::Result<()> {
                 sequence.count(&mut out.packets, at, value)?;
                 continue;
             }
-            // No counter track can show NaN or infinity, and such a sample matters most.
+            // Counter tracks cannot show NaN or infinity, and such a sample matters most.
             let name = format!("{} is {value}", counter.name());
             let event = Event::new(Type::Instant, Event::default()).name(&name).track(out.uuid);
             sequence.instant(&mut out.packets, at, event)?;

@@ -64,7 +64,7 @@ impl Event {
         self
     }
 
-    /// Puts the event on another track than that of its sequence.
+    /// Puts the event on a track other than that of its sequence.
     #[must_use]
     pub(super) fn track(mut self, uuid: u64) -> Self {
         number(&mut self.0, 11, uuid);

@@ -107,7 +107,7 @@ fn write_waits<'a>(
     write_nested(out, parent, name, waits.collect())
 }
 
-/// Writes slices that come in any order, on as many tracks of this name as it takes for them to nest.
+/// Writes slices that come in any order, on as many tracks of this name as they need to nest.
 fn write_nested<E: Fn(&mut Sequence) -> Event>(
     out: &mut TrackWriter<'_>,
     parent: u64,
@@ -129,7 +129,7 @@ fn write_nested<E: Fn(&mut Sequence) -> Event>(
     rows.into_iter().try_for_each(|sequence| sequence.finish(&mut out.packets))
 }
 
-/// Writes the steps and spans of a stream, on tracks of their own above it.
+/// Writes the steps and spans of a stream, on separate tracks above it.
 fn write_ranges(
     out: &mut TrackWriter<'_>,
     group: u64,
@@ -207,8 +207,8 @@ fn write_work<'a>(
     sequence.finish(&mut out.packets)
 }
 
-/// Returns the name of a stream on a device with so many contexts. Contexts may number their streams alike, and
-/// Perfetto makes one track of all that share a name.
+/// Returns the name of a stream on a device with this many contexts. Contexts may number their streams alike, and
+/// Perfetto merges tracks that share a name.
 fn stream_name(stream: &Stream, contexts: usize) -> String {
     match contexts {
         ..=1 => stream.label(),
@@ -216,7 +216,7 @@ fn stream_name(stream: &Stream, contexts: usize) -> String {
     }
 }
 
-/// Returns the part of an event that all work with the same key has in common.
+/// Returns the part of an event shared by all work with the same key.
 fn common_event(sequence: &mut Sequence, work: Work<'_>, device: Option<&Device>) -> Event {
     let mut event = sequence.named(category::of_work(work), &work.name().to_string());
     let Some(kernel) = work.kernel() else { return event };

@@ -4,7 +4,7 @@ use super::proto::{InternedData, InternedName, SourceLocation};
 use crate::trace::Callsite;
 use rustc_hash::FxHashMap;
 
-/// Gives numbers to the names of one sequence. Each name is written once, with the first event that has it.
+/// Assigns numbers to the names of one sequence. Each name is written once, with the first event that uses it.
 #[derive(Debug)]
 pub(super) struct Interner {
     /// Whether each callsite of the trace has been written.
@@ -19,10 +19,10 @@ pub(super) struct Interner {
 }
 
 impl Interner {
-    /// The most texts that get a number. Texts that differ every time are not worth one.
+    /// The maximum number of texts that get a number. Texts that differ every time are not worth one.
     const MAX_TEXTS: usize = 1024;
 
-    /// Returns an interner for a trace of so many callsites.
+    /// Returns an interner for a trace with this many callsites.
     pub(super) fn new(callsites: usize) -> Self {
         Self {
             callsites: vec![false; callsites],
@@ -34,7 +34,7 @@ impl Interner {
         }
     }
 
-    /// Returns the names that have got a number since this was called last.
+    /// Returns the names that have received a number since the last call.
     pub(super) fn take_new(&mut self) -> Option<InternedData> {
         self.new.take()
     }
@@ -88,7 +88,7 @@ impl Interner {
         iid
     }
 
-    /// Returns the number of an annotation's text, or `None` if there are too many texts already.
+    /// Returns the number of an annotation's text, or `None` if there are already too many texts.
     pub(super) fn text(&mut self, text: &str) -> Option<u64> {
         if let Some(&iid) = self.texts.get(text) {
             return Some(iid);

@@ -1,8 +1,8 @@
-//! Perfetto's own format: protobuf messages one after the other, with every name written once.
+//! Perfetto's own format: a sequence of protobuf messages, with every name written once.
 //!
 //! [`document`] writes the file of a trace. [`threads`], [`calls`] and [`gpus`] write its tracks: a
-//! [`TrackWriter`](tracks::TrackWriter) describes each track, and a [`Sequence`](sequence::Sequence) has the track's
-//! [`Event`](event::Event)s.
+//! [`TrackWriter`](tracks::TrackWriter) describes each track, and a [`Sequence`](sequence::Sequence) contains the
+//! track's [`Event`](event::Event)s.
 
 mod calls;
 mod document;
@@ -27,7 +27,7 @@ use std::{
 };
 
 /// An exporter of traces in [Perfetto](https://ui.perfetto.dev)'s protobuf format: a fifth of the size of JSON, and
-/// quicker to open.
+/// faster to open.
 ///
 /// ```no_run
 /// # use kernspan::{Perfetto, Profiler};
@@ -44,12 +44,12 @@ use std::{
 /// A call that was entered several times, such as that of a future, is also one slice of the category `call`, from its
 /// first enter to its last exit. These slices are in the group `calls`, which has a track for each name.
 ///
-/// Slices have the categories that [`Chrome`](crate::Chrome) writes, such as `cpu_op`, `kernel` and `gpu_memcpy`, so
-/// that one query in SQL serves both formats.
+/// Slices have the same categories as in [`Chrome`](crate::Chrome), such as `cpu_op`, `kernel` and `gpu_memcpy`, so one
+/// SQL query serves both formats.
 ///
 /// [Operations](crate::trace::Operation) are instants of the category `operation` on the track of the thread that
-/// reported them. Kernels that were launched for operations have their names as `ops`, and if several spans asked for
-/// them, the names of these as `spans`.
+/// reported them. Kernels launched for operations have their names as `ops`, and if several spans requested them, the
+/// names of these as `spans`.
 #[derive(Clone, Debug)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct Perfetto {
@@ -57,12 +57,12 @@ pub struct Perfetto {
 }
 
 impl Perfetto {
-    /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
+    /// Creates an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// Writes a trace, without a file of its own.
+    /// Writes a trace to a writer instead of a file.
     pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         document::write(trace, out)
     }

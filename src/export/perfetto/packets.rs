@@ -5,7 +5,7 @@ use crate::export::wire;
 use prost::Message;
 use std::io::{self, Write};
 
-/// A buffered writer of packets. A trace is nothing but packets, one after the other.
+/// A buffered writer of packets. A trace is simply a sequence of packets.
 pub(super) struct PacketWriter<'a> {
     out: &'a mut dyn Write,
     /// Packets that are passed on to `out` once they are large enough.
@@ -13,7 +13,7 @@ pub(super) struct PacketWriter<'a> {
 }
 
 impl<'a> PacketWriter<'a> {
-    /// The number of bytes that are passed on at once.
+    /// The number of bytes passed on at a time.
     const BATCH: usize = 1 << 16;
 
     pub(super) fn new(out: &'a mut dyn Write) -> Self {

@@ -14,24 +14,24 @@ use prost::Message;
 use rustc_hash::FxHashMap;
 use std::io;
 
-/// A sequence of packets with the events of one track. Times are relative to the packet before, and names are numbers
-/// once they have been written.
+/// A sequence of packets with the events of one track. Times are relative to the previous packet, and names are numbers
+/// once written.
 #[derive(Debug)]
 pub(super) struct Sequence {
     id: u32,
     /// The time of the last packet.
     now: Timestamp,
-    /// The ends of the slices that are open, outermost first.
+    /// The ends of the open slices, outermost first.
     open: Vec<Timestamp>,
     names: Interner,
     /// The annotations about the cause of an event, by the callsite of the span that is the cause.
     causes: FxHashMap<(Option<CallsiteId>, Attribution), Event>,
-    /// The event that was written last. The next one reuses its memory.
+    /// The last event written. The next one reuses its memory.
     used: Event,
 }
 
 impl Sequence {
-    /// Begins the sequence of this number, for the track of this uuid.
+    /// Begins the sequence with this number, for the track with this uuid.
     pub(super) fn begin(packets: &mut PacketWriter<'_>, trace: &Trace, id: u32, track: u64) -> io::Result<Self> {
         let start = trace.start();
         let clock = |clock_id, is_incremental| Clock {
@@ -44,7 +44,7 @@ impl Sequence {
             sequence_flags: Some(proto::SEQ_INCREMENTAL_STATE_CLEARED),
             clock_snapshot: Some(ClockSnapshot {
                 clocks: vec![
-                    // Perfetto shows the times of this clock. They are readable if it is the wall clock, too.
+                    // Perfetto shows the times of this clock, which are readable if it is the wall clock as well.
                     clock(proto::CLOCK_BOOTTIME, None),
                     clock(proto::CLOCK_REALTIME, None),
                     clock(proto::CLOCK_INCREMENTAL, Some(true)),
@@ -179,7 +179,7 @@ impl Sequence {
         }
     }
 
-    /// Annotates an event with the ends of it that lie outside the window.
+    /// Annotates an event with those of its ends that lie outside the window.
     pub(super) fn annotate_cut(&mut self, event: &mut Event, cut: Cut) {
         if cut.start {
             self.annotate(event, "started", &Value::Bool(false));

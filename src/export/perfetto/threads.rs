@@ -1,4 +1,4 @@
-//! The tracks of threads: spans, the calls of the GPU's API inside them, events and operations.
+//! The tracks of threads: spans, the GPU API calls inside them, events and operations.
 
 use super::{
     event::Event as Packet,
@@ -70,7 +70,8 @@ struct ThreadWriter<'a, 'b> {
 }
 
 impl<'a> ThreadWriter<'a, '_> {
-    /// Writes everything in order of time. If several begin together, the span comes first, since it is the outer one.
+    /// Writes everything in chronological order. If several begin together, the span comes first, since it is the outer
+    /// one.
     fn write(
         mut self,
         spans: impl Iterator<Item = Span<'a>>,

@@ -13,8 +13,8 @@ use std::{
 
 /// The names of a profile's capture and host. A capture is the folder of a window, and each host is a file in it.
 ///
-/// The ranks of a run write into one folder without a message between them: the folder's name is made of the run's id,
-/// the window and its first step, which all of them know.
+/// The ranks of a run write into one folder without communicating: the folder's name consists of the run's id, the
+/// window and its first step, which all of them know.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Capture {
     name: String,
@@ -35,13 +35,13 @@ impl Capture {
         }
         let run: String =
             run.map_or(&[][..], RunId::parts).iter().map(|part| format!("{}_", file::safe(part))).collect();
-        // The last step is not part of the name, as a rank may be stopped before the others.
+        // The last step is not part of the name, since a rank may be stopped before the others.
         let first = trace.steps().first().map_or_else(String::new, |first| format!("_from_step_{}", first.number()));
         let name = format!("{run}window_{:04}{first}", trace.window());
         Self { name, host: format!("{host}_rank_{}", metadata.rank) }
     }
 
-    /// Writes the file into the capture's folder. If that has a file of this host already, as from another run, a
+    /// Writes the file into the capture's folder. If that already has a file of this host, as from another run, a
     /// number is added to the folder's name.
     pub(super) fn write(
         &self,
@@ -49,7 +49,7 @@ impl Capture {
         content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
     ) -> Result<PathBuf, FileError> {
         let captures = folder.join("plugins/profile");
-        // A killed process may have left a part of a file in any of the captures.
+        // A killed process may have left part of a file in any of the captures.
         fs::read_dir(&captures).into_iter().flatten().flatten().for_each(|entry| file::clean_up(&entry.path()));
         let path = |turn: u64| {
             let again = if turn == 0 { String::new() } else { format!("_{}", turn + 1) };

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::fmt::Write;
 
-/// The most characters of a value in a table.
+/// The maximum length of a value in a table, in characters.
 const MAX_CHARS: usize = 1_000;
 
 /// A table of two columns, in Markdown.
@@ -25,7 +25,7 @@ impl Table {
     }
 }
 
-/// Returns a text in one line, escaped so that Markdown shows it as it is.
+/// Returns a text on one line, escaped so that Markdown shows it unchanged.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for (count, c) in text.chars().enumerate() {
@@ -36,7 +36,7 @@ fn escaped(text: &str) -> String {
             }
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
-            // The parser of tables takes a `|` for a border even if it is escaped like the others.
+            // The table parser takes a `|` for a border even if it is escaped like the others.
             '|' => escaped.push_str("&#124;"),
             c if c.is_control() => escaped.push(' '),
             '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '>' | '#' | '+' | '-' | '.' | '!' => {
@@ -48,7 +48,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Returns the text about the program and how it is profiled. It has the arguments if they may be written.
+/// Returns the text about the program and how it is profiled. It includes the arguments if allowed.
 pub(super) fn configuration(run: &Run, arguments: Option<&[String]>) -> String {
     let Metadata { host, pid, process, rank, world_size, user } = &*run.metadata;
     let mut table = Table::new();
@@ -87,7 +87,7 @@ pub(super) fn gpu(trace: &Trace) -> String {
     table.0
 }
 
-/// Returns the text about what makes the steps of a window slow, or `None` if nothing is known to.
+/// Returns the text about what makes the steps of a window slow, or `None` if nothing is known.
 pub(super) fn findings(window: &Analysis<'_>) -> Option<String> {
     let findings = window.findings();
     let mut text = "| saves | of a step | finding | to do |\n|---:|---:|---|---|\n".to_owned();

@@ -1,7 +1,7 @@
 //! XProf on traces that were never recorded: two ranks with collectives, counters, losses, steps that cross spans, a
 //! host without a GPU.
 //!
-//! `tests/consumers/xprof.rs` has those that were.
+//! `tests/consumers/xprof.rs` has those on recorded traces.
 
 use super::TensorBoard;
 use crate::{
@@ -68,7 +68,7 @@ fn ranks_are_hosts_of_one_capture_and_every_page_has_data() {
 #[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn counters_and_losses_are_shown() {
     let mut trace = gpu_trace();
-    // XProf makes what is of no step part of the one before.
+    // XProf assigns what is outside the steps to the previous step.
     trace.work.retain(|work| work.step.is_some());
     trace.losses = Losses { lane_full: 7, ..Losses::default() };
     let samples = vec![(at(10), 0.5), (at(20), f64::NAN), (at(150), 0.25)];
@@ -86,7 +86,7 @@ fn counters_and_losses_are_shown() {
     // In microseconds.
     let drawn = json!([[10, 0.5], [150, 0.25]]);
     assert_eq!(pages["counters"], json!({"loss": drawn, "a_b_c_d_e": drawn, "flops": drawn}));
-    // One of the kernels called `gemm`: 20 of 100 µs, as others run beside them.
+    // One of the kernels called `gemm`: 20 of 100 µs, since others run alongside.
     assert_eq!(pages["percent_16_bit"], "20.0%");
     let names: Vec<_> = pages["events"].as_array().unwrap().iter().map(|event| event[1].as_str().unwrap()).collect();
     assert!(names.contains(&"loss is NaN"), "{names:?}");

@@ -15,19 +15,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// An events file. Events that are added are kept in memory, up to a bound, until they are flushed and could be
-/// written.
+/// An events file. Added events are kept in memory, up to a limit, until they have been flushed successfully.
 #[derive(Debug)]
 pub(super) struct EventsFile {
     folder: PathBuf,
     /// The file's name without the number at its end.
     name: String,
     file: Option<(PathBuf, File)>,
-    /// Records to be written. A part of the first may be in the file already.
+    /// Records to write. Part of the first may already be in the file.
     pending: Vec<u8>,
-    /// The number of bytes that are left of such a first record.
+    /// The number of remaining bytes of such a first record.
     partial: usize,
-    /// The records that every file of the run begins with.
+    /// The records at the beginning of every file of the run.
     head: Vec<u8>,
     /// The next number to try at the end of the name.
     next: u64,
@@ -38,20 +37,20 @@ pub(super) struct EventsFile {
 }
 
 impl EventsFile {
-    /// The most bytes that are kept while the file cannot be written: some hundred thousand scalars.
+    /// The maximum number of bytes kept while the file cannot be written: a few hundred thousand scalars.
     const MAX_PENDING: usize = 8 << 20;
     /// The status `START` of TensorBoard's `SessionLog`.
     const START: u64 = 1;
-    /// The bytes of a record besides its event: the length, and checksums of the length and of the event.
+    /// The bytes of a record in addition to its event: the length, and checksums of the length and of the event.
     const OVERHEAD: usize = 16;
 
-    /// Makes the file of a run that begins at this moment with this step. Nothing is written yet.
+    /// Creates the file of a run that begins at this moment with this step. Nothing is written yet.
     ///
-    /// Earlier files of the folder may have steps from `first_step` on, from a run that was interrupted. TensorBoard
-    /// forgets them because of the event `START`.
+    /// Earlier files in the folder may have steps from `first_step` on, from a run that was interrupted. The event
+    /// `START` makes TensorBoard forget them.
     pub(super) fn new(folder: &Path, metadata: &Metadata, at: Timestamp, first_step: u64) -> Self {
         let (unix, host) = (at.as_unix_nanos() / 1_000_000_000, safe(metadata.host_of_files()));
-        // The other ranks have folders of their own: TensorBoard takes all files of a folder for one run.
+        // The other ranks have their own folders: TensorBoard takes all files in a folder for one run.
         let folder = match metadata.rank {
             0 => folder.to_owned(),
             rank => folder.join(format!("rank{rank}")),
@@ -73,7 +72,7 @@ impl EventsFile {
         file
     }
 
-    /// Keeps the events so far as the head: if the file is deleted, the next one begins with them, too.
+    /// Keeps the events so far as the head: if the file is deleted, the next one also begins with them.
     pub(super) fn keep_head(&mut self) {
         self.head.clone_from(&self.pending);
     }
@@ -101,12 +100,12 @@ impl EventsFile {
         self.pending.extend_from_slice(&masked_crc32c(&event).to_le_bytes());
     }
 
-    /// Writes the events that were added. If that fails, the next flush goes on where this one stopped.
+    /// Writes the added events. If that fails, the next flush continues where this one stopped.
     pub(super) fn flush(&mut self) -> Result<(), FileError> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        // Somebody may clean up while the run goes on. Whatever went into a deleted file would be lost silently.
+        // Someone may clean up while the run continues. Anything written to a deleted file would be lost silently.
         if self.deleted().is_some() {
             self.begin_anew();
         }
@@ -114,7 +113,7 @@ impl EventsFile {
             Some(file) => file,
             none => {
                 let (n, path, file) = create(&self.folder, &self.name, self.next)?;
-                // A name is not used again, as a reader that knows it would skip as much as it has read before.
+                // A name is not reused, since a reader that knows it would skip as much as it has already read.
                 self.next = n + 1;
                 none.insert((path, file))
             }
@@ -139,7 +138,7 @@ impl EventsFile {
         result.map_err(FileError::at(path.as_path()))
     }
 
-    /// Goes on in another file, since this one was deleted.
+    /// Continues in another file, since this one was deleted.
     fn begin_anew(&mut self) {
         self.file = None;
         self.reported = false;
@@ -158,7 +157,7 @@ impl EventsFile {
         Some(path.clone())
     }
 
-    /// Returns the path of the file, if somebody has deleted it.
+    /// Returns the path of the file, if it has been deleted.
     pub(super) fn deleted(&self) -> Option<&Path> {
         self.file.as_ref().map(|(path, _)| path.as_path()).filter(|path| is_gone(path))
     }
@@ -176,14 +175,14 @@ impl EventsFile {
     }
 }
 
-/// Returns whether a file certainly does not exist. If that cannot be found out, as on a disk that is not mounted, it
+/// Returns whether a file certainly does not exist. If that cannot be determined, as on a disk that is not mounted, it
 /// may exist.
 fn is_gone(path: &Path) -> bool {
     matches!(path.try_exists(), Ok(false))
 }
 
-/// Creates a file with this number or a later one, and returns the number. Files that exist belong to others, or to the
-/// run that is resumed.
+/// Creates a file with this number or a later one, and returns the number. Existing files belong to others, or to the
+/// run being resumed.
 fn create(folder: &Path, name: &str, mut n: u64) -> Result<(u64, PathBuf, File), FileError> {
     fs::create_dir_all(folder).map_err(FileError::at(folder))?;
     loop {

@@ -11,8 +11,8 @@ use std::{
 
 /// Decides which failures to write a profile are reported.
 ///
-/// A folder that cannot be written fails for every window. Of failures in a row for the same reason, only the first is
-/// reported at once; the others are counted, and their number is reported in the end. Clones share the count.
+/// A folder that cannot be written fails for every window. Of consecutive failures for the same reason, only the first
+/// is reported at once; the others are counted, and their number is reported at the end. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FailedProfiles {
     /// The reason of the last failure; `None` if the last profile was written.
@@ -28,7 +28,7 @@ impl FailedProfiles {
 
     /// Notes that a profile could not be written, and returns whether to report it now.
     pub(super) fn failed(&mut self, error: &FileError) -> bool {
-        // Every window has a path of its own, so the causes are compared.
+        // Every window has its own path, so the causes are compared.
         let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         let is_new = self.reason.as_ref() != Some(&reason);
         self.reason = Some(reason);

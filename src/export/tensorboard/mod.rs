@@ -39,7 +39,7 @@ use crate::{
 use std::{error::Error, path::PathBuf};
 
 /// An exporter for [TensorBoard](https://www.tensorflow.org/tensorboard): a profile of each window, and scalars of
-/// every step, also of those that are not recorded.
+/// every step, recorded or not.
 ///
 /// ```no_run
 /// # use kernspan::{Profiler, TensorBoard};
@@ -50,7 +50,7 @@ use std::{error::Error, path::PathBuf};
 /// # Ok::<(), kernspan::Error>(())
 /// ```
 ///
-/// To look at the files: `pip install tensorboard xprof`, then `tensorboard --logdir runs`.
+/// To view the files: `pip install tensorboard xprof`, then `tensorboard --logdir runs`.
 ///
 /// # Profiles
 ///
@@ -68,24 +68,24 @@ use std::{error::Error, path::PathBuf};
 ///
 /// [`Activity::Memory`]: crate::Activity::Memory
 ///
-/// An operation is a path of spans on one thread. Its occurrences are the enters of the innermost one, so that a future
-/// has one for each poll; the [report](crate::Report) counts calls. Where a framework reports its
+/// An operation is a path of spans on one thread. Its occurrences are the enters of the innermost span, so a future has
+/// one per poll; the [report](crate::Report) counts calls. Where a framework reports its
 /// [operations](crate::trace::Operation), their names are added to the path. XProf accepts few characters in paths:
-/// others are `_`, and `::` is a slash.
+/// others become `_`, and `::` becomes a slash.
 ///
 /// XProf changes some of what it shows:
 ///
 /// - A step is over when the GPU has done all its work, and the next one begins then, so that all steps together are as
 ///   long as they were.
-/// - The overview numbers steps from 0; the trace viewer has their own numbers. It leaves out steps in which a GPU that
-///   it knows had nothing to do, and if there are more than five, the first and the last.
-/// - Only copies to the device count as input in the overview. The page of the input pipeline shows how long the host
-///   waited, and [`Verdict`](crate::analysis::Verdict) says whether that was too long.
-/// - Memory over time has a thousand points at the most. Its page is empty if no memory was allocated or freed, as in
-///   later steps of a framework that keeps its memory.
+/// - The overview numbers steps from 0; the trace viewer uses their own numbers. It leaves out steps in which a known
+///   GPU had nothing to do, and if there are more than five, the first and the last.
+/// - Only copies to the device count as input in the overview. The input pipeline page shows how long the host waited,
+///   and [`Verdict`](crate::analysis::Verdict) says whether that was too long.
+/// - Memory over time has at most a thousand points. Its page is empty if no memory was allocated or freed, as in later
+///   steps of a framework that keeps its memory.
 /// - Charts and tables are drawn by a library that Google serves. Without a network, the trace viewer works, and the
 ///   other pages show only the figures at the side.
-/// - XProf caches its results beside the profiles.
+/// - XProf caches its results alongside the profiles.
 ///
 /// Each session is a folder, `plugins/profile/{date}_steps_{first}-{last}`. The ranks of a run write into the same one,
 /// `{run}_window_{n}_from_step_{first}`, without a message between them, and can be chosen as hosts. The name of the
@@ -98,7 +98,7 @@ use std::{error::Error, path::PathBuf};
 /// Every step has:
 ///
 /// - `step/time_ms` and `step/per_second`: how long it took. The first step of a run has neither, since it began when
-///   the profiler was made, before data was loaded.
+///   the profiler was built, before data was loaded.
 /// - `step/samples_per_second`, if [`samples_per_step`](Self::samples_per_step) was called or the step has a counter
 ///   `samples`.
 /// - `NAME`, the last value in the step of the counter `NAME`: `tracing::info!(counter.loss = 0.3)` is `loss`.
@@ -108,29 +108,29 @@ use std::{error::Error, path::PathBuf};
 /// `gpu1/…` and so on.
 ///
 /// Windows have `profiler/lost`, which is [`Losses::total`](crate::trace::Losses::total), at the window's last step. A
-/// window without steps has it at the last step of the window before.
+/// window without steps has it at the last step of the previous window.
 ///
 /// The run has three texts: `kernspan/configuration`, the program with its [arguments](Self::arguments) and how it was
 /// profiled; `kernspan/gpu`, the GPUs; and for each window `kernspan/findings`, what makes its
 /// [steps slow](Analysis::findings), if anything is found.
 ///
-/// A counter that is not finite is written as it is, and TensorBoard marks it. TensorBoard keeps scalars with 32 bits.
-/// Counters may have any name: names longer than 256 bytes are cut, control characters become `_`, and a name that is
-/// taken by one of the scalars above gets `counter/` before it.
+/// A counter that is not finite is written unchanged, and TensorBoard marks it. TensorBoard stores scalars with 32
+/// bits. Counters may have any name: names longer than 256 bytes are truncated, control characters become `_`, and a
+/// name already used by one of the scalars above gets the prefix `counter/`.
 ///
 /// # Files
 ///
-/// Each run writes a new file, `events.out.tfevents.{unix seconds}.{host}.{pid}.{n}`, at least twice a second, so that
-/// at most half a second is lost if the process is killed. TensorBoard takes all files of a folder for one run. So use
-/// a folder for each run, and for a run that was interrupted and resumed the same one, with
+/// Each run writes a new file, `events.out.tfevents.{unix seconds}.{host}.{pid}.{n}`, at least twice a second, so at
+/// most half a second is lost if the process is killed. TensorBoard takes all files in a folder for one run. So use a
+/// separate folder for each run, but for a run that was interrupted and resumed the same one, with
 /// [`first_step`](Self::first_step). If a run has several processes, [rank](crate::ProfilerBuilder::rank) 0 writes into
 /// the folder, and the others into `rank1`, `rank2` and so on inside it.
 ///
-/// If the file is deleted meanwhile, maybe with its folder, another one is begun with what comes then.
+/// If the file is deleted during the run, perhaps with its folder, a new one is started for what follows.
 ///
-/// Scalars and texts that cannot be written are kept for a while and tried again. A profile that cannot be written is
-/// lost, as it may be large. [`finish`](crate::Profiler::finish) reports both; of profiles that fail one after the
-/// other for the same reason, the first one and the number of the others. The training goes on.
+/// Scalars and texts that cannot be written are kept for a while and retried. A profile that cannot be written is lost,
+/// since it may be large. [`finish`](crate::Profiler::finish) reports both; of consecutive profiles that fail for the
+/// same reason, it reports the first and the number of the others. The training continues.
 #[derive(Debug)]
 #[must_use = "an exporter does nothing until it is given to `ProfilerBuilder::export`"]
 pub struct TensorBoard {
@@ -140,19 +140,19 @@ pub struct TensorBoard {
     /// Whether the command line may be written.
     arguments: bool,
     file: Option<SharedFile>,
-    /// Whether steps are exported as they end, and not only with traces.
+    /// Whether steps are exported as they end, rather than only with traces.
     live: bool,
-    /// The name of the run, if the summaries of steps are asked for.
+    /// The name of the run, if step summaries are requested.
     run_id: Option<RunId>,
-    /// The text about GPUs that was written last.
+    /// The text about GPUs that was last written.
     gpu: Option<String>,
     failed_profiles: FailedProfiles,
-    /// The last step of the windows so far, as TensorBoard numbers it.
+    /// The last step of the windows so far, in TensorBoard's numbering.
     last_window_step: Option<u64>,
 }
 
 impl TensorBoard {
-    /// Makes an exporter that writes into this folder. The folder is created if it does not exist.
+    /// Creates an exporter that writes into this folder. The folder is created if it does not exist.
     pub fn to_dir(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
@@ -168,11 +168,10 @@ impl TensorBoard {
         }
     }
 
-    /// Sets how many samples, images or tokens a step takes, for `step/samples_per_second`. By default, it is not
-    /// known.
+    /// Sets how many samples, images or tokens a step takes, for `step/samples_per_second`. By default, it is unknown.
     ///
-    /// If steps differ, use a counter `samples` instead (`tracing::info!(counter.samples = batch.len())`), which counts
-    /// for the step it is in.
+    /// If steps differ, use a counter `samples` instead (`tracing::info!(counter.samples = batch.len())`), which
+    /// applies to the step it is in.
     pub fn samples_per_step(mut self, samples: u64) -> Self {
         self.scalars.samples_per_step = Some(samples);
         self
@@ -180,9 +179,9 @@ impl TensorBoard {
 
     /// Sets the number of the run's first step, for a run that resumes from a checkpoint. By default, 0.
     ///
-    /// TensorBoard then forgets this step and later ones of earlier files in the folder, which are from after the
-    /// checkpoint. Its fast loader forgets them of each tag, from the step at which the tag comes again. Profiles have
-    /// the numbers that the profiler counts.
+    /// TensorBoard then forgets this step and later ones from earlier files in the folder, which are from after the
+    /// checkpoint. Its fast loader forgets them for each tag, from the step at which the tag appears again. Profiles
+    /// keep the profiler's own numbers.
     pub fn first_step(mut self, step: u64) -> Self {
         self.scalars.first_step = step;
         self
@@ -190,8 +189,8 @@ impl TensorBoard {
 
     /// Adds a hyperparameter and its value: a number, a text or a boolean. By default, there is none.
     ///
-    /// With any of them, TensorBoard has a table of runs with their hyperparameters and the last values of all scalars.
-    /// There, a run whose profiler is dropped by a panic has failed.
+    /// If there are any, TensorBoard shows a table of runs with their hyperparameters and the last values of all
+    /// scalars. There, a run whose profiler is dropped by a panic has failed.
     pub fn hparam(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         let (name, value) = (name.into(), value.into());
         self.hparams.retain(|(known, _)| *known != name);
@@ -199,18 +198,18 @@ impl TensorBoard {
         self
     }
 
-    /// Sets whether the text `kernspan/configuration` has all arguments of the command line. By default, yes.
+    /// Sets whether the text `kernspan/configuration` includes all command-line arguments. By default, yes.
     ///
-    /// Set this to `false` if they may hold secrets, such as passwords or keys.
+    /// Set this to `false` if they may contain secrets, such as passwords or keys.
     pub fn arguments(mut self, arguments: bool) -> Self {
         self.arguments = arguments;
         self
     }
 
-    /// Returns TensorBoard's number of the step at which something of a window is written: that of `step`, or if there
-    /// is none, that of the last step of the windows so far.
+    /// Returns TensorBoard's number for the step at which something about a window is written: that of `step`, or if
+    /// there is none, that of the last step of the windows so far.
     ///
-    /// If a tag comes again at an earlier step, TensorBoard forgets all values that the tag had from there on. So the
+    /// If a tag appears again at an earlier step, TensorBoard forgets all values that the tag had from there on. So the
     /// steps that are exported as they end do not count: they may be later ones.
     fn window_step(&mut self, step: Option<u64>) -> u64 {
         let step = step.map(|step| self.scalars.number(step)).or(self.last_window_step);
@@ -219,7 +218,7 @@ impl TensorBoard {
         step
     }
 
-    /// Returns the file of the run, and makes it if there is none yet. The configuration is written only into a new
+    /// Returns the file of the run, creating it if there is none yet. The configuration is written only into a new
     /// file.
     fn file(&mut self, metadata: &Metadata, at: Timestamp, configuration: Option<String>) -> SharedFile {
         let Self { folder, hparams, scalars, file, .. } = self;
@@ -256,7 +255,7 @@ impl Exporter for TensorBoard {
         let steps = if self.live { Vec::new() } else { self.scalars.of_trace(trace) };
         let of_window = window::scalars(window);
         let findings = configuration::findings(window);
-        // The profile takes longest by far. Written first, it leaves nothing if the process is killed meanwhile.
+        // The profile takes by far the longest. Written first, it leaves nothing if the process is killed meanwhile.
         let run_id = if self.live { self.run_id.clone() } else { RunId::from_env() };
         let profile = Capture::new(trace, run_id.as_ref()).write(&self.folder, |out| profile::write(trace, out));
         let shared = self.file(trace.metadata(), trace.start(), None);
@@ -289,7 +288,7 @@ impl Exporter for TensorBoard {
                 self.failed_profiles.written();
                 files.push(file);
             }
-            // Only the exporter of every step could report the number of the others in the end.
+            // Only the exporter of every step could report the number of the others at the end.
             Err(error) if !self.live || self.failed_profiles.failed(&error) => return Err(error.into()),
             Err(_) => {}
         }

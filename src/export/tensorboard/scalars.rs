@@ -22,7 +22,7 @@ pub(super) struct StepScalars {
 }
 
 impl StepScalars {
-    /// The most tags that are kept. A program may have any number of counters.
+    /// The maximum number of tags kept. A program may have any number of counters.
     const MAX_TAGS: usize = 4096;
 
     pub(super) fn new(samples_per_step: Option<u64>, first_step: u64) -> Self {
@@ -68,8 +68,8 @@ impl StepScalars {
         self.tags.get(name).map_or("", String::as_str)
     }
 
-    /// Returns the scalars of each step of a trace, with the step's end and its number, for a trace that is exported
-    /// without a run.
+    /// Returns the scalars of each step of a trace, with the step's end and its number, for a trace exported without a
+    /// run.
     pub(super) fn of_trace(&mut self, trace: &Trace) -> Vec<(Timestamp, u64, Summary)> {
         let mut found = Vec::new();
         for step in trace.steps() {
@@ -83,8 +83,8 @@ impl StepScalars {
 
 /// Returns whether the duration of a step is worth showing.
 ///
-/// The first step of a run begins when the profiler is made, before the data and the model are loaded. In a chart, all
-/// others would be a line at the bottom next to it.
+/// The first step of a run begins when the profiler is built, before the data and the model are loaded. In a chart, it
+/// would flatten all others to a line at the bottom.
 fn has_time(step: u64) -> bool {
     step > 0
 }
@@ -100,7 +100,7 @@ pub(super) struct ScalarExporter {
     pub(super) failed: bool,
     /// The end and the number of the last step.
     pub(super) last: (Timestamp, u64),
-    /// Whether the file could not be written the last time. That failure has been reported.
+    /// Whether the last attempt to write the file failed. That failure has been reported.
     pub(super) failing: bool,
     pub(super) failed_profiles: FailedProfiles,
 }
@@ -136,16 +136,16 @@ impl StepExporter for ScalarExporter {
         if let Err(error) = file.flush() {
             return Err(match profiles {
                 None => error.into(),
-                // The error has been reported already.
+                // The error has already been reported.
                 Some(profiles) if self.failing => profiles.into(),
                 Some(profiles) => format!("{profiles}, and {error:?}").into(),
             });
         }
         let dropped = match file.dropped() {
             0 => None,
-            dropped => Some(format!("{dropped} events are missing, as the file could not be written for too long")),
+            dropped => Some(format!("{dropped} events are missing because the file could not be written for too long")),
         };
-        // Nothing was left to write, so no other file was begun instead.
+        // Nothing was left to write, so no other file was started instead.
         let deleted = file.deleted().map(|path| format!("{} was deleted before the run ended", path.display()));
         match [dropped, deleted, profiles].into_iter().flatten().collect::<Vec<_>>() {
             none if none.is_empty() => Ok(file.unreported_path().into_iter().collect()),

@@ -23,7 +23,7 @@ const STATUS_FAILURE: u64 = 2;
 pub(super) struct Summary(Vec<u8>);
 
 impl Summary {
-    /// Adds a number, which TensorBoard keeps with 32 bits. It need not be finite.
+    /// Adds a number, which TensorBoard stores with 32 bits. It need not be finite.
     pub(super) fn scalar(&mut self, tag: &str, value: f64) {
         message(&mut self.0, 1, |out| {
             bytes(out, 1, tag.as_bytes());
@@ -75,8 +75,8 @@ impl Summary {
         });
     }
 
-    /// Adds a message for the plugin of hyperparameters. The plugin reads it from the metadata of a value that is an
-    /// empty tensor.
+    /// Adds a message for the hyperparameter plugin, which reads it from the metadata of a value that is an empty
+    /// tensor.
     fn hparams_data(&mut self, tag: &str, kind: u32, write: impl FnOnce(&mut Vec<u8>)) {
         message(&mut self.0, 1, |out| {
             bytes(out, 1, tag.as_bytes());
@@ -103,7 +103,7 @@ impl Summary {
     }
 }
 
-/// Returns a time in seconds since 1970, as TensorBoard has it.
+/// Returns a time in seconds since 1970, as TensorBoard stores it.
 pub(super) fn seconds(at: Timestamp) -> f64 {
     at.as_unix_nanos() as f64 / 1e9
 }

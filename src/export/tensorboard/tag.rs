@@ -14,14 +14,15 @@ pub(super) const FINDINGS: &str = "kernspan/findings";
 pub(super) const HPARAMS_START: &str = "_hparams_/session_start_info";
 pub(super) const HPARAMS_END: &str = "_hparams_/session_end_info";
 
-/// The most bytes of a tag. TensorBoard accepts any length, but shows tags in a line and puts them into URLs.
+/// The maximum length of a tag in bytes. TensorBoard accepts any length, but shows tags on one line and puts them into
+/// URLs.
 const MAX_LEN: usize = 256;
 
-/// Returns the tag of a user's counter: its name, with `_` for control characters. A name that is too long is cut, and
-/// ends in a checksum that distinguishes it from others.
+/// Returns the tag of a user's counter: its name, with `_` for control characters. A name that is too long is
+/// truncated, and ends in a checksum that distinguishes it from others.
 ///
-/// A name that is one of our own tags gets `counter/` before it, as TensorBoard expects all values of a tag to be of
-/// one kind.
+/// A name that equals one of our own tags gets the prefix `counter/`, since TensorBoard expects all values of a tag to
+/// be of one kind.
 pub(super) fn of_counter(name: &str) -> String {
     let ours = [
         STEP_TIME,
@@ -56,7 +57,7 @@ pub(super) const COPIED: &str = "copied_bytes";
 pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
 pub(super) const MFU: &str = "mfu_percent";
 
-/// Returns the tag of a GPU's scalar. The first GPU has no number, as most processes have only one.
+/// Returns the tag of a GPU's scalar. The first GPU has no number, since most processes have only one.
 pub(super) fn of_gpu(device: u32, name: &str) -> String {
     if device == 0 { format!("gpu/{name}") } else { format!("gpu{device}/{name}") }
 }

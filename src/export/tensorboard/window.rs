@@ -1,4 +1,4 @@
-//! Scalars that only a recorded window has: the report's numbers of each step, and the losses.
+//! Scalars that only a recorded window has: the report's figures for each step, and the losses.
 
 use super::{summary::Summary, tag};
 use crate::{

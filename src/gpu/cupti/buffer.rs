@@ -5,8 +5,8 @@
 pub(super) struct Buffer(Box<[u64]>);
 
 impl Buffer {
-    /// The size in words, enough for a thousand launches. CUPTI gives a buffer back only when all work that is recorded
-    /// in it is done, so small buffers come back sooner.
+    /// The size in words, enough for a thousand launches. CUPTI returns a buffer only when all work recorded in it is
+    /// done, so small buffers come back sooner.
     const WORDS: usize = (256 << 10) / 8;
 
     pub(super) fn new() -> Self {
@@ -18,21 +18,21 @@ impl Buffer {
         (Box::into_raw(self.0).cast(), bytes)
     }
 
-    /// Makes a buffer again of what [`into_raw`](Self::into_raw) returned.
+    /// Recreates the buffer from what [`into_raw`](Self::into_raw) returned.
     ///
     /// # Safety
     ///
-    /// Both arguments come from [`into_raw`](Self::into_raw), and nobody uses the buffer any more.
+    /// Both arguments come from [`into_raw`](Self::into_raw), and the buffer is no longer in use.
     pub(super) unsafe fn from_raw(bytes: *mut u8, length: usize) -> Self {
         let words = std::ptr::slice_from_raw_parts_mut(bytes.cast::<u64>(), length / 8);
-        // SAFETY: the caller guarantees that this came from a box of so many words.
+        // SAFETY: the caller guarantees that this came from a box of this many words.
         Self(unsafe { Box::from_raw(words) })
     }
 
     /// Returns the first `valid` bytes.
     pub(super) fn bytes(&self, valid: usize) -> &[u8] {
         let length = size_of_val(&*self.0).min(valid);
-        // SAFETY: so many bytes are there, and any is a `u8`.
+        // SAFETY: this many bytes are there, and any of them is a `u8`.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), length) }
     }
 }

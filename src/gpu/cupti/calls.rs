@@ -1,5 +1,5 @@
-//! CUPTI's callback for API calls, which writes each call into the lane of its thread, between the spans around it. So
-//! it is known exactly which span a call belongs to.
+//! CUPTI's callback for API calls, which writes each call into its thread's lane, between the spans around it. So it is
+//! known exactly which span a call belongs to.
 
 use super::gate::{Entered, Function, Gate};
 use crate::{
@@ -26,7 +26,7 @@ pub(super) struct CallbackState {
     pub(super) host: Arc<Host>,
     /// Whether allocations and frees are recorded.
     pub(super) memory: bool,
-    /// Whether all calls are recorded, also those of a memory pool.
+    /// Whether all calls are recorded, including those of a memory pool.
     pub(super) all: bool,
     /// The gate at which threads wait while CUPTI is being switched.
     pub(super) gate: Gate,
@@ -49,8 +49,8 @@ impl CallbackState {
         Self { host, memory, all, gate, waits, is_on, graphs, before: AtomicU32::new(0) }
     }
 
-    /// Resets the state: CUPTI is about to be attached, and to count correlation ids from the beginning. Returns the
-    /// number of threads that it called back on when it was attached before.
+    /// Resets the state: CUPTI is about to be attached and to count correlation ids from the beginning. Returns the
+    /// number of threads it called back on when it was last attached.
     pub(super) fn reset(&self) -> u32 {
         self.before.store(0, Ordering::Relaxed);
         self.gate.reset()
@@ -60,7 +60,7 @@ impl CallbackState {
         self.is_on.store(on, Ordering::Relaxed);
     }
 
-    /// Goes through the gate into a function of the driver.
+    /// Passes the gate into a driver function.
     #[inline]
     fn go_inside(&self, function: u32) -> Entered<'_> {
         let is_wait = self.waits.get(function as usize).copied().unwrap_or(false);
@@ -76,7 +76,7 @@ impl CallbackState {
         })
     }
 
-    /// Notes the correlation id of a call that CUPTI may have recorded and that belongs to no window.
+    /// Notes the correlation id of a call that CUPTI may have recorded but that belongs to no window.
     #[inline]
     fn note_before(&self, correlation: u32) {
         if self.before.load(Ordering::Relaxed) < correlation {
@@ -84,7 +84,7 @@ impl CallbackState {
         }
     }
 
-    /// The highest correlation id of a call that was entered before the window that is open.
+    /// The highest correlation id of a call entered before the open window.
     pub(super) fn last_before(&self) -> u32 {
         self.before.load(Ordering::Relaxed)
     }
@@ -93,7 +93,7 @@ impl CallbackState {
 /// The start of calls that were entered while no window was open.
 const OUTSIDE: Ticks = Ticks(1);
 
-/// Returns the functions of the driver that callbacks are enabled for.
+/// Returns the driver functions that callbacks are enabled for.
 pub(super) fn functions(activities: Activities) -> impl Iterator<Item = u32> {
     cbid::ALL.iter().filter(move |(name, _)| is_wanted(name, activities)).map(|(_, function)| *function)
 }
@@ -102,7 +102,7 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
     let function = name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_");
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
     let launches = ["cuLaunch", "cuGraphLaunch", "cuStreamBeginCapture", "cuStreamEndCapture"];
-    // Kernels are loaded, or the host waits: rare, and the reasons why a step is slow.
+    // Kernels are loaded, or the host waits: rare, and often the reason for a slow step.
     let loads = ["cuModuleLoad", "cuLibraryLoad"];
     (activities.has(Activity::Kernels) && (starts(&launches) || starts(&loads) || is_blocking(name)))
         || (activities.has(Activity::Copies) && starts(&["cuMemcpy", "cuMemset"]))
@@ -113,8 +113,8 @@ fn is_wanted(name: &str, activities: Activities) -> bool {
 /// The functions in which the host waits for the GPU.
 const WAITS: [&str; 3] = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize"];
 
-/// Whether a function gives the GPU nothing, and may wait for it: a synchronisation, an allocation without a pool, or
-/// the end of a module.
+/// Whether a function gives the GPU no work and may wait for it: a synchronisation, an allocation without a pool, or
+/// unloading a module.
 fn is_blocking(name: &str) -> bool {
     let function = name.trim_start_matches("CUPTI_DRIVER_TRACE_CBID_");
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| function.starts_with(prefix));
@@ -130,14 +130,13 @@ fn by_function<T: Copy>(unknown: T, of_name: impl Fn(&str) -> T) -> Vec<T> {
     by_function
 }
 
-/// Writes an API call. CUPTI calls this on entering and on leaving each of the functions, on the thread that calls
-/// them.
+/// Writes an API call. CUPTI calls this on entering and leaving each function, on the calling thread.
 ///
 /// # Safety
 ///
 /// `callbacks` points to a `CallbackState` that is never freed, and `data` to a `CallbackData`.
 pub(super) unsafe extern "C" fn on_api_call(callbacks: *mut c_void, api: u32, function: u32, data: *const c_void) {
-    // SAFETY: as above; CUPTI gives no null.
+    // SAFETY: as above; CUPTI never passes null.
     let (callbacks, data) = unsafe { (&*callbacks.cast::<CallbackState>(), &*data.cast::<CallbackData>()) };
     let host = &*callbacks.host;
     if data.correlation_data.is_null() {
@@ -163,7 +162,7 @@ pub(super) unsafe extern "C" fn on_api_call(callbacks: *mut c_void, api: u32, fu
         }
         return callbacks.gate.leave();
     }
-    // SAFETY: on leaving a function of the driver or the runtime, CUPTI points to what it returns.
+    // SAFETY: on leaving a function of the driver or the runtime, CUPTI points to its return value.
     let result = if data.function_return_value.is_null() { 0 } else { unsafe { *data.function_return_value } };
     // SAFETY: `data` belongs to this call.
     let memory = if callbacks.memory { unsafe { memory(api, function, data) } } else { None };
@@ -172,7 +171,7 @@ pub(super) unsafe extern "C" fn on_api_call(callbacks: *mut c_void, api: u32, fu
     {
         host.write_memory(MemoryCall::new(start, address, facts));
     }
-    // A pool's functions return at once. The others may wait for the GPU, so that their time matters.
+    // A pool's functions return at once. The others may wait for the GPU, so their time matters.
     if callbacks.all || memory.is_none_or(|(_, facts)| !facts.pooled) {
         let now = host.clock().now();
         let call = DeviceCall::new(start, now, data.correlation_id, api as u8, function, result);
@@ -229,7 +228,7 @@ unsafe fn memory(api: u32, function: u32, data: &CallbackData) -> Option<(u64, M
     let pooled = !matches!(function, MEM_ALLOC_V2 | MEM_ALLOC_MANAGED | MEM_ALLOC_PITCH_V2 | MEM_FREE_V2);
     let context = u16::try_from(data.context_uid).unwrap_or(u16::MAX);
     let facts = |change, bytes| MemoryFacts { bytes, context, change, pooled };
-    // SAFETY: where a function succeeded it has written the address; where it failed, nobody looks at this one.
+    // SAFETY: a function that succeeded has written the address; if it failed, the address is not used.
     let address = |pointer: *const u64| if pointer.is_null() { 0 } else { unsafe { *pointer } };
     match function {
         MEM_FREE_V2 | MEM_FREE_ASYNC | MEM_FREE_ASYNC_PTSZ => {

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether there is a source. CUPTI takes one client in a process, so there is one source at a time.
+/// Whether there is a source. CUPTI supports one client per process, so there is one source at a time.
 static CLAIMED: AtomicBool = AtomicBool::new(false);
 
-/// Marks a source as the process's client of CUPTI, until it is dropped.
+/// Marks a source as the process's CUPTI client until dropped.
 #[derive(Debug)]
 pub(super) struct Claim;
 

@@ -14,14 +14,14 @@ pub(super) struct Closed {
     missing: Option<Missing>,
     /// The moment at which the window was collected.
     pub(super) since: Instant,
-    /// The moment at which its last record came, or else at which it was collected.
+    /// When its last record arrived, or else when it was collected.
     last_record: Instant,
     /// The number of checks so far.
     polls: u32,
 }
 
 impl Closed {
-    /// How long to wait for the next record before launches are given up, while the program goes on.
+    /// How long to wait for the next record before giving up on launches, while the program runs.
     const TIMEOUT: Duration = Duration::from_secs(60);
     /// How long to wait for the next record at the end of the run.
     const TIMEOUT_AT_END: Duration = Duration::from_secs(5);
@@ -33,8 +33,8 @@ impl Closed {
         Self { recording, calls, missing: None, since: now, last_record: now, polls: 0 }
     }
 
-    /// Whether nothing is missing, or the missing records are given up. `arrived` is the moment at which the last
-    /// record of any window came, and `finishing` says that the run ends.
+    /// Whether nothing is missing, or the missing records are given up on. `arrived` is when the last record of any
+    /// window arrived, and `finishing` says that the run is ending.
     pub(super) fn is_done(&mut self, missing: Missing, now: Instant, arrived: Instant, finishing: bool) -> bool {
         let timeout = match missing {
             Missing { launches: 0, copies: 0 } => Duration::ZERO,
@@ -43,7 +43,7 @@ impl Closed {
             _ => Self::TIMEOUT,
         };
         match self.missing.replace(missing) {
-            // A record may have come while another window was waited for.
+            // A record may have arrived while another window was being waited for.
             None => self.last_record = self.last_record.max(arrived),
             // Only records of this window count, not those of others.
             Some(before) if before != missing => self.last_record = now,

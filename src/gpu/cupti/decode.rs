@@ -1,4 +1,4 @@
-//! The decoder of CUPTI records, which makes a [`GpuRecord`] of bytes. It is safe code: any bytes give a record or an
+//! The decoder of CUPTI records, which turns bytes into a [`GpuRecord`]. It is safe code: any bytes give a record or an
 //! error.
 
 use crate::{
@@ -16,7 +16,7 @@ pub(crate) trait KernelNames: FnMut(usize) -> (Arc<str>, Arc<str>) {}
 
 impl<F: FnMut(usize) -> (Arc<str>, Arc<str>)> KernelNames for F {}
 
-/// The error of an invalid record: it is too short, or it ends before it starts, which is how CUPTI marks unknown
+/// The error for an invalid record: it is too short, or it ends before it starts, which is how CUPTI marks unknown
 /// times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
@@ -49,7 +49,7 @@ fn graph(graph: u32, node: u64) -> Option<GraphNode> {
     (graph != 0 || node != 0).then_some(GraphNode { graph, node })
 }
 
-/// Makes a [`WorkRecord`] of any kind of CUPTI record, as their common fields have the same names.
+/// Creates a [`WorkRecord`] from any kind of CUPTI record, since their common fields have the same names.
 macro_rules! work {
     ($record:ident, $detail:expr) => {{
         let (start, end) = extent($record.start, $record.end)?;

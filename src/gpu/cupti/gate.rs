@@ -1,12 +1,12 @@
 //! A gate that keeps threads out of the driver's functions while CUPTI's state changes.
 //!
-//! CUPTI calls back when a thread enters and leaves a function that gives the GPU work. Between the two the thread is
+//! CUPTI calls back when a thread enters and leaves a function that gives the GPU work. In between, the thread is
 //! *inside*, and CUPTI must not begin or end recording: it follows each operation through several places in the driver,
-//! and expects the same state at all of them. So the thread that switches CUPTI closes the gate: other threads wait
-//! where they enter, those inside go on until they leave, and when nobody is inside, CUPTI can be switched.
+//! and expects the same state at all of them. So the thread that switches CUPTI closes the gate. Other threads wait
+//! where they enter, those inside continue until they leave, and when no thread is inside, CUPTI can be switched.
 //!
-//! It also calls back for functions in which the host waits for the GPU, perhaps for long. They give the GPU nothing,
-//! so that recording can begin and end meanwhile; only to detach CUPTI, threads must have left these, too.
+//! It also calls back for functions in which the host waits for the GPU, perhaps for long. They give the GPU no work,
+//! so recording can begin and end meanwhile; only to detach CUPTI must threads have left these as well.
 
 use std::{
     cell::Cell,
@@ -18,14 +18,14 @@ use std::{
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     is_closed: AtomicBool,
-    /// The number of threads that came while the gate was closed and are still in that callback.
+    /// The number of threads that arrived while the gate was closed and are still in that callback.
     waiting: AtomicU32,
-    /// The number of times that CUPTI was attached in this process.
+    /// The number of times CUPTI was attached in this process.
     epoch: AtomicU32,
     /// The number of threads that have entered a function in this epoch.
     threads: AtomicU32,
-    /// The counts of threads inside functions that give the GPU work. Threads are spread over slots, so that they need
-    /// not wait for each other's cache lines.
+    /// The counts of threads inside functions that give the GPU work. Threads are spread over slots, so that they do
+    /// not contend for cache lines.
     slots: [Slot; 16],
     /// The counts of threads inside functions that wait for the GPU.
     waits: [Slot; 16],
@@ -36,12 +36,12 @@ pub(super) struct Gate {
 pub(super) enum Function {
     /// It gives the GPU work, or may do so.
     Work,
-    /// It waits for the GPU, or does something else that takes long, and gives it nothing.
+    /// It waits for the GPU, or does something else that takes long, and gives it no work.
     Wait,
 }
 
-/// A count of threads inside: the epoch in the upper half, the count in the lower. A thread that entered in an epoch
-/// that is over gets no callback for leaving, and does not count any more.
+/// A count of threads inside: the epoch in the upper half, the count in the lower. A thread that entered in an earlier
+/// epoch gets no callback for leaving, and no longer counts.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Slot(AtomicU64);
@@ -59,7 +59,7 @@ impl Slot {
     }
 }
 
-/// The number of nested calls that a thread is in: the runtime's functions call the driver's.
+/// The number of nested calls a thread is in: the runtime's functions call the driver's.
 #[derive(Clone, Copy)]
 struct Depth {
     epoch: u32,
@@ -78,18 +78,18 @@ thread_local! {
 }
 
 impl Gate {
-    /// How long a thread waits at a closed gate, as the thread that closed it may be suspended. In tests, long enough
-    /// for any machine.
+    /// How long a thread waits at a closed gate, since the thread that closed it may be suspended. In tests, long
+    /// enough for any machine.
     const ENTER_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 2 });
-    /// How long to wait, after the gate was opened, until waiting threads have gone inside.
+    /// How long to wait, after opening the gate, for waiting threads to go inside.
     const DRAIN_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 100 });
-    /// How long to wait, after the gate was closed, for the threads inside.
+    /// How long to wait, after closing the gate, for the threads inside.
     pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_millis(if cfg!(miri) { 1000 } else { 1 });
 
-    /// Begins an epoch, in which nobody is inside, and returns the number of other threads that entered in the last
-    /// one. It must be called before callbacks begin.
+    /// Begins an epoch with no thread inside, and returns the number of other threads that entered in the last one. It
+    /// must be called before callbacks begin.
     pub(super) fn reset(&self) -> u32 {
-        // One counter for all gates of the process, as threads remember the epoch.
+        // One counter for all gates of the process, since threads remember the epoch.
         static EPOCHS: AtomicU32 = AtomicU32::new(0);
         let epoch = EPOCHS.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         self.slots.iter().chain(&self.waits).for_each(|slot| slot.0.store(u64::from(epoch) << 32, Ordering::SeqCst));
@@ -103,7 +103,7 @@ impl Gate {
         self.threads.load(Ordering::SeqCst)
     }
 
-    /// Goes inside, and waits if the gate is closed. The guard is to be dropped when the callback returns.
+    /// Goes inside, waiting if the gate is closed. Drop the guard when the callback returns.
     #[inline]
     pub(super) fn enter(&self, function: Function) -> Entered<'_> {
         let (mut depth, epoch) = (DEPTH.get(), self.epoch.load(Ordering::SeqCst));
@@ -192,19 +192,19 @@ impl Gate {
         &slots[slot % slots.len()]
     }
 
-    /// Closes the gate and waits until nobody is inside a function that gives the GPU work. Returns `None`, with the
+    /// Closes the gate and waits until no thread is inside a function that gives the GPU work. Returns `None`, with the
     /// gate open, if a thread stays inside: a launch waits while the GPU's queue is full.
     pub(super) fn close(&self) -> Option<Closed<'_>> {
         self.close_while(|| self.slots.iter().any(|slot| slot.inside() > 0))
     }
 
-    /// Closes the gate and waits until nobody is inside any function. Returns `None`, with the gate open, if a thread
-    /// stays inside.
+    /// Closes the gate and waits until no thread is inside any function. Returns `None`, with the gate open, if a
+    /// thread stays inside.
     pub(super) fn close_to_all(&self) -> Option<Closed<'_>> {
         self.close_while(|| self.slots.iter().chain(&self.waits).any(|slot| slot.inside() > 0))
     }
 
-    /// Closes the gate, and waits while somebody is inside.
+    /// Closes the gate, and waits while a thread is inside.
     fn close_while(&self, is_inside: impl Fn() -> bool) -> Option<Closed<'_>> {
         self.is_closed.store(true, Ordering::SeqCst);
         let closed = Closed(self);
@@ -219,7 +219,7 @@ impl Gate {
     }
 }
 
-/// A guard of a callback in which a thread went inside. It holds the gate if the thread had to wait there.
+/// A guard for a callback in which a thread went inside. It holds the gate if the thread had to wait there.
 #[must_use]
 #[derive(Debug)]
 pub(super) struct Entered<'a>(Option<&'a Gate>);
@@ -270,14 +270,14 @@ mod tests {
                         assert_eq!(
                             state.load(Ordering::Relaxed),
                             before,
-                            "the state changed while somebody was inside"
+                            "the state changed while a thread was inside"
                         );
                         gate.leave();
                     }
                 });
             }
             let (until, mut tries, mut closed) = (Instant::now() + Duration::from_secs(120), 0, 0);
-            // On a busy machine somebody is inside nearly always, as threads are suspended there.
+            // On a busy machine a thread is nearly always inside, since threads are suspended there.
             while tries < rounds || closed == 0 && Instant::now() < until {
                 if let Some(_closed) = gate.close() {
                     state.fetch_add(1, Ordering::Relaxed);
@@ -302,7 +302,7 @@ mod tests {
         assert!(gate.close().is_none());
         gate.leave();
         assert!(gate.close().is_some());
-        // Callbacks have ended and begun again while the thread was inside.
+        // Callbacks ended and began again while the thread was inside.
         let _ = gate.enter(Function::Work);
         gate.reset();
         gate.leave();
@@ -319,7 +319,7 @@ mod tests {
         gate.reset();
         let _ = gate.enter(Function::Wait);
         assert!(gate.close().is_some() && gate.close_to_all().is_none());
-        // A function that is called by another is part of that.
+        // A function called by another is part of it.
         let _ = gate.enter(Function::Work);
         assert!(gate.close().is_some());
         gate.leave();

@@ -1,4 +1,4 @@
-//! The driver and CUPTI, loaded once in a process.
+//! The driver and CUPTI, loaded once per process.
 
 use super::device;
 use crate::trace::{Device, GpuLibrary, GpuProblem};
@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-/// NVIDIA's libraries, and the devices that they see.
+/// NVIDIA's libraries, and the devices they see.
 #[derive(Debug)]
 pub(super) struct Library {
     pub(super) driver: Driver,
@@ -19,7 +19,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Returns the libraries, loaded at the first call. A failure is not tried again, as with CUPTI it takes a while.
+    /// Returns the libraries, loaded on the first call. A failure is not retried, since trying CUPTI takes a while.
     pub(super) fn of_this_process() -> Result<&'static Self, &'static GpuProblem> {
         static LIBRARY: OnceLock<Result<Library, GpuProblem>> = OnceLock::new();
         LIBRARY.get_or_init(Self::load).as_ref()
@@ -43,13 +43,13 @@ impl Library {
     }
 }
 
-/// Returns a warning for releases of CUPTI that are faulty.
+/// Returns a warning for faulty releases of CUPTI.
 fn warning(version: u32) -> Option<String> {
     let of_13_2 = (130_200..130_300).contains(&version);
-    of_13_2.then(|| "CUPTI of CUDA 13.2 is known to be faulty; use another".to_owned())
+    of_13_2.then(|| "CUPTI of CUDA 13.2 is known to be faulty; use another release".to_owned())
 }
 
-/// Checks that CUPTI's clock is the wall clock, as that of spans is.
+/// Checks that CUPTI's clock is the wall clock, which spans use.
 fn check_clock(cupti: &Cupti) -> Result<(), GpuProblem> {
     /// A thread may be suspended between two readings.
     const TOLERANCE: u64 = 50_000_000;

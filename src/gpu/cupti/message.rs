@@ -14,9 +14,9 @@ pub(super) enum Message {
     Filled(Buffer, usize),
     /// A window is about to open; the memory pools of the devices.
     Opening(HashMap<u32, Pool>),
-    /// The window is open; the highest correlation id of a call that was entered before.
+    /// The window is open; the highest correlation id of a call entered before.
     Opened { last_before: u32 },
-    /// No window is open, nor will be for this long.
+    /// No window is open, and none will be for this long.
     Idle(WaitLength),
     /// The host's records of a window have been collected.
     Collected(Box<Recording>),

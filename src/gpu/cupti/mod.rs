@@ -1,8 +1,8 @@
 //! NVIDIA GPUs, through CUPTI.
 //!
-//! Three things run beside the program: [`calls`] on the threads that call the driver, the [`sink`] of full buffers on
-//! whichever threads CUPTI hands them over, and the [`reader`], a thread of our own. The [`source`] decides when CUPTI
-//! is attached, on, off and detached; [`switch`] does it, and says which thread may call what.
+//! Three things run alongside the program: [`calls`] on the threads that call the driver, the [`sink`] of full buffers
+//! on whichever threads CUPTI returns them on, and the [`reader`], our own thread. The [`source`] decides when CUPTI is
+//! attached, on, off and detached; [`switch`] does it, and documents which thread may call what.
 
 #![allow(unsafe_code, reason = "CUPTI is a C library")]
 
@@ -58,7 +58,7 @@ struct CollectedSender(Sender<Message>);
 impl CollectedSender {
     fn into_hand_on(self) -> HandOn {
         Box::new(move |recording| {
-            // The other end is gone only if its thread panicked, which whoever joins it will report.
+            // The other end is gone only if its thread panicked, which is reported when it is joined.
             let _ = self.0.send(Message::Collected(Box::new(recording)));
         })
     }

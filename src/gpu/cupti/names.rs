@@ -8,18 +8,18 @@ use std::{
     sync::Arc,
 };
 
-/// A cache of kernels' names, by the addresses at which CUPTI keeps them.
+/// A cache of kernel names, by the addresses at which CUPTI keeps them.
 #[derive(Debug, Default)]
 pub(super) struct LiveNames(FxHashMap<usize, (Arc<str>, Arc<str>)>);
 
 impl LiveNames {
-    /// Returns the demangled and the raw name of a kernel whose record has just come.
+    /// Returns the demangled and the raw name of a kernel whose record has just arrived.
     pub(super) fn kernel(&mut self, address: usize) -> (Arc<str>, Arc<str>) {
         let pointer = std::ptr::with_exposed_provenance::<c_char>(address);
         if pointer.is_null() {
             return (Arc::from("unknown"), Arc::from("unknown"));
         }
-        // SAFETY: CUPTI keeps names as long as it is attached and the module is loaded; the record has just come.
+        // SAFETY: CUPTI keeps names as long as it is attached and the module is loaded; the record has just arrived.
         let raw = unsafe { CStr::from_ptr(pointer) }.to_bytes();
         match self.0.get(&address) {
             // After a module is unloaded, another name may be at the same address.
@@ -40,7 +40,7 @@ pub(super) fn function(cupti: &Cupti, domain: u32, cbid: u32) -> Arc<str> {
     if name.is_empty() { Arc::from(format!("function {cbid}")) } else { Arc::from(without_version(&name)) }
 }
 
-/// Demangles a C++ name; returns any other name as it is.
+/// Demangles a C++ name; returns any other name unchanged.
 pub(crate) fn demangle(raw: &str) -> String {
     let mut name = Bounded(String::new());
     let demangled = raw.starts_with("_Z").then(|| {
@@ -50,7 +50,7 @@ pub(crate) fn demangle(raw: &str) -> String {
     if demangled.flatten().is_some() { name.0 } else { raw.to_owned() }
 }
 
-/// A text of bounded length. A raw name has each type of a template once, the demangled one at each use: 300 bytes may
+/// A text of bounded length. A raw name contains each template type once, the demangled one at each use: 300 bytes may
 /// become gigabytes.
 struct Bounded(String);
 

@@ -37,7 +37,7 @@ use std::{
 #[derive(Debug, Default)]
 struct Opening {
     pools: HashMap<u32, Pool>,
-    /// The highest correlation id of a call that was entered before.
+    /// The highest correlation id of a call entered before.
     last_before: u32,
 }
 
@@ -51,24 +51,24 @@ pub(super) struct Reader {
     functions: HashMap<Function, Arc<str>>,
     contexts: FxHashMap<u32, u32>,
     gathered: Gathered,
-    /// The windows that are open or about to open, and those that are closed and not complete.
+    /// The windows that are open or about to open, and those that are closed but incomplete.
     open: VecDeque<Opening>,
-    /// The windows that are closed and not complete.
+    /// The windows that are closed but incomplete.
     closed: VecDeque<Closed>,
     budget: Arc<Budget>,
-    /// The bytes that the gathered records are charged with.
-    charged: usize,
+    /// The bytes reserved for the gathered records.
+    reserved: usize,
     losses: Losses,
     finishing: bool,
-    /// Whether the records of a kernel were given up, as it may run for ever.
+    /// Whether the records of a kernel were given up on, since it may run forever.
     stuck: bool,
-    /// The moment at which the last record of work came.
+    /// When the last record of work arrived.
     arrived: Instant,
     /// The bytes of the records, if they are to be kept.
     raw: Option<RawRecords>,
     /// The length of the wait that has begun.
     wait: WaitLength,
-    /// The moment at which to detach CUPTI, unless a window opens before.
+    /// When to detach CUPTI, unless a window opens before.
     detach_at: Option<Instant>,
     /// Held until CUPTI has been detached.
     claim: Option<Claim>,
@@ -77,7 +77,7 @@ pub(super) struct Reader {
 impl Reader {
     /// How long to wait for the next step before CUPTI is detached in the middle of one.
     const UNTIL_NEXT_STEP: Duration = Duration::from_secs(1);
-    /// How long CUPTI goes on recording for a window that has closed, if graphs were launched in it.
+    /// How long CUPTI continues to record for a window that has closed, if graphs were launched in it.
     const GRAPHS_TIMEOUT: Duration = Duration::from_secs(1);
 
     pub(super) fn new(
@@ -101,7 +101,7 @@ impl Reader {
             open: VecDeque::new(),
             closed: VecDeque::new(),
             budget,
-            charged: 0,
+            reserved: 0,
             losses: Losses::default(),
             finishing: false,
             stuck: false,
@@ -116,7 +116,7 @@ impl Reader {
     pub(super) fn run(mut self) -> Losses {
         let done = catch_unwind(AssertUnwindSafe(|| self.read_on()));
         if let Err(panic) = done {
-            // A mistake of ours with the GPU must not cost the spans.
+            // A bug of ours with the GPU must not cost the spans.
             self.pass_on();
             self.sink.close();
             resume_unwind(panic);
@@ -140,7 +140,7 @@ impl Reader {
         }
     }
 
-    /// Hands windows on as they come, without GPU records.
+    /// Passes windows on as they come, without GPU records.
     fn pass_on(&mut self) {
         for closed in std::mem::take(&mut self.closed) {
             (self.hand_on)(*closed.recording);
@@ -178,7 +178,7 @@ impl Reader {
             }
             Message::Idle(wait) => {
                 self.wait = wait;
-                // If a window is incomplete, this is planned when it is complete.
+                // If a window is incomplete, this is planned once it is complete.
                 if self.open.is_empty() {
                     self.plan_detach(Duration::ZERO, 0);
                 }
@@ -192,7 +192,7 @@ impl Reader {
         // If no window is open or incomplete, the records belong to none.
         if !self.open.is_empty() || !self.closed.is_empty() {
             let (names, raw) = (&mut self.names, &mut self.raw);
-            // SAFETY: CUPTI filled the buffer with so many bytes and gave it back.
+            // SAFETY: CUPTI filled the buffer with this many bytes and returned it.
             let mut records = unsafe { self.source.cupti().records(buffer.bytes(valid)) };
             for record in &mut records {
                 let mut name = |address| {
@@ -216,16 +216,16 @@ impl Reader {
                 }
             }
             self.losses.gpu_unreadable += u64::from(records.is_cut_short());
-            self.charge();
+            self.reserve();
         }
         self.sink.give_back(buffer);
     }
 
-    fn charge(&mut self) {
+    fn reserve(&mut self) {
         let raw = self.raw.as_ref().map_or(0, RawRecords::bytes);
         let bytes = self.gathered.bytes() + raw;
-        self.budget.take(bytes.saturating_sub(self.charged));
-        self.charged = self.charged.max(bytes);
+        self.budget.take(bytes.saturating_sub(self.reserved));
+        self.reserved = self.reserved.max(bytes);
     }
 
     /// Begins to wait for the records of a window.
@@ -272,7 +272,7 @@ impl Reader {
         Calls::new(window.open.unix..window.close.unix, threads)
     }
 
-    /// Hands on the windows that are complete.
+    /// Passes on the windows that are complete.
     fn complete(&mut self) {
         while let Some(mut closed) = self.closed.pop_front() {
             self.flush(0);
@@ -300,8 +300,8 @@ impl Reader {
         }
     }
 
-    /// Gives up waiting for the record of a kernel. At the end of the run, takes all records that there are. Earlier,
-    /// that would cut off records still to come.
+    /// Gives up waiting for the record of a kernel. At the end of the run, takes all available records. Earlier, that
+    /// would cut off records still to come.
     fn give_up(&mut self) {
         self.stuck = true;
         if !self.finishing {
@@ -328,7 +328,7 @@ impl Reader {
             self.plan_detach(step, calls.work_count() / steps as u64);
         }
         if calls.are_ambiguous() {
-            // When CUPTI is attached again, it counts correlation ids from the start.
+            // When CUPTI is attached again, it counts correlation ids from the beginning.
             self.detach_at = self.detach_at.map(|_| Instant::now());
         }
         let kept = self.gathered.bytes();
@@ -341,21 +341,21 @@ impl Reader {
             pools,
             contexts: self.contexts.clone(),
             losses,
-            charged: self.charged.saturating_sub(kept),
+            charged: self.reserved.saturating_sub(kept),
             raw: self.raw.as_mut().map(std::mem::take),
             ..taken
         };
-        self.charged = self.charged.min(kept);
+        self.reserved = self.reserved.min(kept);
         (self.hand_on)(*recording);
     }
 
-    /// Plans when to detach CUPTI, by how long a step took and how much it launched.
+    /// Plans when to detach CUPTI, based on how long a step took and how much it launched.
     fn plan_detach(&mut self, step: Duration, launches_per_step: u64) {
         let after = self.source.detach_policy().after(self.wait, step, launches_per_step);
         self.detach_at = Instant::now().checked_add(after);
     }
 
-    /// Whether the program is expected to step: it is if the schedule says how long the wait is.
+    /// Whether the program is expected to step: it is if the schedule gives the length of the wait.
     fn expects_step(&self) -> bool {
         self.wait != WaitLength::Unknown
     }
@@ -364,7 +364,7 @@ impl Reader {
     fn detach_if_due(&mut self) {
         let is_time = self.detach_at.is_some_and(|at| at <= Instant::now());
         if is_time && self.open.is_empty() && self.closed.is_empty() {
-            // Detaching waits for running kernels, so it is not done if one may run for ever.
+            // Detaching waits for running kernels, so it is skipped if one may run forever.
             let done = self.stuck || self.source.detach(self.expects_step());
             self.detach_at = (!done).then(|| Instant::now() + Self::UNTIL_NEXT_STEP);
             // From now on, no step is expected.

@@ -8,21 +8,21 @@ use std::sync::{
 };
 
 /// The pool of free buffers, and the queue of filled ones. There is one sink at a time, since CUPTI's callbacks take no
-/// argument that could name another.
+/// argument that could identify another.
 #[derive(Debug)]
 pub(super) struct Sink {
     filled: Sender<Message>,
-    /// The free buffers; `None` when nothing is read any more.
+    /// The free buffers; `None` once nothing is read any more.
     free: Mutex<Option<Vec<Buffer>>>,
 }
 
 static SINK: AtomicPtr<Sink> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Sink {
-    /// The number of free buffers that are kept, and that are made at the start.
+    /// The number of free buffers that are kept, and allocated at the start.
     const KEPT: usize = 16;
 
-    /// Makes this the sink. It is never freed, as a callback may be using it: some hundred bytes a profiler once it is
+    /// Makes this the sink. It is never freed, since a callback may be using it: a few hundred bytes per profiler once
     /// closed.
     pub(super) fn install(filled: Sender<Message>) -> &'static Self {
         let free = (0..Self::KEPT).map(|_| Buffer::new()).collect();
@@ -45,7 +45,7 @@ impl Sink {
         }
     }
 
-    /// Frees the buffers, and keeps none any more.
+    /// Frees the buffers, and stops keeping any.
     pub(super) fn close(&self) {
         if let Ok(mut free) = self.free.lock() {
             *free = None;
@@ -65,7 +65,7 @@ pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize
     }
 }
 
-/// Takes a buffer back that CUPTI has filled.
+/// Takes back a buffer that CUPTI has filled.
 pub(super) unsafe extern "C" fn completed(
     _: *mut std::ffi::c_void,
     _: u32,
@@ -79,7 +79,7 @@ pub(super) unsafe extern "C" fn completed(
     // SAFETY: `requested` gave the buffer to CUPTI, which is done with it.
     let buffer = unsafe { Buffer::from_raw(buffer, size) };
     if let Some(sink) = Sink::current() {
-        // If nobody reads any more, the buffer is dropped.
+        // If nothing is read any more, the buffer is dropped.
         let _ = sink.filled.send(Message::Filled(buffer, valid));
     }
 }
@@ -110,7 +110,7 @@ mod tests {
                 sink.give_back(buffer);
             }
         }
-        // SAFETY: CUPTI is said to do this when it is torn down.
+        // SAFETY: CUPTI is reported to do this when it is torn down.
         unsafe { completed(ptr::null_mut(), 0, ptr::null_mut(), 0, 0) };
         assert!(messages.try_recv().is_err());
     }

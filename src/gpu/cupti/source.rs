@@ -36,12 +36,12 @@ pub(super) struct Source {
     messages: Sender<Message>,
     /// Whether CUPTI is to be switched off or detached between steps.
     due: AtomicBool,
-    /// The number of steps from now until that is tried.
+    /// The number of steps until the next attempt.
     due_in: AtomicU32,
-    /// Whether GPUs are recorded. It has its own lock, since the other may be held while CUPTI is waited for.
+    /// Whether GPUs are recorded. It has its own lock, since the other may be held while waiting for CUPTI.
     gpu: Mutex<Gpu>,
     state: Mutex<State>,
-    /// The id of the process: a fork has a copy of this, but may not call CUPTI.
+    /// The process id: a fork has a copy of this, but may not call CUPTI.
     process: u32,
 }
 
@@ -49,13 +49,13 @@ pub(super) struct Source {
 struct State {
     /// Whether a window is open or about to open.
     wanted: bool,
-    /// The number of windows that were opened and are not complete.
+    /// The number of windows that were opened and are incomplete.
     windows: u32,
     /// Whether to detach CUPTI at the next step.
     wants_detach: bool,
-    /// The number of times in a row that CUPTI could not be switched off.
+    /// The number of consecutive failures to switch CUPTI off.
     tries: u32,
-    /// Whether only the thread that steps launched anything in the last window.
+    /// Whether only the stepping thread launched anything in the last window.
     alone: bool,
     switch: Switch,
     /// The number of times that CUPTI was detached.
@@ -123,7 +123,7 @@ impl Source {
         self.settings.detach
     }
 
-    /// Attaches CUPTI and switches it on, unless that has been done. Returns whether it was attached just now.
+    /// Attaches CUPTI and switches it on, unless already done. Returns whether it was attached just now.
     fn attach(&self) -> bool {
         if self.is_forked() {
             return false;
@@ -166,7 +166,7 @@ impl Source {
         let is_time = state.wants_detach && state.windows == 0 && !state.switch.is_detached();
         let detaches = is_time && state.detached < self.settings.detach.most;
         if !state.switch.turn_off() || detaches && !state.switch.detach() {
-            // Tried again later, since a thread that waits inside a call is likely to do so at the next step, too.
+            // Retried later, since a thread that waits inside a call is likely to do so at the next step, too.
             state.tries = (state.tries + 1).min(Self::TRIES);
             self.due_in.store((1 << state.tries) - 2, Ordering::Relaxed);
             return self.due.store(true, Ordering::Relaxed);
@@ -178,7 +178,7 @@ impl Source {
         state.detached += u32::from(detaches);
     }
 
-    /// Sets whether only the thread that steps launched anything in the last window.
+    /// Sets whether only the stepping thread launched anything in the last window.
     pub(super) fn set_alone(&self, alone: bool) {
         self.lock().alone = alone;
     }
@@ -189,8 +189,7 @@ impl Source {
         state.windows = state.windows.saturating_sub(1);
     }
 
-    /// Ends recording for windows that have closed: CUPTI is switched off at the next step, or at once if none is
-    /// expected.
+    /// Ends recording for closed windows: CUPTI is switched off at the next step, or at once if none is expected.
     pub(super) fn finish_recording(&self, expects_step: bool) {
         let state = self.lock();
         if !state.wanted && state.switch.is_on() {
@@ -225,16 +224,15 @@ impl Source {
         self.lock().switch.dropped_records()
     }
 
-    /// Detaches CUPTI at the end of the run. That waits for all work on the GPU, so it has a thread of its own, which
-    /// is not waited for long. If a kernel is known to hang, CUPTI stays attached, without callbacks. Until this is
+    /// Detaches CUPTI at the end of the run. That waits for all work on the GPU, so it runs on its own thread, which is
+    /// given only a short time. If a kernel is known to hang, CUPTI stays attached, without callbacks. Until this is
     /// done there can be no other source.
     pub(super) fn detach_for_good(self: &Arc<Self>, stuck: bool, claim: Option<Claim>) {
         let (done, is_done) = mpsc::channel();
         let source = Arc::clone(self);
         let thread = thread::spawn("kernspan-detach", move || {
             let end = if stuck { Switch::unsubscribe } else { Switch::detach };
-            // A thread may stay inside a call for as long as a kernel takes. Others are kept out of theirs while this
-            // is tried.
+            // A thread may stay inside a call for as long as a kernel takes. Meanwhile, others are kept out of theirs.
             let mut pause = Self::SETTLING;
             while !end(&mut source.lock().switch) {
                 std::thread::sleep(pause);
@@ -284,8 +282,8 @@ impl GpuSource for Source {
         }
         self.lock().wanted = false;
         // If a graph is launched while CUPTI is off, the times of its last launch become wrong, unless they have been
-        // read. So CUPTI is switched off only after they have been read. Nor is it switched off if the next window is
-        // prepared in this step.
+        // read. So CUPTI is switched off only after they have been read, and not if the next window is prepared in this
+        // step.
         if !self.callbacks.graphs.load(Ordering::Relaxed) && wait != WaitLength::Steps(0) {
             self.catch_up();
         }

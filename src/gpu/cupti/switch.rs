@@ -1,36 +1,35 @@
-//! The switch of CUPTI, which attaches it, turns it on and off, flushes it and detaches it.
+//! The CUPTI switch, which attaches CUPTI, turns it on and off, flushes it and detaches it.
 //!
 //! | state | CUPTI |
 //! |---|---|
-//! | detached | is not in the process: a launch takes as long as ever |
+//! | detached | is not in the process: a launch takes as long as without kernspan |
 //! | off | calls back on entering and leaving functions, and records nothing |
 //! | on | calls back, and records activity |
 //!
 //! # Who may call what
 //!
-//! Every function of CUPTI that changes its state is called here, through `&mut self`, and the [`Switch`] lives behind
-//! the lock of [`Source`](super::source::Source): so no two of them run at once, whichever threads ask for them. The
-//! reader flushes. The thread that steps switches on and off and detaches it, between two steps, when it is in no call
-//! of the driver itself; the [`Gate`] keeps all others out of the functions that matter. CUPTI's callbacks come on any
-//! thread at any time: they take no lock that is held while CUPTI is called, and call nothing of CUPTI.
+//! Every CUPTI function that changes its state is called here, through `&mut self`, and the [`Switch`] lives behind the
+//! lock of [`Source`](super::source::Source), so no two of them run at once, whichever threads request them. The reader
+//! flushes. The stepping thread switches CUPTI on and off and detaches it, between two steps, when it is not in a
+//! driver call itself; the [`Gate`] keeps all others out of the functions that matter. CUPTI's callbacks come on any
+//! thread at any time: they take no lock that is held while CUPTI is called, and do not call CUPTI.
 //!
-//! # Faults of CUPTI that this avoids
+//! # CUPTI bugs that this avoids
 //!
-//! Seen with CUPTI 13.0.1 on an H200, beside threads that launch without pause, each of which is nearly always inside a
-//! call:
+//! Seen with CUPTI 13.0.1 on an H200, alongside threads that launch without pause, each of which is nearly always
+//! inside a call:
 //!
-//! - CUPTI puts each call that it calls back for on a stack of the thread, and takes it off when the call returns, if
-//!   the callback is then still enabled. If `cuptiEnableCallback` disables it in between, the call stays there for
-//!   ever, and all later launches of that thread get its correlation id. `cuptiUnsubscribe` has no such effect: so
-//!   callbacks end only with that.
-//! - CUPTI keeps its subscribers in a list, and walks it for each callback without a lock. `cuptiUnsubscribe` frees an
-//!   element of the list even if a thread is in its callback. If there is a subscriber again when that thread returns,
-//!   as on a busy machine where it was suspended meanwhile, it goes on from the freed element, and crashes. So CUPTI
-//!   calls back for as long as it is attached, and after that there is no subscriber until threads have had the time to
-//!   return.
+//! - CUPTI pushes each call that it calls back for onto a stack of the thread, and pops it when the call returns, if
+//!   the callback is still enabled then. If `cuptiEnableCallback` disables it in between, the call stays there forever,
+//!   and all later launches of that thread get its correlation id. `cuptiUnsubscribe` has no such effect, so callbacks
+//!   end only that way.
+//! - CUPTI keeps its subscribers in a list, and walks it for each callback without a lock. `cuptiUnsubscribe` frees a
+//!   list element even if a thread is in its callback. If there is a subscriber again when that thread returns, as on a
+//!   busy machine where it was suspended meanwhile, it continues from the freed element and crashes. So CUPTI calls
+//!   back as long as it is attached, and afterwards there is no subscriber until threads have had time to return.
 //! - If kinds of activity are disabled in the middle of an operation, CUPTI crashes in a later `cuLaunchKernelEx` of
 //!   the same thread, writing through a pointer that an earlier part of the operation would have set.
-//! - `cuptiFinalize` while subscribed leaves calls on that stack, too. After `cuptiUnsubscribe` it does not.
+//! - `cuptiFinalize` while subscribed also leaves calls on that stack. After `cuptiUnsubscribe` it does not.
 //!
 //! `benches/gpu/src/bin/switching.rs` shows the first and the last with CUPTI alone.
 
@@ -50,15 +49,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The moment at which this process last unsubscribed.
+/// When this process last unsubscribed.
 static UNSUBSCRIBED: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// The owner of CUPTI's state: every call that changes it goes through here.
 #[derive(Debug)]
 pub(super) struct Switch {
     cupti: &'static Cupti,
-    /// The state of the callback. It is never freed, nor is the host that it holds, since a callback may be under way
-    /// when the profiler ends.
+    /// The state of the callback. It is never freed, nor is the host it holds, since a callback may be in progress when
+    /// the profiler ends.
     callbacks: &'static CallbackState,
     activities: Activities,
     state: State,
@@ -72,11 +71,11 @@ enum State {
 }
 
 impl Switch {
-    /// How long to wait, at least and at most, for calls of other threads that were made before callbacks began, and
-    /// that the gate does not count.
+    /// The minimum and maximum wait for calls of other threads that were made before callbacks began, and that the gate
+    /// does not count.
     const SETTLING: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(10);
-    /// The number of attempts to close the gate before CUPTI is switched on all the same, since a copy to the host
-    /// keeps a thread inside until it is done.
+    /// The number of attempts to close the gate before CUPTI is switched on regardless, since a copy to the host keeps
+    /// a thread inside until it is done.
     const TRIES: u32 = 4;
 
     pub(super) fn new(cupti: &'static Cupti, callbacks: &'static CallbackState, activities: Activities) -> Self {
@@ -117,9 +116,9 @@ impl Switch {
         Ok(())
     }
 
-    /// Waits for calls that were made before callbacks began. A thread that enters a function has left its call; a
-    /// thread that was suspended inside one may need longer than others. `threads` is the number of threads that are
-    /// expected to enter one. If fewer launch than before, the wait takes its full time.
+    /// Waits for calls made before callbacks began. A thread that enters a function has left its earlier call; a thread
+    /// that was suspended inside one may need longer than others. `threads` is the number of threads expected to enter
+    /// one. If fewer launch than before, the wait takes its full time.
     fn settle(&self, threads: u32) {
         let start = Instant::now();
         std::thread::sleep(Self::SETTLING.start);
@@ -131,7 +130,8 @@ impl Switch {
     fn enable_callbacks(&self, subscriber: Subscriber) -> Result<(), Error> {
         let cupti = self.cupti;
         cupti.set_thread_id_type(thread_id_type::SYSTEM)?;
-        // SAFETY: both are functions, which stay, do not unwind, and give buffers that stay until they are taken back.
+        // SAFETY: both are functions that remain, do not unwind, and provide buffers that stay until they are taken
+        // back.
         unsafe { cupti.activity_register_callbacks(sink::requested, sink::completed) }?;
         if self.activities.has(Activity::ApiCalls) {
             for domain in [domain::DRIVER_API, domain::RUNTIME_API] {
@@ -149,7 +149,7 @@ impl Switch {
     pub(super) fn turn_on(&mut self) -> Result<(), Error> {
         let State::Off(subscriber) = self.state else { return Ok(()) };
         let _closed = (0..Self::TRIES).find_map(|tries| {
-            // Threads that wait at the gate go on meanwhile.
+            // Threads waiting at the gate continue meanwhile.
             std::thread::sleep(Gate::CLOSE_TIMEOUT * tries);
             self.gate().close()
         });
@@ -159,7 +159,7 @@ impl Switch {
         enabled.inspect_err(|_| self.disable(subscriber))
     }
 
-    /// Stops recording. Returns false if it cannot be done now, as a thread stays inside a call.
+    /// Stops recording. Returns false if that is not possible now because a thread stays inside a call.
     pub(super) fn turn_off(&mut self) -> bool {
         let State::On(subscriber) = self.state else { return true };
         let Some(_closed) = self.gate().close() else { return false };
@@ -175,7 +175,7 @@ impl Switch {
         self.state = State::Off(subscriber);
     }
 
-    /// Ends recording and callbacks. Returns false if it cannot be done now.
+    /// Ends recording and callbacks. Returns false if that is not possible now.
     pub(super) fn unsubscribe(&mut self) -> bool {
         let (State::Off(subscriber) | State::On(subscriber)) = self.state else { return true };
         let Some(_closed) = self.gate().close_to_all() else { return false };
@@ -188,7 +188,7 @@ impl Switch {
         true
     }
 
-    /// Detaches CUPTI from the process. Returns false if it cannot be done now.
+    /// Detaches CUPTI from the process. Returns false if that is not possible now.
     pub(super) fn detach(&mut self) -> bool {
         if self.is_detached() {
             return true;
@@ -196,23 +196,23 @@ impl Switch {
         if !self.unsubscribe() {
             return false;
         }
-        // If a thread still waits, CUPTI stays in the process, without callbacks.
+        // If a thread is still waiting, CUPTI stays in the process, without callbacks.
         if self.gate().drain_waiting() {
-            // SAFETY: every call of CUPTI that changes its state is made through `&mut self`, and buffers are read by
-            // the reader, which has nothing to read for: no window is open, and all that were closed are complete.
+            // SAFETY: every CUPTI call that changes its state is made through `&mut self`, and buffers are read by the
+            // reader, which has nothing to read for: no window is open, and all closed ones are complete.
             let _ = unsafe { self.cupti.finalize() };
         }
         true
     }
 
-    /// Asks CUPTI to give its buffers back.
+    /// Asks CUPTI to return its buffers.
     pub(super) fn flush(&mut self, flags: u32) {
         if !self.is_detached() {
             let _ = self.cupti.activity_flush_all(flags);
         }
     }
 
-    /// How many records CUPTI dropped since the last call.
+    /// How many records CUPTI has dropped since the last call.
     pub(super) fn dropped_records(&mut self) -> u64 {
         if self.is_detached() { 0 } else { self.cupti.activity_dropped_records().unwrap_or(0) as u64 }
     }

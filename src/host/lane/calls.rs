@@ -1,4 +1,4 @@
-//! Records of a device's API calls and of frameworks' operations, and of the origin that a thread has adopted.
+//! Records of device API calls and framework operations, and of the origin that a thread has adopted.
 
 use super::{Lane, Resolve, Sources};
 use crate::{
@@ -35,7 +35,7 @@ impl Lane {
         }
     }
 
-    /// Sets the origin on behalf of which the thread works from now on.
+    /// Sets the origin on whose behalf the thread works from now on.
     #[inline]
     pub(in super::super) fn adopt(
         &mut self,
@@ -44,7 +44,7 @@ impl Lane {
         sources: &Sources<'_, impl Resolve>,
     ) {
         let follows = self.follow(control, sources);
-        // It has been written, as a thread writes its origin when it joins a window.
+        // It has been written, since a thread writes its origin when it joins a window.
         if self.adopted == origin {
             return;
         }
@@ -64,7 +64,7 @@ impl Lane {
         self.attributor = attributor;
     }
 
-    /// Writes a call for the window that the lane last joined, even if that has closed meanwhile.
+    /// Writes a call for the window that the lane last joined, even if it has closed meanwhile.
     #[inline]
     pub(in super::super) fn write_call(&mut self, work: DeviceWork, record: Record) {
         if let Some(CallAttributor(attribute)) = &self.attributor {
@@ -78,8 +78,7 @@ impl Lane {
         self.write_or_count(record);
     }
 
-    /// Begins a call in the window that is open, and joins the window if that has not been done. Returns false if there
-    /// is no room to join.
+    /// Begins a call in the open window, joining the window if necessary. Returns false if there is no room to join.
     #[inline]
     pub(in super::super) fn enter_call(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
         let joined = self.follow(control, sources);
@@ -101,7 +100,7 @@ impl Lane {
     pub(in super::super) fn leave_call(&mut self) {
         self.calls = self.calls.saturating_sub(1);
         if self.calls == 0 {
-            // Release: whoever sees the 0 sees the records of the call, too.
+            // Release: whoever sees the 0 also sees the records of the call.
             self.shared.in_call.store(0, Ordering::Release);
         }
     }

@@ -1,4 +1,4 @@
-//! The joining of a window: a thread writes which spans it had open already, and then goes on.
+//! Joining a window: a thread writes which spans it already had open, and then continues.
 
 use super::{Lane, Resolve, Sources};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use std::sync::atomic::Ordering;
 
 impl Lane {
-    /// Joins the window that is open, if the thread has not done so. Returns false if there is no room.
+    /// Joins the open window, if the thread has not done so. Returns false if there is no room.
     #[inline]
     pub(super) fn follow(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
         self.seen == control || self.join_new(control, sources)
@@ -16,9 +16,9 @@ impl Lane {
 
     #[cold]
     fn join_new(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) -> bool {
-        // The spans that are open now were open through all windows in which this thread wrote nothing. Once the thread
-        // goes on, its stack does not show that any more. So the spans are written for each window that the collector
-        // has not handed on.
+        // The spans open now were open through all windows in which this thread wrote nothing. Once the thread
+        // continues, its stack no longer shows that. So the spans are written for each window that the collector has
+        // not passed on.
         let missed = self.window.map_or(0, |window| window + 1).max(self.shared.first_window);
         let mut joined_any = false;
         for window in missed.max(sources.collected.load(Ordering::Relaxed))..control.window() {
@@ -40,7 +40,7 @@ impl Lane {
         joined
     }
 
-    /// Joins a window: writes the spans that were open already, and the origin that the thread has adopted. Returns
+    /// Joins a window: writes the spans that were already open, and the origin that the thread has adopted. Returns
     /// false if there is no room.
     fn join(&mut self, window: u32, sources: &Sources<'_, impl Resolve>) -> bool {
         if !self.ring_has_room(3) {

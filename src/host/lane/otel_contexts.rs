@@ -3,25 +3,25 @@
 use super::{Control, Lane, Record, RegistryId, Resolve, Sources};
 use crate::trace::TraceContext;
 
-/// Contexts that a lane has still to write.
+/// Contexts that a lane still has to write.
 #[derive(Debug, Default)]
 pub(super) struct LaneContexts {
     /// Spans that were open, and whose contexts have not been looked up.
     pending: Vec<RegistryId>,
-    /// Contexts that were looked up when a window opened, before the thread joined it.
+    /// Contexts looked up when a window opened, before the thread joined it.
     found: Vec<(RegistryId, Option<TraceContext>)>,
-    /// The window that they were looked up for.
+    /// The window they were looked up for.
     found_for: Option<u32>,
 }
 
 impl Lane {
-    /// The spans that are open on the thread, outermost first.
+    /// The spans open on the thread, outermost first.
     pub(in super::super) fn open_ids(&self) -> Vec<RegistryId> {
         self.stack.to_vec().iter().map(|open| open.id).collect()
     }
 
-    /// Keeps contexts until the thread joins the window. It does not join here, as a call that has begun may still
-    /// belong to the window before.
+    /// Keeps contexts until the thread joins the window. It does not join here, since a call that has begun may still
+    /// belong to the previous window.
     pub(in super::super) fn keep_contexts(&mut self, control: Control, found: Vec<(RegistryId, Option<TraceContext>)>) {
         if self.window == Some(control.window()) {
             found.into_iter().for_each(|(id, context)| self.write_context(control, id, context));
@@ -36,7 +36,7 @@ impl Lane {
         self.seen == control && self.contexts.pending.is_empty()
     }
 
-    /// Whether the context of this span has still to be written.
+    /// Whether the context of this span still has to be written.
     pub(in super::super) fn has_pending_context(
         &mut self,
         control: Control,
@@ -63,7 +63,7 @@ impl Lane {
         found.find(|(span, _)| *span == id).map(|&(_, context)| context)
     }
 
-    /// Notes that an open span has been written, with its context if that was found.
+    /// Notes that an open span has been written, with its context if found.
     pub(super) fn settle_context(&mut self, id: RegistryId, found: Option<Option<TraceContext>>) {
         match found {
             _ if !TraceContext::IS_RECORDED => {}

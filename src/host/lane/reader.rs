@@ -20,12 +20,12 @@ impl LaneReader {
         &self.shared.thread
     }
 
-    /// Whether the thread can have been in this window.
+    /// Whether the thread may have been in this window.
     pub(crate) fn was_in(&self, window: u32) -> bool {
         self.shared.first_window <= window
     }
 
-    /// Whether the thread is in a call that it made in this window, and whose record it has not written.
+    /// Whether the thread is in a call that it made in this window and whose record it has not written.
     pub(crate) fn is_in_call(&self, window: u32) -> bool {
         self.shared.in_call.load(Ordering::Acquire) == window + 1
     }
@@ -57,8 +57,8 @@ impl LaneReader {
         self.shared.dropped.swap(0, Ordering::Relaxed)
     }
 
-    /// Returns the spans that are open on the thread now, as records. The stack is read twice: spans that both readings
-    /// show were open in between, and so alive, so that their ids were not used for others.
+    /// Returns the spans open on the thread now, as records. The stack is read twice: spans that both readings show
+    /// were open in between, and so alive, and their ids were not reused.
     pub(in crate::host) fn open_spans(&self, find: impl Resolve, live: &Live) -> Vec<Record> {
         let (ids, adopted) = (self.shared.stack.ids(), self.shared.stack.adopted());
         let mut records = Vec::new();

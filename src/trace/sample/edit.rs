@@ -1,4 +1,4 @@
-//! Functions that change a trace, whose fields are private to the crate. Spans and work are named by their index.
+//! Functions that modify a trace, whose fields are private to the crate. Spans and work are identified by index.
 
 use super::{at, gpu_trace};
 use crate::trace::{
@@ -71,7 +71,7 @@ pub fn add_event(
     });
 }
 
-/// Returns the losses, to be changed.
+/// Returns the losses for modification.
 pub fn losses_mut(trace: &mut Trace) -> &mut Losses {
     &mut trace.losses
 }
@@ -82,7 +82,7 @@ pub fn repeat_work(trace: &mut Trace, work: usize, times: usize) {
     trace.work.extend(std::iter::repeat_n(work, times));
 }
 
-/// Replaces the steps by others of these durations in nanoseconds, one after the other.
+/// Replaces the steps by consecutive ones of these durations in nanoseconds.
 pub fn set_steps(trace: &mut Trace, nanos: &[u64]) {
     let (first, mut start) = (trace.steps[0], trace.start);
     trace.steps.clear();

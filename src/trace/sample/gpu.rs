@@ -1,4 +1,4 @@
-//! Traces of programs with a GPU, written as what the host does; when the GPU does its part follows from that.
+//! Traces of programs with a GPU, written as what the host does. The GPU's timing follows from that.
 
 use super::{at, callsite, h200, kernel, put_in_order, span, stream, track};
 use crate::trace::{
@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 /// A program on one thread with one stream, in microseconds.
 ///
-/// Work begins 5 µs after its call, or 1 µs after the work before it. As nothing else takes time, the time of a step
-/// with a fault and that without it are known, and what is predicted of a fault can be compared with them.
+/// Work begins 5 µs after its call, or 1 µs after the work before it. Nothing else takes time, so the duration of a
+/// step with and without a fault is known and can be compared with predictions.
 #[derive(Debug)]
 pub struct GpuTrace {
     trace: Trace,
-    /// What the host and the GPU have come to.
+    /// How far the host and the GPU have come.
     now: u64,
     free: u64,
     open: Vec<usize>,
@@ -98,7 +98,7 @@ impl GpuTrace {
         self.copy("cuMemcpyHtoDAsync_v2", copy, micros, from == MemoryKind::Pageable)
     }
 
-    /// Copies to the GPU from pageable memory, and waits for it in a call of its own, as PyTorch does.
+    /// Copies to the GPU from pageable memory, and waits for it in a separate call, as PyTorch does.
     pub fn upload_and_wait(&mut self, bytes: u64, micros: u64) -> &mut Self {
         let (from, to) = (MemoryKind::Pageable, MemoryKind::Device);
         let copy = MemoryCopy { direction: Direction::HostToDevice, from, to, bytes };
@@ -197,7 +197,7 @@ impl GpuTrace {
         ApiCallId::new(id)
     }
 
-    /// Asks for work: it begins when its call has reached the GPU, and the work before it has ended.
+    /// Requests work: it begins when its call has reached the GPU and the work before it has ended.
     fn work(&mut self, call: &str, detail: Detail, micros: u64) {
         let call = self.call(call, self.now, self.now + Self::CALL);
         let start = (self.now + 5).max(self.free + 1);

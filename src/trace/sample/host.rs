@@ -3,9 +3,9 @@
 use super::{at, callsite, set_fields, span, track};
 use crate::trace::{Cut, SpanId, Step, StepId, Timestamp, Trace, TrackId, Value};
 
-/// A trace of steps on the thread 0, `main`, with spans on it and on other threads.
+/// A trace of steps on thread 0, `main`, with spans on it and on other threads.
 ///
-/// The parent of a span is the innermost one of its thread that is around it.
+/// The parent of a span is the innermost span of its thread around it.
 #[derive(Debug, Default)]
 pub struct HostTrace {
     /// The ends of the steps, in microseconds.
@@ -29,7 +29,7 @@ impl HostTrace {
         self
     }
 
-    /// Adds a span to the last step, from and to microseconds after the beginning of that.
+    /// Adds a span to the last step, with its start and end in microseconds after the step's start.
     pub fn span(&mut self, thread: u64, name: &'static str, start: u64, end: u64) -> &mut Self {
         let origin = self.ends.len().checked_sub(2).map_or(0, |before| self.ends[before]);
         let (start, end) = (origin + start, origin + end);

@@ -42,7 +42,7 @@ pub fn at(micros: u64) -> Timestamp {
 ///
 /// In each step, stream 7 has a copy of 4000 bytes in 4 µs from `train_step`, a kernel `gemm` of 20 µs from `forward`
 /// and a kernel `gemm` of 30 µs from `backward`. Stream 8 has two graph nodes of 10 µs that overlap, handed off by
-/// `backward`. At the end of the second step there is a kernel of no span, `stray`, which ends after the window.
+/// `backward`. At the end of the second step there is an unattributed kernel, `stray`, which ends after the window.
 pub fn gpu_trace() -> Trace {
     let mut trace = Trace {
         window: 0,
@@ -157,7 +157,7 @@ pub fn gpu_trace() -> Trace {
             });
         }
     }
-    // Work of a call that was not recorded, on behalf of no span.
+    // Work of a call that was not recorded, without a span.
     trace.work.push(WorkData {
         detail: kernel("stray"),
         stream: StreamId::new(0),
@@ -192,8 +192,8 @@ pub fn put_in_order(trace: &mut Trace) {
 /// Returns the sample trace with operations, which the thread `device` reports in two batches in each step.
 ///
 /// The first batch has a `matmul` for `forward`; the first `gemm` does it. The second batch has a `matmul` and an `add`
-/// for `backward` and an `add` for `train_step`; the second `gemm` does them. There is also a `sync`, in no batch and
-/// for no span.
+/// for `backward` and an `add` for `train_step`; the second `gemm` does them. There is also a `sync` without a batch or
+/// a span.
 pub fn operations_trace() -> Trace {
     let mut trace = gpu_trace();
     let matmul = |shape: &str, flops: u64| {

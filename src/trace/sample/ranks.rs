@@ -56,8 +56,8 @@ pub fn ranks() -> [Trace; 2] {
 }
 
 /// Returns the traces of ranks, each of which loads its data and then computes for so many microseconds in each of four
-/// steps. Then they exchange data: the collective of a rank begins when it has computed, and ends on all ranks 100 µs
-/// after the last one has begun it. So steps take equally long on all of them.
+/// steps. Then they exchange data: the collective of a rank begins when the rank has computed, and ends on all ranks
+/// 100 µs after the last one has begun it. So steps take equally long on all ranks.
 ///
 /// The spans are `train_step`, and in it `data` and `backward`, at whose end the host waits for the GPU.
 pub fn late_ranks(ranks: &[(u64, u64)]) -> Vec<Trace> {

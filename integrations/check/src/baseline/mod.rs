@@ -1,7 +1,7 @@
-//! Statistics of runs, to compare other runs with.
+//! Statistics of runs, for comparison with other runs.
 //!
-//! A [`Baseline`] has one [`BaselineRun`] for each process. That has the duration of each step, the time and the counts
-//! of the spans of each path ([`BaselineSpan`]), and the launches of each kernel ([`BaselineKernel`]).
+//! A [`Baseline`] has one [`BaselineRun`] per process, with the duration of each step, the time and the counts of the
+//! spans of each path ([`BaselineSpan`]), and the launches of each kernel ([`BaselineKernel`]).
 
 mod run;
 mod span;
@@ -19,12 +19,12 @@ use kernspan::{
 use serde::{Deserialize, Serialize};
 use std::{error, fmt, time::Duration};
 
-/// Statistics of one or several runs, to compare others with: steps, spans, counts, kernels, memory and findings.
+/// Statistics of one or several runs, for comparison: steps, spans, counts, kernels, memory and findings.
 ///
-/// [`Baseline::of`] returns that of traces, and a [`Recorder`](crate::Recorder) that of the running program. It can be
-/// written to a small JSON file and read back, as the command `kernspan baseline` does.
-/// [`Comparison`](crate::Comparison) compares two of them, and [`check`](crate::check()) says whether one is worse than
-/// the other.
+/// [`Baseline::of`] computes them from traces, and a [`Recorder`](crate::Recorder) from the running program. They can
+/// be written to a small JSON file and read back, as the command `kernspan baseline` does.
+/// [`Comparison`](crate::Comparison) compares two baselines, and [`check`](crate::check()) decides whether one is worse
+/// than the other.
 ///
 /// ```
 /// # fn example(yesterday: &[kernspan::Trace], today: &[kernspan::Trace]) {
@@ -40,17 +40,17 @@ use std::{error, fmt, time::Duration};
 pub struct Baseline {
     /// The version of the format: see [`Self::FORMAT`].
     pub format: u32,
-    /// The version of kernspan that made it.
+    /// The version of kernspan that created it.
     pub kernspan: String,
     /// The runs.
     pub runs: Vec<BaselineRun>,
-    /// The findings of all runs, ordered by the time that they would save.
+    /// The findings of all runs, ordered by the time they would save.
     pub findings: Vec<BaselineFinding>,
-    /// The number of runs that are left out, since there are more than [`Self::RUNS`].
+    /// The number of runs left out because there are more than [`Self::RUNS`].
     pub left_out: u64,
 }
 
-/// A finding of the runs of a baseline: see [`Finding`].
+/// A finding in the runs of a baseline: see [`Finding`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BaselineFinding {
@@ -62,11 +62,11 @@ pub struct BaselineFinding {
     pub path: Vec<String>,
     /// The place in the source, as `file:line`.
     pub location: Option<String>,
-    /// The time by which a step would likely be shorter.
+    /// The likely saving per step.
     pub saving: Duration,
 }
 
-/// The reason why a baseline cannot be read.
+/// The reason a baseline cannot be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BaselineError {
@@ -77,20 +77,20 @@ pub enum BaselineError {
         /// The version of its format.
         found: u32,
     },
-    /// It contradicts itself.
+    /// It is inconsistent.
     Invalid(&'static str),
 }
 
 impl Baseline {
-    /// The version of the format that this version of kernspan writes.
+    /// The format version that this version of kernspan writes.
     pub const FORMAT: u32 = 1;
-    /// The most runs that are kept. Five to ten are enough for most checks; a file of 64 runs, with 12 spans and 20
+    /// The maximum number of runs kept. Five to ten are enough for most checks; a file of 64 runs, with 12 spans and 20
     /// steps each, has 300 KB.
     pub const RUNS: usize = 64;
-    /// The most findings that are kept.
+    /// The maximum number of findings kept.
     const FINDINGS: usize = 100;
 
-    /// Returns the statistics of these windows. Those of one process are one run.
+    /// Returns the statistics of these windows. The windows of one process form one run.
     pub fn of<'a>(windows: impl IntoIterator<Item = &'a Trace>) -> Self {
         let mut windows: Vec<_> = windows.into_iter().collect();
         windows.sort_by_key(|window| (window.start(), window.window()));
@@ -112,29 +112,29 @@ impl Baseline {
         }
     }
 
-    /// Sets the kind of machine that the runs were on, where the hosts' names differ from run to run, as in CI.
+    /// Sets the kind of machine that the runs were on, for hosts whose names differ between runs, as in CI.
     pub fn set_machine_kind(&mut self, kind: &str) {
         self.runs.iter_mut().for_each(|run| run.machine.kind = Some(kind.to_owned()));
     }
 
-    /// Returns the number of whole steps of all runs.
+    /// Returns the number of whole steps in all runs.
     pub fn steps(&self) -> u64 {
         self.runs.iter().fold(0, |sum, run| sum.saturating_add(run.steps))
     }
 
     /// Returns the baseline as JSON.
     pub fn to_json(&self) -> String {
-        // This fails only for maps with keys that are no text.
+        // This fails only for maps whose keys are not strings.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads a baseline that [`to_json`](Self::to_json) or the command `kernspan baseline` has written.
+    /// Reads a baseline written by [`to_json`](Self::to_json) or the command `kernspan baseline`.
     ///
     /// # Errors
     ///
-    /// If it is not a baseline, or if a newer version of kernspan has written it.
+    /// If it is not a baseline, or if a newer version of kernspan wrote it.
     pub fn from_json(json: &[u8]) -> Result<Self, BaselineError> {
-        // serde would read a list as the members of an object, in their order.
+        // serde would accept a list as the members of an object, in order.
         if json.trim_ascii_start().first() == Some(&b'[') {
             return Err(BaselineError::Invalid("it is a list"));
         }
@@ -160,13 +160,13 @@ impl BaselineFinding {
         }
     }
 
-    /// Returns whether it is of the same kind at the same place. Titles have times, which differ from run to run.
+    /// Returns whether it is of the same kind at the same place. Titles contain times, which differ between runs.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.kind, &self.path) == (&other.kind, &other.path)
     }
 }
 
-/// A baseline that is made window by window.
+/// A baseline built window by window.
 #[derive(Debug, Default)]
 pub(crate) struct BaselineBuilder {
     runs: Vec<BaselineRun>,
@@ -213,7 +213,7 @@ impl fmt::Display for BaselineError {
             Self::Json(error) => write!(f, "not a baseline: {error}"),
             Self::Format { found } => write!(
                 f,
-                "format {found} is of a newer version of kernspan; this version reads up to {}",
+                "format {found} is from a newer version of kernspan; this version reads up to {}",
                 Baseline::FORMAT
             ),
             Self::Invalid(reason) => write!(f, "not a baseline: {reason}"),

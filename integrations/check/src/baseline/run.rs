@@ -1,4 +1,4 @@
-//! The statistics of one run, and the machine that it was on.
+//! The statistics of one run, and the machine it ran on.
 
 use super::{
     BaselineError,
@@ -17,10 +17,10 @@ use kernspan::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
-/// The statistics of one run, which is one process.
+/// The statistics of one run, that is, one process.
 ///
-/// Steps are kept one by one up to [`BaselineRun::STEPS`]; of more, every second, every fourth and so on. Counts are
-/// over all steps that were looked at, which is up to as many in each window.
+/// Up to [`BaselineRun::STEPS`] steps are kept individually; of more, every second, every fourth and so on. Counts
+/// cover all sampled steps, which is up to as many in each window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -39,26 +39,26 @@ pub struct BaselineRun {
     pub end: u64,
     /// The number of the last window.
     pub window: u32,
-    /// The number of whole steps that were recorded.
+    /// The number of whole steps recorded.
     pub steps: u64,
-    /// The number of these that were looked at.
+    /// The number of these that were sampled.
     pub looked_at: u64,
-    /// The number of steps looked at of which one is kept.
+    /// One in this many sampled steps is kept.
     pub stride: u64,
     /// The duration of each kept step, in nanoseconds.
     pub durations: Times,
     /// The counts of a step that are not always 0.
     pub counts: Vec<(CountKind, CountRange)>,
-    /// The paths of spans, each after the one that it is called from. The time of a step in which no span was open is
-    /// that of [`Self::OUTSIDE`], GPU work of no span that of [`Average::UNATTRIBUTED`].
+    /// The paths of spans, each after the path it is called from. Time of a step without an open span is that of
+    /// [`Self::OUTSIDE`]; unattributed GPU work is that of [`Average::UNATTRIBUTED`].
     pub spans: Vec<BaselineSpan>,
     /// The kernels, by name, blocks and threads in a block.
     pub kernels: Vec<BaselineKernel>,
-    /// The most bytes in use on each GPU, by its number.
+    /// The peak number of bytes in use on each GPU, by its number.
     pub peaks: BTreeMap<u32, u64>,
-    /// The number of records that were lost: counts may lack them.
+    /// The number of records that were lost, which counts may lack.
     pub lost: u64,
-    /// More than 0 if spans or kernels have no path or row of their own, since there were too many.
+    /// More than 0 if spans or kernels have no path or row of their own because there were too many.
     pub left_out: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct BaselineKernel {
     pub launches: CountRange,
 }
 
-/// The machine that a run was on, as far as traces tell.
+/// The machine a run was on, as far as traces show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -91,14 +91,14 @@ pub struct Machine {
 }
 
 impl BaselineRun {
-    /// The most steps of a run that are kept.
+    /// The maximum number of steps of a run that are kept.
     pub const STEPS: usize = StepSamples::STEPS;
     /// The name of the path for the time of a step in which no span was open on its thread.
     pub const OUTSIDE: &'static str = "[outside spans]";
-    /// The most paths and kernels of a run.
+    /// The maximum number of paths and kernels of a run.
     const ROWS: usize = SpanPaths::PATHS;
 
-    /// Returns a run without steps, of the process that a window comes from.
+    /// Returns a run without steps, for the process that a window comes from.
     pub(super) fn new(trace: &Trace) -> Self {
         let metadata = trace.metadata();
         Self {
@@ -153,7 +153,7 @@ impl BaselineRun {
         let mut places: Vec<Option<usize>> = Vec::with_capacity(samples.paths.len());
         for (index, path) in samples.paths.iter().enumerate() {
             let parent = path.parent.map(|parent| places[parent]);
-            // There was no room for the path that it is called from, nor is there for this one.
+            // There was no room for the path it is called from, so there is none for this one either.
             let has_room = parent != Some(None);
             let place = || self.place(parent.flatten(), &path.name, &path.target, path.location.as_deref());
             let place = has_room.then(place).flatten();
@@ -217,7 +217,7 @@ impl BaselineRun {
         others.for_each(|(kernel, _)| kernel.launches.add_nothing(new));
     }
 
-    /// Returns the index of a path, which is made if there is room.
+    /// Returns the index of a path, which is created if there is room.
     fn place(&mut self, parent: Option<usize>, name: &str, target: &str, location: Option<&str>) -> Option<usize> {
         let known = self.spans.iter().position(|span| span.parent == parent && span.name == name);
         if known.is_some() || self.spans.len() >= Self::ROWS + 2 {
@@ -246,7 +246,7 @@ impl BaselineRun {
         Ok(())
     }
 
-    /// Returns the number of steps that are kept.
+    /// Returns the number of steps kept.
     pub fn kept(&self) -> usize {
         self.durations.len()
     }
@@ -266,7 +266,7 @@ impl BaselineRun {
 }
 
 impl Machine {
-    /// The key of the metadata that has [`kind`](Self::kind).
+    /// The metadata key for [`kind`](Self::kind).
     pub const KEY: &'static str = "machine";
 
     fn of(trace: &Trace) -> Self {
@@ -274,8 +274,8 @@ impl Machine {
         Self { host: metadata.host.clone(), kind: metadata.user.get(Self::KEY).cloned(), gpus: gpus(trace) }
     }
 
-    /// Returns whether times can be compared: the models of GPUs are the same, and so are the kinds of machine or, if
-    /// one of these is unknown, the hosts.
+    /// Returns whether times can be compared: the GPU models are the same, and so are the kinds of machine or, if one
+    /// of these is unknown, the hosts.
     pub fn is_like(&self, other: &Self) -> bool {
         let same = match (&self.kind, &other.kind) {
             (Some(kind), Some(other)) => kind == other,

@@ -16,7 +16,7 @@ use std::time::Duration;
 #[serde(default)]
 #[non_exhaustive]
 pub struct BaselineSpan {
-    /// The index of the path that it is called from, which is lower than its own.
+    /// The index of the path it is called from, which is lower than its own.
     pub parent: Option<usize>,
     /// The name.
     pub name: String,
@@ -30,10 +30,10 @@ pub struct BaselineSpan {
     /// Self time on other threads.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub background: Times,
-    /// The time of GPU work that the spans caused themselves.
+    /// The time of GPU work that the spans themselves caused.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub gpu: Times,
-    /// The time on the critical path in which the spans did something themselves, on any thread: see
+    /// The time on the critical path in which the spans themselves were active, on any thread: see
     /// [`critical_path`](kernspan::analysis::Analysis::critical_path). Empty without GPU activity.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub exposed_host: Times,
@@ -44,21 +44,21 @@ pub struct BaselineSpan {
     pub counts: Vec<(CountKind, CountRange)>,
 }
 
-/// A time for each kept step of a run, in nanoseconds. It is empty if all are 0.
+/// A time for each kept step of a run, in nanoseconds. Empty if all are 0.
 ///
-/// They take four bytes each, which is exact to one part in 16 million.
+/// Each takes four bytes, which is exact to one part in 16 million.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct Times(Vec<f32>);
 
 impl BaselineSpan {
-    /// Returns a count, which is 0 in all steps if it was never seen.
+    /// Returns a count, which is 0 in all steps if it never occurred.
     pub fn count(&self, kind: CountKind) -> CountRange {
         count_of(&self.counts, kind)
     }
 
-    /// Adds the steps of a window. `before` is the number of steps that the run had looked at, of which `kept` were
-    /// kept, and `keep` says which of the new ones are to be kept.
+    /// Adds the steps of a window. `before` is the number of steps sampled earlier in the run, `kept` of which were
+    /// kept, and `keep` says which of the new ones to keep.
     pub(super) fn add(&mut self, samples: &[SpanSample], before: u64, kept: usize, keep: &[bool]) {
         let kept_samples = samples.iter().zip(keep).filter(|(_, keep)| **keep).map(|(sample, _)| sample);
         for (at, sample) in (kept..).zip(kept_samples) {
@@ -84,7 +84,7 @@ impl BaselineSpan {
 }
 
 impl Times {
-    /// Adds the time of the step with this index, after which there is one for each step up to it.
+    /// Adds the time of the step with this index, filling in the steps before it.
     fn set(&mut self, step: usize, nanos: f32) {
         if nanos > 0.0 || !self.0.is_empty() {
             self.0.resize(step, 0.0);
@@ -134,12 +134,12 @@ impl Serialize for Times {
     }
 }
 
-/// Returns a time as it is kept.
+/// Returns a time as it is stored.
 pub(super) fn nanos(time: Duration) -> f32 {
     time.as_nanos() as f32
 }
 
-/// Returns a count from a list that leaves out those that are always 0.
+/// Returns a count from a list that leaves out counts that are always 0.
 pub(super) fn count_of(counts: &[(CountKind, CountRange)], kind: CountKind) -> CountRange {
     counts.iter().find(|(other, _)| *other == kind).map(|(_, range)| *range).unwrap_or_default()
 }

@@ -14,12 +14,12 @@ pub(super) fn check(comparison: &Comparison, thresholds: &Thresholds) -> Found {
     for change in &comparison.counts {
         count(comparison, change, thresholds, &mut found);
     }
-    // Work that has moved from one span to another is no more than before.
+    // Work that moved from one span to another is not more work.
     for span in &comparison.spans {
         let is_total = |count: &CountChange| comparison.counts.iter().any(|total| total.kind == count.kind);
         for change in span.counts.iter().filter(|count| count.is_more() && !is_total(count)) {
             if thresholds.of_span(Metric::Count(change.kind), &span.path) != Threshold::Off {
-                found.notes.push(format!("{change} in {}, as many fewer in others", span.path_text()));
+                found.notes.push(format!("{change} in {}, with as many fewer elsewhere", span.path_text()));
             }
         }
     }
@@ -41,7 +41,7 @@ pub(super) fn check(comparison: &Comparison, thresholds: &Thresholds) -> Found {
     found
 }
 
-/// Checks a count of the whole step: where it has grown in spans, each of them is a problem of its own.
+/// Checks a count of the whole step. Where it has grown in spans, each of them is a separate problem.
 fn count(comparison: &Comparison, total: &CountChange, thresholds: &Thresholds, found: &mut Found) {
     let metric = Metric::Count(total.kind);
     if !total.is_more() {
@@ -57,7 +57,7 @@ fn count(comparison: &Comparison, total: &CountChange, thresholds: &Thresholds, 
     let of_span = |span: &SpanChange| span.counts.iter().find(|it| it.kind == total.kind && it.is_more()).copied();
     let mut grown: Vec<_> = comparison.spans.iter().filter_map(|span| Some((span, of_span(span)?))).collect();
     grown.sort_by(|a, b| b.1.difference().total_cmp(&a.1.difference()));
-    // Floating-point operations are those of nested spans, too: the innermost say where they are.
+    // Floating-point operations include those of nested spans: the innermost spans locate them.
     let is_outer = |span: &SpanChange| {
         let is_inner = |other: &SpanChange| other.path.len() > span.path.len() && other.path.starts_with(&span.path);
         total.kind == CountKind::Flops && grown.iter().any(|(other, _)| is_inner(other))
@@ -80,7 +80,7 @@ fn count(comparison: &Comparison, total: &CountChange, thresholds: &Thresholds, 
     }
 }
 
-/// Returns the kernels that are launched more often, a few of them.
+/// Returns a few of the kernels that are launched more often.
 fn kernels(comparison: &Comparison) -> Vec<String> {
     const FEW: usize = 3;
     let more = |kernel: &&KernelChange| kernel.difference() > 0.0;
@@ -91,7 +91,7 @@ fn kernels(comparison: &Comparison) -> Vec<String> {
     comparison.kernels.iter().filter(more).take(FEW).map(text).collect()
 }
 
-/// Checks a kernel that is launched as often as before, with other blocks.
+/// Checks a kernel that is launched as often as before, but with different blocks.
 fn grid(kernel: &KernelChange, thresholds: &Thresholds, found: &mut Found) {
     let size = |shape: &KernelShapeChange| {
         let product = |sizes: [u32; 3]| sizes.iter().map(|&size| f64::from(size)).product::<f64>();
@@ -102,7 +102,7 @@ fn grid(kernel: &KernelChange, thresholds: &Thresholds, found: &mut Found) {
     let (before, after) = (threads(|shape| shape.before.mean()), threads(|shape| shape.after.mean()));
     let [shown_after, shown_before] = CountKind::Kernels.amounts([after, before]);
     let name = &kernel.name;
-    let text = format!("kernel {name}: {shown_after} threads a step instead of {shown_before}, in as many launches");
+    let text = format!("kernel {name}: {shown_after} threads a step instead of {shown_before}, with as many launches");
     if after > thresholds.of(Metric::Grid).limit(before, before) {
         let (path, location, reasons) = (Vec::new(), None, Vec::new());
         found.problems.push(Problem { metric: Metric::Grid, path, location, text, reasons });

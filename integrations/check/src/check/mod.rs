@@ -17,10 +17,10 @@ use std::fmt;
 /// The result of comparing runs with their baseline: what is worse, and why.
 ///
 /// Counts come first: launches, grids, copies, bytes, allocations and floating-point operations are the same in each
-/// run of the same program, so that one more is found always, and without noise. Times are adjusted for the
-/// [drift](crate::comparison::Drift) of the machine, and are worse if the whole interval of their change is beyond the
-/// threshold. If it is beyond in part, the check is inconclusive, and says how much more data would tell. A step that
-/// takes five times as long is worse whatever its interval. `Display` writes all of it.
+/// run of the same program, so even one more is always found, without noise. Times are adjusted for the machine's
+/// [drift](crate::comparison::Drift), and are worse if the whole interval of their change is beyond the threshold. If
+/// only part of it is, the check is inconclusive and reports how much more data would settle it. A step that takes five
+/// times as long is worse whatever its interval. `Display` prints all of it.
 ///
 /// ```
 /// # fn example(run: &kernspan_check::Baseline) -> Result<(), Box<dyn std::error::Error>> {
@@ -37,11 +37,11 @@ use std::fmt;
 pub struct Check {
     /// The problems: counts first, then times, the largest first.
     pub problems: Vec<Problem>,
-    /// Times that may be worse by more than their threshold, which cannot be told.
+    /// Times that may be worse by more than their threshold, without being certain.
     pub unclear: Vec<Problem>,
-    /// Changes that are no problem.
+    /// Changes that are not problems.
     pub notes: Vec<String>,
-    /// All that was compared.
+    /// Everything that was compared.
     pub comparison: Comparison,
 }
 
@@ -58,7 +58,7 @@ impl Check {
         Self { problems: found.problems, unclear: found.unclear, notes, comparison }
     }
 
-    /// Returns whether the runs are worse than the baseline, are not, or whether that cannot be told.
+    /// Returns whether the runs are worse than the baseline, are not, or whether that is uncertain.
     pub fn verdict(&self) -> CheckVerdict {
         match (self.problems.is_empty(), self.unclear.is_empty()) {
             (false, _) => CheckVerdict::Worse,
@@ -73,7 +73,7 @@ impl Check {
         self.verdict() != CheckVerdict::Worse
     }
 
-    /// Returns the name of the span that has become worse the most, if it is known.
+    /// Returns the name of the span that has become worse the most, if known.
     pub fn worst_span(&self) -> Option<&str> {
         self.problems.iter().find_map(|problem| problem.path.last()).map(String::as_str)
     }
@@ -81,12 +81,12 @@ impl Check {
 
 /// Checks runs against their baseline, with the default [`Thresholds`]. See the [crate](crate) for an example.
 ///
-/// The runs come first: this one, against that one.
+/// The order is: this run, against that baseline.
 pub fn check(runs: &Baseline, baseline: &Baseline) -> Check {
     Check::of(runs, baseline, &Thresholds::default())
 }
 
-/// The answer of a [`Check`].
+/// The result of a [`Check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -95,7 +95,8 @@ pub enum CheckVerdict {
     Worse,
     /// Nothing is worse by more than its threshold.
     NotWorse,
-    /// Nothing is known to be worse, but a time may be, or times could not be compared. More steps or runs would tell.
+    /// Nothing is known to be worse, but a time may be, or times could not be compared. More steps or runs would settle
+    /// it.
     Inconclusive,
 }
 
@@ -110,7 +111,7 @@ impl fmt::Display for CheckVerdict {
     }
 }
 
-/// Something that is worse than in the baseline, or that may be.
+/// Something that is worse than in the baseline, or may be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
@@ -126,7 +127,7 @@ pub struct Problem {
     pub reasons: Vec<String>,
 }
 
-/// What one part of a check has found.
+/// The findings of one part of a check.
 #[derive(Default)]
 struct Found {
     problems: Vec<Problem>,
@@ -143,7 +144,7 @@ impl Found {
 }
 
 impl fmt::Display for Problem {
-    /// Writes a line, and an indented one for each reason.
+    /// Writes one line, followed by an indented line for each reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
         if let Some(location) = &self.location {

@@ -4,7 +4,7 @@ use crate::counts::CountKind;
 use serde::Serialize;
 use std::{error, fmt, str::FromStr};
 
-/// The changes that a check allows, by metric, and by span where that is set.
+/// The changes that a check allows, by metric and optionally by span.
 ///
 /// | metric | default | |
 /// |---|---|---|
@@ -17,9 +17,9 @@ use std::{error, fmt, str::FromStr};
 /// | `grid` | 0 | blocks and threads of a kernel that is launched as often as before |
 /// | `calls` | off | calls of spans |
 ///
-/// A threshold is a percentage, a number of a count, or `off`. That of a span is set by `metric@pattern`, where the
-/// pattern is a name or a path such as `train_step > forward > *`, and `*` stands for anything. The last one that fits
-/// counts.
+/// A threshold is a percentage, an absolute count, or `off`. For spans, it is set as `metric@pattern`, where the
+/// pattern is a name or a path such as `train_step > forward > *`, and `*` stands for anything. The last matching
+/// threshold applies.
 ///
 /// ```
 /// use kernspan_check::Thresholds;
@@ -39,13 +39,13 @@ pub struct Thresholds {
 pub enum Threshold {
     /// Anything.
     Off,
-    /// This part of the value before; for the times of spans, of the step before.
+    /// This fraction of the value before; for the times of spans, of the step before.
     Part(f64),
     /// This much more of a count.
     Count(f64),
 }
 
-/// The quantities that a check looks at.
+/// The quantities that a check compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -69,12 +69,12 @@ pub enum Metric {
 #[derive(Clone, Debug, PartialEq)]
 struct Rule {
     metric: Metric,
-    /// The pattern of the spans that it is for; `None` for all.
+    /// The pattern of the spans it applies to; `None` for all.
     pattern: Option<String>,
     threshold: Threshold,
 }
 
-/// The reason why a threshold cannot be read.
+/// The reason a threshold cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThresholdError {
     text: String,
@@ -105,7 +105,7 @@ impl Thresholds {
     ///
     /// # Errors
     ///
-    /// If the text is no threshold.
+    /// If the text is not a threshold.
     pub fn with(mut self, text: &str) -> Result<Self, ThresholdError> {
         let error = |expected| ThresholdError { text: text.to_owned(), expected };
         let (name, value) = text.rsplit_once('=').ok_or_else(|| error("METRIC=THRESHOLD"))?;
@@ -126,7 +126,7 @@ impl Thresholds {
     ///
     /// # Errors
     ///
-    /// If it is no such object.
+    /// If it is not such an object.
     pub fn with_json(self, json: &[u8]) -> Result<Self, ThresholdError> {
         let invalid = || ThresholdError { text: String::from_utf8_lossy(json).into_owned(), expected: "a JSON object" };
         let rules: serde_json::Value = serde_json::from_slice(json).map_err(|_| invalid())?;
@@ -143,7 +143,7 @@ impl Thresholds {
         rule.map_or(Threshold::Off, |rule| rule.threshold)
     }
 
-    /// Returns whether no time is to be compared.
+    /// Returns whether times are not compared at all.
     pub(super) fn ignore_times(&self) -> bool {
         let is_time = |rule: &&Rule| matches!(rule.metric, Metric::Step | Metric::Span | Metric::Gpu | Metric::Drift);
         let is_off = |rule: &Rule| match &rule.pattern {
@@ -162,7 +162,7 @@ impl Thresholds {
 }
 
 impl Threshold {
-    /// Returns the most that a value may be, which was `before`. `whole` is what percentages are of.
+    /// Returns the largest allowed value, given the value `before`. Percentages refer to `whole`.
     pub(super) fn limit(self, before: f64, whole: f64) -> f64 {
         match self {
             Self::Off => f64::INFINITY,
@@ -207,7 +207,7 @@ impl FromStr for Metric {
     }
 }
 
-/// Returns whether a pattern fits the last name of a path, or all of it as `outer > inner`. A `*` stands for any text.
+/// Returns whether a pattern matches the last name of a path, or all of it as `outer > inner`. A `*` matches any text.
 fn matches(pattern: &str, path: &[String]) -> bool {
     let last = path.last().map_or("", String::as_str);
     fits(pattern, last) || fits(pattern, &path.join(" > "))

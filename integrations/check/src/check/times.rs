@@ -9,9 +9,9 @@ use crate::{
     text,
 };
 
-/// The number of reasons that are listed.
+/// The maximum number of reasons listed.
 const REASONS: usize = 5;
-/// The least part of the step's change that a reason explains. With five of them listed, smaller ones add nothing.
+/// The smallest fraction of the step's change that a reason explains. With five listed, smaller ones add nothing.
 const REASON: f64 = 0.05;
 
 pub(super) fn check(comparison: &Comparison, thresholds: &Thresholds) -> Found {
@@ -41,9 +41,9 @@ pub(super) fn check(comparison: &Comparison, thresholds: &Thresholds) -> Found {
     found
 }
 
-/// Returns that times are not compared.
+/// Reports that times are not compared.
 fn not_compared(reason: &str) -> Problem {
-    let text = format!("times, which are not compared: {reason}");
+    let text = format!("times are not compared: {reason}");
     Problem { metric: Metric::Step, path: Vec::new(), location: None, text, reasons: Vec::new() }
 }
 
@@ -68,7 +68,7 @@ fn drift(comparison: &Comparison, thresholds: &Thresholds, found: &mut Found) {
     }
 }
 
-/// Checks the whole step. If it is not known to be worse, but a span is, that says more.
+/// Checks the whole step. If it is not known to be worse but a span is, the span is more informative.
 fn step(comparison: &Comparison, thresholds: &Thresholds, has_worse_span: bool, found: &mut Found) {
     let change = &comparison.step;
     let (before, after) = (change.before.value, change.after.value);
@@ -79,7 +79,7 @@ fn step(comparison: &Comparison, thresholds: &Thresholds, has_worse_span: bool, 
     let text = match outcome {
         Outcome::Worse if change.change.low > threshold => text::longer(change, before),
         Outcome::Worse => format!(
-            "{} instead of {}, {:.1} times as long, which no noise explains",
+            "{} instead of {}, {:.1} times as long, which noise cannot explain",
             text::time(after),
             text::time(before),
             after / before
@@ -101,7 +101,7 @@ fn step(comparison: &Comparison, thresholds: &Thresholds, has_worse_span: bool, 
     if outcome == Outcome::Worse { found.problems.push(problem) } else { found.unclear.push(problem) }
 }
 
-/// Says of a change that it cannot be told whether it is beyond the threshold.
+/// Describes a change that may or may not be beyond the threshold.
 fn unclear(whole: f64, threshold: f64, data: MoreData) -> String {
     format!(", where {} is allowed; needs {data} on each side", text::percent(threshold, whole))
 }
@@ -137,8 +137,8 @@ fn of_span(
     Some((value, problem, is_worse))
 }
 
-/// Returns whether other spans are known to have become shorter by most of what this one is longer, as when work has
-/// moved, or when a span is new around work that was there before. Most is more than half.
+/// Returns whether other spans are known to have become shorter by most of the time that this one gained, as when work
+/// has moved, or when a new span encloses existing work. Most means more than half.
 fn made_up_for(comparison: &Comparison, span: &SpanChange, is_gpu: bool, value: f64) -> bool {
     let of = |it: &SpanChange| if is_gpu { it.gpu.change } else { it.host.change };
     let shorter = comparison.spans.iter().map(of).filter(|change| change.high < 0.0);

@@ -1,9 +1,9 @@
 //! The factor that all spans of a step have in common.
 //!
-//! Where a constant here does not say otherwise, it was chosen by hand while looking at trainings of candle-mnist on a
-//! busy machine, with nothing changed and with 5 % more work in one span: `benches/README.md` has them under "Checks".
-//! No sweep over its values was kept. Before changing one, and after, run `regressions` of `benches/candle`, which
-//! counts false alarms and changes that are found.
+//! Unless a constant here says otherwise, it was chosen by hand while looking at trainings of candle-mnist on a busy
+//! machine, with nothing changed and with 5 % more work in one span: `benches/README.md` describes them under "Checks".
+//! No sweep over its values was kept. Before and after changing one, run `regressions` of `benches/candle`, which
+//! counts false alarms and detected changes.
 
 use super::{
     estimate::Estimate,
@@ -12,23 +12,23 @@ use super::{
 };
 use serde::Serialize;
 
-/// How much longer all spans took after than before, as a factor: another load or speed of the machine.
+/// How much longer all spans took after than before, as a factor, because the machine's load or speed changed.
 ///
-/// A change of the program makes some spans longer, a slower machine makes all of them longer. So the part that most
-/// of the larger spans have in common is the machine's, in each step. It is taken out of the times of spans before they
-/// are compared. What remains is the program's; a change that makes everything slower by the same factor cannot be
-/// told from a slower machine.
+/// A change in the program makes some spans longer; a slower machine makes all of them longer. So in each step, the
+/// factor that most of the larger spans have in common is attributed to the machine. It is removed from the times of
+/// spans before they are compared, and what remains is due to the program. A change that makes everything slower by the
+/// same factor cannot be told from a slower machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Drift {
     /// The factor, 1 if nothing has changed.
     pub factor: Estimate,
-    /// Whether the runs of both sides were made in turns, so that a slower machine would have slowed down both.
+    /// Whether the runs of both sides alternated, so that a slower machine would have slowed down both.
     pub in_turns: bool,
 }
 
 impl Drift {
-    /// Returns whether the factor is another one than `1.00`, in as many digits as are printed.
+    /// Returns whether the factor differs from `1.00`, at the precision printed.
     pub fn is_notable(&self) -> bool {
         const HALF_A_HUNDREDTH: f64 = 0.005;
         (self.factor.value - 1.0).abs() >= HALF_A_HUNDREDTH
@@ -39,13 +39,13 @@ impl Drift {
 #[derive(Debug)]
 pub(super) struct Factors {
     sides: [Vec<Vec<f64>>; 2],
-    /// The time of the spans that have not changed, if the factor is made of that: for each of them, it is the time of
+    /// The time of the unchanged spans, if the factor is based on it. For each of these spans, the factor is based on
     /// the others.
     rest: Option<Rest>,
-    /// How much the factor differs from span to span, as a relative standard deviation, if sides were not run in turns:
-    /// another load slows down some spans more than others.
+    /// How much the factor differs between spans, as a relative standard deviation, if the sides did not alternate: a
+    /// different load slows down some spans more than others.
     pub(super) spread: f64,
-    /// The factor of a step before: times without the drift are multiplied by it to be those of the machine before.
+    /// The factor of a step before. Times without the drift are multiplied by it to match the machine before.
     pub(super) before: f64,
     in_turns: bool,
 }
@@ -61,37 +61,38 @@ struct Rest {
     sums: [Vec<Vec<f64>>; 2],
 }
 
-/// A span that takes more than a small part of a step: its path, and its time in a step, between both sides.
+/// A span that takes more than a small part of a step: its path, and its time in a step, averaged over both sides.
 type Reference = (usize, f64);
 
 impl Factors {
-    /// The least number of spans that the factor is made of: of two that disagree, nobody knows which has changed.
+    /// The minimum number of spans for computing the factor: if two disagree, it is unknown which has changed.
     const SPANS: usize = 3;
-    /// The least part of a step that such a span takes. Shorter ones are mostly noise.
+    /// The minimum fraction of a step that such a span takes. Shorter ones are mostly noise.
     const PART: f64 = 0.01;
-    /// A span whose factor differs by more than this from that of most others may have changed itself, and is left out
-    /// of their median. A smaller limit leaves out spans that a changing load slowed down less or more than others;
-    /// with a larger one, spans that have changed move the median.
+    /// A span whose factor differs by more than this from that of most others may have changed itself, and is excluded
+    /// from their median. A smaller limit excludes spans that a changing load slowed down less or more than others;
+    /// with a larger one, changed spans move the median.
     const CHANGED: f64 = 0.1;
-    /// As [`Self::CHANGED`], in standard deviations between spans: three are rare by chance.
+    /// Like [`Self::CHANGED`], in standard deviations between spans: three are rare by chance.
     const CHANGED_DEVIATIONS: f64 = 3.0;
-    /// A span is left out of the sum of all if it disagrees with the others by more than this, and by more than
-    /// [`Self::SURE_ERRORS`]. The sum has less noise than the median, so that smaller changes can be told from noise.
-    /// Smaller changes than this one stay in the sum, and count as drift; a smaller limit leaves more spans out, so
-    /// that the sum is that of fewer.
+    /// A span is excluded from the sum if it disagrees with the others by more than this, and by more than
+    /// [`Self::SURE_ERRORS`]. The sum has less noise than the median, so smaller changes can be told from noise.
+    /// Changes smaller than this remain in the sum and count as drift; a smaller limit excludes more spans, so the sum
+    /// covers fewer.
     const SURELY_CHANGED: f64 = 0.03;
-    /// The number of standard errors from which on a disagreement is no noise. The span with the largest of many is
-    /// looked at, so that it is more than the 2.6 of an interval of 99 %.
+    /// The number of standard errors at which a disagreement is not noise. It applies to the span with the largest
+    /// disagreement of many, so it is more than the 2.6 of a 99 % interval.
     const SURE_ERRORS: f64 = 3.5;
-    /// The least standard error of the logarithm of a span's factor. Runs of a very regular program would otherwise
-    /// have none, and every difference would be infinitely sure. It matters only where runs differ by less than 0.2 %.
+    /// The minimum standard error of the logarithm of a span's factor. Runs of a very regular program would otherwise
+    /// have none, and every difference would be infinitely certain. It matters only where runs differ by less than 0.2
+    /// %.
     const LEAST_ERROR: f64 = 0.002;
-    /// The part of the larger spans' time that must be left once the changed ones are left out of the sum. Of less, the
-    /// factor would be that of a few small spans.
+    /// The fraction of the larger spans' time that must remain once the changed ones are excluded from the sum. With
+    /// less, the factor would be that of a few small spans.
     const REST: f64 = 0.1;
-    /// The most by which the clocks of a GPU slow down everything: from the boost clock to the base clock, which of an
-    /// H100 are 1,980 and 1,590 MHz. Nothing else runs on a GPU that is profiled. Kernels that all take half the time
-    /// are other kernels, such as those for bf16.
+    /// The most by which the clocks of a GPU slow down everything: from the boost clock to the base clock, which are
+    /// 1,980 and 1,590 MHz on an H100. Nothing else runs on a GPU that is profiled. If all kernels take half the time,
+    /// they are different kernels, such as those for bf16.
     pub(super) const GPU_CLOCKS: f64 = 1.25;
 
     fn new(sides: [Vec<Vec<f64>>; 2], rest: Option<Rest>, spread: f64, in_turns: bool) -> Self {
@@ -105,7 +106,7 @@ impl Factors {
         if large.len() < Self::SPANS {
             return Self::none(steps, in_turns);
         }
-        // The median over spans of their factor is right also if the span that takes most of the step has changed.
+        // The median of the factor over spans is right even if the span that takes most of the step has changed.
         let mut by_median = Self::new(medians(&large, matrices), None, 0.0, in_turns);
         let logs: Vec<_> = large.iter().map(|&(path, _)| by_median.log_change(matrices, path, None)).collect();
         let (middle, deviation) = deviation(logs.clone());
@@ -117,13 +118,13 @@ impl Factors {
             by_median = Self::new(medians(&same, matrices), None, 0.0, in_turns);
         }
         if !in_turns {
-            // Without the part that is in the intervals of the spans already.
+            // Without the part that is already in the intervals of the spans.
             let mut errors: Vec<_> = large.iter().map(|&(path, _)| by_median.log_error(matrices, path)).collect();
             errors.sort_unstable_by(f64::total_cmp);
             let spread = (deviation.powi(2) - quantile(&errors, 0.5).powi(2)).max(0.0).sqrt();
             by_median.spread = if spread.is_finite() { spread } else { deviation };
         }
-        // The sum of their times has less noise, if it says the same.
+        // The sum of their times has less noise, if it agrees.
         let by_sum = Self::by_sum(&large, matrices, in_turns, by_median.spread);
         let between = |factors: &Self| factors.drift().factor.value.ln();
         let allowed = Self::CHANGED.max(Self::CHANGED_DEVIATIONS * deviation / (large.len() as f64).sqrt());
@@ -139,13 +140,13 @@ impl Factors {
         Self::new(sides, None, 0.0, in_turns)
     }
 
-    /// Returns factors that are all 1 if the drift is larger than a machine's can be, so that it is the program's.
+    /// Returns factors that are all 1 if the drift is too large for a machine, and so is due to the program.
     pub(super) fn limited_to(self, most: f64, steps: [&Vec<Vec<f64>>; 2]) -> Self {
         let is_large = self.drift().factor.value.ln().abs() > most.ln();
         if is_large { Self::none(steps, self.in_turns) } else { self }
     }
 
-    /// Returns the factors by the sum of the times of all spans that have not changed, if such are left.
+    /// Returns the factors based on the total time of all unchanged spans, if there are any.
     fn by_sum(large: &[Reference], matrices: [&Matrix; 2], in_turns: bool, spread: f64) -> Option<Self> {
         let mut same = large.to_vec();
         let all: f64 = large.iter().map(|(_, reference)| reference).sum();
@@ -175,7 +176,7 @@ impl Factors {
         (after / before).ln()
     }
 
-    /// Returns the standard error of that.
+    /// Returns its standard error.
     fn log_error(&self, matrices: [&Matrix; 2], path: usize) -> f64 {
         let square = |side: usize| {
             let sample = self.scaled(side, Some(path), &matrices[side][path]);
@@ -184,8 +185,8 @@ impl Factors {
         (square(0) + square(1)).sqrt().max(Self::LEAST_ERROR)
     }
 
-    /// Returns the times of a path, or of steps, on one side without the drift. `own` is the path, if the times are
-    /// its self times.
+    /// Returns the times of a path, or of steps, on one side without the drift. `own` is the path, if the times are its
+    /// self times.
     pub(super) fn scaled(&self, side: usize, own: Option<usize>, runs: &[Vec<f64>]) -> Sample {
         let rest = self.rest.as_ref().zip(own);
         let of_rest = rest.and_then(|(rest, own)| Some((rest, rest.references[own]?)));
@@ -211,7 +212,7 @@ impl Factors {
         Drift { factor, in_turns: self.in_turns }
     }
 
-    /// Returns whether there were enough spans to tell the factor. All are 1 otherwise.
+    /// Returns whether there were enough spans to determine the factor. Otherwise all are 1.
     pub(super) fn is_known(&self) -> bool {
         self.sides.iter().flatten().flatten().any(|&factor| factor != 1.0)
     }
@@ -265,13 +266,13 @@ fn medians(spans: &[Reference], matrices: [&Matrix; 2]) -> [Vec<Vec<f64>>; 2] {
     })
 }
 
-/// Returns a factor, or 1 if it is none.
+/// Returns a factor, or 1 if it is invalid.
 fn usable(factor: f64) -> f64 {
     if factor.is_finite() && factor > 0.0 { factor } else { 1.0 }
 }
 
-/// Returns the median of values, and their standard deviation by the median distance to it, which a few others do not
-/// change. In a normal distribution, the standard deviation is 1.48 times that distance.
+/// Returns the median of values, and their standard deviation based on the median distance to it, which is robust
+/// against outliers. In a normal distribution, the standard deviation is 1.48 times that distance.
 fn deviation(mut values: Vec<f64>) -> (f64, f64) {
     let median = |values: &mut Vec<f64>| {
         values.sort_unstable_by(f64::total_cmp);

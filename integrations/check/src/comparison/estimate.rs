@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A value, and the interval in which it is with a confidence of 99 %.
+/// A value and its 99 % confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Estimate {
@@ -14,8 +14,8 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// The widest error of a logarithm: a factor of e^50, or 5 · 10^21, is as good as infinite, and its products with times
-/// are still finite.
+/// The largest error of a logarithm: a factor of e^50, or 5 · 10^21, is as good as infinite, and its products with
+/// times are still finite.
 const MOST_LOG_ERROR: f64 = 50.0;
 
 impl Estimate {
@@ -24,7 +24,7 @@ impl Estimate {
         (self.value - self.low).max(self.high - self.value).max(0.0)
     }
 
-    /// Returns whether 0 is outside the interval, so that a change is no noise.
+    /// Returns whether 0 is outside the interval, so that a change is not noise.
     pub fn is_sure(&self) -> bool {
         self.low > 0.0 || self.high < 0.0
     }
@@ -47,7 +47,7 @@ impl Estimate {
 pub(super) struct Sides {
     /// The centers, before and after.
     pub(super) centers: [f64; 2],
-    /// Half the width of the interval of 99 % of each logarithm.
+    /// Half the width of the 99 % interval of each logarithm.
     pub(super) log_errors: [f64; 2],
 }
 
@@ -64,8 +64,8 @@ impl Sides {
         (before > 0.0 && after > 0.0).then(|| Estimate::around(after / before, self.log_error()))
     }
 
-    /// Returns the difference of the sides. Its interval comes from that of the ratio: no time gets shorter by more
-    /// than it was.
+    /// Returns the difference of the sides. Its interval comes from that of the ratio: no time can shrink by more than
+    /// it was.
     pub(super) fn change(&self) -> Estimate {
         let [before, after] = self.centers;
         match self.ratio() {
@@ -93,11 +93,11 @@ impl Sides {
     }
 }
 
-/// Returns how many standard deviations an interval of 99 % has to each side, by Student's distribution with so many
-/// degrees of freedom; by the normal one if there are none, since the spread is then assumed.
+/// Returns how many standard deviations a 99 % interval extends to each side, by Student's distribution with this many
+/// degrees of freedom. With none, it uses the normal distribution, since the spread is then assumed.
 pub(super) fn student(freedom: usize) -> f64 {
-    // Quantiles of 99.5 % for 0 to 10 degrees of freedom. With one degree, it is that of two: no interval of 64
-    // standard deviations is of use.
+    // Quantiles of 99.5 % for 0 to 10 degrees of freedom. One degree uses the value for two: an interval of 64 standard
+    // deviations is useless.
     const TIMES: [f64; 11] = [2.58, 9.92, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17];
     // Within 0.03 of the quantiles for more: 2.58 is that of the normal distribution, which they approach.
     TIMES.get(freedom).copied().unwrap_or(2.58 + 5.9 / freedom as f64)

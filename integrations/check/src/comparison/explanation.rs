@@ -1,4 +1,4 @@
-//! Explanations of the difference of the step.
+//! Explanations of the change in the step.
 
 use super::{critical_step, estimate::Estimate, spans::SpanChange};
 use crate::{counts::CountChange, text};
@@ -7,9 +7,9 @@ use std::fmt;
 
 /// A part of the step's change: the self time of the spans of one path, on the host or on the GPU.
 ///
-/// With GPU activity, only time on the [critical path](kernspan::analysis::Analysis::critical_path) counts. If the host waits
-/// for the GPU, that is not an explanation, but the work that it waits for is; and what is hidden by something else
-/// explains nothing.
+/// With GPU activity, only time on the [critical path](kernspan::analysis::Analysis::critical_path) counts. The host
+/// waiting for the GPU is not an explanation, but the work it waits for is. What is hidden by something else explains
+/// nothing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -17,7 +17,7 @@ pub struct Explanation {
     pub path: Vec<String>,
     /// The place in the source, as `file:line`.
     pub location: Option<String>,
-    /// Whether it is time of the GPU.
+    /// Whether it is GPU time.
     pub is_gpu: bool,
     /// Whether it is time on the critical path.
     pub is_critical: bool,
@@ -32,8 +32,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The least part of the step that a change must be to be listed. A change of a thousandth of the step matters to
-    /// nobody, and the list of a program with hundreds of spans stays short.
+    /// The smallest change listed, as a fraction of the step. A change of a thousandth of the step does not matter, and
+    /// the list of a program with hundreds of spans stays short.
     const PART: f64 = 0.001;
 
     /// Returns the change in percent of the step before.
@@ -41,7 +41,7 @@ impl Explanation {
         if self.before > 0.0 { 100.0 * self.change.value / self.before } else { 0.0 }
     }
 
-    /// Returns the changes of self times, largest first. Those in the direction of the step's change come first.
+    /// Returns the changes in self times, largest first. Those in the direction of the step's change come first.
     pub(super) fn all(spans: &[SpanChange], before: f64, step: f64) -> Vec<Self> {
         let is_critical = critical_step(spans).is_some();
         let of = |span: &SpanChange, is_gpu: bool| {
@@ -71,7 +71,7 @@ impl Explanation {
     }
 }
 
-/// Explains what is left of the step's change by time that takes as long as before, but is hidden now, or no longer is:
+/// Explains the rest of the step's change by time that takes as long as before, but is now hidden, or no longer is:
 /// copies on another stream, launches that the GPU does not wait for. Each explanation comes with the change of its
 /// time on the critical path.
 fn add_hidden(all: &mut [(Explanation, Estimate)], step: f64) {
@@ -96,9 +96,9 @@ fn add_hidden(all: &mut [(Explanation, Estimate)], step: f64) {
     }
 }
 
-/// Returns the smaller of both changes, or none if one of them is longer and the other one shorter.
+/// Returns the smaller of both changes, or none if they have opposite signs.
 ///
-/// Time that has not changed may get onto the critical path, since something else has left it. And time that has
+/// Time that has not changed may move onto the critical path because something else has left it. And time that has
 /// changed may be hidden on both sides.
 fn smaller(own: Estimate, exposed: Estimate) -> Estimate {
     match (own.value < 0.0) == (exposed.value < 0.0) {
@@ -113,7 +113,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let on = if self.is_gpu { " (GPU)" } else { "" };
         write!(f, "{}{on}: {}", self.path.join(" > "), text::signed(self.change.value))?;
-        // Time of the GPU is no part of the thread's, unless it is on the critical path.
+        // GPU time is not part of the thread's time, unless it is on the critical path.
         if self.step != 0.0 && (!self.is_gpu || self.is_critical) {
             write!(f, " of {}", text::signed(self.step))?;
         }

@@ -1,4 +1,4 @@
-//! Changes of kernels: how often they are launched, and how long they take.
+//! Changes in kernels: how often they are launched, and how long they take.
 
 use crate::{
     baseline::{BaselineKernel, BaselineRun},
@@ -18,7 +18,7 @@ use std::{
 pub struct KernelChange {
     /// The name.
     pub name: String,
-    /// The number of blocks and threads, with the launches in a step before and after, where these have changed.
+    /// The block and thread counts whose launches have changed, with the launches in a step before and after.
     pub shapes: Vec<KernelShapeChange>,
 }
 
@@ -50,7 +50,7 @@ impl KernelChange {
         for ((name, grid, block), sides) in shapes {
             let [before, after] = [0, 1].map(|side| {
                 let mut range = CountRange::joined(sides[side].iter().copied());
-                // A run without the kernel had steps, too.
+                // A run without the kernel still had steps.
                 if sides[side].len() < runs[side] {
                     range.add_nothing(1);
                 }
@@ -73,14 +73,14 @@ impl KernelChange {
         self.shapes.iter().map(|shape| shape.after.mean() - shape.before.mean()).sum()
     }
 
-    /// Returns whether the kernel is launched as often as before, but with other blocks or threads.
+    /// Returns whether the kernel is launched as often as before, but with different blocks or threads.
     pub fn is_other_shape(&self) -> bool {
         self.shapes.len() > 1 && self.difference().abs() < 1e-9
     }
 }
 
-/// The kernels and copies in the whole steps of traces, by name. A [`Baseline`](crate::Baseline) has their launches
-/// only, as their times would make up most of its file.
+/// The kernels and copies in the whole steps of traces, by name. A [`Baseline`](crate::Baseline) contains only their
+/// launches, since their times would make up most of its file.
 #[derive(Clone, Debug, Default)]
 pub struct KernelTimes {
     by_name: BTreeMap<String, KernelSum>,
@@ -127,7 +127,7 @@ impl KernelTimes {
         for trace in traces {
             let is_whole: Vec<_> = trace.steps().iter().map(|step| !step.cut().any()).collect();
             kernels.steps += is_whole.iter().filter(|is_whole| **is_whole).count() as u64;
-            // Most names come again and again, so that each is copied once.
+            // Most names occur repeatedly, so each is copied once.
             let mut by_kernel: HashMap<&str, KernelSum> = HashMap::new();
             for work in trace.work().filter(|work| work.step_id().is_some_and(|step| is_whole[step.index()])) {
                 let sum = match work.detail() {
@@ -152,7 +152,7 @@ impl KernelTimes {
         })
     }
 
-    /// Returns the kernels of both sides, those first that change the time of a step the most. There are none if a side
+    /// Returns the kernels of both sides, those that change the time of a step the most first. There are none if a side
     /// has no whole steps.
     pub fn compare(before: &Self, after: &Self) -> Vec<KernelTimeChange> {
         if before.steps == 0 || after.steps == 0 {

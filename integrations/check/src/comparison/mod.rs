@@ -1,6 +1,6 @@
 //! The comparison of two baselines: the step, spans, counts, kernels, memory and findings.
 //!
-//! [`Comparison`] has all of it. [`KernelTimes`] compares what baselines do not have, the times of kernels.
+//! [`Comparison`] contains all of it. [`KernelTimes`] compares what baselines lack, the times of kernels.
 
 mod drift;
 mod estimate;
@@ -37,13 +37,13 @@ use kernspan::report::units;
 use serde::Serialize;
 use std::{collections::BTreeSet, fmt};
 
-/// The comparison of runs before with runs after: what has changed, by how much, and what explains it.
+/// A comparison of the runs before with the runs after: what has changed, by how much, and what explains it.
 ///
-/// Counts are compared exactly. Times are medians over steps and middle means over runs, adjusted for the [`Drift`]
-/// that all spans have in common. The interval of 99 % is that of the logarithm of their ratio, by resampling runs and
-/// steps, so that no time gets shorter by more than 100 %. If there is one run on a side, a spread of 5 % between runs
-/// is assumed; with fewer than five steps, one of 10 % between steps. The same input gives the same result, whatever
-/// the order of runs.
+/// Counts are compared exactly. Times are medians over steps and interquartile means over runs, adjusted for the
+/// [`Drift`] that all spans have in common. The 99 % interval is that of the logarithm of their ratio, by resampling
+/// runs and steps, so that no time gets shorter by more than 100 %. With one run on a side, a spread of 5 % between
+/// runs is assumed; with fewer than five steps, one of 10 % between steps. The same input gives the same result,
+/// whatever the order of runs.
 ///
 /// ```
 /// # fn example(yesterday: &[kernspan::Trace], today: &[kernspan::Trace]) {
@@ -62,7 +62,7 @@ pub struct Comparison {
     pub before: SideSummary,
     /// The side after.
     pub after: SideSummary,
-    /// Differences that make it harder to compare: other machines, programs or versions, lost records.
+    /// Differences that make the comparison harder: different machines, programs or versions, lost records.
     pub notes: Vec<String>,
     /// Whether times can be compared: the machines are alike.
     pub are_times_comparable: bool,
@@ -76,7 +76,7 @@ pub struct Comparison {
     pub whole_step: TimeChange,
     /// The counts of the whole step that have changed.
     pub counts: Vec<CountChange>,
-    /// The spans of each path, in the order of the tree.
+    /// The spans of each path, in tree order.
     pub spans: Vec<SpanChange>,
     /// The kernels whose launches or blocks have changed.
     pub kernels: Vec<KernelChange>,
@@ -94,7 +94,7 @@ pub struct Comparison {
 pub struct SideSummary {
     /// The number of runs.
     pub runs: u64,
-    /// The number of whole steps that were recorded.
+    /// The number of whole steps recorded.
     pub steps: u64,
     /// The names of the programs.
     pub programs: Vec<String>,
@@ -104,7 +104,7 @@ pub struct SideSummary {
     pub kernspan: String,
 }
 
-/// The most memory of a GPU in use before and after, in bytes: the median over runs.
+/// The peak memory of a GPU before and after, in bytes: the median over runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PeakChange {
@@ -165,12 +165,13 @@ impl Comparison {
         }
     }
 
-    /// Returns what explains the change of the step: changes of self times on the critical path, largest first.
+    /// Returns what explains the change in the step: changes in self times on the critical path, largest first.
     ///
     /// Those in the direction of the step's change come first, then those against it.
     pub fn explanations(&self) -> Vec<Explanation> {
         let (before, step) = match critical_step(&self.spans) {
-            // If the host waits for a GPU that is faster, all its spans take less time, which looks like a drift.
+            // If the host waits for a GPU that has become faster, all its spans take less time, which looks like a
+            // drift.
             Some([before, after]) => (before.max(self.step.before.value), after - before),
             None => (self.step.before.value, self.step.change.value),
         };
@@ -182,7 +183,7 @@ impl Comparison {
         if self.step.before.value > 0.0 { 100.0 * nanos / self.step.before.value } else { 0.0 }
     }
 
-    /// Returns whether a time has changed by more than a part of the step, such as `0.01`.
+    /// Returns whether a time has changed by more than a fraction of the step, such as `0.01`.
     pub fn outcome(&self, time: &TimeChange, part: f64) -> Outcome {
         match self.are_times_comparable {
             true => time.outcome(part * self.step.before.value),
@@ -210,7 +211,7 @@ impl SideSummary {
     }
 }
 
-/// Returns the time of a step on the critical path before and after, by the host's and the GPU's part of it. `None`
+/// Returns the time of a step on the critical path before and after, split into the host's and the GPU's part. `None`
 /// without GPU activity, and in baselines of older versions.
 fn critical_step(spans: &[SpanChange]) -> Option<[f64; 2]> {
     let parts = || spans.iter().flat_map(|span| [&span.exposed_host, &span.exposed_gpu]);
@@ -218,10 +219,10 @@ fn critical_step(spans: &[SpanChange]) -> Option<[f64; 2]> {
     sides.iter().all(|&side: &f64| side > 0.0).then_some(sides)
 }
 
-/// Says that the host runs ahead of the GPU, so that its steps are shorter than those of the GPU: in a short window,
+/// Notes that the host runs ahead of the GPU, so that its steps are shorter than those of the GPU: in a short window,
 /// nothing makes it wait.
 fn behind(spans: &[SpanChange], step: &TimeChange) -> Option<String> {
-    // The parts of a step are medians, which do not add up exactly: a fifth more than the step is more than that.
+    // The parts of a step are medians, which do not add up exactly. A fifth more than the step exceeds that error.
     const NOTABLE: f64 = 1.2;
     let [before, after] = critical_step(spans)?;
     let is_behind = before > NOTABLE * step.before.value || after > NOTABLE * step.after.value;
@@ -250,12 +251,12 @@ fn notes(sides: &[SideSummary; 2], are_alike: bool, runs: [&Vec<&BaselineRun>; 2
         }
         let lost = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.lost));
         if lost > 0 {
-            notes.push(format!("{lost} records were lost {side}, so that counts may be too low"));
+            notes.push(format!("{lost} records were lost {side}, so counts may be too low"));
         }
     }
     if before.programs != after.programs {
         notes.push(format!(
-            "other programs: {} before, {} after",
+            "different programs: {} before, {} after",
             before.programs.join(", "),
             after.programs.join(", ")
         ));
@@ -263,13 +264,13 @@ fn notes(sides: &[SideSummary; 2], are_alike: bool, runs: [&Vec<&BaselineRun>; 2
     if !are_alike {
         let names = |side: &SideSummary| side.machines.iter().map(Machine::to_string).collect::<Vec<_>>().join(", ");
         notes.push(format!(
-            "other machines, so that times are not compared: {} before, {} after",
+            "different machines, so times are not compared: {} before, {} after",
             names(before),
             names(after)
         ));
     }
     if before.kernspan != after.kernspan {
-        notes.push(format!("other versions of kernspan: {} before, {} after", before.kernspan, after.kernspan));
+        notes.push(format!("different versions of kernspan: {} before, {} after", before.kernspan, after.kernspan));
     }
     notes
 }

@@ -1,26 +1,25 @@
-//! The times of one side of a comparison: their center, and how much it may be off.
+//! The times of one side of a comparison: their center, and its error.
 
 use super::estimate::{Estimate, Sides, student};
 
 /// The times of one side of a comparison: those of the steps of each run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
-    /// The sorted times of the steps of each run, in the order of the runs' medians.
+    /// The sorted times of the steps of each run, ordered by the runs' medians.
     runs: Vec<Vec<f64>>,
 }
 
 impl Sample {
-    /// The number of resamples: the error of a standard deviation of so many draws is 2 %.
+    /// The number of resamples: a standard deviation of this many draws has an error of 2 %.
     const DRAWS: usize = 1000;
-    /// The relative standard deviation that is assumed between runs, if there is only one. It is part of what
-    /// `docs/check.md` promises: with less, two single runs of the same program are told apart by accident; with more,
-    /// only larger changes are found.
+    /// The relative standard deviation assumed between runs if there is only one. `docs/check.md` promises it: with
+    /// less, two single runs of the same program would differ by accident; with more, only larger changes would be
+    /// found.
     pub(super) const SINGLE_RUN: f64 = 0.05;
-    /// The number of steps from which on their spread says something: with fewer, the quartiles are the extremes.
+    /// The number of steps at which their spread becomes meaningful: with fewer, the quartiles are the extremes.
     pub(super) const ENOUGH: usize = 5;
-    /// The relative standard deviation that is assumed between steps, if there are fewer: that of trainings on a busy
-    /// machine. A change then has to be large to be told: by a factor of about 7 with one step on each side, of 2 with
-    /// four.
+    /// The relative standard deviation assumed between steps if there are fewer: that of trainings on a busy machine. A
+    /// change must then be large to be detected: by a factor of about 7 with one step on each side, of 2 with four.
     const FEW_STEPS: f64 = 0.1;
 
     pub(super) fn new(runs: impl IntoIterator<Item = Vec<f64>>) -> Self {
@@ -40,18 +39,18 @@ impl Sample {
         self.runs.len()
     }
 
-    /// Returns the number of steps of all runs.
+    /// Returns the number of steps in all runs.
     pub(super) fn steps(&self) -> usize {
         self.runs.iter().map(Vec::len).sum()
     }
 
-    /// Returns the mean of the middle half of the medians of the runs, 0 if there are none.
+    /// Returns the interquartile mean of the medians of the runs, 0 if there are none.
     pub(super) fn center(&self) -> f64 {
         let medians: Vec<_> = self.runs.iter().map(|run| quantile(run, 0.5)).collect();
         middle_mean(&medians)
     }
 
-    /// Returns the standard deviation of the runs' medians, and of what is expected of them by their steps alone.
+    /// Returns the standard deviation of the runs' medians, and the one expected from their steps alone.
     pub(super) fn spread(&self) -> (f64, f64) {
         let medians: Vec<_> = self.runs.iter().map(|run| quantile(run, 0.5)).collect();
         let count = medians.len().max(1) as f64;
@@ -66,28 +65,28 @@ impl Sample {
         (between, self.runs.iter().map(of_steps).sum::<f64>() / count)
     }
 
-    /// Returns the center, with an interval of its own.
+    /// Returns the center, with its own interval.
     pub(super) fn estimate(&self) -> Estimate {
         let error = student_of_runs(self.runs().saturating_sub(1), self.steps()) * self.deviation();
         Estimate::around(self.center(), error)
     }
 
-    /// Compares the centers. `spread` is a relative standard deviation between both sides that the runs of each of them
-    /// do not show.
+    /// Compares the centers. `spread` is a relative standard deviation between the sides that the runs of each do not
+    /// show.
     pub(super) fn compare(before: &Self, after: &Self, spread: f64) -> Sides {
         let (runs, steps) = (before.runs().min(after.runs()), before.steps().min(after.steps()));
-        // With one run on a side, the spread between runs is assumed, and there is no freedom in it.
+        // With one run on a side, the spread between runs is assumed, without degrees of freedom.
         let freedom = if runs < 2 { 0 } else { before.runs() + after.runs() - 2 };
         let times = student_of_runs(freedom, steps);
         let log_errors = [before.deviation(), after.deviation().hypot(spread)].map(|deviation| times * deviation);
         Sides { centers: [before.center(), after.center()], log_errors }
     }
 
-    /// Returns the standard deviation of the center's logarithm, by resampling runs and, in each of them, steps.
+    /// Returns the standard deviation of the center's logarithm, by resampling runs and, within each of them, steps.
     ///
-    /// The median of resampled steps is drawn at once: its rank is close to normal, with the variance of a quarter of
-    /// the number of steps. Resampling few runs gives too little variance, by a factor that is known. The quantiles of
-    /// the draws would not do for an interval: of a few runs, the most extreme draws are the most extreme run.
+    /// The median of resampled steps is drawn directly: its rank is close to normal, with a variance of a quarter of
+    /// the number of steps. Resampling few runs underestimates the variance by a known factor. Quantiles of the draws
+    /// would not do for an interval: with a few runs, the most extreme draws are the most extreme run.
     fn deviation(&self) -> f64 {
         let (count, center) = (self.runs.len(), self.center());
         if center <= 0.0 {
@@ -122,14 +121,14 @@ impl Sample {
     }
 }
 
-/// The least part of the center that a draw of it counts as. So few draws are that far off that it does not matter by
-/// how much; without a limit, a draw of 0 would have no logarithm.
+/// The smallest fraction of the center that a draw counts as. So few draws are that far off that their size does not
+/// matter; without a limit, a draw of 0 would have no logarithm.
 const LEAST_DRAW: f64 = 0.05;
 
 /// The standard error of a median as a multiple of that of the mean, for normally distributed values: √(π/2).
 const MEDIAN_ERROR: f64 = 1.25;
 
-/// Returns [`student`] for runs with so many steps: if these are few, it is at least that of the steps.
+/// Returns [`student`] for runs with this many steps: if these are few, it is at least that of the steps.
 fn student_of_runs(freedom: usize, steps: usize) -> f64 {
     match steps {
         1..Sample::ENOUGH => student(freedom).max(student((steps - 1).max(1))),
@@ -137,15 +136,16 @@ fn student_of_runs(freedom: usize, steps: usize) -> f64 {
     }
 }
 
-/// Returns a quantile of sorted values; 0 if there are none. It lies between the two values that are nearest by rank,
+/// Returns a quantile of sorted values; 0 if there are none. It is interpolated between the two values nearest by rank,
 /// as in reports: the median of an even number of values is the mean of the middle two.
 pub(super) fn quantile(sorted: &[f64], part: f64) -> f64 {
     at_rank(sorted, part * sorted.len().saturating_sub(1) as f64)
 }
 
-/// Returns the mean of the middle half of sorted values, of which those at its ends count in part; 0 if there are none.
+/// Returns the interquartile mean of sorted values, in which the values at its ends count partially; 0 if there are
+/// none.
 ///
-/// It is as good as the median where a run is out of the ordinary, and better where none is.
+/// It is as good as the median if a run is an outlier, and better if none is.
 fn middle_mean(sorted: &[f64]) -> f64 {
     let count = sorted.len() as f64;
     let (low, high) = (count / 4.0, count * 3.0 / 4.0);
@@ -154,7 +154,7 @@ fn middle_mean(sorted: &[f64]) -> f64 {
     if sorted.is_empty() { 0.0 } else { sum / (high - low) }
 }
 
-/// Returns the value at a rank from 0, between the two nearest; 0 if there are none.
+/// Returns the value at a rank from 0, interpolated between the two nearest; 0 if there are none.
 fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     let rank = rank.clamp(0.0, sorted.len().saturating_sub(1) as f64);
     let value = |index: f64| sorted.get(index as usize).copied().unwrap_or(0.0);
@@ -164,7 +164,7 @@ fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     }
 }
 
-/// A generator of random numbers, the same ones for the same seed (SplitMix64).
+/// A random number generator (SplitMix64), deterministic for a given seed.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -180,7 +180,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number from 0 to 1, without 1.
+    /// Returns a number from 0 to 1, excluding 1.
     fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -190,7 +190,7 @@ impl Random {
         (self.uniform() * limit as f64) as usize
     }
 
-    /// Returns a number of the normal distribution with mean 0 and variance 1, by the method of Box and Muller.
+    /// Returns a normally distributed number with mean 0 and variance 1, by the Box–Muller method.
     pub(crate) fn normal(&mut self) -> f64 {
         let (length, angle) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * length.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SpanChange {
-    /// The names from the outside in, as they are after; before, if there are none after.
+    /// The names from the outside in, as they are after, or before if the path is gone.
     pub path: Vec<String>,
     /// The target.
     pub target: String,
@@ -22,17 +22,17 @@ pub struct SpanChange {
     pub presence: Presence,
     /// Self time on the thread of the step.
     pub host: TimeChange,
-    /// Time on the thread of the step with the spans called from it.
+    /// Time on the thread of the step, including the spans called from it.
     pub total_host: TimeChange,
     /// Self time on other threads.
     pub background: TimeChange,
-    /// The time of GPU work that the spans caused themselves.
+    /// The time of GPU work that the spans themselves caused.
     pub gpu: TimeChange,
-    /// The time of GPU work with that of the spans called from it.
+    /// The time of GPU work, including that of the spans called from it.
     pub total_gpu: TimeChange,
-    /// The time on the critical path in which the spans did something themselves, on any thread.
+    /// The time on the critical path in which the spans themselves were active, on any thread.
     pub exposed_host: TimeChange,
-    /// The time on the critical path in which GPU work ran that the spans caused themselves.
+    /// The time on the critical path in which GPU work that the spans themselves caused ran.
     pub exposed_gpu: TimeChange,
     /// The counts of the spans themselves that have changed.
     pub counts: Vec<CountChange>,
@@ -49,14 +49,14 @@ pub enum Presence {
     Added,
     /// Only the one before.
     Gone,
-    /// Both, but it is called from another place.
+    /// Both, but called from another place.
     Moved {
         /// The path before.
         from: Vec<String>,
     },
 }
 
-/// The paths of all runs of both sides, each once, a parent before its children.
+/// The paths of all runs of both sides, without duplicates, a parent before its children.
 #[derive(Debug, Default)]
 pub(super) struct Alignment<'a> {
     pub(super) paths: Vec<AlignedPath<'a>>,
@@ -110,7 +110,7 @@ impl<'a> Alignment<'a> {
         self.paths.iter().map(of_path).collect()
     }
 
-    /// Returns the times of all paths with those that are called from them.
+    /// Returns the times of all paths, including those called from them.
     pub(super) fn totals(&self, matrix: &Matrix) -> Matrix {
         let mut totals = matrix.clone();
         for index in (0..self.paths.len()).rev() {
@@ -172,7 +172,7 @@ impl Tables {
 }
 
 impl SpanChange {
-    /// Returns the changes of all paths, in the order of the tree, larger ones first.
+    /// Returns the changes of all paths, in tree order, larger ones first.
     pub(super) fn all(alignment: &Alignment<'_>, tables: &Tables, host: &Factors, gpu: &Factors) -> Vec<Self> {
         let moved = moved(alignment);
         let is_source = |path: usize| moved.contains(&Some(path));
@@ -257,15 +257,14 @@ impl SpanChange {
     }
 }
 
-/// Returns the count of a run without the spans: that of one step in which there were none.
+/// Returns the count of a run without the spans: that of one step without any.
 fn no_steps() -> CountRange {
     let mut range = CountRange::default();
     range.add_nothing(1);
     range
 }
 
-/// Maps each path that is only after to the path that it was moved from: one that is only before, with the same name,
-/// target and number of calls.
+/// Maps each new path to the old path it was moved from, which has the same name, target and number of calls.
 fn moved(alignment: &Alignment<'_>) -> Vec<Option<usize>> {
     let key = |path: usize, side: usize| {
         let spans = || alignment.paths[path].on(side);

@@ -1,4 +1,4 @@
-//! Changes of times.
+//! Changes in times.
 
 use super::{
     drift::Factors,
@@ -12,18 +12,18 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimeChange {
-    /// The time before: the median over steps, and of that the mean over the middle half of the runs.
+    /// The time before: the interquartile mean over runs of the median over steps.
     pub before: Estimate,
-    /// The time after, as it was measured.
+    /// The time after, as measured.
     pub after: Estimate,
     /// The difference between `before` and [`Self::adjusted_after`].
     pub change: Estimate,
     /// Both sides, adjusted for the drift.
     #[serde(skip)]
     sides: Sides,
-    /// The runs of the side that has fewer.
+    /// The number of runs on the side with fewer.
     runs: u64,
-    /// The steps of the side that has fewer.
+    /// The number of steps on the side with fewer.
     steps: u64,
     /// Whether runs differ by more than their steps explain, so that more steps would not help.
     needs_runs: bool,
@@ -31,7 +31,7 @@ pub struct TimeChange {
     is_step: bool,
 }
 
-/// The answer to the question whether a time has changed.
+/// Whether a time has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -48,7 +48,7 @@ pub enum Outcome {
     NotCompared,
 }
 
-/// The data that would be needed to tell.
+/// The data needed for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -65,10 +65,10 @@ impl TimeChange {
     /// to 15 on two cores: a factor of 3. Five leaves room for more.
     const BEYOND_NOISE: f64 = 5.0;
     /// Runs differ by more than their steps explain if their spread is this many times what the steps predict. It only
-    /// decides whether more runs or more steps are asked for.
+    /// decides whether to ask for more runs or more steps.
     const MORE_THAN_STEPS: f64 = 2.0;
-    /// The number of runs that are asked for at least. With two or three on a side, most of the width of an interval is
-    /// that they are so few: see [`student`](super::estimate::student).
+    /// The minimum number of runs to ask for. With two or three on a side, most of the width of an interval comes from
+    /// their small number: see [`student`](super::estimate::student).
     const ENOUGH_RUNS: u64 = 5;
     /// The most by which an interval is asked to get narrower: ten times takes a hundred times the data, and nobody
     /// makes more runs than that.
@@ -83,7 +83,7 @@ impl TimeChange {
         Self::of(raw, scaled, sides.times(unit))
     }
 
-    /// Returns the change of the durations of steps, with the drift.
+    /// Returns the change in the durations of steps, with the drift.
     pub(super) fn of_steps(steps: [&Sample; 2]) -> Self {
         Self { is_step: true, ..Self::of(steps, steps, Sample::compare(steps[0], steps[1], 0.0)) }
     }
@@ -106,7 +106,7 @@ impl TimeChange {
         }
     }
 
-    /// Returns the change of a step by that of its parts, which are adjusted for the drift.
+    /// Returns the change in a step based on that of its parts, which are adjusted for the drift.
     pub(super) fn adjusted_to<'a>(self, parts: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let sum = Sides::sum(parts.map(|part| &part.sides));
         let [before, after] = sum.centers;
@@ -118,16 +118,16 @@ impl TimeChange {
         Self { change: sides.change(), sides, ..self }
     }
 
-    /// Returns the time after as it would have been without the [drift](super::Drift) that all spans have in common.
+    /// Returns the time after, as it would have been without the [drift](super::Drift) that all spans have in common.
     pub fn adjusted_after(&self) -> f64 {
         self.sides.centers[1]
     }
 
     /// Returns whether the time has changed by more than `threshold` nanoseconds.
     ///
-    /// It is the same if all of the interval is within the threshold, and changed if all of it is beyond. A step that
-    /// was measured to take five times as long as before is worse whatever the interval, also if all spans have that
-    /// factor in common; one that takes a fifth of the time is better.
+    /// It is the same if the whole interval is within the threshold, and changed if all of it is beyond. A step
+    /// measured to take five times as long as before is worse whatever the interval, even if all spans share that
+    /// factor; one that takes a fifth of the time is better.
     pub fn outcome(&self, threshold: f64) -> Outcome {
         let Estimate { low, high, .. } = self.change;
         let (before, after) = (self.before.value, self.after.value);
@@ -142,7 +142,7 @@ impl TimeChange {
         }
     }
 
-    /// Returns the data that is needed for an interval that does not contain the threshold.
+    /// Returns the data needed for an interval that does not contain the threshold.
     fn more_data(&self, threshold: f64) -> MoreData {
         const ENOUGH: u64 = Sample::ENOUGH as u64;
         if self.steps < ENOUGH {

@@ -1,4 +1,4 @@
-//! The frames of a flame graph of differences.
+//! The frames of a differential flame graph.
 
 use crate::html::Page;
 use kernspan_check::comparison::{Presence, SpanChange, TimeChange};
@@ -12,7 +12,7 @@ pub(super) enum Which {
     Gpu,
 }
 
-/// The frames of one side: as wide as their time there, coloured by how much longer they take after.
+/// The frames of one side: as wide as their time on that side, coloured by how much longer they take after.
 #[derive(Debug, Default)]
 pub(super) struct Flame<'a> {
     frames: Vec<Frame<'a>>,
@@ -22,9 +22,9 @@ pub(super) struct Flame<'a> {
 struct Frame<'a> {
     parent: Option<usize>,
     name: &'a str,
-    /// Nanoseconds of the frame itself on this side.
+    /// The frame's self time on this side, in nanoseconds.
     own: f64,
-    /// Nanoseconds that the frame itself takes more after.
+    /// How much longer the frame's self time is after, in nanoseconds.
     change: f64,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Flame<'a> {
         let mut flame = Self::default();
         let mut places: HashMap<&[String], usize> = HashMap::new();
         let mut sorted: Vec<_> = spans.iter().filter_map(|span| Some((path(span, is_after)?, span))).collect();
-        // Spans that have moved come after those around them only in the tree after.
+        // Only in the tree after do moved spans come after the spans around them.
         sorted.sort_by_key(|(path, _)| path.len());
         for (path, span) in sorted {
             let time: &TimeChange = if which == Which::Host { &span.host } else { &span.gpu };
@@ -62,7 +62,7 @@ impl<'a> Flame<'a> {
     }
 }
 
-/// Returns the path that a span has on a side, if it is there.
+/// Returns the path of a span on a side, if it exists there.
 fn path(span: &SpanChange, is_after: bool) -> Option<&[String]> {
     match &span.presence {
         Presence::Added if !is_after => None,

@@ -1,4 +1,4 @@
-//! The page of a comparison.
+//! The HTML page of a comparison.
 
 use super::{
     Diff, Side,
@@ -57,14 +57,14 @@ fn overview(page: &mut Page, diff: &Diff, part: f64) {
     table.column(("After", "word", ""), &rows, |row| json!(row.after));
     table.column(("Change", "word", ""), &rows, |row| json!(row.change));
     table.column(("Change %", "word", ""), &rows, |row| json!(row.percent));
-    table.column(("99 % interval", "word", "The change is in it with a confidence of 99 %"), &rows, |row| {
+    table.column(("99 % interval", "word", "The 99 % confidence interval of the change"), &rows, |row| {
         json!(row.interval)
     });
     table.column(("Outcome", "word", ""), &rows, |row| json!(row.outcome.as_deref().unwrap_or_default()));
     page.push("summary", "Step, counts and memory", "table", table.members());
 }
 
-/// Returns the texts, each once.
+/// Removes duplicates.
 fn distinct(mut list: Vec<String>) -> Vec<String> {
     list.sort();
     list.dedup();
@@ -90,7 +90,7 @@ fn explanations(page: &mut Page, diff: &Diff) {
     let explanations = diff.comparison.explanations();
     let rows: Vec<_> = explanations.iter().take(ROWS).collect();
     if rows.is_empty() {
-        let note = "No span has changed by a thousandth of the step.";
+        let note = "No span has changed by as much as a thousandth of the step.";
         return page.push("explanations", "Explanations", "empty", json!({ "note": note }));
     }
     let mut table = Table::default();
@@ -103,7 +103,7 @@ fn explanations(page: &mut Page, diff: &Diff) {
     table.column(("At least", "change", "the lower end of the 99 % interval"), &rows, |row| change(row.0.change.low));
     table.column(("At most", "change", "the upper end of the 99 % interval"), &rows, |row| change(row.0.change.high));
     table.column(("Of a step", "percent", ""), &rows, |row| json!(row.0.percent()));
-    table.column(("Sure", "word", "whether 0 is not in the interval"), &rows, |row| {
+    table.column(("Sure", "word", "whether the interval excludes 0"), &rows, |row| {
         json!(if row.0.change.is_sure() { "yes" } else { "" })
     });
     table.column(("More or fewer", "text", ""), &rows, |row| {
@@ -124,8 +124,8 @@ fn flames(page: &mut Page, diff: &Diff) {
             .zip(flames)
             .map(|(side, flame)| section(&format!("{id}-flame-{side}"), &title(side), "flame", flame.members(page)))
             .collect();
-        let note = "Red took longer after, blue took less: the time of a frame itself. Widths are those of each side.";
-        let name = format!("{name} flame graph of differences");
+        let note = "Red frames got slower, blue ones faster (self time). Widths are each side's own times.";
+        let name = format!("{name} differential flame graph");
         page.push(&format!("{id}-flame"), &name, "columns", json!({"columns": columns, "note": note}));
     }
 }
@@ -138,15 +138,15 @@ fn spans(page: &mut Page, spans: &[SpanChange]) {
     table.column(("", "word", "new, gone or moved"), &rows, |row| {
         json!(tables::span_state(&row.0.presence).unwrap_or_default())
     });
-    let help = "on the thread of the step, with the spans in it";
+    let help = "on the step's thread, with nested spans";
     table.column(("Before", "time", help), &rows, |row| time(row.0.total_host.before.value));
     table.column(("After", "time", help), &rows, |row| time(row.0.total_host.adjusted_after()));
     table.column(("Change", "change", help), &rows, |row| change(row.0.total_host.change.value));
-    let help = "without the spans in it";
+    let help = "without nested spans";
     table.column(("Self change", "change", help), &rows, |row| change(row.0.host.change.value));
     table.column(("At least", "change", help), &rows, |row| change(row.0.host.change.low));
     table.column(("At most", "change", help), &rows, |row| change(row.0.host.change.high));
-    let help = "GPU work of the span and those in it";
+    let help = "GPU work of the span and its nested spans";
     table.column(("CUDA before", "time", help), &rows, |row| time(row.0.total_gpu.before.value));
     table.column(("CUDA after", "time", help), &rows, |row| time(row.0.total_gpu.adjusted_after()));
     table.column(("CUDA change", "change", help), &rows, |row| change(row.0.total_gpu.change.value));
@@ -160,7 +160,7 @@ fn spans(page: &mut Page, spans: &[SpanChange]) {
     page.push("spans", "Spans in a step", "table", members);
 }
 
-/// Returns the row of the span around each; a parent is before its children.
+/// Returns the row of each span's parent; a parent comes before its children.
 fn parents(spans: &[SpanChange]) -> Value {
     let mut rows: HashMap<&[String], usize> = HashMap::new();
     let mut parents = Vec::new();

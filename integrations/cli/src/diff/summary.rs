@@ -18,12 +18,12 @@ pub(super) struct Row {
     pub(super) after: String,
     pub(super) change: Option<String>,
     pub(super) percent: Option<String>,
-    /// The interval in which the change is with a confidence of 99 %.
+    /// The 99 % confidence interval of the change.
     pub(super) interval: Option<String>,
     pub(super) outcome: Option<String>,
 }
 
-/// Returns the table of the step, what it does, and the most memory in use. `part` is the part of a step that is no
+/// Returns the table of the step, what it does, and the peak memory. `part` is the fraction of a step that counts as no
 /// change.
 pub(super) fn section(diff: &Diff, part: f64) -> Section {
     let rows = rows(diff, part);
@@ -39,7 +39,7 @@ pub(super) fn section(diff: &Diff, part: f64) -> Section {
     }
 }
 
-/// Returns the step, what it does, and the most memory in use.
+/// Returns the step, what it does, and the peak memory.
 pub(super) fn rows(diff: &Diff, part: f64) -> Vec<Row> {
     let comparison = &diff.comparison;
     let mut rows = vec![step("step", comparison, &comparison.whole_step, part)];
@@ -51,7 +51,7 @@ pub(super) fn rows(diff: &Diff, part: f64) -> Vec<Row> {
     rows
 }
 
-/// Says what is compared: `before: runs/monday (2 runs, 40 steps); after: …`.
+/// Describes what is compared: `before: runs/monday (2 runs, 40 steps); after: …`.
 fn sides(diff: &Diff) -> String {
     let counted = |count: u64, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let side = |side: &Side| {
@@ -74,7 +74,7 @@ fn step(name: &str, comparison: &Comparison, time: &TimeChange, part: f64) -> Ro
     }
 }
 
-/// Formats a change in percent of a value before: `+5.0%`. There is none of nothing.
+/// Formats a change in percent of the value before, `+5.0%`, unless that is 0.
 fn percent(change: f64, before: f64) -> Option<String> {
     (before != 0.0).then(|| format!("{:+.1}%", 100.0 * change / before))
 }
@@ -85,7 +85,7 @@ fn count(sides: &[Side; 2], comparison: &Comparison, kind: CountKind) -> Option<
     if before == 0.0 && after == 0.0 {
         return None;
     }
-    // A count that varies from step to step has not changed as long as the ranges of both sides have a value in common.
+    // A count that varies between steps has not changed as long as the ranges of both sides overlap.
     let has_changed = comparison.counts.iter().any(|count| count.kind == kind);
     let is_same = before == after;
     let [shown_before, shown_after, difference] = kind.amounts([before, after, (after - before).abs()]);
@@ -120,7 +120,7 @@ fn peak(peak: &PeakChange) -> Row {
     }
 }
 
-/// Returns what makes the comparison harder, and what was taken out of it.
+/// Returns what makes the comparison harder, and what was adjusted for.
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = comparison.notes.clone();
     let drifts = [("on the host", &comparison.drift), ("on GPUs", &comparison.gpu_drift)];

@@ -1,4 +1,4 @@
-//! The tables of a comparison, but for the first: explanations, spans, kernels and findings.
+//! The tables of a comparison after the first: explanations, spans, kernels and findings.
 
 use super::Diff;
 use crate::{json::json, output::Section};
@@ -12,7 +12,7 @@ use kernspan_check::{
 use serde::Serialize;
 use std::cmp::Reverse;
 
-/// Returns the table of explanations that are no noise, those first that explain the most.
+/// Returns the table of explanations that are not noise, largest first.
 pub(super) fn explanations(comparison: &Comparison, limit: usize) -> Section {
     let all = comparison.explanations();
     let json = all.iter().take(limit).map(json).collect();
@@ -28,7 +28,7 @@ pub(super) fn explanations(comparison: &Comparison, limit: usize) -> Section {
         title: "Explanations".to_owned(),
         key: "explanations",
         table: (!rows.is_empty()).then(|| explanation_table(&rows).left_out(left_out)),
-        empty: "no span has surely changed by a thousandth of the step",
+        empty: "no span has certainly changed by a thousandth of the step",
         rows: json,
         below: noise,
         ..Section::default()
@@ -56,12 +56,12 @@ fn counts(explanation: &Explanation) -> Option<String> {
     (!counts.is_empty()).then(|| counts.join(", "))
 }
 
-/// Returns a place without the folders of its file.
+/// Returns a source location without the folders of its file.
 fn file_name(place: &str) -> String {
     place.rsplit('/').next().unwrap_or(place).to_owned()
 }
 
-/// Returns the table of the spans that change the most, in the order of the tree.
+/// Returns the table of the spans that change the most, in tree order.
 pub(super) fn spans(comparison: &Comparison, limit: usize) -> Section {
     let rows = most_changed(&comparison.spans, limit);
     let left_out = comparison.spans.len().saturating_sub(rows.len());
@@ -75,7 +75,7 @@ pub(super) fn spans(comparison: &Comparison, limit: usize) -> Section {
     }
 }
 
-/// Returns the spans that change the most, with or without those in them, in the order of the tree.
+/// Returns the spans that change the most, with or without nested spans, in tree order.
 fn most_changed(spans: &[SpanChange], limit: usize) -> Vec<&SpanChange> {
     let size = |span: &SpanChange| {
         let times = [&span.total_host, &span.total_gpu, &span.host, &span.gpu, &span.background];
@@ -124,8 +124,8 @@ fn some_change(time: &TimeChange) -> Option<String> {
     (!time.is_nothing()).then(|| format!("{sign}{}", text::signed(time.change.value)))
 }
 
-/// Returns the table of kernels and copies that take more or less time, by a thousandth of the step, or that are
-/// launched more or less often.
+/// Returns the table of kernels and copies whose time changed by at least a thousandth of the step, or whose number of
+/// launches changed.
 pub(super) fn kernels(diff: &Diff, limit: usize) -> Section {
     let mut rows = diff.kernels();
     let least = diff.comparison.step.before.value / 1000.0;

@@ -4,21 +4,21 @@ use super::{measured::Measured, trial::Trial};
 use kernspan::report::units;
 use std::time::Duration;
 
-/// The best value, and why the next does not pay.
+/// The best value, and why the next one does not pay off.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    /// The index of the best.
+    /// The index of the best value.
     pub(super) best: Option<usize>,
     /// One sentence each.
     pub(super) why: Vec<String>,
 }
 
 impl Choice {
-    /// The gain in throughput, in percent, from which on a value is worth it.
+    /// The smallest gain in throughput, in percent, that makes a value worth it.
     pub(super) const WORTH: f64 = 5.0;
 
-    /// Chooses the first value that has all but `worth` percent of the highest throughput. If values have no order,
-    /// it is the one with the highest.
+    /// Chooses the first value whose throughput is within `worth` percent of the highest. If values have no order, it
+    /// chooses the one with the highest throughput.
     pub(super) fn of(trials: &[Trial], worth: f64) -> Self {
         let rates: Vec<_> = trials.iter().map(|trial| trial.throughput().unwrap_or(0.0)).collect();
         let highest = rates.iter().copied().fold(0.0, f64::max);
@@ -50,7 +50,7 @@ impl Choice {
     }
 }
 
-/// Says that no larger value was tried.
+/// Notes that no larger value was tried.
 fn last(best: &Trial) -> String {
     let busy = match &best.result {
         Ok(Measured { gpu_busy: Some(busy), bottleneck: Some(bottleneck), .. }) => {
@@ -61,13 +61,13 @@ fn last(best: &Trial) -> String {
     format!("no value above {} was tried{busy}", best.value)
 }
 
-/// The way from one value to another.
+/// The change from one value to another.
 struct Step<'a> {
     from: &'a Trial,
     to: &'a Trial,
     before: &'a Measured,
     after: &'a Measured,
-    /// The throughput of `to` by that of `from`.
+    /// The throughput of `to` relative to `from`.
     gain: f64,
 }
 
@@ -77,11 +77,11 @@ impl<'a> Step<'a> {
         Some(Self { from, to, before, after, gain: to.throughput()? / from.throughput()? })
     }
 
-    /// Says how throughput changes: `32 → 64: 81 % more items/s`.
+    /// Describes how throughput changes: `32 → 64: 81 % more items/s`.
     fn gain(&self) -> String {
         let rate = if self.from.items.is_some() && self.to.items.is_some() { "items/s" } else { "steps/s" };
         let change = match self.gain {
-            gain if (gain - 1.0).abs() < 0.005 => format!("as many {rate}"),
+            gain if (gain - 1.0).abs() < 0.005 => format!("the same {rate}"),
             gain if gain >= 2.0 => format!("{gain:.1} times the {rate}"),
             gain if gain >= 1.0 => format!("{:.0} % more {rate}", 100.0 * (gain - 1.0)),
             gain => format!("{:.0} % fewer {rate}", 100.0 * (1.0 - gain)),
@@ -89,7 +89,7 @@ impl<'a> Step<'a> {
         format!("{} → {}: {change}", self.from.value, self.to.value)
     }
 
-    /// Says how throughput and memory change, and what the time of the longer step goes to.
+    /// Describes how throughput and memory change, and where the time of a longer step goes.
     fn explain(&self) -> String {
         let mut text = self.gain();
         if let (Some(before), Some(after @ 1..)) =
@@ -116,7 +116,7 @@ impl<'a> Step<'a> {
         text
     }
 
-    /// Whether the quartiles of the throughput of both overlap.
+    /// Whether the throughput quartiles of both overlap.
     fn is_within_spread(&self) -> bool {
         let range = |trial: &Trial, measured: &Measured| {
             let items = trial.items.unwrap_or(1.0);
@@ -126,7 +126,7 @@ impl<'a> Step<'a> {
         low <= other_high && other_low <= high
     }
 
-    /// Says which part of the step grows the most, if the step grows.
+    /// Describes which part of the step grows the most, if the step grows.
     fn most_of_growth(&self) -> Option<String> {
         let all = self.after.mean.checked_sub(self.before.mean).filter(|growth| *growth * 20 > self.before.mean)?;
         let of = |parts: &Measured, name: &str| parts.parts.get(name).copied().unwrap_or_default();
@@ -137,7 +137,7 @@ impl<'a> Step<'a> {
         Some(format!("; of {all} more on average, {time} are {part}{in_spans}"))
     }
 
-    /// Says in which span the host takes longer.
+    /// Describes in which span the host takes longer.
     fn span_that_grows(&self) -> Option<String> {
         let before = |name: &str| self.before.host_by_span.get(name).copied().unwrap_or_default();
         let growth = |(name, time): (&'a String, &Duration)| (name, time.saturating_sub(before(name)));
@@ -146,11 +146,11 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Returns what a part of the step is, as the end of a sentence.
+/// Describes a part of the step, for the end of a sentence.
 fn part_name(name: &'static str) -> &'static str {
     match name {
         "compute" => "computing on the GPU",
-        "communication" => "communication of GPUs",
+        "communication" => "communication between GPUs",
         "copies" => "copying",
         "input" => "waiting for input",
         "synchronizing" => "calls that wait for the GPU",

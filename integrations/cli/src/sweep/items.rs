@@ -6,17 +6,17 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Items {
     factor: f64,
-    /// How often the value is a factor.
+    /// How many times the value is a factor.
     values: i32,
 }
 
 impl Items {
-    /// As many items as the value says.
+    /// As many items as the value itself.
     pub(super) fn value() -> Self {
         Self { factor: 1.0, values: 1 }
     }
 
-    /// Returns the number of items for a value; `None` if the value is no number.
+    /// Returns the number of items for a value; `None` if the value is not a number.
     pub(super) fn with(&self, value: &str) -> Option<f64> {
         let value = if self.values == 0 { 1.0 } else { value.trim().parse::<f64>().ok()? };
         let items = self.factor * value.powi(self.values);

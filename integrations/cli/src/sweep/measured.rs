@@ -11,18 +11,18 @@ use std::{collections::BTreeMap, time::Duration};
 /// The figures of the steps of one run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Measured {
-    /// The number of whole steps that were recorded.
+    /// The number of whole steps recorded.
     pub(super) steps: u64,
     /// The duration of a step: median, quartiles, mean.
     pub(super) median: Duration,
     pub(super) lower_quartile: Duration,
     pub(super) upper_quartile: Duration,
     pub(super) mean: Duration,
-    /// The time in which GPUs were busy, in percent of the steps.
+    /// The time GPUs were busy, in percent of the steps.
     pub(super) gpu_busy: Option<f64>,
-    /// The model FLOPs utilisation in percent, if it is known.
+    /// The model FLOPs utilisation in percent, if known.
     pub(super) mfu: Option<f64>,
-    /// The most bytes that were in use on a GPU.
+    /// The peak number of bytes in use on a GPU.
     pub(super) peak_memory: Option<u64>,
     /// Kernels, copies and fills that a step launches, on average.
     pub(super) launches: Option<f64>,
@@ -63,7 +63,7 @@ impl Measured {
             devices.iter().map(|device| time(&device.usage).as_secs_f64()).sum()
         };
         self.gpu_busy = Some(100.0 * sum(|usage| usage.busy) / sum(|usage| usage.duration).max(f64::MIN_POSITIVE));
-        // Operations are known by GPU only if one of them worked.
+        // Operations are known per GPU only if a single GPU worked.
         self.mfu = if let [only] = devices { only.usage.mfu() } else { None };
         let launches = devices.iter().map(|device| device.usage.launches as f64 / device.steps.max(1) as f64);
         self.launches = Some(launches.sum());

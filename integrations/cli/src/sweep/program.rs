@@ -1,4 +1,4 @@
-//! Runs of a program, and the traces that they leave.
+//! Runs of a program, and the traces they leave.
 
 use super::{measured::Measured, trial::Trial};
 use crate::{
@@ -46,7 +46,7 @@ pub(super) struct Program<'a> {
     pub(super) output: Option<&'a Path>,
 }
 
-/// The files of a folder, with the time of their last change and their size.
+/// The files in a folder, with their modification time and size.
 type Files = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
 
 impl Program<'_> {
@@ -72,7 +72,7 @@ impl Program<'_> {
         };
         say(&format!("running {} with {name}={value}", program.display()));
         let mut command = Command::new(program);
-        // Standard output is for the table.
+        // Standard output is reserved for the table.
         command.args(arguments).env(name, value).stdin(Stdio::null()).stdout(io::stderr());
         let cannot = |error| Fault::Failed(format!("cannot run {}: {}", program.display(), reason_of(&error)));
         let status = command.status().map_err(cannot)?;
@@ -95,7 +95,7 @@ impl Program<'_> {
     }
 }
 
-/// Returns a word of a command with the value in place of `{}`.
+/// Substitutes the value for `{}` in a word of a command.
 fn with_value(word: &OsStr, value: &str) -> OsString {
     match word.to_str() {
         Some(text) => text.replace("{}", value).into(),
@@ -103,7 +103,7 @@ fn with_value(word: &OsStr, value: &str) -> OsString {
     }
 }
 
-/// Returns the traces in a folder and in the folders in it. It has none if it cannot be read.
+/// Returns the traces in a folder and its subfolders; none if it cannot be read.
 fn files(folder: &Path) -> Files {
     let mut files = Files::new();
     for path in input::traces_in(folder) {
@@ -114,7 +114,7 @@ fn files(folder: &Path) -> Files {
     files
 }
 
-/// Copies files to a folder, with the folders that they are in.
+/// Copies files to a folder, keeping their subfolders.
 fn keep(files: &[PathBuf], from: &Path, to: &Path) -> Result<(), Fault> {
     for file in files {
         let new = to.join(file.strip_prefix(from).unwrap_or(file));
@@ -126,7 +126,7 @@ fn keep(files: &[PathBuf], from: &Path, to: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns a value as part of a file's name.
+/// Returns a value for use in a file name.
 fn file_name(value: &str) -> String {
     value.replace(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '+' | '_'), "_")
 }

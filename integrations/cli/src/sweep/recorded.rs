@@ -1,4 +1,4 @@
-//! Runs that were recorded before.
+//! Runs recorded earlier.
 
 use super::{measured::Measured, trial::Trial};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::path::{Path, PathBuf};
 
-/// Runs that were recorded before, and the name of the setting in which they differ.
+/// Runs recorded earlier, and the name of the setting that differs between them.
 pub(super) struct Recorded<'a> {
     pub(super) name: &'a str,
     pub(super) runs: &'a [PathBuf],

@@ -10,9 +10,9 @@ use serde::Serialize;
 pub(super) struct Row<'a> {
     pub(super) value: &'a str,
     pub(super) items: Option<f64>,
-    /// Items per second, or steps per second if the items of a step are not known.
+    /// Items per second, or steps per second if the items per step are unknown.
     pub(super) throughput: Option<f64>,
-    /// The throughput in percent of that in the row above, less 100.
+    /// The throughput in percent of that in the row above, minus 100.
     pub(super) gain: Option<f64>,
     pub(super) is_best: bool,
     pub(super) problem: Option<&'a str>,
@@ -26,7 +26,7 @@ pub(super) fn section(name: &str, trials: &[Trial], items_known: bool, choice: &
     let lines: Vec<_> = best.iter().chain(&choice.why).cloned().collect();
     let mut notes = lines.clone();
     if !items_known {
-        notes.push("the items of a step are unknown: set them with --items".to_owned());
+        notes.push("the number of items per step is unknown: set it with --items".to_owned());
     }
     Section {
         title: format!("Sweep of {name}"),
@@ -62,13 +62,13 @@ pub(super) fn rows<'a>(trials: &'a [Trial], choice: &Choice) -> Vec<Row<'a>> {
     trials.iter().enumerate().map(row).collect()
 }
 
-/// Says which value is the best, and which has the highest throughput if that is another.
+/// Describes which value is the best, and which has the highest throughput if that is another.
 pub(super) fn best_line(name: &str, best: &Trial, trials: &[Trial]) -> String {
     let unit = |trial: &Trial| if trial.items.is_some() { "items/s" } else { "steps/s" };
     let rate = |trial: &Trial| format!("{} {}", units::rate(trial.throughput().unwrap_or_default()), unit(trial));
     let of = |trial: &Trial| trial.throughput().unwrap_or_default();
     let highest = trials.iter().max_by(|a, b| of(a).total_cmp(&of(b))).filter(|highest| of(highest) > of(best));
-    let more = highest.map(|highest| format!("; the most is {} at {}", rate(highest), highest.value));
+    let more = highest.map(|highest| format!("; the highest is {} at {}", rate(highest), highest.value));
     format!("best: {name}={} with {}{}", best.value, rate(best), more.unwrap_or_default())
 }
 

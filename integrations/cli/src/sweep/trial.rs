@@ -2,10 +2,10 @@
 
 use super::{items::Items, measured::Measured};
 
-/// One value of the setting: what was measured with it, or the reason why nothing was.
+/// One value of the setting: what was measured with it, or why nothing was.
 pub(super) struct Trial {
     pub(super) value: String,
-    /// The items of a step, if they are known.
+    /// The items per step, if known.
     pub(super) items: Option<f64>,
     pub(super) result: Result<Measured, String>,
 }
@@ -28,7 +28,7 @@ impl Trial {
         self.value.trim().parse().ok().filter(|number: &f64| number.is_finite())
     }
 
-    /// Items per second, or steps per second if the items of a step are not known.
+    /// Items per second, or steps per second if the items per step are unknown.
     pub(super) fn throughput(&self) -> Option<f64> {
         let measured = self.result.as_ref().ok()?;
         let seconds = measured.median.as_secs_f64();
@@ -36,7 +36,7 @@ impl Trial {
     }
 }
 
-/// Sorts trials by their values if all of these are numbers.
+/// Sorts trials by value if all values are numbers.
 pub(super) fn sort(trials: &mut [Trial]) {
     if trials.iter().all(|trial| trial.number().is_some()) {
         trials.sort_by(|a, b| a.number().partial_cmp(&b.number()).unwrap_or(std::cmp::Ordering::Equal));

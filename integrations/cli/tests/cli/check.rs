@@ -170,7 +170,7 @@ fn other_machines_are_said_unless_they_are_of_one_kind() {
         fs::write(&path, json.replace("\"host\":\"", "\"host\":\"other-")).unwrap();
     };
     write("");
-    let note = "note: other machines, so that times are not compared: other-";
+    let note = "note: different machines, so times are not compared: other-";
     assert!(check("", &path, &file).out.contains(note));
     write("--machine ci");
     assert!(!check("--machine ci", &path, &file).out.contains(note));

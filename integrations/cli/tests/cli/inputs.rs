@@ -96,7 +96,7 @@ fn folders_have_traces_and_other_files() {
 
     fs::copy(window("burn"), inner.join("c.kernspan")).unwrap();
     let counts = "2 .folded, 1 .html, 2 .pftrace, 1 .tfevents, 1 .txt, 1 .xplane.pb";
-    nothing("report", &format!("{counts}; add --recursive to read the folders in it"));
+    nothing("report", &format!("{counts}; add --recursive to search its subfolders"));
 
     fs::copy(window("candle"), folder.path().join("a.kernspan")).unwrap();
     fs::copy(torch("graph"), folder.path().join("b.json.gz")).unwrap();

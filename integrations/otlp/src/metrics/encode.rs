@@ -47,19 +47,19 @@ impl From<f64> for Number {
     }
 }
 
-/// The last value of each counter, by metric and attributes. With delta temporality, the difference to it is sent.
+/// The last value of each counter, by metric and attributes. With delta temporality, the difference from it is sent.
 #[derive(Debug, Default)]
 pub(super) struct Sums(FxHashMap<(&'static str, String), Number>);
 
-/// The times that points have.
+/// The timestamps of points.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     /// The start of the run.
     pub(super) run: Timestamp,
-    /// The last time that metrics were collected; before that, the start of the run.
+    /// When metrics were last collected; before that, the start of the run.
     pub(super) last: Timestamp,
     pub(super) now: Timestamp,
-    /// Whether counters and histograms begin again each time.
+    /// Whether counters and histograms start over each time.
     pub(super) delta: bool,
 }
 
@@ -124,7 +124,7 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// Returns the encoded metrics, and how many points they have.
+    /// Returns the encoded metrics and the number of their points.
     pub(super) fn finish(self) -> (Vec<u8>, u64) {
         (self.out, self.points)
     }
@@ -162,7 +162,7 @@ impl Points<'_> {
         });
     }
 
-    /// Adds a histogram, unless it is empty, and takes its exemplars. With delta temporality, it begins again.
+    /// Adds a histogram, unless it is empty, and takes its exemplars. With delta temporality, it starts over.
     pub(super) fn histogram(&mut self, labels: Labels<'_>, histogram: &mut Histogram) {
         let count = histogram.count();
         if count == 0 {
@@ -196,7 +196,7 @@ impl Points<'_> {
     }
 }
 
-/// The key of a point among those of its metric.
+/// The key that identifies a point within its metric.
 fn key(labels: Labels<'_>) -> String {
     labels.iter().flat_map(|(_, value)| [value, "\0"]).collect()
 }

@@ -1,4 +1,4 @@
-//! Readings of GPUs, and the means of them.
+//! Readings of GPUs, and their means.
 
 use kernspan::trace::Timestamp;
 use std::{
@@ -23,12 +23,12 @@ pub(super) struct Gpu {
     pub(super) first_energy: Option<(f64, Timestamp)>,
 }
 
-/// The values that a GPU has. Not every GPU has all.
+/// The values that a GPU reports. Not every GPU reports all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Reading {
     /// From 0 to 1.
     pub(super) utilization: Option<f64>,
-    /// Bytes in use, and all.
+    /// Bytes in use, and in total.
     pub(super) memory: Option<(u64, u64)>,
     /// Degrees Celsius.
     pub(super) temperature: Option<f64>,
@@ -69,7 +69,7 @@ impl Gpus {
 }
 
 impl Gpu {
-    /// The age at which a reading is not sent any more: the thread that reads is blocked.
+    /// The age at which a reading is no longer sent: the reading thread is blocked.
     const OLD: Duration = Duration::from_secs(10);
 
     pub(super) fn new(id: String, name: String, first: Reading, read_at: Instant) -> Self {
@@ -86,7 +86,7 @@ impl Gpu {
         self.first_energy = self.first_energy.or_else(|| reading.energy.map(|joules| (joules, Timestamp::now())));
     }
 
-    /// The last reading, with the means of utilization and power since this was last called. `None` if it is too old.
+    /// The last reading, with the means of utilization and power since the last call. `None` if it is too old.
     pub(super) fn collect(&mut self, now: Instant) -> Option<Reading> {
         let (utilization, power) = (self.utilization.take(), self.power.take());
         let is_fresh = now.saturating_duration_since(self.read_at) < Self::OLD;

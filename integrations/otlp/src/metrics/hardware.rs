@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The hardware metrics of the GPUs that the process may use. A thread reads them, as a GPU that fails may block its
+/// The hardware metrics of the GPUs that the process may use. A thread reads them, since a failing GPU may block its
 /// readers.
 #[derive(Debug)]
 pub(super) struct Hardware {
@@ -25,8 +25,7 @@ impl Hardware {
     /// How long the end of a run waits for the last readings.
     const LAST: Duration = Duration::from_secs(1);
 
-    /// Starts the thread that reads GPUs. Without a library that can, or without the thread, there are no metrics of
-    /// GPUs.
+    /// Starts the thread that reads GPUs. Without NVML or the thread, there are no GPU metrics.
     pub(super) fn watch() -> Self {
         let gpus = Gpus::default();
         let (ending, end) = mpsc::channel();
@@ -51,10 +50,10 @@ impl Hardware {
         Self { gpus: Gpus::new(gpus), ending: None, ended: mpsc::channel().1 }
     }
 
-    /// Has the GPUs read for the last time.
+    /// Makes the thread read the GPUs for the last time.
     pub(super) fn end(&mut self) {
         self.ending = None;
-        // Nothing is ever sent. It returns when the thread has ended, or after the timeout.
+        // Nothing is ever sent. This returns when the thread has ended, or after the timeout.
         let _ = self.ended.recv_timeout(Self::LAST);
     }
 

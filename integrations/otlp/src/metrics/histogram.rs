@@ -22,11 +22,11 @@ pub(super) struct Histogram {
     pub(super) sum: f64,
     pub(super) min: f64,
     pub(super) max: f64,
-    /// By bucket, the latest exemplar since they were taken.
+    /// The latest exemplar of each bucket since they were taken.
     exemplars: Vec<Option<Exemplar>>,
 }
 
-/// A value, and the trace of the step that has it.
+/// A value, and the trace of its step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Exemplar {
     pub(super) at: Timestamp,

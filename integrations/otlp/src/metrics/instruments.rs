@@ -1,5 +1,5 @@
-//! The table of all metrics. Where OpenTelemetry's semantic conventions have a metric, its name, unit and kind are
-//! theirs.
+//! The table of all metrics, with names, units and kinds from OpenTelemetry's semantic conventions where they define
+//! one.
 
 use crate::attributes::name;
 
@@ -28,7 +28,7 @@ pub(super) struct Instrument {
     pub(super) description: &'static str,
 }
 
-// Names of attributes that only metrics have.
+// Names of attributes that only metrics use.
 pub(super) const CAUSE: &str = "cause";
 pub(super) const COUNTER_NAME: &str = "counter.name";
 pub(super) const CPU_MODE: &str = "cpu.mode";
@@ -51,7 +51,7 @@ macro_rules! instruments {
             };
         )*
 
-        /// All metrics. Tests compare the documentation, and what is sent, with them.
+        /// All metrics. Tests compare the documentation, and what is sent, with this table.
         #[cfg(test)]
         pub(super) const INSTRUMENTS: &[Instrument] = &[$($instrument),*];
     };

@@ -39,7 +39,7 @@ struct Measured {
     sums: Sums,
     /// The start of the run.
     start: Timestamp,
-    /// The last time that metrics were collected; before that, the start of the run.
+    /// When metrics were last collected; before that, the start of the run.
     last: (Instant, Timestamp),
     every: Duration,
     delta: bool,
@@ -77,8 +77,8 @@ impl Metrics {
         }
     }
 
-    /// Encodes all metrics as fields of a `ScopeMetrics` message, and counts their points. `None` if it is not time
-    /// yet.
+    /// Encodes all metrics as fields of a `ScopeMetrics` message, and counts their points. `None` if it is not yet
+    /// time.
     pub(crate) fn collect(&mut self, is_last: bool, tallies: &[(&str, Option<&Tally>)]) -> Option<(Vec<u8>, u64)> {
         let measured = self.measured.as_mut()?;
         if !is_last && measured.last.0.elapsed() < measured.every {
@@ -106,7 +106,7 @@ impl Measured {
     }
 }
 
-/// Writes the counts of sent and lost items. Causes with nothing lost are written, too, so that queries see the first
+/// Writes the counts of sent and lost items. Causes without losses are written, too, so that queries see the first
 /// rise.
 fn write_tallies(tallies: &[(&str, Option<&Tally>)], writer: &mut Writer<'_>) {
     let known = || tallies.iter().filter_map(|&(signal, tally)| Some((signal, tally?)));

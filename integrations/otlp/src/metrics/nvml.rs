@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often GPUs are read. NVML's utilization is that of the last second or less.
+/// How often GPUs are read. NVML's utilization covers the last second or less.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Reads the GPUs that the process may use until `end` is disconnected, and then once more.
@@ -44,7 +44,7 @@ fn load() -> Option<Nvml> {
     names.into_iter().find_map(|name| Nvml::builder().lib_path(OsStr::new(name)).init().ok())
 }
 
-/// Reads a GPU. A value that it does not have is `None`.
+/// Reads a GPU. A value that it does not report is `None`.
 fn read(nvml: &Nvml, index: u32) -> Reading {
     let Ok(device) = nvml.device_by_index(index) else { return Reading::default() };
     Reading {
@@ -78,7 +78,7 @@ impl Visible {
             match pick.parse() {
                 Ok(index) => picks.push(Pick::Index(index)),
                 Err(_) if pick.starts_with("GPU-") => picks.push(Pick::Id(pick.to_owned())),
-                // CUDA ignores what follows an invalid entry, such as -1.
+                // CUDA ignores everything after an invalid entry, such as -1.
                 Err(_) => break,
             }
         }

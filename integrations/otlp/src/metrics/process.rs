@@ -26,11 +26,12 @@ impl Process {
         Self::default()
     }
 
-    /// Parses `/proc/self/stat`, `/proc/self/status` and `/proc/uptime`; `ticks` is the number of clock ticks in a
+    /// Parses `/proc/self/stat`, `/proc/self/status` and `/proc/uptime`; `ticks` is the number of clock ticks per
     /// second.
     #[cfg(any(target_os = "linux", test))]
     fn parse(stat: &str, status: &str, uptime: &str, ticks: u64) -> Self {
-        // The fields before are the process id and the program's name in brackets, which may contain brackets itself.
+        // The preceding fields are the process id and the program's name in brackets, which may itself contain
+        // brackets.
         let fields: Vec<&str> =
             stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
         let time = |place: usize| {
@@ -52,7 +53,7 @@ impl Process {
     }
 
     pub(super) fn write(&self, now: Timestamp, writer: &mut Writer<'_>) {
-        // CPU time is counted since the start of the process, which is before that of the run.
+        // CPU time is counted since the start of the process, which precedes that of the run.
         let age = self.uptime.map_or(0, |uptime| u64::try_from(uptime.as_nanos()).unwrap_or(u64::MAX));
         let born = Timestamp::from_unix_nanos(now.as_unix_nanos().saturating_sub(age));
         writer.metric(&instruments::CPU_TIME, |points| {

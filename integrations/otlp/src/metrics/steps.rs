@@ -22,7 +22,7 @@ pub(super) struct Steps {
     /// The number of the last step that ended.
     number: Option<u64>,
     counters: BTreeMap<&'static str, f64>,
-    /// How many values of counters were dropped.
+    /// How many counter values were dropped.
     dropped: u64,
     pace: Pace,
 }
@@ -78,7 +78,7 @@ impl Steps {
         }
     }
 
-    /// How many values of counters were dropped, as there were too many names.
+    /// How many counter values were dropped because there were too many names.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -104,7 +104,7 @@ impl Steps {
     }
 }
 
-/// The rates of steps and samples since the last collection. They are computed from the durations of the steps, as
+/// The rates of steps and samples since the last collection. They are computed from the durations of the steps, since
 /// steps are reported with a delay.
 #[derive(Debug)]
 struct Pace {
@@ -140,8 +140,8 @@ impl Pace {
         self.reported = now;
     }
 
-    /// Returns the rates since the last call. If no step has ended since, they are the same as before, until the next
-    /// step is overdue; then they fall, so that the rates of a training that hangs approach zero.
+    /// Returns the rates since the last call. If no step has ended since, they stay the same until the next step is
+    /// overdue. Then they fall, so that the rates of a hanging training approach zero.
     fn collect(&mut self, now: Instant) -> Option<Rates> {
         if !self.time.is_zero() {
             let samples = (!self.sampled.is_zero()).then(|| self.samples / self.sampled.as_secs_f64());

@@ -13,7 +13,7 @@ use kernspan::{
 };
 use std::collections::BTreeMap;
 
-/// The windows so far. A metric is sent once it has a value, as its activity may not be recorded.
+/// The windows so far. A metric is sent once it has a value, since its activity may not be recorded.
 #[derive(Debug)]
 pub(super) struct Windows {
     launches: u64,
@@ -55,7 +55,7 @@ impl Windows {
     }
 
     pub(super) fn add(&mut self, trace: &Trace) {
-        // Each launch through the runtime is a call of the driver, too.
+        // Each launch through the runtime is also a call to the driver.
         for call in trace.api_calls().filter(|call| call.api() == Api::CudaDriver) {
             let starts = |prefix| call.name().starts_with(prefix);
             self.launches += u64::from(starts("cuLaunchKernel") || starts("cuLaunchCooperative"));
@@ -74,7 +74,7 @@ impl Windows {
         }
         let allocations = trace.allocations().filter(|allocation| allocation.change() == MemoryChange::Allocate);
         self.allocations += allocations.count() as u64;
-        // They are in order of time, so that the last one stays.
+        // They are in chronological order, so the last one stays.
         for gpu in Analysis::of(trace).gpu_steps() {
             let known = trace.device(gpu.device).filter(|device| !device.uuid.is_empty());
             let hardware = known.map_or_else(|| gpu.device.as_u32().to_string(), |device| device.uuid.clone());

@@ -13,7 +13,7 @@ use kernspan::trace::{Detail, Span, SpanId, StepId, Timestamp, Work};
 use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, collections::BTreeMap};
 
-/// How many operations of a kernel are named, and how many links it has to the spans that asked for them.
+/// How many operations of a kernel are named, and how many links it has to the spans that requested them.
 const MOST_LINKS: usize = 32;
 
 impl Window<'_> {
@@ -79,7 +79,7 @@ impl Window<'_> {
             if let Some((trace, key)) = other_step {
                 link(out, trace, key, "parent");
             }
-            // Other spans may have asked for operations that were fused into it.
+            // Other spans may have requested operations that were fused into it.
             let others = work.spans().filter(|other| work.span().is_none_or(|own| own.id() != other.id()));
             for placement in others.filter_map(|other| self.placements.of(other)).take(MOST_LINKS) {
                 match placement {
@@ -92,7 +92,8 @@ impl Window<'_> {
         });
     }
 
-    /// Writes a span for all GPU work of each span that another layer sends, as attributes cannot be added to that.
+    /// Writes a span for all GPU work of each span that another layer sends, since attributes cannot be added to that
+    /// one.
     pub(super) fn write_gpu_totals(&self, writer: &mut SpanWriter<'_>) {
         if !self.placements.has_foreign() {
             return;
@@ -106,7 +107,7 @@ impl Window<'_> {
             }
         }
         let owner = |work| match self.placements.of(self.placements.owner_of(work)?)? {
-            // `None` for a span that this exporter sends into the foreign trace: it has attributes of its own.
+            // `None` for a span that this exporter sends into the foreign trace: it has its own attributes.
             Placement::Foreign(trace, key) => first.get(&(trace, key)).map(|span| span.id()),
             _ => None,
         };
@@ -160,7 +161,7 @@ impl Window<'_> {
         }
     }
 
-    /// Writes one span that counts the work which has no span of its own.
+    /// Writes one span that counts the work without its own span.
     fn write_folded(
         &self,
         (trace, id, parent): (TraceId, SpanKey, Option<SpanKey>),

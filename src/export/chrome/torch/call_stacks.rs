@@ -1,9 +1,9 @@
-//! Call stacks of spans, made of the spans around them.
+//! Call stacks of spans, made from the spans around them.
 
 use crate::{export::json::Quoted, trace::Span};
 use rustc_hash::FxHashMap;
 
-/// The call stack of each span, innermost first: `src/model.rs(7): forward;src/main.rs(4): train`. The plugin reads
+/// The call stack of each span, innermost first: `src/model.rs(7): forward;src/main.rs(4): train`. The plugin parses
 /// file and line from this form.
 #[derive(Debug, Default)]
 pub(super) struct CallStacks {
@@ -22,7 +22,7 @@ struct CallStack {
 }
 
 impl CallStacks {
-    /// The most bytes of a stack.
+    /// The maximum length of a stack in bytes.
     const MAX_LEN: usize = 4096;
 
     /// Returns the stack of the next span.
@@ -34,7 +34,8 @@ impl CallStacks {
             if let Some(outer) = outer {
                 plain = plain + ";" + &self.stacks[outer].plain;
             }
-            // A recursion keeps its innermost frames: with all of them, the text would grow by the square of its depth.
+            // A recursion keeps its innermost frames: with all of them, the text would grow quadratically with its
+            // depth.
             if plain.len() > Self::MAX_LEN {
                 let frames = (0..=Self::MAX_LEN).rev().find(|&end| plain.is_char_boundary(end)).unwrap_or(0);
                 let frames = plain[..frames].rfind(';').unwrap_or(frames);

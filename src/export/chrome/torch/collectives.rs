@@ -1,4 +1,4 @@
-//! Collectives of NCCL, for the plugin's Distributed view.
+//! NCCL collectives, for the plugin's Distributed view.
 
 use crate::{
     export::{chrome::flavor::Flavor, flows::Flows, gpu_ranges::Cause},
@@ -6,11 +6,11 @@ use crate::{
 };
 use rustc_hash::FxHashMap;
 
-/// The calls that launch nothing but a collective.
+/// The calls that launch only a collective.
 #[derive(Debug, Default)]
 pub(in super::super) struct Collectives(FxHashMap<ApiCallId, Collective>);
 
-/// The op of a collective. It is written around the call that launches the collective.
+/// The op of a collective. It encloses the call that launches the collective.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Collective {
     pub(in super::super) name: &'static str,
@@ -46,7 +46,7 @@ impl Collectives {
     }
 }
 
-/// Returns whether an op around the call nests in the span that the call belongs to, and that span is no such op
+/// Returns whether an op around the call nests in the span that the call belongs to, and that span is not such an op
 /// itself.
 fn nests(call: ApiCall<'_>) -> bool {
     call.attribution() != Attribution::HandedOff && call.span().is_none_or(|span| !is_collective(span.name()))
@@ -57,7 +57,7 @@ pub(super) fn is_collective(name: &str) -> bool {
     name.starts_with("nccl:") || name.starts_with("gloo:")
 }
 
-/// Returns PyTorch's name of the collective that a kernel of NCCL does.
+/// Returns PyTorch's name for the collective that an NCCL kernel performs.
 pub(super) fn collective(kernel: &str) -> Option<&'static str> {
     let prefixes = ["ncclDevKernel_", "ncclKernel_", "ncclSymDevKernel_", "ncclSymkDevKernel_"];
     let rest = prefixes.iter().find_map(|prefix| kernel.strip_prefix(prefix))?;
@@ -73,7 +73,7 @@ pub(super) fn collective(kernel: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns whether the plugin would take a range on the GPU for an op of the host.
+/// Returns whether the plugin would take a range on the GPU for a host op.
 pub(in super::super) fn is_op_on_gpu(trace: &Trace, cause: Cause) -> bool {
     let is_op = |name: &str| is_collective(name) || name.starts_with("ProfilerStep#");
     match cause {

@@ -1,5 +1,5 @@
 //! The parts of a document that only TensorBoard's plugin for PyTorch, torch-tb-profiler, reads: modules, call stacks,
-//! collectives, and steps whose length is not zero.
+//! collectives, and steps of non-zero length.
 
 mod call_stacks;
 mod collectives;

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 pub(super) struct Modules {
     /// The number of each module, by its path.
     ids: FxHashMap<String, usize>,
-    /// The number of each node of the call tree, by the node around it and its module.
+    /// The number of each node of the call tree, by its parent and its module.
     ///
     /// The plugin has a row for each node. If each call were a node, a module that is called twice would have two rows
     /// that both show the sum.

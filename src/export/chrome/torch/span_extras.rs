@@ -31,18 +31,18 @@ impl SpanExtras {
         (flavor == Flavor::TorchTensorBoard).then(extras)
     }
 
-    /// Returns the name to be written for a span, if its own would mislead the plugin.
+    /// Returns the name to write for a span, if its own would mislead the plugin.
     pub(in super::super) fn name(&self, span: Span<'_>) -> Option<&'static str> {
-        // The plugin takes such a span for a step, and fails if it cannot read the number.
+        // The plugin takes such a span for a step, and fails if it cannot parse the number.
         let is_step = span.name().starts_with("ProfilerStep#");
-        // A span read from a file of PyTorch has such a name already.
+        // A span read from a PyTorch file already has such a name.
         let is_named = span.name().starts_with("enumerate(DataLoader)#");
         let is_loading = !is_named && self.waits_for_data(span);
         if is_loading { Some(DATA_LOADING) } else { is_step.then_some("ProfilerStep") }
     }
 
-    /// Returns whether the training waits while the span loads data. Other threads load in advance. Spans inside
-    /// another span that loads data keep their names.
+    /// Returns whether the training waits while the span loads data. Other threads load ahead. Spans inside another
+    /// span that loads data keep their names.
     fn waits_for_data(&self, span: Span<'_>) -> bool {
         let is_outermost = || span.stack().skip(1).all(|outer| outer.input_stage().is_none());
         span.input_stage().is_some() && self.stepping.contains(&span.track_id()) && is_outermost()

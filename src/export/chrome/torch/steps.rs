@@ -5,7 +5,7 @@ use crate::{
     trace::{Timestamp, Trace},
 };
 
-/// Returns for each step whether it is called `ProfilerStep#N`, so that readers take it for a step.
+/// Returns for each step whether it is called `ProfilerStep#N`, so that readers recognize it as a step.
 pub(in super::super) fn steps_shown(trace: &Trace, flavor: Flavor) -> Vec<bool> {
     match flavor {
         Flavor::Kineto => vec![true; trace.steps().len()],
@@ -15,8 +15,8 @@ pub(in super::super) fn steps_shown(trace: &Trace, flavor: Flavor) -> Vec<bool> 
 
 /// Returns for each step whether it has any time left in the plugin.
 ///
-/// In the plugin, a step begins when the GPU has done everything that the step before launched. The plugin divides by
-/// the time that is left, and loses the whole file if that is zero.
+/// In the plugin, a step begins when the GPU has done everything that the previous step launched. The plugin divides by
+/// the remaining time, and loses the whole file if that is zero.
 pub(super) fn steps_with_time(trace: &Trace) -> Vec<bool> {
     let steps = trace.steps();
     let mut device_ends: Vec<Option<Timestamp>> = vec![None; steps.len()];

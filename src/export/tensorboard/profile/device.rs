@@ -67,13 +67,13 @@ struct DeviceWriter<'a> {
     device: Option<&'a Device>,
     plane: Plane,
     several_contexts: bool,
-    /// The numbers of lines that are used.
+    /// The line numbers in use.
     lines: HashSet<u64>,
     /// The end of the last work of each step.
     last: Vec<Timestamp>,
     kernels: Cache<WorkKey, WorkText>,
     ops: FxHashMap<OpId, TextId>,
-    /// The cause of the last piece of work, and whether it computes with 16 bits. The next one mostly has the same
+    /// The cause of the last piece of work, and whether it computes with 16 bits. The next one usually has the same
     /// cause.
     half: (Option<WorkCause>, bool),
     instructions: FxHashMap<usize, TextId>,
@@ -82,7 +82,7 @@ struct DeviceWriter<'a> {
 /// The cause of a piece of work: its span and its batch.
 type WorkCause = (Option<SpanId>, Option<BatchId>);
 
-/// The texts that all work with the same key has in common.
+/// The texts shared by all work with the same key.
 #[derive(Clone, Copy)]
 struct WorkText {
     name: EventNameId,
@@ -117,8 +117,8 @@ impl<'a> DeviceWriter<'a> {
         self.plane.add_line(id, &name, line);
     }
 
-    /// Returns a number that no other line has: `number`, or one that is much larger. Contexts number their streams
-    /// alike, and a stream whose work overlaps has several rows.
+    /// Returns an unused line number: `number`, or a much larger one. Contexts number their streams alike, and a stream
+    /// whose work overlaps has several rows.
     fn line_id(&mut self, number: u64) -> u64 {
         const STRIDE: u64 = 1_000_000;
         let mut id = number;
@@ -230,7 +230,7 @@ impl<'a> DeviceWriter<'a> {
         }
         self.plane.add_stat(Stat::DeviceVendor, StatValue::Str("Nvidia"));
         self.plane.add_stat(Stat::DeviceName, StatValue::Str(&device.name));
-        // XProf has one peak for all types, and takes the highest of those that are trained with.
+        // XProf has one peak for all types, and takes the highest of those used for training.
         let peaks = ["f16", "bf16", "f32"].into_iter().filter_map(|dtype| device.peak_flops(dtype));
         if let Some(peak) = peaks.reduce(f64::max) {
             self.plane.add_stat(Stat::PeakTeraflops, StatValue::F64(peak / 1e12));
@@ -259,7 +259,7 @@ fn copy_activity(direction: Direction) -> &'static str {
     }
 }
 
-/// Returns the name by which XProf knows a copy.
+/// Returns XProf's name for a copy.
 fn copy_name(direction: Direction) -> &'static str {
     match direction {
         Direction::HostToDevice => "MemcpyHToD",

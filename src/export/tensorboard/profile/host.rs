@@ -20,7 +20,7 @@ use std::{
 };
 
 /// The number of the line with memory events. XProf looks for them on lines whose numbers begin here, and does not
-/// count those lines in the times of operations.
+/// include those lines in the times of operations.
 const MEMORY_LINE: u64 = 0xdead_beef + 6;
 /// The first number of input stages. XProf looks them up among the numbers of events' names, which are lower.
 const STAGES: i64 = 1 << 40;
@@ -100,7 +100,7 @@ impl<'a, 'b> Host<'a, 'b> {
             for call in trace.operations_at(operations[track_index].clone()).filter(|call| call.track_id() == here) {
                 entries.push((Kind::Operation, call.id().index() as u32));
             }
-            // The stable sort is quick, since each kind is in order already.
+            // The stable sort is fast, since each kind is already sorted.
             entries.sort_by_key(|&entry| self.place(entry));
             if entries.is_empty() {
                 continue;
@@ -120,7 +120,7 @@ impl<'a, 'b> Host<'a, 'b> {
         Ok(())
     }
 
-    /// Returns the place of an event in its line, in the order that XProf expects: by start, the longer first, steps
+    /// Returns the position of an event in its line, in the order that XProf expects: by start, the longer first, steps
     /// around spans, spans around calls.
     fn place(&self, (kind, index): Entry) -> (Option<(Timestamp, Reverse<Timestamp>)>, Entry) {
         let (trace, at) = (self.trace, |at: Timestamp| (at, Reverse(at)));
@@ -162,7 +162,7 @@ impl<'a, 'b> Host<'a, 'b> {
         let op = self.ops.of_span(span.id());
         let stage = span.input_stage();
         let op_name = match stage {
-            // XProf knows spans of the input pipeline by their stage.
+            // XProf recognizes spans of the input pipeline by their stage.
             Some(_) => None,
             None => Some(self.op_name(op)),
         };
@@ -199,7 +199,7 @@ impl<'a, 'b> Host<'a, 'b> {
     }
 
     fn event(&mut self, line: &mut Line, event: Event<'a>) {
-        // The text of an event is its name, unless very many events have texts of their own.
+        // The text of an event is its name, unless very many events have different texts.
         let is_named = !self.plane.has_many_names();
         let fields: Vec<_> = event.fields().iter().filter(|(name, _)| *name != "message" || !is_named).collect();
         let names: Vec<_> = fields.iter().map(|(name, _)| self.field_name(name)).collect();
@@ -212,8 +212,8 @@ impl<'a, 'b> Host<'a, 'b> {
         });
     }
 
-    /// Returns the name of a user's field. It must not be that of a stat that XProf knows, none of which has a dot in
-    /// it.
+    /// Returns the name of a user's field. It must not be that of a stat that XProf knows, none of which contains a
+    /// dot.
     fn field_name(&mut self, name: &'a str) -> TextId {
         *self.field_names.entry(name).or_insert_with(|| match name.contains('.') {
             true => self.plane.text(name),
@@ -316,7 +316,7 @@ fn outlive_window(trace: &Trace) -> Vec<bool> {
 }
 
 /// Returns the number of a span's or event's name. XProf would take a name with a colon for an operation and its kind,
-/// and a name such as `MemoryAllocation` for a change of memory.
+/// and a name such as `MemoryAllocation` for a change in memory.
 fn event_name(plane: &mut Plane, name: &str) -> EventNameId {
     match name {
         ALLOCATED | FREED => plane.event_name_shown_as(&format!("span {name}"), name),

@@ -5,9 +5,9 @@
 //!
 //! XProf expects three things that it does not document:
 //!
-//! - Times are counted from the window's beginning, as those since 1970 overflow.
-//! - Kernels refer to their steps by the numbers that XProf itself gives to steps.
-//! - A plane has names only for stats that it uses: XProf looks at the names to find out what a plane is about.
+//! - Times are counted from the window's beginning, since those since 1970 overflow.
+//! - Kernels refer to their steps by XProf's own step numbers.
+//! - A plane has names only for stats that it uses: XProf looks at the names to determine what a plane is about.
 
 mod device;
 mod host;
@@ -91,7 +91,7 @@ fn counters(trace: &Trace) -> Plane {
     plane
 }
 
-/// Returns the name of a counter without characters that JSON escapes: XProf writes it into JSON as it is.
+/// Returns the name of a counter without characters that JSON escapes: XProf writes it into JSON unchanged.
 fn counter_name(name: &str) -> String {
     name.chars().map(|c| if c.is_control() || c == '"' || c == '\\' { '_' } else { c }).collect()
 }

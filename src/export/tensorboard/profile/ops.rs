@@ -1,4 +1,4 @@
-//! Operations of XProf: paths of spans, and the operations of frameworks inside them.
+//! XProf's operations: paths of spans, and framework operations inside them.
 
 use crate::trace::{BatchId, Callsite, OperationCall, Span, SpanId, Trace, Work};
 use rustc_hash::FxHashMap;
@@ -13,7 +13,7 @@ impl OpId {
     }
 }
 
-/// A path of spans, or an operation of a framework inside one.
+/// A path of spans, or a framework operation inside one.
 #[derive(Debug)]
 pub(super) struct Op<'a> {
     /// The path, such as `train_step/forward/linear`.
@@ -34,32 +34,34 @@ impl Op<'_> {
 /// The operations of a trace.
 ///
 /// XProf splits paths at slashes and accepts few characters in them, so names are changed to fit. The trace viewer
-/// shows the names as they are.
+/// shows the original names.
 #[derive(Debug)]
 pub(super) struct Ops<'a> {
     ops: Vec<Op<'a>>,
     /// The bytes of all paths.
     bytes: usize,
     by_span: Vec<OpId>,
-    /// The operations of frameworks, by the operation of their span and their names.
+    /// The framework operations, by the operation of their span and their names.
     by_names: FxHashMap<(OpId, String), OpId>,
     by_batch: FxHashMap<(BatchId, Option<SpanId>), OpId>,
 }
 
 impl<'a> Ops<'a> {
-    /// The most operations: with recursion there may be one for each span. Later ones are [`OTHERS`](Self::OTHERS).
+    /// The maximum number of operations: with recursion there may be one per span. Later ones are
+    /// [`OTHERS`](Self::OTHERS).
     pub(super) const MAX: usize = 20_000;
-    /// The most bytes of all paths: a hundred for each operation. A path deep in recursion has up to ten times that.
+    /// The maximum size of all paths in bytes: a hundred per operation. A path deep in recursion has up to ten times
+    /// that.
     const MAX_BYTES: usize = 100 * Self::MAX;
     /// The name of the operation that stands for all later ones.
     pub(super) const OTHERS: &'static str = "others";
-    /// The operation of work whose span is not known.
+    /// The operation of unattributed work.
     const UNATTRIBUTED: OpId = OpId(0);
     /// The operation named [`OTHERS`](Self::OTHERS).
     const OTHER: OpId = OpId(1);
-    /// The most bytes of a path. Longer ones lose their beginnings.
+    /// The maximum length of a path in bytes. Longer ones lose their beginnings.
     const MAX_PATH: usize = 1000;
-    /// The most operations of one kernel that are named.
+    /// The maximum number of operations named for one kernel.
     const MAX_NAMES: usize = 4;
 
     pub(super) fn new(trace: &'a Trace) -> Self {
@@ -166,10 +168,10 @@ impl<'a> Op<'a> {
     }
 }
 
-/// Returns a name of which XProf accepts every character, short enough for a table.
+/// Returns a name in which XProf accepts every character, short enough for a table.
 fn sanitize(name: &str) -> String {
     let mut clean = String::new();
-    // `model::layer` is a path already.
+    // `model::layer` is already a path.
     for c in name.replace("::", "/").chars().take(200) {
         let accepted = c.is_ascii_alphanumeric() || "_./-".contains(c);
         clean.push(if accepted { c } else { '_' });

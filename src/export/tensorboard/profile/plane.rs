@@ -11,19 +11,19 @@ use crate::{
 use rustc_hash::FxHashMap;
 use std::io::{self, Seek, Write};
 
-/// A plane: lines of events, and the names that they refer to.
+/// A plane: lines of events, and the names they refer to.
 #[derive(Debug)]
 pub(super) struct Plane {
     id: u64,
     name: String,
     /// The moment from which times are counted.
     base: Timestamp,
-    /// The head of each line, and its events, in pieces that are not copied.
+    /// The head of each line, and its events, in chunks that are not copied.
     lines: Vec<Vec<u8>>,
     stats: Vec<u8>,
     event_names: EventNames,
     texts: Texts,
-    /// The known stats that are used. Others get no name: XProf looks at the names to find out what a plane is about.
+    /// The known stats that are used. Others get no name: XProf looks at the names to determine what a plane is about.
     used: StatSet,
 }
 
@@ -48,7 +48,7 @@ impl StatSet {
     }
 }
 
-/// The names of events, numbered from 1. A name may have another one that is shown instead.
+/// The names of events, numbered from 1. A name may have another one that is displayed instead.
 #[derive(Debug, Default)]
 struct EventNames {
     ids: FxHashMap<(Box<str>, Option<Box<str>>), u64>,
@@ -56,7 +56,7 @@ struct EventNames {
 }
 
 impl EventNames {
-    /// The bytes from which on new texts are no names: enough for ten thousand of a hundred characters.
+    /// The size in bytes from which new texts are not stored as names: enough for ten thousand of a hundred characters.
     const BYTES: usize = 1 << 20;
 }
 
@@ -75,7 +75,7 @@ pub(super) struct EventNameId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TextId(u64);
 
-/// The value of a stat. XProf expects some numbers to be signed and some not.
+/// The value of a stat. XProf expects some numbers to be signed and others not.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StatValue<'a> {
     F64(f64),
@@ -103,12 +103,12 @@ impl Plane {
         self.event_names.id(name, None)
     }
 
-    /// Returns the number of a name that XProf uses, together with one that it shows instead.
+    /// Returns the number of a name that XProf uses, together with one that it displays instead.
     pub(super) fn event_name_shown_as(&mut self, name: &str, shown: &str) -> EventNameId {
         self.event_names.id(name, Some(shown).filter(|shown| *shown != name))
     }
 
-    /// Returns whether names take so much memory that texts, of which each event may have another one, are no names.
+    /// Returns whether names take so much memory that texts, which may differ for each event, are not stored as names.
     pub(super) fn has_many_names(&self) -> bool {
         self.event_names.names.len() >= EventNames::BYTES
     }
@@ -117,7 +117,7 @@ impl Plane {
         self.texts.id(text)
     }
 
-    /// Makes an empty line, to be [added](Self::add_line) once it has its events.
+    /// Creates an empty line, to be [added](Self::add_line) once it has its events.
     pub(super) fn line(&self) -> Line {
         Line { base: self.base, events: Vec::new(), used: StatSet::default(), open: Vec::new() }
     }
@@ -139,7 +139,7 @@ impl Plane {
         self.used.0 |= line.used.0;
     }
 
-    /// Writes a line while its events are made: a thread may have millions, with long texts. `add` adds an event, or
+    /// Writes a line as its events are produced: a thread may have millions, with long texts. `add` adds an event, or
     /// returns `false` if there are no more.
     pub(super) fn write_line<W: Write + Seek>(
         out: &mut W,
@@ -162,7 +162,7 @@ impl Plane {
         Ok(UsedStats(line.used))
     }
 
-    /// Adds the stats that a line uses which was written already.
+    /// Adds the stats used by a line that has already been written.
     pub(super) fn use_stats(&mut self, UsedStats(used): UsedStats) {
         self.used.0 |= used.0;
     }
@@ -178,7 +178,7 @@ impl Plane {
         wire::message_of_parts(out, 1, &self.parts(&self.head()))
     }
 
-    /// Writes what was not written yet of a plane that is a message already.
+    /// Writes the rest of a plane that is already a message.
     pub(super) fn write_rest(self, out: &mut dyn Write) -> io::Result<()> {
         self.parts(&self.head()).iter().try_for_each(|part| out.write_all(part))
     }
@@ -246,8 +246,8 @@ fn stat_name(out: &mut Vec<u8>, id: u64, name: &str) {
 #[derive(Debug)]
 pub(super) struct Line {
     base: Timestamp,
-    /// The events, in pieces. One piece would be so large that an allocator asks the system for it, instead of using
-    /// memory again that the window's records have taken.
+    /// The events, in chunks. A single chunk would be so large that the allocator asks the system for it, instead of
+    /// reusing memory that the window's records have taken.
     events: Vec<Vec<u8>>,
     used: StatSet,
     /// The ends of the last span and of the spans around it in picoseconds, outermost first.
@@ -255,7 +255,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The bytes after which a piece is full.
+    /// The size in bytes at which a chunk is full.
     const PIECE: usize = 32 << 10;
 
     pub(super) fn event(
@@ -269,8 +269,8 @@ impl Line {
         self.push(name, picoseconds(self.base, start), picoseconds(start, end), stats);
     }
 
-    /// Adds a span that is nested in those before it that are not over. XProf loses a span that ends together with the
-    /// one around it, so it ends a picosecond earlier.
+    /// Adds a span, which is nested in the earlier ones that have not ended. XProf loses a span that ends together with
+    /// the one around it, so it ends a picosecond earlier.
     pub(super) fn nested(
         &mut self,
         name: EventNameId,

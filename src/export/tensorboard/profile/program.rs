@@ -1,4 +1,4 @@
-//! The XLA program that XProf takes floating-point operations from.
+//! The XLA program from which XProf takes floating-point operations.
 
 use super::{
     ops::{OpId, Ops},
@@ -9,15 +9,15 @@ use rustc_hash::FxHashMap;
 
 /// An XLA program in which each operation is a custom call, with its source location.
 ///
-/// The Roofline and HLO pages count floating-point operations only of instructions of an XLA program.
+/// The Roofline and HLO pages count floating-point operations only for instructions of an XLA program.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) name: String,
     instructions: Vec<(String, OpId)>,
-    /// The instruction of each operation and share. XProf takes the share of the last of several kernels in a row for
-    /// that of each, so kernels of an operation with different shares are different instructions.
+    /// The instruction of each operation and share. XProf applies the share of the last of several consecutive kernels
+    /// to each of them, so kernels of an operation with different shares are different instructions.
     known: FxHashMap<(OpId, Share), InstructionId>,
-    /// The number of instructions that asked for each name.
+    /// The number of instructions that requested each name.
     names: FxHashMap<String, u32>,
 }
 
@@ -34,7 +34,7 @@ impl InstructionId {
 impl Program {
     /// The number of the one program.
     pub(super) const ID: u64 = 1;
-    /// The most instructions. Operations that come later are in no program.
+    /// The maximum number of instructions. Later operations are not in a program.
     pub(super) const MAX_INSTRUCTIONS: usize = 20_000;
 
     pub(super) fn new(process: &str) -> Self {
@@ -59,7 +59,7 @@ impl Program {
         Some(id)
     }
 
-    /// Returns a name that no other instruction has: `plain`, or `plain` and the first number that makes it unique.
+    /// Returns a unique name: `plain`, or `plain` and the first number that makes it unique.
     fn free_name(&mut self, plain: &str) -> String {
         loop {
             let count = self.names.entry(plain.to_owned()).or_insert(0);
@@ -71,7 +71,7 @@ impl Program {
         }
     }
 
-    /// Returns whether no more instructions fit, so that there may be operations that are in no program.
+    /// Returns whether no more instructions fit, so that there may be operations outside the program.
     pub(super) fn is_full(&self) -> bool {
         self.instructions.len() == Self::MAX_INSTRUCTIONS
     }
@@ -84,7 +84,7 @@ impl Program {
         self.instructions.is_empty()
     }
 
-    /// Encodes the program as an `HloProto`: one computation of custom calls, whose results are the parts of a tuple.
+    /// Encodes the program as an `HloProto`: one computation of custom calls, whose results form a tuple.
     pub(super) fn encode(&self, ops: &Ops<'_>) -> Vec<u8> {
         const F32: u64 = 11;
         const TUPLE: u64 = 13;

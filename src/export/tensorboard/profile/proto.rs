@@ -1,4 +1,4 @@
-//! The messages of `tensorflow.profiler.XSpace`, which tests decode profiles with.
+//! The messages of `tensorflow.profiler.XSpace`, with which tests decode profiles.
 
 use prost::Message;
 use std::collections::HashMap;

@@ -5,9 +5,9 @@ use rustc_hash::FxHashMap;
 
 /// The floating-point operations and bytes of each kernel.
 ///
-/// As in the report, if the fields of a span state them, those of the spans nested in it do not count. An operation of
-/// a framework outside such spans counts for its batch. It is not known how much each kernel of a span or batch did, so
-/// they have equal shares.
+/// As in the report, if the fields of a span state them, those of nested spans do not count. A framework operation
+/// outside such spans counts for its batch. It is unknown how much each kernel of a span or batch did, so they have
+/// equal shares.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     /// For each span, the outermost span that states them: one around it, or the span itself.
@@ -94,7 +94,7 @@ mod tests {
         let mut trace = gpu_trace();
         set_flops(&mut trace, 1, 600, "f32");
         set_flops(&mut trace, 2, 900, "f32");
-        // On stream 7 a copy and two kernels in the first step, on stream 8 a kernel of `backward`, beside a fill.
+        // On stream 7 a copy and two kernels in the first step, on stream 8 a kernel of `backward`, alongside a fill.
         assert_eq!(flops(&trace), [0, 600, 450, 0, 0, 0, 0, 450, 0, 0, 0]);
     }
 

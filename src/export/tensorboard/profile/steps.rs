@@ -2,12 +2,12 @@
 
 use crate::trace::{Step, StepId, Timestamp, Trace};
 
-/// The steps of a profile, numbered one after the other as XProf does. Steps that the window cut are left out, unless
-/// there are no others.
+/// The steps of a profile, numbered consecutively as XProf does. Steps cut by the window are left out, unless there are
+/// no others.
 #[derive(Debug)]
 pub(super) struct Steps {
     shown: Vec<StepId>,
-    /// XProf's number of each step of the trace.
+    /// XProf's number for each step of the trace.
     groups: Vec<Option<i64>>,
 }
 
@@ -25,12 +25,12 @@ impl Steps {
         Self { shown, groups }
     }
 
-    /// Returns XProf's number of a step, if the step is shown.
+    /// Returns XProf's number for a step, if the step is shown.
     pub(super) fn group(&self, step: StepId) -> Option<i64> {
         self.groups[step.index()]
     }
 
-    /// Returns the step that XProf gives this number.
+    /// Returns the step with this XProf number.
     pub(super) fn get<'a>(&self, trace: &'a Trace, group: usize) -> &'a Step {
         &trace.steps()[self.shown[group].index()]
     }
@@ -39,9 +39,9 @@ impl Steps {
         (0..).zip(self.shown.iter().map(|id| &trace.steps()[id.index()]))
     }
 
-    /// Returns the start and end of each step on a device. A step starts when it has started on the host and the step
-    /// before is over. It ends when its last work on the device is over. `last` has that time for each step of the
-    /// trace.
+    /// Returns the start and end of each step on a device. A step starts when it has started on the host and the
+    /// previous step is over. It ends when its last work on the device is over. `last` has that time for each step of
+    /// the trace.
     pub(super) fn device_times(&self, trace: &Trace, last: &[Timestamp]) -> Vec<(Timestamp, Timestamp)> {
         let mut before = trace.start();
         let times = self.shown.iter().map(|id| {
