@@ -19,7 +19,8 @@ const FLOORS: &[&[&str]] = &[
     &["pipeline", "read", "session"],
     &["ending"],
     &["exit"],
-    &["profiler", "builder"],
+    &["profiler"],
+    &["builder"],
 ];
 
 /// Uses that the floors would allow and the design does not: exporters and reports see traces only.
