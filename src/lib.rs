@@ -148,8 +148,6 @@ mod schedule;
 mod session;
 mod step_sample;
 mod steps;
-#[cfg(test)]
-mod structure;
 mod thread;
 pub mod trace;
 
