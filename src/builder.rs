@@ -1,33 +1,30 @@
 //! The builder of a profiler: its settings and their defaults.
 
+mod background;
+
+use self::background::{Background, BackgroundParts};
 #[cfg(all(feature = "signals", unix))]
 use crate::exit::SavedOnExit;
 use crate::{
-    Error, Profiler,
     activity::{Activities, Activity},
     analysis::Analysis,
     budget::Budget,
     clock::Clock,
-    collector::Collector,
     ending::Ending,
+    error::Error,
     export::{Exporter, OnTrace, Run, RunId},
-    failure::Failure,
+    failure::{Failure, Failures},
     file,
-    gpu::{self, DetachPolicy, GpuSettings, Started},
+    gpu::{DetachPolicy, GpuSettings},
     host::{Host, ProfilerLayer, StepOn},
-    pipeline::{Exports, NamedExporter, Pipeline},
-    recording::{HandOn, Recording},
+    pipeline::NamedExporter,
+    profiler::Profiler,
     schedule::Schedule,
     session::{Session, SessionParts},
-    steps::StepThread,
-    trace::{Gpu, Metadata},
+    steps::NamedSteps,
+    trace::Metadata,
 };
-use std::{
-    fmt,
-    path::PathBuf,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::{fmt, ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
 
 /// A builder of a profiler, made by [`Profiler::builder`].
 ///
@@ -62,6 +59,13 @@ pub struct ProfilerBuilder {
     metadata: Metadata,
 }
 
+impl Profiler {
+    /// Returns a builder of a profiler.
+    pub fn builder() -> ProfilerBuilder {
+        ProfilerBuilder::new()
+    }
+}
+
 impl ProfilerBuilder {
     /// The default of [`lane_capacity`](Self::lane_capacity). A span takes two records, a field or an event one.
     pub const LANE_CAPACITY: usize = 1 << 16;
@@ -83,7 +87,7 @@ impl ProfilerBuilder {
     #[cfg(all(feature = "signals", unix))]
     pub const SAVE_WITHIN: Duration = Duration::from_secs(10);
 
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self {
             schedule: Schedule::always(),
             step_on: None,
@@ -289,87 +293,25 @@ impl ProfilerBuilder {
     ///
     /// If a setting is invalid, an exporter [cannot export](Exporter::check), the folder of `raw_to_dir` cannot be
     /// written, or a thread cannot be started.
-    pub fn build(self) -> Result<(ProfilerLayer, Profiler), Error> {
-        let Self {
-            schedule, step_on, mut exporters, backtraces, lane_capacity, memory_limit_bytes, live_spans, ..
-        } = self;
-        let Self { activities, detach, raw_folder, metadata, print_report, .. } = self;
-        #[cfg(all(feature = "signals", unix))]
-        let save_within = self.save_within;
-        schedule.check().map_err(Error::Schedule)?;
-        let at_least = |setting, value: usize, least: usize| {
-            let problem = format!("{value} is less than {least}, so that nothing could be recorded");
-            if value < least { Err(Error::Setting { setting, problem }) } else { Ok(()) }
-        };
-        at_least("lane_capacity", lane_capacity, 64)?;
-        at_least("memory_limit_bytes", memory_limit_bytes, 1 << 20)?;
-        let at_most = |setting, value: usize, most: usize| {
-            let problem = format!("{value} is more than {most}, the most that there may be");
-            if value > most { Err(Error::Setting { setting, problem }) } else { Ok(()) }
-        };
-        at_most("lane_capacity", lane_capacity, Self::MAX_LANE_CAPACITY)?;
-        at_most("live_spans", live_spans, Self::MAX_LIVE_SPANS)?;
-        let mut failures: Vec<_> = exporters.iter_mut().filter_map(NamedExporter::check).collect();
-        let raw = raw_folder.as_deref().and_then(|folder| file::check(folder).err());
-        failures.extend(raw.map(|error| Failure::new("raw_to_dir", None, error.into())));
-        if !failures.is_empty() {
-            return Err(Error::Exporters { failures });
-        }
-
+    pub fn build(mut self) -> Result<(ProfilerLayer, Profiler), Error> {
+        self.check()?;
         let clock = Clock::new();
-        let metadata = Arc::new(metadata);
-        let run = Run {
-            id: RunId::from_env(),
-            metadata: Arc::clone(&metadata),
-            start: clock.anchor().unix,
-            schedule: schedule.to_string(),
-            activities: activities.iter().collect(),
-            unrecorded: Arc::default(),
-        };
-        let mut want_steps = Vec::new();
-        for exporter in &mut exporters {
-            match exporter.steps(&run) {
-                Ok(steps) => want_steps.extend(steps),
-                Err(failure) => failures.push(failure),
-            }
-        }
-        let host = Arc::new(Host::new(clock, lane_capacity, live_spans, !want_steps.is_empty()));
-        let budget = Arc::new(Budget::new(memory_limit_bytes));
-        let (commands, to_collector) = mpsc::channel();
-        let (to_exports, closed) = mpsc::channel();
-        // The exporters' thread is gone only if it panicked, which whoever joins it will report.
-        let to_exports = move || -> HandOn {
-            let to_exports = to_exports.clone();
-            Box::new(move |recording: Recording| drop(to_exports.send(recording)))
-        };
-        let started = if activities.any_gpu() {
-            let settings = GpuSettings { activities, detach, keep_raw: raw_folder.is_some() };
-            gpu::start(settings, &host, &budget, to_exports()).map_err(Error::Thread)?.map_err(Gpu::Unavailable)
-        } else {
-            Err(Gpu::NotAsked)
-        };
-        let (gpu, reading, hand_on, without_gpu) = match started {
-            Ok(Started { source, thread, collected }) => (Some(source), Some(thread), collected, Gpu::NotAsked),
-            Err(without_gpu) => (None, None, to_exports(), without_gpu),
-        };
-        drop(to_exports);
-        let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
-        let session_budget = Arc::clone(&budget);
-        let exports = Exports {
-            closed,
-            budget,
-            metadata,
-            without_gpu: without_gpu.clone(),
+        let run = self.run(&clock);
+        let (step_exporters, failures) = self.step_exporters(&run);
+        let host = Arc::new(Host::new(clock, self.lane_capacity, self.live_spans, !step_exporters.is_empty()));
+        let budget = Arc::new(Budget::new(self.memory_limit_bytes));
+        let Self { schedule, step_on, exporters, activities, detach, raw_folder, print_report, .. } = self;
+        let Background { gpu, without_gpu, commands, summaries, pipeline } = Background::start(BackgroundParts {
+            host: Arc::clone(&host),
+            budget: Arc::clone(&budget),
+            gpu: activities.any_gpu().then(|| GpuSettings { activities, detach, keep_raw: raw_folder.is_some() }),
+            metadata: run.metadata,
             exporters,
-            failures: failures.into_iter().collect(),
+            step_exporters,
+            failures,
             raw_folder,
-        };
-        let steps = (!want_steps.is_empty()).then(|| StepThread::start(Arc::clone(&host), want_steps));
-        let steps = steps.transpose().map_err(Error::Thread)?;
-        let (summaries, steps) = steps.unzip();
-        let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
-
-        let session = Session::start(SessionParts {
+        })?;
+        let session = Arc::new(Session::start(SessionParts {
             host: Arc::clone(&host),
             gpu,
             without_gpu,
@@ -377,18 +319,17 @@ impl ProfilerBuilder {
             step_on: step_on.clone(),
             commands,
             summaries,
-            budget: session_budget,
-        });
-        let session = Arc::new(session);
+            budget,
+        }));
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);
             StepOn { name, step: Box::new(move || session.step_by_close()) }
         });
-        let spans = activities.has(Activity::Host);
+        let layer = ProfilerLayer::new(host, activities.has(Activity::Host), step_on, self.backtraces);
         let ending = Arc::new(Ending::new(Arc::clone(&session), pipeline, activities, print_report, run.unrecorded));
         // This is the last step, so that functions that CUDA has called at exit are called later.
         #[cfg(all(feature = "signals", unix))]
-        let saved_on_exit = save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();
+        let saved_on_exit = self.save_within.map(|within| SavedOnExit::new(&ending, within)).transpose();
         #[cfg(all(feature = "signals", unix))]
         let saved_on_exit =
             saved_on_exit.map_err(|error| Error::Setting { setting: "save_on_exit", problem: error.to_string() })?;
@@ -399,7 +340,51 @@ impl ProfilerBuilder {
             #[cfg(all(feature = "signals", unix))]
             saved_on_exit,
         );
-        Ok((ProfilerLayer::new(host, spans, step_on, backtraces), profiler))
+        Ok((layer, profiler))
+    }
+
+    /// Checks the settings, and that exporters can export.
+    fn check(&mut self) -> Result<(), Error> {
+        self.schedule.check().map_err(Error::Schedule)?;
+        let check = |setting, value: usize, allowed: RangeInclusive<usize>| {
+            let (least, most) = allowed.into_inner();
+            let problem = match value {
+                _ if value < least => format!("{value} is less than {least}, so that nothing could be recorded"),
+                _ if value > most => format!("{value} is more than {most}, the most that there may be"),
+                _ => return Ok(()),
+            };
+            Err(Error::Setting { setting, problem })
+        };
+        check("lane_capacity", self.lane_capacity, 64..=Self::MAX_LANE_CAPACITY)?;
+        check("memory_limit_bytes", self.memory_limit_bytes, 1 << 20..=usize::MAX)?;
+        check("live_spans", self.live_spans, 0..=Self::MAX_LIVE_SPANS)?;
+        let mut failures: Vec<_> = self.exporters.iter_mut().filter_map(NamedExporter::check).collect();
+        let raw = self.raw_folder.as_deref().and_then(|folder| file::check(folder).err());
+        failures.extend(raw.map(|error| Failure::new("raw_to_dir", None, error.into())));
+        if failures.is_empty() { Ok(()) } else { Err(Error::Exporters { failures }) }
+    }
+
+    fn run(&mut self, clock: &Clock) -> Run {
+        Run {
+            id: RunId::from_env(),
+            metadata: Arc::new(std::mem::take(&mut self.metadata)),
+            start: clock.anchor().unix,
+            schedule: self.schedule.to_string(),
+            activities: self.activities.iter().collect(),
+            unrecorded: Arc::default(),
+        }
+    }
+
+    /// Returns the exporters that take every step, and the failures of those that could not begin to.
+    fn step_exporters(&mut self, run: &Run) -> (Vec<NamedSteps>, Failures) {
+        let (mut exporters, mut failures) = (Vec::new(), Failures::default());
+        for exporter in &mut self.exporters {
+            match exporter.steps(run) {
+                Ok(steps) => exporters.extend(steps),
+                Err(failure) => failures.add(failure),
+            }
+        }
+        (exporters, failures)
     }
 }
 

@@ -149,8 +149,6 @@ mod schedule;
 mod session;
 mod step_sample;
 mod steps;
-#[cfg(test)]
-mod structure;
 mod thread;
 pub mod trace;
 pub mod units;

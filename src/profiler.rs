@@ -3,9 +3,9 @@
 #[cfg(all(feature = "signals", unix))]
 use crate::exit::SavedOnExit;
 use crate::{
-    Error, ProfilerBuilder,
     activity::{Activities, Activity},
     ending::Ending,
+    error::Error,
     host::HandOver,
     pipeline::Outcome,
     report::Report,
@@ -23,7 +23,7 @@ use std::{
 /// Bind it to a name for as long as the program is to be profiled: `let _ = …` drops it at once. Prefer to end it with
 /// [`finish_and_print`](Self::finish_and_print) or [`finish`](Self::finish), which return failures. A profiler that is
 /// dropped, as when `main` returns early or panics, also exports. It writes each failure to standard error, and the
-/// report if [`ProfilerBuilder::print_report`] is set.
+/// report if [`print_report`](crate::ProfilerBuilder::print_report) is set.
 #[must_use = "dropping the profiler ends the recording"]
 #[derive(Debug)]
 pub struct Profiler {
@@ -35,11 +35,6 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Returns a builder for a profiler.
-    pub fn builder() -> ProfilerBuilder {
-        ProfilerBuilder::new()
-    }
-
     pub(crate) fn new(
         session: Arc<Session>,
         ending: Arc<Ending>,
@@ -86,7 +81,7 @@ impl Profiler {
         self.session.is_recording()
     }
 
-    /// Whether this activity is recorded: see [`ProfilerBuilder::activities`].
+    /// Whether this activity is recorded: see [`ProfilerBuilder::activities`](crate::ProfilerBuilder::activities).
     pub fn records(&self, activity: Activity) -> bool {
         self.activities.has(activity)
     }
@@ -103,7 +98,7 @@ impl Profiler {
 
     /// Opens a window now, whatever the schedule says, that stays open until [`stop`](Self::stop). Returns false, and
     /// changes nothing, if a window is already open, or if so many windows are waiting to be exported that there is no
-    /// memory for another: see [`memory_limit_bytes`](ProfilerBuilder::memory_limit_bytes).
+    /// memory for another: see [`memory_limit_bytes`](crate::ProfilerBuilder::memory_limit_bytes).
     ///
     /// ```
     /// use kernspan::{Collected, Profiler, Schedule};

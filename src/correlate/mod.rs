@@ -16,6 +16,7 @@ mod nest;
 mod operations;
 mod streams;
 mod threads;
+mod updates;
 
 pub(crate) use self::gpu::join_gpu;
 #[cfg(feature = "read")]

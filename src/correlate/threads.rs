@@ -1,19 +1,17 @@
 //! Turns the records of each thread into spans, events, API calls, allocations and operations.
 
-use super::{Callsites, backtrace::frames, enters::Enters, gpu::Origins, nest, operations::Operations};
+use super::{
+    Callsites, backtrace::frames, enters::Enters, gpu::Origins, nest, operations::Operations, updates::Updates,
+};
 use crate::{
     clock::{Ticks, Timeline},
     recording::{Callsite, DeviceCall, Function, MemoryCall, MemoryFacts, Origin, Record, RegistryId, ThreadRecords},
     trace::{
         AllocationData, Api, ApiCallData, Attribution, CallsiteId, Cut, DeviceId, EventData, FieldData, FieldRange,
-        MemoryChange, OperationCallData, SpanData, SpanId, Trace, TraceContext, Track, TrackId, Value,
+        MemoryChange, Operation, OperationCallData, SpanData, SpanId, Trace, TraceContext, Track, TrackId, Value,
     },
 };
-use std::{
-    collections::{HashMap, HashSet},
-    ops::RangeInclusive,
-    sync::Arc,
-};
+use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
 
 /// The state of adding the records of threads to a trace.
 pub(super) struct Threads<'a> {
@@ -25,21 +23,19 @@ pub(super) struct Threads<'a> {
     operations: &'a mut Operations,
     origins: Origins,
     enters: Enters,
-    /// The instances of each span on which fields were recorded after it was entered, with the moments they were
-    /// entered.
-    updated: HashMap<RegistryId, Vec<(Ticks, SpanId)>>,
-    updates: Vec<Update>,
+    updates: Updates,
     /// The fields that instances of a span share, by address, which stays the same as long as this map holds them.
     shared: HashMap<*const FieldData, (Arc<[FieldData]>, FieldRange)>,
 }
 
-/// Fields that were recorded on a span after it was entered.
-struct Update {
-    at: Ticks,
-    id: RegistryId,
-    /// The instance that was open on the recording thread, if there was one.
-    instance: Option<SpanId>,
-    fields: Vec<FieldData>,
+/// The state of reading the records of one thread.
+struct ThreadState {
+    /// The first of the thread's tracks.
+    track: TrackId,
+    open: Vec<(RegistryId, SpanId)>,
+    calls: Vec<(ApiCallData, Option<Origin>)>,
+    adopted: Option<Origin>,
+    owner: Owner,
 }
 
 /// The owner of the fields, contexts and backtraces that come next in a thread's records.
@@ -53,6 +49,22 @@ enum Owner {
     Nobody,
 }
 
+impl ThreadState {
+    fn new(track: TrackId) -> Self {
+        Self { track, open: Vec::new(), calls: Vec::new(), adopted: None, owner: Owner::Nobody }
+    }
+
+    /// The innermost span that is open.
+    fn innermost(&self) -> Option<SpanId> {
+        self.open.last().map(|&(_, span)| span)
+    }
+
+    /// The open instances of a span, the one entered last at the end.
+    fn instances(&self, id: RegistryId) -> impl DoubleEndedIterator<Item = SpanId> {
+        self.open.iter().filter(move |(open, _)| *open == id).map(|&(_, span)| span)
+    }
+}
+
 impl<'a> Threads<'a> {
     pub(super) fn new(
         trace: &'a mut Trace,
@@ -63,14 +75,25 @@ impl<'a> Threads<'a> {
         operations: &'a mut Operations,
     ) -> Self {
         let (origins, enters) = (Origins::default(), Enters::default());
-        let (updated, updates, shared) = (HashMap::new(), Vec::new(), HashMap::new());
-        Self { trace, callsites, timeline, window, functions, operations, origins, enters, updated, updates, shared }
+        let (updates, shared) = (Updates::default(), HashMap::new());
+        Self { trace, callsites, timeline, window, functions, operations, origins, enters, updates, shared }
     }
 
     /// Adds the threads. Returns the origins of the calls, allocations and operations that were made on behalf of
     /// others, and the enters of all spans.
     pub(super) fn add(mut self, threads: Vec<ThreadRecords>) -> (Origins, Enters) {
-        // The lists of the trace are made once, as large as they become: growing them would take more memory.
+        self.reserve(&threads);
+        for thread in threads {
+            self.add_thread(thread);
+        }
+        let shared = self.shared.values().map(|(_, range)| range.start).collect();
+        std::mem::take(&mut self.updates).apply(self.trace, *self.window.end(), &shared);
+        self.apply_names();
+        (self.origins, self.enters)
+    }
+
+    /// Makes the lists of the trace as large as they become: growing them would take more memory.
+    fn reserve(&mut self, threads: &[ThreadRecords]) {
         let (mut spans, mut events, mut fields, mut operations) = (0, 0, 0, 0);
         for record in threads.iter().flat_map(|thread| thread.chunks.iter().flatten()) {
             match record {
@@ -78,7 +101,7 @@ impl<'a> Threads<'a> {
                 Record::Event { .. } => events += 1,
                 Record::Field(_) => fields += 1,
                 Record::Operation { .. } => operations += 1,
-                Record::Update { id, .. } => drop(self.updated.entry(*id).or_default()),
+                Record::Update { id, .. } => self.updates.expect(*id),
                 _ => {}
             }
         }
@@ -88,144 +111,101 @@ impl<'a> Threads<'a> {
         self.trace.fields.reserve_exact(fields);
         self.trace.operation_calls.reserve_exact(operations);
         self.origins.operations.reserve_exact(operations);
-        for thread in threads {
-            self.add_thread(thread);
-        }
-        self.apply_updates();
-        self.apply_names();
-        (self.origins, self.enters)
     }
 
     fn add_thread(&mut self, thread: ThreadRecords) {
         let ThreadRecords { thread, chunks, .. } = thread;
-        let (first_span, first_event, first_track) =
-            (self.trace.spans.len(), self.trace.events.len(), self.trace.tracks.len());
-        let mut open: Vec<(RegistryId, SpanId)> = Vec::new();
-        let mut calls: Vec<(ApiCallData, Option<Origin>)> = Vec::new();
-        let (first_allocation, first_operation) = (self.trace.allocations.len(), self.trace.operation_calls.len());
-        let mut adopted: Option<Origin> = None;
-        let mut owner = Owner::Nobody;
+        let first_span = self.trace.spans.len();
+        let before = self.count_others();
+        let mut state = ThreadState::new(TrackId::new(self.trace.tracks.len()));
         for record in chunks.into_iter().flatten() {
-            match record {
-                Record::Join { .. } | Record::Joined => {}
-                Record::Open { id, callsite } => {
-                    owner = self.enter(&mut open, id, callsite, None);
-                }
-                Record::Enter { at, id, callsite } => {
-                    owner = self.enter(&mut open, id, callsite, Some(at));
-                }
-                Record::Exit { at, id } => {
-                    if let Some(index) = open.iter().rposition(|(open, _)| *open == id) {
-                        let (_, span) = open.remove(index);
-                        if at <= *self.window.end() {
-                            let span = &mut self.trace.spans[span.index()];
-                            // On some machines, the cycle counters of two cores differ a little.
-                            span.end = self.timeline.at(at).max(span.start);
-                            span.cut.end = false;
-                        }
-                    }
-                }
-                Record::Event { at, .. } if at > *self.window.end() => owner = Owner::Nobody,
-                Record::Event { at, callsite } => {
-                    self.trace.events.push(EventData {
-                        callsite: self.callsites.id(callsite),
-                        track: TrackId::new(first_track),
-                        span: open.last().map(|&(_, span)| span),
-                        at: self.timeline.at(at),
-                        fields: self.no_fields(),
-                    });
-                    owner = Owner::Event;
-                }
-                Record::Update { at, id } => {
-                    let instance = open.iter().rfind(|(open, _)| *open == id).map(|&(_, span)| span);
-                    self.updates.push(Update { at, id, instance, fields: Vec::new() });
-                    owner = Owner::Update;
-                }
-                Record::Adopt(origin) => adopted = origin,
-                Record::Call(call) if self.is_inside(call.start) => {
-                    let mut call = self.api_call(call, TrackId::new(first_track), open.last());
-                    call.batch = self.operations.batch(adopted);
-                    calls.push((call, adopted));
-                }
-                Record::Memory(call) if self.is_inside(call.at) => {
-                    let allocation = self.allocation(call, TrackId::new(first_track), open.last());
-                    self.trace.allocations.push(allocation);
-                    self.origins.allocations.push(adopted);
-                }
-                Record::Operation { at, operation } if self.is_inside(at) => {
-                    let span = open.last().map(|&(_, span)| span);
-                    self.trace.operation_calls.push(OperationCallData {
-                        operation: self.operations.id(operation),
-                        track: TrackId::new(first_track),
-                        at: self.timeline.at(at),
-                        attribution: attribution(span),
-                        span,
-                        step: None,
-                        batch: self.operations.batch(adopted),
-                    });
-                    self.origins.operations.push(adopted);
-                }
-                Record::Parent { id } if matches!(owner, Owner::Span(_)) => self.enters.add_parent(id),
-                // These were made before the window or after it.
-                Record::Call(_) | Record::Memory(_) | Record::Operation { .. } | Record::Parent { .. } => {}
-                Record::Field(field) => self.add_field(&owner, field),
-                Record::Fields(fields) => self.share_fields(&owner, fields),
-                Record::ContextOf { id } => {
-                    // A thread may have entered a span twice.
-                    let instances: Vec<_> =
-                        open.iter().filter(|(open, _)| *open == id).map(|&(_, span)| span).collect();
-                    self.trace.contexts.extend(instances.iter().map(|&span| (span, None)));
-                    owner = Owner::Instances(instances);
-                }
-                Record::Context { trace, span } => self.add_context(&owner, trace, span, true),
-                Record::Unsampled { trace, span } => self.add_context(&owner, trace, span, false),
-                Record::Backtrace(backtrace) => {
-                    if let Owner::Span(span) = owner {
-                        self.trace.backtraces.insert(span, frames(&backtrace));
-                    }
-                }
-            }
+            self.add_record(&mut state, record);
         }
-
-        let no_calls = calls.is_empty()
-            && self.trace.allocations.len() == first_allocation
-            && self.trace.operation_calls.len() == first_operation;
         // A call inside another one returns first, and so is written first.
-        calls.sort_by_key(|(call, _)| call.start);
-        for (call, origin) in calls {
+        state.calls.sort_by_key(|(call, _)| call.start);
+        for (call, origin) in state.calls {
             self.trace.api_calls.push(call);
             self.origins.calls.push(origin);
         }
-        let spans = &mut self.trace.spans[first_span..];
-        if spans.is_empty() && self.trace.events.len() == first_event && no_calls {
+        if self.trace.spans.len() == first_span && self.count_others() == before {
             return;
         }
+        let spans = &mut self.trace.spans[first_span..];
         nest::self_times(spans, first_span);
         let overlaps = nest::overlaps(spans, first_span);
         for overlap in 0..=overlaps.iter().copied().max().unwrap_or(0) {
             self.trace.tracks.push(Track { thread: thread.id, name: thread.name.clone(), overlap });
         }
         for (span, overlap) in spans.iter_mut().zip(overlaps) {
-            span.track = TrackId::new(first_track + overlap as usize);
+            span.track = TrackId::new(state.track.index() + overlap as usize);
+        }
+    }
+
+    /// The number of items other than spans for which a thread needs a track.
+    fn count_others(&self) -> usize {
+        let trace = &self.trace;
+        trace.events.len() + trace.api_calls.len() + trace.allocations.len() + trace.operation_calls.len()
+    }
+
+    fn add_record(&mut self, state: &mut ThreadState, record: Record) {
+        match record {
+            Record::Join { .. } | Record::Joined => {}
+            Record::Open { id, callsite } => self.enter(state, id, callsite, None),
+            Record::Enter { at, id, callsite } => self.enter(state, id, callsite, Some(at)),
+            Record::Exit { at, id } => self.exit(state, id, at),
+            Record::Event { at, callsite } => self.add_event(state, at, callsite),
+            Record::Update { at, id } => {
+                self.updates.begin(at, id, state.instances(id).next_back());
+                state.owner = Owner::Update;
+            }
+            Record::Adopt(origin) => state.adopted = origin,
+            Record::Call(call) if self.is_inside(call.start) => {
+                let call = self.api_call(call, state);
+                state.calls.push((call, state.adopted));
+            }
+            Record::Memory(call) if self.is_inside(call.at) => {
+                let allocation = self.allocation(call, state);
+                self.trace.allocations.push(allocation);
+                self.origins.allocations.push(state.adopted);
+            }
+            Record::Operation { at, operation } if self.is_inside(at) => {
+                let call = self.operation_call(at, operation, state);
+                self.trace.operation_calls.push(call);
+                self.origins.operations.push(state.adopted);
+            }
+            Record::Parent { id } if matches!(state.owner, Owner::Span(_)) => self.enters.add_parent(id),
+            // These were made before the window or after it.
+            Record::Call(_) | Record::Memory(_) | Record::Operation { .. } | Record::Parent { .. } => {}
+            Record::Field(field) => self.add_field(&state.owner, field),
+            Record::Fields(fields) => self.share_fields(&state.owner, fields),
+            Record::ContextOf { id } => {
+                // A thread may have entered a span twice.
+                let instances: Vec<_> = state.instances(id).collect();
+                self.trace.contexts.extend(instances.iter().map(|&span| (span, None)));
+                state.owner = Owner::Instances(instances);
+            }
+            Record::Context { trace, span } => self.add_context(&state.owner, trace, span, true),
+            Record::Unsampled { trace, span } => self.add_context(&state.owner, trace, span, false),
+            Record::Backtrace(backtrace) => {
+                if let Owner::Span(span) = state.owner {
+                    self.trace.backtraces.insert(span, frames(&backtrace));
+                }
+            }
         }
     }
 
     /// Begins an instance of a span. `at` is `None` if it was entered before the window.
-    fn enter(
-        &mut self,
-        open: &mut Vec<(RegistryId, SpanId)>,
-        id: RegistryId,
-        callsite: Callsite,
-        at: Option<Ticks>,
-    ) -> Owner {
+    fn enter(&mut self, state: &mut ThreadState, id: RegistryId, callsite: Callsite, at: Option<Ticks>) {
         if at.is_some_and(|at| at > *self.window.end()) {
-            return Owner::Nobody;
+            state.owner = Owner::Nobody;
+            return;
         }
+        let parent = state.innermost();
         let span = SpanId::new(self.trace.spans.len());
         self.trace.spans.push(SpanData {
             callsite: self.callsites.id(callsite),
             track: TrackId::new(0),
-            parent: open.last().map(|&(_, span)| span),
+            parent,
             previous: None,
             step: None,
             start: at.map_or(self.trace.start, |at| self.timeline.at(at)),
@@ -234,12 +214,37 @@ impl<'a> Threads<'a> {
             fields: self.no_fields(),
             cut: Cut { start: at.is_none(), end: true },
         });
-        self.enters.add(at, id, span, open.last().map(|&(_, parent)| parent));
-        open.push((id, span));
-        if let Some(instances) = self.updated.get_mut(&id) {
-            instances.push((at.unwrap_or_default(), span));
+        self.enters.add(at, id, span, parent);
+        state.open.push((id, span));
+        self.updates.add_instance(id, at, span);
+        state.owner = Owner::Span(span);
+    }
+
+    /// Ends the instance of a span that was entered last.
+    fn exit(&mut self, state: &mut ThreadState, id: RegistryId, at: Ticks) {
+        let Some(index) = state.open.iter().rposition(|(open, _)| *open == id) else { return };
+        let (_, span) = state.open.remove(index);
+        if at <= *self.window.end() {
+            let span = &mut self.trace.spans[span.index()];
+            // On some machines, the cycle counters of two cores differ a little.
+            span.end = self.timeline.at(at).max(span.start);
+            span.cut.end = false;
         }
-        Owner::Span(span)
+    }
+
+    fn add_event(&mut self, state: &mut ThreadState, at: Ticks, callsite: Callsite) {
+        if at > *self.window.end() {
+            state.owner = Owner::Nobody;
+            return;
+        }
+        self.trace.events.push(EventData {
+            callsite: self.callsites.id(callsite),
+            track: state.track,
+            span: state.innermost(),
+            at: self.timeline.at(at),
+            fields: self.no_fields(),
+        });
+        state.owner = Owner::Event;
     }
 
     /// Whether a call was made in the window. A call that was made while the window opened counts as made at its
@@ -248,28 +253,28 @@ impl<'a> Threads<'a> {
         start != Ticks(0) && start <= *self.window.end()
     }
 
-    fn api_call(&self, call: DeviceCall, track: TrackId, innermost: Option<&(RegistryId, SpanId)>) -> ApiCallData {
+    fn api_call(&mut self, call: DeviceCall, state: &ThreadState) -> ApiCallData {
         let (function, start) = (u32::from(call.function), self.timeline.at(call.start));
         let name = self.functions.get(&(call.api, function)).map(Arc::clone);
-        let span = innermost.map(|&(_, span)| span);
+        let span = state.innermost();
         ApiCallData {
             api: if call.api == Api::CUDA_RUNTIME { Api::CudaRuntime } else { Api::CudaDriver },
             function,
             name: name.unwrap_or_else(|| Arc::from(format!("function {function}"))),
-            track,
+            track: state.track,
             start,
             end: self.timeline.at(call.end()).max(start),
             correlation: call.correlation,
             result: call.result.into(),
             attribution: attribution(span),
             span,
-            batch: None,
+            batch: self.operations.batch(state.adopted),
         }
     }
 
-    fn allocation(&self, call: MemoryCall, track: TrackId, innermost: Option<&(RegistryId, SpanId)>) -> AllocationData {
+    fn allocation(&self, call: MemoryCall, state: &ThreadState) -> AllocationData {
         let MemoryFacts { bytes, context, change, pooled } = call.facts();
-        let span = innermost.map(|&(_, span)| span);
+        let span = state.innermost();
         AllocationData {
             at: self.timeline.at(call.at),
             context: context.into(),
@@ -281,9 +286,22 @@ impl<'a> Threads<'a> {
             pooled,
             in_use: 0,
             reserved: 0,
-            track,
+            track: state.track,
             attribution: attribution(span),
             span,
+        }
+    }
+
+    fn operation_call(&mut self, at: Ticks, operation: Arc<Operation>, state: &ThreadState) -> OperationCallData {
+        let span = state.innermost();
+        OperationCallData {
+            operation: self.operations.id(operation),
+            track: state.track,
+            at: self.timeline.at(at),
+            attribution: attribution(span),
+            span,
+            step: None,
+            batch: self.operations.batch(state.adopted),
         }
     }
 
@@ -300,12 +318,7 @@ impl<'a> Threads<'a> {
                 Some(event) => &mut event.fields,
                 None => return,
             },
-            Owner::Update => {
-                if let Some(update) = self.updates.last_mut() {
-                    update.fields.push(field);
-                }
-                return;
-            }
+            Owner::Update => return self.updates.add_field(field),
             Owner::Instances(_) | Owner::Nobody => return,
         };
         range.len += 1;
@@ -334,48 +347,6 @@ impl<'a> Threads<'a> {
             (fields, range)
         });
         self.trace.spans[span.index()].fields = *range;
-    }
-
-    /// Adds the fields of updates to their instances: to the one that was open on the recording thread, or else to the
-    /// one that was entered last at that moment, on any thread.
-    fn apply_updates(&mut self) {
-        self.updates.sort_by_key(|update| update.at);
-        self.updated.values_mut().for_each(|instances| instances.sort_by_key(|(entered, _)| *entered));
-        let close = *self.window.end();
-        let updates = std::mem::take(&mut self.updates);
-        let shared: HashSet<_> = self.shared.values().map(|(_, range)| range.start).collect();
-        for Update { at, id, instance, fields } in updates.into_iter().filter(|update| update.at <= close) {
-            let Some(span) = instance.or_else(|| {
-                let instances = self.updated.get(&id)?;
-                let later = instances.partition_point(|(entered, _)| *entered <= at);
-                instances.get(later.saturating_sub(1)).map(|&(_, span)| span)
-            }) else {
-                continue;
-            };
-            for field in fields {
-                let range = &mut self.trace.spans[span.index()].fields;
-                // The fields of a span lie next to each other. So they are copied to the end if one is added and they
-                // are not there already, or if one is changed and other instances share them.
-                let is_recorded = self.trace.fields[range.as_range()].iter().any(|old| old.index == field.index);
-                let in_place = if is_recorded {
-                    !shared.contains(&range.start)
-                } else {
-                    range.as_range().end == self.trace.fields.len()
-                };
-                if !in_place {
-                    let start = self.trace.fields.len();
-                    self.trace.fields.extend_from_within(range.as_range());
-                    range.start = u32::try_from(start).unwrap_or(u32::MAX);
-                }
-                let recorded = self.trace.fields[range.as_range()].iter_mut().find(|old| old.index == field.index);
-                if let Some(old) = recorded {
-                    old.value = field.value;
-                    continue;
-                }
-                self.trace.fields.push(field);
-                range.len += 1;
-            }
-        }
     }
 
     /// Gives spans the names that their field `op.name` has: see [`convention::NAME`](crate::trace::convention::NAME).

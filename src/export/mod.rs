@@ -55,10 +55,6 @@ mod call_flows;
 mod category;
 mod chrome;
 mod collected;
-#[cfg(test)]
-#[path = "../../tests/support/downloads.rs"]
-#[allow(unreachable_pub, reason = "shared with other tests")]
-mod downloads;
 mod exporter;
 mod flows;
 mod gpu_ranges;
@@ -68,10 +64,6 @@ mod json;
 mod micros;
 mod operation_names;
 mod perfetto;
-#[cfg(test)]
-#[path = "../../tests/support/readers.rs"]
-#[allow(unreachable_pub, reason = "shared with other tests")]
-mod readers;
 mod result;
 mod run_id;
 #[cfg(test)]

@@ -187,7 +187,7 @@ impl<'a> Scanner<'a> {
     /// Reads this byte if it comes next.
     #[inline]
     pub(super) fn take(&mut self, byte: u8) -> bool {
-        // Not `self.at += usize::from(is_next)`: rustc 1.88 to 1.95 miscompile that when optimizing.
+        // Not `self.at += usize::from(is_next)`, which rustc miscompiled: see docs/miscompilation.md.
         if self.peek() != byte {
             return false;
         }

@@ -4,7 +4,8 @@
 //! report need: no events or counters. A field of the message is never given another meaning, so that old files can
 //! always be read.
 
-mod parts;
+mod gpu_messages;
+mod span_messages;
 mod window;
 
 use self::window::Window;

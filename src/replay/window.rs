@@ -5,22 +5,17 @@ pub(super) mod tests;
 
 use super::{
     gather,
-    parts::{
-        AllocationMessage, CallMessage, CallsiteMessage, CutMessage, DeviceMessage, ExtentMessage, FieldMessage,
-        LibraryMessage, OperationCallMessage, OperationMessage, OwnerMessage, SpanMessage, StepMessage, TrackMessage,
+    gpu_messages::{
+        AllocationMessage, CallMessage, DeviceMessage, LibraryMessage, OperationCallMessage, OperationMessage, Shared,
     },
+    span_messages::{CallsiteMessage, SpanMessage, StepMessage, TrackMessage},
 };
 use crate::{
     correlate::join_gpu,
-    recording::{Pool, RawRecords},
-    trace::{
-        AllocationData, Api, ApiCallData, BatchId, BatchIds, Batches, CallsiteId, Cut, DeviceId, FieldRange, Gpu,
-        GpuLibrary, MemoryChange, Metadata, OperationCallData, OperationId, SpanData, SpanId, Step, StepId, ThreadId,
-        Timestamp, Trace, Track, TrackId,
-    },
+    recording::{GpuRecording, Pool, RawRecords},
+    trace::{Batches, Gpu, Metadata, SpanId, Timestamp, Trace},
 };
 use prost::{Message, bytes::Bytes};
-use rustc_hash::FxHashMap;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -79,16 +74,8 @@ pub(super) struct Window {
 impl Window {
     /// Makes the message of a trace and its GPU records.
     pub(super) fn of(trace: &Trace, raw: &RawRecords, pools: &HashMap<u32, Pool>) -> Self {
-        let extent = |start: Timestamp, end: Timestamp, track: TrackId| {
-            let since = |at: Timestamp, from: Timestamp| at.as_unix_nanos().saturating_sub(from.as_unix_nanos());
-            Some(ExtentMessage {
-                start: since(start, trace.start),
-                nanos: since(end, start),
-                track: track.index() as u32,
-            })
-        };
-        let cut = |cut: Cut| cut.any().then_some(CutMessage { start: cut.start, end: cut.end });
-        let batch = |batch: Option<BatchId>| batch.map_or(0, |batch| batch.index() as u32 + 1);
+        let calls = trace.api_calls.iter().map(|call| CallMessage::of(trace, call));
+        let operation_calls = trace.operation_calls.iter().map(|call| OperationCallMessage::of(trace, call));
         Self {
             index: trace.window,
             start: trace.start.as_unix_nanos(),
@@ -97,276 +84,101 @@ impl Window {
             pid: trace.metadata.pid,
             process: trace.metadata.process.clone(),
             library: match &trace.gpu {
-                Gpu::Available(library) => Some(LibraryMessage {
-                    path: library.path.clone(),
-                    cupti_version: library.cupti_version,
-                    driver_version: library.driver_version,
-                }),
+                Gpu::Available(library) => Some(LibraryMessage::of(library)),
                 _ => None,
             },
             devices: trace.devices.iter().map(DeviceMessage::of).collect(),
-            callsites: trace
-                .callsites
-                .iter()
-                .map(|callsite| CallsiteMessage {
-                    name: callsite.name.to_string(),
-                    target: callsite.target.to_string(),
-                    file: callsite.file.as_deref().map(str::to_owned),
-                    line: callsite.line,
-                    fields: callsite.fields.iter().map(ToString::to_string).collect(),
-                })
-                .collect(),
-            tracks: trace
-                .tracks
-                .iter()
-                .map(|track| TrackMessage {
-                    thread: track.thread.as_u64(),
-                    name: track.name.clone(),
-                    overlap: track.overlap,
-                })
-                .collect(),
-            steps: trace
-                .steps
-                .iter()
-                .map(|step| StepMessage {
-                    number: step.number,
-                    extent: extent(step.start, step.end, step.track),
-                    cut: cut(step.cut),
-                })
-                .collect(),
-            spans: trace
-                .spans
-                .iter()
-                .enumerate()
-                .map(|(index, span)| SpanMessage {
-                    callsite: span.callsite.index() as u32,
-                    extent: extent(span.start, span.end, span.track),
-                    parent: span.parent.map(|parent| parent.index() as u32),
-                    step: span.step.map(|step| step.index() as u32),
-                    self_nanos: span.self_nanos,
-                    cut: cut(span.cut),
-                    fields: trace.fields[span.fields.as_range()].iter().map(FieldMessage::of).collect(),
-                    previous: span.previous.map(|previous| previous.index() as u32),
-                    caller: trace.callers.get(&SpanId::new(index)).map(|id| id.map_or(0, |id| id.index() as u32 + 1)),
-                })
-                .collect(),
-            calls: trace
-                .api_calls
-                .iter()
-                .map(|call| CallMessage {
-                    extent: extent(call.start, call.end, call.track),
-                    api: u32::from(call.api == Api::CudaRuntime),
-                    function: call.function,
-                    name: call.name.to_string(),
-                    correlation: call.correlation,
-                    result: call.result,
-                    owner: Some(OwnerMessage::of(call.span, call.attribution)),
-                    batch: batch(call.batch),
-                })
-                .map(|call| call.encode_to_vec().into())
-                .collect(),
-            allocations: trace
-                .allocations
-                .iter()
-                .map(|allocation| AllocationMessage {
-                    extent: extent(allocation.at, allocation.at, allocation.track),
-                    context: allocation.context,
-                    address: allocation.address,
-                    bytes: allocation.bytes,
-                    free: allocation.change == MemoryChange::Free,
-                    pooled: allocation.pooled,
-                    owner: Some(OwnerMessage::of(allocation.span, allocation.attribution)),
-                })
-                .collect(),
+            callsites: trace.callsites.iter().map(CallsiteMessage::of).collect(),
+            tracks: trace.tracks.iter().map(TrackMessage::of).collect(),
+            steps: trace.steps.iter().map(|step| StepMessage::of(trace, step)).collect(),
+            spans: (0..trace.spans.len()).map(|index| SpanMessage::of(trace, SpanId::new(index))).collect(),
+            calls: calls.map(|call| call.encode_to_vec().into()).collect(),
+            allocations: trace.allocations.iter().map(|change| AllocationMessage::of(trace, change)).collect(),
             in_use: pools.iter().map(|(device, pool)| (*device, pool.used)).collect(),
             reserved: pools.iter().map(|(device, pool)| (*device, pool.reserved)).collect(),
             names: raw.names.clone(),
             records: raw.bytes.clone().into(),
             operations: trace.operations.iter().map(|operation| OperationMessage::of(operation)).collect(),
-            operation_calls: trace
-                .operation_calls
-                .iter()
-                .map(|call| OperationCallMessage {
-                    operation: call.operation.index() as u32,
-                    extent: extent(call.at, call.at, call.track),
-                    step: call.step.map(|step| step.index() as u32),
-                    owner: Some(OwnerMessage::of(call.span, call.attribution)),
-                    batch: batch(call.batch),
-                })
-                .map(|call| call.encode_to_vec().into())
-                .collect(),
+            operation_calls: operation_calls.map(|call| call.encode_to_vec().into()).collect(),
         }
     }
 
     /// Makes a trace of the message. Returns `None` if an index in it is out of range.
-    pub(super) fn into_trace(self) -> Option<Trace> {
-        let start = Timestamp::from_unix_nanos(self.start);
-        let extent = |message: Option<ExtentMessage>| {
-            let ExtentMessage { start: since, nanos, track } = message.unwrap_or_default();
-            let start = self.start.saturating_add(since);
-            let end = start.saturating_add(nanos);
-            ((track as usize) < self.tracks.len()).then(|| {
-                (Timestamp::from_unix_nanos(start), Timestamp::from_unix_nanos(end), TrackId::new(track as usize))
-            })
-        };
-        let cut = |cut: Option<CutMessage>| cut.map_or_else(Cut::default, |cut| Cut { start: cut.start, end: cut.end });
-        let within = |index: u32, length: usize| ((index as usize) < length).then_some(index as usize);
+    pub(super) fn into_trace(mut self) -> Option<Trace> {
         let mut trace = Trace {
             window: self.index,
-            start,
+            start: Timestamp::from_unix_nanos(self.start),
             end: Timestamp::from_unix_nanos(self.end.max(self.start)),
             metadata: Arc::new(Metadata {
-                host: self.host,
+                host: std::mem::take(&mut self.host),
                 pid: self.pid,
-                process: self.process,
+                process: std::mem::take(&mut self.process),
                 world_size: 1,
                 ..Metadata::default()
             }),
             ..Trace::default()
         };
-        for step in self.steps {
-            let (start, end, track) = extent(step.extent)?;
-            trace.steps.push(Step { number: step.number, track, start, end, cut: cut(step.cut) });
-        }
-        let spans = self.spans.len();
-        for span in self.spans {
-            let (start, end, track) = extent(span.extent)?;
-            if let Some(caller) = span.caller {
-                let id = SpanId::new(trace.spans.len());
-                trace.callers.insert(id, caller.checked_sub(1).map(|caller| SpanId::new(caller as usize)));
-            }
-            let first_field = trace.fields.len();
-            trace.fields.extend(span.fields.into_iter().filter_map(FieldMessage::into_field));
-            trace.spans.push(SpanData {
-                callsite: CallsiteId::new(within(span.callsite, self.callsites.len())?),
-                track,
-                // A parent comes before its children.
-                parent: match span.parent {
-                    Some(parent) => Some(SpanId::new(within(parent, trace.spans.len())?)),
-                    None => None,
-                },
-                previous: span.previous.map(|previous| SpanId::new(previous as usize)),
-                step: match span.step {
-                    Some(step) => Some(StepId::new(within(step, trace.steps.len())?)),
-                    None => None,
-                },
-                start,
-                end,
-                self_nanos: span.self_nanos,
-                fields: FieldRange {
-                    start: u32::try_from(first_field).ok()?,
-                    len: u32::try_from(trace.fields.len() - first_field).ok()?,
-                },
-                cut: cut(span.cut),
-            });
-        }
-        for index in 0..trace.spans.len() {
-            let span = &trace.spans[index];
-            // Otherwise, there might be a circle.
-            let is_earlier = |id: SpanId| {
-                let previous = trace.spans.get(id.index());
-                previous.is_some_and(|previous| (previous.start, id) < (span.start, SpanId::new(index)))
-            };
-            if !span.previous.is_none_or(is_earlier) {
-                return None;
-            }
-        }
-        if trace.callers.values().flatten().any(|caller| caller.index() >= spans) || trace.caller_order().is_none() {
-            return None;
-        }
-        let owner = |owner: Option<OwnerMessage>, spans: usize| {
-            let owner = owner.unwrap_or_default();
-            owner.span.is_none_or(|span| (span as usize) < spans).then_some(owner)
-        };
-        let mut names: FxHashMap<String, Arc<str>> = FxHashMap::default();
-        let (mut call, mut batches) = (CallMessage::default(), BatchIds::default());
-        trace.api_calls.reserve(self.calls.len());
-        for bytes in self.calls {
-            call.clear();
-            call.merge(&*bytes).ok()?;
-            let (start, end, track) = extent(call.extent)?;
-            let owner = owner(call.owner, trace.spans.len())?;
-            trace.api_calls.push(ApiCallData {
-                api: if call.api == 0 { Api::CudaDriver } else { Api::CudaRuntime },
-                function: call.function,
-                name: match names.get(&call.name) {
-                    Some(name) => Arc::clone(name),
-                    None => names.entry(call.name.clone()).or_insert_with(|| Arc::from(call.name.as_str())).clone(),
-                },
-                track,
-                start,
-                end,
-                correlation: call.correlation,
-                result: call.result,
-                attribution: owner.attribution(),
-                span: owner.span_id(),
-                batch: batches.id(call.batch),
-            });
-        }
-        let operations = self.operations.into_iter().map(OperationMessage::into_operation);
-        trace.operations = operations.map(Arc::new).collect();
-        let mut call = OperationCallMessage::default();
-        trace.operation_calls.reserve(self.operation_calls.len());
-        for bytes in self.operation_calls {
-            call.clear();
-            call.merge(&*bytes).ok()?;
-            let (at, _, track) = extent(call.extent)?;
-            let owner = owner(call.owner, trace.spans.len())?;
-            trace.operation_calls.push(OperationCallData {
-                operation: OperationId::new(within(call.operation, trace.operations.len())?),
-                track,
-                at,
-                attribution: owner.attribution(),
-                span: owner.span_id(),
-                step: match call.step {
-                    Some(step) => Some(StepId::new(within(step, trace.steps.len())?)),
-                    None => None,
-                },
-                batch: batches.id(call.batch),
-            });
-        }
-        trace.batches = Batches::new(&batches, &trace.operation_calls, trace.spans.len());
-        for allocation in self.allocations {
-            let (at, _, track) = extent(allocation.extent)?;
-            let owner = owner(allocation.owner, trace.spans.len())?;
-            trace.allocations.push(AllocationData {
-                at,
-                context: allocation.context,
-                device: DeviceId::default(),
-                address: allocation.address,
-                bytes: allocation.bytes,
-                change: if allocation.free { MemoryChange::Free } else { MemoryChange::Allocate },
-                pooled: allocation.pooled,
-                in_use: 0,
-                reserved: 0,
-                track,
-                attribution: owner.attribution(),
-                span: owner.span_id(),
-            });
-        }
-        trace.callsites = self.callsites.into_iter().map(CallsiteMessage::into_callsite).collect();
-        trace.tracks = self
-            .tracks
-            .into_iter()
-            .map(|track| Track { thread: ThreadId::new(track.thread), name: track.name, overlap: track.overlap })
-            .collect();
-        let mut recording = gather(&trace, &self.records, &self.names);
-        drop(self.records);
-        let reserved = |device| self.reserved.get(device).copied().unwrap_or(0);
-        let pools =
-            self.in_use.iter().map(|(device, used)| (*device, Pool { reserved: reserved(device), used: *used }));
-        recording.pools = pools.collect();
-        recording.devices = self.devices.into_iter().map(DeviceMessage::into_device).collect();
-        recording.gpu = self.library.map_or(Gpu::NotAsked, |library| {
-            Gpu::Available(GpuLibrary {
-                path: library.path,
-                cupti_version: library.cupti_version,
-                driver_version: library.driver_version,
-                warning: None,
-            })
-        });
+        self.move_threads_to(&mut trace)?;
+        self.move_calls_to(&mut trace)?;
+        let recording = self.into_gpu_recording(&trace);
         let requested = trace.api_calls.iter().map(|call| call.start).collect();
         join_gpu(&mut trace, recording, requested);
         Some(trace)
     }
+
+    fn move_threads_to(&mut self, trace: &mut Trace) -> Option<()> {
+        let (callsites, tracks) = (std::mem::take(&mut self.callsites), std::mem::take(&mut self.tracks));
+        trace.callsites = callsites.into_iter().map(CallsiteMessage::into_callsite).collect();
+        trace.tracks = tracks.into_iter().map(TrackMessage::into_track).collect();
+        std::mem::take(&mut self.steps).into_iter().try_for_each(|step| step.add_to(trace))?;
+        std::mem::take(&mut self.spans).into_iter().try_for_each(|span| span.add_to(trace))?;
+        has_ordered_spans(trace).then_some(())
+    }
+
+    fn move_calls_to(&mut self, trace: &mut Trace) -> Option<()> {
+        let mut shared = Shared::default();
+        let mut call = CallMessage::default();
+        trace.api_calls.reserve(self.calls.len());
+        for bytes in std::mem::take(&mut self.calls) {
+            call.clear();
+            call.merge(&*bytes).ok()?;
+            call.add_to(trace, &mut shared)?;
+        }
+        let operations = std::mem::take(&mut self.operations).into_iter().map(OperationMessage::into_operation);
+        trace.operations = operations.map(Arc::new).collect();
+        let mut call = OperationCallMessage::default();
+        trace.operation_calls.reserve(self.operation_calls.len());
+        for bytes in std::mem::take(&mut self.operation_calls) {
+            call.clear();
+            call.merge(&*bytes).ok()?;
+            call.add_to(trace, &mut shared)?;
+        }
+        trace.batches = Batches::new(&shared.batches, &trace.operation_calls, trace.spans.len());
+        std::mem::take(&mut self.allocations).into_iter().try_for_each(|change| change.add_to(trace))
+    }
+
+    fn into_gpu_recording(self, trace: &Trace) -> GpuRecording {
+        let pool = |(device, used): (&u32, &u64)| {
+            let reserved = self.reserved.get(device).copied().unwrap_or(0);
+            (*device, Pool { reserved, used: *used })
+        };
+        GpuRecording {
+            pools: self.in_use.iter().map(pool).collect(),
+            devices: self.devices.into_iter().map(DeviceMessage::into_device).collect(),
+            gpu: self.library.map_or(Gpu::NotAsked, |library| Gpu::Available(library.into_library())),
+            ..gather(trace, &self.records, &self.names)
+        }
+    }
+}
+
+/// Whether callers exist and previous spans are earlier. Otherwise, there might be a circle.
+fn has_ordered_spans(trace: &Trace) -> bool {
+    let is_earlier = |previous: SpanId, id: SpanId| {
+        let start_of = |id: SpanId| trace.spans.get(id.index()).map(|span| span.start);
+        start_of(previous).is_some_and(|start| (Some(start), previous) < (start_of(id), id))
+    };
+    let mut spans = trace.spans.iter().enumerate();
+    spans.all(|(index, span)| span.previous.is_none_or(|previous| is_earlier(previous, SpanId::new(index))))
+        && trace.callers.values().flatten().all(|caller| caller.index() < trace.spans.len())
+        && trace.caller_order().is_some()
 }

@@ -7,7 +7,7 @@ use super::{
     limits,
     table::Table,
     totals::{GpuTotals, SpanTotals},
-    view::View,
+    view::{View, view_methods},
 };
 use crate::analysis::{Flops, percent_of};
 use rustc_hash::FxHashMap;
@@ -108,12 +108,6 @@ impl<'a> Averages<'a> {
         self
     }
 
-    /// Limits the number of rows. By default, [`Self::LIMIT`].
-    pub fn limit(mut self, rows: usize) -> Self {
-        self.view.limit = rows;
-        self
-    }
-
     /// Sets whether each module of a model has a row of its own, shown by its path: see
     /// [`convention::MODULE`](crate::trace::convention::MODULE). By default, all spans of a name are one row.
     pub fn group_by_module(mut self, group: bool) -> Self {
@@ -137,18 +131,7 @@ impl<'a> Averages<'a> {
         self
     }
 
-    /// Sets how many columns of text the printed table may take. By default, 120:
-    /// [`Report::WIDTH`](super::Report::WIDTH).
-    pub fn width(mut self, columns: usize) -> Self {
-        self.view.width = columns;
-        self
-    }
-
-    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
-    pub fn fit_terminal(mut self) -> Self {
-        self.view.fit_terminal();
-        self
-    }
+    view_methods!("Limits the number of rows. By default, [`Self::LIMIT`].");
 
     /// Returns the rows, sorted and limited.
     #[must_use]

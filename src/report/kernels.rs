@@ -6,7 +6,7 @@ use super::{
     limits,
     shapes::Shapes,
     table::Table,
-    view::View,
+    view::{View, view_methods},
 };
 use std::{
     borrow::Cow,
@@ -94,24 +94,7 @@ impl<'a> Kernels<'a> {
         self
     }
 
-    /// Limits the number of rows. By default, [`Self::LIMIT`].
-    pub fn limit(mut self, rows: usize) -> Self {
-        self.view.limit = rows;
-        self
-    }
-
-    /// Sets how many columns of text the printed table may take. By default, 120:
-    /// [`Report::WIDTH`](super::Report::WIDTH).
-    pub fn width(mut self, columns: usize) -> Self {
-        self.view.width = columns;
-        self
-    }
-
-    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
-    pub fn fit_terminal(mut self) -> Self {
-        self.view.fit_terminal();
-        self
-    }
+    view_methods!("Limits the number of rows. By default, [`Self::LIMIT`].");
 
     /// Returns the rows, longest first, limited.
     #[must_use]

@@ -1,6 +1,10 @@
 //! The tables of memory peaks, one for each GPU.
 
-use super::{highest_peaks::HighestPeaks, memory_peak::MemoryPeak, view::View};
+use super::{
+    highest_peaks::HighestPeaks,
+    memory_peak::MemoryPeak,
+    view::{View, view_methods},
+};
 use std::fmt;
 
 /// The memory peak of each GPU over the whole run, as tables of the spans that had allocated the memory.
@@ -31,24 +35,7 @@ impl<'a> MemoryPeaks<'a> {
         Self { highest, view: View::new(Self::LIMIT) }
     }
 
-    /// Limits the number of owners that are printed for each GPU. By default, [`Self::LIMIT`].
-    pub fn limit(mut self, rows: usize) -> Self {
-        self.view.limit = rows;
-        self
-    }
-
-    /// Sets how many columns of text the printed tables may take. By default, 120:
-    /// [`Report::WIDTH`](super::Report::WIDTH).
-    pub fn width(mut self, columns: usize) -> Self {
-        self.view.width = columns;
-        self
-    }
-
-    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
-    pub fn fit_terminal(mut self) -> Self {
-        self.view.fit_terminal();
-        self
-    }
+    view_methods!("Limits the number of owners that are printed for each GPU. By default, [`Self::LIMIT`].");
 
     /// Returns the highest peak of each GPU that allocated or freed memory, with all owners.
     pub fn peaks(&self) -> impl ExactSizeIterator<Item = &'a MemoryPeak> {

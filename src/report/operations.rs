@@ -5,7 +5,7 @@ use super::{
     operation_average::{OperationAverage, SortOperationsBy},
     operation_times::OperationTimes,
     table::Table,
-    view::View,
+    view::{View, view_methods},
 };
 use std::fmt;
 
@@ -77,24 +77,7 @@ impl<'a> Operations<'a> {
         self
     }
 
-    /// Limits the number of rows. By default, [`Self::LIMIT`].
-    pub fn limit(mut self, rows: usize) -> Self {
-        self.view.limit = rows;
-        self
-    }
-
-    /// Sets how many columns of text the printed table may take. By default, 120:
-    /// [`Report::WIDTH`](super::Report::WIDTH).
-    pub fn width(mut self, columns: usize) -> Self {
-        self.view.width = columns;
-        self
-    }
-
-    /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
-    pub fn fit_terminal(mut self) -> Self {
-        self.view.fit_terminal();
-        self
-    }
+    view_methods!("Limits the number of rows. By default, [`Self::LIMIT`].");
 
     /// Returns the rows, sorted and limited.
     #[must_use]

@@ -47,6 +47,32 @@ impl View {
     }
 }
 
+/// The methods by which a table's `view` is set. The text says what `limit` does.
+macro_rules! view_methods {
+    ($limit:literal) => {
+        #[doc = $limit]
+        pub fn limit(mut self, rows: usize) -> Self {
+            self.view.limit = rows;
+            self
+        }
+
+        /// Sets how many columns of text a printed table may take. By default, 120:
+        /// [`Report::WIDTH`](super::Report::WIDTH).
+        pub fn width(mut self, columns: usize) -> Self {
+            self.view.width = columns;
+            self
+        }
+
+        /// Sets the width to that of the terminal. It stays as it is if standard output is no terminal.
+        pub fn fit_terminal(mut self) -> Self {
+            self.view.fit_terminal();
+            self
+        }
+    };
+}
+
+pub(super) use view_methods;
+
 #[cfg(test)]
 mod tests {
     use super::View;

@@ -16,6 +16,10 @@ mod scalars;
 mod scalars_mishaps;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod torch;
+#[cfg(feature = "sample")]
+mod torch_samples;
 mod trace_files;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod xprof;
+#[cfg(feature = "sample")]
+mod xprof_samples;

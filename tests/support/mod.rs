@@ -12,6 +12,7 @@ pub mod readers;
 pub mod steps;
 pub mod tensorboard;
 mod unchecked;
+mod wheels;
 
 pub use self::{
     patience::{PATIENCE, eventually},

@@ -59,12 +59,11 @@ mod recorder;
 mod sample;
 mod span_paths;
 mod step_samples;
-pub mod text;
 
 pub use self::{
     baseline::{Baseline, BaselineError},
     check::{Check, CheckVerdict, Metric, Problem, Threshold, ThresholdError, Thresholds, check},
-    comparison::Comparison,
+    comparison::{Comparison, text},
     counts::{CountKind, CountRange},
     recorder::Recorder,
 };

@@ -1,7 +1,7 @@
 //! The reasons why a command fails, and the exit status of each.
 
-use crate::file::reason_of;
 use std::{
+    error::Error,
     io::{self, ErrorKind, Write},
     process::ExitCode,
 };
@@ -51,4 +51,15 @@ impl From<io::Error> for Fault {
 /// Writes a line to standard error, ignoring errors.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "kernspan: {message}");
+}
+
+/// Returns the reason of an error as part of a sentence, as the system gives it: `no space left on device`.
+pub(crate) fn reason_of(error: &(dyn Error + 'static)) -> String {
+    let error_of_system = error.downcast_ref::<io::Error>().or_else(|| error.source()?.downcast_ref());
+    let Some(error) = error_of_system else { return error.to_string() };
+    let text = error.to_string();
+    let Some(code) = error.raw_os_error() else { return text };
+    let text = text.strip_suffix(&format!(" (os error {code})")).unwrap_or(&text);
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Output files, which appear whole or not at all and never replace an input file.
 
-use crate::fault::{Fault, say};
+use crate::fault::{Fault, reason_of, say};
 use kernspan::export::write_file;
 use std::{
     error::Error,
@@ -34,17 +34,6 @@ pub(crate) fn write_with_note(
 /// temporary file that means nothing to the user.
 pub(crate) fn cannot_write(path: &Path, error: &(dyn Error + 'static)) -> Fault {
     Fault::Failed(format!("cannot write {}: {}", path.display(), reason_of(error)))
-}
-
-/// Returns the reason of an error as part of a sentence, in the system's words: `no space left on device`.
-pub(crate) fn reason_of(error: &(dyn Error + 'static)) -> String {
-    let error_of_system = error.downcast_ref::<io::Error>().or_else(|| error.source()?.downcast_ref());
-    let Some(error) = error_of_system else { return error.to_string() };
-    let text = error.to_string();
-    let Some(code) = error.raw_os_error() else { return text };
-    let text = text.strip_suffix(&format!(" (os error {code})")).unwrap_or(&text);
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// Returns whether two paths lead to the same file.

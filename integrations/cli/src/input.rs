@@ -1,8 +1,8 @@
 //! The files a command reads.
 
 use crate::{
-    fault::{Fault, say},
-    file::{is_same, reason_of},
+    fault::{Fault, reason_of, say},
+    file::is_same,
     progress::Progress,
 };
 use kernspan::{

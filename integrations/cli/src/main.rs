@@ -22,6 +22,7 @@ mod output;
 mod progress;
 mod report;
 mod runs;
+mod sort;
 mod steps;
 mod sweep;
 mod top;

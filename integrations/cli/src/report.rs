@@ -8,6 +8,7 @@ use crate::{
     json::json,
     launches,
     output::{self, Format, Section, Style, print_json},
+    sort::Sort,
     steps, torch,
 };
 use kernspan::{
@@ -87,30 +88,6 @@ Examples:
   kernspan report --torch --json trace.pt.trace.json | jq '.key_averages[0]'
 
 Exit status: 0 success; 1 a file could not be read or written, or nothing was found; 2 usage error";
-
-/// A column to sort by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Sort {
-    /// Time including nested spans
-    Total,
-    /// Time excluding nested spans
-    #[value(name = "self")]
-    Own,
-    /// Mean time of a call
-    Average,
-    /// Number of calls
-    Calls,
-    /// Floating-point operations
-    Flops,
-    /// GPU time including nested spans
-    TotalGpu,
-    /// GPU time excluding nested spans
-    SelfGpu,
-    /// GPU memory allocated minus freed
-    GpuMemory,
-    /// Name, from A to Z
-    Name,
-}
 
 /// Returns the name of a page: its file without folders, and how many more there are.
 fn page_name(read: &Read) -> String {
@@ -291,30 +268,4 @@ fn with_device(device: Value, owner: Value) -> Value {
         row.extend(owner);
     }
     row
-}
-
-impl Sort {
-    fn spans(self) -> SortBy {
-        match self {
-            Self::Total => SortBy::TotalCpu,
-            Self::Own => SortBy::SelfCpu,
-            Self::Average => SortBy::AverageCpu,
-            Self::Calls => SortBy::Calls,
-            Self::Flops => SortBy::Flops,
-            Self::TotalGpu => SortBy::TotalGpu,
-            Self::SelfGpu => SortBy::SelfGpu,
-            Self::GpuMemory => SortBy::GpuMemory,
-            Self::Name => SortBy::Name,
-        }
-    }
-
-    fn operations(self) -> SortOperationsBy {
-        match self {
-            Self::Own | Self::SelfGpu => SortOperationsBy::Alone,
-            Self::Calls => SortOperationsBy::Calls,
-            Self::Flops => SortOperationsBy::Flops,
-            Self::Name => SortOperationsBy::Name,
-            Self::Total | Self::Average | Self::TotalGpu | Self::GpuMemory => SortOperationsBy::Gpu,
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! The table of `torch.profiler`'s `key_averages()`.
 
-use crate::{json::json, output::Section, report::Sort};
+use crate::{json::json, output::Section, sort::Sort};
 use kernspan::{
     Trace,
     report::{KeyAverage, Table, key_averages, units},

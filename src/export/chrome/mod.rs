@@ -5,8 +5,6 @@
 //! [`json`](super::json) know the punctuation of JSON.
 
 mod calls;
-#[cfg(test)]
-mod consumers;
 mod document;
 mod event;
 mod fields;

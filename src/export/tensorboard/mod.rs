@@ -5,8 +5,6 @@
 
 mod capture;
 mod configuration;
-#[cfg(test)]
-mod consumers;
 mod crc;
 mod events_file;
 mod failed_profiles;

@@ -57,6 +57,12 @@ fn done(trace: &Trace) -> Vec<(Vec<usize>, Vec<usize>)> {
 }
 
 #[test]
+fn a_window_that_is_written_again_has_the_same_bytes() {
+    assert!(written(&replay(&*message()).unwrap()) == message());
+    assert!(written(&replay(&*with_operations()).unwrap()) == with_operations());
+}
+
+#[test]
 fn operations_and_batches_come_back_as_they_were() {
     let (before, after) = (operations_trace(), replay(&*with_operations()).unwrap());
     assert_eq!(operations(&before), operations(&after));

@@ -3,7 +3,7 @@
 use super::{at, gpu_trace};
 use crate::trace::{
     CallsiteId, Counter, EventData, FieldData, FieldRange, Gpu, GpuProblem, Level, Losses, SpanId, Step, Timestamp,
-    Trace, TraceContext, Track, TrackId, Value,
+    Trace, TraceContext, Track, TrackId, Value, Work,
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -29,6 +29,16 @@ pub fn set_track(trace: &mut Trace, span: usize, thread: &str) {
         trace.tracks.len() - 1
     });
     trace.spans[span].track = TrackId::new(track);
+}
+
+/// Sets the start of a span.
+pub fn set_start(trace: &mut Trace, span: usize, start: Timestamp) {
+    trace.spans[span].start = start;
+}
+
+/// Sets the name of a callsite.
+pub fn rename(trace: &mut Trace, callsite: usize, name: &'static str) {
+    trace.callsites[callsite].name = Cow::Borrowed(name);
 }
 
 /// Makes an enter belong to the call of an earlier one.
@@ -82,6 +92,23 @@ pub fn repeat_work(trace: &mut Trace, work: usize, times: usize) {
     trace.work.extend(std::iter::repeat_n(work, times));
 }
 
+/// Removes the work for which `keep` returns false.
+pub fn retain_work(trace: &mut Trace, keep: impl Fn(Work<'_>) -> bool) {
+    let kept: Vec<_> = trace.work().map(keep).collect();
+    let mut kept = kept.into_iter();
+    trace.work.retain(|_| kept.next() == Some(true));
+}
+
+/// Sets the end of a piece of work.
+pub fn set_work_end(trace: &mut Trace, work: usize, end: Timestamp) {
+    trace.work[work].end = end;
+}
+
+/// Sets the moment at which a step begins and the one before it ends.
+pub fn set_boundary(trace: &mut Trace, step: usize, at: Timestamp) {
+    (trace.steps[step - 1].end, trace.steps[step].start) = (at, at);
+}
+
 /// Replaces the steps by consecutive ones of these durations in nanoseconds.
 pub fn set_steps(trace: &mut Trace, nanos: &[u64]) {
     let (first, mut start) = (trace.steps[0], trace.start);
@@ -104,6 +131,7 @@ pub fn remove_steps(trace: &mut Trace) {
 /// Removes all GPU activity, as on a machine where GPUs cannot be recorded.
 pub fn remove_gpu(trace: &mut Trace, problem: GpuProblem) {
     (trace.work, trace.waits, trace.api_calls, trace.allocations) = Default::default();
+    (trace.devices, trace.streams) = Default::default();
     trace.gpu = Gpu::Unavailable(problem);
 }
 

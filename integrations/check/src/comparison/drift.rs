@@ -7,8 +7,7 @@
 
 use super::{
     estimate::Estimate,
-    sample::{Sample, quantile},
-    spans::Matrix,
+    sample::{Matrix, Sample, quantile},
 };
 use serde::Serialize;
 

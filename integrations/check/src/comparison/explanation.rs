@@ -1,7 +1,7 @@
 //! Explanations of the change in the step.
 
-use super::{critical_step, estimate::Estimate, spans::SpanChange};
-use crate::{counts::CountChange, text};
+use super::{critical_step, estimate::Estimate, spans::SpanChange, text};
+use crate::counts::CountChange;
 use serde::Serialize;
 use std::fmt;
 

@@ -8,6 +8,7 @@ mod explanation;
 mod kernels;
 mod sample;
 mod spans;
+pub mod text;
 mod time_change;
 
 pub use self::{
@@ -31,7 +32,6 @@ use self::{
 use crate::{
     baseline::{Baseline, BaselineFinding, BaselineRun, Machine},
     counts::CountKind,
-    text,
 };
 use kernspan::report::units;
 use serde::Serialize;

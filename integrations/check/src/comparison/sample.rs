@@ -2,6 +2,9 @@
 
 use super::estimate::{Estimate, Sides, student};
 
+/// Times of each path in each step of each run: by path, run and step.
+pub(super) type Matrix = Vec<Vec<Vec<f64>>>;
+
 /// The times of one side of a comparison: those of the steps of each run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {

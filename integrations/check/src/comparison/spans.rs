@@ -1,6 +1,10 @@
 //! The spans of both sides, aligned by path, and how they have changed.
 
-use super::{drift::Factors, sample::Sample, time_change::TimeChange};
+use super::{
+    drift::Factors,
+    sample::{Matrix, Sample},
+    time_change::TimeChange,
+};
 use crate::{
     baseline::{Baseline, BaselineRun, BaselineSpan, Times},
     counts::{CountChange, CountKind, CountRange},
@@ -72,9 +76,6 @@ pub(super) struct AlignedPath<'a> {
     /// The spans in each run, `None` if a run has none.
     pub(super) spans: [Vec<Option<&'a BaselineSpan>>; 2],
 }
-
-/// Times of each path in each step of each run: by path, run and step.
-pub(super) type Matrix = Vec<Vec<Vec<f64>>>;
 
 impl<'a> Alignment<'a> {
     pub(super) fn of(before: &'a Baseline, after: &'a Baseline) -> Self {

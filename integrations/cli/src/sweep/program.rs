@@ -2,8 +2,8 @@
 
 use super::{measured::Measured, trial::Trial};
 use crate::{
-    fault::{Fault, say},
-    file::{cannot_write, reason_of},
+    fault::{Fault, reason_of, say},
+    file::cannot_write,
     input::{self, Inputs},
 };
 use kernspan::export::write_file;

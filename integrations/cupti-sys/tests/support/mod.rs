@@ -8,18 +8,17 @@
 #[path = "../../../../tests/support/downloads.rs"]
 #[allow(unreachable_pub, reason = "shared with the tests of kernspan")]
 mod downloads;
+#[path = "../../../../tests/support/wheels.rs"]
+#[allow(unreachable_pub, reason = "shared with the tests of kernspan")]
+mod wheels;
 
+use self::wheels::{files_under, missing, run, unpack};
 use cupti_sys::{
     ActivityApi, ActivityKernel, ActivityMemcpy, ActivityMemcpyPtoP, ActivityMemset, ActivityOverhead,
     ActivitySynchronization, CallbackData, MemAllocParams, MemAllocPitchParams, MemFreeParams, MemcpyToDeviceParams,
     kind, read,
 };
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-    sync::OnceLock,
-};
+use std::{fs, path::PathBuf, process::Command, sync::OnceLock};
 
 // Before 13.0, `crt/host_defines.h` is only in the compiler's wheel, which is big. The header has only macros for
 // function attributes, so the one of 13.0 serves older releases, too.
@@ -38,58 +37,14 @@ const RELEASES: [(&str, [&str; 3]); 5] = [
 pub(crate) fn releases() -> impl DoubleEndedIterator<Item = Release> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
-        let found = run(Command::new("cc").arg("--version")).ok().and_then(|_| unpack());
+        let found = run(Command::new("cc").arg("--version")).ok().and_then(|_| unpack("cupti-headers", &RELEASES));
         if found.is_none() {
-            let message = "no cc, or no python3 with venv: NVIDIA's headers and libraries do NOT check cupti-sys";
-            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{message}");
-            eprintln!("\n*** {message} ***\n");
+            missing("no cc, or no python3 with venv: NVIDIA's headers and libraries do NOT check cupti-sys");
         }
         found
     });
     let releases = folder.as_ref().map(|folder| RELEASES.map(|(name, _)| Release { name, root: folder.join(name) }));
     releases.into_iter().flatten()
-}
-
-/// Downloads and unpacks the releases if they are not there yet, and returns their folder.
-fn unpack() -> Option<PathBuf> {
-    downloads::folder("cupti-headers", format!("{RELEASES:#?}").as_bytes(), |releases| {
-        let work = tempfile::tempdir().unwrap();
-        let folder = |name: &str| work.path().join(name);
-        run(Command::new("python3").args(["-m", "venv"]).arg(folder("environment"))).ok()?;
-        let python = |arguments: &[&str], folders: &[PathBuf], last: &[&str]| {
-            let mut python = Command::new(folder("environment/bin/python"));
-            run(python.arg("-m").args(arguments).args(folders).args(last)).unwrap_or_else(|error| panic!("{error}"));
-        };
-        for (name, wheels) in RELEASES {
-            let downloaded = folder("wheels").join(name);
-            let pip = ["pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--dest"];
-            python(&pip, std::slice::from_ref(&downloaded), &wheels);
-            for wheel in files_under(&downloaded, ".whl") {
-                python(&["zipfile", "--extract"], &[wheel, releases.join(name)], &[]);
-            }
-        }
-        Some(())
-    })
-}
-
-fn run(command: &mut Command) -> Result<Output, String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    let error = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    if output.status.success() { Ok(output) } else { Err(error()) }
-}
-
-fn files_under(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files_under(&path, ending));
-        } else if path.to_string_lossy().ends_with(ending) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
 }
 
 /// A release of CUDA.

@@ -1,6 +1,6 @@
 //! Times of comparisons as text. They are nanoseconds, as [`Estimate`]s are.
 
-use crate::comparison::{Estimate, TimeChange};
+use super::{estimate::Estimate, time_change::TimeChange};
 use kernspan::report::units;
 use std::time::Duration;
 

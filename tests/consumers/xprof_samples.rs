@@ -1,19 +1,21 @@
 //! XProf on traces that were never recorded: two ranks with collectives, counters, losses, steps that cross spans, a
 //! host without a GPU.
 //!
-//! `tests/consumers/xprof.rs` has those on recorded traces.
+//! `xprof.rs` has those on recorded traces.
 
-use super::TensorBoard;
-use crate::{
+use crate::support::readers;
+use kernspan::{
+    Exporter, TensorBoard, Trace,
     analysis::Analysis,
-    export::{Exporter, readers, samples::ranks},
     trace::{
-        Counter, Gpu, GpuProblem, Losses, Trace,
-        sample::{at, gpu_trace, set_fields, set_flops},
+        GpuProblem, Span,
+        sample::{
+            add_counter, at, gpu_trace, losses_mut, ranks, remove_gpu, rename, retain_work, set_boundary, set_fields,
+            set_flops, set_start,
+        },
     },
 };
 use serde_json::{Value as Json, json};
-use std::sync::Arc;
 
 /// The pages that XProf shows for these traces in one folder, by capture and host; `None` without Python.
 fn seen(traces: &[Trace], options: &[&str]) -> Option<Json> {
@@ -34,11 +36,10 @@ fn hosts(seen: &Json) -> Vec<(&str, &Json)> {
 }
 
 #[test]
-#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn ranks_are_hosts_of_one_capture_and_every_page_has_data() {
     let traces = ranks().map(|mut trace| {
         set_flops(&mut trace, 2, 1_000_000, "f32");
-        trace.callsites[2].name = "data".into();
+        rename(&mut trace, 2, "data");
         trace
     });
     let Some(seen) = seen(&traces, &["--gpu", "--input"]) else { return };
@@ -49,7 +50,7 @@ fn ranks_are_hosts_of_one_capture_and_every_page_has_data() {
         assert_eq!(pages["device"], "Nvidia GPU (Hopper)");
         let peak = |name: &str| pages["peaks"][name].as_str().unwrap().parse::<f64>().unwrap();
         // In GFLOP/s, and GiB/s.
-        let bandwidth = trace.devices[0].memory_bytes_per_second().unwrap() as f64 / f64::from(1 << 30);
+        let bandwidth = trace.devices()[0].memory_bytes_per_second().unwrap() as f64 / f64::from(1 << 30);
         assert_eq!(peak("peak_flop_rate"), 989_500.0);
         assert!((peak("peak_hbm_bw") - bandwidth).abs() < 0.1, "{}", pages["peaks"]);
         // XProf knows collectives by their names: on each rank two in each of two steps, of which the first is in the
@@ -65,24 +66,23 @@ fn ranks_are_hosts_of_one_capture_and_every_page_has_data() {
 }
 
 #[test]
-#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn counters_and_losses_are_shown() {
     let mut trace = gpu_trace();
-    // XProf assigns what is outside the steps to the previous step.
-    trace.work.retain(|work| work.step.is_some());
-    trace.losses = Losses { lane_full: 7, ..Losses::default() };
-    let samples = vec![(at(10), 0.5), (at(20), f64::NAN), (at(150), 0.25)];
+    // XProf makes what is of no step part of the one before.
+    retain_work(&mut trace, |work| work.step().is_some());
+    losses_mut(&mut trace).lane_full = 7;
+    let samples = [(at(10), 0.5), (at(20), f64::NAN), (at(150), 0.25)];
     // Names that XProf would write as they are, or keep to itself.
     let names = ["loss", "a\"b\\c\nd\0e", "flops"];
-    trace.counters = names.map(|name| Counter { name: Arc::from(name), samples: samples.clone() }).to_vec();
+    names.iter().for_each(|name| add_counter(&mut trace, name, &samples));
     set_fields(&mut trace, 1, &[("op.dtype.input", "bf16")]);
     // In the middle of a span, so that steps and spans cross.
-    (trace.steps[0].end, trace.steps[1].start) = (at(50), at(50));
+    set_boundary(&mut trace, 1, at(50));
     let Some(seen) = seen(std::slice::from_ref(&trace), &[]) else { return };
     let [(host, pages)] = hosts(&seen)[..] else { panic!() };
     assert_eq!(host, "host");
     let banner: Vec<_> = pages["banner"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
-    assert!(banner.iter().any(|line| line.contains(&trace.losses.to_string())), "{banner:?}");
+    assert!(banner.iter().any(|line| line.contains(&trace.losses().to_string())), "{banner:?}");
     // In microseconds.
     let drawn = json!([[10, 0.5], [150, 0.25]]);
     assert_eq!(pages["counters"], json!({"loss": drawn, "a_b_c_d_e": drawn, "flops": drawn}));
@@ -97,20 +97,14 @@ fn counters_and_losses_are_shown() {
 }
 
 #[test]
-#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn a_host_without_a_gpu_has_steps_and_operations_all_the_same() {
     let mut trace = gpu_trace();
-    for (index, span) in trace.spans.iter_mut().enumerate() {
+    let starts: Vec<_> = trace.spans().map(Span::start).collect();
+    for (index, start) in starts.into_iter().enumerate() {
         // XProf counts what is done on the host only in spans that are in the step.
-        span.start = span.start.max(at(100 * (index as u64 / 3)));
+        set_start(&mut trace, index, start.max(at(100 * (index as u64 / 3))));
     }
-    trace.gpu = Gpu::Unavailable(GpuProblem::NoDevice);
-    trace.devices.clear();
-    trace.streams.clear();
-    trace.work.clear();
-    trace.api_calls.clear();
-    trace.waits.clear();
-    trace.allocations.clear();
+    remove_gpu(&mut trace, GpuProblem::NoDevice);
     let Some(seen) = seen(std::slice::from_ref(&trace), &[]) else { return };
     let [(_, pages)] = hosts(&seen)[..] else { panic!() };
     assert_eq!(pages["device"], "CPU");

@@ -1,18 +1,15 @@
 //! Third-party readers, on traces that were never recorded: two ranks with collectives, and a GPU that lags behind.
 //!
-//! `tests/consumers/torch.rs` has those on recorded traces.
+//! `torch.rs` has those on recorded traces.
 
-use super::{Chrome, Flavor};
-use crate::{
+use crate::support::readers::{readers, run};
+use kernspan::{
+    Chrome, Exporter, Trace,
     analysis::Analysis,
-    export::{
-        Exporter,
-        readers::{readers, run},
-        samples::ranks,
-    },
+    export::Flavor,
     trace::{
-        Timestamp, Trace,
-        sample::{at, gpu_trace},
+        Timestamp,
+        sample::{at, gpu_trace, ranks, retain_work, set_work_end},
     },
 };
 use serde_json::{Value, json};
@@ -41,7 +38,6 @@ fn together(mut ranges: Vec<(Timestamp, Timestamp)>) -> f64 {
 }
 
 #[test]
-#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn tensorboard_compares_the_ranks() {
     let Some((python, _)) = readers() else { return };
     let (traces, folder) = exported();
@@ -90,13 +86,13 @@ fn tensorboard_compares_the_ranks() {
 }
 
 #[test]
-#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn a_step_that_the_gpu_is_behind_does_not_lose_the_run() {
     let Some((python, _)) = readers() else { return };
     let mut trace = gpu_trace();
     // The first step's second kernel is still running when the second step is over, which launches nothing.
-    trace.work.retain(|work| work.step.is_some_and(|step| step.index() == 0));
-    trace.work.iter_mut().find(|work| work.start == at(50)).unwrap().end = at(300);
+    retain_work(&mut trace, |work| work.step().is_some_and(|step| step.number() == 5));
+    let second = trace.work().position(|work| work.start() == at(50)).unwrap();
+    set_work_end(&mut trace, second, at(300));
     let folder = tempfile::tempdir().unwrap();
     Chrome::to_dir(folder.path()).flavor(Flavor::TorchTensorBoard).export(&Analysis::of(&trace)).unwrap();
     let arguments = [folder.path().to_str().unwrap(), "Overview", "Operator", "Kernel", "Trace", "Memory"];
@@ -108,7 +104,6 @@ fn a_step_that_the_gpu_is_behind_does_not_lose_the_run() {
 }
 
 #[test]
-#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn hta_does_every_analysis_of_the_ranks() {
     let Some((python, _)) = readers() else { return };
     let (traces, folder) = exported();
@@ -127,7 +122,6 @@ fn hta_does_every_analysis_of_the_ranks() {
 }
 
 #[test]
-#[ignore = "needs Python 3: cargo test --lib consumers -- --ignored"]
 fn the_lint_finds_nothing() {
     let Some((python, _)) = readers() else { return };
     let (_, folder) = exported();

@@ -1,0 +1,79 @@
+//! The background threads of a profiler, and the queues between them.
+
+use crate::{
+    budget::Budget,
+    collector::{Collector, Command},
+    error::Error,
+    failure::Failures,
+    gpu::{self, GpuSettings, GpuSource, Started},
+    host::Host,
+    pipeline::{Exports, NamedExporter, Pipeline},
+    recording::{HandOn, Recording},
+    steps::{NamedSteps, StepSender, StepThread},
+    trace::{Gpu, Metadata},
+};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{self, Sender},
+    },
+};
+
+/// The parts that the threads are started with.
+pub(super) struct BackgroundParts {
+    pub(super) host: Arc<Host>,
+    pub(super) budget: Arc<Budget>,
+    /// The settings for GPUs, if they are to be recorded.
+    pub(super) gpu: Option<GpuSettings>,
+    pub(super) metadata: Arc<Metadata>,
+    pub(super) exporters: Vec<NamedExporter>,
+    pub(super) step_exporters: Vec<NamedSteps>,
+    /// Failures so far.
+    pub(super) failures: Failures,
+    pub(super) raw_folder: Option<PathBuf>,
+}
+
+/// The threads, and the session's ways to them.
+pub(super) struct Background {
+    pub(super) gpu: Option<Arc<dyn GpuSource>>,
+    /// The state to report where GPUs are not recorded.
+    pub(super) without_gpu: Gpu,
+    /// The way to the collector.
+    pub(super) commands: Sender<Command>,
+    /// The way to exporters that take every step.
+    pub(super) summaries: Option<StepSender>,
+    pub(super) pipeline: Pipeline,
+}
+
+impl Background {
+    pub(super) fn start(parts: BackgroundParts) -> Result<Self, Error> {
+        let BackgroundParts { host, budget, metadata, exporters, step_exporters, failures, raw_folder, .. } = parts;
+        let (commands, to_collector) = mpsc::channel();
+        let (to_exports, closed) = mpsc::channel();
+        // The exporters' thread is gone only if it panicked, which whoever joins it will report.
+        let to_exports = move || -> HandOn {
+            let to_exports = to_exports.clone();
+            Box::new(move |recording: Recording| drop(to_exports.send(recording)))
+        };
+        let started = match parts.gpu {
+            Some(settings) => {
+                gpu::start(settings, &host, &budget, to_exports()).map_err(Error::Thread)?.map_err(Gpu::Unavailable)
+            }
+            None => Err(Gpu::NotAsked),
+        };
+        let (gpu, reading, hand_on, without_gpu) = match started {
+            Ok(Started { source, thread, collected }) => (Some(source), Some(thread), collected, Gpu::NotAsked),
+            Err(without_gpu) => (None, None, to_exports(), without_gpu),
+        };
+        // The exporters' thread ends when the last sender is gone.
+        drop(to_exports);
+        let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
+        let without = without_gpu.clone();
+        let exports = Exports { closed, budget, metadata, without_gpu: without, exporters, failures, raw_folder };
+        let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters));
+        let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();
+        let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
+        Ok(Self { gpu, without_gpu, commands, summaries, pipeline })
+    }
+}

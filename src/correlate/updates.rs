@@ -1,0 +1,93 @@
+//! Fields that are recorded on a span after it was entered.
+
+use crate::{
+    clock::Ticks,
+    recording::RegistryId,
+    trace::{FieldData, SpanId, Trace},
+};
+use std::collections::{HashMap, HashSet};
+
+/// The updates of all threads, and the instances of the spans that they are about.
+#[derive(Default)]
+pub(super) struct Updates {
+    /// The instances of each span that has an update, with the moments they were entered.
+    instances: HashMap<RegistryId, Vec<(Ticks, SpanId)>>,
+    updates: Vec<Update>,
+}
+
+/// Fields that were recorded on a span after it was entered.
+struct Update {
+    at: Ticks,
+    id: RegistryId,
+    /// The instance that was open on the recording thread, if there was one.
+    instance: Option<SpanId>,
+    fields: Vec<FieldData>,
+}
+
+impl Updates {
+    /// Has the instances of a span kept, of which there will be updates.
+    pub(super) fn expect(&mut self, id: RegistryId) {
+        self.instances.entry(id).or_default();
+    }
+
+    /// Adds an instance of a span, if updates of it are expected. `at` is `None` if it was entered before the window.
+    pub(super) fn add_instance(&mut self, id: RegistryId, at: Option<Ticks>, span: SpanId) {
+        if let Some(instances) = self.instances.get_mut(&id) {
+            instances.push((at.unwrap_or_default(), span));
+        }
+    }
+
+    /// Begins an update, whose fields come next.
+    pub(super) fn begin(&mut self, at: Ticks, id: RegistryId, instance: Option<SpanId>) {
+        self.updates.push(Update { at, id, instance, fields: Vec::new() });
+    }
+
+    /// Adds a field to the update that was begun last.
+    pub(super) fn add_field(&mut self, field: FieldData) {
+        if let Some(update) = self.updates.last_mut() {
+            update.fields.push(field);
+        }
+    }
+
+    /// Adds the fields of updates to their instances: to the one that was open on the recording thread, or else to the
+    /// one that was entered last at that moment, on any thread. `shared` are the starts of ranges of fields that several
+    /// instances have.
+    pub(super) fn apply(mut self, trace: &mut Trace, close: Ticks, shared: &HashSet<u32>) {
+        self.updates.sort_by_key(|update| update.at);
+        self.instances.values_mut().for_each(|instances| instances.sort_by_key(|(entered, _)| *entered));
+        for Update { at, id, instance, fields } in self.updates.into_iter().filter(|update| update.at <= close) {
+            let Some(span) = instance.or_else(|| {
+                let instances = self.instances.get(&id)?;
+                let later = instances.partition_point(|(entered, _)| *entered <= at);
+                instances.get(later.saturating_sub(1)).map(|&(_, span)| span)
+            }) else {
+                continue;
+            };
+            for field in fields {
+                set_field(trace, span, field, shared);
+            }
+        }
+    }
+}
+
+/// Adds a field to a span, or changes the one that it has.
+fn set_field(trace: &mut Trace, span: SpanId, field: FieldData, shared: &HashSet<u32>) {
+    let range = &mut trace.spans[span.index()].fields;
+    // The fields of a span lie next to each other. So they are copied to the end if one is added and they are not there
+    // already, or if one is changed and other instances share them.
+    let is_recorded = trace.fields[range.as_range()].iter().any(|old| old.index == field.index);
+    let in_place =
+        if is_recorded { !shared.contains(&range.start) } else { range.as_range().end == trace.fields.len() };
+    if !in_place {
+        let start = trace.fields.len();
+        trace.fields.extend_from_within(range.as_range());
+        range.start = u32::try_from(start).unwrap_or(u32::MAX);
+    }
+    let recorded = trace.fields[range.as_range()].iter_mut().find(|old| old.index == field.index);
+    if let Some(old) = recorded {
+        old.value = field.value;
+    } else {
+        trace.fields.push(field);
+        range.len += 1;
+    }
+}

@@ -1,0 +1,213 @@
+//! The session: counts steps, follows the schedule, and opens and closes windows.
+
+mod open_window;
+mod state;
+
+use self::state::{State, levels};
+use crate::{
+    budget::Budget,
+    collector::Command,
+    gpu::GpuSource,
+    hint::{Facts, Hint},
+    host::Host,
+    schedule::{Phase, Schedule},
+    steps::StepSender,
+    trace::Gpu,
+};
+use std::{
+    cell::Cell,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::Sender},
+    time::Duration,
+};
+use tracing::level_filters::LevelFilter;
+
+/// The state of a run, shared by the profiler and, where a span's close is the step, the layer.
+#[derive(Debug)]
+pub(crate) struct Session {
+    host: Arc<Host>,
+    /// The state to report where GPUs are not recorded.
+    without_gpu: Gpu,
+    /// The name of the span whose close ends a step.
+    step_on: Option<String>,
+    state: Mutex<State>,
+}
+
+/// The parts that a session is made of.
+pub(crate) struct SessionParts {
+    pub(crate) host: Arc<Host>,
+    pub(crate) gpu: Option<Arc<dyn GpuSource>>,
+    /// The state to report where GPUs are not recorded.
+    pub(crate) without_gpu: Gpu,
+    pub(crate) schedule: Schedule,
+    /// The name of the span that ends a step when it closes.
+    pub(crate) step_on: Option<String>,
+    /// The way to the collector.
+    pub(crate) commands: Sender<Command>,
+    /// The way to exporters that take every step.
+    pub(crate) summaries: Option<StepSender>,
+    pub(crate) budget: Arc<Budget>,
+}
+
+impl Session {
+    /// Starts a session at step 0.
+    pub(crate) fn start(parts: SessionParts) -> Self {
+        let (host, without_gpu, step_on) = (Arc::clone(&parts.host), parts.without_gpu.clone(), parts.step_on.clone());
+        let state = State::start(parts);
+        Self { host, without_gpu, step_on, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a step and begins the next.
+    pub(crate) fn step(&self) {
+        self.end_step(false);
+    }
+
+    /// Ends a step and begins the next, as the span of [`step_on`](crate::ProfilerBuilder::step_on) has closed.
+    pub(crate) fn step_by_close(&self) {
+        self.end_step(true);
+    }
+
+    fn end_step(&self, by_close: bool) {
+        if let Some(_stepping) = Stepping::begin() {
+            let mut state = self.lock();
+            let before = state.step;
+            state.step(&self.host);
+            state.closed += if by_close { state.step - before } else { 0 };
+        }
+    }
+
+    /// The number of the current step, and its phase.
+    pub(crate) fn now(&self) -> (u64, Phase) {
+        let state = self.lock();
+        (state.step, state.phase)
+    }
+
+    /// Whether GPUs are recorded.
+    pub(crate) fn gpu(&self) -> Gpu {
+        self.lock().gpu.as_ref().map_or_else(|| self.without_gpu.clone(), |gpu| gpu.gpu())
+    }
+
+    /// Returns the durations of steps that were not recorded, or of a sample of them.
+    pub(crate) fn unrecorded_steps(&self) -> Vec<Duration> {
+        let clock = self.host.clock();
+        self.lock().unrecorded.durations().iter().map(|&ticks| clock.duration(ticks)).collect()
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// Whether this process is a fork of the one that records, without its background threads. The session must not be
+    /// dropped here: locks of its queues may be held by threads that do not exist.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.lock().is_forked()
+    }
+
+    /// Whether a window is open, by the schedule or by hand.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.lock().window.is_some()
+    }
+
+    /// Opens a window by hand. Returns false if one is open already, or if there is no memory for it.
+    pub(crate) fn open(&self) -> bool {
+        let Some(_stepping) = Stepping::begin() else { return false };
+        let mut state = self.lock();
+        if state.window.is_some() || state.ended || state.is_forked() || !state.charge_window() {
+            return false;
+        }
+        let _edge = self.host.edge();
+        self.host.settle();
+        state.overdue = false;
+        let edge = state.edge(&self.host, true);
+        state.open(edge, true);
+        self.host.look_up_contexts();
+        self.host.notify_opened();
+        true
+    }
+
+    /// Closes the window. Returns false if none is open.
+    pub(crate) fn close(&self) -> bool {
+        let Some(_stepping) = Stepping::begin() else { return false };
+        let mut state = self.lock();
+        !state.is_forked() && self.finish_window(&mut state, false)
+    }
+
+    fn finish_window(&self, state: &mut State, at_end: bool) -> bool {
+        let open = state.window.is_some();
+        let _edge = self.host.edge();
+        if open {
+            self.host.settle();
+        }
+        let edge = state.edge(&self.host, false);
+        state.close(edge, false, at_end);
+        if open {
+            self.host.notify_closed();
+        }
+        open
+    }
+
+    /// Closes the window and has the collector finish. Returns the message of the schedule's panic, if it panicked.
+    pub(crate) fn end(&self) -> Option<String> {
+        let _stepping = Stepping::begin();
+        let mut state = self.lock();
+        state.partial = state.partial_window();
+        self.finish_window(&mut state, true);
+        let (step, phase) = (state.step, state.phase);
+        state.send_step(&self.host, step, phase, None, false);
+        state.ended = true;
+        // The collector is gone only if it panicked, which whoever joins it will report.
+        let lost_steps = state.lost_steps;
+        let _ = state.commands.send(Command::Finish { lost_steps });
+        state.schedule_panic.take()
+    }
+
+    /// Turns the layer off for good. It must be called after the collector is done: until then, a thread may still have
+    /// to write the spans that it had open in the last window.
+    pub(crate) fn turn_off(&self) {
+        self.host.turn_off();
+    }
+
+    /// Returns the reasons why less was recorded than the program may expect. `spans` is the number of recorded spans,
+    /// if spans were to be recorded. It must be called before the layer is turned off.
+    pub(crate) fn hints(&self, spans: Option<u64>) -> Vec<Hint> {
+        let state = self.lock();
+        let facts = Facts {
+            spans,
+            windows: state.windows,
+            installed: self.host.is_installed(),
+            manual: state.schedule.is_manual(),
+            first_step: state.schedule.first_recorded(),
+            step_on: self.step_on.clone(),
+            closed: state.closed,
+            called: state.step - state.closed,
+            partial: state.partial,
+            all_levels_off: self.host.is_in_use() && levels() == LevelFilter::OFF,
+            disabled: None,
+        };
+        // Layers of others are asked which spans are disabled, and they may do anything.
+        drop(state);
+        Facts { disabled: self.host.disabled_spans(), ..facts }.hints()
+    }
+}
+
+/// A guard that marks this thread as ending a step or a window. A watcher may close a span meanwhile, which is no step,
+/// even if [`step_on`](crate::ProfilerBuilder::step_on) names it.
+struct Stepping;
+
+thread_local!(static STEPPING: Cell<bool> = const { Cell::new(false) });
+
+impl Stepping {
+    /// Returns the guard, or `None` if this thread is ending a step or a window already.
+    fn begin() -> Option<Self> {
+        (!STEPPING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Stepping {
+    fn drop(&mut self) {
+        STEPPING.set(false);
+    }
+}

@@ -1,0 +1,58 @@
+//! The window that is open, and the steps in it so far.
+
+use crate::{
+    budget::Budget,
+    clock::{Anchor, Ticks},
+    recording::{Recording, StepMark},
+    thread::{ThreadInfo, this_thread},
+    trace::Cut,
+};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct OpenWindow {
+    pub(super) index: u32,
+    pub(super) open: Anchor,
+    /// Whether it was opened by hand, so that the schedule does not close it.
+    pub(super) manual: bool,
+    pub(super) step_start: Ticks,
+    pub(super) step_cut: bool,
+    pub(super) steps: Vec<StepMark>,
+    pub(super) lost_steps: u64,
+    pub(super) budget: Arc<Budget>,
+    /// The bytes that the window and its steps are charged with.
+    pub(super) charged: usize,
+}
+
+impl OpenWindow {
+    /// Opens a window, for which memory has been reserved.
+    pub(super) fn new(index: u32, open: Anchor, manual: bool, budget: Arc<Budget>) -> Self {
+        Self {
+            index,
+            open,
+            manual,
+            step_start: open.ticks,
+            step_cut: manual,
+            steps: Vec::new(),
+            lost_steps: 0,
+            budget,
+            charged: Recording::COST,
+        }
+    }
+
+    /// Adds a step, if there is memory for it. The first is charged with the window.
+    pub(super) fn mark_step(&mut self, number: u64, end: Ticks, cut: bool) {
+        let cost = if self.steps.is_empty() { 0 } else { StepMark::COST };
+        if cost > 0 && !self.budget.take_for_window(cost) {
+            self.lost_steps += 1;
+        } else {
+            self.charged += cost;
+            let thread = self.steps.last().map(|step| &step.thread).filter(|thread| thread.id == this_thread());
+            let thread = thread.cloned().unwrap_or_else(|| Arc::new(ThreadInfo::of_this_thread()));
+            let cut = Cut { start: self.step_cut, end: cut };
+            self.steps.push(StepMark { number, start: self.step_start, end, cut, thread });
+        }
+        self.step_start = end;
+        self.step_cut = false;
+    }
+}

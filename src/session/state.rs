@@ -1,0 +1,260 @@
+//! What a session counts and decides: the step, its phase, the open window.
+
+use super::{SessionParts, open_window::OpenWindow};
+use crate::{
+    budget::Budget,
+    clock::{Anchor, Ticks},
+    collector::Command,
+    failure::panic_message,
+    gpu::GpuSource,
+    host::{Control, Host},
+    recording::{ClosedWindow, Recording},
+    schedule::{Phase, Schedule, WaitLength},
+    step_sample::StepSample,
+    steps::StepSender,
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc::Sender},
+    time::Instant,
+};
+use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) schedule: Schedule,
+    pub(super) gpu: Option<Arc<dyn GpuSource>>,
+    pub(super) commands: Sender<Command>,
+    budget: Arc<Budget>,
+    /// The sender of step summaries, if an exporter takes every step.
+    summaries: Option<StepSender>,
+    /// The durations of steps that are not recorded.
+    pub(super) unrecorded: StepSample,
+    pub(super) phase: Phase,
+    /// The number of the current step.
+    pub(super) step: u64,
+    /// The number of steps that a span's close ended.
+    pub(super) closed: u64,
+    /// Whether the program or the schedule counts steps.
+    stepping: bool,
+    pub(super) window: Option<OpenWindow>,
+    pub(super) windows: u32,
+    /// Whether the schedule's window could not be opened for lack of memory. It is tried again at the next step.
+    pub(super) overdue: bool,
+    /// The number of steps that were not recorded for lack of memory, since the last window closed.
+    pub(super) lost_steps: u64,
+    /// The number of steps of the window that the end of the run closed, and of those that the schedule asks for.
+    pub(super) partial: Option<(u64, u64)>,
+    pub(super) ended: bool,
+    /// The message of the panic of the schedule's function, if it panicked.
+    pub(super) schedule_panic: Option<String>,
+    /// The id of the process that records, by which a fork is noticed.
+    process: u32,
+}
+
+impl State {
+    /// Begins at step 0, and opens a window if the schedule begins with one.
+    pub(super) fn start(parts: SessionParts) -> Self {
+        let SessionParts { host, gpu, mut schedule, commands, summaries, budget, .. } = parts;
+        let stepping = schedule.counts_steps();
+        let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
+        let mut state = Self {
+            schedule,
+            gpu,
+            commands,
+            budget,
+            summaries,
+            unrecorded: StepSample::new(),
+            phase: *phase.as_ref().unwrap_or(&Phase::Wait),
+            step: 0,
+            closed: 0,
+            stepping,
+            window: None,
+            windows: 0,
+            overdue: false,
+            lost_steps: 0,
+            partial: None,
+            ended: false,
+            schedule_panic: phase.err().map(|panic| panic_message(&*panic)),
+            process: std::process::id(),
+        };
+        if state.phase.is_recording() && state.charge_window() {
+            let edge = state.edge(&host, true);
+            state.open(edge, false);
+        } else {
+            state.warm_up(Phase::Wait);
+        }
+        state
+    }
+
+    pub(super) fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    pub(super) fn step(&mut self, host: &Host) {
+        if self.ended {
+            return;
+        }
+        self.stepping = true;
+        let (number, before) = (self.step, self.phase);
+        self.step += 1;
+        self.phase = self.next_phase();
+
+        // PyTorch's table of transitions, except that recorded steps are always saved.
+        let ends = before == Phase::RecordAndSave || !self.phase.is_recording();
+        let begins = self.phase.is_recording() && (before == Phase::RecordAndSave || !before.is_recording());
+        let closes = ends && self.window.as_ref().is_some_and(|window| !window.manual);
+        let is_due = (begins || self.overdue) && (closes || self.window.is_none());
+
+        if (closes || is_due) && self.is_forked() {
+            return;
+        }
+        let sampled = if before == Phase::Wait && self.window.is_none() {
+            self.unrecorded.end_step(|| host.clock().now())
+        } else {
+            self.unrecorded.leave_out();
+            None
+        };
+        self.lost_steps += u64::from(self.overdue);
+        let opens = is_due && self.phase.is_recording() && self.charge_window();
+        self.overdue = is_due && self.phase.is_recording() && !opens;
+        // A step that ends a window ends with it, to the tick.
+        let _edge = (closes || opens).then(|| host.edge());
+        if closes || opens {
+            host.settle();
+        }
+        let edge = (closes || opens).then(|| self.edge(host, opens));
+        let end = edge.map(|edge| edge.ticks).or_else(|| self.window.is_some().then(|| host.clock().now()));
+        if let Some((window, end)) = self.window.as_mut().zip(end) {
+            window.mark_step(number, end, false);
+        }
+        self.send_step(host, number, before, end.or(sampled), true);
+        if let Some(edge) = edge {
+            if closes {
+                self.close(edge, opens, false);
+            }
+            if opens {
+                self.open(edge, false);
+                host.look_up_contexts();
+                host.notify_opened();
+            } else {
+                host.notify_closed();
+            }
+        }
+        self.warm_up(before);
+        if closes && !opens {
+            self.unrecorded.begin_step(host.clock().now());
+        }
+    }
+
+    /// Passes a step on to the exporters that take every step. `end` is the moment, if it has been read already.
+    pub(super) fn send_step(&mut self, host: &Host, number: u64, phase: Phase, end: Option<Ticks>, by_step: bool) {
+        if let Some(summaries) = self.summaries.as_mut().filter(|_| !self.ended) {
+            summaries.send(host, number, phase, end.unwrap_or_else(|| host.clock().now()), by_step);
+        }
+    }
+
+    /// Prepares the GPU's library before a window opens, as that may take some milliseconds.
+    fn warm_up(&self, before: Phase) {
+        let Some(gpu) = self.gpu.as_ref().filter(|_| self.window.is_none()) else { return };
+        match self.phase {
+            Phase::Warmup => gpu.prepare(),
+            Phase::Wait if before == Phase::Warmup => gpu.idle(self.wait_length()),
+            Phase::Wait => gpu.tick(),
+            _ => {}
+        }
+    }
+
+    /// Returns how long nothing will be recorded, if no window is open now.
+    fn wait_length(&self) -> WaitLength {
+        match self.phase {
+            _ if self.schedule_panic.is_some() => WaitLength::Forever,
+            Phase::Wait => self.schedule.wait_from(self.step),
+            Phase::Warmup => WaitLength::Steps(0),
+            Phase::Record | Phase::RecordAndSave => WaitLength::Unknown,
+        }
+    }
+
+    fn next_phase(&mut self) -> Phase {
+        if self.schedule_panic.is_some() {
+            return Phase::Wait;
+        }
+        let step = self.step;
+        catch_unwind(AssertUnwindSafe(|| self.schedule.phase(step))).unwrap_or_else(|panic| {
+            self.schedule_panic = Some(panic_message(&*panic));
+            Phase::Wait
+        })
+    }
+
+    /// Reads the moment at which a window closes, or opens, or one follows another.
+    ///
+    /// Meanwhile, threads still write for the window that closes or already for the one that opens, so that nothing
+    /// falls between two windows: a span is cut off where its window ended, and begins where its window began.
+    pub(super) fn edge(&self, host: &Host, opens: bool) -> Anchor {
+        let next = self.windows;
+        if opens {
+            self.gpu.iter().for_each(|gpu| gpu.open());
+            host.set_control(Control::recording(next));
+            self.gpu.iter().for_each(|gpu| gpu.opened());
+        }
+        let edge = host.clock().anchor();
+        if !opens {
+            host.set_control(Control::waiting(next));
+            self.gpu.iter().for_each(|gpu| gpu.idle(self.wait_length()));
+        }
+        edge
+    }
+
+    /// Returns the number of steps in the schedule's open window, and of those that it is to have, if steps are
+    /// missing.
+    pub(super) fn partial_window(&self) -> Option<(u64, u64)> {
+        let window = self.window.as_ref().filter(|window| !window.manual && !window.steps.is_empty())?;
+        let recorded = window.steps.len() as u64 + window.lost_steps;
+        Some((recorded, self.schedule.active_steps()?)).filter(|(recorded, active)| recorded < active)
+    }
+
+    /// Charges the memory of a window that is about to open. Returns false if there is not enough.
+    pub(super) fn charge_window(&self) -> bool {
+        self.budget.take_for_window(Recording::COST)
+    }
+
+    /// Opens a window that has been charged.
+    pub(super) fn open(&mut self, edge: Anchor, manual: bool) {
+        let index = self.windows;
+        self.windows += 1;
+        self.unrecorded.leave_out();
+        self.window = Some(OpenWindow::new(index, edge, manual, Arc::clone(&self.budget)));
+        let _ = self.commands.send(Command::Opened);
+    }
+
+    pub(super) fn close(&mut self, edge: Anchor, followed: bool, at_end: bool) {
+        let Some(mut window) = self.window.take() else { return };
+        let leftover = at_end && window.index > 0 && window.steps.is_empty();
+        if self.stepping && window.step_start < edge.ticks {
+            window.mark_step(self.step, edge.ticks, true);
+        }
+        let OpenWindow { index, open, steps, charged, .. } = window;
+        let lost_steps = window.lost_steps + std::mem::take(&mut self.lost_steps);
+        let closed = Instant::now();
+        let (levels, close, steps_by_close) = (levels(), edge, self.closed > 0);
+        let _ = self.commands.send(Command::Closed(ClosedWindow {
+            index,
+            open,
+            close,
+            levels,
+            closed,
+            steps,
+            steps_by_close,
+            lost_steps,
+            unrecorded_step: self.unrecorded.typical(),
+            charged,
+            followed,
+            leftover,
+        }));
+    }
+}
+
+/// Returns the most verbose level of spans that is not off for the whole process.
+pub(super) fn levels() -> LevelFilter {
+    LevelFilter::current().min(STATIC_MAX_LEVEL)
+}
