@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// A file of allowed changes: a JSON object such as {"step": "3%", "kernels@*attention*": 2}
     #[arg(long = "thresholds", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Kind of machine of these runs: times are compared only if the baseline has the same kind
+    /// Kind of machine of these runs: times are compared if the baseline has the same kind
     #[arg(long, value_name = "KIND")]
     machine: Option<String>,
     /// Exit with status 3 if it is unclear whether the runs are worse
