@@ -5,7 +5,7 @@ use crate::{
     table::{Phases, Row},
     training::Training,
 };
-use kernspan::{Profiler, Schedule, Trace};
+use kernspan::{Profiler, Schedule, analysis::Analysis};
 use std::{
     sync::{
         Arc, Barrier, Mutex,
@@ -33,7 +33,7 @@ pub fn run<T: Training>(name: &str, plan: &Plan, make: impl Fn() -> T + Sync) ->
     let checked = Arc::new(Mutex::new(Checked::default()));
     let (seen, eager) = (Arc::clone(&checked), training.is_eager());
     let (threads, active) = (plan.threads, plan.active);
-    let check = move |trace: &Trace| {
+    let check = move |trace: &Analysis<'_>| {
         let wrong = if threads == 1 { wrong_total(trace, per_window) } else { None };
         let wrong = wrong.or_else(|| if eager { wrong_step(trace, active, per_step) } else { None });
         let unattributed = trace.work().filter(|work| work.span().is_none()).count();

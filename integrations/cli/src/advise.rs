@@ -64,7 +64,11 @@ impl Args {
         };
         if let Some(time) = self.step_time.filter(|&time| !is_used(time)) {
             let time = units::time(time);
-            say(&format!("--step-time {time} is ignored: no host speed explains a step that long"));
+            let reason = match report.gpu_work() {
+                0 => "no GPU activity was recorded, so steps take as long as they were recorded",
+                _ => "no host speed explains a step that long",
+            };
+            say(&format!("--step-time {time} is not used: {reason}"));
         }
         let limit = self.limit.unwrap_or(usize::MAX);
         let advice = report.advice().limit(limit);

@@ -8,7 +8,7 @@ mod support;
 #[path = "../../../support/window.rs"]
 mod window;
 
-use kernspan::{Exporter, Profiler, Schedule};
+use kernspan::{Exporter, Profiler, Schedule, analysis::Analysis};
 use kernspan_otlp::{GpuSpans, Otlp};
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState, TracerProvider as _,
@@ -143,7 +143,7 @@ fn kernels(collector: &Collector, kernels: u32, rounds: u32) -> Result<(), Box<d
     for _ in 0..rounds {
         collector.take();
         let start = Instant::now();
-        otlp.export(&trace).map_err(|error| error.to_string())?;
+        otlp.export(&Analysis::of(&trace)).map_err(|error| error.to_string())?;
         ours = ours.min(start.elapsed().as_secs_f64());
         assert_eq!(collector.take(), expected, "all have arrived, once");
 

@@ -129,6 +129,8 @@ fn a_training_on_a_cpu_has_advice() {
     let slow = run_with_input("advise -", training_on_cpu(8).as_bytes());
     assert!(slow.out.contains("each step waits 8.00 ms for its data"), "{}", slow.out);
     assert!(slow.out.contains("[input-bound]") && slow.out.contains("about host spans only"), "{}", slow.out);
+    let told = run_with_input("advise --step-time 5ms -", training_on_cpu(8).as_bytes());
+    assert!(told.err.contains("--step-time 5.00 ms is not used: no GPU activity was recorded"), "{}", told.err);
     let fast = run_with_input("advise -", training_on_cpu(0).as_bytes());
     assert!(fast.out.starts_with("a step takes "), "{}", fast.out);
     assert!(fast.out.contains("\n\nno findings: nothing was found in host spans"), "{}", fast.out);
