@@ -16,8 +16,8 @@ use std::{collections::BTreeSet, ops::Deref, sync::OnceLock};
 
 /// A recorded window and what can be computed from it: everything when it is first asked for, and only once.
 ///
-/// [Exporters](crate::Exporter) and [`on_trace`](crate::ProfilerBuilder::on_trace) are given one, so that the report and
-/// all of them share the work. It dereferences to its [`Trace`].
+/// [Exporters](crate::Exporter) and [`on_trace`](crate::ProfilerBuilder::on_trace) are given one, so that the report
+/// and all of them share the work. It dereferences to its [`Trace`].
 ///
 /// ```
 /// use kernspan::{Trace, analysis::Analysis};

@@ -5,8 +5,8 @@ use std::{fmt, time::Duration};
 
 /// A reason why steps take longer than they need to, and the time that a change would save.
 ///
-/// [`Analysis::findings`](super::Analysis::findings) returns those of a window, [`Report::findings`](crate::Report::findings) those of a
-/// run.
+/// [`Analysis::findings`](super::Analysis::findings) returns those of a window,
+/// [`Report::findings`](crate::Report::findings) those of a run.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -31,8 +31,8 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
-//! [`stream_idle`] tells why streams were idle, [`queue_lengths`] how far the host was ahead, and [`launches`] what each
-//! launch cost the host.
+//! [`stream_idle`] tells why streams were idle, [`queue_lengths`] how far the host was ahead, and [`launches`] what
+//! each launch cost the host.
 
 mod advice;
 #[allow(clippy::module_inception, reason = "the module is named after its type")]

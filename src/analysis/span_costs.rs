@@ -18,8 +18,8 @@ pub struct SpanCost {
     pub host: Duration,
     /// The time of GPU work that was launched in the spans and in those nested in them.
     pub gpu: Duration,
-    /// The time of these spans, and of those nested in them, on the [critical path](Analysis::critical_path), on the host
-    /// and on the GPU. The rest of their time is hidden by something else.
+    /// The time of these spans, and of those nested in them, on the [critical path](Analysis::critical_path), on the
+    /// host and on the GPU. The rest of their time is hidden by something else.
     pub exposed: Duration,
     /// Floating-point operations.
     pub flops: u64,

@@ -50,8 +50,8 @@ impl Updates {
     }
 
     /// Adds the fields of updates to their instances: to the one that was open on the recording thread, or else to the
-    /// one that was entered last at that moment, on any thread. `shared` are the starts of ranges of fields that several
-    /// instances have.
+    /// one that was entered last at that moment, on any thread. `shared` are the starts of ranges of fields that
+    /// several instances have.
     pub(super) fn apply(mut self, trace: &mut Trace, close: Ticks, shared: &HashSet<u32>) {
         self.updates.sort_by_key(|update| update.at);
         self.instances.values_mut().for_each(|instances| instances.sort_by_key(|(entered, _)| *entered));
