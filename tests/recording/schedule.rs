@@ -95,7 +95,7 @@ fn nonsense_is_refused_with_a_clear_message() {
     assert_eq!(cause(refusal(reversed)), ScheduleError::EmptyRange);
     assert_eq!(cause(refusal(Schedule::steps(1..9).repeat(2))), ScheduleError::NotACycle);
     let message = refusal(Schedule::new().active(0)).to_string();
-    assert_eq!(message, "invalid schedule: active is 0, so no step would ever be recorded; use active(1) or more");
+    assert_eq!(message, "invalid schedule: active is 0, so no step would ever be recorded: use active(1) or more");
     let message = Profiler::builder().lane_capacity(1).build().unwrap_err().to_string();
     assert_eq!(message, "invalid setting lane_capacity: 1 is less than 64, so that nothing could be recorded");
     let error = refusal(Schedule::new().active(0));

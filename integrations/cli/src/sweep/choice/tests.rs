@@ -82,7 +82,7 @@ fn a_gain_within_the_spread_is_called_so() {
     trials[1].result = trials[0].result.clone();
     let why = Choice::of(&trials, 5.0).why.join("");
     assert!(
-        why.starts_with("1 → 2: as many items/s (the quartiles of the steps overlap); the step takes 1.00 "),
+        why.starts_with("1 → 2: the same items/s (the quartiles of the steps overlap); the step takes 1.00 "),
         "{why}"
     );
 }
