@@ -7,8 +7,10 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.profiler import record_function
+from torch.utils.data import DataLoader, Dataset
 
 from models import GPU, ActorCritic, Gpt, Recommender, Vae, adam, cnn, gpt_loss, mlp, text, update
+from more_models import VideoTransformer, tabular_mlp
 from registry import case
 from vision_models import Gan, MaskedAutoencoder, autoencoder
 
@@ -313,5 +315,75 @@ def states_ppo(fault):
         states = upload(rollouts[next(turn) % 8])
         for _ in range(4):
             update(optimizer, model(states, *known))
+
+    return step
+
+
+class Videos(Dataset):
+    """Decoded clips of 8 frames."""
+
+    def __init__(self, count=48):
+        self.clips = torch.rand(count, 3, 8, 112, 112)
+
+    def __len__(self):
+        return 1_000_000
+
+    def __getitem__(self, index):
+        return self.clips[index % len(self.clips)], index % 100
+
+
+@case("pageable-copy", "video transformer", "DataLoader(pin_memory=True) and non_blocking", shapes=False, rounds=7)
+def unpinned_loader_video(fault):
+    loader = DataLoader(Videos(), 16, num_workers=4, pin_memory=not fault, persistent_workers=True)
+    batches, model = iter(loader), VideoTransformer(8, 768, 12, 8, 112).to(GPU)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        clips, labels = (tensor.to(GPU, non_blocking=not fault) for tensor in next(batches))
+        update(optimizer, F.cross_entropy(model(clips), labels))
+
+    return step
+
+
+@case("large-readback", "autoencoder", "copy to pinned memory without waiting", shapes=True, rounds=7)
+def latents_autoencoder(fault):
+    images, model, turn = torch.rand(64, 3, 224, 224, device=GPU), autoencoder(64), itertools.count()
+    encoder, decoder, optimizer = model[:4], model[4:], adam(model, fused=True)
+    # The latents of the last steps, from which another model learns.
+    stored = [torch.empty(64, 128, 28, 28).pin_memory() for _ in range(4)]
+    copied = [torch.cuda.Event() for _ in stored]
+
+    def step():
+        latents, slot = encoder(images), next(turn) % len(stored)
+        if fault:
+            stored[slot] = latents.detach().cpu()
+        else:
+            copied[slot].synchronize()
+            stored[slot].copy_(latents.detach(), non_blocking=True)
+            copied[slot].record()
+        update(optimizer, F.mse_loss(decoder(latents), images))
+
+    return step
+
+
+@case("tiny-copies", "tabular MLP", "one tensor of all columns", shapes=False, rounds=7)
+def columns_tabular(fault):
+    names, rows, turn = [f"column {at}" for at in range(320)], 2048, itertools.count()
+    batches, labels = [torch.randn(len(names), rows) for _ in range(4)], torch.rand(rows, device=GPU)
+    if fault:
+        batches = [{name: column.clone().pin_memory() for name, column in zip(names, batch)} for batch in batches]
+    else:
+        batches = [batch.pin_memory() for batch in batches]
+    model = tabular_mlp(len(names), 20, 512)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        batch = batches[next(turn) % 4]
+        if fault:
+            batch = {name: column.to(GPU, non_blocking=True) for name, column in batch.items()}
+            batch = torch.stack([batch[name] for name in names])
+        else:
+            batch = batch.to(GPU, non_blocking=True)
+        update(optimizer, F.binary_cross_entropy_with_logits(model(batch.T), labels))
 
     return step

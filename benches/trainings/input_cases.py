@@ -9,9 +9,10 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.profiler import record_function
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 from models import GPU, Block, Gpt, PointNet, adam, cnn, gpt_loss, update
+from more_models import SignalEncoder, TabularTransformer
 from registry import case
 from vision_models import UNet
 
@@ -192,5 +193,74 @@ def few_workers_pointnet(fault):
         points, labels = next(batches)
         points, labels = points.to(GPU, non_blocking=True), labels.to(GPU, non_blocking=True)
         update(optimizer, F.cross_entropy(model(points), labels))
+
+    return step
+
+
+class Recordings(Dataset):
+    """Electrocardiograms of 12 leads, of which samples are windows. Each is normalised as a whole: once, or as the
+    fault for each sample."""
+
+    def __init__(self, again, count=32, length=16_000, window=2048):
+        self.raw = np.random.default_rng(0).integers(-2000, 2000, (count, 12, length), dtype=np.int16)
+        self.again, self.starts, self.window = again, length - window, window
+        self.whole = None if again else [self.normalise(recording) for recording in self.raw]
+
+    def __len__(self):
+        return 1_000_000
+
+    @staticmethod
+    def normalise(recording):
+        signal = recording.astype(np.float32)
+        return (signal - signal.mean(1, keepdims=True)) / signal.std(1, keepdims=True)
+
+    def __getitem__(self, index):
+        at, start = index % len(self.raw), index * 997 % self.starts
+        signal = self.normalise(self.raw[at]) if self.again else self.whole[at]
+        return torch.from_numpy(signal[:, start : start + self.window].copy()), index % 27
+
+
+@case("input-bound", "ECG transformer", "normalise recordings once, not in __getitem__", shapes=False, rounds=7)
+def normalise_ecg(fault):
+    loader = DataLoader(Recordings(fault), 64, num_workers=2, pin_memory=True, persistent_workers=True)
+    batches, model = iter(loader), SignalEncoder(12, 8, 512, 8).to(GPU)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        signals, labels = next(batches)
+        signals, labels = signals.to(GPU, non_blocking=True), labels.to(GPU, non_blocking=True)
+        update(optimizer, F.cross_entropy(model(signals), labels))
+
+    return step
+
+
+class Rows(Dataset):
+    """The rows of a table in memory. An index may be a list of them."""
+
+    def __init__(self, columns, count=2_000_000):
+        self.values, self.weights = torch.randn(count, columns), torch.rand(count)
+        self.labels = torch.randint(2, (count,)).float()
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        return self.values[index], self.labels[index], self.weights[index]
+
+
+@case("input-bound", "FT-Transformer", "index the table once per batch: BatchSampler", shapes=True, rounds=7)
+def row_by_row_table(fault):
+    data, batch = Rows(32), 2048
+    if fault:
+        loader = DataLoader(data, batch, shuffle=True, drop_last=True, pin_memory=True)
+    else:
+        sampler = BatchSampler(RandomSampler(data), batch, drop_last=True)
+        loader = DataLoader(data, batch_size=None, sampler=sampler, pin_memory=True)
+    model = TabularTransformer(32, 4, 256, 8).to(GPU)
+    optimizer, batches = adam(model, fused=True), itertools.chain.from_iterable(itertools.repeat(loader))
+
+    def step():
+        values, labels, weights = (tensor.to(GPU, non_blocking=True) for tensor in next(batches))
+        update(optimizer, F.binary_cross_entropy_with_logits(model(values), labels, weights))
 
     return step

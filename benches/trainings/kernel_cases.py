@@ -7,6 +7,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from models import GPU, Gpt, SequentialRecommender, adam, gpt_loss, mlp, text, update
+from more_models import QuantisedAutoencoder
 from registry import case
 from vision_models import UNet, darknet, denoising_loss
 
@@ -158,3 +159,42 @@ def mish_by_hand_darknet(fault):
     model, labels = darknet(HandMish if fault else nn.Mish), torch.randint(100, (48,), device=GPU)
     optimizer = adam(model, fused=True)
     return lambda: update(optimizer, F.cross_entropy(model(images), labels))
+
+
+@case("no-tensor-cores", "VQ-VAE", "set_float32_matmul_precision('high')", shapes=False, rounds=7)
+def f32_codes_vqvae(fault):
+    images = torch.rand(32, 3, 128, 128, device=GPU).contiguous(memory_format=torch.channels_last)
+    model = QuantisedAutoencoder().to(GPU, memory_format=torch.channels_last)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        torch.set_float32_matmul_precision("highest" if fault else "high")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(images)
+        update(optimizer, loss)
+
+    return step
+
+
+def smoothed_by_hand(logits, wanted, smoothing=0.1):
+    """Returns the cross-entropy with smoothed labels."""
+    powers = (logits - logits.amax(-1, keepdim=True).detach()).exp()
+    logs = (powers / powers.sum(-1, keepdim=True) + 1e-9).log()
+    hits = logs.gather(-1, wanted[:, None]).squeeze(1)
+    return -((1 - smoothing) * hits + smoothing * logs.mean(-1)).mean()
+
+
+@case("unfused-chain", "transformer", "F.cross_entropy(label_smoothing=0.1)", shapes=True, rounds=7)
+def smoothing_by_hand_gpt(fault):
+    model, batch = Gpt(4, 512, 8, vocab=16384).to(GPU), text(16, vocab=16384)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        logits, wanted = model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()
+        if fault:
+            loss = smoothed_by_hand(logits, wanted)
+        else:
+            loss = F.cross_entropy(logits, wanted, label_smoothing=0.1)
+        update(optimizer, loss)
+
+    return step

@@ -7,8 +7,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from models import GPU, Gpt, adam, cnn, gpt_loss, mlp, temporal_cnn, text, update
+from more_models import Flow
 from registry import case
-from vision_models import Mixer, UNet, denoising_loss, mobilenet
+from vision_models import Mixer, UNet, Vit, denoising_loss, mobilenet
 
 
 def graphed(step, fault):
@@ -216,3 +217,58 @@ def lion_mixer(fault):
     model = Mixer(12, 384).to(GPU)
     optimizer = Lion(model.parameters(), foreach=not fault)
     return lambda: update(optimizer, F.cross_entropy(model(images), labels))
+
+
+@case("launch-bound", "normalizing flow", "CUDA graph of the step", shapes=False, rounds=7)
+def graph_flow(fault):
+    model, batch = Flow(32, 64, 256).to(GPU), torch.randn(1024, 64, device=GPU)
+    optimizer = adam(model, fused=True, capturable=True)
+    return graphed(lambda: update(optimizer, model(batch)), fault)
+
+
+@torch.no_grad()
+def climb(weights, foreach, radius=0.5):
+    """Moves the weights to where the loss is higher, as adaptive sharpness-aware minimization does, and returns by how
+    much."""
+    grads = [weight.grad for weight in weights]
+    if foreach:
+        sizes = torch._foreach_abs(weights)
+        steps = torch._foreach_mul(sizes, grads)
+        norms = torch._foreach_norm(steps)
+        torch._foreach_mul_(steps, sizes)
+        torch._foreach_mul_(steps, radius / (torch.stack(norms).norm() + 1e-12))
+        torch._foreach_add_(weights, steps)
+        return steps
+    norms = [(weight.abs() * grad).norm() for weight, grad in zip(weights, grads)]
+    scale, steps = radius / (torch.stack(norms).norm() + 1e-12), []
+    for weight, grad in zip(weights, grads):
+        steps.append(weight.pow(2) * grad * scale)
+        weight.add_(steps[-1])
+    return steps
+
+
+@torch.no_grad()
+def return_from(weights, steps, foreach):
+    if foreach:
+        torch._foreach_sub_(weights, steps)
+        return
+    for weight, step in zip(weights, steps):
+        weight.sub_(step)
+
+
+@case("tensor-by-tensor", "ViT", "torch._foreach_mul and the like in SAM", shapes=True, rounds=7)
+def sharpness_vit(fault):
+    images, labels = torch.randn(32, 3, 128, 128, device=GPU), torch.randint(100, (32,), device=GPU)
+    model = Vit(12, 384, 6, size=128).to(GPU)
+    optimizer, weights = adam(model, fused=True), list(model.parameters())
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(images), labels).backward()
+        steps = climb(weights, not fault)
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(images), labels).backward()
+        return_from(weights, steps, not fault)
+        optimizer.step()
+
+    return step

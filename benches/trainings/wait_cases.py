@@ -1,8 +1,10 @@
 """Trainings whose host waits for the GPU, or lets the GPU wait."""
 
 import itertools
+import json
 import math
 import struct
+import tempfile
 import time
 import zlib
 from collections import Counter
@@ -13,7 +15,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.profiler import record_function
 
-from models import GPU, Gpt, GraphAttention, Lstm, adam, cnn, gpt_loss, mlp, text, update
+from models import GPU, Gpt, GraphAttention, Lstm, SequentialRecommender, adam, cnn, gpt_loss, mlp, text, update
+from more_models import WorldModel
 from registry import case
 from vision_models import Detector, Vit, upscaler
 
@@ -217,5 +220,69 @@ def images_upscaler(fault):
             with record_function("log_images"):
                 rows = [np.concatenate([pair((at + row) % 64), pair((at + row + 3) % 64)], axis=1) for row in range(3)]
                 log["pairs"] = png(np.concatenate(rows))
+
+    return step
+
+
+@case("host-sync", "world model", "validate_args=False of distributions", shapes=True, rounds=7)
+def validated_world_model(fault):
+    sequences, length, inputs, actions = 1536, 24, 256, 16
+    seen, done = (torch.randn(sequences, length, size, device=GPU) for size in (inputs, actions))
+    model = WorldModel(inputs, actions, 1024, 64).to(GPU)
+    optimizer = adam(model, fused=True)
+    return lambda: update(optimizer, model(seen, done, fault))
+
+
+@case("host-sync", "CNN", "random offsets on the host", shapes=False, rounds=7)
+def gpu_offsets_cnn(fault):
+    count, size, whole = 64, 160, 192
+    images, labels = torch.rand(count, 3, whole, whole, device=GPU), torch.randint(100, (count,), device=GPU)
+    model = cnn(64, (2, 2, 2))
+    optimizer = adam(model, fused=True)
+
+    def crops():
+        """Cuts a random square out of each image. A bound that is on the GPU is read when the image is cut."""
+        offsets = torch.randint(whole - size, (count, 2), device=GPU if fault else "cpu")
+        pairs = offsets if fault else offsets.tolist()
+        return torch.stack(
+            [image[:, top : top + size, left : left + size] for image, (top, left) in zip(images, pairs)]
+        )
+
+    def step():
+        update(optimizer, F.cross_entropy(model(crops()), labels))
+
+    return step
+
+
+@case("host-work", "sequential recommender", "append to the log instead of writing all of it", shapes=True, rounds=7)
+def whole_log_recommender(fault):
+    items, length = 8192, 200
+    model, batch = SequentialRecommender(4, 256, 4, items, length).to(GPU), text(64, length, items)
+    optimizer, turn = adam(model, fused=True), itertools.count(400)
+    log = tempfile.TemporaryFile("w")
+
+    def entry(at):
+        rates = {f"lr/group {group}": 1e-4 * math.cos(at * 1e-5) * 0.9**group for group in range(8)}
+        return {"step": at, "seconds": time.time(), "samples": 64 * at, "progress": at / 1e5, **rates}
+
+    history = [entry(at) for at in range(400)]
+
+    def write_log(at):
+        """Writes the last 400 entries, or only the new one."""
+        history.append(entry(at))
+        del history[0]
+        if fault:
+            log.seek(0)
+            log.write(json.dumps(history, indent=1))
+            log.truncate()
+        else:
+            log.write(json.dumps(history[-1]) + "\n")
+        log.flush()
+
+    def step():
+        scores = F.linear(model(batch[:, :-1]), model.items.weight)
+        update(optimizer, F.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten()))
+        with record_function("write_log"):
+            write_log(next(turn))
 
     return step
