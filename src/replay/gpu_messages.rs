@@ -94,7 +94,7 @@ impl DeviceMessage {
 pub(super) struct OwnerMessage {
     #[prost(uint32, optional, tag = "1")]
     span: Option<u32>,
-    /// Whether the item was handed off. If there is no span, its origin is from before the window.
+    /// Whether the item was handed off. Without a span, it was handed off before the window opened.
     #[prost(bool, tag = "2")]
     handed_off: bool,
 }

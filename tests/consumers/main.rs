@@ -1,4 +1,4 @@
-//! Tests in which programs of others read exported files: Perfetto, HolisticTraceAnalysis, TensorBoard with its
+//! Tests in which third-party tools read exported files: Perfetto, HolisticTraceAnalysis, TensorBoard with its
 //! plugins, inferno. They must see what is in the trace.
 //!
 //! Most of them are written in Python, and run in environments that these tests make: see `support/downloads.rs`.

@@ -1,4 +1,4 @@
-//! Runs the Python programs of others that read exported files.
+//! Runs third-party Python tools on exported files.
 //!
 //! They are installed into environments that the tests make: see `downloads.rs`. Without Python the tests print a
 //! message and pass, unless `CI=true`.

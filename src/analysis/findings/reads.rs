@@ -68,13 +68,13 @@ pub(super) fn readings(window: &Window<'_>, spans: impl Iterator<Item = SpanId>)
     let outermost = |id: SpanId| trace.span(id).stack().take_while(|span| is_one_of(*span, READS)).last();
     let mut reads: Vec<Span<'_>> = spans.filter_map(outermost).collect();
     reads.dedup_by_key(|read| read.id());
+    if reads.is_empty() {
+        return Vec::new();
+    }
     // Operators next to each of them, in order of time.
     let mut siblings: HashMap<Option<SpanId>, Vec<Span<'_>>> = HashMap::new();
     for read in &reads {
         siblings.entry(read.parent().map(Span::id)).or_default();
-    }
-    if reads.is_empty() {
-        return Vec::new();
     }
     for span in trace.spans() {
         siblings.entry(span.parent().map(Span::id)).and_modify(|spans| spans.push(span));

@@ -88,8 +88,8 @@ fn something_else_is_said_to_be_no_baseline() {
     let circle = r#"{"format": 1, "runs": [{"spans": [{"parent": 0, "name": "a"}]}]}"#;
     assert_eq!(error(circle), "not a baseline: a span is called from a later one");
     let absurd = r#"{"format": 1, "runs": [{"durations": [-1, 1e30], "spans": [{"host": [-5]}]}]}"#;
-    let mended = Baseline::from_json(absurd.as_bytes()).unwrap();
-    assert_eq!(mended.runs[0].durations.get(0), 0.0);
+    let clamped = Baseline::from_json(absurd.as_bytes()).unwrap();
+    assert_eq!(clamped.runs[0].durations.get(0), 0.0);
 }
 
 #[test]
