@@ -18,6 +18,9 @@ pub enum Activity {
     /// All calls to CUDA's driver and runtime APIs, not only those above. There are many: sixteen for each of Candle's
     /// kernels.
     ApiCalls,
+    /// Allocations and frees on the heap, by span: PyTorch's `profile_memory` for the CPU. It needs
+    /// [`Allocator`](crate::Allocator) as the program's global allocator.
+    Heap,
 }
 
 /// A set of activities.
@@ -35,14 +38,21 @@ impl Activities {
 
     /// Returns the activities in the set.
     pub(crate) fn iter(self) -> impl Iterator<Item = Activity> {
-        const ALL: [Activity; 6] =
-            [Activity::Host, Activity::Kernels, Activity::Copies, Activity::Memory, Activity::Sync, Activity::ApiCalls];
+        const ALL: [Activity; 7] = [
+            Activity::Host,
+            Activity::Kernels,
+            Activity::Copies,
+            Activity::Memory,
+            Activity::Sync,
+            Activity::ApiCalls,
+            Activity::Heap,
+        ];
         ALL.into_iter().filter(move |&activity| self.has(activity))
     }
 
     /// Whether any GPU activity is requested.
     pub(crate) fn any_gpu(self) -> bool {
-        self.0 & !(1 << Activity::Host as u8) != 0
+        self.0 & !(1 << Activity::Host as u8 | 1 << Activity::Heap as u8) != 0
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     failure::{Failure, Failures},
     file,
     gpu::{DetachPolicy, GpuSettings},
+    heap::Counting,
     host::{Host, ProfilerLayer, StepOn},
     pipeline::NamedExporter,
     profiler::Profiler,
@@ -296,6 +297,8 @@ impl ProfilerBuilder {
     pub fn build(mut self) -> Result<(ProfilerLayer, Profiler), Error> {
         self.check()?;
         let clock = Clock::new();
+        let heap = self.activities.has(Activity::Heap).then(|| Counting::begin(&clock)).transpose();
+        let heap = heap.map_err(|problem| Error::Setting { setting: "activities", problem: problem.to_owned() })?;
         let run = self.run(&clock);
         let (step_exporters, failures) = self.step_exporters(&run);
         let host = Arc::new(Host::new(clock, self.lane_capacity, self.live_spans, !step_exporters.is_empty()));
@@ -308,6 +311,7 @@ impl ProfilerBuilder {
             metadata: run.metadata,
             exporters,
             step_exporters,
+            follows_memory: activities.has(Activity::Memory) || activities.has(Activity::Heap),
             failures,
             raw_folder,
         })?;
@@ -320,6 +324,7 @@ impl ProfilerBuilder {
             commands,
             summaries,
             budget,
+            heap,
         }));
         let step_on = step_on.map(|name| {
             let session = Arc::clone(&session);

@@ -134,8 +134,10 @@ mod file;
 pub mod framework;
 mod gallop_search;
 mod gpu;
+mod heap;
 mod hint;
 mod host;
+mod memory;
 mod pipeline;
 mod profiler;
 mod progress;
@@ -163,6 +165,7 @@ pub use self::{
     error::Error,
     export::{Chrome, Collected, Exporter, Html, Perfetto, Stacks, TensorBoard},
     failure::Failure,
+    heap::Allocator,
     host::ProfilerLayer,
     profiler::{Profiler, RecordGuard},
     report::Report,

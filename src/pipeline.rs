@@ -7,6 +7,7 @@ use crate::{
     correlate::correlate,
     export::{Exporter, Run},
     failure::{Failure, Failures, panic_message},
+    memory::MemoryThread,
     recording::Recording,
     report::{Report, incomplete},
     steps::{NamedSteps, StepThread},
@@ -94,6 +95,8 @@ pub(crate) struct Exports {
     pub(crate) failures: Failures,
     /// The folder that windows are recorded to, if requested.
     pub(crate) raw_folder: Option<PathBuf>,
+    /// The thread that follows the memory of the run, if it is followed.
+    pub(crate) memory: Option<MemoryThread>,
 }
 
 impl Exports {
@@ -108,6 +111,12 @@ impl Exports {
             }
             self.budget.give_back(charged);
         }
+        if let Some(memory) = self.memory.take() {
+            let history = Arc::clone(&memory.history);
+            // The thread ends with a last reading.
+            drop(memory);
+            outcome.report.add_memory(history.series());
+        }
         outcome
     }
 
@@ -118,13 +127,16 @@ impl Exports {
         }
         #[cfg(all(feature = "cuda", target_os = "linux"))]
         let raw = recording.gpu.raw.take().map(|raw| (raw, recording.gpu.pools.clone()));
-        let trace = correlate(recording, Arc::clone(&self.metadata));
+        let mut trace = correlate(recording, Arc::clone(&self.metadata));
         let host = trace.spans().len() + trace.events().len() + trace.counters().len() + trace.operations().len();
         let gpu = trace.work().len() + trace.api_calls().len() + trace.allocations().len() + trace.waits().len();
         let nothing = host + gpu == 0;
         if leftover && nothing {
             outcome.report.add_losses(*trace.losses());
             return;
+        }
+        if let Some(memory) = &self.memory {
+            trace.counters.extend(memory.history.counters(trace.start(), trace.end()));
         }
         let window = Analysis::of(&trace);
         outcome.report.add(&window);

@@ -9,6 +9,7 @@ use crate::{
     export::{ExportResult, StepExporter, StepSummary},
     failure::{Failure, Failures, panic_message},
     host::{Counters, Host},
+    memory::MemoryHistory,
     schedule::Phase,
     thread::spawn,
     trace::Timestamp,
@@ -112,13 +113,18 @@ pub(crate) struct StepOutcome {
 
 impl StepThread {
     /// Starts the thread for `exporters`. Step 0 begins now.
-    pub(crate) fn start(host: Arc<Host>, exporters: Vec<NamedSteps>) -> io::Result<(StepSender, Self)> {
+    pub(crate) fn start(
+        host: Arc<Host>,
+        exporters: Vec<NamedSteps>,
+        memory: Option<Arc<MemoryHistory>>,
+    ) -> io::Result<(StepSender, Self)> {
         let (producer, ring) = RingBuffer::new(StepSender::CAPACITY);
         let anchor = host.clock().anchor();
         let sender = StepSender { ring: producer, start: anchor.ticks };
         let (ending, receiver) = mpsc::channel();
         let reader = StepReader {
             host,
+            memory,
             ring,
             anchors: vec![anchor],
             previous_end: PreviousEnd { ticks: anchor.ticks, reported: anchor.unix },
@@ -147,6 +153,8 @@ impl StepThread {
 /// The reading end of the ring, and the exporters that receive its steps.
 struct StepReader {
     host: Arc<Host>,
+    /// The memory of the run, if it is followed.
+    memory: Option<Arc<MemoryHistory>>,
     ring: Consumer<Entry>,
     /// The most recent readings of both clocks.
     anchors: Vec<Anchor>,
@@ -212,7 +220,7 @@ impl StepReader {
             match self.ring.pop() {
                 Ok(Entry::Counter(name, value)) => self.counters.push((name, value)),
                 Ok(Entry::Step(step)) => {
-                    let summary = StepSummary {
+                    let mut summary = StepSummary {
                         number: step.number,
                         phase: step.phase,
                         start: self.previous_end.start_of_next(step.start, &timeline),
@@ -220,6 +228,8 @@ impl StepReader {
                         ended: step.by_step,
                         counters: std::mem::take(&mut self.counters),
                     };
+                    let memory = self.memory.as_ref().map(|memory| memory.at(summary.end()));
+                    summary.counters.extend(memory.into_iter().flatten());
                     self.previous_end = PreviousEnd { ticks: step.end, reported: summary.end() };
                     steps.push(summary);
                 }
@@ -321,6 +331,7 @@ mod tests {
         let (mut steps, ring) = RingBuffer::new(64);
         let mut reader = StepReader {
             host,
+            memory: None,
             ring,
             anchors: vec![anchor(0)],
             previous_end: PreviousEnd { ticks: Ticks(0), reported: wall(0) },

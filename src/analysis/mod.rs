@@ -31,8 +31,8 @@
 //! # Ok::<(), kernspan::Error>(())
 //! ```
 //!
-//! [`stream_idle`] tells why streams were idle, [`queue_lengths`] how far the host was ahead, and [`launches`] what
-//! each launch cost the host.
+//! [`stream_idle`] tells why streams were idle, [`queue_lengths`] how far the host was ahead, [`launches`] what each
+//! launch cost the host, and [`kept_memory`] which spans allocate memory that outlives their step.
 
 mod advice;
 #[allow(clippy::module_inception, reason = "the module is named after its type")]
@@ -48,9 +48,11 @@ mod functions;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;
+mod kept_memory;
 mod launch_advice;
 mod launches;
 mod matrix_kernel;
+mod memory_series;
 mod quantile;
 mod ranks;
 mod simulation;
@@ -69,7 +71,9 @@ pub use self::{
     critical_path::{PathKind, PathPart},
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     gpu_usage::{GpuUsage, StepGpu, Verdict},
+    kept_memory::{KeptMemory, kept_memory},
     launches::{Launch, launches},
+    memory_series::{MemoryGrowth, MemoryPoint, MemorySeries, MemorySource},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
     streams::{QueueLength, StreamIdle, queue_lengths, stream_idle},

@@ -7,6 +7,7 @@ use crate::{
     failure::Failures,
     gpu::{self, GpuSettings, GpuSource, Started},
     host::Host,
+    memory::MemoryThread,
     pipeline::{Exports, NamedExporter, Pipeline},
     recording::{HandOn, Recording},
     steps::{NamedSteps, StepSender, StepThread},
@@ -29,6 +30,8 @@ pub(super) struct BackgroundParts {
     pub(super) metadata: Arc<Metadata>,
     pub(super) exporters: Vec<NamedExporter>,
     pub(super) step_exporters: Vec<NamedSteps>,
+    /// Whether the memory of the run is followed.
+    pub(super) follows_memory: bool,
     /// Failures so far.
     pub(super) failures: Failures,
     pub(super) raw_folder: Option<PathBuf>,
@@ -69,9 +72,13 @@ impl Background {
         // The exporters' thread ends when the last sender is gone.
         drop(to_exports);
         let collector = Collector::new(Arc::clone(&host), to_collector, hand_on, Arc::clone(&budget));
+        let memory = parts.follows_memory.then(|| MemoryThread::start(Arc::clone(&host), gpu.clone()));
+        let memory = memory.transpose().map_err(Error::Thread)?;
+        let history = memory.as_ref().map(|memory| Arc::clone(&memory.history));
         let without = without_gpu.clone();
-        let exports = Exports { closed, budget, metadata, without_gpu: without, exporters, failures, raw_folder };
-        let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters));
+        let exports =
+            Exports { closed, budget, metadata, without_gpu: without, exporters, failures, raw_folder, memory };
+        let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, history));
         let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;
         Ok(Self { gpu, without_gpu, commands, summaries, pipeline })

@@ -22,12 +22,19 @@ pub(crate) use self::gpu::join_gpu;
 #[cfg(feature = "read")]
 pub(crate) use self::{innermost::innermost_spans, nest::place_spans};
 
-use self::{callsites::Callsites, operations::Operations, threads::Threads};
-use crate::{
-    clock::Ticks,
-    recording::{Recording, level_of},
-    trace::{Level, Metadata, Step, StepId, Trace, Track, TrackId},
+use self::{
+    callsites::Callsites,
+    innermost::{Query, innermost},
+    operations::Operations,
+    threads::Threads,
 };
+use crate::{
+    clock::{Ticks, Timeline},
+    heap::HeapSample,
+    recording::{Recording, level_of},
+    trace::{HeapSampleData, Level, Metadata, Step, StepId, Trace, Track, TrackId},
+};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Makes a trace of a recording.
@@ -41,6 +48,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
 
     let filtered = window.levels.into_level().map(level_of).filter(|level| *level > Level::Trace);
     let mut trace = Trace { window: window.index, start, end, metadata, losses, filtered, ..Trace::default() };
+    trace.heap = window.heap.is_some().then(FxHashMap::default);
     let after = |ticks| timeline.at(Ticks(window.open.ticks.0.saturating_add(ticks)));
     trace.unrecorded_step = window.unrecorded_step.map(|ticks| after(ticks).since(timeline.at(window.open.ticks)));
     let (mut callsites, mut operations) = (Callsites::default(), Operations::default());
@@ -65,6 +73,10 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
         let end = timeline.at(mark.end).max(start);
         trace.steps.push(Step { number: mark.number, track, start, end, cut: mark.cut });
     }
+    if let Some(heap) = window.heap {
+        trace.losses.over_memory += heap.lost;
+        trace.heap_samples = heap_samples(&trace, &heap.samples, &timeline);
+    }
     for span in &mut trace.spans {
         let after = trace.steps.partition_point(|step| step.start <= span.start);
         span.step = after.checked_sub(1).filter(|&step| span.start < trace.steps[step].end).map(StepId::new);
@@ -85,4 +97,19 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     operations.add_to(&mut trace);
     join_gpu(&mut trace, gpu_recording, requested);
     trace
+}
+
+/// Gives each sampled allocation the span that was innermost on its thread.
+fn heap_samples(trace: &Trace, samples: &[HeapSample], timeline: &Timeline) -> Vec<HeapSampleData> {
+    let query = |sample: &HeapSample| Query { thread: sample.thread, at: timeline.at(sample.at), answer: None };
+    let mut queries: Vec<_> = samples.iter().map(query).collect();
+    innermost(trace, &mut queries);
+    let freed = |sample: &HeapSample| sample.freed.map(|ticks| timeline.at(ticks));
+    let data = |(sample, query): (&HeapSample, Query)| HeapSampleData {
+        at: query.at,
+        freed: freed(sample),
+        bytes: sample.bytes,
+        span: query.answer,
+    };
+    samples.iter().zip(queries).map(data).collect()
 }

@@ -173,6 +173,11 @@ impl<'a> Threads<'a> {
                 self.trace.operation_calls.push(call);
                 self.origins.operations.push(state.adopted);
             }
+            Record::Heap(used) => {
+                if let Some((span, heap)) = state.innermost().zip(self.trace.heap.as_mut()) {
+                    *heap.entry(span).or_default() += used;
+                }
+            }
             Record::Parent { id } if matches!(state.owner, Owner::Span(_)) => self.enters.add_parent(id),
             // These were made before the window or after it.
             Record::Call(_) | Record::Memory(_) | Record::Operation { .. } | Record::Parent { .. } => {}

@@ -17,7 +17,7 @@ use crate::{
     host::Host,
     recording::HandOn,
     schedule::WaitLength,
-    trace::{Gpu, GpuProblem, Losses},
+    trace::{DeviceId, Gpu, GpuProblem, Losses},
 };
 use std::{fmt, io, sync::Arc, thread::JoinHandle};
 
@@ -32,7 +32,7 @@ pub(crate) struct GpuSettings {
 
 /// A vendor's profiling library, as the session sees it: it records while windows are open.
 ///
-/// All methods are called by the stepping thread, between two steps.
+/// All methods but [`memory`](Self::memory) are called by the stepping thread, between two steps.
 pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
     /// Returns whether it records, and if not, why not.
     fn gpu(&self) -> Gpu;
@@ -51,6 +51,9 @@ pub(crate) trait GpuSource: fmt::Debug + Send + Sync {
 
     /// Called when a step has ended while no window is open.
     fn tick(&self);
+
+    /// Returns, for each device that the program uses, the bytes in use of the driver's pool, and the device's size.
+    fn memory(&self) -> Vec<(DeviceId, u64, u64)>;
 }
 
 /// A source, with the thread that reads its records.

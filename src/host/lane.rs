@@ -23,9 +23,10 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    heap,
     recording::{Callsite, Origin, Record, RegistryId},
     thread::ThreadInfo,
-    trace::{FieldData, TraceContext},
+    trace::{FieldData, HeapUse, TraceContext},
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::{
@@ -58,6 +59,8 @@ pub(super) struct Lane {
     /// The number of the latest watcher called for the thread.
     pub(super) latest_watcher: u64,
     contexts: LaneContexts,
+    /// What the thread had allocated and freed on the heap when that was last written.
+    heap: HeapUse,
     /// The number of slots reserved for records to come: the exits of spans recorded in this window.
     reserved: usize,
     /// The number of slots that only outer spans may take.
@@ -152,6 +155,7 @@ impl Lane {
             attributor: None,
             latest_watcher: 0,
             contexts: LaneContexts::default(),
+            heap: HeapUse::default(),
             reserved: 0,
             kept_for_outer: producer.buffer().capacity() / Self::OUTER_SHARE,
             calls: 0,
@@ -207,6 +211,9 @@ impl Lane {
             if !control.is_recording() {
                 break false;
             }
+            if follows && heap::is_counting() {
+                self.write_heap();
+            }
             // The clock is read only once there is room, since that is the most expensive part. If the next window has
             // begun meanwhile, the span belongs there.
             let written = follows
@@ -229,6 +236,9 @@ impl Lane {
     #[inline]
     pub(super) fn exit(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) {
         let follows = self.follow(control, sources);
+        if follows && control.is_recording() && heap::is_counting() {
+            self.write_heap();
+        }
         if self.stack.pop(id) == Some(true) && follows && control.is_recording() {
             self.reserved -= 1;
             let at = sources.clock.now();
@@ -236,6 +246,28 @@ impl Lane {
         }
         if self.stack.is_empty() {
             callsite_cache::set_outside(self.profiler, control);
+        }
+    }
+
+    /// Writes what the thread has allocated and freed on the heap, if it is in this window.
+    pub(super) fn settle_heap(&mut self, control: Control) {
+        if self.seen == control {
+            self.write_heap();
+        }
+    }
+
+    /// Writes what the thread has allocated and freed on the heap since this was last written, if anything.
+    #[cold]
+    fn write_heap(&mut self) {
+        let now = heap::of_this_thread();
+        let used = now - std::mem::replace(&mut self.heap, now);
+        if used == HeapUse::default() {
+            return;
+        }
+        if self.has_room(1) {
+            self.write(Record::Heap(used));
+        } else {
+            self.count_drop();
         }
     }
 

@@ -8,6 +8,7 @@ use super::{
     until_finished::UntilFinished,
 };
 use crate::{
+    heap::Uncounted,
     recording::{self, Callsite, RegistryId},
     thread,
     trace::{FieldData, TraceContext},
@@ -124,6 +125,7 @@ impl ProfilerLayer {
 
     #[inline(never)]
     fn keep_fields(&self, attributes: &Attributes<'_>, id: RegistryId) {
+        let _uncounted = Uncounted::if_counting();
         let callsite = attributes.metadata();
         let step = self.is_step(callsite) && !thread::is_muted();
         // `parent: None` says nothing about where the span will be entered: libraries create the spans of a model with
@@ -154,6 +156,7 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
+        let _uncounted = Uncounted::if_counting();
         // Not `bool::then`, whose frame would come first in the backtrace.
         let mut backtrace = None;
         if self.backtraces && control.is_recording() {
@@ -179,6 +182,7 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
+        let _uncounted = Uncounted::if_counting();
         let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
         if control.is_recording() {
             contexts.at_exit(control, id, &self.sources(control, ctx), lanes, lookup);
@@ -303,6 +307,7 @@ where
             return;
         }
         let steps = self.step_on.is_some();
+        let uncounted = Uncounted::if_counting();
         let ends_step = match self.host.live.remove(id.into_u64(), steps) {
             // If the table was too full for the span, its name has to be looked up.
             None if steps && self.host.live.has_lost() => {
@@ -310,6 +315,7 @@ where
             }
             ends_step => ends_step.unwrap_or(false),
         };
+        drop(uncounted);
         if ends_step {
             self.step_on.iter().for_each(|step_on| (step_on.step)());
         }
@@ -320,6 +326,7 @@ where
         if control.is_off() {
             return;
         }
+        let _uncounted = Uncounted::if_counting();
         let id = id.into_u64();
         let at = control.is_recording().then(|| self.host.clock.now());
         let update = |fields: &mut Vec<FieldData>| {
@@ -344,6 +351,7 @@ where
         if !control.is_recording() || !self.spans {
             return;
         }
+        let _uncounted = Uncounted::if_counting();
         let record = recording::Record::Event { at: self.host.clock.now(), callsite: event.metadata() };
         fields::collect(|visit| event.record(visit), |fields| self.write_moment(control, record, fields, &ctx));
     }

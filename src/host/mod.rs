@@ -43,6 +43,7 @@ use self::{
 };
 use crate::{
     clock::{Clock, Ticks},
+    heap,
     hint::DisabledSpans,
     recording::{DeviceCall, MemoryCall, Origin, Record},
     trace::{Losses, Operation},
@@ -69,6 +70,8 @@ pub(crate) struct Host {
     late: AtomicU64,
     /// Whether the layer is in a subscriber.
     installed: AtomicBool,
+    /// The number of the current step.
+    steps: AtomicU64,
 }
 
 impl Host {
@@ -84,6 +87,7 @@ impl Host {
             collected: AtomicU32::new(0),
             late: AtomicU64::new(0),
             installed: AtomicBool::new(false),
+            steps: AtomicU64::new(0),
         }
     }
 
@@ -94,6 +98,21 @@ impl Host {
     /// The counters of the current step, if an exporter takes every step.
     pub(crate) fn counters(&self) -> Option<&Counters> {
         self.counters.as_ref()
+    }
+
+    /// The number of the current step.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_steps(&self, steps: u64) {
+        self.steps.store(steps, Ordering::Relaxed);
+    }
+
+    /// Whether a window is open.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.control().is_recording()
     }
 
     #[inline]
@@ -275,8 +294,13 @@ impl Host {
         self.watchers.edge()
     }
 
-    /// Asks frameworks to launch the work that this thread has requested, before a window opens or closes.
+    /// Asks frameworks to launch the work that this thread has requested, and writes what it has allocated, before a
+    /// window opens or closes.
     pub(crate) fn settle(&self) {
+        let control = self.control();
+        if control.is_recording() && heap::is_counting() {
+            self.lanes.with(|lane| lane.settle_heap(control));
+        }
         self.watchers.settle();
     }
 

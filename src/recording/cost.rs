@@ -42,6 +42,7 @@ impl Record {
             }
             // Its span has an entry in a map and in a list.
             Self::Parent { .. } => 2 * size_of::<(SpanId, Option<SpanId>)>() + 2 * size_of::<(SpanId, u64)>(),
+            Self::Heap(_) => MAP_ENTRY,
             Self::Backtrace(_) => BACKTRACE,
             // A thread's calls are sorted before they are added to the trace.
             Self::Call(_) => 5 * size_of::<(ApiCallData, Option<Origin>)>() / 2,

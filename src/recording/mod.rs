@@ -19,6 +19,7 @@ pub(crate) use self::{
 
 use crate::{
     clock::{Anchor, Ticks, Timeline},
+    heap::HeapSamples,
     thread::ThreadInfo,
     trace::{Cut, Losses},
 };
@@ -62,6 +63,8 @@ pub(crate) struct ClosedWindow {
     pub(crate) lost_steps: u64,
     /// The ticks of a typical step before the window, while nothing was recorded.
     pub(crate) unrecorded_step: Option<u64>,
+    /// A sample of the allocations on the heap, if it is counted.
+    pub(crate) heap: Option<HeapSamples>,
     /// The bytes reserved for the window and its steps in the [`Budget`](crate::budget::Budget).
     pub(crate) charged: usize,
     /// Whether the next window opened at the moment this one closed.

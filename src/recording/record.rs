@@ -3,7 +3,7 @@
 use super::{DeviceCall, MemoryCall, Origin};
 use crate::{
     clock::Ticks,
-    trace::{FieldData, Level, Operation, TraceContext},
+    trace::{FieldData, HeapUse, Level, Operation, TraceContext},
 };
 use std::{backtrace::Backtrace, num::NonZeroU64, sync::Arc};
 
@@ -60,6 +60,9 @@ pub(crate) enum Record {
     Call(DeviceCall),
     /// A call changed a device's memory.
     Memory(MemoryCall),
+    /// The heap that the thread used since the last record of this kind, or since it joined the window: in the innermost
+    /// span that is open.
+    Heap(HeapUse),
     /// A framework reported an operation.
     Operation { at: Ticks, operation: Arc<Operation> },
     /// The calls and operations that follow are made on behalf of this origin; `None` means on behalf of the thread

@@ -57,6 +57,7 @@ mod key_average;
 mod key_averages;
 #[cfg(feature = "read")]
 mod key_rows;
+mod leaks;
 mod limits;
 mod mean_occupancy;
 mod memory_peak;
@@ -87,6 +88,7 @@ pub use self::{
     gpu_steps::{DeviceUsage, GpuSteps},
     kernel_average::KernelAverage,
     kernels::Kernels,
+    leaks::{Leak, LeakOwner},
     memory_peak::{MemoryOwner, MemoryPeak},
     memory_peaks::MemoryPeaks,
     operation_average::{OperationAverage, SortOperationsBy},

@@ -14,6 +14,7 @@ use super::{
     gpu_steps::GpuSteps,
     gpu_summary::GpuSummary,
     kernels::Kernels,
+    leaks::{Leak, MemoryOfRun},
     memory_peaks::MemoryPeaks,
     operation_times::OperationTimes,
     operations::Operations,
@@ -22,7 +23,7 @@ use super::{
     terminal::{self, terminal_width},
 };
 use crate::{
-    analysis::{Analysis, Finding, TypicalStep},
+    analysis::{Analysis, Finding, MemorySeries, TypicalStep},
     delivery::Delivery,
     hint::Hint,
     thread::mute_this_thread,
@@ -48,6 +49,7 @@ pub struct Report {
     gpus: GpuSummary,
     operations: OperationTimes,
     findings: Findings,
+    memory: MemoryOfRun,
     losses: Losses,
     /// The number of records of all windows.
     records: u64,
@@ -120,6 +122,7 @@ impl Report {
         self.steps.add(trace.steps());
         self.gpus.add(window);
         self.operations.add(trace);
+        self.memory.add(trace);
         self.losses += *trace.losses();
         self.records += records(trace);
         match trace.losses().gpu_unfinished {
@@ -144,6 +147,11 @@ impl Report {
     /// Adds the durations of steps that were not recorded.
     pub(crate) fn add_unrecorded_steps(&mut self, times: Vec<Duration>) {
         self.unrecorded = times.into();
+    }
+
+    /// Adds the memory over the whole run.
+    pub(crate) fn add_memory(&mut self, series: Vec<MemorySeries>) {
+        self.memory.series = series;
     }
 
     /// Adds losses that belong to no window.
@@ -372,6 +380,23 @@ impl Report {
         self.gpus.memory.get(device).map(|peak| peak.in_use)
     }
 
+    /// Returns the memory of the process and of its GPUs over all steps of the run, recorded or not, if
+    /// [`Activity::Memory`](crate::Activity::Memory) or [`Activity::Heap`](crate::Activity::Heap) is recorded.
+    pub fn memory_series(&self) -> &[MemorySeries] {
+        &self.memory.series
+    }
+
+    /// Returns the memory that grows steadily over the run, with the spans that keep it. The report prints them.
+    ///
+    /// ```
+    /// # fn show(report: &kernspan::Report) {
+    /// assert!(report.leaks().is_empty(), "{}", report.leaks()[0]);
+    /// # }
+    /// ```
+    pub fn leaks(&self) -> Vec<Leak> {
+        self.memory.leaks()
+    }
+
     /// Returns the memory peak of each GPU, with the spans that had allocated the memory.
     pub fn memory(&self) -> MemoryPeaks<'_> {
         MemoryPeaks::new(&self.gpus.memory)
@@ -390,7 +415,7 @@ impl fmt::Debug for Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 21)?;
+        let mut report = serializer.serialize_struct("Report", 23)?;
         report.serialize_field("windows", &self.windows)?;
         report.serialize_field("recorded", &self.recorded)?;
         report.serialize_field("spans", &self.spans)?;
@@ -406,6 +431,8 @@ impl serde::Serialize for Report {
         report.serialize_field("gpu_steps", &self.gpus.steps)?;
         report.serialize_field("attributions", &self.gpus.attributions)?;
         report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
+        report.serialize_field("memory_series", &self.memory.series)?;
+        report.serialize_field("leaks", &self.leaks())?;
         report.serialize_field("findings", &self.findings())?;
         report.serialize_field("losses", &self.losses)?;
         report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;

@@ -8,6 +8,7 @@ use crate::{
     budget::Budget,
     collector::Command,
     gpu::GpuSource,
+    heap::{Counting, Uncounted},
     hint::{Facts, Hint},
     host::Host,
     schedule::{Phase, Schedule},
@@ -46,6 +47,8 @@ pub(crate) struct SessionParts {
     /// The way to exporters that take every step.
     pub(crate) summaries: Option<StepSender>,
     pub(crate) budget: Arc<Budget>,
+    /// The count of the heap, if it is recorded.
+    pub(crate) heap: Option<Counting>,
 }
 
 impl Session {
@@ -72,6 +75,7 @@ impl Session {
 
     fn end_step(&self, by_close: bool) {
         if let Some(_stepping) = Stepping::begin() {
+            let _uncounted = Uncounted::if_counting();
             let mut state = self.lock();
             let before = state.step;
             state.step(&self.host);
@@ -114,6 +118,7 @@ impl Session {
     /// Opens a window by hand. Returns false if one is open already, or if there is no memory for it.
     pub(crate) fn open(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
+        let _uncounted = Uncounted::if_counting();
         let mut state = self.lock();
         if state.window.is_some() || state.ended || state.is_forked() || !state.charge_window() {
             return false;
@@ -131,6 +136,7 @@ impl Session {
     /// Closes the window. Returns false if none is open.
     pub(crate) fn close(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
+        let _uncounted = Uncounted::if_counting();
         let mut state = self.lock();
         !state.is_forked() && self.finish_window(&mut state, false)
     }
@@ -152,12 +158,14 @@ impl Session {
     /// Closes the window and has the collector finish. Returns the message of the schedule's panic, if it panicked.
     pub(crate) fn end(&self) -> Option<String> {
         let _stepping = Stepping::begin();
+        let _uncounted = Uncounted::if_counting();
         let mut state = self.lock();
         state.partial = state.partial_window();
         self.finish_window(&mut state, true);
         let (step, phase) = (state.step, state.phase);
         state.send_step(&self.host, step, phase, None, false);
         state.ended = true;
+        state.heap = None;
         // The collector is gone only if it panicked, which whoever joins it will report.
         let lost_steps = state.lost_steps;
         let _ = state.commands.send(Command::Finish { lost_steps });

@@ -7,6 +7,7 @@ use crate::{
     collector::Command,
     failure::panic_message,
     gpu::GpuSource,
+    heap::Counting,
     host::{Control, Host},
     recording::{ClosedWindow, Recording},
     schedule::{Phase, Schedule, WaitLength},
@@ -26,6 +27,8 @@ pub(super) struct State {
     pub(super) gpu: Option<Arc<dyn GpuSource>>,
     pub(super) commands: Sender<Command>,
     budget: Arc<Budget>,
+    /// The count of the heap, if it is recorded.
+    pub(super) heap: Option<Counting>,
     /// The sender of step summaries, if an exporter takes every step.
     summaries: Option<StepSender>,
     /// The durations of steps that are not recorded.
@@ -55,7 +58,7 @@ pub(super) struct State {
 impl State {
     /// Begins at step 0, and opens a window if the schedule begins with one.
     pub(super) fn start(parts: SessionParts) -> Self {
-        let SessionParts { host, gpu, mut schedule, commands, summaries, budget, .. } = parts;
+        let SessionParts { host, gpu, mut schedule, commands, summaries, budget, heap, .. } = parts;
         let stepping = schedule.counts_steps();
         let phase = catch_unwind(AssertUnwindSafe(|| schedule.phase(0)));
         let mut state = Self {
@@ -63,6 +66,7 @@ impl State {
             gpu,
             commands,
             budget,
+            heap,
             summaries,
             unrecorded: StepSample::new(),
             phase: *phase.as_ref().unwrap_or(&Phase::Wait),
@@ -98,6 +102,7 @@ impl State {
         self.stepping = true;
         let (number, before) = (self.step, self.phase);
         self.step += 1;
+        host.set_steps(self.step);
         self.phase = self.next_phase();
 
         // PyTorch's table of transitions, except that recorded steps are always saved.
@@ -224,6 +229,7 @@ impl State {
         self.windows += 1;
         self.unrecorded.leave_out();
         self.window = Some(OpenWindow::new(index, edge, manual, Arc::clone(&self.budget)));
+        self.heap.iter().for_each(Counting::open);
         let _ = self.commands.send(Command::Opened);
     }
 
@@ -247,6 +253,7 @@ impl State {
             steps_by_close,
             lost_steps,
             unrecorded_step: self.unrecorded.typical(),
+            heap: self.heap.as_ref().map(Counting::close),
             charged,
             followed,
             leftover,

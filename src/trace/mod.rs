@@ -46,6 +46,7 @@ mod event;
 mod fields;
 mod framework;
 mod gpu;
+mod heap;
 mod id;
 mod input;
 mod losses;
@@ -75,6 +76,7 @@ pub use self::{
     counter::Counter,
     event::Event,
     fields::{Fields, OpFacts},
+    heap::{HeapSample, HeapUse},
     input::InputStage,
     span::{Cut, Span, SpanId},
     step::{Step, StepId},
@@ -117,6 +119,7 @@ pub(crate) use self::{
     callsite::{Callsite as CallsiteData, CallsiteId},
     event::EventData,
     fields::{FieldData, FieldRange},
+    heap::HeapSampleData,
     input::LoadsData,
     nesting::{Nesting, enclosing},
     operation::{OperationCallData, OperationId},
@@ -126,6 +129,7 @@ pub(crate) use self::{
     work::WorkData,
 };
 
+use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
 /// One recorded window: its steps, tracks, spans, events, counters, operations, GPU work and losses.
@@ -170,6 +174,9 @@ pub struct Trace {
     pub(crate) callers: BTreeMap<SpanId, Option<SpanId>>,
     /// OpenTelemetry context by span; `None` if the span is known to have none.
     pub(crate) contexts: BTreeMap<SpanId, Option<TraceContext>>,
+    /// What each span itself allocated and freed, if the heap was counted.
+    pub(crate) heap: Option<FxHashMap<SpanId, HeapUse>>,
+    pub(crate) heap_samples: Vec<HeapSampleData>,
     pub(crate) gpu: Gpu,
     pub(crate) devices: Vec<Device>,
     pub(crate) streams: Vec<Stream>,
@@ -314,6 +321,24 @@ impl Trace {
             let &(at, value) = counter.samples().get(before.checked_sub(1)?)?;
             (at >= start).then_some((counter.name(), value))
         })
+    }
+
+    /// Whether allocations on the heap were counted: see [`Allocator`](crate::Allocator).
+    pub fn is_heap_counted(&self) -> bool {
+        self.heap.is_some()
+    }
+
+    /// A sample of the allocations on the heap, in chronological order.
+    ///
+    /// ```
+    /// # use kernspan::Trace;
+    /// /// The bytes that were allocated in the window and not freed, about.
+    /// fn kept(trace: &Trace) -> u64 {
+    ///     trace.heap_samples().filter(|sample| sample.freed().is_none()).map(|sample| sample.bytes()).sum()
+    /// }
+    /// ```
+    pub fn heap_samples(&self) -> impl ExactSizeIterator<Item = HeapSample<'_>> {
+        self.heap_samples.iter().map(|data| HeapSample::new(self, data))
     }
 
     /// Whether GPUs were recorded, and if not, why not.

@@ -1,8 +1,8 @@
 //! Spans: each enter and exit on a thread is an instance.
 
 use super::{
-    Callsite, CallsiteId, FieldRange, Fields, InputStage, Step, StepId, Timestamp, Trace, TraceContext, Track, TrackId,
-    Value, id::define_id,
+    Callsite, CallsiteId, FieldRange, Fields, HeapUse, InputStage, Step, StepId, Timestamp, Trace, TraceContext, Track,
+    TrackId, Value, id::define_id,
 };
 use std::time::Duration;
 
@@ -204,6 +204,12 @@ impl<'a> Span<'a> {
     /// The value of the field `name`.
     pub fn field(self, name: &str) -> Option<&'a Value> {
         self.fields().get(name)
+    }
+
+    /// What the span allocated and freed on the heap while no nested span was open; nothing if
+    /// [that was not counted](Trace::is_heap_counted).
+    pub fn heap(self) -> HeapUse {
+        self.trace.heap.as_ref().and_then(|heap| heap.get(&self.id())).copied().unwrap_or_default()
     }
 
     /// The OpenTelemetry span that a `tracing-opentelemetry` layer in the same subscriber created for this span, if

@@ -14,7 +14,7 @@ use crate::{
     recording::Pool,
     schedule::WaitLength,
     thread,
-    trace::{Device, Gpu},
+    trace::{Device, DeviceId, Gpu},
 };
 use cupti_sys::Cupti;
 use std::{
@@ -297,5 +297,15 @@ impl GpuSource for Source {
                 None => self.catch_up(),
             }
         }
+    }
+
+    fn memory(&self) -> Vec<(DeviceId, u64, u64)> {
+        let driver = self.library.driver;
+        let memory = |ordinal| {
+            let device = driver.device(ordinal).ok()?;
+            let (_, used) = driver.memory_pool(device).ok()??;
+            Some((DeviceId::new(ordinal), used, driver.device_memory(device).ok()? as u64))
+        };
+        (0..driver.device_count()).filter_map(memory).collect()
     }
 }

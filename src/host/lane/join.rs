@@ -2,6 +2,7 @@
 
 use super::{Lane, Resolve, Sources};
 use crate::{
+    heap,
     host::{Control, stack::Open},
     recording::Record,
 };
@@ -48,6 +49,7 @@ impl Lane {
         }
         self.write(Record::Join { window });
         self.window = Some(window);
+        self.heap = heap::of_this_thread();
         // A slot for `Joined`.
         self.reserved = 1;
         self.adopt_pending = false;

@@ -50,6 +50,7 @@ impl Report {
         }
         self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"))?;
         self.deliveries.iter().try_for_each(|delivery| writeln!(f, "{delivery}"))?;
+        self.leaks().iter().try_for_each(|leak| writeln!(f, "possible leak: {leak}"))?;
         self.write_findings(f)
     }
 

@@ -1,0 +1,103 @@
+//! Memory that outlives the step it was allocated in, by span.
+
+use super::memory_series::MemorySource;
+use crate::trace::{DeviceId, MemoryChange, Span, Timestamp, Trace};
+use rustc_hash::FxHashMap;
+
+/// Memory that spans of one path allocated, and that was still in use a step later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeptMemory {
+    /// Where it is.
+    pub source: MemorySource,
+    /// The names of the span that allocated it and of the spans around it, from the inside out; empty if no span is
+    /// known.
+    pub path: Vec<String>,
+    /// The place of the innermost span in the source, such as `src/model.rs:42`, if known.
+    pub location: Option<String>,
+    /// The bytes. On the heap, this is an estimate from samples.
+    pub bytes: u64,
+    /// The number of allocations; on the heap, that of samples.
+    pub allocations: u64,
+    /// The number of steps that allocated some of it.
+    pub steps: u64,
+}
+
+/// An allocation and its end.
+struct Lifetime<'a> {
+    source: MemorySource,
+    span: Option<Span<'a>>,
+    bytes: u64,
+    at: Timestamp,
+    freed: Option<Timestamp>,
+}
+
+/// Returns the memory allocated in each step of the window but the last, and not freed by the end of the next step, by
+/// the spans that allocated it; largest first. Also returns the number of these steps.
+///
+/// A batch that is loaded ahead is freed a step later. So what is left are caches and leaks, and whatever the first
+/// step allocates for good.
+pub fn kept_memory(trace: &Trace) -> (Vec<KeptMemory>, u64) {
+    let steps: Vec<_> = trace.steps().iter().filter(|step| !step.cut().any()).collect();
+    let watched = steps.len().saturating_sub(1);
+    let mut kept: FxHashMap<(MemorySource, Vec<String>), (KeptMemory, usize)> = FxHashMap::default();
+    for lifetime in gpu_lifetimes(trace).into_iter().chain(heap_lifetimes(trace)) {
+        let Some(step) = steps.partition_point(|step| step.start() <= lifetime.at).checked_sub(1) else { continue };
+        let is_inside = lifetime.at < steps[step].end();
+        if step >= watched || !is_inside || lifetime.freed.is_some_and(|freed| freed <= steps[step + 1].end()) {
+            continue;
+        }
+        let callers = std::iter::successors(lifetime.span, |span| span.caller());
+        let path: Vec<_> = callers.map(|span| span.name().to_owned()).collect();
+        let (kept, last) = kept.entry((lifetime.source, path)).or_insert_with_key(|(source, path)| {
+            let location = lifetime.span.and_then(|span| span.callsite().location());
+            let empty =
+                KeptMemory { source: *source, path: path.clone(), location, bytes: 0, allocations: 0, steps: 0 };
+            (empty, usize::MAX)
+        });
+        kept.bytes = kept.bytes.saturating_add(lifetime.bytes);
+        kept.allocations += 1;
+        kept.steps += u64::from(*last != step);
+        *last = step;
+    }
+    let mut kept: Vec<_> = kept.into_values().map(|(kept, _)| kept).collect();
+    kept.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (a.source, &a.path).cmp(&(b.source, &b.path))));
+    (kept, watched as u64)
+}
+
+/// Returns the allocations on GPUs, in chronological order. A free that belongs to none is of memory from before.
+fn gpu_lifetimes(trace: &Trace) -> Vec<Lifetime<'_>> {
+    let mut live: FxHashMap<(DeviceId, u64), usize> = FxHashMap::default();
+    let mut lifetimes: Vec<Lifetime<'_>> = Vec::new();
+    for allocation in trace.allocations() {
+        let key = (allocation.device(), allocation.address());
+        let before = match allocation.change() {
+            MemoryChange::Allocate => {
+                lifetimes.push(Lifetime {
+                    source: MemorySource::Gpu(allocation.device()),
+                    span: allocation.span(),
+                    bytes: allocation.bytes().unwrap_or(0),
+                    at: allocation.at(),
+                    freed: None,
+                });
+                // If the address was in use already, its free was not seen.
+                live.insert(key, lifetimes.len() - 1)
+            }
+            MemoryChange::Free => live.remove(&key),
+        };
+        if let Some(before) = before {
+            lifetimes[before].freed = Some(allocation.at());
+        }
+    }
+    lifetimes
+}
+
+fn heap_lifetimes(trace: &Trace) -> impl Iterator<Item = Lifetime<'_>> {
+    trace.heap_samples().map(|sample| Lifetime {
+        source: MemorySource::Heap,
+        span: sample.span(),
+        bytes: sample.bytes(),
+        at: sample.at(),
+        freed: sample.freed(),
+    })
+}

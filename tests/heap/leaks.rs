@@ -1,0 +1,98 @@
+//! Planted leaks on the heap, and programs that only look like leaks.
+
+use crate::alone;
+use kernspan::{
+    Activity, Profiler, Report, Schedule,
+    analysis::{MemorySeries, MemorySource},
+    report::Leak,
+};
+use std::{collections::HashMap, hint::black_box, thread, time::Duration};
+use tracing::{info_span, subscriber::with_default};
+use tracing_subscriber::prelude::*;
+
+/// Trains for so many steps: each allocates and frees a megabyte in `forward`, and then does `step`.
+fn train(steps: u64, pause: Duration, mut step: impl FnMut(u64)) -> Report {
+    let _alone = alone();
+    let (layer, profiler) = Profiler::builder()
+        .activities([Activity::Host, Activity::Heap])
+        .schedule(Schedule::new().wait(20).warmup(1).active(4).repeat(3))
+        .build()
+        .unwrap();
+    with_default(tracing_subscriber::registry().with(layer), || {
+        for number in 0..steps {
+            info_span!("train_step").in_scope(|| {
+                info_span!("forward").in_scope(|| drop(black_box(vec![0_u8; 1 << 20])));
+                step(number);
+            });
+            thread::sleep(pause);
+            profiler.step();
+        }
+    });
+    profiler.finish().unwrap()
+}
+
+const MILLI: Duration = Duration::from_millis(1);
+
+fn heap_leak(report: &Report) -> Option<Leak> {
+    report.leaks().into_iter().find(|leak| leak.source == MemorySource::Heap)
+}
+
+#[test]
+fn a_growing_list_is_found_in_its_span_within_200_steps() {
+    let mut kept = Vec::new();
+    let report = train(200, 3 * MILLI, |_| {
+        info_span!("cache").in_scope(|| kept.push(black_box(vec![0_u8; 100_000])));
+    });
+    let leak = heap_leak(&report).unwrap_or_else(|| panic!("{report}\n{:?}", report.memory_series()));
+    assert!((80_000.0..120_000.0).contains(&leak.growth.bytes_per_step), "{leak}");
+    assert!(leak.growth.first_step < 60, "{leak}");
+    let owner = leak.owners.first().unwrap_or_else(|| panic!("{leak}"));
+    assert_eq!(owner.path, ["cache", "train_step"], "{leak}");
+    assert!(owner.location.as_ref().is_some_and(|location| location.contains("leaks.rs")), "{leak}");
+    assert!((40_000.0..250_000.0).contains(&owner.bytes_per_step), "{leak}");
+    let text = report.to_string();
+    assert!(text.contains("possible leak: the heap grows by ") && text.contains("cache < train_step"), "{text}");
+}
+
+#[test]
+fn what_is_freed_or_full_is_not_a_leak() {
+    let mut cache: HashMap<u64, Vec<u8>> = HashMap::new();
+    let mut queue = std::collections::VecDeque::new();
+    let report = train(400, 2 * MILLI, |number| {
+        // A cache that fills and stops, a queue of the last batches, and a buffer that is replaced in every step.
+        info_span!("cache").in_scope(|| cache.entry(number % 100).or_insert_with(|| vec![0_u8; 100_000]).len());
+        info_span!("load").in_scope(|| queue.push_back(black_box(vec![0_u8; 500_000])));
+        if queue.len() > 3 {
+            queue.pop_front();
+        }
+    });
+    assert_eq!(heap_leak(&report), None, "{:?}", report.memory_series());
+}
+
+#[test]
+fn memory_is_followed_in_every_step_and_shown_in_traces() {
+    let report = train(60, 5 * MILLI, |_| ());
+    let sources: Vec<_> = report.memory_series().iter().map(MemorySeries::source).collect();
+    assert!(sources.contains(&MemorySource::Heap), "{sources:?}");
+    assert_eq!(sources.contains(&MemorySource::Process), cfg!(target_os = "linux"), "{sources:?}");
+    for series in report.memory_series() {
+        let points = series.points();
+        assert!(points.len() > 10, "{points:?}");
+        assert!(points.is_sorted_by_key(|point| point.step), "{points:?}");
+        assert!(points.iter().any(|point| point.step > 50), "{points:?}");
+        assert!(series.peak() >= points.iter().map(|point| point.bytes).max().unwrap());
+        assert!(series.limit().is_none_or(|limit| limit > series.peak()));
+    }
+    assert!(report.leaks().is_empty(), "{:?}", report.leaks());
+}
+
+/// Ten thousand steps of a program that keeps nothing but a number for each.
+#[test]
+fn ten_thousand_clean_steps_raise_no_alarm() {
+    let mut losses = Vec::new();
+    let report = train(10_000, Duration::ZERO, |number| {
+        info_span!("backward", number, text = "a text").in_scope(|| losses.push(number as f64));
+        tracing::info!(counter.loss = number as f64);
+    });
+    assert!(report.leaks().is_empty(), "{:?}", report.leaks());
+}
