@@ -264,3 +264,48 @@ def row_by_row_table(fault):
         update(optimizer, F.binary_cross_entropy_with_logits(model(values), labels, weights))
 
     return step
+
+
+class Views(Dataset):
+    """Two random views of each image: a square of it, in other colours. Colours change in the whole image before the
+    square is cut out, or only in the square."""
+
+    def __init__(self, whole_first, count=64, whole=320, size=128):
+        self.raw = torch.randint(256, (count, 3, whole, whole), dtype=torch.uint8)
+        self.whole_first, self.starts, self.size = whole_first, whole - size, size
+
+    def __len__(self):
+        return 1_000_000
+
+    @staticmethod
+    def change(image):
+        image = image.float() / 255
+        image = (image * (0.6 + 0.8 * torch.rand(3, 1, 1)) + 0.2 * torch.rand(())).clamp(0, 1)
+        image = torch.lerp(image, image.mean(0, keepdim=True), torch.rand(()))
+        return (image - 0.45) / 0.225
+
+    def view(self, image):
+        top, left = torch.randint(self.starts, (2,)).tolist()
+        image = self.change(image) if self.whole_first else image
+        image = image[:, top : top + self.size, left : left + self.size]
+        return image if self.whole_first else self.change(image)
+
+    def __getitem__(self, index):
+        image = self.raw[index % len(self.raw)]
+        return torch.stack([self.view(image), self.view(image)])
+
+
+@case("input-bound", "SimCLR", "crop images before all else in __getitem__", shapes=False, rounds=7)
+def crop_last_simclr(fault):
+    loader = DataLoader(Views(fault), 64, num_workers=8, pin_memory=True, persistent_workers=True)
+    batches, model = iter(loader), cnn(64, (2, 2, 2), 128)
+    optimizer, own = adam(model, fused=True), torch.eye(128, dtype=torch.bool, device=GPU)
+    # The other view of each image is the right answer among all other views.
+    wanted = torch.arange(128, device=GPU) ^ 1
+
+    def step():
+        images = next(batches).to(GPU, non_blocking=True).flatten(0, 1)
+        codes = F.normalize(model(images), dim=1)
+        update(optimizer, F.cross_entropy((10 * codes @ codes.T).masked_fill(own, -1e9), wanted))
+
+    return step

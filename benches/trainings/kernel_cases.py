@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from models import GPU, Gpt, SequentialRecommender, adam, gpt_loss, mlp, text, update
 from more_models import QuantisedAutoencoder
 from registry import case
+from science_models import CrossNetwork, DecisionTransformer
 from vision_models import UNet, darknet, denoising_loss
 
 
@@ -196,5 +197,38 @@ def smoothing_by_hand_gpt(fault):
         else:
             loss = F.cross_entropy(logits, wanted, label_smoothing=0.1)
         update(optimizer, loss)
+
+    return step
+
+
+@case("no-tensor-cores", "cross network", "autocast around the forward pass", shapes=True, rounds=7)
+def f32_cross_network(fault):
+    rows, fields = 8192, 26
+    categories, clicks = torch.randint(50_000, (rows, fields), device=GPU), torch.rand(rows, device=GPU).round()
+    model = CrossNetwork(2048, 4, fields).to(GPU)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        # PyTorch's default, with which matrices of f32 do not use tensor cores.
+        torch.set_float32_matmul_precision("highest")
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=not fault):
+            logits = model(categories)
+        update(optimizer, F.binary_cross_entropy_with_logits(logits.float(), clicks))
+
+    return step
+
+
+@case("unfused-chain", "decision transformer", "F.scaled_dot_product_attention", shapes=False, rounds=7)
+def attention_by_hand_decisions(fault):
+    batch, moves, states, actions = 32, 256, 64, 16
+    shapes = (batch, moves, 1), (batch, moves, states), (batch, moves, actions)
+    history = [torch.randn(shape, device=GPU) for shape in shapes]
+    model = DecisionTransformer(6, 512, 8, moves, states, actions, by_hand=fault).to(GPU)
+    optimizer = adam(model, fused=True)
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            predicted = model(*history)
+        update(optimizer, F.mse_loss(predicted.float(), history[2]))
 
     return step

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from models import GPU, Gpt, adam, cnn, gpt_loss, mlp, temporal_cnn, text, update
 from more_models import Flow
 from registry import case
+from science_models import MoeBlock, convnext
 from vision_models import Mixer, UNet, Vit, denoising_loss, mobilenet
 
 
@@ -272,3 +273,27 @@ def sharpness_vit(fault):
         optimizer.step()
 
     return step
+
+
+@case("launch-bound", "mixture of experts", "one batched product for all experts", shapes=True, rounds=7)
+def experts_moe(fault):
+    vocab, length, dim = 2048, 256, 256
+    tokens, embed = text(16, length, vocab), nn.Embedding(vocab, dim)
+    blocks = (MoeBlock(dim, 4, 16, looped=fault) for _ in range(4))
+    model = nn.Sequential(embed, *blocks, nn.LayerNorm(dim), nn.Linear(dim, vocab)).to(GPU)
+    optimizer = adam(model, fused=True)
+    return lambda: update(optimizer, gpt_loss(model, tokens))
+
+
+@case("tensor-by-tensor", "ConvNeXt", "an optimizer's group for each layer, not each tensor", shapes=False, rounds=7)
+def group_each_convnext(fault):
+    images, labels = torch.randn(64, 3, 128, 128, device=GPU), torch.randint(100, (64,), device=GPU)
+    images, model = images.contiguous(memory_format=torch.channels_last), convnext()
+    groups = []
+    for at, layer in enumerate(reversed(model)):
+        # Layers learn more slowly the further they are from the output.
+        rate, weights = 1e-4 * 0.9**at, list(layer.parameters())
+        groups += [{"params": [weight], "lr": rate} for weight in weights] if fault else []
+        groups += [{"params": weights, "lr": rate}] if weights and not fault else []
+    optimizer = torch.optim.AdamW(groups)
+    return lambda: update(optimizer, F.cross_entropy(model(images), labels))

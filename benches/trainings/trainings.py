@@ -9,7 +9,7 @@ each to OUT_DIR/torch.jsonl, with the time of a step without a profiler: the med
 without the fault in turns. With `--time`, there are no traces. Nothing synchronises in a step unless the case does. A
 case that fails does not stop the others; the exit code is 1.
 
-The cases are in `*_cases.py`, by what is wrong with them; `models.py` and `vision_models.py` have what they train.
+The cases are in `*_cases.py`, by what is wrong with them; `models.py` and `*_models.py` have what they train.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 # The cases run in the order of these imports.
 import input_cases  # noqa: F401
 import copy_cases  # noqa: F401
+import upload_cases  # noqa: F401
 import wait_cases  # noqa: F401
 import launch_cases  # noqa: F401
 import memory_cases  # noqa: F401

@@ -18,6 +18,7 @@ from torch.profiler import record_function
 from models import GPU, Gpt, GraphAttention, Lstm, SequentialRecommender, adam, cnn, gpt_loss, mlp, text, update
 from more_models import WorldModel
 from registry import case
+from science_models import Siren, conformer
 from vision_models import Detector, Vit, upscaler
 
 
@@ -284,5 +285,52 @@ def whole_log_recommender(fault):
         update(optimizer, F.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten()))
         with record_function("write_log"):
             write_log(next(turn))
+
+    return step
+
+
+@case("host-sync", "conformer", "check all gradients on the GPU, at once", shapes=False, rounds=7)
+def nan_checks_conformer(fault):
+    sounds, units = torch.randn(16, 400, 80, device=GPU), torch.randint(500, (16, 400), device=GPU)
+    model, skipped = conformer(8, 384, 6), []
+    optimizer, weights = adam(model, fused=True), list(model.parameters())
+
+    def step():
+        loss = F.cross_entropy(model(sounds).flatten(0, 1), units.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if fault:
+            for at, weight in enumerate(weights):
+                if not torch.isfinite(weight.grad).all():
+                    skipped.append(at)
+                    return
+        else:
+            norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights])
+            # A fused optimizer skips a step by itself if this is 1.
+            optimizer.found_inf = 1 - torch.isfinite(norm).float()
+        optimizer.step()
+
+    return step
+
+
+@case("host-work", "SIREN", "random numbers without a permutation of all pixels", shapes=False, rounds=7)
+def permute_pixels_siren(fault):
+    height, width, count = 512, 768, 98_304
+    rows, columns = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
+    places, colours = torch.stack([rows, columns], 2).view(-1, 2).to(GPU), torch.rand(height * width, 3, device=GPU)
+    model, random = Siren().to(GPU), np.random.default_rng(0)
+    optimizer = adam(model, fused=True)
+
+    def select():
+        """Draws different pixels. numpy's older function shuffles the numbers of all pixels for that."""
+        if fault:
+            return np.random.choice(height * width, count, replace=False)
+        return random.integers(0, height * width, count)
+
+    def step():
+        with record_function("select_pixels"):
+            chosen = select()
+        chosen = torch.from_numpy(chosen).pin_memory().to(GPU, non_blocking=True)
+        update(optimizer, F.mse_loss(model(places[chosen]), colours[chosen]))
 
     return step

@@ -1,6 +1,6 @@
 //! The table of cases.
 
-use crate::{clicks, copy_cases, host_cases, layer_cases, measure_cases, mlp_cases, text};
+use crate::{clicks, copy_cases, host_cases, layer_cases, measure_cases, mlp_cases, sketches, term_cases, text};
 use burn::tensor::Device;
 use kernspan::Profiler;
 use std::error::Error;
@@ -275,5 +275,35 @@ pub(crate) const CASES: &[Case] = &[
         samples: [FRAMES; 2],
         calibrate: None,
         make: layer_cases::codebooks,
+    },
+    Case {
+        name: "ask-and-wait",
+        model: "MLP on sketches, which another thread draws",
+        kind: "input-bound",
+        is_held_out: true,
+        fix: "the loop asks for the next batch before it computes this one",
+        samples: [BATCH; 2],
+        calibrate: Some(sketches::strokes),
+        make: sketches::drawn,
+    },
+    Case {
+        name: "weigh-on-host",
+        model: "MLP of a physical field, with four losses",
+        kind: "host-sync",
+        is_held_out: true,
+        fix: "the GPU computes the weights of the losses",
+        samples: [BATCH; 2],
+        calibrate: None,
+        make: term_cases::weighed,
+    },
+    Case {
+        name: "patterns-every-step",
+        model: "Hopfield network: an MLP that looks up patterns",
+        kind: "same-bytes-again",
+        is_held_out: true,
+        fix: "the patterns are uploaded once, before the loop",
+        samples: [BATCH; 2],
+        calibrate: None,
+        make: term_cases::associated,
     },
 ];

@@ -13,6 +13,8 @@ mod loader;
 mod measure_cases;
 mod mlp_cases;
 mod models;
+mod sketches;
+mod term_cases;
 mod text;
 
 fn main() -> cases::Result<()> {
