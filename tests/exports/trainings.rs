@@ -95,7 +95,7 @@ fn score(round: u64, with_step: bool) -> Score {
         let step = |time: Duration| with_step.then(|| time / training.of_steps);
         let found = findings(&training.name, "fault", step(training.before));
         let place = found.iter().position(|finding| finding.kind.as_str() == training.kind);
-        let saving = place.map(|place| found[place].remedies[training.remedy].saving);
+        let saving = place.and_then(|place| found[place].remedies.get(training.remedy)).map(|remedy| remedy.saving);
         let saving = saving.map(|it| [it.least, it.likely, it.most].map(|time| time * training.of_steps));
         let error = |likely: Duration| likely.as_secs_f64() / saved.as_secs_f64() - 1.0;
         let is_first = place == Some(0);

@@ -225,6 +225,10 @@ pub(super) fn is_elementwise(name: &str) -> bool {
     if name.contains("elementwise_kernel") || name.contains("reduce_kernel") {
         return !name.contains("FillFunctor");
     }
+    // PyTorch's own softmax and dropout, which are kernels between others in an attention that is written out.
+    if ["softmax_warp_", "cunn_SoftMax", "fused_dropout_kernel"].iter().any(|part| name.contains(part)) {
+        return true;
+    }
     let parts = ["_f32", "_f16", "_bf16", "_f64"];
     let Some(stem) = parts.iter().find_map(|part| name.strip_suffix(part)) else { return false };
     let is_unary_or_binary = |stem: &str| {
@@ -276,6 +280,7 @@ fn recognise(names: &[&str]) -> Option<&'static str> {
     match () {
         () if has(&["tanh", "utanh"]) && has(&["log", "ulog", "log1p", "softplus"]) => Some("Mish does"),
         () if has(&["tanh", "utanh", "erf", "uerf"]) => Some(GELU),
+        () if has(&["softmax"]) => Some("attention does"),
         () if has(&["exp", "uexp"]) && has(&["sum", "amax", "max"]) => Some("softmax does"),
         () if has(&["sqrt", "usqrt", "rsqrt", "urecip"]) && has(&["mean", "sum"]) => Some("layer or RMS norm does"),
         () if has(&["sin", "usin", "cos", "ucos"]) => Some(ROTARY),
