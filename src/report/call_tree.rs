@@ -1,9 +1,8 @@
 //! The call tree of all windows, from which the table of spans is made.
 
 use super::{
-    call_times::{CallTime, CallTimes},
-    limits,
-    shapes::argument_shapes,
+    durations::{CallTime, CallTimes},
+    labels::{self, argument_shapes},
     totals::{GpuTotals, SpanTotals},
 };
 use crate::{
@@ -162,15 +161,15 @@ impl CallTree {
         }
     }
 
-    /// Returns the index of a callsite's name, which is [`limits::OTHERS`] if there are too many names already.
+    /// Returns the index of a callsite's name, which is [`labels::OTHERS`] if there are too many names already.
     fn intern_name(&mut self, callsite: &Callsite) -> usize {
         let mut name = Arc::new(SpanName {
             name: callsite.name().to_owned(),
             target: callsite.target().to_owned(),
             location: callsite.location(),
         });
-        if self.names.len() >= limits::NAMES && !self.name_index.contains_key(&name) {
-            name = Arc::new(SpanName { name: limits::OTHERS.to_owned(), target: String::new(), location: None });
+        if self.names.len() >= labels::NAMES && !self.name_index.contains_key(&name) {
+            name = Arc::new(SpanName { name: labels::OTHERS.to_owned(), target: String::new(), location: None });
         }
         *self.name_index.entry(Arc::clone(&name)).or_insert_with(|| {
             self.names.push(name);

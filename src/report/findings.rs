@@ -1,6 +1,6 @@
 //! Findings of all windows of a run, and of all its ranks.
 
-use super::{typical_step::TypicalSteps, units};
+use super::{step_times::TypicalSteps, units};
 use crate::analysis::{Analysis, Finding, FindingKind, RankTimes, Remedy, Saving, TypicalStep, slow_rank};
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 

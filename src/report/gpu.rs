@@ -1,11 +1,23 @@
-//! The usage of GPUs in steps, over all windows.
+//! The GPU part of a report: what it knows of the GPUs, and how busy they were in each step.
 
-use super::units;
+use super::{kernels::KernelTimes, memory_peaks::HighestPeaks, units};
 use crate::{
     analysis::{Analysis, GpuUsage, StepGpu},
-    trace::DeviceId,
+    trace::{Attributions, Device, DeviceId, Gpu},
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
+
+/// The GPU part of a report, over all windows.
+#[derive(Debug, Default)]
+pub(super) struct GpuSummary {
+    /// Whether GPUs were recorded, in the last window that was to record them.
+    pub(super) state: Gpu,
+    pub(super) devices: Vec<Device>,
+    pub(super) kernels: KernelTimes,
+    pub(super) steps: GpuSteps,
+    pub(super) attributions: Attributions,
+    pub(super) memory: HighestPeaks,
+}
 
 /// The usage of each GPU in each recorded step: how long it was busy, and what it waited for.
 ///
@@ -29,6 +41,45 @@ pub struct DeviceUsage {
     pub steps: u64,
     /// The sum of the usage in these steps.
     pub usage: GpuUsage,
+}
+
+impl GpuSummary {
+    /// Adds a window.
+    pub(super) fn add(&mut self, window: &Analysis<'_>) {
+        let trace = window.trace();
+        if *trace.gpu() != Gpu::NotAsked {
+            self.state = trace.gpu().clone();
+        }
+        if !trace.devices().is_empty() {
+            self.devices = trace.devices().to_vec();
+        }
+        self.kernels.add(trace);
+        self.steps.add(window);
+        self.attributions += trace.attributions();
+        self.memory.add(trace);
+    }
+}
+
+impl fmt::Display for GpuSummary {
+    /// Writes a line for each fact that is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.fmt(f)?;
+        let Attributions { direct, handed_off, before, unattributed } = self.attributions;
+        if self.attributions.total() > 0 {
+            write!(f, "{} kernels and copies: {direct} direct", self.attributions.total())?;
+            write!(f, ", {handed_off} handed off, {unattributed} unattributed")?;
+            if before > 0 {
+                write!(f, ", {before} asked for before a window opened")?;
+            }
+            writeln!(f)?;
+        }
+        self.memory.iter().try_for_each(|peak| writeln!(f, "{peak}"))?;
+        match &self.state {
+            Gpu::Available(library) if library.warning.is_none() => Ok(()),
+            Gpu::NotAsked => Ok(()),
+            state => writeln!(f, "{state}"),
+        }
+    }
 }
 
 impl GpuSteps {
