@@ -3,11 +3,12 @@
 use super::{
     critical_path::{self, PathPart},
     finding::Finding,
-    findings, gpu_steps,
+    findings,
+    flops::SpanFlops,
+    gpu_steps,
     gpu_usage::StepGpu,
     simulation::Simulation,
     span_costs::{self, SpanCost},
-    span_flops::SpanFlops,
     step_breakdown::{self, StepBreakdown},
     typical_step::TypicalStep,
 };

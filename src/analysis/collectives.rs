@@ -3,7 +3,7 @@
 use super::{
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     intervals::{Interval, Intervals},
-    work_kind::WorkKind,
+    kinds::WorkKind,
 };
 use crate::{
     trace::{DeviceId, Span, SpanId, Step, Trace, Work},
@@ -20,7 +20,7 @@ const NAMES: usize = 3;
 
 /// The kernels of one GPU.
 #[derive(Default)]
-struct Kernels<'a> {
+struct DeviceKernels<'a> {
     collectives: Vec<Work<'a>>,
     computing: Vec<Interval>,
     /// Those of them that the backward pass has launched.
@@ -76,7 +76,7 @@ pub(crate) fn exposed_collective(trace: &Trace) -> Option<Finding> {
 /// Returns what each GPU with collectives exchanges.
 fn exchanges(trace: &Trace) -> impl Iterator<Item = Exchange<'_>> {
     let is_backward = backward_spans(trace);
-    let mut gpus: BTreeMap<DeviceId, Kernels<'_>> = BTreeMap::new();
+    let mut gpus: BTreeMap<DeviceId, DeviceKernels<'_>> = BTreeMap::new();
     for work in trace.work() {
         let kernels = gpus.entry(work.stream().device()).or_default();
         match WorkKind::of(work) {
@@ -95,7 +95,7 @@ fn exchanges(trace: &Trace) -> impl Iterator<Item = Exchange<'_>> {
 }
 
 impl<'a> Exchange<'a> {
-    fn of(trace: &'a Trace, Kernels { collectives, computing, backward }: Kernels<'a>) -> Self {
+    fn of(trace: &'a Trace, DeviceKernels { collectives, computing, backward }: DeviceKernels<'a>) -> Self {
         let hiding = if backward.is_empty() { computing.clone() } else { backward };
         let [computing, hiding] = [computing, hiding].map(Intervals::new);
         let exchanging = Intervals::new(collectives.iter().map(|&work| interval(work)).collect());

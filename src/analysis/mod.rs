@@ -37,32 +37,25 @@
 mod advice;
 #[allow(clippy::module_inception, reason = "the module is named after its type")]
 mod analysis;
-mod call_kind;
 mod collectives;
 mod critical_path;
-mod device_timeline;
 mod finding;
 mod findings;
 mod flops;
-mod functions;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;
-mod launch_advice;
+mod kinds;
 mod launches;
-mod matrix_kernel;
 mod quantile;
 mod ranks;
 mod simulation;
 mod span_calls;
 mod span_costs;
-mod span_devices;
-mod span_flops;
 mod step_breakdown;
 mod step_sweep;
 mod streams;
 mod typical_step;
-mod work_kind;
 
 pub use self::{
     analysis::Analysis,
@@ -76,13 +69,11 @@ pub use self::{
     typical_step::TypicalStep,
 };
 pub(crate) use self::{
-    call_kind::CallKind,
-    flops::Flops,
+    flops::{Flops, SpanFlops},
     gpu_usage::percent_of,
+    kinds::{CallKind, WorkKind},
     quantile::{at_rank, quantile, rank},
     ranks::{RankTimes, SLOW as SLOW_RANK, slow_rank},
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},
-    span_flops::SpanFlops,
-    work_kind::WorkKind,
 };

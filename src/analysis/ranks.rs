@@ -4,8 +4,8 @@ use super::{
     analysis::Analysis,
     collectives::path_of,
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
+    kinds::WorkKind,
     quantile::lower_median,
-    work_kind::WorkKind,
 };
 use crate::{
     trace::{Framework, SpanId},

@@ -1,6 +1,6 @@
 //! The time of each step, by what the GPU did, and what the host did while the GPU was idle.
 
-use super::step_sweep::{HostPart, StepSweep, Sums};
+use super::step_sweep::{HostPart, StepSums, StepSweep};
 use crate::trace::{DeviceId, ThreadId, Trace};
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
@@ -54,7 +54,7 @@ pub struct StepBreakdown<'a> {
 }
 
 impl<'a> StepBreakdown<'a> {
-    fn new(step: u64, device: Option<DeviceId>, duration: Duration, sums: Sums<'a>) -> Self {
+    fn new(step: u64, device: Option<DeviceId>, duration: Duration, sums: StepSums<'a>) -> Self {
         let [compute, exposed_communication, exposed_copies] = sums.gpu;
         let of = |part: HostPart| sums.host[part as usize];
         let mut host_by_span: Vec<_> = sums.by_span.into_iter().collect();

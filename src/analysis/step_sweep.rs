@@ -1,7 +1,7 @@
 //! A sweep over the time of a thread's steps, which adds up what GPUs did, and what that thread and those that work for
 //! it did.
 
-use super::{call_kind::CallKind, functions::is_launch, work_kind::WorkKind};
+use super::kinds::{CallKind, WorkKind, is_launch};
 use crate::trace::{ApiCall, DeviceId, SpanId, ThreadId, Timestamp, Trace};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ pub(super) enum HostPart {
 
 /// The time of one step on one GPU.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sums<'a> {
+pub(super) struct StepSums<'a> {
     /// The time in which the GPU was busy, by [`WorkKind`].
     pub(super) gpu: [Duration; 3],
     /// The idle time by [`HostPart`].
@@ -39,18 +39,18 @@ pub(super) struct StepSweep<'a> {
     begins: Vec<(Timestamp, Subject)>,
     ends: Vec<(Timestamp, Subject)>,
     /// The sums of each step and GPU. There is one GPU that does nothing if there is none.
-    sums: Vec<Vec<Sums<'a>>>,
+    sums: Vec<Vec<StepSums<'a>>>,
     /// The number of pieces of work of each kind that run on each GPU.
     working: Vec<[usize; 3]>,
     /// The thread of the steps first, then those that work for it.
-    lanes: Vec<Lane>,
+    lanes: Vec<SweepLane>,
     /// The steps that have begun and not ended: one, unless steps overlap.
     steps: Vec<usize>,
 }
 
 /// What one thread does at a moment.
 #[derive(Default)]
-struct Lane {
+struct SweepLane {
     /// The number of spans or calls of each part that the thread is in.
     doing: [usize; 3],
     /// The open spans of the thread, in the order in which they were entered.
@@ -59,7 +59,7 @@ struct Lane {
     awaited: usize,
 }
 
-impl Lane {
+impl SweepLane {
     fn is(&self, part: HostPart) -> bool {
         self.doing[part as usize] > 0
     }
@@ -85,9 +85,9 @@ impl<'a> StepSweep<'a> {
             trace,
             begins: Vec::new(),
             ends: Vec::new(),
-            sums: vec![vec![Sums::default(); gpus]; steps.len()],
+            sums: vec![vec![StepSums::default(); gpus]; steps.len()],
             working: vec![[0; 3]; gpus],
-            lanes: lanes.iter().map(|_| Lane::default()).collect(),
+            lanes: lanes.iter().map(|_| SweepLane::default()).collect(),
             steps: Vec::new(),
         };
         for (index, &step) in steps.iter().enumerate() {
@@ -139,7 +139,7 @@ impl<'a> StepSweep<'a> {
     }
 
     /// Returns the sums of each step, by GPU.
-    pub(super) fn run(mut self) -> Vec<Vec<Sums<'a>>> {
+    pub(super) fn run(mut self) -> Vec<Vec<StepSums<'a>>> {
         let [mut begins, mut ends] = [std::mem::take(&mut self.begins), std::mem::take(&mut self.ends)];
         begins.sort_unstable_by_key(|&(at, _)| at);
         ends.sort_unstable_by_key(|&(at, _)| at);

@@ -2,7 +2,7 @@
 
 use super::{
     average::{Average, Latency, SortBy},
-    call_tree::{CallTree, Node},
+    call_tree::{CallNode, CallTree},
     durations::CallTimes,
     labels,
     table::Table,
@@ -300,7 +300,7 @@ impl SpanRowTotals {
     }
 
     /// Adds a node of the row.
-    fn add(&mut self, node: &Node, is_outermost: bool) {
+    fn add(&mut self, node: &CallNode, is_outermost: bool) {
         self.all.add(&node.totals);
         self.times.merge(&node.times);
         if is_outermost {

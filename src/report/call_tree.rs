@@ -19,7 +19,7 @@ use std::{
 /// The call tree of all windows: one node for each distinct path of nested spans, with its totals.
 #[derive(Debug, Default)]
 pub(super) struct CallTree {
-    nodes: Vec<Node>,
+    nodes: Vec<CallNode>,
     node_index: FxHashMap<NodeKey, usize>,
     names: Vec<Arc<SpanName>>,
     name_index: HashMap<Arc<SpanName>, usize>,
@@ -47,7 +47,7 @@ struct NodeKey {
 
 /// The spans of one name on one path.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct CallNode {
     /// The index of the node around it on its thread.
     pub(super) parent: Option<usize>,
     /// The index of the node that it works for: see [`Span::caller`](crate::trace::Span::caller).
@@ -71,7 +71,7 @@ pub(super) struct NamePaths {
     pub(super) parents: Vec<Option<usize>>,
 }
 
-impl Node {
+impl CallNode {
     fn add_call(&mut self, call: &CallTime) {
         self.totals.add_call(call.busy, call.latency());
         self.times.add(call);
@@ -188,13 +188,13 @@ impl CallTree {
         *self.node_index.entry(key).or_insert_with_key(|key| {
             let NodeKey { parent, caller, name, module, shapes } = key.clone();
             let (totals, times) = Default::default();
-            self.nodes.push(Node { parent, caller, name, module, shapes, totals, times });
+            self.nodes.push(CallNode { parent, caller, name, module, shapes, totals, times });
             self.nodes.len() - 1
         })
     }
 
     /// Returns all nodes. A node comes after its parent and its caller.
-    pub(super) fn nodes(&self) -> &[Node] {
+    pub(super) fn nodes(&self) -> &[CallNode] {
         &self.nodes
     }
 
@@ -203,7 +203,7 @@ impl CallTree {
         &self.unattributed
     }
 
-    /// Returns the name with this index: see [`Node::name`].
+    /// Returns the name with this index: see [`CallNode::name`].
     pub(super) fn name(&self, index: usize) -> &SpanName {
         &self.names[index]
     }

@@ -2,10 +2,8 @@
 
 use super::{
     super::finding::FindingKind,
-    framework::{is_framework, owner},
-    place,
     window::{Candidate, Window, total},
-    words,
+    words::{self, is_framework, owner},
 };
 use crate::trace::{Detail, Direction, Framework, Span, Work};
 use std::collections::{BTreeSet, HashMap};
@@ -77,7 +75,7 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let each = words::nanos(window.per_step(nanos));
-    let place = place::name(window.trace(), span);
+    let place = words::place(window.trace(), span);
     let count = words::digits(all.len() as f64 / window.count() as f64);
     let of_what = what.map_or(String::new(), |what| format!(", as {what}"));
     vec![Candidate {

@@ -3,13 +3,11 @@
 use super::{
     super::{
         finding::FindingKind,
-        functions::is_launch,
+        kinds::is_launch,
         simulation::{Costs, Item},
     },
-    framework::owner,
-    place,
     window::{Alternative, Candidate, Window, total},
-    words,
+    words::{self, owner},
 };
 use crate::trace::{Detail, Direction, Framework, MemoryCopy, MemoryKind, SpanId};
 use std::collections::HashSet;
@@ -99,7 +97,7 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
     let each = words::bytes(window.per_step(bytes));
     vec![Candidate {
         kind: FindingKind::LargeReadback,
-        title: format!("{each} are copied to the host in each step, in {}", place::name(window.trace(), span)),
+        title: format!("{each} are copied to the host in each step, in {}", words::place(window.trace(), span)),
         span,
         evidence: vec![
             format!(
@@ -143,7 +141,7 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
     };
     let bytes = total(found.iter().map(|(_, _, copy)| copy.bytes));
     let span = window.simulation.items[first].span;
-    let place = place::name(window.trace(), span);
+    let place = words::place(window.trace(), span);
     let each = words::bytes(window.per_step(bytes));
     let rate = bytes as f64 / host_time(window, &items).max(gpu_time(window, &tasks)).max(1) as f64;
     let again = FindingKind::SameBytesAgain.advice(window.framework);
@@ -257,7 +255,7 @@ pub(super) fn tiny_copies(window: &Window<'_>) -> Vec<Candidate> {
         let copied = tasks.iter().filter_map(|&task| window.copy_of(window.simulation.tasks[task].item?));
         let bytes = total(copied.map(|copy| copy.bytes));
         let place = match span {
-            Some(_) => format!(", in {}", place::name(window.trace(), span)),
+            Some(_) => format!(", in {}", words::place(window.trace(), span)),
             None => String::new(),
         };
         let mean = words::bytes(bytes / tasks.len().max(1) as u64);
@@ -308,7 +306,7 @@ pub(super) fn exposed_copy(window: &Window<'_>) -> Vec<Candidate> {
     }
     let bytes = total(found.iter().map(|(_, _, copy)| copy.bytes));
     let span = window.simulation.items[first].span;
-    let place = place::name(window.trace(), span);
+    let place = words::place(window.trace(), span);
     vec![Candidate {
         kind: FindingKind::ExposedCopy,
         title: format!(

@@ -11,7 +11,6 @@ use super::{
         quantile::lower_median,
     },
     host_waits::WaitsFor,
-    place,
     window::{Candidate, Window},
     words,
 };
@@ -148,14 +147,14 @@ fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
         kind: FindingKind::IdleThreads,
         title: format!(
             "the work of {} is uneven: one of {threads} threads takes {} where the mean is {}",
-            place::name(trace, call),
+            words::place(trace, call),
             typical(&longest),
             typical(&mean)
         ),
         span: call,
         evidence: vec![format!(
             "The threads share it in {}. An even split would save {} of a step.",
-            place::name(trace, Some(pool.work.id())),
+            words::place(trace, Some(pool.work.id())),
             words::nanos(each)
         )],
         ranges: window.span_ranges(pool.calls.keys().copied()),
@@ -200,9 +199,9 @@ fn alone(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
         group.members.iter().for_each(|&item| costs.scale_item(item, items[item].nanos() as f64 / speedup.max(1.0)));
         costs
     };
-    let place = place::name(trace, group.span);
+    let place = words::place(trace, group.span);
     let each = words::nanos(nanos);
-    let call = place::name(trace, pool.calls.keys().next().copied());
+    let call = words::place(trace, pool.calls.keys().next().copied());
     Some(Candidate {
         kind: FindingKind::IdleThreads,
         title: format!("one thread works for {each} of each step in {place}, while the threads of {call} idle"),

@@ -3,11 +3,10 @@
 use super::{
     super::{
         finding::{FindingKind, TimeRange},
-        functions::is_load,
+        kinds::is_load,
         quantile::lower_median,
         simulation::Costs,
     },
-    place,
     window::{Candidate, Window, total},
     words,
 };
@@ -56,7 +55,7 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
     let (span, cause, evidence) = match by_rare {
         Some((name, &(span, nanos))) => {
             let evidence = format!("`{name}` takes {} in all steps.", words::nanos(nanos));
-            (Some(span), place::name(trace, Some(span)), evidence)
+            (Some(span), words::place(trace, Some(span)), evidence)
         }
         None if window.simulation.is_host_only() => return Vec::new(),
         None => {
@@ -65,7 +64,7 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
                 _ if excess.is_loading => "loading or compiling kernels".to_owned(),
                 // Nobody can act on that: the machine may have been busy.
                 None => return Vec::new(),
-                span => place::name(trace, span),
+                span => words::place(trace, span),
             };
             let more = words::nanos(excess.nanos / slow.len() as u64);
             (excess.span, cause, format!("They spend {more} more there than the others."))

@@ -1,12 +1,10 @@
 //! Copies of the same bytes to the GPU in each step.
 
 use super::{
-    super::{finding::FindingKind, functions::is_launch, simulation::Costs},
+    super::{finding::FindingKind, kinds::is_launch, simulation::Costs},
     copies,
-    framework::owner,
-    place,
     window::{Candidate, Window, total},
-    words,
+    words::{self, owner},
 };
 use crate::trace::{CallsiteId, Detail, Direction, MemoryCopy, Span, SpanId, StepId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +79,7 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
             there.into_iter().for_each(|item| costs.set_item(item, 0));
         }
         let often = words::times(uploads.len(), window.count());
-        let place = place::name(trace, Some(span));
+        let place = words::place(trace, Some(span));
         let items: Vec<usize> = uploads.iter().map(|&(_, item)| item).collect();
         candidates.push(Candidate {
             kind: FindingKind::SameBytesAgain,

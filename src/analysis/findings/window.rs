@@ -67,7 +67,7 @@ pub(super) struct Alternative {
 
 /// Items or tasks at one place of the program.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Group {
+pub(super) struct SpanGroup {
     pub(super) span: Option<SpanId>,
     pub(super) members: Vec<usize>,
     pub(super) nanos: u64,
@@ -108,6 +108,16 @@ pub(super) fn longest(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
     ranges
 }
 
+/// The least and the most of its simulated time that the host may take: the cost of recording is not known exactly, and
+/// that of PyTorch's profiler differs between machines, by the trainings that were looked at.
+pub(super) fn host_range(simulation: &Simulation<'_>) -> (f64, f64) {
+    match simulation.host {
+        Some(_) => (0.85, 1.1),
+        None if simulation.trace.framework() == Framework::PyTorch => (0.65, 1.1),
+        None => (0.8, 1.1),
+    }
+}
+
 impl<'a> Window<'a> {
     pub(super) fn of(simulation: Simulation<'a>) -> Option<Self> {
         let trace = simulation.trace;
@@ -128,7 +138,7 @@ impl<'a> Window<'a> {
         let slow = simulation.steps.iter().zip(&simulation.slow).filter(|(_, slow)| **slow).map(|(step, _)| *step);
         let slow = slow.collect();
         let framework = trace.framework();
-        let (fast, slow_host) = super::host_range(&simulation);
+        let (fast, slow_host) = host_range(&simulation);
         let steps = [1.0, fast, slow_host].map(|host| {
             let mut costs = simulation.costs();
             costs.scale_host(host);
@@ -261,11 +271,11 @@ impl<'a> Window<'a> {
     }
 
     /// Items or tasks by the callsite of their spans, those that take the most time first.
-    pub(super) fn groups(&self, members: impl IntoIterator<Item = (usize, Option<SpanId>, u64)>) -> Vec<Group> {
-        let mut groups: BTreeMap<Option<CallsiteId>, Group> = BTreeMap::new();
+    pub(super) fn groups(&self, members: impl IntoIterator<Item = (usize, Option<SpanId>, u64)>) -> Vec<SpanGroup> {
+        let mut groups: BTreeMap<Option<CallsiteId>, SpanGroup> = BTreeMap::new();
         for (member, span, nanos) in members {
             let callsite = span.map(|id| self.trace().span(id).callsite_id());
-            let group = groups.entry(callsite).or_insert_with(|| Group { span, ..Group::default() });
+            let group = groups.entry(callsite).or_insert_with(|| SpanGroup { span, ..SpanGroup::default() });
             group.members.push(member);
             group.nanos = group.nanos.saturating_add(nanos);
         }

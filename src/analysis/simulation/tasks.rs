@@ -1,12 +1,7 @@
-//! GPU work as tasks, and what each of them waits for before it begins.
+//! GPUs in a simulation: tasks, which are pieces of work, what each waits for before it begins, and how long that takes.
 
-use super::{
-    item::Item,
-    latency::Latencies,
-    signed,
-    task::{Previous, Reason, Task, TaskKind},
-};
-use crate::trace::{ApiCall, Detail, Timestamp, Trace, Work};
+use super::{host::Item, nanos, signed};
+use crate::trace::{ApiCall, Detail, Timestamp, Trace, Work, WorkId};
 use std::collections::{HashMap, HashSet};
 
 /// The end of a task of another stream counts as the reason for a start that follows within this time.
@@ -19,6 +14,155 @@ const OVERLAP: i64 = 5_000;
 const BACKLOG: i64 = 50_000;
 /// The number of tasks that are looked back at in the same stream.
 const BACK: usize = 32;
+
+/// A piece of GPU work in a simulation.
+#[derive(Clone, Debug)]
+pub(in crate::analysis) struct Task {
+    pub(in crate::analysis) work: WorkId,
+    pub(in crate::analysis) kind: TaskKind,
+    pub(in crate::analysis) start: Timestamp,
+    pub(in crate::analysis) end: Timestamp,
+    /// When the host asked for it; its start if that is not known.
+    pub(in crate::analysis) asked: Timestamp,
+    /// The item of the call that asked for it.
+    pub(in crate::analysis) item: Option<usize>,
+    /// The task before it in its stream.
+    pub(super) previous: Option<Previous>,
+    /// The task of another stream that it seems to wait for.
+    pub(super) dependency: Option<Previous>,
+    /// The nanoseconds from its call to its start, at the least, and typically.
+    pub(super) launch: (i64, i64),
+    /// The least nanoseconds from its call to its start, if it waited for work from before the window.
+    pub(super) waited_before: Option<i64>,
+    /// The reason for which it did not begin earlier.
+    pub(super) reason: Reason,
+    /// Whether it was asked for in the steps that are looked at.
+    pub(super) measured: bool,
+}
+
+/// The last thing that a task waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Its call.
+    #[default]
+    Call,
+    /// The task before it in its stream.
+    Previous,
+    /// A task of another stream.
+    Dependency,
+}
+
+/// The kinds of tasks, which begin with different latencies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::analysis) enum TaskKind {
+    Kernel,
+    Copy,
+    Fill,
+    /// The first work of a graph.
+    GraphStart,
+    /// Other work of a graph.
+    Graph,
+}
+
+impl TaskKind {
+    /// The nanoseconds by which recording makes the time between two tasks longer. Measured with CUPTI 13.0 on an
+    /// H200: see `benches/README.md`.
+    pub(super) fn overhead(self) -> i64 {
+        match self {
+            Self::Kernel | Self::Graph => 170,
+            Self::Copy | Self::Fill => 550,
+            // CUPTI prepares the records of a graph before it runs.
+            Self::GraphStart => 200_000,
+        }
+    }
+}
+
+/// A task that another follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Previous {
+    pub(super) task: usize,
+    /// The nanoseconds from its end to the start of the one that follows, at the least, and typically.
+    pub(super) gap: (i64, i64),
+}
+
+impl Previous {
+    pub(super) fn gap(self, typical: bool) -> i64 {
+        if typical { self.gap.1 } else { self.gap.0 }
+    }
+}
+
+impl Task {
+    pub(super) fn launch(&self, typical: bool) -> i64 {
+        if typical && self.waited_before.is_none() { self.launch.1 } else { self.launch.0 }
+    }
+
+    /// The moment at which all that its start depends on is known.
+    pub(super) fn known(&self) -> Timestamp {
+        self.start.max(self.asked)
+    }
+}
+
+/// The least and the typical latencies of a window, in nanoseconds, by the kind of the task that begins.
+#[derive(Debug, Default)]
+pub(super) struct Latencies {
+    /// From a call to the start of its task, if the stream was idle.
+    launches: HashMap<TaskKind, (i64, i64)>,
+    /// From the end of a task to the start of the next, if that had been asked for before.
+    gaps: HashMap<TaskKind, (i64, i64)>,
+}
+
+impl Latencies {
+    /// The latencies of a launch and of a gap if none was recorded that shows them.
+    const LAUNCH: (i64, i64) = (3_000, 6_000);
+    const GAP: (i64, i64) = (900, 1_200);
+    /// A launch that takes longer than this shows no latency.
+    const LONGEST: i64 = 50_000;
+    /// The least latency is greater than this part of all, so that a few odd ones do not count.
+    const LEAST: f64 = 0.1;
+
+    pub(super) fn of(tasks: &[Task], items: &[Item]) -> Self {
+        let mut launches: HashMap<TaskKind, Vec<i64>> = HashMap::new();
+        let mut gaps: HashMap<TaskKind, Vec<i64>> = HashMap::new();
+        for task in tasks {
+            let Some(item) = task.item.map(|item| &items[item]) else { continue };
+            let previous = task.previous.map(|previous| tasks[previous.task].end);
+            let was_idle = previous.is_none_or(|end| end <= item.start);
+            // If it took longer, the call did something else first, or the GPU was busy with work that is not known.
+            let delay = nanos(item.start, task.start) as i64;
+            if was_idle && delay < Self::LONGEST && task.kind != TaskKind::Graph {
+                launches.entry(task.kind).or_default().push(delay);
+            }
+            let was_queued = previous.filter(|&end| nanos(item.start, end) > 20_000);
+            if let Some(end) = was_queued.filter(|&end| signed(end, task.start) < Self::longest_gap(task.kind)) {
+                gaps.entry(task.kind).or_default().push(signed(end, task.start));
+            }
+        }
+        let least_and_median = |(kind, mut latencies): (TaskKind, Vec<i64>)| {
+            latencies.sort_unstable();
+            let at = |part: f64| latencies[(latencies.len() as f64 * part) as usize];
+            (kind, (at(Self::LEAST), at(0.5)))
+        };
+        Self {
+            launches: launches.into_iter().map(least_and_median).collect(),
+            gaps: gaps.into_iter().map(least_and_median).collect(),
+        }
+    }
+
+    /// A gap that is longer than this was not only to begin the next task.
+    fn longest_gap(kind: TaskKind) -> i64 {
+        if kind == TaskKind::GraphStart { 500_000 } else { 10_000 }
+    }
+
+    pub(super) fn launch(&self, kind: TaskKind) -> (i64, i64) {
+        let known = self.launches.get(&kind).or_else(|| self.launches.get(&TaskKind::Kernel));
+        known.copied().unwrap_or(Self::LAUNCH)
+    }
+
+    pub(super) fn gap(&self, kind: TaskKind) -> (i64, i64) {
+        let known = self.gaps.get(&kind).or_else(|| self.gaps.get(&TaskKind::Kernel));
+        known.copied().unwrap_or(Self::GAP)
+    }
+}
 
 /// Returns the work of a trace that was asked for up to a moment, in the order in which it began.
 pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]) -> Vec<Task> {
