@@ -5,9 +5,10 @@ use super::{
     gpu_usage::{GpuUsage, StepGpu},
     intervals::{Interval, Intervals},
     quantile::{at_rank, rank},
+    sorted::SortedMap,
 };
 use crate::trace::{ApiCall, Detail, DeviceId, Step, StepId, Timestamp, Trace, TrackId, Work};
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 /// Returns the usage of each GPU in each whole step: see [`Analysis::gpu_steps`](super::Analysis::gpu_steps).
 pub(super) fn gpu_steps(trace: &Trace, flops: &SpanFlops) -> Vec<StepGpu> {
@@ -40,13 +41,13 @@ pub(super) fn no_mfu<'a>(trace: &Trace, flops: &'a SpanFlops, gpus: usize) -> Op
 }
 
 /// Returns when each thread was in a span of the input pipeline.
-fn loading(trace: &Trace) -> BTreeMap<TrackId, Intervals> {
-    let mut intervals: BTreeMap<TrackId, Vec<Interval>> = BTreeMap::new();
+fn loading(trace: &Trace) -> SortedMap<TrackId, Intervals> {
+    let mut intervals: SortedMap<TrackId, Vec<Interval>> = SortedMap::default();
     for span in trace.spans().filter(|span| span.input_stage().is_some()) {
         let interval = Interval { start: span.start(), end: span.end(), requested: None };
-        intervals.entry(span.track_id()).or_default().push(interval);
+        intervals.or_default(span.track_id()).push(interval);
     }
-    intervals.into_iter().map(|(track, intervals)| (track, Intervals::new(intervals))).collect()
+    intervals.map_values(Intervals::new)
 }
 
 /// The activity of one GPU of a trace over time, and the counts of each step.
@@ -79,10 +80,10 @@ struct TimelineBuilder {
 impl DeviceTimeline {
     /// Returns the timeline of each GPU that did anything, in the order of their numbers.
     fn of_devices(trace: &Trace) -> Vec<Self> {
-        let mut devices: BTreeMap<DeviceId, TimelineBuilder> = BTreeMap::new();
+        let mut devices: SortedMap<DeviceId, TimelineBuilder> = SortedMap::default();
         for work in trace.work() {
-            let device = devices.entry(work.stream().device());
-            device.or_insert_with(|| TimelineBuilder::new(trace.steps().len())).add(work);
+            let new = || TimelineBuilder::new(trace.steps().len());
+            devices.or_insert_with(work.stream().device(), new).add(work);
         }
         for allocation in trace.allocations() {
             if let Some(device) = devices.get_mut(&allocation.device()) {

@@ -50,6 +50,7 @@ mod launches;
 mod quantile;
 mod ranks;
 mod simulation;
+mod sorted;
 mod span_calls;
 mod span_costs;
 mod step_breakdown;
@@ -74,6 +75,7 @@ pub(crate) use self::{
     kinds::{CallKind, WorkKind},
     quantile::{at_rank, quantile, rank},
     ranks::{RankTimes, SLOW as SLOW_RANK, slow_rank},
+    sorted::SortedMap,
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},
 };

@@ -1,12 +1,12 @@
 //! A sweep over the time of a thread's steps, which adds up what GPUs did, and what that thread and those that work for
 //! it did.
 
-use super::kinds::{CallKind, WorkKind, is_launch};
-use crate::trace::{ApiCall, DeviceId, SpanId, ThreadId, Timestamp, Trace};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
+use super::{
+    kinds::{CallKind, WorkKind, is_launch},
+    sorted::{SortedMap, SortedSet},
 };
+use crate::trace::{ApiCall, DeviceId, SpanId, ThreadId, Timestamp, Trace};
+use std::time::Duration;
 
 /// A part of the host's time that is known without the innermost span. If several apply, the first one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) struct StepSums<'a> {
     /// The idle time by [`HostPart`].
     pub(super) host: [Duration; 3],
     /// All other idle time, by the name of the innermost span.
-    pub(super) by_span: BTreeMap<&'a str, Duration>,
+    pub(super) by_span: SortedMap<&'a str, Duration>,
     /// The idle time in which no span was open.
     pub(super) other: Duration,
 }
@@ -54,7 +54,7 @@ struct SweepLane {
     /// The number of spans or calls of each part that the thread is in.
     doing: [usize; 3],
     /// The open spans of the thread, in the order in which they were entered.
-    open: BTreeSet<(Timestamp, SpanId)>,
+    open: SortedSet<(Timestamp, SpanId)>,
     /// Whether the thread of the steps waits for this one, if it is above zero.
     awaited: usize,
 }
@@ -123,7 +123,10 @@ impl<'a> StepSweep<'a> {
                 let lane = *lanes.get(&call.thread()).filter(|lane| **lane != STEPS)?;
                 Some((lane, gaps.around(call.start(), call.end())?))
             };
-            for (lane, (start, end)) in launches.filter_map(in_gap).collect::<BTreeSet<_>>() {
+            let mut waits: Vec<_> = launches.filter_map(in_gap).collect();
+            waits.sort_unstable();
+            waits.dedup();
+            for (lane, (start, end)) in waits {
                 sweep.add(Subject::Wait(lane), start, end);
             }
         }
@@ -172,7 +175,7 @@ impl<'a> StepSweep<'a> {
                 let sum = match (kind, part, innermost) {
                     (Some(kind), ..) => &mut sums.gpu[kind],
                     (None, Some(part), _) => &mut sums.host[part as usize],
-                    (None, None, Some(name)) => sums.by_span.entry(name).or_default(),
+                    (None, None, Some(name)) => sums.by_span.or_default(name),
                     (None, None, None) => &mut sums.other,
                 };
                 *sum += time;
@@ -227,13 +230,17 @@ const STEPS: u16 = 0;
 /// Returns the lane of the steps' thread, and of each thread that works for it: one that launches kernels or graphs and
 /// has no steps of its own, such as PyTorch's autograd thread or Burn's device thread. One that only copies uploads
 /// batches in advance, so that later steps need not wait.
-fn lanes(trace: &Trace, steps: ThreadId) -> BTreeMap<ThreadId, u16> {
+fn lanes(trace: &Trace, steps: ThreadId) -> SortedMap<ThreadId, u16> {
     let launches = trace.api_calls().filter(|&call| is_launch(call));
-    let mut others: BTreeSet<ThreadId> = launches.map(ApiCall::thread).collect();
+    let mut others: SortedSet<ThreadId> = launches.map(ApiCall::thread).collect();
     for step in trace.steps() {
         others.remove(&trace.track(step.track_id()).thread());
     }
-    [steps].into_iter().chain(others).zip(STEPS..).collect()
+    let mut lanes = SortedMap::default();
+    for (thread, lane) in [steps].into_iter().chain(others).zip(STEPS..) {
+        *lanes.or_default(thread) = lane;
+    }
+    lanes
 }
 
 /// The times between the edges of the steps' thread: where it enters or leaves a span or a call.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::analysis::{Flops, percent_of};
 use rustc_hash::FxHashMap;
-use std::{cmp::Reverse, collections::HashMap, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 /// A table of time by span over the whole run, like PyTorch's `key_averages()`.
 ///
@@ -144,7 +144,7 @@ impl<'a> Averages<'a> {
     fn totals(&self) -> Vec<SpanRowTotals> {
         let tree = self.tree;
         let paths = (self.stack_depth > labels::STACK).then(|| tree.name_paths());
-        let mut row_index: HashMap<SpanRowKey<'_>, usize> = HashMap::new();
+        let mut row_index: FxHashMap<SpanRowKey<'_>, usize> = FxHashMap::default();
         let mut rows: Vec<SpanRowTotals> = Vec::new();
         let mut row_of: Vec<usize> = Vec::with_capacity(tree.nodes().len());
         for (index, node) in tree.nodes().iter().enumerate() {

@@ -10,11 +10,7 @@ use crate::{
     trace::{Callsite, FieldRange, SpanId, Trace},
 };
 use rustc_hash::FxHashMap;
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// The call tree of all windows: one node for each distinct path of nested spans, with its totals.
 #[derive(Debug, Default)]
@@ -22,7 +18,7 @@ pub(super) struct CallTree {
     nodes: Vec<CallNode>,
     node_index: FxHashMap<NodeKey, usize>,
     names: Vec<Arc<SpanName>>,
-    name_index: HashMap<Arc<SpanName>, usize>,
+    name_index: FxHashMap<Arc<SpanName>, usize>,
     unattributed: GpuTotals,
 }
 
@@ -92,7 +88,7 @@ impl CallTree {
         let names: Vec<_> = trace.callsites().iter().map(|callsite| self.intern_name(callsite)).collect();
         let calls = SpanCalls::of(trace);
         // Calls with several enters, by the first.
-        let mut reentered: BTreeMap<SpanId, CallTime> = BTreeMap::new();
+        let mut reentered: FxHashMap<SpanId, CallTime> = FxHashMap::default();
         let mut nodes: Vec<usize> = vec![0; trace.spans().len()];
         // The nodes of spans with the same fields, stored once, in the same place, whose texts need not be made again.
         let mut known: FxHashMap<_, usize> = FxHashMap::default();

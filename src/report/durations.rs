@@ -1,10 +1,10 @@
 //! The times of calls, of which percentiles are asked, in bounded memory.
 
 use crate::{
-    analysis::{at_rank, quantile, rank},
+    analysis::{SortedMap, at_rank, quantile, rank},
     trace::{Span, Timestamp},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 /// The time of one call: one enter of a span, or several that belong together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,7 +90,7 @@ pub(super) enum Durations {
     /// All durations, in nanoseconds and in no order.
     Exact(Vec<u64>),
     /// The number of durations in each bucket.
-    Histogram(BTreeMap<u16, u64>),
+    Histogram(SortedMap<u16, u64>),
 }
 
 impl Default for Durations {
@@ -116,7 +116,7 @@ impl Durations {
             Self::Exact(values) => values.iter().for_each(|&nanos| self.add_nanos(nanos, 1)),
             Self::Histogram(counts) => {
                 self.coarsen();
-                counts.iter().for_each(|(&bucket, &count)| self.add_nanos(middle(bucket), count));
+                counts.iter().for_each(|&(bucket, count)| self.add_nanos(middle(bucket), count));
             }
         }
     }
@@ -134,11 +134,11 @@ impl Durations {
                 let count = counts.values().sum::<u64>() as usize;
                 let value = |index: usize| {
                     let mut below = 0;
-                    let found = counts.iter().find(|&(_, &count)| {
+                    let found = counts.iter().find(|&&(_, count)| {
                         below += count;
                         (index as u64) < below
                     });
-                    Some(middle(*found?.0))
+                    Some(middle(found?.0))
                 };
                 at_rank(count, rank(count, part), value)?
             }
@@ -152,15 +152,15 @@ impl Durations {
         }
         match self {
             Self::Exact(values) => values.push(nanos),
-            Self::Histogram(counts) => *counts.entry(bucket(nanos)).or_default() += count,
+            Self::Histogram(counts) => *counts.or_default(bucket(nanos)) += count,
         }
     }
 
     /// Makes a histogram of the durations, unless they are one already.
     fn coarsen(&mut self) {
         if let Self::Exact(values) = self {
-            let mut counts = BTreeMap::new();
-            values.iter().for_each(|&nanos| *counts.entry(bucket(nanos)).or_default() += 1);
+            let mut counts = SortedMap::default();
+            values.iter().for_each(|&nanos| *counts.or_default(bucket(nanos)) += 1);
             *self = Self::Histogram(counts);
         }
     }

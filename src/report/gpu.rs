@@ -2,10 +2,10 @@
 
 use super::{kernels::KernelTimes, memory_peaks::HighestPeaks, units};
 use crate::{
-    analysis::{Analysis, GpuUsage, StepGpu},
+    analysis::{Analysis, GpuUsage, SortedMap, StepGpu},
     trace::{Attributions, Device, DeviceId, Gpu},
 };
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 /// The GPU part of a report, over all windows.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(super) struct GpuSummary {
 pub struct GpuSteps {
     steps: Vec<StepGpu>,
     devices: Vec<DeviceUsage>,
-    no_mfu: BTreeMap<DeviceId, String>,
+    no_mfu: SortedMap<DeviceId, String>,
 }
 
 /// The usage of a GPU over all recorded steps.
@@ -91,7 +91,7 @@ impl GpuSteps {
         let no_mfu = window.no_mfu();
         for step in window.gpu_steps() {
             if let Some(reason) = no_mfu {
-                self.no_mfu.entry(step.device).or_insert_with(|| reason.to_owned());
+                self.no_mfu.or_insert_with(step.device, || reason.to_owned());
             }
             self.add_step(*step);
         }

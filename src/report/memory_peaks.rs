@@ -7,9 +7,12 @@ use super::{
     units,
     view::{View, view_methods},
 };
-use crate::trace::{Allocation, DeviceId, MemoryChange, Span, SpanId, Trace};
+use crate::{
+    analysis::SortedMap,
+    trace::{Allocation, DeviceId, MemoryChange, Span, SpanId, Trace},
+};
 use rustc_hash::FxHashMap;
-use std::{cmp::Ordering, collections::BTreeMap, fmt, time::Duration};
+use std::{cmp::Ordering, fmt, time::Duration};
 
 /// The memory peak of each GPU over the whole run, as tables of the spans that had allocated the memory.
 ///
@@ -79,7 +82,7 @@ struct OwnerRow<'a> {
 
 /// The highest memory peak of each GPU, over all windows.
 #[derive(Debug, Default)]
-pub(super) struct HighestPeaks(BTreeMap<DeviceId, MemoryPeak>);
+pub(super) struct HighestPeaks(SortedMap<DeviceId, MemoryPeak>);
 
 impl<'a> MemoryPeaks<'a> {
     /// The number of owners of a GPU's memory that are shown by default.
@@ -109,9 +112,9 @@ impl fmt::Display for MemoryPeaks<'_> {
 impl HighestPeaks {
     /// Adds the allocations of a window.
     pub(super) fn add(&mut self, trace: &Trace) {
-        let mut highest: BTreeMap<DeviceId, (usize, Allocation<'_>)> = BTreeMap::new();
+        let mut highest: SortedMap<DeviceId, (usize, Allocation<'_>)> = SortedMap::default();
         for (index, allocation) in trace.allocations().enumerate() {
-            let peak = highest.entry(allocation.device()).or_insert((index, allocation));
+            let peak = highest.or_insert_with(allocation.device(), || (index, allocation));
             if allocation.in_use() > peak.1.in_use() {
                 *peak = (index, allocation);
             }
@@ -119,7 +122,7 @@ impl HighestPeaks {
         for (device, (index, allocation)) in highest {
             // It takes long to find the owners, so only those of a new highest peak are looked for.
             if self.get(device).is_none_or(|peak| peak.in_use < allocation.in_use()) {
-                self.0.insert(device, MemoryPeak::after(trace, index, allocation));
+                *self.0.or_default(device) = MemoryPeak::after(trace, index, allocation);
             }
         }
     }
@@ -171,9 +174,9 @@ impl MemoryPeak {
 
     /// Returns the span name that owns the most, wherever its spans are nested, and its bytes.
     fn largest_name(&self) -> Option<(&str, u64)> {
-        let mut names: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut names: SortedMap<&str, u64> = SortedMap::default();
         for owner in &self.owners {
-            *names.entry(&owner.name).or_default() += owner.bytes;
+            *names.or_default(owner.name.as_str()) += owner.bytes;
         }
         // Reversed, so that the first in the alphabet wins a tie.
         names.into_iter().rev().max_by_key(|&(_, bytes)| bytes).filter(|&(_, bytes)| bytes > 0)
@@ -241,7 +244,7 @@ impl MemoryOwner {
     /// Returns the owners of these allocations, largest first.
     fn of<'a>(live: impl Iterator<Item = &'a Allocation<'a>>) -> Vec<Self> {
         let mut paths = OwnerPaths::default();
-        let mut owners: BTreeMap<Option<usize>, (u64, u64)> = BTreeMap::new();
+        let mut owners: FxHashMap<Option<usize>, (u64, u64)> = FxHashMap::default();
         for allocation in live {
             let (bytes, count) = owners.entry(allocation.span().map(|span| paths.of(span))).or_default();
             *bytes = bytes.saturating_add(allocation.bytes().unwrap_or(0));
@@ -249,7 +252,9 @@ impl MemoryOwner {
         }
         let mut owners: Vec<_> = owners.into_iter().collect();
         // Ties by name, so that the same run prints the same table.
-        owners.sort_by(|(a, (a_bytes, _)), (b, (b_bytes, _))| b_bytes.cmp(a_bytes).then_with(|| paths.order(*a, *b)));
+        owners.sort_unstable_by(|(a, (a_bytes, _)), (b, (b_bytes, _))| {
+            b_bytes.cmp(a_bytes).then_with(|| paths.order(*a, *b)).then(a.cmp(b))
+        });
         let smallest = owners.split_off(owners.len().min(MemoryPeak::OWNERS));
         let owner = |(path, (bytes, allocations)): (Option<usize>, (u64, u64))| {
             let mut names = paths.names(path);

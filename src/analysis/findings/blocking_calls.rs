@@ -9,13 +9,14 @@ use super::{
         finding::FindingKind,
         kinds::{is_allocation, is_load},
         simulation::Item,
+        sorted::SortedSet,
     },
     copies,
     window::{Candidate, Window, total},
     words,
 };
 use crate::trace::{ApiCall, Direction, Span, SpanId, ThreadId, Timestamp};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The part of a step in which the GPU is busy, from which on the host is not far from being ahead of it. If it is busy
 /// for less, waits are short, and the host takes as long without them.
@@ -24,10 +25,10 @@ const BUSY: f64 = 0.5;
 /// Finds calls that wait for the GPU: synchronisations, and copies of small results to the host.
 pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
     // A wait in the span of a large copy to the host is for that copy, which is a problem of its own.
-    let large: HashSet<_> = copies::readbacks(window).map(|(_, item)| window.simulation.items[item].span).collect();
+    let large: FxHashSet<_> = copies::readbacks(window).map(|(_, item)| window.simulation.items[item].span).collect();
     let is_read = |item| window.copy_of(item).is_some_and(|copy| copy.direction == Direction::DeviceToHost);
     // So is one in the operation that copies from pageable memory.
-    let uploads: HashSet<_> = copies::from_pageable(window).map(|item| window.simulation.items[item].span).collect();
+    let uploads: FxHashSet<_> = copies::from_pageable(window).map(|item| window.simulation.items[item].span).collect();
     let is_other = |item: &Item| item.span.is_some() && (large.contains(&item.span) || uploads.contains(&item.span));
     let waits = window.calls().filter(|(index, item, call)| {
         item.waited() && !is_other(item) && (call.name().ends_with("Synchronize") || is_read(*index))
@@ -63,7 +64,7 @@ pub(super) fn host_sync(window: &Window<'_>) -> Vec<Candidate> {
         vec![format!("The host waits {often} in a step, {} in all.", words::nanos(window.per_step(nanos)))];
     for group in groups.iter().take(3) {
         let call = |&index: &usize| window.simulation.items[index].call.map(|id| window.trace().api_call(id).name());
-        let functions: BTreeSet<_> = group.members.iter().filter_map(call).collect();
+        let functions: SortedSet<_> = group.members.iter().filter_map(call).collect();
         evidence.push(format!(
             "{}: {} by {}.",
             words::place(window.trace(), group.span),
@@ -208,7 +209,7 @@ fn readings(window: &Window<'_>, spans: impl Iterator<Item = SpanId>) -> Vec<Rea
         return Vec::new();
     }
     // Operators next to each of them, in order of time.
-    let mut siblings: HashMap<Option<SpanId>, Vec<Span<'_>>> = HashMap::new();
+    let mut siblings: FxHashMap<Option<SpanId>, Vec<Span<'_>>> = FxHashMap::default();
     for read in &reads {
         siblings.entry(read.parent().map(Span::id)).or_default();
     }
@@ -223,7 +224,7 @@ fn readings(window: &Window<'_>, spans: impl Iterator<Item = SpanId>) -> Vec<Rea
         all[..past].iter().rev().copied().take_while(move |span| span.track().thread() == key.0)
     };
     let chains: Vec<Vec<Span<'_>>> = reads.iter().map(|read| chain(before(read))).collect();
-    let mut counts: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
+    let mut counts: FxHashMap<Vec<&str>, usize> = FxHashMap::default();
     chains.iter().for_each(|chain| *counts.entry(names(chain)).or_default() += 1);
     let reading = |(read, chain): (&Span<'_>, &Vec<Span<'_>>)| {
         // One that is tested once in a step may be the loss, which is needed anyway. One that is tested again and again

@@ -1,12 +1,12 @@
 //! Element-wise kernels that run one after another over the same data.
 
 use super::{
-    super::finding::FindingKind,
+    super::{finding::FindingKind, sorted::SortedSet},
     window::{Candidate, Window, total},
     words::{self, is_framework, owner},
 };
 use crate::trace::{Detail, Direction, Framework, Span, Work};
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
 
 /// The least number of kernels over all of the data that make a chain. Two or three are common between products, and
 /// frameworks have no operation for them.
@@ -124,7 +124,7 @@ impl Chain {
 /// Returns the chains of the steps. Optimizers are left out: those of Candle and Burn have no fused kernel, and that of
 /// PyTorch is about its launches.
 fn chains(window: &Window<'_>) -> Vec<Chain> {
-    let mut streams: HashMap<_, Vec<(usize, Work<'_>)>> = HashMap::new();
+    let mut streams: FxHashMap<_, Vec<(usize, Work<'_>)>> = FxHashMap::default();
     for (index, _, work) in window.tasks() {
         let stream = work.stream();
         streams.entry((stream.device(), stream.context(), stream.number())).or_default().push((index, work));
@@ -190,7 +190,7 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
         works.filter(|work| work.kernel().is_some()).map(|work| format!("{},", name(work))).collect()
     };
     let (long, short): (Vec<_>, Vec<_>) = chains.into_iter().partition(|chain| chain.shortest >= SHORTEST);
-    let known: BTreeSet<String> = long.iter().map(names).collect();
+    let known: SortedSet<String> = long.iter().map(names).collect();
     let is_known = |names: &str| known.iter().any(|known| known.contains(names) || names.contains(known.as_str()));
     let mut chains = long;
     chains.extend(short.into_iter().filter(|chain| is_known(&names(chain))));
@@ -269,7 +269,7 @@ const ROTARY: &str = "a rotary embedding does";
 
 /// Returns what these operations compute, as far as their names say it.
 fn recognise(names: &[&str]) -> Option<&'static str> {
-    let parts: BTreeSet<&str> = names.iter().flat_map(|name| name.split(['_', ':', '<', ' '])).collect();
+    let parts: SortedSet<&str> = names.iter().flat_map(|name| name.split(['_', ':', '<', ' '])).collect();
     let has = |words: &[&str]| words.iter().any(|word| parts.contains(word));
     match () {
         () if has(&["tanh", "utanh"]) && has(&["log", "ulog", "log1p", "softplus"]) => Some("Mish does"),

@@ -5,15 +5,14 @@ use super::{
         finding::FindingKind,
         intervals::{Interval, Intervals},
         simulation::Costs,
+        sorted::{SortedMap, SortedSet},
     },
     window::{Candidate, SpanGroup, Window},
     words,
 };
 use crate::trace::{CallsiteId, Span, StepId, Timestamp, Value, convention};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use rustc_hash::FxHashMap;
+use std::time::Duration;
 
 /// The part of a step that is spent waiting at the least: threads that hand work to each other always wait a little.
 const LEAST_SHARE: f64 = 0.05;
@@ -93,7 +92,7 @@ pub(super) fn host_wait(window: &Window<'_>) -> Vec<Candidate> {
         }
     });
     let waiting: Vec<_> = waiting.collect();
-    let saved: BTreeMap<usize, u64> = waiting.iter().map(|&(item, _, nanos)| (item, nanos)).collect();
+    let saved: FxHashMap<usize, u64> = waiting.iter().map(|&(item, _, nanos)| (item, nanos)).collect();
     let is_long = |group: &SpanGroup| {
         let each = window.each_step(group.members.iter().map(|item| (*item, saved[item])));
         each as f64 >= LEAST_SHARE * window.median.as_nanos() as f64
@@ -105,7 +104,7 @@ pub(super) fn host_wait(window: &Window<'_>) -> Vec<Candidate> {
 fn candidate(
     window: &Window<'_>,
     group: &SpanGroup,
-    saved: &BTreeMap<usize, u64>,
+    saved: &FxHashMap<usize, u64>,
     others: &[Span<'_>],
 ) -> Option<Candidate> {
     let trace = window.trace();
@@ -158,12 +157,12 @@ fn candidate(
 /// Returns a span of the callsite on another thread that is open for the longest while the steps' thread waits, and for
 /// how long.
 fn longest_meanwhile<'a>(waits: &[(Timestamp, Timestamp)], others: &[Span<'a>]) -> Option<(Span<'a>, Duration)> {
-    let mut times: BTreeMap<CallsiteId, (Span<'a>, Duration)> = BTreeMap::new();
+    let mut times: SortedMap<CallsiteId, (Span<'a>, Duration)> = SortedMap::default();
     for &span in others.iter().filter(|span| span.parent().is_none()) {
         let first = waits.partition_point(|&(_, end)| end <= span.start());
         let overlapping = waits[first..].iter().take_while(|(start, _)| *start < span.end());
         let time = overlapping.map(|&(start, end)| end.min(span.end()).since(start.max(span.start()))).sum();
-        times.entry(span.callsite_id()).or_insert((span, Duration::ZERO)).1 += time;
+        times.or_insert_with(span.callsite_id(), || (span, Duration::ZERO)).1 += time;
     }
     times.into_values().max_by_key(|(_, time)| *time).filter(|(_, time)| !time.is_zero())
 }
@@ -193,7 +192,7 @@ pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
     let is_outermost = |span: &Span<'_>| window.input_of(Some(span.id())) == Some(span.id());
     let workers: Vec<_> = window.spans_of_others().filter(is_outermost).collect();
     if !workers.is_empty() {
-        let threads: BTreeSet<_> = workers.iter().map(|span| span.track().thread()).collect();
+        let threads: SortedSet<_> = workers.iter().map(|span| span.track().thread()).collect();
         let busy: u64 = workers.iter().map(|span| span.duration().as_nanos() as u64).fold(0, u64::saturating_add);
         let threads = match threads.len() {
             1 => "One other thread loads".to_owned(),
@@ -218,10 +217,10 @@ pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
 /// Returns the costs if the data is loaded by one thread beside the step, or, if other threads load it already, twice
 /// as fast: the batch of a step is then ready after the time of its loading, or after half of the step.
 fn with_one_more(window: &Window<'_>, loading: &[usize], has_workers: bool) -> Costs {
-    let mut loads: BTreeMap<StepId, u64> = BTreeMap::new();
+    let mut loads: SortedMap<StepId, u64> = SortedMap::default();
     for item in loading.iter().map(|&item| &window.simulation.items[item]) {
         if let Some(step) = item.step {
-            *loads.entry(step).or_default() += item.nanos();
+            *loads.or_default(step) += item.nanos();
         }
     }
     let mut costs = window.costs();

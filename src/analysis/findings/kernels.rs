@@ -1,13 +1,13 @@
 //! Kernels that use little of the GPU: too few blocks to fill it, or products of `f32` matrices without tensor cores.
 
 use super::{
-    super::finding::FindingKind,
+    super::{finding::FindingKind, sorted::SortedSet},
     chains::is_elementwise,
     window::{Candidate, Window},
     words,
 };
 use crate::trace::{Device, Kernel, Span, Work};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// The part of the step and of the GPU's time that small kernels take, from which on the batch is small. If the GPU is
 /// idle for most of a step, something else is the problem.
@@ -117,7 +117,7 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
         found.iter().map(|(index, work, _)| (*index, work.span().map(Span::id), work.duration().as_nanos() as u64)),
     );
     let span = groups.first().and_then(|group| group.span);
-    let names: std::collections::BTreeSet<_> =
+    let names: SortedSet<_> =
         found.iter().filter_map(|(_, work, _)| work.kernel()).map(|kernel| &*kernel.name).collect();
     let (tasks, ratio) = (found.iter().map(|(index, ..)| *index).collect::<Vec<_>>(), found[0].2);
     vec![Candidate {
@@ -147,13 +147,13 @@ pub(super) fn no_tensor_cores(window: &Window<'_>) -> Vec<Candidate> {
 
 /// Returns the kernels of PyTorch's convolutions if next to none of them uses tensor cores: cuDNN has many ways to
 /// compute them in f32, such as by Fourier transforms. Where TF32 is allowed, few layers do without.
-fn convolutions_without(window: &Window<'_>) -> HashSet<usize> {
+fn convolutions_without(window: &Window<'_>) -> FxHashSet<usize> {
     let is_convolution = |work: Work<'_>| {
         let is_one = |span: Span<'_>| span.callsite().target() == "cpu_op" && span.name().contains("convolution");
         work.span().is_some_and(|span| span.stack().any(is_one))
     };
     let is_f32 = |name: &str| !["half", "f16", "Half", "BFloat16"].iter().any(|part| name.contains(part));
-    let (mut all, mut with, mut found) = (0, 0, HashSet::new());
+    let (mut all, mut with, mut found) = (0, 0, FxHashSet::default());
     for (index, _, work) in window.tasks() {
         let Some(kernel) = work.kernel().filter(|kernel| !is_elementwise(&kernel.name) && is_convolution(work)) else {
             continue;
@@ -165,7 +165,7 @@ fn convolutions_without(window: &Window<'_>) -> HashSet<usize> {
         }
         found.insert(index);
     }
-    if (with as f64) < FEW * all as f64 { found } else { HashSet::new() }
+    if (with as f64) < FEW * all as f64 { found } else { FxHashSet::default() }
 }
 
 /// How many times as fast as f32 a device is with TF32.

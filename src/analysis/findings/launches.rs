@@ -12,7 +12,7 @@ use super::{
     words::{self, is_framework, owner},
 };
 use crate::trace::{ApiCall, Framework, Span, SpanId};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The number of launches in a step from which on they are many.
 const MANY: usize = 20;
@@ -120,10 +120,10 @@ type LaunchCall<'w, 'a> = (usize, &'w Item, ApiCall<'a>);
 
 /// Returns the items that serve only to launch.
 fn issuing(window: &Window<'_>, launches: &[LaunchCall<'_, '_>]) -> Vec<usize> {
-    let threads: HashSet<_> = launches.iter().map(|(_, item, _)| item.thread).collect();
+    let threads: FxHashSet<_> = launches.iter().map(|(_, item, _)| item.thread).collect();
     let calling = spans_that_call(window);
     let elsewhere = copies::tiny(window).into_iter().flat_map(|run| run.items);
-    let elsewhere: HashSet<usize> = elsewhere.chain(runs(window).into_iter().flat_map(|run| run.items)).collect();
+    let elsewhere: FxHashSet<usize> = elsewhere.chain(runs(window).into_iter().flat_map(|run| run.items)).collect();
     let explains = |index: usize, item: &Item| match item.call.map(|id| window.trace().api_call(id)) {
         Some(call) => is_allocation(call) || is_load(call) || window.copy_of(index).is_some(),
         None => window.input_of(item.span).is_some() || is_work(window, item, &calling),
@@ -138,7 +138,7 @@ fn issuing(window: &Window<'_>, launches: &[LaunchCall<'_, '_>]) -> Vec<usize> {
 fn in_graph(window: &Window<'_>, launches: &[LaunchCall<'_, '_>], issuing: &[usize]) -> Costs {
     let mut costs = window.costs();
     issuing.iter().for_each(|&item| costs.set_item(item, 0));
-    let mut first_of_step = HashMap::new();
+    let mut first_of_step = FxHashMap::default();
     for &(index, item, _) in launches {
         if first_of_step.insert(item.step, ()).is_none() {
             costs.set_item(index, GRAPH.min(item.nanos()));
@@ -202,7 +202,7 @@ fn runs(window: &Window<'_>) -> Vec<TensorRun> {
         is_small.then_some(&*kernel.name)
     };
     // A loop that copies something for each tensor is about the copies.
-    let copies: HashSet<usize> = copies::tiny(window).into_iter().flat_map(|run| run.items).collect();
+    let copies: FxHashSet<usize> = copies::tiny(window).into_iter().flat_map(|run| run.items).collect();
     let in_a_row = launches.chunk_by(|one, next| {
         (one.1.thread, one.1.step) == (next.1.thread, next.1.step)
             && name(one).is_some() == name(next).is_some()
@@ -210,11 +210,11 @@ fn runs(window: &Window<'_>) -> Vec<TensorRun> {
     });
     let mut runs = Vec::new();
     for row in in_a_row {
-        let names: HashSet<&str> = row.iter().filter_map(name).collect();
+        let names: FxHashSet<&str> = row.iter().filter_map(name).collect();
         if row.len() < RUN || names.is_empty() || row.len() < REPEATS * names.len() {
             continue;
         }
-        let mut kept: HashSet<&str> = HashSet::new();
+        let mut kept: FxHashSet<&str> = FxHashSet::default();
         let mut run = TensorRun { launches: Vec::new(), items: Vec::new() };
         let mut before = row[0].0;
         for launch in row {
@@ -267,8 +267,8 @@ pub(super) fn host_work(window: &Window<'_>) -> Vec<Candidate> {
 }
 
 /// The spans from which the GPU's API is called, and the spans around these.
-fn spans_that_call(window: &Window<'_>) -> HashSet<SpanId> {
-    let mut calling = HashSet::new();
+fn spans_that_call(window: &Window<'_>) -> FxHashSet<SpanId> {
+    let mut calling = FxHashSet::default();
     for call in window.trace().api_calls() {
         for span in call.span().into_iter().flat_map(Span::stack) {
             if !calling.insert(span.id()) {
@@ -281,7 +281,7 @@ fn spans_that_call(window: &Window<'_>) -> HashSet<SpanId> {
 
 /// Whether an item is work of the user on the host: long, or in a span of the user that does nothing else; and not the
 /// input pipeline.
-fn is_work(window: &Window<'_>, item: &Item, calling: &HashSet<SpanId>) -> bool {
+fn is_work(window: &Window<'_>, item: &Item, calling: &FxHashSet<SpanId>) -> bool {
     if item.call.is_some() || item.waited() || window.input_of(item.span).is_some() {
         return false;
     }

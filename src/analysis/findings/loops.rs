@@ -7,7 +7,8 @@ use super::{
     words::{self, owner},
 };
 use crate::trace::{Span, SpanId, StepId, ThreadId, Trace, Work};
-use std::{cmp::Reverse, collections::HashMap};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 
 /// The least number of repetitions that make a loop. Two or three are common without one, as the products for queries,
 /// keys and values.
@@ -73,7 +74,7 @@ struct LoopLaunch<'a> {
 /// Finds the loops of the steps. Those of the backward pass and the optimizer follow from those of the forward pass,
 /// and have as many repetitions, or a multiple.
 pub(super) fn loops(window: &Window<'_>) -> Vec<Loop> {
-    let mut numbers = HashMap::new();
+    let mut numbers = FxHashMap::default();
     let mut launches = Vec::new();
     for (item, of_thread, _) in window.calls().filter(|(_, _, call)| is_launch(*call)) {
         let Some(task) = window.task_of(item) else { continue };

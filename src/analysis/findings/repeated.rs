@@ -1,15 +1,16 @@
 //! Spans that do the same again: work of the same shapes twice in a step, or calls with the same data.
 
 use super::{
-    super::finding::{FindingKind, TimeRange},
+    super::{
+        finding::{FindingKind, TimeRange},
+        sorted::{SortedMap, SortedSet},
+    },
     window::{Candidate, Window},
     words,
 };
 use crate::trace::{CallsiteId, Detail, Span, SpanId, StepId};
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    hash::{DefaultHasher, Hash, Hasher},
-};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The least number of kernels that make two spans comparable.
 const KERNELS: u64 = 4;
@@ -27,7 +28,7 @@ struct SpanWork {
 /// deeper inside than the phases of a step.
 pub(super) fn repeated_work(window: &Window<'_>) -> Vec<Candidate> {
     let trace = window.trace();
-    let mut done: HashMap<SpanId, SpanWork> = HashMap::new();
+    let mut done: FxHashMap<SpanId, SpanWork> = FxHashMap::default();
     for (index, _, work) in window.tasks() {
         for span in work.span().into_iter().flat_map(Span::stack) {
             let done = done.entry(span.id()).or_default();
@@ -42,23 +43,24 @@ pub(super) fn repeated_work(window: &Window<'_>) -> Vec<Candidate> {
             }
         }
     }
-    let mut calls: BTreeMap<(CallsiteId, Option<SpanId>, StepId), Vec<SpanId>> = BTreeMap::new();
+    let mut calls = Vec::new();
     for span in trace.spans() {
         let Some(step) = span.step_id().filter(|&step| window.is_whole(step)) else { continue };
         let is_phase = span.parent().is_none_or(|parent| parent.parent().is_none());
         if !is_phase || span.track().thread() != window.thread {
             continue;
         }
-        calls.entry((span.callsite_id(), span.parent().map(Span::id), step)).or_default().push(span.id());
+        calls.push(((span.callsite_id(), span.parent().map(Span::id), step), span.id()));
     }
-    let mut repeated: BTreeMap<CallsiteId, Vec<SpanId>> = BTreeMap::new();
-    for ((callsite, ..), spans) in calls {
-        let [first, second] = spans[..] else { continue };
+    calls.sort_unstable();
+    let mut repeated: SortedMap<CallsiteId, Vec<SpanId>> = SortedMap::default();
+    for spans in calls.chunk_by(|(one, _), (next, _)| one == next) {
+        let &[((callsite, ..), first), (_, second)] = spans else { continue };
         let same = |one: &SpanWork, other: &SpanWork| {
             one.kernels >= KERNELS && one.kernels == other.kernels && one.shapes.finish() == other.shapes.finish()
         };
         if done.get(&first).zip(done.get(&second)).is_some_and(|(one, other)| same(one, other)) {
-            repeated.entry(callsite).or_default().push(second);
+            repeated.or_default(callsite).push(second);
         }
     }
     let in_each_step = repeated.into_values().filter(|spans| spans.len() >= window.count());
@@ -132,10 +134,10 @@ pub(super) fn repeated_calls(window: &Window<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     // The data of each call, and the calls made before it, in this step or in an earlier one.
-    let mut known: HashSet<(CallsiteId, String)> = HashSet::new();
-    let mut repeated: HashSet<SpanId> = HashSet::new();
-    let mut again: BTreeMap<CallsiteId, Vec<SpanId>> = BTreeMap::new();
-    let mut calls: HashMap<CallsiteId, usize> = HashMap::new();
+    let mut known: FxHashSet<(CallsiteId, String)> = FxHashSet::default();
+    let mut repeated: FxHashSet<SpanId> = FxHashSet::default();
+    let mut again: SortedMap<CallsiteId, Vec<SpanId>> = SortedMap::default();
+    let mut calls: FxHashMap<CallsiteId, usize> = FxHashMap::default();
     let in_steps = trace.spans().filter(|span| {
         span.track().thread() == window.thread && span.step_id().is_some_and(|step| window.is_whole(step))
     });
@@ -148,7 +150,7 @@ pub(super) fn repeated_calls(window: &Window<'_>) -> Vec<Candidate> {
         }
         *calls.entry(span.callsite_id()).or_default() += 1;
         if !known.insert((span.callsite_id(), data)) {
-            again.entry(span.callsite_id()).or_default().push(span.id());
+            again.or_default(span.callsite_id()).push(span.id());
             repeated.insert(span.id());
         }
     }
@@ -183,7 +185,7 @@ fn candidate(window: &Window<'_>, again: &[SpanId], calls: usize) -> Option<Cand
         .map(|(index, item)| (index, item.nanos()))
         .collect();
     let nanos = window.each_step(inside.iter().copied());
-    let steps: BTreeSet<StepId> = again.iter().filter_map(|&id| trace.span(id).step_id()).collect();
+    let steps: SortedSet<StepId> = again.iter().filter_map(|&id| trace.span(id).step_id()).collect();
     let is_in_most_steps = window.regular().filter(|step| steps.contains(step)).count() * 2 > window.regular().count();
     if !is_in_most_steps || (nanos as f64) < LEAST_SHARE * window.median.as_nanos() as f64 {
         return None;

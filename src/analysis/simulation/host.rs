@@ -2,10 +2,12 @@
 
 use super::{Times, nanos};
 use crate::{
-    analysis::kinds::is_synchronization,
+    analysis::{
+        kinds::is_synchronization,
+        sorted::{SortedMap, SortedSet},
+    },
     trace::{ApiCall, ApiCallId, Span, SpanId, StepId, ThreadId, Timestamp, Trace},
 };
-use std::collections::{BTreeMap, HashSet};
 
 /// A stretch of a thread's time: a call of the GPU's API, or time between calls in one innermost span.
 #[derive(Clone, Debug)]
@@ -109,12 +111,12 @@ enum Edge {
 impl Host {
     /// Returns the items up to a moment.
     pub(super) fn of(trace: &Trace, until: Timestamp) -> Self {
-        let mut threads: BTreeMap<ThreadId, Vec<(Timestamp, Edge)>> = BTreeMap::new();
+        let mut threads: SortedMap<ThreadId, Vec<(Timestamp, Edge)>> = SortedMap::default();
         for call in trace.api_calls().filter(|call| call.start() < until) {
-            threads.entry(call.thread()).or_default().push((call.start(), Edge::Call(call.id())));
+            threads.or_default(call.thread()).push((call.start(), Edge::Call(call.id())));
         }
         for step in trace.steps() {
-            threads.entry(trace.track(step.track_id()).thread()).or_default();
+            threads.or_default(trace.track(step.track_id()).thread());
         }
         // A span that takes no time would end before it begins, as ends are sorted first, and stay open.
         for span in trace.spans().filter(|span| span.start() < until && span.start() < span.end()) {
@@ -123,7 +125,9 @@ impl Host {
             }
         }
         for (thread, at) in waits_for_others(trace) {
-            threads.entry(thread).and_modify(|edges| edges.push((at, Edge::Wait)));
+            if let Some(edges) = threads.get_mut(&thread) {
+                edges.push((at, Edge::Wait));
+            }
         }
         let mut host = Self { item_of_call: vec![None; trace.api_calls().len()], ..Self::default() };
         for (thread, mut edges) in threads {
@@ -189,7 +193,7 @@ impl Host {
 /// The caller asks a nanosecond before the wait begins and goes on a nanosecond after it ends, because the simulation
 /// needs an order in which each item comes after the one it depends on.
 fn waits_for_others(trace: &Trace) -> Vec<(ThreadId, Timestamp)> {
-    let working: HashSet<ThreadId> = trace.work().filter_map(|work| Some(work.call()?.thread())).collect();
+    let working: SortedSet<ThreadId> = trace.work().filter_map(|work| Some(work.call()?.thread())).collect();
     // Before a window closes, the profiler itself has the device synchronized.
     let last = trace.api_calls().max_by_key(|call| call.end()).map(ApiCall::id);
     let is_wait = |call: ApiCall<'_>| is_synchronization(call) && !working.contains(&call.thread());

@@ -96,8 +96,9 @@ impl<'a> Simulation<'a> {
             return None;
         }
         let latencies = Latencies::of(&tasks, &items);
-        tasks::relate(&mut tasks, &items, &latencies);
-        waits::relate_to_tasks(trace, &mut items, &tasks);
+        let by_end = tasks::by_end(&tasks);
+        tasks::relate(&mut tasks, &by_end, &items, &latencies);
+        waits::relate_to_tasks(trace, &mut items, &tasks, &by_end);
         let thread = trace.track(first.track_id()).thread();
         waits::relate_threads(trace, &mut items, thread);
         let of_steps = |item: &Item| item.thread == thread && first.start() <= item.start && item.end <= last.end();

@@ -1,8 +1,11 @@
 //! GPUs in a simulation: tasks, which are pieces of work, what each waits for before it begins, and how long that takes.
 
 use super::{host::Item, nanos, signed};
-use crate::trace::{ApiCall, Detail, Timestamp, Trace, Work, WorkId};
-use std::collections::{HashMap, HashSet};
+use crate::{
+    analysis::sorted::SortedMap,
+    trace::{ApiCall, Detail, Timestamp, Trace, Work, WorkId},
+};
+use rustc_hash::FxHashSet;
 
 /// The end of a task of another stream counts as the reason for a start that follows within this time.
 const DEPENDENCY: i64 = 20_000;
@@ -53,7 +56,7 @@ pub(super) enum Reason {
 }
 
 /// The kinds of tasks, which begin with different latencies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::analysis) enum TaskKind {
     Kernel,
     Copy,
@@ -106,9 +109,9 @@ impl Task {
 #[derive(Debug, Default)]
 pub(super) struct Latencies {
     /// From a call to the start of its task, if the stream was idle.
-    launches: HashMap<TaskKind, (i64, i64)>,
+    launches: SortedMap<TaskKind, (i64, i64)>,
     /// From the end of a task to the start of the next, if that had been asked for before.
-    gaps: HashMap<TaskKind, (i64, i64)>,
+    gaps: SortedMap<TaskKind, (i64, i64)>,
 }
 
 impl Latencies {
@@ -121,8 +124,8 @@ impl Latencies {
     const LEAST: f64 = 0.1;
 
     pub(super) fn of(tasks: &[Task], items: &[Item]) -> Self {
-        let mut launches: HashMap<TaskKind, Vec<i64>> = HashMap::new();
-        let mut gaps: HashMap<TaskKind, Vec<i64>> = HashMap::new();
+        let mut launches: SortedMap<TaskKind, Vec<i64>> = SortedMap::default();
+        let mut gaps: SortedMap<TaskKind, Vec<i64>> = SortedMap::default();
         for task in tasks {
             let Some(item) = task.item.map(|item| &items[item]) else { continue };
             let previous = task.previous.map(|previous| tasks[previous.task].end);
@@ -130,22 +133,19 @@ impl Latencies {
             // If it took longer, the call did something else first, or the GPU was busy with work that is not known.
             let delay = nanos(item.start, task.start) as i64;
             if was_idle && delay < Self::LONGEST && task.kind != TaskKind::Graph {
-                launches.entry(task.kind).or_default().push(delay);
+                launches.or_default(task.kind).push(delay);
             }
             let was_queued = previous.filter(|&end| nanos(item.start, end) > 20_000);
             if let Some(end) = was_queued.filter(|&end| signed(end, task.start) < Self::longest_gap(task.kind)) {
-                gaps.entry(task.kind).or_default().push(signed(end, task.start));
+                gaps.or_default(task.kind).push(signed(end, task.start));
             }
         }
-        let least_and_median = |(kind, mut latencies): (TaskKind, Vec<i64>)| {
+        let least_and_median = |mut latencies: Vec<i64>| {
             latencies.sort_unstable();
             let at = |part: f64| latencies[(latencies.len() as f64 * part) as usize];
-            (kind, (at(Self::LEAST), at(0.5)))
+            (at(Self::LEAST), at(0.5))
         };
-        Self {
-            launches: launches.into_iter().map(least_and_median).collect(),
-            gaps: gaps.into_iter().map(least_and_median).collect(),
-        }
+        Self { launches: launches.map_values(least_and_median), gaps: gaps.map_values(least_and_median) }
     }
 
     /// A gap that is longer than this was not only to begin the next task.
@@ -192,16 +192,16 @@ pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]
     };
     let mut tasks: Vec<_> = trace.work().map(task).filter(|task| task.asked < until).collect();
     tasks.sort_by_key(|task| (task.known(), task.end));
-    let mut graphs = HashSet::new();
+    let mut graphs = FxHashSet::default();
     for task in tasks.iter_mut().filter(|task| task.kind == TaskKind::Graph) {
         if task.item.is_some_and(|item| graphs.insert(item)) {
             task.kind = TaskKind::GraphStart;
         }
     }
-    let mut streams: HashMap<_, Vec<usize>> = HashMap::new();
+    let mut streams: SortedMap<_, Vec<usize>> = SortedMap::default();
     for index in 0..tasks.len() {
         let stream = trace.work_of(tasks[index].work).stream();
-        let earlier = streams.entry((stream.device(), stream.context(), stream.number())).or_default();
+        let earlier = streams.or_default((stream.device(), stream.context(), stream.number()));
         let gap = |&other: &usize| signed(tasks[other].end, tasks[index].start);
         let follows = earlier.iter().rev().take(BACK).find(|other| gap(other) >= -OVERLAP).copied();
         let previous = follows.map(|task| Previous { task, gap: (gap(&task), gap(&task)) });
@@ -211,10 +211,16 @@ pub(super) fn of(trace: &Trace, until: Timestamp, item_of_call: &[Option<usize>]
     tasks
 }
 
-/// Finds out what each task waited for last, which has the latency that was recorded; other reasons have the least.
-pub(super) fn relate(tasks: &mut [Task], items: &[Item], latencies: &Latencies) {
+/// Returns the tasks in the order of their ends.
+pub(super) fn by_end(tasks: &[Task]) -> Vec<usize> {
     let mut by_end: Vec<usize> = (0..tasks.len()).collect();
     by_end.sort_by_key(|&task| tasks[task].end);
+    by_end
+}
+
+/// Finds out what each task waited for last, which has the latency that was recorded; other reasons have the least.
+/// `by_end` has the tasks in the order of their ends.
+pub(super) fn relate(tasks: &mut [Task], by_end: &[usize], items: &[Item], latencies: &Latencies) {
     for index in 0..tasks.len() {
         let task = &tasks[index];
         let delay = task.item.map(|item| signed(items[item].start, task.start).max(0));
@@ -225,7 +231,7 @@ pub(super) fn relate(tasks: &mut [Task], items: &[Item], latencies: &Latencies) 
         let after_call = delay.map(|delay| delay - least_launch);
         let after_previous = since.map(|since| since - least_gap);
         let late = after_call.into_iter().chain(after_previous).min().unwrap_or(0);
-        let dependency = (late > EXPLAINED).then(|| dependency(tasks, &by_end, index)).flatten();
+        let dependency = (late > EXPLAINED).then(|| dependency(tasks, by_end, index)).flatten();
         let is_last = |after: Option<i64>| dependency.is_none() && after == Some(late);
         let launch = delay.unwrap_or(0);
         // The GPU was still busy with work from before the window.

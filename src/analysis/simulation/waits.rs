@@ -28,8 +28,8 @@ const TAIL: i64 = 100_000;
 /// The part of a gap that another thread must be busy for, so that the gap was a wait for that thread.
 const SHARE: f64 = 0.5;
 
-/// Finds the items that waited, and what for.
-pub(super) fn relate_to_tasks(trace: &Trace, items: &mut [Item], tasks: &[Task]) {
+/// Finds the items that waited, and what for. `by_end` has the tasks in the order of their ends.
+pub(super) fn relate_to_tasks(trace: &Trace, items: &mut [Item], tasks: &[Task], by_end: &[usize]) {
     let mut own_tasks: Vec<Option<usize>> = vec![None; items.len()];
     for (index, task) in tasks.iter().enumerate() {
         // The last task of a call.
@@ -37,8 +37,6 @@ pub(super) fn relate_to_tasks(trace: &Trace, items: &mut [Item], tasks: &[Task])
             own_tasks[item] = Some(index);
         }
     }
-    let mut by_end: Vec<usize> = (0..tasks.len()).collect();
-    by_end.sort_by_key(|&task| tasks[task].end);
     let mut asked: Vec<_> = tasks.iter().map(|task| task.asked).collect();
     asked.sort_unstable();
     // Tasks are in the order in which they began, but for those whose call is later by the clock.
@@ -55,7 +53,7 @@ pub(super) fn relate_to_tasks(trace: &Trace, items: &mut [Item], tasks: &[Task])
             Some(task) if is_copy(call) && item.nanos() > LONG => Some((WaitsOn::TaskStart(task), tasks[task].start)),
             _ if waits_for_gpu(call) => last_ended().map(|task| (WaitsOn::TaskEnd(task), tasks[task].end)),
             // The queue was full: it waited until there was room, as a task had ended.
-            Some(_) | None if is_launch(call) && item.nanos() > LONG && queued(&asked, &by_end, tasks, item) > FULL => {
+            Some(_) | None if is_launch(call) && item.nanos() > LONG && queued(&asked, by_end, tasks, item) > FULL => {
                 last_ended().map(|task| (WaitsOn::TaskEnd(task), tasks[task].end))
             }
             _ => None,
