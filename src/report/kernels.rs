@@ -37,8 +37,8 @@ pub struct Kernels<'a> {
     view: View,
 }
 
-/// A row of [`Kernels`](super::Kernels): the kernels of one name, or the copies between two kinds of memory, or the
-/// fills of one.
+/// A row of [`Kernels`]: the kernels of one name, or the copies between two kinds of memory, or the fills
+/// of one.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

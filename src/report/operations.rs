@@ -53,7 +53,7 @@ pub struct Operations<'a> {
     view: View,
 }
 
-/// The column by which the rows of [`Operations`](super::Operations) are sorted, largest value first.
+/// The column by which the rows of [`Operations`] are sorted, largest value first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SortOperationsBy {
@@ -70,8 +70,7 @@ pub enum SortOperationsBy {
     Name,
 }
 
-/// A row of [`Operations`](super::Operations): the operations of one name, or of one name and shape if grouped by
-/// shape.
+/// A row of [`Operations`]: the operations of one name, or of one name and shape if grouped by shape.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -1,8 +1,8 @@
 //! Calls that block the host in the step: waits for the GPU, memory without a pool, and kernels that are loaded.
 //!
 //! A wait may be there only to read a value. A trace does not say which operator of PyTorch uses which tensor. But a
-//! condition, such as `(x - y).abs().max() < tolerance`, is computed right before it is read, and what it is computed by
-//! can be told by names.
+//! condition, such as `(x - y).abs().max() < tolerance`, is computed right before it is read, and names tell what it is
+//! computed by.
 
 use super::{
     super::{

@@ -1,4 +1,4 @@
-//! GPUs in a simulation: tasks, which are pieces of work, what each waits for before it begins, and how long that takes.
+//! GPUs in a simulation: tasks, which are pieces of work, what each waits for, and how long it takes to begin.
 
 use super::{host::Item, nanos, signed};
 use crate::{
