@@ -3,16 +3,18 @@
 use super::{
     critical_path::{self, PathPart},
     finding::Finding,
-    findings, gpu_steps,
+    findings,
+    flops::SpanFlops,
+    gpu_steps,
     gpu_usage::StepGpu,
     simulation::Simulation,
+    sorted::SortedSet,
     span_costs::{self, SpanCost},
-    span_flops::SpanFlops,
     step_breakdown::{self, StepBreakdown},
     typical_step::TypicalStep,
 };
 use crate::trace::Trace;
-use std::{collections::BTreeSet, ops::Deref, sync::OnceLock};
+use std::{ops::Deref, sync::OnceLock};
 
 /// A recorded window and what can be computed from it: everything when it is first asked for, and only once.
 ///
@@ -174,7 +176,7 @@ impl<'a> Analysis<'a> {
 
     /// Returns why the MFU of steps is not known; `None` if it is, or if no floating-point operations are known.
     pub(crate) fn no_mfu(&self) -> Option<&str> {
-        let gpus: BTreeSet<_> = self.gpu_steps().iter().map(|step| step.device).collect();
+        let gpus: SortedSet<_> = self.gpu_steps().iter().map(|step| step.device).collect();
         gpu_steps::no_mfu(self.trace, self.flops(), gpus.len())
     }
 

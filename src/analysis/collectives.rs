@@ -3,13 +3,14 @@
 use super::{
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
     intervals::{Interval, Intervals},
-    work_kind::WorkKind,
+    kinds::WorkKind,
+    sorted::SortedMap,
 };
 use crate::{
-    trace::{DeviceId, Span, SpanId, Step, Trace, Work},
+    trace::{CallsiteId, DeviceId, Span, Step, Trace, Work},
     units::time,
 };
-use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 /// A finding saves at least this part of a step, as those of [`Analysis::findings`](super::Analysis::findings) do.
 const LEAST_SHARE: f64 = 0.01;
@@ -20,7 +21,7 @@ const NAMES: usize = 3;
 
 /// The kernels of one GPU.
 #[derive(Default)]
-struct Kernels<'a> {
+struct DeviceKernels<'a> {
     collectives: Vec<Work<'a>>,
     computing: Vec<Interval>,
     /// Those of them that the backward pass has launched.
@@ -76,9 +77,9 @@ pub(crate) fn exposed_collective(trace: &Trace) -> Option<Finding> {
 /// Returns what each GPU with collectives exchanges.
 fn exchanges(trace: &Trace) -> impl Iterator<Item = Exchange<'_>> {
     let is_backward = backward_spans(trace);
-    let mut gpus: BTreeMap<DeviceId, Kernels<'_>> = BTreeMap::new();
+    let mut gpus: SortedMap<DeviceId, DeviceKernels<'_>> = SortedMap::default();
     for work in trace.work() {
-        let kernels = gpus.entry(work.stream().device()).or_default();
+        let kernels = gpus.or_default(work.stream().device());
         match WorkKind::of(work) {
             WorkKind::Communication => kernels.collectives.push(work),
             WorkKind::Compute => {
@@ -95,7 +96,7 @@ fn exchanges(trace: &Trace) -> impl Iterator<Item = Exchange<'_>> {
 }
 
 impl<'a> Exchange<'a> {
-    fn of(trace: &'a Trace, Kernels { collectives, computing, backward }: Kernels<'a>) -> Self {
+    fn of(trace: &'a Trace, DeviceKernels { collectives, computing, backward }: DeviceKernels<'a>) -> Self {
         let hiding = if backward.is_empty() { computing.clone() } else { backward };
         let [computing, hiding] = [computing, hiding].map(Intervals::new);
         let exchanging = Intervals::new(collectives.iter().map(|&work| interval(work)).collect());
@@ -132,12 +133,12 @@ fn interval(work: Work<'_>) -> Interval {
 
 /// Returns a span of the place whose collectives are exposed for the longest.
 fn place<'a>(collectives: &[(Work<'a>, Duration)]) -> Option<Span<'a>> {
-    let mut places: BTreeMap<_, (Duration, SpanId, Work<'a>)> = BTreeMap::new();
+    let mut places: SortedMap<CallsiteId, (Duration, Span<'a>)> = SortedMap::default();
     for &(work, exposed) in collectives {
         let Some(span) = work.span() else { continue };
-        places.entry(span.callsite_id()).or_insert((Duration::ZERO, span.id(), work)).0 += exposed;
+        places.or_insert_with(span.callsite_id(), || (Duration::ZERO, span)).0 += exposed;
     }
-    places.into_values().max_by_key(|(exposed, ..)| *exposed)?.2.span()
+    places.into_values().max_by_key(|(exposed, _)| *exposed).map(|(_, span)| span)
 }
 
 pub(super) fn path_of(span: Span<'_>) -> Vec<String> {
@@ -154,10 +155,10 @@ fn evidence(exchange: &Exchange<'_>, exposed: Duration, room: Duration, steps: u
         format!("Collectives run for {} of a step, {} of it while no other kernel does.", time(all), time(exposed)),
         format!("Kernels that could run meanwhile take {} of a step.", time(room)),
     ];
-    let mut names: BTreeMap<&str, Duration> = BTreeMap::new();
+    let mut names: SortedMap<&str, Duration> = SortedMap::default();
     for (work, exposed) in &exchange.collectives {
         let name = work.kernel().map_or("", |kernel| &*kernel.name);
-        *names.entry(name.split('(').next().unwrap_or(name)).or_default() += *exposed;
+        *names.or_default(name.split('(').next().unwrap_or(name)) += *exposed;
     }
     let mut names: Vec<_> = names.into_iter().collect();
     names.sort_by_key(|&(name, exposed)| (Reverse(exposed), name));

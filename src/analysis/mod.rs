@@ -37,34 +37,28 @@
 mod advice;
 #[allow(clippy::module_inception, reason = "the module is named after its type")]
 mod analysis;
-mod call_kind;
 mod collectives;
 mod critical_path;
-mod device_timeline;
 mod finding;
 mod findings;
 mod flops;
-mod functions;
 mod gpu_steps;
 mod gpu_usage;
 mod intervals;
 mod kept_memory;
-mod launch_advice;
+mod kinds;
 mod launches;
-mod matrix_kernel;
 mod memory_series;
 mod quantile;
 mod ranks;
 mod simulation;
+mod sorted;
 mod span_calls;
 mod span_costs;
-mod span_devices;
-mod span_flops;
 mod step_breakdown;
 mod step_sweep;
 mod streams;
 mod typical_step;
-mod work_kind;
 
 pub use self::{
     analysis::Analysis,
@@ -80,13 +74,12 @@ pub use self::{
     typical_step::TypicalStep,
 };
 pub(crate) use self::{
-    call_kind::CallKind,
-    flops::Flops,
+    flops::{Flops, SpanFlops},
     gpu_usage::percent_of,
+    kinds::{CallKind, WorkKind},
     quantile::{at_rank, quantile, rank},
     ranks::{RankTimes, SLOW as SLOW_RANK, slow_rank},
+    sorted::SortedMap,
     span_calls::SpanCalls,
     span_costs::{CostNode, cost_nodes},
-    span_flops::SpanFlops,
-    work_kind::WorkKind,
 };

@@ -4,18 +4,16 @@ use super::{
     analysis::Analysis,
     collectives::path_of,
     finding::{Finding, FindingKind, Remedy, Saving, TimeRange},
+    kinds::WorkKind,
     quantile::lower_median,
-    work_kind::WorkKind,
+    sorted::SortedMap,
 };
 use crate::{
     trace::{Framework, SpanId},
     units::time,
 };
 use rustc_hash::FxHashMap;
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// A rank is slow if its own time is longer than the median of all ranks by this part.
 pub(crate) const SLOW: f64 = 0.05;
@@ -38,7 +36,7 @@ pub(crate) struct RankTimes {
     /// The whole time of these steps.
     durations: Vec<Duration>,
     /// The time of a step on the critical path, by place, added up over windows.
-    places: BTreeMap<Vec<String>, PlaceTime>,
+    places: SortedMap<Vec<String>, PlaceTime>,
     windows: u32,
     framework: Framework,
 }
@@ -56,11 +54,11 @@ impl RankTimes {
     pub(crate) fn add(&mut self, window: &Analysis<'_>) {
         self.windows += 1;
         self.framework = window.framework();
-        let mut steps: BTreeMap<u64, (Duration, Duration)> = BTreeMap::new();
+        let mut steps: SortedMap<u64, (Duration, Duration)> = SortedMap::default();
         for step in window.step_breakdown() {
             // Of several GPUs, the one that waits the least.
             let own = step.duration.saturating_sub(step.exposed_communication);
-            let of_step = steps.entry(step.step).or_insert((step.duration, own));
+            let of_step = steps.or_insert_with(step.step, || (step.duration, own));
             of_step.1 = of_step.1.max(own);
         }
         let room = STEPS.saturating_sub(self.own.len());
@@ -89,14 +87,13 @@ impl RankTimes {
             let span = trace.span(id);
             let is_full = self.places.len() >= PLACES;
             let longest = TimeRange::new(trace, span.start(), span.end());
-            let place = match self.places.entry(path_of(span)) {
-                Entry::Vacant(_) if is_full => continue,
-                entry => entry.or_insert_with(|| PlaceTime {
-                    location: span.callsite().location(),
-                    time: Duration::ZERO,
-                    longest,
-                }),
-            };
+            let path = path_of(span);
+            if is_full && !self.places.contains_key(&path) {
+                continue;
+            }
+            let location = || span.callsite().location();
+            let new = || PlaceTime { location: location(), time: Duration::ZERO, longest };
+            let place = self.places.or_insert_with(path, new);
             place.time += time.mul_f64(scale);
             if longest.duration() > place.longest.duration() {
                 place.longest = longest;
@@ -119,9 +116,8 @@ impl RankTimes {
 ///
 /// Collectives end on all ranks at the same time, so that the steps of all take equally long. The slow rank is the one
 /// that does not wait.
-pub(crate) fn slow_rank(ranks: &BTreeMap<u32, &RankTimes>) -> Option<Finding> {
-    let ranks: Vec<(u32, &RankTimes)> =
-        ranks.iter().map(|(&rank, &times)| (rank, times)).filter(|(_, times)| !times.own.is_empty()).collect();
+pub(crate) fn slow_rank(ranks: &[(u32, &RankTimes)]) -> Option<Finding> {
+    let ranks: Vec<(u32, &RankTimes)> = ranks.iter().copied().filter(|(_, times)| !times.own.is_empty()).collect();
     let own: Vec<_> = ranks.iter().map(|(_, times)| times.own()).collect();
     let typical = lower_median(own.iter().copied()).unwrap_or_default();
     let is_slow = |own: Duration| own.as_secs_f64() >= (1.0 + SLOW) * typical.as_secs_f64();
@@ -206,7 +202,7 @@ mod tests {
         for trace in late_ranks(ranks) {
             times.entry(trace.metadata().rank).or_default().add(&Analysis::of(&trace));
         }
-        slow_rank(&times.iter().map(|(rank, times)| (*rank, times)).collect())
+        slow_rank(&times.iter().map(|(rank, times)| (*rank, times)).collect::<Vec<_>>())
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(crate) fn cost_nodes<'a>(window: &Analysis<'a>, most: usize) -> Vec<CostNode
     trace.spans().for_each(|span| paths.add(span));
     let Paths { mut nodes, of_span, .. } = paths;
     for (span, place) in trace.spans().zip(&of_span) {
-        let Place::Path(path) = *place else { continue };
+        let CostPlace::Path(path) = *place else { continue };
         let node = &mut nodes[path as usize];
         node.spans += 1;
         node.host = node.host.saturating_add(span.duration());
@@ -71,7 +71,7 @@ pub(crate) fn cost_nodes<'a>(window: &Analysis<'a>, most: usize) -> Vec<CostNode
         node.bytes = node.bytes.saturating_add(span.fields().op().bytes().unwrap_or(0));
     }
     let mut add = |span: Option<SpanId>, time: Duration, to: for<'n> fn(&'n mut CostNode<'_>) -> &'n mut Duration| {
-        if let Some(Place::Path(path) | Place::Inside(path)) = span.map(|span| of_span[span.index()]) {
+        if let Some(CostPlace::Path(path) | CostPlace::Inside(path)) = span.map(|span| of_span[span.index()]) {
             let sum = to(&mut nodes[path as usize]);
             *sum = sum.saturating_add(time);
         }
@@ -126,7 +126,7 @@ impl CostNode<'_> {
 
 /// Where the costs of a span count.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum CostPlace {
     /// For its own path.
     Path(u32),
     /// For the path around it, since there are too many.
@@ -142,26 +142,26 @@ struct Paths<'a> {
     /// The path by that of the parent and the name.
     known: FxHashMap<(Option<u32>, &'a str), u32>,
     /// The path of each span so far; a parent comes before its children.
-    of_span: Vec<Place>,
+    of_span: Vec<CostPlace>,
 }
 
 impl<'a> Paths<'a> {
     fn add(&mut self, span: Span<'a>) {
         let parent = match span.parent().map(|parent| self.of_span[parent.id().index()]) {
             None => None,
-            Some(Place::Path(parent)) => Some(parent),
+            Some(CostPlace::Path(parent)) => Some(parent),
             Some(inside) => return self.of_span.push(inside),
         };
         let key = (parent, span.name());
         let place = match self.known.get(&key) {
-            Some(&path) => Place::Path(path),
-            None if self.nodes.len() >= self.most => parent.map_or(Place::Nowhere, Place::Inside),
+            Some(&path) => CostPlace::Path(path),
+            None if self.nodes.len() >= self.most => parent.map_or(CostPlace::Nowhere, CostPlace::Inside),
             None => {
                 let path = self.nodes.len() as u32;
                 let parent = parent.map(|parent| parent as usize);
                 self.nodes.push(CostNode { parent, name: span.name(), ..CostNode::default() });
                 self.known.insert(key, path);
-                Place::Path(path)
+                CostPlace::Path(path)
             }
         };
         self.of_span.push(place);

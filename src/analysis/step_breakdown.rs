@@ -1,8 +1,11 @@
 //! The time of each step, by what the GPU did, and what the host did while the GPU was idle.
 
-use super::step_sweep::{HostPart, StepSweep, Sums};
+use super::{
+    sorted::SortedSet,
+    step_sweep::{HostPart, StepSums, StepSweep},
+};
 use crate::trace::{DeviceId, ThreadId, Trace};
-use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 /// The time of a step, each moment counted once.
 ///
@@ -54,7 +57,7 @@ pub struct StepBreakdown<'a> {
 }
 
 impl<'a> StepBreakdown<'a> {
-    fn new(step: u64, device: Option<DeviceId>, duration: Duration, sums: Sums<'a>) -> Self {
+    fn new(step: u64, device: Option<DeviceId>, duration: Duration, sums: StepSums<'a>) -> Self {
         let [compute, exposed_communication, exposed_copies] = sums.gpu;
         let of = |part: HostPart| sums.host[part as usize];
         let mut host_by_span: Vec<_> = sums.by_span.into_iter().collect();
@@ -99,11 +102,10 @@ impl<'a> StepBreakdown<'a> {
 
 /// Returns where the time of each whole step went: see [`Analysis::step_breakdown`](super::Analysis::step_breakdown).
 pub(super) fn step_breakdown(trace: &Trace) -> Vec<StepBreakdown<'_>> {
-    let devices: BTreeSet<_> = trace.work().map(|work| work.stream().device()).collect();
-    let devices: Vec<_> = devices.into_iter().collect();
+    let devices: SortedSet<_> = trace.work().map(|work| work.stream().device()).collect();
     let thread = |step: usize| trace.track(trace.steps()[step].track_id()).thread();
     let whole: Vec<_> = (0..trace.steps().len()).filter(|&step| !trace.steps()[step].cut().any()).collect();
-    let threads: BTreeSet<ThreadId> = whole.iter().map(|&step| thread(step)).collect();
+    let threads: SortedSet<ThreadId> = whole.iter().map(|&step| thread(step)).collect();
     let mut rows = Vec::new();
     for of in threads {
         let steps: Vec<_> = whole.iter().copied().filter(|&step| thread(step) == of).collect();

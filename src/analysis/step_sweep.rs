@@ -1,12 +1,12 @@
 //! A sweep over the time of a thread's steps, which adds up what GPUs did, and what that thread and those that work for
 //! it did.
 
-use super::{call_kind::CallKind, functions::is_launch, work_kind::WorkKind};
-use crate::trace::{ApiCall, DeviceId, SpanId, ThreadId, Timestamp, Trace};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
+use super::{
+    kinds::{CallKind, WorkKind, is_launch},
+    sorted::{SortedMap, SortedSet},
 };
+use crate::trace::{ApiCall, DeviceId, SpanId, ThreadId, Timestamp, Trace};
+use std::time::Duration;
 
 /// A part of the host's time that is known without the innermost span. If several apply, the first one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +21,13 @@ pub(super) enum HostPart {
 
 /// The time of one step on one GPU.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sums<'a> {
+pub(super) struct StepSums<'a> {
     /// The time in which the GPU was busy, by [`WorkKind`].
     pub(super) gpu: [Duration; 3],
     /// The idle time by [`HostPart`].
     pub(super) host: [Duration; 3],
     /// All other idle time, by the name of the innermost span.
-    pub(super) by_span: BTreeMap<&'a str, Duration>,
+    pub(super) by_span: SortedMap<&'a str, Duration>,
     /// The idle time in which no span was open.
     pub(super) other: Duration,
 }
@@ -39,27 +39,27 @@ pub(super) struct StepSweep<'a> {
     begins: Vec<(Timestamp, Subject)>,
     ends: Vec<(Timestamp, Subject)>,
     /// The sums of each step and GPU. There is one GPU that does nothing if there is none.
-    sums: Vec<Vec<Sums<'a>>>,
+    sums: Vec<Vec<StepSums<'a>>>,
     /// The number of pieces of work of each kind that run on each GPU.
     working: Vec<[usize; 3]>,
     /// The thread of the steps first, then those that work for it.
-    lanes: Vec<Lane>,
+    lanes: Vec<SweepLane>,
     /// The steps that have begun and not ended: one, unless steps overlap.
     steps: Vec<usize>,
 }
 
 /// What one thread does at a moment.
 #[derive(Default)]
-struct Lane {
+struct SweepLane {
     /// The number of spans or calls of each part that the thread is in.
     doing: [usize; 3],
     /// The open spans of the thread, in the order in which they were entered.
-    open: BTreeSet<(Timestamp, SpanId)>,
+    open: SortedSet<(Timestamp, SpanId)>,
     /// Whether the thread of the steps waits for this one, if it is above zero.
     awaited: usize,
 }
 
-impl Lane {
+impl SweepLane {
     fn is(&self, part: HostPart) -> bool {
         self.doing[part as usize] > 0
     }
@@ -85,9 +85,9 @@ impl<'a> StepSweep<'a> {
             trace,
             begins: Vec::new(),
             ends: Vec::new(),
-            sums: vec![vec![Sums::default(); gpus]; steps.len()],
+            sums: vec![vec![StepSums::default(); gpus]; steps.len()],
             working: vec![[0; 3]; gpus],
-            lanes: lanes.iter().map(|_| Lane::default()).collect(),
+            lanes: lanes.iter().map(|_| SweepLane::default()).collect(),
             steps: Vec::new(),
         };
         for (index, &step) in steps.iter().enumerate() {
@@ -123,7 +123,10 @@ impl<'a> StepSweep<'a> {
                 let lane = *lanes.get(&call.thread()).filter(|lane| **lane != STEPS)?;
                 Some((lane, gaps.around(call.start(), call.end())?))
             };
-            for (lane, (start, end)) in launches.filter_map(in_gap).collect::<BTreeSet<_>>() {
+            let mut waits: Vec<_> = launches.filter_map(in_gap).collect();
+            waits.sort_unstable();
+            waits.dedup();
+            for (lane, (start, end)) in waits {
                 sweep.add(Subject::Wait(lane), start, end);
             }
         }
@@ -139,7 +142,7 @@ impl<'a> StepSweep<'a> {
     }
 
     /// Returns the sums of each step, by GPU.
-    pub(super) fn run(mut self) -> Vec<Vec<Sums<'a>>> {
+    pub(super) fn run(mut self) -> Vec<Vec<StepSums<'a>>> {
         let [mut begins, mut ends] = [std::mem::take(&mut self.begins), std::mem::take(&mut self.ends)];
         begins.sort_unstable_by_key(|&(at, _)| at);
         ends.sort_unstable_by_key(|&(at, _)| at);
@@ -172,7 +175,7 @@ impl<'a> StepSweep<'a> {
                 let sum = match (kind, part, innermost) {
                     (Some(kind), ..) => &mut sums.gpu[kind],
                     (None, Some(part), _) => &mut sums.host[part as usize],
-                    (None, None, Some(name)) => sums.by_span.entry(name).or_default(),
+                    (None, None, Some(name)) => sums.by_span.or_default(name),
                     (None, None, None) => &mut sums.other,
                 };
                 *sum += time;
@@ -227,13 +230,17 @@ const STEPS: u16 = 0;
 /// Returns the lane of the steps' thread, and of each thread that works for it: one that launches kernels or graphs and
 /// has no steps of its own, such as PyTorch's autograd thread or Burn's device thread. One that only copies uploads
 /// batches in advance, so that later steps need not wait.
-fn lanes(trace: &Trace, steps: ThreadId) -> BTreeMap<ThreadId, u16> {
+fn lanes(trace: &Trace, steps: ThreadId) -> SortedMap<ThreadId, u16> {
     let launches = trace.api_calls().filter(|&call| is_launch(call));
-    let mut others: BTreeSet<ThreadId> = launches.map(ApiCall::thread).collect();
+    let mut others: SortedSet<ThreadId> = launches.map(ApiCall::thread).collect();
     for step in trace.steps() {
         others.remove(&trace.track(step.track_id()).thread());
     }
-    [steps].into_iter().chain(others).zip(STEPS..).collect()
+    let mut lanes = SortedMap::default();
+    for (thread, lane) in [steps].into_iter().chain(others).zip(STEPS..) {
+        *lanes.or_default(thread) = lane;
+    }
+    lanes
 }
 
 /// The times between the edges of the steps' thread: where it enters or leaves a span or a call.

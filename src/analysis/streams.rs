@@ -1,7 +1,8 @@
 //! What each CUDA stream did: why it was idle, and how much work was queued on it.
 
+use super::sorted::SortedMap;
 use crate::trace::{DeviceId, Timestamp, Trace, Work};
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 /// A stream's idle time between two pieces of work, by the reason for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,14 +138,16 @@ pub fn queue_lengths(trace: &Trace) -> Vec<QueueLength> {
 type StreamKey = (DeviceId, u32, u32);
 
 /// Returns the work of each stream in the order of its starts, that of all its rows together.
-fn stream_work(trace: &Trace) -> BTreeMap<StreamKey, Vec<Work<'_>>> {
-    let mut streams: BTreeMap<StreamKey, Vec<Work<'_>>> = BTreeMap::new();
+fn stream_work(trace: &Trace) -> SortedMap<StreamKey, Vec<Work<'_>>> {
+    let mut streams: SortedMap<StreamKey, Vec<Work<'_>>> = SortedMap::default();
     for work in trace.work() {
         let stream = work.stream();
-        streams.entry((stream.device(), stream.context(), stream.number())).or_default().push(work);
+        streams.or_default((stream.device(), stream.context(), stream.number())).push(work);
     }
-    streams.values_mut().for_each(|work| work.sort_by_key(|work| work.start()));
-    streams
+    streams.map_values(|mut work| {
+        work.sort_by_key(|work| work.start());
+        work
+    })
 }
 
 #[cfg(test)]

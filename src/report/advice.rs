@@ -1,6 +1,9 @@
 //! Findings as text: what to change, and what it would save.
 
-use super::{terminal, terminal::terminal_width, units, wrap::wrap};
+use super::{
+    units,
+    wrap::{WIDTH, terminal_width, wrap},
+};
 use crate::analysis::{Finding, Remedy, TypicalStep};
 use std::fmt;
 
@@ -33,7 +36,7 @@ impl Advice {
 
     /// Makes the text of findings. `none` takes their place if there are none.
     pub(super) fn new(findings: Vec<Finding>, none: &'static str) -> Self {
-        Self { findings, step: None, none, is_host_only: false, limit: usize::MAX, width: terminal::WIDTH }
+        Self { findings, step: None, none, is_host_only: false, limit: usize::MAX, width: WIDTH }
     }
 
     /// Sets the time of a step, which is printed first.

@@ -2,16 +2,16 @@
 
 use super::{
     average::{Average, Latency, SortBy},
-    call_times::CallTimes,
-    call_tree::{CallTree, Node},
-    limits,
+    call_tree::{CallNode, CallTree},
+    durations::CallTimes,
+    labels,
     table::Table,
     totals::{GpuTotals, SpanTotals},
-    view::{View, view_methods},
+    view::{View, table_of_rows},
 };
 use crate::analysis::{Flops, percent_of};
 use rustc_hash::FxHashMap;
-use std::{cmp::Reverse, collections::HashMap, fmt, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 /// A table of time by span over the whole run, like PyTorch's `key_averages()`.
 ///
@@ -48,7 +48,7 @@ pub struct Averages<'a> {
 
 /// The identity of a row: nodes of the call tree with the same key are in the same row.
 #[derive(PartialEq, Eq, Hash)]
-struct RowKey<'a> {
+struct SpanRowKey<'a> {
     /// The index of the name in the tree.
     name: usize,
     module: Option<&'a str>,
@@ -66,7 +66,7 @@ enum StackKey {
 }
 
 /// The totals of a row.
-struct RowTotals {
+struct SpanRowTotals {
     /// The index of the first node in the row.
     node: usize,
     /// All nodes.
@@ -95,7 +95,7 @@ impl<'a> Averages<'a> {
     /// The number of rows that are shown by default.
     pub const LIMIT: usize = 100;
     /// The name of the row for all spans past the first 10,000 names.
-    pub const OTHERS: &'static str = limits::OTHERS;
+    pub const OTHERS: &'static str = labels::OTHERS;
 
     pub(super) fn new(tree: &'a CallTree) -> Self {
         let view = View::new(Self::LIMIT);
@@ -131,19 +131,6 @@ impl<'a> Averages<'a> {
         self
     }
 
-    view_methods!("Limits the number of rows. By default, [`Self::LIMIT`].");
-
-    /// Returns the rows, sorted and limited.
-    #[must_use]
-    pub fn rows(&self) -> Vec<Average> {
-        self.view.limited(self.all_rows())
-    }
-
-    /// Returns the table of these rows as it is printed, for programs that print it in another format.
-    pub fn table(&self) -> Table {
-        self.view.table(&self.all_rows(), Average::table)
-    }
-
     fn all_rows(&self) -> Vec<Average> {
         let (all_cpu, all_gpu) = self.all_time();
         let mut rows: Vec<_> = self.totals().into_iter().map(|totals| self.average(totals, all_cpu, all_gpu)).collect();
@@ -154,11 +141,11 @@ impl<'a> Averages<'a> {
     }
 
     /// Adds up the nodes of each row.
-    fn totals(&self) -> Vec<RowTotals> {
+    fn totals(&self) -> Vec<SpanRowTotals> {
         let tree = self.tree;
-        let paths = (self.stack_depth > limits::STACK).then(|| tree.name_paths());
-        let mut row_index: HashMap<RowKey<'_>, usize> = HashMap::new();
-        let mut rows: Vec<RowTotals> = Vec::new();
+        let paths = (self.stack_depth > labels::STACK).then(|| tree.name_paths());
+        let mut row_index: FxHashMap<SpanRowKey<'_>, usize> = FxHashMap::default();
+        let mut rows: Vec<SpanRowTotals> = Vec::new();
         let mut row_of: Vec<usize> = Vec::with_capacity(tree.nodes().len());
         for (index, node) in tree.nodes().iter().enumerate() {
             let stack = match &paths {
@@ -170,8 +157,8 @@ impl<'a> Averages<'a> {
             };
             let shapes = node.shapes.as_deref().filter(|_| self.by_shape);
             let module = node.module.as_deref().filter(|_| self.by_module);
-            row_of.push(*row_index.entry(RowKey { name: node.name, module, shapes, stack }).or_insert_with(|| {
-                rows.push(RowTotals::new(index));
+            row_of.push(*row_index.entry(SpanRowKey { name: node.name, module, shapes, stack }).or_insert_with(|| {
+                rows.push(SpanRowTotals::new(index));
                 rows.len() - 1
             }));
         }
@@ -223,10 +210,10 @@ impl<'a> Averages<'a> {
         kept.sort_by_key(|&path| (Reverse(longest[path]), path));
         kept.truncate(most);
         let mut row_of: FxHashMap<usize, usize> = kept.iter().enumerate().map(|(row, &path)| (path, row)).collect();
-        let mut rows: Vec<Option<RowTotals>> = kept.iter().map(|_| None).collect();
+        let mut rows: Vec<Option<SpanRowTotals>> = kept.iter().map(|_| None).collect();
         for (index, ((node, path), &is_outermost)) in nodes().enumerate() {
             if let Some(&row) = row_of.get(path) {
-                rows[row].get_or_insert_with(|| RowTotals::new(index)).add(node, is_outermost);
+                rows[row].get_or_insert_with(|| SpanRowTotals::new(index)).add(node, is_outermost);
             }
         }
         let (all_cpu, all_gpu) = self.all_time();
@@ -246,9 +233,9 @@ impl<'a> Averages<'a> {
     }
 
     /// Makes a row of its totals. `all_cpu` and `all_gpu` are the times of all rows.
-    fn average(&self, row: RowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
-        let RowTotals { node: first, all, times, outermost_calls, outermost_time, .. } = row;
-        let RowTotals { outermost_whole: [whole_time, whole_gpu], outermost_gpu, outermost_flops, .. } = row;
+    fn average(&self, row: SpanRowTotals, all_cpu: Duration, all_gpu: Duration) -> Average {
+        let SpanRowTotals { node: first, all, times, outermost_calls, outermost_time, .. } = row;
+        let SpanRowTotals { outermost_whole: [whole_time, whole_gpu], outermost_gpu, outermost_flops, .. } = row;
         let node = &self.tree.nodes()[first];
         let callers = self.tree.callers(first).take(self.stack_depth);
         let name = self.tree.name(node.name);
@@ -271,7 +258,7 @@ impl<'a> Averages<'a> {
             location: name.location.clone(),
             module: node.module.clone().filter(|_| self.by_module),
             shapes: node.shapes.clone().filter(|_| self.by_shape),
-            stack: limits::shortened(callers.map(|node| self.tree.name(self.tree.nodes()[node].name).name.as_str())),
+            stack: labels::shortened(callers.map(|node| self.tree.name(self.tree.nodes()[node].name).name.as_str())),
             calls: all.calls,
             cut_calls: all.cut_calls,
             outermost_calls,
@@ -296,7 +283,9 @@ impl<'a> Averages<'a> {
     }
 }
 
-impl RowTotals {
+table_of_rows!(Averages, Average, "no spans were recorded");
+
+impl SpanRowTotals {
     fn new(node: usize) -> Self {
         Self {
             node,
@@ -311,7 +300,7 @@ impl RowTotals {
     }
 
     /// Adds a node of the row.
-    fn add(&mut self, node: &Node, is_outermost: bool) {
+    fn add(&mut self, node: &CallNode, is_outermost: bool) {
         self.all.add(&node.totals);
         self.times.merge(&node.times);
         if is_outermost {
@@ -322,16 +311,6 @@ impl RowTotals {
             self.outermost_gpu.add(&node.totals.total_gpu);
             self.outermost_flops.add(&node.totals.total_flops);
         }
-    }
-}
-
-impl fmt::Display for Averages<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = self.all_rows();
-        if self.view.shown(&rows).is_empty() {
-            return writeln!(f, "no spans were recorded");
-        }
-        self.view.write(f, &rows, Average::table)
     }
 }
 

@@ -1,9 +1,8 @@
 //! The call tree of all windows, from which the table of spans is made.
 
 use super::{
-    call_times::{CallTime, CallTimes},
-    limits,
-    shapes::argument_shapes,
+    durations::{CallTime, CallTimes},
+    labels::{self, argument_shapes},
     totals::{GpuTotals, SpanTotals},
 };
 use crate::{
@@ -11,19 +10,15 @@ use crate::{
     trace::{Callsite, FieldRange, SpanId, Trace},
 };
 use rustc_hash::FxHashMap;
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// The call tree of all windows: one node for each distinct path of nested spans, with its totals.
 #[derive(Debug, Default)]
 pub(super) struct CallTree {
-    nodes: Vec<Node>,
+    nodes: Vec<CallNode>,
     node_index: FxHashMap<NodeKey, usize>,
     names: Vec<Arc<SpanName>>,
-    name_index: HashMap<Arc<SpanName>, usize>,
+    name_index: FxHashMap<Arc<SpanName>, usize>,
     unattributed: GpuTotals,
 }
 
@@ -48,7 +43,7 @@ struct NodeKey {
 
 /// The spans of one name on one path.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct CallNode {
     /// The index of the node around it on its thread.
     pub(super) parent: Option<usize>,
     /// The index of the node that it works for: see [`Span::caller`](crate::trace::Span::caller).
@@ -72,7 +67,7 @@ pub(super) struct NamePaths {
     pub(super) parents: Vec<Option<usize>>,
 }
 
-impl Node {
+impl CallNode {
     fn add_call(&mut self, call: &CallTime) {
         self.totals.add_call(call.busy, call.latency());
         self.times.add(call);
@@ -93,7 +88,7 @@ impl CallTree {
         let names: Vec<_> = trace.callsites().iter().map(|callsite| self.intern_name(callsite)).collect();
         let calls = SpanCalls::of(trace);
         // Calls with several enters, by the first.
-        let mut reentered: BTreeMap<SpanId, CallTime> = BTreeMap::new();
+        let mut reentered: FxHashMap<SpanId, CallTime> = FxHashMap::default();
         let mut nodes: Vec<usize> = vec![0; trace.spans().len()];
         // The nodes of spans with the same fields, stored once, in the same place, whose texts need not be made again.
         let mut known: FxHashMap<_, usize> = FxHashMap::default();
@@ -162,15 +157,15 @@ impl CallTree {
         }
     }
 
-    /// Returns the index of a callsite's name, which is [`limits::OTHERS`] if there are too many names already.
+    /// Returns the index of a callsite's name, which is [`labels::OTHERS`] if there are too many names already.
     fn intern_name(&mut self, callsite: &Callsite) -> usize {
         let mut name = Arc::new(SpanName {
             name: callsite.name().to_owned(),
             target: callsite.target().to_owned(),
             location: callsite.location(),
         });
-        if self.names.len() >= limits::NAMES && !self.name_index.contains_key(&name) {
-            name = Arc::new(SpanName { name: limits::OTHERS.to_owned(), target: String::new(), location: None });
+        if self.names.len() >= labels::NAMES && !self.name_index.contains_key(&name) {
+            name = Arc::new(SpanName { name: labels::OTHERS.to_owned(), target: String::new(), location: None });
         }
         *self.name_index.entry(Arc::clone(&name)).or_insert_with(|| {
             self.names.push(name);
@@ -189,13 +184,13 @@ impl CallTree {
         *self.node_index.entry(key).or_insert_with_key(|key| {
             let NodeKey { parent, caller, name, module, shapes } = key.clone();
             let (totals, times) = Default::default();
-            self.nodes.push(Node { parent, caller, name, module, shapes, totals, times });
+            self.nodes.push(CallNode { parent, caller, name, module, shapes, totals, times });
             self.nodes.len() - 1
         })
     }
 
     /// Returns all nodes. A node comes after its parent and its caller.
-    pub(super) fn nodes(&self) -> &[Node] {
+    pub(super) fn nodes(&self) -> &[CallNode] {
         &self.nodes
     }
 
@@ -204,7 +199,7 @@ impl CallTree {
         &self.unattributed
     }
 
-    /// Returns the name with this index: see [`Node::name`].
+    /// Returns the name with this index: see [`CallNode::name`].
     pub(super) fn name(&self, index: usize) -> &SpanName {
         &self.names[index]
     }

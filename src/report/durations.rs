@@ -1,7 +1,84 @@
-//! A collection of durations for percentiles, in bounded memory.
+//! The times of calls, of which percentiles are asked, in bounded memory.
 
-use crate::analysis::{at_rank, quantile, rank};
-use std::{collections::BTreeMap, time::Duration};
+use crate::{
+    analysis::{SortedMap, at_rank, quantile, rank},
+    trace::{Span, Timestamp},
+};
+use std::time::Duration;
+
+/// The time of one call: one enter of a span, or several that belong together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallTime {
+    /// The number of enters.
+    enters: u64,
+    /// The time in which the span was entered.
+    pub(super) busy: Duration,
+    /// From the first enter to the last exit.
+    extent: Option<(Timestamp, Timestamp)>,
+}
+
+impl CallTime {
+    /// Returns the time of a call with one enter.
+    pub(super) fn of(span: Span<'_>) -> Self {
+        Self { enters: 1, busy: span.duration(), extent: Some((span.start(), span.end())) }
+    }
+
+    /// Adds an enter, which adds `busy` to the time in which the span was entered.
+    pub(super) fn add(&mut self, span: Span<'_>, busy: Duration) {
+        self.enters += 1;
+        self.busy += busy;
+        let (start, end) = self.extent.unwrap_or((span.start(), span.end()));
+        self.extent = Some((start.min(span.start()), end.max(span.end())));
+    }
+
+    /// Returns the time from the first enter to the last exit.
+    pub(super) fn latency(&self) -> Duration {
+        self.extent.map_or(Duration::ZERO, |(start, end)| end.since(start))
+    }
+}
+
+/// The times of calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CallTimes {
+    /// The time in which the span was entered, of each call.
+    busy: Durations,
+    /// The time from the first enter to the last exit of each call, if that differs from `busy` for one of them.
+    latency: Option<Durations>,
+}
+
+impl CallTimes {
+    /// Adds a call.
+    pub(super) fn add(&mut self, call: &CallTime) {
+        if call.enters > 1 && self.latency.is_none() {
+            self.latency = Some(self.busy.clone());
+        }
+        if let Some(latency) = &mut self.latency {
+            latency.add(call.latency());
+        }
+        self.busy.add(call.busy);
+    }
+
+    /// Adds all calls of other times.
+    pub(super) fn merge(&mut self, other: &Self) {
+        if other.latency.is_some() && self.latency.is_none() {
+            self.latency = Some(self.busy.clone());
+        }
+        if let Some(latency) = &mut self.latency {
+            latency.merge(other.latency.as_ref().unwrap_or(&other.busy));
+        }
+        self.busy.merge(&other.busy);
+    }
+
+    /// Returns the time in which the span was entered, of each call.
+    pub(super) fn busy(&self) -> &Durations {
+        &self.busy
+    }
+
+    /// Returns the time from the first enter to the last exit of each call, if a call was entered more than once.
+    pub(super) fn latency(&self) -> Option<&Durations> {
+        self.latency.as_ref()
+    }
+}
 
 /// A collection of durations that percentiles are asked of, in bounded memory.
 ///
@@ -13,7 +90,7 @@ pub(super) enum Durations {
     /// All durations, in nanoseconds and in no order.
     Exact(Vec<u64>),
     /// The number of durations in each bucket.
-    Histogram(BTreeMap<u16, u64>),
+    Histogram(SortedMap<u16, u64>),
 }
 
 impl Default for Durations {
@@ -39,7 +116,7 @@ impl Durations {
             Self::Exact(values) => values.iter().for_each(|&nanos| self.add_nanos(nanos, 1)),
             Self::Histogram(counts) => {
                 self.coarsen();
-                counts.iter().for_each(|(&bucket, &count)| self.add_nanos(middle(bucket), count));
+                counts.iter().for_each(|&(bucket, count)| self.add_nanos(middle(bucket), count));
             }
         }
     }
@@ -57,11 +134,11 @@ impl Durations {
                 let count = counts.values().sum::<u64>() as usize;
                 let value = |index: usize| {
                     let mut below = 0;
-                    let found = counts.iter().find(|&(_, &count)| {
+                    let found = counts.iter().find(|&&(_, count)| {
                         below += count;
                         (index as u64) < below
                     });
-                    Some(middle(*found?.0))
+                    Some(middle(found?.0))
                 };
                 at_rank(count, rank(count, part), value)?
             }
@@ -75,15 +152,15 @@ impl Durations {
         }
         match self {
             Self::Exact(values) => values.push(nanos),
-            Self::Histogram(counts) => *counts.entry(bucket(nanos)).or_default() += count,
+            Self::Histogram(counts) => *counts.or_default(bucket(nanos)) += count,
         }
     }
 
     /// Makes a histogram of the durations, unless they are one already.
     fn coarsen(&mut self) {
         if let Self::Exact(values) = self {
-            let mut counts = BTreeMap::new();
-            values.iter().for_each(|&nanos| *counts.entry(bucket(nanos)).or_default() += 1);
+            let mut counts = SortedMap::default();
+            values.iter().for_each(|&nanos| *counts.or_default(bucket(nanos)) += 1);
             *self = Self::Histogram(counts);
         }
     }

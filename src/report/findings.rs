@@ -1,8 +1,8 @@
 //! Findings of all windows of a run, and of all its ranks.
 
-use super::{typical_step::TypicalSteps, units};
-use crate::analysis::{Analysis, Finding, FindingKind, RankTimes, Remedy, Saving, TypicalStep, slow_rank};
-use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+use super::{step_times::TypicalSteps, units};
+use crate::analysis::{Analysis, Finding, FindingKind, RankTimes, Remedy, Saving, SortedMap, TypicalStep, slow_rank};
+use std::{cmp::Reverse, time::Duration};
 
 /// The findings of a run: those of its windows, merged by kind and place.
 ///
@@ -27,13 +27,13 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 /// ```
 #[derive(Debug, Default)]
 pub struct Findings {
-    ranks: BTreeMap<u32, RankFindings>,
+    ranks: SortedMap<u32, RankFindings>,
 }
 
 /// The findings of a rank.
 #[derive(Debug, Default)]
 struct RankFindings {
-    by_place: BTreeMap<Key, Sum>,
+    by_place: SortedMap<FindingPlace, FindingSum>,
     /// The number of whole steps in all windows.
     steps: u64,
     /// The typical steps of windows.
@@ -43,11 +43,11 @@ struct RankFindings {
 }
 
 /// The kind of a finding, and its place.
-type Key = (FindingKind, Vec<String>, Option<String>);
+type FindingPlace = (FindingKind, Vec<String>, Option<String>);
 
 /// The findings of one kind at one place.
 #[derive(Debug)]
-struct Sum {
+struct FindingSum {
     /// The one that saves the most, whose words are used.
     first: Finding,
     /// Savings and times of all steps of the windows that have it.
@@ -60,7 +60,7 @@ struct Sum {
 impl Findings {
     /// Adds the findings of a window.
     pub fn add(&mut self, window: &Analysis<'_>) {
-        self.ranks.entry(window.metadata().rank).or_default().add(window);
+        self.ranks.or_default(window.metadata().rank).add(window);
     }
 
     /// Returns the typical step over all windows: that of the slowest rank, as the others wait for it.
@@ -85,16 +85,16 @@ impl Findings {
     }
 
     fn across_ranks(&self) -> Vec<Finding> {
-        let mut by_place: BTreeMap<Key, Vec<(u32, Finding)>> = BTreeMap::new();
-        for (&rank, findings) in &self.ranks {
+        let mut by_place: SortedMap<FindingPlace, Vec<(u32, Finding)>> = SortedMap::default();
+        for (rank, findings) in self.ranks.iter() {
             for finding in findings.merged() {
                 // The time that data takes is the same wherever it is waited for.
                 let is_common = finding.kind == FindingKind::ExposedCollective;
                 let key = if is_common { (finding.kind, Vec::new(), None) } else { key_of(&finding) };
-                by_place.entry(key).or_default().push((rank, finding));
+                by_place.or_default(key).push((*rank, finding));
             }
         }
-        let times = self.ranks.iter().map(|(rank, findings)| (*rank, &findings.times)).collect();
+        let times: Vec<_> = self.ranks.iter().map(|(rank, findings)| (*rank, &findings.times)).collect();
         let one = |of_ranks: Vec<(u32, Finding)>| self.of_ranks(of_ranks);
         by_place.into_values().filter_map(one).chain(slow_rank(&times)).collect()
     }
@@ -158,7 +158,7 @@ fn with_evidence(mut finding: Finding, evidence: String) -> Finding {
     finding
 }
 
-fn key_of(finding: &Finding) -> Key {
+fn key_of(finding: &Finding) -> FindingPlace {
     (finding.kind, finding.path.clone(), finding.location.clone())
 }
 
@@ -179,7 +179,7 @@ impl RankFindings {
             if self.by_place.len() >= Self::PLACES && !self.by_place.contains_key(&key) {
                 continue;
             }
-            let sum = self.by_place.entry(key).or_insert_with(|| Sum {
+            let sum = self.by_place.or_insert_with(key, || FindingSum {
                 first: finding.clone(),
                 saving: Saving::default(),
                 remedies: Vec::new(),
@@ -211,7 +211,7 @@ impl RankFindings {
             let [least, likely, most] = [of.least, of.likely, of.most].map(|of| each(of, self.steps));
             Saving::new(least, likely, most)
         };
-        let merge = |sum: &Sum| Finding {
+        let merge = |sum: &FindingSum| Finding {
             saving: saving(sum.saving),
             remedies: sum.remedies.iter().map(|it| Remedy { saving: saving(it.saving), ..it.clone() }).collect(),
             step: each(sum.step, sum.steps),

@@ -1,6 +1,6 @@
 //! The table of `torch.profiler`'s `key_averages()`, of a trace that PyTorch has written.
 
-use super::{key_average::KeyAverage, key_rows::KeyRows};
+use super::key_rows::{KeyAverage, KeyRows};
 use crate::{
     gallop_search::GallopSearch,
     trace::{Callsite, Detail, Timestamp, Trace, Track, convention},

@@ -39,42 +39,27 @@
 mod advice;
 mod average;
 mod averages;
-mod call_times;
 mod call_tree;
 mod completeness;
 mod durations;
 mod findings;
-mod gpu_steps;
-mod gpu_summary;
-mod highest_peaks;
-mod interner;
-mod kernel_average;
-mod kernel_times;
+mod gpu;
 mod kernels;
-#[cfg(feature = "read")]
-mod key_average;
 #[cfg(feature = "read")]
 mod key_averages;
 #[cfg(feature = "read")]
 mod key_rows;
+mod labels;
 mod leaks;
-mod limits;
-mod mean_occupancy;
-mod memory_peak;
 mod memory_peaks;
-mod operation_average;
-mod operation_times;
 mod operations;
 mod recording_cost;
 #[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod report;
-mod shapes;
 mod short_names;
 mod step_times;
 mod table;
-mod terminal;
 mod totals;
-mod typical_step;
 mod view;
 mod wrap;
 mod written_files;
@@ -85,14 +70,11 @@ pub use self::{
     averages::Averages,
     completeness::Completeness,
     findings::Findings,
-    gpu_steps::{DeviceUsage, GpuSteps},
-    kernel_average::KernelAverage,
-    kernels::Kernels,
+    gpu::{DeviceUsage, GpuSteps},
+    kernels::{KernelAverage, Kernels},
     leaks::{Leak, LeakOwner},
-    memory_peak::{MemoryOwner, MemoryPeak},
-    memory_peaks::MemoryPeaks,
-    operation_average::{OperationAverage, SortOperationsBy},
-    operations::Operations,
+    memory_peaks::{MemoryOwner, MemoryPeak, MemoryPeaks},
+    operations::{OperationAverage, Operations, SortOperationsBy},
     recording_cost::{RecordingCost, StepQuartiles},
     report::{Report, ReportView},
     step_times::{SlowStep, StepTimes},
@@ -100,7 +82,7 @@ pub use self::{
     wrap::Prose,
 };
 #[cfg(feature = "read")]
-pub use self::{key_average::KeyAverage, key_averages::key_averages};
+pub use self::{key_averages::key_averages, key_rows::KeyAverage};
 pub use crate::hint::{DisabledSpan, DisabledSpans, Hint};
 #[doc(no_inline)]
 pub use crate::units;

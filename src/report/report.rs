@@ -11,16 +11,14 @@ use super::{
     call_tree::CallTree,
     completeness::{Completeness, records},
     findings::Findings,
-    gpu_steps::GpuSteps,
-    gpu_summary::GpuSummary,
+    gpu::{GpuSteps, GpuSummary},
     kernels::Kernels,
     leaks::{Leak, MemoryOfRun},
     memory_peaks::MemoryPeaks,
-    operation_times::OperationTimes,
-    operations::Operations,
+    operations::{OperationTimes, Operations},
     recording_cost::RecordingCost,
     step_times::StepTimes,
-    terminal::{self, terminal_width},
+    wrap::{self, terminal_width},
 };
 use crate::{
     analysis::{Analysis, Finding, MemorySeries, TypicalStep},
@@ -29,7 +27,7 @@ use crate::{
     thread::mute_this_thread,
     trace::{Attributions, Device, DeviceId, Gpu, Level, Losses, Trace},
 };
-use std::{fmt, path::PathBuf, thread, time::Duration};
+use std::{path::PathBuf, thread, time::Duration};
 
 /// The report of a run: where the time went, over all its windows. [`finish`](crate::Profiler::finish) returns it.
 ///
@@ -69,7 +67,7 @@ pub struct Report {
 
 impl Report {
     /// The most columns of text that a printed report takes by default.
-    pub const WIDTH: usize = terminal::WIDTH;
+    pub const WIDTH: usize = wrap::WIDTH;
     /// The most files that are kept by name.
     pub const FILES: usize = 100_000;
     /// The number of findings that are printed.
@@ -400,46 +398,6 @@ impl Report {
     /// Returns the memory peak of each GPU, with the spans that had allocated the memory.
     pub fn memory(&self) -> MemoryPeaks<'_> {
         MemoryPeaks::new(&self.gpus.memory)
-    }
-}
-
-impl fmt::Debug for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut report = f.debug_struct("Report");
-        report.field("windows", &self.windows).field("spans", &self.spans).field("losses", &self.losses);
-        report.finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "serde")]
-impl serde::Serialize for Report {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeStruct;
-        let mut report = serializer.serialize_struct("Report", 23)?;
-        report.serialize_field("windows", &self.windows)?;
-        report.serialize_field("recorded", &self.recorded)?;
-        report.serialize_field("spans", &self.spans)?;
-        report.serialize_field("calls", &self.calls())?;
-        report.serialize_field("typical_step", &self.typical_step())?;
-        report.serialize_field("steps", &self.steps)?;
-        report.serialize_field("recording_cost", &self.recording_cost())?;
-        report.serialize_field("averages", &self.averages().limit(usize::MAX).rows())?;
-        report.serialize_field("gpu", &self.gpus.state.to_string())?;
-        report.serialize_field("devices", &self.gpus.devices)?;
-        report.serialize_field("kernels", &self.kernels().limit(usize::MAX).rows())?;
-        report.serialize_field("operations", &self.operations().limit(usize::MAX).rows())?;
-        report.serialize_field("gpu_steps", &self.gpus.steps)?;
-        report.serialize_field("attributions", &self.gpus.attributions)?;
-        report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
-        report.serialize_field("memory_series", &self.memory.series)?;
-        report.serialize_field("leaks", &self.leaks())?;
-        report.serialize_field("findings", &self.findings())?;
-        report.serialize_field("losses", &self.losses)?;
-        report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;
-        report.serialize_field("hints", &self.hints)?;
-        report.serialize_field("files", &self.files)?;
-        report.serialize_field("deliveries", &self.deliveries)?;
-        report.end()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names that are shortened to fit a column, and stay different.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use unicode_width::UnicodeWidthStr;
 
 /// The end of a name that says most, and is kept.
@@ -23,8 +23,8 @@ pub(super) fn short_names(names: &[String], width: usize, kept_end: KeptEnd) -> 
         return names.to_vec();
     }
     let parts: Vec<Parts<'_>> = names.iter().map(|name| Parts::of(name, kept_end)).collect();
-    let mut by_end: HashMap<&str, Vec<usize>> = HashMap::new();
-    let mut starts: HashMap<&str, usize> = HashMap::new();
+    let mut by_end: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
+    let mut starts: FxHashMap<&str, usize> = FxHashMap::default();
     for (index, parts) in parts.iter().enumerate() {
         by_end.entry(parts.end()).or_default().push(index);
         *starts.entry(parts.start()).or_default() += 1;
@@ -52,7 +52,7 @@ pub(super) fn short_names(names: &[String], width: usize, kept_end: KeptEnd) -> 
 
 /// Returns whether different names are the same in their short form.
 pub(super) fn are_ambiguous(names: &[String], short: &[String]) -> bool {
-    names.iter().collect::<HashSet<_>>().len() > short.iter().collect::<HashSet<_>>().len()
+    names.iter().collect::<FxHashSet<_>>().len() > short.iter().collect::<FxHashSet<_>>().len()
 }
 
 /// Returns the text in at most `width` columns. The middle is cut out, since the ends of a path matter more.
@@ -73,7 +73,7 @@ pub(super) fn cut_middle(text: &str, width: usize) -> String {
 
 /// Shortens names that are still alike again: to their start, and the text from where they differ.
 fn tell_apart(names: &[String], short: &mut [String], width: usize) {
-    let mut alike: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut alike: FxHashMap<String, Vec<usize>> = FxHashMap::default();
     for (index, short) in short.iter().enumerate() {
         alike.entry(short.clone()).or_default().push(index);
     }

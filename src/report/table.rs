@@ -2,8 +2,7 @@
 
 use super::{
     short_names::{KeptEnd, are_ambiguous, short_names},
-    terminal::{self, terminal_width},
-    wrap::wrap,
+    wrap::{WIDTH, terminal_width, wrap},
 };
 use std::fmt::{self, Write};
 use unicode_width::UnicodeWidthStr;
@@ -155,7 +154,7 @@ impl Table {
 impl Default for Table {
     /// Makes a table without columns.
     fn default() -> Self {
-        Self { heading: None, columns: Vec::new(), notes: Vec::new(), left_out: 0, width: terminal::WIDTH }
+        Self { heading: None, columns: Vec::new(), notes: Vec::new(), left_out: 0, width: WIDTH }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Times and counts, added up over spans and over GPU work.
 
-use super::mean_occupancy::MeanOccupancy;
 use crate::{
     analysis::{Flops, SpanFlops},
     trace::{Allocation, MemoryChange, Span, Trace, Work},
@@ -51,6 +50,13 @@ pub(super) struct GpuTotals {
     pub(super) peak_memory: Option<u64>,
     pub(super) kernels: u64,
     pub(super) occupancy: MeanOccupancy,
+}
+
+/// The mean occupancy of kernels, weighted by their duration.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct MeanOccupancy {
+    percent_seconds: f64,
+    seconds: f64,
 }
 
 impl SpanTotals {
@@ -122,5 +128,29 @@ impl GpuTotals {
         if allocation.change() == MemoryChange::Allocate {
             self.peak_memory = self.peak_memory.max(Some(allocation.in_use()));
         }
+    }
+}
+
+impl MeanOccupancy {
+    /// Adds a piece of work, if it is a kernel whose occupancy is known.
+    pub(super) fn add_work(&mut self, trace: &Trace, work: Work<'_>) {
+        let device = trace.device(work.stream().device());
+        let occupancy = device.zip(work.kernel()).and_then(|(device, kernel)| device.occupancy(kernel));
+        if let Some(occupancy) = occupancy {
+            let seconds = work.duration().as_secs_f64();
+            self.percent_seconds += occupancy.percent * seconds;
+            self.seconds += seconds;
+        }
+    }
+
+    /// Adds the kernels of another mean.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.percent_seconds += other.percent_seconds;
+        self.seconds += other.seconds;
+    }
+
+    /// Returns the mean in percent, or `None` if no kernel's occupancy is known.
+    pub(super) fn percent(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.percent_seconds / self.seconds)
     }
 }

@@ -1,8 +1,8 @@
-//! The size of printed tables.
+//! The size of printed tables, and the methods that all tables have.
 
 use super::{
     table::Table,
-    terminal::{self, terminal_width},
+    wrap::{WIDTH, terminal_width},
 };
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub(super) struct View {
 impl View {
     /// Returns a view of `limit` rows.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, width: terminal::WIDTH }
+        Self { limit, width: WIDTH }
     }
 
     /// Sets the width to that of the terminal, if standard output is one.
@@ -41,9 +41,18 @@ impl View {
         table(shown).left_out(rows.len() - shown.len()).width(self.width)
     }
 
-    /// Writes the table of the rows up to the limit, then how many more there are.
-    pub(super) fn write<R>(self, f: &mut fmt::Formatter<'_>, rows: &[R], table: fn(&[R]) -> Table) -> fmt::Result {
-        self.table(rows, table).write(f)
+    /// Writes the table of the rows up to the limit, then how many more there are; or the line `none` without rows.
+    pub(super) fn write<R>(
+        self,
+        f: &mut fmt::Formatter<'_>,
+        rows: &[R],
+        table: fn(&[R]) -> Table,
+        none: &str,
+    ) -> fmt::Result {
+        match self.shown(rows) {
+            [] => writeln!(f, "{none}"),
+            _ => self.table(rows, table).write(f),
+        }
     }
 }
 
@@ -71,7 +80,34 @@ macro_rules! view_methods {
     };
 }
 
-pub(super) use view_methods;
+/// The methods and the `Display` of a table whose `all_rows` are limited by its `view`. The text is printed if there
+/// are no rows.
+macro_rules! table_of_rows {
+    ($table:ident, $row:ident, $none:literal) => {
+        impl $table<'_> {
+            $crate::report::view::view_methods!("Limits the number of rows. By default, [`Self::LIMIT`].");
+
+            /// Returns the rows, sorted and limited.
+            #[must_use]
+            pub fn rows(&self) -> Vec<$row> {
+                self.view.limited(self.all_rows())
+            }
+
+            /// Returns the table of these rows as it is printed, for programs that print it in another format.
+            pub fn table(&self) -> Table {
+                self.view.table(&self.all_rows(), $row::table)
+            }
+        }
+
+        impl std::fmt::Display for $table<'_> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.view.write(f, &self.all_rows(), $row::table, $none)
+            }
+        }
+    };
+}
+
+pub(super) use {table_of_rows, view_methods};
 
 #[cfg(test)]
 mod tests {
@@ -83,11 +119,16 @@ mod tests {
 
     impl fmt::Display for Letters {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            self.0.write(f, &self.1, |rows| {
-                let mut table = Table::default();
-                table.text("Letter", rows, |row| (*row).to_owned());
-                table
-            })
+            self.0.write(
+                f,
+                &self.1,
+                |rows| {
+                    let mut table = Table::default();
+                    table.text("Letter", rows, |row| (*row).to_owned());
+                    table
+                },
+                "no letters",
+            )
         }
     }
 
@@ -96,6 +137,7 @@ mod tests {
         let text = |limit| Letters(View { limit, width: 80 }, vec!["a", "b", "c"]).to_string();
         assert_eq!(text(1), "------\nLetter\n------\na\n------\n2 more rows\n");
         assert_eq!(text(3), "------\nLetter\n------\na\nb\nc\n------\n");
+        assert_eq!(text(0), "no letters\n");
         let view = View { limit: 2, width: 80 };
         assert_eq!((view.shown(&[1, 2, 3]), view.limited(vec![1, 2, 3])), (&[1, 2][..], vec![1, 2]));
     }

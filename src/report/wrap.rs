@@ -1,8 +1,21 @@
-//! Wrapping of lines.
+//! The width of printed text: that of the terminal, and lines that are wrapped to fit.
 
-use super::terminal;
 use std::fmt;
 use unicode_width::UnicodeWidthStr;
+
+/// The most columns of text that a printed table takes, if no other width was set.
+///
+/// It does not depend on the terminal, so that the same report prints the same text wherever it is printed.
+pub(super) const WIDTH: usize = 120;
+
+/// Returns the number of columns of the terminal, or `None` if standard output is no terminal.
+pub(super) fn terminal_width() -> Option<usize> {
+    #[cfg(unix)]
+    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    #[cfg(not(unix))]
+    let columns = None;
+    columns.filter(|&columns| columns > 0)
+}
 
 /// Text that is wrapped to fit the terminal.
 ///
@@ -32,7 +45,7 @@ impl Prose {
                 _ => lines.push(trimmed.to_owned()),
             }
         }
-        Self { lines: lines.iter().map(|line| plain(line)).collect(), width: terminal::WIDTH }
+        Self { lines: lines.iter().map(|line| plain(line)).collect(), width: WIDTH }
     }
 
     /// Sets the most columns of text. By default, these are 120.
@@ -42,7 +55,7 @@ impl Prose {
 
     /// Sets the width to that of the terminal, if standard output is one.
     pub fn fit_terminal(self) -> Self {
-        let width = terminal::terminal_width().unwrap_or(self.width);
+        let width = terminal_width().unwrap_or(self.width);
         Self { width, ..self }
     }
 }

@@ -1,14 +1,12 @@
 //! Element-wise kernels that run one after another over the same data.
 
 use super::{
-    super::finding::FindingKind,
-    framework::{is_framework, owner},
-    place,
+    super::{finding::FindingKind, sorted::SortedSet},
     window::{Candidate, Window, total},
-    words,
+    words::{self, is_framework, owner},
 };
 use crate::trace::{Detail, Direction, Framework, Span, Work};
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
 
 /// The least number of kernels over all of the data that make a chain. Two or three are common between products, and
 /// frameworks have no operation for them.
@@ -77,7 +75,7 @@ pub(super) fn unfused_chain(window: &Window<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let each = words::nanos(window.per_step(nanos));
-    let place = place::name(window.trace(), span);
+    let place = words::place(window.trace(), span);
     let count = words::digits(all.len() as f64 / window.count() as f64);
     let of_what = what.map_or(String::new(), |what| format!(", as {what}"));
     vec![Candidate {
@@ -126,7 +124,7 @@ impl Chain {
 /// Returns the chains of the steps. Optimizers are left out: those of Candle and Burn have no fused kernel, and that of
 /// PyTorch is about its launches.
 fn chains(window: &Window<'_>) -> Vec<Chain> {
-    let mut streams: HashMap<_, Vec<(usize, Work<'_>)>> = HashMap::new();
+    let mut streams: FxHashMap<_, Vec<(usize, Work<'_>)>> = FxHashMap::default();
     for (index, _, work) in window.tasks() {
         let stream = work.stream();
         streams.entry((stream.device(), stream.context(), stream.number())).or_default().push((index, work));
@@ -192,7 +190,7 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
         works.filter(|work| work.kernel().is_some()).map(|work| format!("{},", name(work))).collect()
     };
     let (long, short): (Vec<_>, Vec<_>) = chains.into_iter().partition(|chain| chain.shortest >= SHORTEST);
-    let known: BTreeSet<String> = long.iter().map(names).collect();
+    let known: SortedSet<String> = long.iter().map(names).collect();
     let is_known = |names: &str| known.iter().any(|known| known.contains(names) || names.contains(known.as_str()));
     let mut chains = long;
     chains.extend(short.into_iter().filter(|chain| is_known(&names(chain))));
@@ -275,7 +273,7 @@ const ROTARY: &str = "a rotary embedding does";
 
 /// Returns what these operations compute, as far as their names say it.
 fn recognise(names: &[&str]) -> Option<&'static str> {
-    let parts: BTreeSet<&str> = names.iter().flat_map(|name| name.split(['_', ':', '<', ' '])).collect();
+    let parts: SortedSet<&str> = names.iter().flat_map(|name| name.split(['_', ':', '<', ' '])).collect();
     let has = |words: &[&str]| words.iter().any(|word| parts.contains(word));
     match () {
         () if has(&["tanh", "utanh"]) && has(&["log", "ulog", "log1p", "softplus"]) => Some("Mish does"),

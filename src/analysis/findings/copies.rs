@@ -3,16 +3,14 @@
 use super::{
     super::{
         finding::FindingKind,
-        functions::is_launch,
+        kinds::is_launch,
         simulation::{Costs, Item},
     },
-    framework::owner,
-    place,
     window::{Alternative, Candidate, Window, total},
-    words,
+    words::{self, owner},
 };
 use crate::trace::{Detail, Direction, Framework, MemoryCopy, MemoryKind, SpanId};
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// The least bytes of a large copy.
 const LARGE: u64 = 1 << 20;
@@ -67,7 +65,7 @@ pub(super) fn staging(window: &Window<'_>, item: usize, copy: &MemoryCopy) -> Op
 /// Finds large results that are copied to the host in the step.
 pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
     let found: Vec<_> = readbacks(window).collect();
-    let spans: HashSet<_> = found.iter().map(|&(_, item)| window.simulation.items[item].span).collect();
+    let spans: FxHashSet<_> = found.iter().map(|&(_, item)| window.simulation.items[item].span).collect();
     let nanos = |&(task, item): &(usize, usize)| {
         let task = &window.simulation.tasks[task];
         window.simulation.items[item].nanos().max(task.end.since(task.start).as_nanos() as u64)
@@ -86,7 +84,7 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
     waits.for_each(|(index, ..)| costs.do_not_wait(index));
     let least = costs.clone();
     let callsite = |span: Option<SpanId>| owner(window.trace(), span).map(|id| window.trace().span(id).callsite_id());
-    let places: HashSet<_> = spans.iter().filter_map(|&span| callsite(span)).collect();
+    let places: FxHashSet<_> = spans.iter().filter_map(|&span| callsite(span)).collect();
     let using = window.items().filter(|(_, item)| callsite(item.span).is_some_and(|place| places.contains(&place)));
     let launching = window.calls().filter(|(_, _, call)| is_launch(*call)).map(|(_, item, _)| callsite(item.span));
     // Where kernels are launched, too, the host does more than to use the result.
@@ -99,7 +97,7 @@ pub(super) fn large_readback(window: &Window<'_>) -> Vec<Candidate> {
     let each = words::bytes(window.per_step(bytes));
     vec![Candidate {
         kind: FindingKind::LargeReadback,
-        title: format!("{each} are copied to the host in each step, in {}", place::name(window.trace(), span)),
+        title: format!("{each} are copied to the host in each step, in {}", words::place(window.trace(), span)),
         span,
         evidence: vec![
             format!(
@@ -143,7 +141,7 @@ pub(super) fn pageable_copy(window: &Window<'_>) -> Vec<Candidate> {
     };
     let bytes = total(found.iter().map(|(_, _, copy)| copy.bytes));
     let span = window.simulation.items[first].span;
-    let place = place::name(window.trace(), span);
+    let place = words::place(window.trace(), span);
     let each = words::bytes(window.per_step(bytes));
     let rate = bytes as f64 / host_time(window, &items).max(gpu_time(window, &tasks)).max(1) as f64;
     let again = FindingKind::SameBytesAgain.advice(window.framework);
@@ -185,12 +183,12 @@ fn without(window: &Window<'_>, tasks: &[usize], items: &[usize]) -> Costs {
 }
 
 /// The innermost spans of these items.
-fn spans_of(window: &Window<'_>, items: &[usize]) -> HashSet<SpanId> {
+fn spans_of(window: &Window<'_>, items: &[usize]) -> FxHashSet<SpanId> {
     items.iter().filter_map(|&item| window.simulation.items[item].span).collect()
 }
 
 /// Has calls in these spans wait for nothing.
-fn do_not_wait_in(window: &Window<'_>, costs: &mut Costs, spans: &HashSet<SpanId>) {
+fn do_not_wait_in(window: &Window<'_>, costs: &mut Costs, spans: &FxHashSet<SpanId>) {
     let waits = window.calls().filter(|(_, item, _)| item.waited() && item.span.is_some_and(|id| spans.contains(&id)));
     waits.for_each(|(index, ..)| costs.do_not_wait(index));
 }
@@ -257,7 +255,7 @@ pub(super) fn tiny_copies(window: &Window<'_>) -> Vec<Candidate> {
         let copied = tasks.iter().filter_map(|&task| window.copy_of(window.simulation.tasks[task].item?));
         let bytes = total(copied.map(|copy| copy.bytes));
         let place = match span {
-            Some(_) => format!(", in {}", place::name(window.trace(), span)),
+            Some(_) => format!(", in {}", words::place(window.trace(), span)),
             None => String::new(),
         };
         let mean = words::bytes(bytes / tasks.len().max(1) as u64);
@@ -281,7 +279,7 @@ pub(super) fn tiny_copies(window: &Window<'_>) -> Vec<Candidate> {
 
 /// Finds large copies from page-locked memory that run while no kernel does, on a stream that has kernels.
 pub(super) fn exposed_copy(window: &Window<'_>) -> Vec<Candidate> {
-    let kernels: HashSet<_> = window
+    let kernels: FxHashSet<_> = window
         .tasks()
         .filter(|(_, _, work)| work.kernel().is_some())
         .map(|(_, _, work)| (work.stream().device(), work.stream().context(), work.stream().number()))
@@ -308,7 +306,7 @@ pub(super) fn exposed_copy(window: &Window<'_>) -> Vec<Candidate> {
     }
     let bytes = total(found.iter().map(|(_, _, copy)| copy.bytes));
     let span = window.simulation.items[first].span;
-    let place = place::name(window.trace(), span);
+    let place = words::place(window.trace(), span);
     vec![Candidate {
         kind: FindingKind::ExposedCopy,
         title: format!(

@@ -1,16 +1,18 @@
-//! The steps' thread waits: for a lock, for another thread, or for time to pass.
+//! The steps' thread waits: for its data, for a lock, for another thread, or for time to pass.
 
 use super::{
     super::{
         finding::FindingKind,
         intervals::{Interval, Intervals},
+        simulation::Costs,
+        sorted::{SortedMap, SortedSet},
     },
-    place,
-    window::{Candidate, Group, Window},
+    window::{Candidate, SpanGroup, Window},
     words,
 };
-use crate::trace::{CallsiteId, Span, Timestamp, Value, convention};
-use std::{collections::BTreeMap, time::Duration};
+use crate::trace::{CallsiteId, Span, StepId, Timestamp, Value, convention};
+use rustc_hash::FxHashMap;
+use std::time::Duration;
 
 /// The part of a step that is spent waiting at the least: threads that hand work to each other always wait a little.
 const LEAST_SHARE: f64 = 0.05;
@@ -90,8 +92,8 @@ pub(super) fn host_wait(window: &Window<'_>) -> Vec<Candidate> {
         }
     });
     let waiting: Vec<_> = waiting.collect();
-    let saved: BTreeMap<usize, u64> = waiting.iter().map(|&(item, _, nanos)| (item, nanos)).collect();
-    let is_long = |group: &Group| {
+    let saved: FxHashMap<usize, u64> = waiting.iter().map(|&(item, _, nanos)| (item, nanos)).collect();
+    let is_long = |group: &SpanGroup| {
         let each = window.each_step(group.members.iter().map(|item| (*item, saved[item])));
         each as f64 >= LEAST_SHARE * window.median.as_nanos() as f64
     };
@@ -101,8 +103,8 @@ pub(super) fn host_wait(window: &Window<'_>) -> Vec<Candidate> {
 
 fn candidate(
     window: &Window<'_>,
-    group: &Group,
-    saved: &BTreeMap<usize, u64>,
+    group: &SpanGroup,
+    saved: &FxHashMap<usize, u64>,
     others: &[Span<'_>],
 ) -> Option<Candidate> {
     let trace = window.trace();
@@ -133,14 +135,14 @@ fn candidate(
     if let Some((span, time)) = longest_meanwhile(&ranges, others) {
         evidence.push(format!(
             "Meanwhile, {} is open on `{}` for {} of a step.",
-            place::name(trace, Some(span.id())),
+            words::place(trace, Some(span.id())),
             span.track().thread_name(),
             words::nanos(window.per_step(time.as_nanos() as u64))
         ));
     }
     Some(Candidate {
         kind: FindingKind::HostWait,
-        title: format!("the steps' thread {what} for {all} of each step in {}", place::name(trace, group.span)),
+        title: format!("the steps' thread {what} for {all} of each step in {}", words::place(trace, group.span)),
         span: group.span,
         evidence,
         ranges: window.item_ranges(&group.members),
@@ -155,14 +157,84 @@ fn candidate(
 /// Returns a span of the callsite on another thread that is open for the longest while the steps' thread waits, and for
 /// how long.
 fn longest_meanwhile<'a>(waits: &[(Timestamp, Timestamp)], others: &[Span<'a>]) -> Option<(Span<'a>, Duration)> {
-    let mut times: BTreeMap<CallsiteId, (Span<'a>, Duration)> = BTreeMap::new();
+    let mut times: SortedMap<CallsiteId, (Span<'a>, Duration)> = SortedMap::default();
     for &span in others.iter().filter(|span| span.parent().is_none()) {
         let first = waits.partition_point(|&(_, end)| end <= span.start());
         let overlapping = waits[first..].iter().take_while(|(start, _)| *start < span.end());
         let time = overlapping.map(|&(start, end)| end.min(span.end()).since(start.max(span.start()))).sum();
-        times.entry(span.callsite_id()).or_insert((span, Duration::ZERO)).1 += time;
+        times.or_insert_with(span.callsite_id(), || (span, Duration::ZERO)).1 += time;
     }
     times.into_values().max_by_key(|(_, time)| *time).filter(|(_, time)| !time.is_zero())
+}
+
+/// The part of a step that it takes to receive a batch from another process, which more of them do not change.
+/// PyTorch's loader takes 1.4 ms for a batch of a few KiB in a training that was looked at.
+const RECEIVING: f64 = 0.1;
+
+/// Finds time that the steps' thread spends in the input pipeline.
+pub(super) fn input_bound(window: &Window<'_>) -> Vec<Candidate> {
+    let trace = window.trace();
+    // Calls of the GPU's API in the pipeline stay: the batch has to be copied in any case.
+    let loading = window.items().filter(|(_, item)| item.thread == window.thread && item.call.is_none());
+    let loading = loading.filter_map(|(index, item)| Some((index, Some(window.input_of(item.span)?), item.nanos())));
+    let groups = window.groups(loading);
+    let nanos = groups.iter().map(|group| group.nanos).sum();
+    let Some(first) = groups.first().filter(|_| !window.is_negligible(nanos)) else { return Vec::new() };
+    let has_processes = trace.spans().any(|span| span.name().contains("_MultiProcessingDataLoaderIter"));
+    if has_processes && (window.per_step(nanos) as f64) < RECEIVING * window.step.as_nanos() as f64 {
+        return Vec::new();
+    }
+    let all: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
+    let mut costs = window.costs();
+    all.iter().for_each(|&item| costs.set_item(item, 0));
+    let each = words::nanos(window.each_step(all.iter().map(|&item| (item, window.simulation.items[item].nanos()))));
+    let mut evidence = vec![format!("The steps' thread is in the input pipeline for {each} of a step.")];
+    let is_outermost = |span: &Span<'_>| window.input_of(Some(span.id())) == Some(span.id());
+    let workers: Vec<_> = window.spans_of_others().filter(is_outermost).collect();
+    if !workers.is_empty() {
+        let threads: SortedSet<_> = workers.iter().map(|span| span.track().thread()).collect();
+        let busy: u64 = workers.iter().map(|span| span.duration().as_nanos() as u64).fold(0, u64::saturating_add);
+        let threads = match threads.len() {
+            1 => "One other thread loads".to_owned(),
+            threads => format!("{threads} other threads load"),
+        };
+        evidence.push(format!("{threads} data, for {} of each step in all.", words::nanos(window.per_step(busy))));
+    }
+    let least = window.simulation.is_host_only().then(|| with_one_more(window, &all, !workers.is_empty()));
+    vec![Candidate {
+        kind: FindingKind::InputBound,
+        title: format!("each step waits {each} for its data, in {}", words::place(trace, first.span)),
+        span: first.span,
+        evidence,
+        ranges: window.item_ranges(&all),
+        costs,
+        least,
+        most: None,
+        others: Vec::new(),
+    }]
+}
+
+/// Returns the costs if the data is loaded by one thread beside the step, or, if other threads load it already, twice
+/// as fast: the batch of a step is then ready after the time of its loading, or after half of the step.
+fn with_one_more(window: &Window<'_>, loading: &[usize], has_workers: bool) -> Costs {
+    let mut loads: SortedMap<StepId, u64> = SortedMap::default();
+    for item in loading.iter().map(|&item| &window.simulation.items[item]) {
+        if let Some(step) = item.step {
+            *loads.or_default(step) += item.nanos();
+        }
+    }
+    let mut costs = window.costs();
+    for &index in loading {
+        let item = &window.simulation.items[index];
+        let Some((step, load)) = item.step.and_then(|step| Some((step, *loads.get(&step)?))) else { continue };
+        let all = window.trace().steps()[step.index()].duration().as_nanos() as u64;
+        let rest = all.saturating_sub(load);
+        let ready = if has_workers { all / 2 } else { load };
+        let left = ready.saturating_sub(rest).min(load);
+        costs.set_item(index, 0);
+        costs.scale_item(index, item.nanos() as f64 * left as f64 / load.max(1) as f64);
+    }
+    costs
 }
 
 #[cfg(test)]

@@ -9,17 +9,14 @@ use super::{
         finding::FindingKind,
         intervals::{Interval, Intervals},
         quantile::lower_median,
+        sorted::{SortedMap, SortedSet},
     },
     host_waits::WaitsFor,
-    place,
     window::{Candidate, Window},
     words,
 };
 use crate::trace::{CallsiteId, Span, SpanId, ThreadId, Trace};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// The part of a call in which at least one of the threads works.
 const COVERED: f64 = 0.8;
@@ -38,15 +35,15 @@ const BUSY: f64 = 0.1;
 struct Pool<'a> {
     /// The callsite of the spans that they are in.
     work: Span<'a>,
-    threads: BTreeSet<ThreadId>,
+    threads: SortedSet<ThreadId>,
     /// The calls on the steps' thread during which they work, and the time that each thread works in it.
-    calls: BTreeMap<SpanId, BTreeMap<ThreadId, Duration>>,
+    calls: SortedMap<SpanId, SortedMap<ThreadId, Duration>>,
 }
 
 impl Pool<'_> {
     /// The most threads that work in one call. There may be more in all, if each call starts its own.
     fn size(&self) -> usize {
-        self.calls.values().map(BTreeMap::len).max().unwrap_or(0)
+        self.calls.values().map(|shares| shares.len()).max().unwrap_or(0)
     }
 }
 
@@ -62,11 +59,11 @@ pub(super) fn idle_threads(window: &Window<'_>) -> Vec<Candidate> {
 fn pools<'a>(window: &Window<'a>) -> Vec<Pool<'a>> {
     let trace = window.trace();
     let own: Vec<Span<'a>> = trace.spans().filter(|span| span.track().thread() == window.thread).collect();
-    let mut works: BTreeMap<CallsiteId, Vec<Span<'a>>> = BTreeMap::new();
+    let mut works: SortedMap<CallsiteId, Vec<Span<'a>>> = SortedMap::default();
     for span in trace.spans().filter(|span| span.step_id().is_some_and(|step| window.is_whole(step))) {
         let is_other = span.track().thread() != window.thread && span.parent().is_none();
         if is_other && span.input_stage().is_none() && WaitsFor::of(span).is_none() {
-            works.entry(span.callsite_id()).or_default().push(span);
+            works.or_default(span.callsite_id()).push(span);
         }
     }
     works.into_values().filter_map(|works| pool(window, &own, &works)).collect()
@@ -75,21 +72,21 @@ fn pools<'a>(window: &Window<'a>) -> Vec<Pool<'a>> {
 /// Returns the threads that are in these spans, if they share work.
 fn pool<'a>(window: &Window<'a>, own: &[Span<'a>], works: &[Span<'a>]) -> Option<Pool<'a>> {
     let work = *works.first()?;
-    let mut pool = Pool { work, threads: BTreeSet::new(), calls: BTreeMap::new() };
+    let mut pool = Pool { work, threads: SortedSet::default(), calls: SortedMap::default() };
     // The steps' thread may do a share of the work itself.
     let own_shares = own.iter().filter(|span| span.callsite_id() == work.callsite_id());
     let shares: Vec<_> = works.iter().chain(own_shares).copied().collect();
     for &share in &shares {
         let thread = share.track().thread();
         match around(own, share) {
-            Some(call) => *pool.calls.entry(call).or_default().entry(thread).or_default() += share.duration(),
+            Some(call) => *pool.calls.or_default(call).or_default(thread) += share.duration(),
             None if thread == window.thread => {}
             None => return None,
         }
         pool.threads.insert(thread);
     }
     let trace = window.trace();
-    let callsites: BTreeSet<_> = pool.calls.keys().map(|&call| trace.span(call).callsite_id()).collect();
+    let callsites: SortedSet<_> = pool.calls.keys().map(|&call| trace.span(call).callsite_id()).collect();
     let is_shared = callsites.len() == 1 && pool.size() > 1 && !window.is_rare(pool.calls.keys().next().copied());
     let interval = |span: &Span<'_>| Interval { start: span.start(), end: span.end(), requested: None };
     let busy = Intervals::new(shares.iter().map(interval).collect());
@@ -112,14 +109,14 @@ fn around(own: &[Span<'_>], share: Span<'_>) -> Option<SpanId> {
 fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
     let trace = window.trace();
     let threads = u32::try_from(pool.size()).unwrap_or(u32::MAX).max(1);
-    let mean = |shares: &BTreeMap<ThreadId, Duration>| shares.values().sum::<Duration>() / threads;
-    let longest = |shares: &BTreeMap<ThreadId, Duration>| shares.values().max().copied().unwrap_or_default();
+    let mean = |shares: &SortedMap<ThreadId, Duration>| shares.values().sum::<Duration>() / threads;
+    let longest = |shares: &SortedMap<ThreadId, Duration>| shares.values().max().copied().unwrap_or_default();
     let even = pool.calls.values().filter(|shares| longest(shares) < mean(shares).mul_f64(UNEVEN)).count();
     if even as f64 > FEW * pool.calls.len() as f64 {
         return None;
     }
     // There may be fewer cores than threads, which the trace does not say: at the least, half of them work at a time.
-    let on_half = |shares: &BTreeMap<ThreadId, Duration>| shares.values().sum::<Duration>() / threads.div_ceil(2);
+    let on_half = |shares: &SortedMap<ThreadId, Duration>| shares.values().sum::<Duration>() / threads.div_ceil(2);
     let (mut costs, mut least) = (window.costs(), window.costs());
     let mut saved = Vec::new();
     for (index, item) in window.items().filter(|(_, item)| item.thread == window.thread) {
@@ -141,21 +138,21 @@ fn uneven(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
         return None;
     }
     let call = pool.calls.keys().next().copied();
-    let typical = |time: &dyn Fn(&BTreeMap<ThreadId, Duration>) -> Duration| {
+    let typical = |time: &dyn Fn(&SortedMap<ThreadId, Duration>) -> Duration| {
         words::time(lower_median(pool.calls.values().map(time)).unwrap_or_default())
     };
     Some(Candidate {
         kind: FindingKind::IdleThreads,
         title: format!(
             "the work of {} is uneven: one of {threads} threads takes {} where the mean is {}",
-            place::name(trace, call),
+            words::place(trace, call),
             typical(&longest),
             typical(&mean)
         ),
         span: call,
         evidence: vec![format!(
             "The threads share it in {}. An even split would save {} of a step.",
-            place::name(trace, Some(pool.work.id())),
+            words::place(trace, Some(pool.work.id())),
             words::nanos(each)
         )],
         ranges: window.span_ranges(pool.calls.keys().copied()),
@@ -172,7 +169,7 @@ fn alone(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
     let of_pool = window.spans_of_others().filter(|span| pool.threads.contains(&span.track().thread()));
     let interval = |span: Span<'_>| Interval { start: span.start(), end: span.end(), requested: None };
     let busy = Intervals::new(of_pool.map(interval).collect());
-    let sharing: BTreeSet<CallsiteId> = around_calls(trace, pool);
+    let sharing: SortedSet<CallsiteId> = around_calls(trace, pool);
     let alone = window.items().filter(|(_, item)| {
         let Some(span) = item.span.map(|id| trace.span(id)).filter(|_| item.thread == window.thread) else {
             return false;
@@ -192,7 +189,7 @@ fn alone(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
     }
     // More threads are as efficient here as they are where they share work.
     let threads = pool.size() as f64;
-    let worked: Duration = pool.calls.values().flat_map(BTreeMap::values).sum();
+    let worked: Duration = pool.calls.values().flat_map(SortedMap::values).sum();
     let taken: Duration = pool.calls.keys().map(|&call| trace.span(call).duration()).sum();
     let efficiency = (worked.as_secs_f64() / taken.as_secs_f64().max(1e-9) / threads).min(1.0);
     let with = |speedup: f64| {
@@ -200,9 +197,9 @@ fn alone(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
         group.members.iter().for_each(|&item| costs.scale_item(item, items[item].nanos() as f64 / speedup.max(1.0)));
         costs
     };
-    let place = place::name(trace, group.span);
+    let place = words::place(trace, group.span);
     let each = words::nanos(nanos);
-    let call = place::name(trace, pool.calls.keys().next().copied());
+    let call = words::place(trace, pool.calls.keys().next().copied());
     Some(Candidate {
         kind: FindingKind::IdleThreads,
         title: format!("one thread works for {each} of each step in {place}, while the threads of {call} idle"),
@@ -220,7 +217,7 @@ fn alone(window: &Window<'_>, pool: &Pool<'_>) -> Option<Candidate> {
 }
 
 /// The callsites of spans around shared work, and of the work itself.
-fn around_calls(trace: &Trace, pool: &Pool<'_>) -> BTreeSet<CallsiteId> {
+fn around_calls(trace: &Trace, pool: &Pool<'_>) -> SortedSet<CallsiteId> {
     let calls = pool.calls.keys().flat_map(|&call| trace.span(call).stack());
     calls.map(Span::callsite_id).chain([pool.work.callsite_id()]).collect()
 }

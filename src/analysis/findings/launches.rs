@@ -1,22 +1,18 @@
-//! The host takes longer to launch kernels than the GPU to run them.
+//! The host bounds the step: it takes longer to launch kernels than the GPU to run them, or computes between launches.
 
 use super::{
     super::{
         finding::FindingKind,
-        functions::{is_allocation, is_launch, is_load},
-        launch_advice::{batched_loops, fewer_launches},
+        kinds::{is_allocation, is_launch, is_load},
         simulation::{Costs, Item, TaskKind},
     },
     chains::is_elementwise,
-    copies,
-    framework::owner,
-    host_work::{is_work, spans_that_call},
-    loops, place,
+    copies, loops,
     window::{Alternative, Candidate, Window, total},
-    words,
+    words::{self, is_framework, owner},
 };
-use crate::trace::{ApiCall, Framework, Span};
-use std::collections::{HashMap, HashSet};
+use crate::trace::{ApiCall, Framework, Span, SpanId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The number of launches in a step from which on they are many.
 const MANY: usize = 20;
@@ -76,7 +72,7 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
     let mut evidence = vec![
         format!("Launching takes {} of a step on the host.", words::nanos(window.per_step(nanos))),
         format!("The kernels take {} of a step.", words::nanos(window.per_step(all))),
-        format!("Most of it is in {}.", place::name(window.trace(), span)),
+        format!("Most of it is in {}.", words::place(window.trace(), span)),
     ];
     let (costs, least, most) = match window.framework {
         Framework::PyTorch | Framework::Other => (graph, Some(scaled(0.4)), None),
@@ -120,14 +116,14 @@ pub(super) fn launch_bound(window: &Window<'_>) -> Vec<Candidate> {
     }]
 }
 
-type Launch<'w, 'a> = (usize, &'w Item, ApiCall<'a>);
+type LaunchCall<'w, 'a> = (usize, &'w Item, ApiCall<'a>);
 
 /// Returns the items that serve only to launch.
-fn issuing(window: &Window<'_>, launches: &[Launch<'_, '_>]) -> Vec<usize> {
-    let threads: HashSet<_> = launches.iter().map(|(_, item, _)| item.thread).collect();
+fn issuing(window: &Window<'_>, launches: &[LaunchCall<'_, '_>]) -> Vec<usize> {
+    let threads: FxHashSet<_> = launches.iter().map(|(_, item, _)| item.thread).collect();
     let calling = spans_that_call(window);
     let elsewhere = copies::tiny(window).into_iter().flat_map(|run| run.items);
-    let elsewhere: HashSet<usize> = elsewhere.chain(runs(window).into_iter().flat_map(|run| run.items)).collect();
+    let elsewhere: FxHashSet<usize> = elsewhere.chain(runs(window).into_iter().flat_map(|run| run.items)).collect();
     let explains = |index: usize, item: &Item| match item.call.map(|id| window.trace().api_call(id)) {
         Some(call) => is_allocation(call) || is_load(call) || window.copy_of(index).is_some(),
         None => window.input_of(item.span).is_some() || is_work(window, item, &calling),
@@ -139,10 +135,10 @@ fn issuing(window: &Window<'_>, launches: &[Launch<'_, '_>]) -> Vec<usize> {
 }
 
 /// Returns the costs if all that is launched in a step were one graph.
-fn in_graph(window: &Window<'_>, launches: &[Launch<'_, '_>], issuing: &[usize]) -> Costs {
+fn in_graph(window: &Window<'_>, launches: &[LaunchCall<'_, '_>], issuing: &[usize]) -> Costs {
     let mut costs = window.costs();
     issuing.iter().for_each(|&item| costs.set_item(item, 0));
-    let mut first_of_step = HashMap::new();
+    let mut first_of_step = FxHashMap::default();
     for &(index, item, _) in launches {
         if first_of_step.insert(item.step, ()).is_none() {
             costs.set_item(index, GRAPH.min(item.nanos()));
@@ -170,7 +166,7 @@ pub(super) fn tensor_by_tensor(window: &Window<'_>) -> Vec<Candidate> {
     let optimizer = stack.filter(|span| span.name().starts_with("Optimizer.")).map(Span::id).next();
     let span = optimizer.or_else(|| owner(window.trace(), span));
     let place = match span {
-        Some(_) => format!(", in {}", place::name(window.trace(), span)),
+        Some(_) => format!(", in {}", words::place(window.trace(), span)),
         None => String::new(),
     };
     let often = words::digits(removed.len() as f64 / window.count() as f64);
@@ -188,17 +184,17 @@ pub(super) fn tensor_by_tensor(window: &Window<'_>) -> Vec<Candidate> {
 }
 
 /// Launches of short element-wise kernels in a row, of which each is there for many tensors.
-struct Run {
+struct TensorRun {
     /// The launches that one launch of the same kernel for all tensors would replace.
     launches: Vec<usize>,
     /// These, and the items in which the host prepares them.
     items: Vec<usize>,
 }
 
-fn runs(window: &Window<'_>) -> Vec<Run> {
+fn runs(window: &Window<'_>) -> Vec<TensorRun> {
     // Their launches would be another finding if they were few and long.
     let launches: Vec<_> = window.calls().filter(|(_, item, call)| is_launch(*call) && !item.waited()).collect();
-    let name = |&(index, ..): &Launch<'_, '_>| -> Option<&str> {
+    let name = |&(index, ..): &LaunchCall<'_, '_>| -> Option<&str> {
         let task = &window.simulation.tasks[window.task_of(index)?];
         let work = window.trace().work_of(task.work);
         let kernel = work.kernel()?;
@@ -206,7 +202,7 @@ fn runs(window: &Window<'_>) -> Vec<Run> {
         is_small.then_some(&*kernel.name)
     };
     // A loop that copies something for each tensor is about the copies.
-    let copies: HashSet<usize> = copies::tiny(window).into_iter().flat_map(|run| run.items).collect();
+    let copies: FxHashSet<usize> = copies::tiny(window).into_iter().flat_map(|run| run.items).collect();
     let in_a_row = launches.chunk_by(|one, next| {
         (one.1.thread, one.1.step) == (next.1.thread, next.1.step)
             && name(one).is_some() == name(next).is_some()
@@ -214,12 +210,12 @@ fn runs(window: &Window<'_>) -> Vec<Run> {
     });
     let mut runs = Vec::new();
     for row in in_a_row {
-        let names: HashSet<&str> = row.iter().filter_map(name).collect();
+        let names: FxHashSet<&str> = row.iter().filter_map(name).collect();
         if row.len() < RUN || names.is_empty() || row.len() < REPEATS * names.len() {
             continue;
         }
-        let mut kept: HashSet<&str> = HashSet::new();
-        let mut run = Run { launches: Vec::new(), items: Vec::new() };
+        let mut kept: FxHashSet<&str> = FxHashSet::default();
+        let mut run = TensorRun { launches: Vec::new(), items: Vec::new() };
         let mut before = row[0].0;
         for launch in row {
             if name(launch).is_some_and(|name| !kept.insert(name)) {
@@ -231,4 +227,137 @@ fn runs(window: &Window<'_>) -> Vec<Run> {
         runs.push(run);
     }
     runs
+}
+
+/// Time between two calls from which on the host did more than prepare the next call.
+const WORK: u64 = 15_000;
+/// The same in Python, where the interpreter and the framework take tens of microseconds for a call: by the trainings
+/// that were looked at, an optimizer's step takes up to 470 µs before its first launch.
+const WORK_IN_PYTHON: u64 = 700_000;
+
+/// Finds spans of the user in which the host computes while the GPU waits, outside of the input pipeline.
+pub(super) fn host_work(window: &Window<'_>) -> Vec<Candidate> {
+    let trace = window.trace();
+    let calling = spans_that_call(window);
+    let work = window.items().filter(|(_, item)| is_work(window, item, &calling));
+    let groups = window.groups(work.map(|(index, item)| (index, owner(trace, item.span), item.nanos())));
+    let mut candidates = Vec::new();
+    for group in groups.into_iter().take_while(|group| !window.is_negligible(group.nanos)).take(3) {
+        let mut costs = window.costs();
+        group.members.iter().for_each(|&item| costs.set_item(item, 0));
+        let place = match group.span {
+            Some(_) => format!("in {}", words::place(trace, group.span)),
+            None => "outside of all spans".to_owned(),
+        };
+        let each = words::nanos(window.per_step(group.nanos));
+        let often = words::times(group.members.len(), window.count());
+        candidates.push(Candidate {
+            kind: FindingKind::HostWork,
+            title: format!("the host computes for {each} of each step {place}, and the GPU waits for it"),
+            span: group.span,
+            evidence: vec![format!("It does so {often} in a step.")],
+            ranges: window.item_ranges(&group.members),
+            costs,
+            least: None,
+            most: None,
+            others: Vec::new(),
+        });
+    }
+    candidates
+}
+
+/// The spans from which the GPU's API is called, and the spans around these.
+fn spans_that_call(window: &Window<'_>) -> FxHashSet<SpanId> {
+    let mut calling = FxHashSet::default();
+    for call in window.trace().api_calls() {
+        for span in call.span().into_iter().flat_map(Span::stack) {
+            if !calling.insert(span.id()) {
+                break;
+            }
+        }
+    }
+    calling
+}
+
+/// Whether an item is work of the user on the host: long, or in a span of the user that does nothing else; and not the
+/// input pipeline.
+fn is_work(window: &Window<'_>, item: &Item, calling: &FxHashSet<SpanId>) -> bool {
+    if item.call.is_some() || item.waited() || window.input_of(item.span).is_some() {
+        return false;
+    }
+    let trace = window.trace();
+    // Burn's operations are queued by the thread of the user, and launched by another: the time is the framework's.
+    if window.framework == Framework::Burn && item.span.is_some_and(|span| calling.contains(&span)) {
+        return false;
+    }
+    let is_python = window.framework == Framework::PyTorch;
+    let is_long = item.nanos() >= if is_python { WORK_IN_PYTHON } else { WORK };
+    let Some(span) = item.span.map(|id| trace.span(id)) else { return is_python && is_long };
+    // A framework's own operation is work if it is far too long for one that only launches, such as one on the CPU.
+    let is_users = !is_framework(span) || item.nanos() >= WORK_IN_PYTHON;
+    let does_nothing_else = owner(trace, Some(span.id())).is_some_and(|owner| !calling.contains(&owner));
+    does_nothing_else || (is_long && is_users)
+}
+
+/// Returns how to launch fewer kernels, the other change that helps a step which launches bound.
+fn fewer_launches(framework: Framework) -> &'static str {
+    match framework {
+        Framework::PyTorch => {
+            "Launch fewer kernels: a larger batch, `torch.compile(model)`, `F.scaled_dot_product_attention`, and \
+             optimizers with `fused=True`. The saving is that of half as many."
+        }
+        Framework::Candle => {
+            "Launch fewer kernels: operations that are one kernel, such as `Tensor::gelu` and `silu`, and one product \
+             for all heads. Inference can use `softmax_last_dim`, `layer_norm`, `rms_norm` and `rope` of `candle_nn`, \
+             which have no backward pass. The saving is that of half as many."
+        }
+        Framework::Burn => {
+            "Launch fewer kernels: the features `fusion` and `autotune` of `burn`. The saving is that of half as many."
+        }
+        Framework::Other => {
+            "Launch fewer kernels: a larger batch, or one kernel for several operations. The saving is that of half as \
+             many."
+        }
+    }
+}
+
+/// Returns how to run a loop once for all of its members, which is the same change for a step with loops.
+fn batched_loops(framework: Framework) -> &'static str {
+    match framework {
+        Framework::PyTorch => {
+            "Run the loop once for all of its members: stack their weights and inputs (`torch.bmm`, \
+             `torch.func.vmap`), or use one wider or grouped layer and split its result. If each needs the result of \
+             the one before, use an operation that runs all of it, such as `nn.LSTM`; layers cannot be batched."
+        }
+        Framework::Candle => {
+            "Run the loop once for all of its members: stack their weights and inputs (`Tensor::stack`, then one \
+             `matmul` with a batch dimension), or use one wider layer and `chunk` its result. This is not possible if \
+             each needs the result of the one before."
+        }
+        Framework::Burn => {
+            "Run the loop once for all of its members: stack their weights and inputs (`Tensor::stack`, then one \
+             `matmul` with a batch dimension), or use one wider layer and `split` its result. This is not possible if \
+             each needs the result of the one before."
+        }
+        Framework::Other => {
+            "Run the loop once for all of its members, with one more dimension of the grid, or a batched product \
+             (`cublasSgemmStridedBatched`). This is not possible if each needs the result of the one before."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{batched_loops, fewer_launches};
+    use crate::{analysis::FindingKind, trace::Framework};
+
+    #[test]
+    fn the_documentation_has_both_for_each_framework() {
+        let section: Vec<_> = FindingKind::LaunchBound.explanation().split_whitespace().collect();
+        let section = section.join(" ");
+        for framework in [Framework::PyTorch, Framework::Candle, Framework::Burn, Framework::Other] {
+            assert!(section.contains(fewer_launches(framework)), "{framework:?}: {section}");
+            assert!(section.contains(batched_loops(framework)), "{framework:?}: {section}");
+        }
+    }
 }

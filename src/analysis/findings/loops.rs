@@ -1,14 +1,14 @@
 //! Sequences of kernels that a loop of the program launches again and again.
 
 use super::{
-    super::{functions::is_launch, simulation::Costs},
+    super::{kinds::is_launch, simulation::Costs},
     chains::{Phase, phase},
-    framework::owner,
-    place,
     window::Window,
+    words::{self, owner},
 };
 use crate::trace::{Span, SpanId, StepId, ThreadId, Trace, Work};
-use std::{cmp::Reverse, collections::HashMap};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 
 /// The least number of repetitions that make a loop. Two or three are common without one, as the products for queries,
 /// keys and values.
@@ -62,7 +62,7 @@ impl Loop {
 }
 
 /// A kernel and its launch.
-struct Launch<'a> {
+struct LoopLaunch<'a> {
     item: usize,
     task: usize,
     work: Work<'a>,
@@ -74,7 +74,7 @@ struct Launch<'a> {
 /// Finds the loops of the steps. Those of the backward pass and the optimizer follow from those of the forward pass,
 /// and have as many repetitions, or a multiple.
 pub(super) fn loops(window: &Window<'_>) -> Vec<Loop> {
-    let mut numbers = HashMap::new();
+    let mut numbers = FxHashMap::default();
     let mut launches = Vec::new();
     for (item, of_thread, _) in window.calls().filter(|(_, _, call)| is_launch(*call)) {
         let Some(task) = window.task_of(item) else { continue };
@@ -82,7 +82,7 @@ pub(super) fn loops(window: &Window<'_>) -> Vec<Loop> {
         let Some(kernel) = work.kernel() else { continue };
         let next = numbers.len();
         let kernel = *numbers.entry((&*kernel.name, kernel.grid)).or_insert(next);
-        launches.push(Launch { item, task, work, part: (of_thread.thread, of_thread.step, phase(work)), kernel });
+        launches.push(LoopLaunch { item, task, work, part: (of_thread.thread, of_thread.step, phase(work)), kernel });
     }
     let mut loops = Vec::new();
     for row in launches.chunk_by(|one, next| one.part == next.part) {
@@ -129,13 +129,13 @@ pub(super) fn loops(window: &Window<'_>) -> Vec<Loop> {
 
 /// A stretch of a sequence that repeats its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct PeriodicRun {
     start: usize,
     period: usize,
     repeats: usize,
 }
 
-impl Run {
+impl PeriodicRun {
     fn end(self) -> usize {
         self.start + self.period * self.repeats
     }
@@ -146,7 +146,7 @@ impl Run {
 }
 
 /// Returns all stretches of a sequence that repeat their beginning often enough.
-fn periodic(sequence: &[usize]) -> Vec<Run> {
+fn periodic(sequence: &[usize]) -> Vec<PeriodicRun> {
     let mut runs = Vec::new();
     for period in 1..=(sequence.len() / REPEATS).min(LONGEST) {
         let mut start = 0;
@@ -154,7 +154,7 @@ fn periodic(sequence: &[usize]) -> Vec<Run> {
             if sequence.get(index + period) != Some(&sequence[index.min(sequence.len() - 1)]) {
                 let repeats = (index - start) / period + 1;
                 if repeats >= REPEATS {
-                    runs.push(Run { start, period, repeats });
+                    runs.push(PeriodicRun { start, period, repeats });
                 }
                 start = index + 1;
             }
@@ -165,11 +165,11 @@ fn periodic(sequence: &[usize]) -> Vec<Run> {
 
 /// Returns those of the runs that do not overlap and together leave the fewest launches: loops inside others, or those
 /// around them.
-fn fewest_left(mut runs: Vec<Run>) -> Vec<Run> {
+fn fewest_left(mut runs: Vec<PeriodicRun>) -> Vec<PeriodicRun> {
     runs.sort_by_key(|run| (run.end(), Reverse(run.period)));
     // For the first so many runs, the most launches removed, and whether the last of them is one of the chosen.
     let mut best = vec![(0, false)];
-    let before = |run: &Run| runs.partition_point(|other| other.end() <= run.start);
+    let before = |run: &PeriodicRun| runs.partition_point(|other| other.end() <= run.start);
     for run in &runs {
         let with = best[before(run)].0 + run.removed();
         let without = best[best.len() - 1].0;
@@ -280,7 +280,7 @@ pub(super) fn describe(window: &Window<'_>, loops: &[Loop]) -> Option<String> {
     let (first, last) = (longest.tasks[0], longest.tasks[longest.tasks.len() - 1]);
     let common = around(first).find(|id| around(last).any(|other| other == *id));
     let common = owner(window.trace(), common);
-    let place = common.map_or(String::new(), |_| format!(" in {}", place::name(window.trace(), common)));
+    let place = common.map_or(String::new(), |_| format!(" in {}", words::place(window.trace(), common)));
     let kernels = match longest.period {
         1 => "same kernel runs".to_owned(),
         count => format!("same {count} kernels run"),
@@ -290,7 +290,7 @@ pub(super) fn describe(window: &Window<'_>, loops: &[Loop]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Run, common, fewest_left, periodic};
+    use super::{PeriodicRun, common, fewest_left, periodic};
 
     #[test]
     fn loops_inside_others_are_chosen_if_they_leave_less() {
@@ -298,10 +298,10 @@ mod tests {
         let layer = [vec![0], [1, 2].repeat(8)].concat();
         let inner = fewest_left(periodic(&layer.repeat(4)));
         assert_eq!(inner.len(), 4);
-        assert_eq!(inner[1], Run { start: 18, period: 2, repeats: 8 });
+        assert_eq!(inner[1], PeriodicRun { start: 18, period: 2, repeats: 8 });
         // Eight members, each with four equal layers among six others.
         let member = [vec![1; 4], (2..8).collect()].concat();
-        assert_eq!(fewest_left(periodic(&member.repeat(8))), [Run { start: 0, period: 10, repeats: 8 }]);
+        assert_eq!(fewest_left(periodic(&member.repeat(8))), [PeriodicRun { start: 0, period: 10, repeats: 8 }]);
         assert_eq!(fewest_left(periodic(&[1, 2, 1, 2, 1, 2, 3])), [], "three are not a loop");
         assert_eq!(fewest_left(periodic(&[])), []);
     }

@@ -3,16 +3,15 @@
 use super::{
     super::{
         finding::{FindingKind, TimeRange},
-        functions::is_load,
+        kinds::is_load,
         quantile::lower_median,
         simulation::Costs,
+        sorted::{SortedMap, SortedSet},
     },
-    place,
     window::{Candidate, Window, total},
     words,
 };
 use crate::trace::{CallsiteId, Span, SpanId, StepId};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// The least number of steps that have outliers.
 const STEPS: usize = 5;
@@ -30,14 +29,14 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
     let trace = window.trace();
     let is_later = |step: StepId| window.is_whole(step) && trace.steps()[step.index()].number() > 0;
     // Spans that less than half of the steps have, and what is in them.
-    let mut rare: BTreeMap<&str, (SpanId, u64)> = BTreeMap::new();
-    let mut having: BTreeSet<StepId> = BTreeSet::new();
+    let mut rare: SortedMap<&str, (SpanId, u64)> = SortedMap::default();
+    let mut having: SortedSet<StepId> = SortedSet::default();
     let mut costs = window.costs();
     for (index, item) in window.simulation.items.iter().enumerate() {
         let Some(step) = item.step.filter(|&step| is_later(step)) else { continue };
         let Some(span) = window.outermost_rare(item.span) else { continue };
         costs.set_item(index, 0);
-        rare.entry(trace.span(span).name()).or_insert((span, 0)).1 += item.nanos();
+        rare.or_insert_with(trace.span(span).name(), || (span, 0)).1 += item.nanos();
         having.insert(step);
     }
     for (index, _, work) in window.all_tasks() {
@@ -54,9 +53,9 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
     let by_rare =
         rare.iter().max_by_key(|(_, (_, nanos))| *nanos).filter(|_| slow.iter().any(|it| having.contains(it)));
     let (span, cause, evidence) = match by_rare {
-        Some((name, &(span, nanos))) => {
+        Some(&(name, (span, nanos))) => {
             let evidence = format!("`{name}` takes {} in all steps.", words::nanos(nanos));
-            (Some(span), place::name(trace, Some(span)), evidence)
+            (Some(span), words::place(trace, Some(span)), evidence)
         }
         None if window.simulation.is_host_only() => return Vec::new(),
         None => {
@@ -65,7 +64,7 @@ pub(super) fn outlier_steps(window: &Window<'_>) -> Vec<Candidate> {
                 _ if excess.is_loading => "loading or compiling kernels".to_owned(),
                 // Nobody can act on that: the machine may have been busy.
                 None => return Vec::new(),
-                span => place::name(trace, span),
+                span => words::place(trace, span),
             };
             let more = words::nanos(excess.nanos / slow.len() as u64);
             (excess.span, cause, format!("They spend {more} more there than the others."))
@@ -107,21 +106,21 @@ struct Excess {
 /// those.
 fn excess(window: &Window<'_>, slow: &[StepId], costs: &mut Costs) -> Option<Excess> {
     let trace = window.trace();
-    let mut places: BTreeMap<(bool, Option<CallsiteId>), BTreeMap<StepId, Vec<usize>>> = BTreeMap::new();
+    let mut places: SortedMap<(bool, Option<CallsiteId>), SortedMap<StepId, Vec<usize>>> = SortedMap::default();
     for (index, item) in window.simulation.items.iter().enumerate() {
         let Some(step) = item.step.filter(|&step| window.is_whole(step)) else { continue };
         let is_loading = item.call.is_some_and(|id| is_load(trace.api_call(id)));
         let callsite = item.span.filter(|_| !is_loading).map(|id| trace.span(id).callsite_id());
-        places.entry((is_loading, callsite)).or_default().entry(step).or_default().push(index);
+        places.or_default((is_loading, callsite)).or_default(step).push(index);
     }
     let sum = |items: Option<&Vec<usize>>| {
         total(items.into_iter().flatten().map(|&item| window.simulation.items[item].nanos()))
     };
-    let beyond = |steps: &BTreeMap<StepId, Vec<usize>>| {
+    let beyond = |steps: &SortedMap<StepId, Vec<usize>>| {
         let typical = lower_median(window.regular().map(|step| sum(steps.get(&step)))).unwrap_or(0);
         (typical, total(slow.iter().map(|step| sum(steps.get(step)).saturating_sub(typical))))
     };
-    let (&(is_loading, _), steps) = places.iter().max_by_key(|(_, steps)| beyond(steps).1)?;
+    let &((is_loading, _), ref steps) = places.iter().max_by_key(|(_, steps)| beyond(steps).1)?;
     let (typical, nanos) = beyond(steps);
     for items in slow.iter().filter_map(|step| steps.get(step)) {
         let part = (typical as f64 / sum(Some(items)).max(1) as f64).min(1.0);

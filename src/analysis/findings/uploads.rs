@@ -1,15 +1,17 @@
 //! Copies of the same bytes to the GPU in each step.
 
 use super::{
-    super::{finding::FindingKind, functions::is_launch, simulation::Costs},
+    super::{
+        finding::FindingKind,
+        kinds::is_launch,
+        simulation::Costs,
+        sorted::{SortedMap, SortedSet},
+    },
     copies,
-    framework::owner,
-    place,
     window::{Candidate, Window, total},
-    words,
+    words::{self, owner},
 };
 use crate::trace::{CallsiteId, Detail, Direction, MemoryCopy, Span, SpanId, StepId};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// The least bytes of a copy that is worth keeping on the GPU.
 const LARGE: u64 = 1 << 20;
@@ -19,7 +21,7 @@ struct Uploads {
     span: SpanId,
     /// Their tasks and items.
     copies: Vec<(usize, usize)>,
-    steps: BTreeSet<StepId>,
+    steps: SortedSet<StepId>,
 }
 
 /// Finds large copies to the GPU that are made in each step, with the same size and at the same place, and are not the
@@ -41,12 +43,12 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     // By the path of spans and the number of bytes.
-    let mut places: BTreeMap<(Vec<CallsiteId>, u64), Uploads> = BTreeMap::new();
+    let mut places: SortedMap<(Vec<CallsiteId>, u64), Uploads> = SortedMap::default();
     for &(task, item, bytes, work) in uploads.iter().filter(|(_, _, bytes, _)| *bytes >= LARGE) {
         let Some(span) = work.span().filter(|span| window.input_of(Some(span.id())).is_none()) else { continue };
         let path = span.stack().map(Span::callsite_id).collect();
-        let new = || Uploads { span: span.id(), copies: Vec::new(), steps: BTreeSet::new() };
-        let place = places.entry((path, bytes)).or_insert_with(new);
+        let new = || Uploads { span: span.id(), copies: Vec::new(), steps: SortedSet::default() };
+        let place = places.or_insert_with((path, bytes), new);
         place.copies.push((task, item));
         place.steps.extend(work.step_id());
     }
@@ -81,7 +83,7 @@ pub(super) fn same_bytes_again(window: &Window<'_>) -> Vec<Candidate> {
             there.into_iter().for_each(|item| costs.set_item(item, 0));
         }
         let often = words::times(uploads.len(), window.count());
-        let place = place::name(trace, Some(span));
+        let place = words::place(trace, Some(span));
         let items: Vec<usize> = uploads.iter().map(|&(_, item)| item).collect();
         candidates.push(Candidate {
             kind: FindingKind::SameBytesAgain,

@@ -4,14 +4,13 @@ use super::super::{
     finding::{FindingKind, TimeRange},
     quantile::lower_median,
     simulation::{Costs, Item, Simulation, Task},
+    sorted::{SortedMap, SortedSet},
 };
 use crate::trace::{
     ApiCall, CallsiteId, Detail, Device, Framework, MemoryCopy, Span, SpanId, Step, StepId, ThreadId, Trace, Work,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    time::Duration,
-};
+use rustc_hash::FxHashMap;
+use std::time::Duration;
 
 /// A window, what was recorded of it, and which of its spans are in few steps only.
 pub(super) struct Window<'a> {
@@ -29,13 +28,13 @@ pub(super) struct Window<'a> {
     /// The duration of the median step, as recorded.
     pub(super) median: Duration,
     /// The steps that take much longer than the median.
-    pub(super) slow: BTreeSet<StepId>,
+    pub(super) slow: SortedSet<StepId>,
     /// For each span, the outermost around it whose callsite is in less than half of the steps.
     rare: Vec<Option<SpanId>>,
     /// For each span, the outermost around it that is part of the input pipeline.
     inputs: Vec<Option<SpanId>>,
     /// The last task that each item asked for.
-    tasks_of_items: HashMap<usize, usize>,
+    tasks_of_items: FxHashMap<usize, usize>,
 }
 
 /// A change that may save time.
@@ -67,7 +66,7 @@ pub(super) struct Alternative {
 
 /// Items or tasks at one place of the program.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Group {
+pub(super) struct SpanGroup {
     pub(super) span: Option<SpanId>,
     pub(super) members: Vec<usize>,
     pub(super) nanos: u64,
@@ -108,18 +107,28 @@ pub(super) fn longest(mut ranges: Vec<TimeRange>) -> Vec<TimeRange> {
     ranges
 }
 
+/// The least and the most of its simulated time that the host may take: the cost of recording is not known exactly, and
+/// that of PyTorch's profiler differs between machines, by the trainings that were looked at.
+pub(super) fn host_range(simulation: &Simulation<'_>) -> (f64, f64) {
+    match simulation.host {
+        Some(_) => (0.85, 1.1),
+        None if simulation.trace.framework() == Framework::PyTorch => (0.65, 1.1),
+        None => (0.8, 1.1),
+    }
+}
+
 impl<'a> Window<'a> {
     pub(super) fn of(simulation: Simulation<'a>) -> Option<Self> {
         let trace = simulation.trace;
         let error = simulation.error();
         let step = simulation.run(&simulation.costs());
         let thread = trace.track(trace.steps()[simulation.steps.first()?.index()].track_id()).thread();
-        let mut seen: BTreeMap<CallsiteId, BTreeSet<StepId>> = BTreeMap::new();
+        let mut seen: SortedMap<CallsiteId, SortedSet<StepId>> = SortedMap::default();
         for span in trace.spans() {
-            seen.entry(span.callsite_id()).or_default().extend(steps_of(trace, span));
+            seen.or_default(span.callsite_id()).extend(steps_of(trace, span));
         }
-        seen.retain(|_, of| of.len() * 2 < simulation.steps.len());
-        let rare = outermost(trace, |span| seen.contains_key(&span.callsite_id()));
+        let is_rare = |callsite| seen.get(&callsite).is_some_and(|of| of.len() * 2 < simulation.steps.len());
+        let rare = outermost(trace, |span| is_rare(span.callsite_id()));
         let inputs = outermost(trace, |span| span.input_stage().is_some());
         let tasks = simulation.tasks.iter().enumerate();
         let tasks_of_items = tasks.filter_map(|(index, task)| Some((task.item?, index))).collect();
@@ -128,7 +137,7 @@ impl<'a> Window<'a> {
         let slow = simulation.steps.iter().zip(&simulation.slow).filter(|(_, slow)| **slow).map(|(step, _)| *step);
         let slow = slow.collect();
         let framework = trace.framework();
-        let (fast, slow_host) = super::host_range(&simulation);
+        let (fast, slow_host) = host_range(&simulation);
         let steps = [1.0, fast, slow_host].map(|host| {
             let mut costs = simulation.costs();
             costs.scale_host(host);
@@ -167,9 +176,9 @@ impl<'a> Window<'a> {
     /// The nanoseconds of these items in a typical step. In a window without a GPU each step has a time of its own, so
     /// that slow steps can be left out; otherwise it is the mean.
     pub(super) fn each_step(&self, items: impl IntoIterator<Item = (usize, u64)>) -> u64 {
-        let mut sums: BTreeMap<Option<StepId>, u64> = BTreeMap::new();
+        let mut sums: SortedMap<Option<StepId>, u64> = SortedMap::default();
         for (item, nanos) in items {
-            let sum = sums.entry(self.simulation.items[item].step).or_default();
+            let sum = sums.or_default(self.simulation.items[item].step);
             *sum = sum.saturating_add(nanos);
         }
         if !self.simulation.is_host_only() {
@@ -261,11 +270,11 @@ impl<'a> Window<'a> {
     }
 
     /// Items or tasks by the callsite of their spans, those that take the most time first.
-    pub(super) fn groups(&self, members: impl IntoIterator<Item = (usize, Option<SpanId>, u64)>) -> Vec<Group> {
-        let mut groups: BTreeMap<Option<CallsiteId>, Group> = BTreeMap::new();
+    pub(super) fn groups(&self, members: impl IntoIterator<Item = (usize, Option<SpanId>, u64)>) -> Vec<SpanGroup> {
+        let mut groups: SortedMap<Option<CallsiteId>, SpanGroup> = SortedMap::default();
         for (member, span, nanos) in members {
             let callsite = span.map(|id| self.trace().span(id).callsite_id());
-            let group = groups.entry(callsite).or_insert_with(|| Group { span, ..Group::default() });
+            let group = groups.or_insert_with(callsite, || SpanGroup { span, ..SpanGroup::default() });
             group.members.push(member);
             group.nanos = group.nanos.saturating_add(nanos);
         }

@@ -1,11 +1,93 @@
-//! The time of threads that call the GPU's API, cut into items.
+//! The host in a simulation: items, which are stretches of a thread's time, and how threads are cut into them.
 
-use super::item::Item;
+use super::{Times, nanos};
 use crate::{
-    analysis::functions::is_synchronization,
+    analysis::{
+        kinds::is_synchronization,
+        sorted::{SortedMap, SortedSet},
+    },
     trace::{ApiCall, ApiCallId, Span, SpanId, StepId, ThreadId, Timestamp, Trace},
 };
-use std::collections::{BTreeMap, HashSet};
+
+/// A stretch of a thread's time: a call of the GPU's API, or time between calls in one innermost span.
+#[derive(Clone, Debug)]
+pub(in crate::analysis) struct Item {
+    pub(in crate::analysis) thread: ThreadId,
+    pub(in crate::analysis) start: Timestamp,
+    pub(in crate::analysis) end: Timestamp,
+    /// The call, if it is one. Calls inside it are not items of their own.
+    pub(in crate::analysis) call: Option<ApiCallId>,
+    /// The innermost span on the thread; the one that a call belongs to if it was made for another thread.
+    pub(in crate::analysis) span: Option<SpanId>,
+    /// The step in which it lies.
+    pub(in crate::analysis) step: Option<StepId>,
+    /// How many spans begin at its end or have ended at its start, which takes time if they are recorded.
+    pub(super) edges: u8,
+    /// The end of a task or call that it waited for.
+    pub(super) wait: Option<WaitFor>,
+    /// Whether it waited for work from before the window.
+    pub(super) waited_before: bool,
+}
+
+impl Item {
+    /// The time that a call needs if it has nothing to wait for.
+    pub(super) const CALL: u64 = 2_000;
+
+    pub(in crate::analysis) fn nanos(&self) -> u64 {
+        nanos(self.start, self.end)
+    }
+
+    /// Whether it waited for something, so that its time is not its own.
+    pub(in crate::analysis) fn waited(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    /// The nanoseconds that it takes without waiting.
+    pub(in crate::analysis) fn own_nanos(&self) -> u64 {
+        if self.waited() { self.nanos().min(Self::CALL) } else { self.nanos() }
+    }
+}
+
+/// The end of something that an item waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitFor {
+    pub(super) on: WaitsOn,
+    /// The nanoseconds from that until the item ended.
+    pub(super) tail: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WaitsOn {
+    /// A task begins.
+    TaskStart(usize),
+    /// A task ends.
+    TaskEnd(usize),
+    /// An item of another thread ends.
+    Item(usize),
+}
+
+impl WaitFor {
+    /// The nanoseconds by which recording makes the end of a wait for the GPU later, at the most by half. Measured with
+    /// CUPTI 13.0 on an H200: see `benches/README.md`.
+    const OVERHEAD: i64 = 7_000;
+
+    /// Returns when that ends which is waited for, at these times of items and tasks.
+    pub(super) fn end(self, items: &[Times], tasks: &[Times]) -> i64 {
+        match self.on {
+            WaitsOn::TaskStart(task) => tasks[task].start,
+            WaitsOn::TaskEnd(task) => tasks[task].end,
+            WaitsOn::Item(item) => items[item].end,
+        }
+    }
+
+    /// The tail without the cost of recording.
+    pub(super) fn own_tail(self) -> i64 {
+        match self.on {
+            WaitsOn::TaskEnd(_) => (self.tail / 2).max(self.tail - Self::OVERHEAD),
+            WaitsOn::TaskStart(_) | WaitsOn::Item(_) => self.tail,
+        }
+    }
+}
 
 /// The items of all threads that call the GPU's API, and of the steps' thread, thread by thread in order of time.
 #[derive(Debug, Default)]
@@ -29,12 +111,12 @@ enum Edge {
 impl Host {
     /// Returns the items up to a moment.
     pub(super) fn of(trace: &Trace, until: Timestamp) -> Self {
-        let mut threads: BTreeMap<ThreadId, Vec<(Timestamp, Edge)>> = BTreeMap::new();
+        let mut threads: SortedMap<ThreadId, Vec<(Timestamp, Edge)>> = SortedMap::default();
         for call in trace.api_calls().filter(|call| call.start() < until) {
-            threads.entry(call.thread()).or_default().push((call.start(), Edge::Call(call.id())));
+            threads.or_default(call.thread()).push((call.start(), Edge::Call(call.id())));
         }
         for step in trace.steps() {
-            threads.entry(trace.track(step.track_id()).thread()).or_default();
+            threads.or_default(trace.track(step.track_id()).thread());
         }
         // A span that takes no time would end before it begins, as ends are sorted first, and stay open.
         for span in trace.spans().filter(|span| span.start() < until && span.start() < span.end()) {
@@ -43,7 +125,9 @@ impl Host {
             }
         }
         for (thread, at) in waits_for_others(trace) {
-            threads.entry(thread).and_modify(|edges| edges.push((at, Edge::Wait)));
+            if let Some(edges) = threads.get_mut(&thread) {
+                edges.push((at, Edge::Wait));
+            }
         }
         let mut host = Self { item_of_call: vec![None; trace.api_calls().len()], ..Self::default() };
         for (thread, mut edges) in threads {
@@ -109,7 +193,7 @@ impl Host {
 /// The caller asks a nanosecond before the wait begins and goes on a nanosecond after it ends, because the simulation
 /// needs an order in which each item comes after the one it depends on.
 fn waits_for_others(trace: &Trace) -> Vec<(ThreadId, Timestamp)> {
-    let working: HashSet<ThreadId> = trace.work().filter_map(|work| Some(work.call()?.thread())).collect();
+    let working: SortedSet<ThreadId> = trace.work().filter_map(|work| Some(work.call()?.thread())).collect();
     // Before a window closes, the profiler itself has the device synchronized.
     let last = trace.api_calls().max_by_key(|call| call.end()).map(ApiCall::id);
     let is_wait = |call: ApiCall<'_>| is_synchronization(call) && !working.contains(&call.thread());

@@ -9,27 +9,25 @@
 //!
 //! Without GPU activity a window is the chain of its steps' thread, and each step takes the time of its items.
 //!
-//! Threads depend on each other only where [`threads`] finds that one seems to have waited for the other.
+//! Threads depend on each other only where [`waits`] finds that one seems to have waited for the other.
 
 mod costs;
 mod host;
-mod item;
-mod latency;
-mod overhead;
 mod path;
-mod task;
 mod tasks;
-mod threads;
 mod waits;
 
 pub(super) use self::{
     costs::Costs,
-    item::Item,
+    host::Item,
     path::{Segment, SegmentKind},
-    task::{Task, TaskKind},
+    tasks::{Task, TaskKind},
 };
 
-use self::{host::Host, latency::Latencies, task::Previous};
+use self::{
+    host::Host,
+    tasks::{Latencies, Previous},
+};
 use super::quantile::lower_median;
 use crate::trace::{Span, StepId, Timestamp, Trace, Work};
 use std::{ops::Range, time::Duration};
@@ -41,7 +39,7 @@ pub(super) struct Simulation<'a> {
     pub(super) items: Vec<Item>,
     pub(super) tasks: Vec<Task>,
     /// Items and tasks in an order in which each comes after all that it depends on.
-    order: Vec<Node>,
+    order: Vec<SimulationNode>,
     /// The items of the steps' thread from the first step that is looked at to the last.
     measured: Range<usize>,
     /// The steps that are looked at, in order.
@@ -53,7 +51,7 @@ pub(super) struct Simulation<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Node {
+enum SimulationNode {
     Item(usize),
     Task(usize),
 }
@@ -98,10 +96,11 @@ impl<'a> Simulation<'a> {
             return None;
         }
         let latencies = Latencies::of(&tasks, &items);
-        tasks::relate(&mut tasks, &items, &latencies);
-        waits::relate(trace, &mut items, &tasks);
+        let by_end = tasks::by_end(&tasks);
+        tasks::relate(&mut tasks, &by_end, &items, &latencies);
+        waits::relate_to_tasks(trace, &mut items, &tasks, &by_end);
         let thread = trace.track(first.track_id()).thread();
-        threads::relate(trace, &mut items, thread);
+        waits::relate_threads(trace, &mut items, thread);
         let of_steps = |item: &Item| item.thread == thread && first.start() <= item.start && item.end <= last.end();
         let from = items.iter().position(of_steps)?;
         let to = items.iter().rposition(of_steps)? + 1;
@@ -206,7 +205,7 @@ impl<'a> Simulation<'a> {
         let mut moved = i64::MIN;
         for &node in &self.order {
             match node {
-                Node::Item(index) => {
+                SimulationNode::Item(index) => {
                     let item = &self.items[index];
                     let start = items[index].start;
                     let mut end = start + (costs.items[index] as f64 * costs.host) as i64;
@@ -220,7 +219,7 @@ impl<'a> Simulation<'a> {
                         items[index + 1].start = end;
                     }
                 }
-                Node::Task(index) => tasks[index] = self.run_task(index, costs, &items, &tasks, &mut moved),
+                SimulationNode::Task(index) => tasks[index] = self.run_task(index, costs, &items, &tasks, &mut moved),
             }
         }
         (items, tasks)
@@ -326,9 +325,9 @@ fn duration(from: i64, to: i64) -> Duration {
 
 /// Returns items and tasks in the order of what decides when they are known: an item is known when it ends, a task when
 /// it begins.
-fn order(items: &[Item], tasks: &[Task]) -> Vec<Node> {
-    let items = items.iter().enumerate().map(|(index, item)| ((item.end, 0), Node::Item(index)));
-    let tasks = tasks.iter().enumerate().map(|(index, task)| ((task.known(), 1), Node::Task(index)));
+fn order(items: &[Item], tasks: &[Task]) -> Vec<SimulationNode> {
+    let items = items.iter().enumerate().map(|(index, item)| ((item.end, 0), SimulationNode::Item(index)));
+    let tasks = tasks.iter().enumerate().map(|(index, task)| ((task.known(), 1), SimulationNode::Task(index)));
     let mut order: Vec<_> = items.chain(tasks).collect();
     order.sort_by_key(|(key, _)| *key);
     order.into_iter().map(|(_, node)| node).collect()

@@ -2,8 +2,8 @@
 
 use super::{
     Simulation,
-    item::WaitsOn,
-    task::{Reason, Task},
+    host::WaitsOn,
+    tasks::{Reason, Task},
 };
 use crate::trace::Timestamp;
 
@@ -34,7 +34,7 @@ pub(in crate::analysis) enum SegmentKind {
 
 /// A place on the path, reached from its end.
 #[derive(Clone, Copy)]
-enum Place {
+enum PathPlace {
     /// In an item, or at its end.
     Item(usize),
     /// At the end of a task.
@@ -52,8 +52,8 @@ impl Simulation<'_> {
         let tasks = self.tasks.iter().enumerate().filter(|(_, task)| task.measured);
         let last_task = tasks.max_by_key(|(_, task)| task.end);
         let (mut place, mut until) = match last_task {
-            Some((task, times)) if times.end > self.items[last_item].end => (Place::Task(task), times.end),
-            _ => (Place::Item(last_item), self.items[last_item].end),
+            Some((task, times)) if times.end > self.items[last_item].end => (PathPlace::Task(task), times.end),
+            _ => (PathPlace::Item(last_item), self.items[last_item].end),
         };
         let mut path: Vec<Segment> = Vec::new();
         // Each item and task is left once; more is a circle, by times that contradict each other.
@@ -73,27 +73,29 @@ impl Simulation<'_> {
     }
 
     /// Returns the segment that ends at a place, its start, and the place before it.
-    fn back(&self, place: Place) -> Option<(SegmentKind, Timestamp, Place)> {
+    fn back(&self, place: PathPlace) -> Option<(SegmentKind, Timestamp, PathPlace)> {
         match place {
-            Place::Item(index) => {
+            PathPlace::Item(index) => {
                 let item = &self.items[index];
                 let waited = item.wait.map(|wait| match wait.on {
-                    WaitsOn::TaskStart(task) => (self.tasks[task].start, Place::TaskStart(task)),
-                    WaitsOn::TaskEnd(task) => (self.tasks[task].end, Place::Task(task)),
-                    WaitsOn::Item(other) => (self.items[other].end, Place::Item(other)),
+                    WaitsOn::TaskStart(task) => (self.tasks[task].start, PathPlace::TaskStart(task)),
+                    WaitsOn::TaskEnd(task) => (self.tasks[task].end, PathPlace::Task(task)),
+                    WaitsOn::Item(other) => (self.items[other].end, PathPlace::Item(other)),
                 });
                 if let Some((at, next)) = waited {
                     return Some((SegmentKind::Return(index), at, next));
                 }
                 Some((SegmentKind::Item(index), item.start, self.before(index)?))
             }
-            Place::Task(index) => Some((SegmentKind::Task(index), self.tasks[index].start, Place::TaskStart(index))),
-            Place::TaskStart(index) => self.back_from_start(index, &self.tasks[index]),
+            PathPlace::Task(index) => {
+                Some((SegmentKind::Task(index), self.tasks[index].start, PathPlace::TaskStart(index)))
+            }
+            PathPlace::TaskStart(index) => self.back_from_start(index, &self.tasks[index]),
         }
     }
 
-    fn back_from_start(&self, index: usize, task: &Task) -> Option<(SegmentKind, Timestamp, Place)> {
-        let after = |previous: usize| (SegmentKind::Gap(index), self.tasks[previous].end, Place::Task(previous));
+    fn back_from_start(&self, index: usize, task: &Task) -> Option<(SegmentKind, Timestamp, PathPlace)> {
+        let after = |previous: usize| (SegmentKind::Gap(index), self.tasks[previous].end, PathPlace::Task(previous));
         match task.reason {
             Reason::Dependency => task.dependency.map(|previous| after(previous.task)),
             Reason::Previous => task.previous.map(|previous| after(previous.task)),
@@ -106,8 +108,8 @@ impl Simulation<'_> {
     }
 
     /// The end of the item before this one on its thread.
-    fn before(&self, item: usize) -> Option<Place> {
+    fn before(&self, item: usize) -> Option<PathPlace> {
         let before = item.checked_sub(1)?;
-        (self.items[before].thread == self.items[item].thread).then_some(Place::Item(before))
+        (self.items[before].thread == self.items[item].thread).then_some(PathPlace::Item(before))
     }
 }

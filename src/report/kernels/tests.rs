@@ -1,6 +1,6 @@
 //! Tests of the table of kernels.
 
-use super::{KernelAverage, KernelTimes, Kernels};
+use super::{KernelAverage, KernelTally, KernelTimes, Kernels, square};
 use crate::trace::{
     Detail, Trace,
     sample::{self, gpu_trace},
@@ -200,4 +200,20 @@ fn where_there_are_too_many_shapes_names_are_still_told_apart() {
         [(copy, 20), ("Memset (Device)", 20), ("gemm", 36), ("late", 4), ("node", 20), ("stray", stray)]
     );
     assert_eq!(Kernels::new(&times).rows().len(), 6);
+}
+
+fn deviation(times: &[Duration]) -> Duration {
+    let squares = times.iter().copied().map(square).sum();
+    KernelTally { calls: times.len() as u64, total: times.iter().sum(), squares, ..KernelTally::default() }.deviation()
+}
+
+#[test]
+fn deviations_are_those_of_samples() {
+    let nanos = Duration::from_nanos;
+    // The root of 32 / 7.
+    assert_eq!(deviation(&[9, 2, 4, 4, 4, 5, 5, 7].map(nanos)), nanos(2));
+    assert_eq!((deviation(&[nanos(7)]), deviation(&[])), (nanos(0), nanos(0)));
+    // Of long durations that differ little.
+    let day = Duration::from_secs(86_400);
+    assert_eq!(deviation(&[day, day + nanos(20)]), nanos(14));
 }

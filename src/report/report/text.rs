@@ -1,4 +1,4 @@
-//! The printed report: the tables, and the lines after them.
+//! The printed report: the tables, and the lines after them. With `serde`, the serialized one.
 
 use super::Report;
 use crate::report::{step_times::StepTimes, units, wrap::wrap, written_files::WrittenFiles};
@@ -132,4 +132,44 @@ impl fmt::Display for Report {
 pub(crate) fn incomplete(window: u32, launches: u64) -> String {
     let kernels = if launches == 1 { "kernel" } else { "kernels" };
     format!("window {window} is incomplete: {launches} {kernels} never came back")
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut report = f.debug_struct("Report");
+        report.field("windows", &self.windows).field("spans", &self.spans).field("losses", &self.losses);
+        report.finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Report {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut report = serializer.serialize_struct("Report", 23)?;
+        report.serialize_field("windows", &self.windows)?;
+        report.serialize_field("recorded", &self.recorded)?;
+        report.serialize_field("spans", &self.spans)?;
+        report.serialize_field("calls", &self.calls())?;
+        report.serialize_field("typical_step", &self.typical_step())?;
+        report.serialize_field("steps", &self.steps)?;
+        report.serialize_field("recording_cost", &self.recording_cost())?;
+        report.serialize_field("averages", &self.averages().limit(usize::MAX).rows())?;
+        report.serialize_field("gpu", &self.gpus.state.to_string())?;
+        report.serialize_field("devices", &self.gpus.devices)?;
+        report.serialize_field("kernels", &self.kernels().limit(usize::MAX).rows())?;
+        report.serialize_field("operations", &self.operations().limit(usize::MAX).rows())?;
+        report.serialize_field("gpu_steps", &self.gpus.steps)?;
+        report.serialize_field("attributions", &self.gpus.attributions)?;
+        report.serialize_field("memory", &self.memory().peaks().collect::<Vec<_>>())?;
+        report.serialize_field("memory_series", &self.memory.series)?;
+        report.serialize_field("leaks", &self.leaks())?;
+        report.serialize_field("findings", &self.findings())?;
+        report.serialize_field("losses", &self.losses)?;
+        report.serialize_field("filtered", &self.filtered.map(|level| level.to_string()))?;
+        report.serialize_field("hints", &self.hints)?;
+        report.serialize_field("files", &self.files)?;
+        report.serialize_field("deliveries", &self.deliveries)?;
+        report.end()
+    }
 }

@@ -58,6 +58,32 @@ fn a_rotary_embedding_copies_its_halves() {
 }
 
 #[test]
+fn attention_can_be_one_kernel() {
+    let step = |kernels: &'static [&'static str]| {
+        move |step: &mut GpuTrace| {
+            (0..5).for_each(|_| {
+                step.launch("gemm", 300);
+                kernels.iter().for_each(|kernel| {
+                    step.launch(kernel, 100);
+                });
+                step.launch("gemm", 300);
+            });
+        }
+    };
+    let written_out = &[
+        "at::native::vectorized_elementwise_kernel<BUnaryFunctor<MulFunctor>, array<char*, 2ul>>",
+        "at::native::elementwise_kernel<masked_fill_kernel>",
+        "at::native::unrolled_elementwise_kernel<direct_copy_kernel_cuda>",
+        "softmax_warp_forward<float, float, float, 10, false, false>",
+        "at::native::fused_dropout_kernel_vec<float, float, unsigned int, 1, 4, bool>",
+        "at::native::vectorized_elementwise_kernel<bfloat16_copy_kernel_cuda, array<char*, 2ul>>",
+    ];
+    check(FindingKind::UnfusedChain, step(written_out), step(&["pytorch_flash::flash_fwd_kernel"]));
+    let finding = findings(&program(step(written_out)).trace()).remove(0);
+    assert!(finding.title.contains("as attention does"), "{}", finding.title);
+}
+
+#[test]
 fn short_chains_go_with_the_long_ones() {
     // A network of which the later layers have less data.
     let step = |kernels: &'static [&'static str]| {

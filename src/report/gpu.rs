@@ -1,11 +1,23 @@
-//! The usage of GPUs in steps, over all windows.
+//! The GPU part of a report: what it knows of the GPUs, and how busy they were in each step.
 
-use super::units;
+use super::{kernels::KernelTimes, memory_peaks::HighestPeaks, units};
 use crate::{
-    analysis::{Analysis, GpuUsage, StepGpu},
-    trace::DeviceId,
+    analysis::{Analysis, GpuUsage, SortedMap, StepGpu},
+    trace::{Attributions, Device, DeviceId, Gpu},
 };
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{fmt, time::Duration};
+
+/// The GPU part of a report, over all windows.
+#[derive(Debug, Default)]
+pub(super) struct GpuSummary {
+    /// Whether GPUs were recorded, in the last window that was to record them.
+    pub(super) state: Gpu,
+    pub(super) devices: Vec<Device>,
+    pub(super) kernels: KernelTimes,
+    pub(super) steps: GpuSteps,
+    pub(super) attributions: Attributions,
+    pub(super) memory: HighestPeaks,
+}
 
 /// The usage of each GPU in each recorded step: how long it was busy, and what it waited for.
 ///
@@ -15,7 +27,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 pub struct GpuSteps {
     steps: Vec<StepGpu>,
     devices: Vec<DeviceUsage>,
-    no_mfu: BTreeMap<DeviceId, String>,
+    no_mfu: SortedMap<DeviceId, String>,
 }
 
 /// The usage of a GPU over all recorded steps.
@@ -31,6 +43,45 @@ pub struct DeviceUsage {
     pub usage: GpuUsage,
 }
 
+impl GpuSummary {
+    /// Adds a window.
+    pub(super) fn add(&mut self, window: &Analysis<'_>) {
+        let trace = window.trace();
+        if *trace.gpu() != Gpu::NotAsked {
+            self.state = trace.gpu().clone();
+        }
+        if !trace.devices().is_empty() {
+            self.devices = trace.devices().to_vec();
+        }
+        self.kernels.add(trace);
+        self.steps.add(window);
+        self.attributions += trace.attributions();
+        self.memory.add(trace);
+    }
+}
+
+impl fmt::Display for GpuSummary {
+    /// Writes a line for each fact that is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.fmt(f)?;
+        let Attributions { direct, handed_off, before, unattributed } = self.attributions;
+        if self.attributions.total() > 0 {
+            write!(f, "{} kernels and copies: {direct} direct", self.attributions.total())?;
+            write!(f, ", {handed_off} handed off, {unattributed} unattributed")?;
+            if before > 0 {
+                write!(f, ", {before} asked for before a window opened")?;
+            }
+            writeln!(f)?;
+        }
+        self.memory.iter().try_for_each(|peak| writeln!(f, "{peak}"))?;
+        match &self.state {
+            Gpu::Available(library) if library.warning.is_none() => Ok(()),
+            Gpu::NotAsked => Ok(()),
+            state => writeln!(f, "{state}"),
+        }
+    }
+}
+
 impl GpuSteps {
     /// The number of steps, each counted once for each GPU, that are kept one by one. Later ones are only added up.
     pub const STEPS: usize = 100_000;
@@ -40,7 +91,7 @@ impl GpuSteps {
         let no_mfu = window.no_mfu();
         for step in window.gpu_steps() {
             if let Some(reason) = no_mfu {
-                self.no_mfu.entry(step.device).or_insert_with(|| reason.to_owned());
+                self.no_mfu.or_insert_with(step.device, || reason.to_owned());
             }
             self.add_step(*step);
         }

@@ -1,4 +1,4 @@
-//! The kinds of API calls: launches, and calls that wait for the GPU.
+//! What API calls and GPU work do: most of it is known by their names.
 
 use crate::trace::{ApiCall, Detail, Direction, MemoryKind, Trace, Work};
 
@@ -52,6 +52,83 @@ fn is_awaited_copy(work: Work<'_>, call: ApiCall<'_>) -> bool {
         }
         _ => false,
     }
+}
+
+/// The kind of a piece of GPU work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkKind {
+    /// A kernel that computes.
+    Compute,
+    /// A kernel that communicates with other GPUs.
+    Communication,
+    /// A copy or fill of memory.
+    Memory,
+}
+
+impl WorkKind {
+    /// Returns the kind of a piece of work.
+    pub(crate) fn of(work: Work<'_>) -> Self {
+        match work.detail() {
+            Detail::Kernel(kernel) if is_communication(&kernel.name) => Self::Communication,
+            Detail::Kernel(_) => Self::Compute,
+            Detail::Copy(_) | Detail::Fill(_) => Self::Memory,
+        }
+    }
+}
+
+/// Returns whether a kernel of this name communicates with other GPUs: NCCL's do.
+pub(super) fn is_communication(kernel: &str) -> bool {
+    kernel.starts_with("nccl")
+}
+
+/// Whether a function waits for the GPU, as its name says.
+pub(super) fn waits_for_gpu(call: ApiCall<'_>) -> bool {
+    let name = call.name();
+    is_synchronization(call) || is_allocation(call) || name == "cuModuleUnload" || name == "cuLibraryUnload"
+}
+
+/// Whether a function does nothing but wait for the GPU.
+pub(super) fn is_synchronization(call: ApiCall<'_>) -> bool {
+    call.name().ends_with("Synchronize")
+}
+
+/// Whether a function allocates or frees memory without a pool, which may wait for the GPU.
+pub(super) fn is_allocation(call: ApiCall<'_>) -> bool {
+    let name = call.name();
+    let names = [
+        "cuMemAlloc",
+        "cuMemFree",
+        "cuMemHost",
+        "cuMemCreate",
+        "cuMemMap",
+        "cuMemUnmap",
+        "cuMemRelease",
+        "cudaMalloc",
+        "cudaFree",
+        "cudaHostAlloc",
+        "cudaHostRegister",
+        "cudaHostUnregister",
+    ];
+    names.iter().any(|prefix| name.starts_with(prefix)) && !name.contains("Async")
+}
+
+/// Whether a function copies memory.
+pub(super) fn is_copy(call: ApiCall<'_>) -> bool {
+    call.name().starts_with("cuMemcpy") || call.name().starts_with("cudaMemcpy")
+}
+
+/// Whether a function launches a kernel or a graph.
+pub(super) fn is_launch(call: ApiCall<'_>) -> bool {
+    let name = call.name();
+    let names = ["cuLaunch", "cudaLaunch", "cuGraphLaunch", "cudaGraphLaunch"];
+    names.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether a function loads or unloads kernels.
+pub(super) fn is_load(call: ApiCall<'_>) -> bool {
+    let name = call.name();
+    let names = ["cuModule", "cuLibrary", "cudaLibrary"];
+    names.iter().any(|prefix| name.starts_with(prefix)) && name.contains("oad")
 }
 
 #[cfg(test)]
