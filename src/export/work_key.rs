@@ -1,6 +1,6 @@
 //! Keys of GPU work for caches.
 
-use crate::trace::{Detail, DeviceId, Direction, MemoryKind, Work};
+use crate::trace::{Detail, DeviceId, Direction, MemoryKind, NameKey, Work};
 use std::hash::{Hash, Hasher};
 
 /// A cache key for a piece of work: everything about it except when it ran and why.
@@ -8,8 +8,7 @@ use std::hash::{Hash, Hasher};
 pub(super) enum WorkKey {
     Kernel {
         device: DeviceId,
-        /// The addresses of the names: names at the same address are equal, and addresses are faster to compare.
-        names: [usize; 2],
+        names: [NameKey; 2],
         grid: [u32; 3],
         block: [u32; 3],
         registers: u16,
@@ -50,7 +49,7 @@ impl WorkKey {
         match work.detail() {
             Detail::Kernel(kernel) => Self::Kernel {
                 device: work.stream().device(),
-                names: [kernel.name.as_ptr().addr(), kernel.raw_name.as_ptr().addr()],
+                names: [NameKey::of(&kernel.name), NameKey::of(&kernel.raw_name)],
                 grid: kernel.grid,
                 block: kernel.block,
                 registers: kernel.registers,

@@ -1,7 +1,7 @@
 //! The rows of torch's table while it is made.
 
 use super::key_average::KeyAverage;
-use crate::trace::Timestamp;
+use crate::trace::{NameKey, Timestamp};
 use rustc_hash::FxHashMap;
 use std::{borrow::Cow, cmp::Reverse};
 
@@ -9,8 +9,7 @@ use std::{borrow::Cow, cmp::Reverse};
 #[derive(Debug, Default)]
 pub(super) struct KeyRows<'a> {
     names: FxHashMap<Cow<'a, str>, u32>,
-    /// Names by the address and the length of their text. Most names are stored once, and some are long.
-    addresses: FxHashMap<(usize, usize), u32>,
+    keys: FxHashMap<NameKey, u32>,
     /// The rows of each name: those on the host and on GPUs, each without and with annotations.
     rows: Vec<[Row; 4]>,
     /// The number of events so far.
@@ -27,12 +26,12 @@ struct Row {
 impl<'a> KeyRows<'a> {
     /// Returns the number of a name. Its text must stay where it is.
     pub(super) fn name(&mut self, name: &'a str) -> u32 {
-        let address = (name.as_ptr().addr(), name.len());
-        if let Some(&number) = self.addresses.get(&address) {
+        let key = NameKey::of(name);
+        if let Some(&number) = self.keys.get(&key) {
             return number;
         }
         let number = self.name_of(Cow::Borrowed(name));
-        self.addresses.insert(address, number);
+        self.keys.insert(key, number);
         number
     }
 

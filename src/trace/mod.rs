@@ -50,6 +50,7 @@ mod id;
 mod input;
 mod losses;
 mod metadata;
+mod name_key;
 mod nesting;
 mod occupancy;
 mod operation;
@@ -118,6 +119,7 @@ pub(crate) use self::{
     event::EventData,
     fields::{FieldData, FieldRange},
     input::LoadsData,
+    name_key::NameKey,
     nesting::{Nesting, enclosing},
     operation::{OperationCallData, OperationId},
     span::SpanData,

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     export::{category, flows::Flows, json::Members},
-    trace::{Api, ApiCall},
+    trace::{Api, ApiCall, NameKey},
 };
 use rustc_hash::FxHashMap;
 use std::io;
@@ -16,8 +16,7 @@ pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectiv
     let rows = out.rows();
     let mut texts: FxHashMap<_, CallText> = FxHashMap::default();
     for call in out.trace.api_calls() {
-        // Names at the same address are equal.
-        let function = (call.name().as_ptr().addr(), call.function(), call.api());
+        let function = (NameKey::of(call.name()), call.function(), call.api());
         let text = texts.entry(function).or_insert_with(|| CallText::new(call, out.options));
         let row = &rows[call.track_id().index()];
         let collective = collectives.get(call.id());
