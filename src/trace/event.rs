@@ -1,6 +1,7 @@
-//! `tracing` events.
+//! `tracing` events, and the counters whose samples they carry.
 
 use super::{Callsite, CallsiteId, FieldRange, Fields, SpanId, Timestamp, Trace, Track, TrackId, Value};
+use std::sync::Arc;
 
 /// The stored data of an [`Event`].
 #[derive(Clone, Debug)]
@@ -56,5 +57,25 @@ impl<'a> Event<'a> {
     /// The fields, including the message.
     pub fn fields(self) -> Fields<'a> {
         self.trace.fields(self.data.callsite, self.data.fields)
+    }
+}
+
+/// A named number that changes over time, such as a loss: see [`convention::COUNTER`](super::convention::COUNTER).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counter {
+    pub(crate) name: Arc<str>,
+    pub(crate) samples: Vec<(Timestamp, f64)>,
+}
+
+impl Counter {
+    /// The name, without the prefix `counter.`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The samples, in chronological order. A value may be infinite or not a number, since a diverged loss is worth
+    /// seeing.
+    pub fn samples(&self) -> &[(Timestamp, f64)] {
+        &self.samples
     }
 }

@@ -35,12 +35,8 @@ mod allocation;
 mod api_call;
 mod attribution;
 mod batch;
-mod caller_order;
 mod callsite;
-mod context;
 pub mod convention;
-mod counter;
-mod detail;
 mod device;
 mod event;
 mod fields;
@@ -51,50 +47,40 @@ mod input;
 mod losses;
 mod metadata;
 mod name_key;
-mod nesting;
-mod occupancy;
 mod operation;
-mod overhead;
 mod peak;
+mod rows;
 #[cfg(any(test, feature = "sample"))]
 #[doc(hidden)]
 pub mod sample;
 mod span;
 mod step;
-mod stream;
 mod time;
 mod torch;
-mod track;
-mod value;
 mod wait;
 mod work;
 
 // The host: threads, spans, events and the fields on them.
 pub use self::{
     callsite::{Callsite, Level},
-    context::TraceContext,
-    counter::Counter,
-    event::Event,
-    fields::{Fields, OpFacts},
+    event::{Counter, Event},
+    fields::{Fields, OpFacts, Value},
     input::InputStage,
-    span::{Cut, Span, SpanId},
+    rows::{ThreadId, Track, TrackId},
+    span::{Cut, Span, SpanId, TraceContext},
     step::{Step, StepId},
     time::Timestamp,
-    track::{ThreadId, Track, TrackId},
-    value::Value,
 };
 // GPUs: devices, the work on their streams, and the calls that caused it.
 pub use self::{
     allocation::{Allocation, MemoryChange},
     api_call::{Api, ApiCall, ApiCallId},
     attribution::{Attribution, Attributions},
-    detail::{Detail, Direction, Kernel, MemoryCopy, MemoryFill, MemoryKind},
-    device::{Device, DeviceId},
-    occupancy::Occupancy,
-    overhead::Overhead,
-    stream::{Stream, StreamId},
+    device::{Device, DeviceId, Occupancy},
+    gpu::Overhead,
+    rows::{Stream, StreamId},
     wait::{Wait, WaitKind},
-    work::{GraphNode, Work, WorkId, WorkName},
+    work::{Detail, Direction, GraphNode, Kernel, MemoryCopy, MemoryFill, MemoryKind, Work, WorkId, WorkName},
 };
 // Frameworks: the operations that they report.
 pub use self::{
@@ -120,8 +106,8 @@ pub(crate) use self::{
     fields::{FieldData, FieldRange},
     input::LoadsData,
     name_key::NameKey,
-    nesting::{Nesting, enclosing},
     operation::{OperationCallData, OperationId},
+    rows::{Nesting, enclosing},
     span::SpanData,
     torch::{GpuAnnotation, RowId},
     wait::WaitData,

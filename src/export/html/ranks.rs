@@ -1,9 +1,9 @@
 //! Ranks that differ: which one is slow, and the table of all of them.
 
 use super::{
-    breakdown::{Breakdowns, Sum},
     cell::{Grid, Unit},
-    names::Names,
+    packed::Names,
+    steps::{BreakdownSum, Breakdowns},
 };
 use crate::{analysis::SLOW_RANK, report::units};
 use std::{collections::BTreeMap, time::Duration};
@@ -82,7 +82,7 @@ impl Ranks {
     /// Returns the table: a step of each rank and GPU on average, with slow ranks marked.
     pub(super) fn table(&self, breakdowns: &Breakdowns, names: &mut Names) -> Grid {
         let is_slow = |rank: u32| self.slow.contains(&rank);
-        let rows: Vec<(String, bool, Sum)> = breakdowns
+        let rows: Vec<(String, bool, BreakdownSum)> = breakdowns
             .iter()
             .map(|(rank, device, sum)| {
                 let gpu = device.map_or_else(String::new, |device| format!(", GPU {device}"));
@@ -110,7 +110,7 @@ mod tests {
     use crate::trace::{Trace, sample};
     use crate::{
         analysis::Analysis,
-        export::html::{breakdown::Breakdowns, names::Names},
+        export::html::{packed::Names, steps::Breakdowns},
     };
     use std::time::Duration;
 

@@ -1,13 +1,12 @@
 //! The timelines of a page: all recorded windows, item by item, as far as there is room.
 
 use super::{
-    names::Names,
-    packed::{Packed, zigzag},
+    packed::{Names, Packed, zigzag},
     selection::{Kind, Selection},
 };
 use crate::{
     analysis::TimeRange,
-    export::{json::Object, work_key::WorkKey},
+    export::{json::Object, work_text::WorkKey},
     trace::{Step, StepId, Timestamp, Trace},
 };
 use rustc_hash::FxHashMap;
@@ -266,7 +265,7 @@ mod tests {
     use crate::{
         analysis::Analysis,
         export::{
-            html::{names::Names, packed::tests::unpack},
+            html::packed::{Names, tests::unpack},
             json::Json,
         },
         trace::{

@@ -8,20 +8,18 @@ use super::{
 };
 use crate::{
     export::{
-        cache::Cache,
         category,
-        flows::Flows,
+        flows::LaunchFlows,
         gpu_ranges::{Cause, GpuRange, gpu_ranges},
         index_ranges::index_ranges,
-        operation_names::OperationNames,
-        work_key::WorkKey,
+        work_text::{Cache, OperationNames, WorkKey},
     },
     trace::{Allocation, Device, DeviceId, Kernel, Nesting, Stream, StreamId, Timestamp, Value, Wait, Work},
 };
 use std::{cmp::Reverse, collections::BTreeSet, io};
 
 /// Writes the tracks of all GPUs, and of the waits and overheads that belong to none.
-pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> {
+pub(super) fn write(out: &mut TrackWriter<'_>, flows: &LaunchFlows) -> io::Result<()> {
     let (trace, process) = (out.trace, out.uuid);
     let streams = trace.streams().iter().map(Stream::device);
     let allocations = trace.allocations().map(Allocation::device);
@@ -170,7 +168,7 @@ fn write_ranges(
 fn write_work<'a>(
     out: &mut TrackWriter<'_>,
     mut sequence: Sequence,
-    flows: &Flows,
+    flows: &LaunchFlows,
     work: impl Iterator<Item = Work<'a>>,
 ) -> io::Result<()> {
     let mut events: Cache<WorkKey, Event> = Cache::default();

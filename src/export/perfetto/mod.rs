@@ -4,12 +4,10 @@
 //! [`TrackWriter`](tracks::TrackWriter) describes each track, and a [`Sequence`](sequence::Sequence) contains the
 //! track's [`Event`](event::Event)s.
 
-mod calls;
 mod document;
 mod event;
 mod gpus;
 mod interner;
-mod packets;
 mod proto;
 mod sequence;
 #[cfg(test)]
@@ -17,7 +15,7 @@ mod tests;
 mod threads;
 mod tracks;
 
-use super::{exporter::Exporter, result::ExportResult};
+use super::exporter::{ExportResult, Exporter};
 use crate::file;
 use crate::{analysis::Analysis, trace::Trace};
 use std::{

@@ -9,7 +9,10 @@ use super::{
     steps::Steps,
 };
 use crate::{
-    export::{cache::Cache, index_ranges::index_ranges, work_key::WorkKey},
+    export::{
+        index_ranges::index_ranges,
+        work_text::{Cache, WorkKey},
+    },
     trace::{
         BatchId, Detail, Device, Direction, Kernel, MemoryKind, Span, SpanId, Stream, StreamId, Timestamp, Trace, Work,
     },

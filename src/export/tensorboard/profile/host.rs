@@ -8,7 +8,7 @@ use super::{
     steps::Steps,
 };
 use crate::{
-    export::{index_ranges::index_ranges, steps_nest::steps_nest, wire::OpenMessage},
+    export::{index_ranges::index_ranges, steps::steps_nest, wire::OpenMessage},
     trace::{ApiCall, DeviceId, Event, InputStage, MemoryChange, Nesting, Span, Timestamp, Trace, TrackId, Value},
 };
 use rustc_hash::FxHashMap;
