@@ -6,8 +6,9 @@ use crate::{
     recording::RegistryId,
     trace::{Counter, EventData, FieldData, SpanId, Trace, convention},
 };
+use rustc_hash::FxHashMap;
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
@@ -100,7 +101,7 @@ fn set_field(trace: &mut Trace, span: SpanId, field: FieldData, shared: &HashSet
 /// values of counters are no samples: values of events that are no numbers, and all values of spans.
 pub(super) fn extract_counters(events: Vec<EventData>, trace: &Trace) -> (Vec<EventData>, Vec<Counter>, u64) {
     let mut lost = values_on_spans(trace);
-    let mut samples: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    let mut samples: FxHashMap<&str, Vec<_>> = FxHashMap::default();
     let events = events
         .into_iter()
         .filter(|event| {
@@ -117,11 +118,10 @@ pub(super) fn extract_counters(events: Vec<EventData>, trace: &Trace) -> (Vec<Ev
             other || event.fields.len == 0
         })
         .collect();
-    let counters = samples.into_iter().map(|(name, mut samples)| {
-        samples.sort_by_key(|&(at, _)| at);
-        Counter { name: Arc::from(name), samples }
-    });
-    (events, counters.collect(), lost)
+    let counters = samples.into_iter().map(|(name, samples)| Counter { name: Arc::from(name), samples });
+    let mut counters: Vec<_> = counters.collect();
+    Counter::sort(&mut counters);
+    (events, counters, lost)
 }
 
 /// Counts the values of counters that are on spans.

@@ -12,6 +12,16 @@ define_id! {
     pub const fn as_u32;
 }
 
+impl DeviceId {
+    /// Returns each of these devices once, in order.
+    pub(crate) fn distinct(devices: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut devices: Vec<_> = devices.collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+}
+
 impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -68,6 +68,12 @@ pub struct Counter {
 }
 
 impl Counter {
+    /// Sorts counters by name, and their samples by time.
+    pub(crate) fn sort(counters: &mut [Self]) {
+        counters.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        counters.iter_mut().for_each(|counter| counter.samples.sort_by_key(|&(at, _)| at));
+    }
+
     /// The name, without the prefix `counter.`.
     pub fn name(&self) -> &str {
         &self.name

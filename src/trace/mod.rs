@@ -107,14 +107,15 @@ pub(crate) use self::{
     input::LoadsData,
     name_key::NameKey,
     operation::{OperationCallData, OperationId},
-    rows::{Nesting, enclosing},
+    rows::{Nesting, enclosing, nesting_order},
     span::SpanData,
     torch::{GpuAnnotation, RowId},
     wait::WaitData,
     work::WorkData,
 };
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
+use rustc_hash::FxHashMap;
+use std::{ops::Range, sync::Arc, time::Duration};
 
 /// One recorded window: its steps, tracks, spans, events, counters, operations, GPU work and losses.
 ///
@@ -153,11 +154,11 @@ pub struct Trace {
     pub(crate) events: Vec<EventData>,
     pub(crate) fields: Vec<FieldData>,
     pub(crate) counters: Vec<Counter>,
-    pub(crate) backtraces: BTreeMap<SpanId, Vec<String>>,
+    pub(crate) backtraces: FxHashMap<SpanId, Vec<String>>,
     /// The caller of each span whose caller is not its parent.
-    pub(crate) callers: BTreeMap<SpanId, Option<SpanId>>,
+    pub(crate) callers: FxHashMap<SpanId, Option<SpanId>>,
     /// OpenTelemetry context by span; `None` if the span is known to have none.
-    pub(crate) contexts: BTreeMap<SpanId, Option<TraceContext>>,
+    pub(crate) contexts: FxHashMap<SpanId, Option<TraceContext>>,
     pub(crate) gpu: Gpu,
     pub(crate) devices: Vec<Device>,
     pub(crate) streams: Vec<Stream>,
@@ -317,6 +318,12 @@ impl Trace {
     /// The GPU with this number, if known.
     pub fn device(&self, id: DeviceId) -> Option<&Device> {
         self.devices.iter().find(|device| device.id == id)
+    }
+
+    /// Whether streams of a device belong to different contexts, which may number their streams alike.
+    pub(crate) fn has_several_contexts(&self, device: DeviceId) -> bool {
+        let mut contexts = self.streams.iter().filter(|stream| stream.device == device).map(Stream::context);
+        contexts.next().is_some_and(|first| contexts.any(|context| context != first))
     }
 
     /// The rows of GPU work: one per stream, and further ones where work of a stream overlaps.

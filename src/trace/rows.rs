@@ -2,6 +2,7 @@
 //! can draw ranges that cross.
 
 use super::{DeviceId, SpanData, SpanId, Timestamp, id::define_id};
+use std::cmp::Reverse;
 
 define_id! {
     /// The operating system's id of a thread, as debuggers, CUPTI and `top -H` show it.
@@ -160,6 +161,14 @@ impl Nesting {
         self.rows[row].push(end);
         row
     }
+}
+
+/// Returns the indices of time ranges in the order in which [`Nesting::place`] takes them: by start, of ranges that start
+/// together the longest first, and equal ones as they come.
+pub(crate) fn nesting_order(ranges: impl Iterator<Item = (Timestamp, Timestamp)>) -> Vec<usize> {
+    let mut order: Vec<_> = ranges.enumerate().map(|(index, (start, end))| (start, Reverse(end), index)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(.., index)| index).collect()
 }
 
 /// Returns, for each span, the innermost span around it on its track. Spans come in the order in which they were

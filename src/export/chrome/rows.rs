@@ -5,12 +5,9 @@ use crate::{
         gpu_ranges::GpuRange,
         json::{Members, Object},
     },
-    trace::{DeviceId, Nesting, Stream, StreamId, Trace, Track, Wait},
+    trace::{Nesting, Stream, StreamId, Trace, Track, Wait, nesting_order},
 };
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap, HashSet},
-};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A row, by the two numbers that Kineto gives it: process and thread, or device and stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,17 +66,9 @@ pub(super) const NO_DEVICE: i64 = -1;
 /// GPU. In that case the host's process gets another number.
 pub(super) fn host_pid(trace: &Trace) -> i64 {
     let pid = i64::from(trace.metadata().pid);
-    let is_device = devices(trace).into_iter().any(|device| i64::from(device.as_u32()) == pid);
+    let mut devices = trace.streams().iter().map(Stream::device).chain(trace.waits().filter_map(Wait::device));
+    let is_device = devices.any(|device| i64::from(device.as_u32()) == pid);
     if is_device { pid + Row::TID_STRIDE } else { pid }
-}
-
-/// Returns the devices that have streams or are waited for.
-fn devices(trace: &Trace) -> Vec<DeviceId> {
-    let of_streams = trace.streams().iter().map(Stream::device);
-    let mut devices: Vec<_> = of_streams.chain(trace.waits().filter_map(Wait::device)).collect();
-    devices.sort_unstable();
-    devices.dedup();
-    devices
 }
 
 /// The rows of all GPUs of a trace.
@@ -91,10 +80,10 @@ pub(super) struct Rows {
     pub(super) waits: Vec<Row>,
     /// The row of each overhead, in the order of the overheads.
     pub(super) overheads: Vec<Row>,
-    ranges: HashMap<(StreamId, usize), Row>,
-    used: HashSet<Row>,
+    ranges: FxHashMap<(StreamId, usize), Row>,
+    used: FxHashSet<Row>,
     /// For each device and stream number, the number of strides after which all rows are free.
-    free_from: HashMap<(i64, i64), usize>,
+    free_from: FxHashMap<(i64, i64), usize>,
     named: Vec<(Position, Row, String)>,
 }
 
@@ -151,11 +140,9 @@ impl Rows {
     /// there.
     fn place_waits(&mut self, trace: &Trace) {
         let waits: Vec<_> = trace.waits().collect();
-        let mut order: Vec<_> = (0..waits.len()).collect();
-        order.sort_by_key(|&wait| (waits[wait].start(), Reverse(waits[wait].end())));
-        let mut nestings: BTreeMap<_, (Nesting, Vec<Row>)> = BTreeMap::new();
+        let mut nestings: FxHashMap<_, (Nesting, Vec<Row>)> = FxHashMap::default();
         self.waits = vec![Row { pid: NO_DEVICE, tid: 0 }; waits.len()];
-        for index in order {
+        for index in nesting_order(waits.iter().map(|wait| (wait.start(), wait.end()))) {
             let wait = waits[index];
             let pid = wait.device().map_or(NO_DEVICE, |device| device.as_u32().into());
             let (context, stream) = (i64::from(wait.context()), wait.stream());
@@ -178,12 +165,10 @@ impl Rows {
 
     fn place_overheads(&mut self, trace: &Trace) {
         let overheads = trace.overheads();
-        let mut order: Vec<_> = (0..overheads.len()).collect();
-        order.sort_by_key(|&index| (overheads[index].start(), Reverse(overheads[index].end())));
         let mut nesting = Nesting::default();
         let mut rows = Vec::new();
         self.overheads = vec![Row { pid: NO_DEVICE, tid: 0 }; overheads.len()];
-        for index in order {
+        for index in nesting_order(overheads.iter().map(|overhead| (overhead.start(), overhead.end()))) {
             let row = nesting.place(overheads[index].start(), overheads[index].end(), 0);
             if row == rows.len() {
                 rows.push(self.add((NO_DEVICE, 0, 0, Kind::Overhead, row), 0, row, "overhead".to_owned()));

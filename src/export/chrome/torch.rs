@@ -6,8 +6,7 @@ use crate::{
     export::{flows::LaunchFlows, gpu_ranges::Cause, json::Quoted},
     trace::{ApiCall, ApiCallId, Attribution, Detail, Span, SpanId, Step, Timestamp, Trace, TrackId, WorkId},
 };
-use rustc_hash::FxHashMap;
-use std::collections::BTreeSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The name by which the plugin recognizes the loading of data.
 const DATA_LOADING: &str = "enumerate(DataLoader)#kernspan.__next__";
@@ -18,7 +17,7 @@ pub(super) struct SpanExtras {
     stacks: CallStacks,
     modules: Modules,
     /// The tracks on which `step()` is called.
-    stepping: BTreeSet<TrackId>,
+    stepping: FxHashSet<TrackId>,
 }
 
 impl SpanExtras {

@@ -6,10 +6,7 @@ use crate::{
     trace::{Allocation, DeviceId, MemoryChange, Timestamp, Trace},
 };
 use rustc_hash::FxHashMap;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 /// The number of points of a chart.
 pub(super) const POINTS: usize = 300;
@@ -28,7 +25,7 @@ pub(super) struct WindowCharts {
     duration: Duration,
     /// The number and the start of each step, from the start of the window.
     steps: Vec<(u64, Duration)>,
-    busy: BTreeMap<DeviceId, Vec<f64>>,
+    busy: Vec<(DeviceId, Vec<f64>)>,
     memory: Vec<MemoryCurve>,
 }
 
@@ -105,13 +102,11 @@ fn round(number: f64) -> f64 {
 }
 
 /// Returns for each GPU the percentage of the time of each point in which it did anything.
-fn busy(trace: &Trace) -> BTreeMap<DeviceId, Vec<f64>> {
-    let mut intervals: BTreeMap<DeviceId, Vec<(Timestamp, Timestamp)>> = BTreeMap::new();
-    for work in trace.work() {
-        intervals.entry(work.stream().device()).or_default().push((work.start(), work.end()));
-    }
+fn busy(trace: &Trace) -> Vec<(DeviceId, Vec<f64>)> {
     let width = trace.duration().as_secs_f64() / POINTS as f64;
-    let curve = |mut intervals: Vec<(Timestamp, Timestamp)>| {
+    let curve = |device| {
+        let work = trace.work().filter(|work| work.stream().device() == device);
+        let mut intervals: Vec<_> = work.map(|work| (work.start(), work.end())).collect();
         intervals.sort_unstable();
         let mut busy = vec![0.0; POINTS];
         let mut until = trace.start();
@@ -127,9 +122,9 @@ fn busy(trace: &Trace) -> BTreeMap<DeviceId, Vec<f64>> {
                 *share += 100.0 * (right - left).max(0.0);
             }
         }
-        busy.iter().map(|share: &f64| share.min(100.0)).collect()
+        (device, busy.iter().map(|share: &f64| share.min(100.0)).collect())
     };
-    intervals.into_iter().map(|(device, intervals)| (device, curve(intervals))).collect()
+    DeviceId::distinct(trace.work().map(|work| work.stream().device())).into_iter().map(curve).collect()
 }
 
 /// The memory of one GPU in use over a window, by owner.
@@ -151,7 +146,7 @@ impl MemoryCurve {
 
     /// Returns the curve of each GPU that allocated or freed memory in the window.
     pub(super) fn of_devices(trace: &Trace) -> Vec<Self> {
-        let devices: BTreeSet<_> = trace.allocations().map(Allocation::device).collect();
+        let devices = DeviceId::distinct(trace.allocations().map(Allocation::device));
         let owners = if devices.is_empty() { Vec::new() } else { owners(trace) };
         devices.into_iter().map(|device| Self::of(trace, device, &owners)).collect()
     }

@@ -18,10 +18,8 @@ use crate::{
     },
     trace::{ApiCall, Cut, Event, OperationCall, OperationId, Span, SpanId, Timestamp, Trace, TrackId, Value},
 };
-use std::{
-    collections::{BTreeMap, BinaryHeap},
-    io,
-};
+use rustc_hash::FxHashMap;
+use std::{collections::BinaryHeap, io};
 
 /// Writes a track for each track of the trace.
 pub(super) fn write(out: &mut TrackWriter<'_>, flows: &LaunchFlows) -> io::Result<()> {
@@ -189,7 +187,7 @@ pub(super) fn write_calls(out: &mut TrackWriter<'_>) -> io::Result<()> {
         out.track(TrackDescriptor { name: Some("calls".to_owned()), parent_uuid, ..TrackDescriptor::default() })?;
     let mut sequence = out.sequence(group)?;
     // The free tracks of each name.
-    let mut free: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    let mut free: FxHashMap<&str, Vec<u64>> = FxHashMap::default();
     // The calls that have not ended, with the earliest end on top.
     let mut open: BinaryHeap<Ending<'_>> = BinaryHeap::new();
     for call in &calls {
@@ -253,7 +251,7 @@ fn calls(trace: &Trace) -> Vec<Call<'_>> {
         return Vec::new();
     }
     let of_spans = SpanCalls::of(trace);
-    let mut calls: BTreeMap<SpanId, Call<'_>> = BTreeMap::new();
+    let mut calls: FxHashMap<SpanId, Call<'_>> = FxHashMap::default();
     for span in trace.spans().filter(|span| of_spans.is_reentered(span.id())) {
         let first = trace.span(of_spans.first(span.id()));
         let (start, end, cut) = (first.start(), first.end(), Cut::default());
@@ -264,6 +262,6 @@ fn calls(trace: &Trace) -> Vec<Call<'_>> {
         call.cut.end |= span.cut().end;
     }
     let mut calls: Vec<_> = calls.into_values().collect();
-    calls.sort_by_key(|call| call.start);
+    calls.sort_unstable_by_key(|call| (call.start, call.first.id()));
     calls
 }

@@ -8,7 +8,7 @@ use crate::{
     trace::{Step, Timestamp, Trace, convention},
 };
 use rustc_hash::FxHashMap;
-use std::{collections::BTreeMap, error::Error, time::Duration};
+use std::{error::Error, time::Duration};
 
 /// Computes the scalars of steps.
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ impl StepExporter for ScalarExporter {
 /// comes with its time and the step's number in the trace.
 pub(super) fn of_window(window: &Analysis<'_>) -> Vec<(Timestamp, Option<u64>, Summary)> {
     let trace = window.trace();
-    let ends: BTreeMap<u64, Timestamp> = trace.steps().iter().map(|step| (step.number(), step.end())).collect();
+    let ends: FxHashMap<u64, Timestamp> = trace.steps().iter().map(|step| (step.number(), step.end())).collect();
     let mut found = Vec::new();
     for step in window.gpu_steps() {
         let mut summary = Summary::default();
