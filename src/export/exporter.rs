@@ -110,10 +110,9 @@ impl<F: FnMut(&Analysis<'_>) + Send + 'static> Exporter for OnTrace<F> {
 /// Recording a trace all the time would cost too much. A summary does not: it has the step's duration and its counters
 /// (`tracing::info!(counter.loss = 0.3)`), and costs the thread that ends the step well below a microsecond.
 ///
-/// An [`Exporter`](crate::Exporter) that wants summaries returns one of these from
-/// [`Exporter::steps`](crate::Exporter::steps). It runs on a background thread. If it fails or panics, it is still
-/// called again, and [`finish`](crate::Profiler::finish) reports the failure, identical ones only once. Spans it
-/// creates are not recorded.
+/// An [`Exporter`] that wants summaries returns one of these from [`Exporter::steps`]. It runs on a background thread.
+/// If it fails or panics, it is still called again, and [`finish`](crate::Profiler::finish) reports the failure,
+/// identical ones only once. Spans it creates are not recorded.
 ///
 /// ```
 /// use kernspan::{Exporter, Profiler, Schedule, analysis::Analysis};

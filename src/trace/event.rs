@@ -1,6 +1,6 @@
 //! `tracing` events, and the counters whose samples they carry.
 
-use super::{Callsite, CallsiteId, FieldRange, Fields, SpanId, Timestamp, Trace, Track, TrackId, Value};
+use super::{Callsite, CallsiteId, FieldRange, Fields, SpanId, Step, Timestamp, Trace, Track, TrackId, Value};
 use std::sync::Arc;
 
 /// The stored data of an [`Event`].
@@ -83,5 +83,26 @@ impl Counter {
     /// seeing.
     pub fn samples(&self) -> &[(Timestamp, f64)] {
         &self.samples
+    }
+}
+
+impl Trace {
+    /// The counters with a sample in a step, each with its last value.
+    ///
+    /// ```
+    /// # use kernspan::Trace;
+    /// /// The loss of each step that has one.
+    /// fn losses(trace: &Trace) -> Vec<f64> {
+    ///     let counters = trace.steps().iter().flat_map(|step| trace.counters_in(step));
+    ///     counters.filter(|(name, _)| *name == "loss").map(|(_, value)| value).collect()
+    /// }
+    /// ```
+    pub fn counters_in(&self, step: &Step) -> impl Iterator<Item = (&str, f64)> {
+        let (start, end) = (step.start(), step.end());
+        self.counters.iter().filter_map(move |counter| {
+            let before = counter.samples().partition_point(|&(at, _)| at < end);
+            let &(at, value) = counter.samples().get(before.checked_sub(1)?)?;
+            (at >= start).then_some((counter.name(), value))
+        })
     }
 }

@@ -286,25 +286,6 @@ impl Trace {
         &self.counters
     }
 
-    /// The counters with a sample in a step, each with its last value.
-    ///
-    /// ```
-    /// # use kernspan::Trace;
-    /// /// The loss of each step that has one.
-    /// fn losses(trace: &Trace) -> Vec<f64> {
-    ///     let counters = trace.steps().iter().flat_map(|step| trace.counters_in(step));
-    ///     counters.filter(|(name, _)| *name == "loss").map(|(_, value)| value).collect()
-    /// }
-    /// ```
-    pub fn counters_in(&self, step: &Step) -> impl Iterator<Item = (&str, f64)> {
-        let (start, end) = (step.start(), step.end());
-        self.counters.iter().filter_map(move |counter| {
-            let before = counter.samples().partition_point(|&(at, _)| at < end);
-            let &(at, value) = counter.samples().get(before.checked_sub(1)?)?;
-            (at >= start).then_some((counter.name(), value))
-        })
-    }
-
     /// Whether GPUs were recorded, and if not, why not.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
@@ -318,12 +299,6 @@ impl Trace {
     /// The GPU with this number, if known.
     pub fn device(&self, id: DeviceId) -> Option<&Device> {
         self.devices.iter().find(|device| device.id == id)
-    }
-
-    /// Whether streams of a device belong to different contexts, which may number their streams alike.
-    pub(crate) fn has_several_contexts(&self, device: DeviceId) -> bool {
-        let mut contexts = self.streams.iter().filter(|stream| stream.device == device).map(Stream::context);
-        contexts.next().is_some_and(|first| contexts.any(|context| context != first))
     }
 
     /// The rows of GPU work: one per stream, and further ones where work of a stream overlaps.
@@ -392,13 +367,6 @@ impl Trace {
     /// The parts specific to a PyTorch trace; `None` if kernspan recorded the trace.
     pub fn torch(&self) -> Option<&Torch> {
         self.torch.as_deref()
-    }
-
-    /// The number of pieces of GPU work with each kind of [`Attribution`].
-    pub fn attributions(&self) -> Attributions {
-        let mut counts = Attributions::default();
-        self.work.iter().for_each(|work| counts.count(work.attribution));
-        counts
     }
 
     /// The step that contains a moment.

@@ -1,7 +1,7 @@
-//! Rows: the tracks of a thread's spans, the streams of a GPU's work, and how time ranges nest on a row, since no viewer
-//! can draw ranges that cross.
+//! Rows: the tracks of a thread's spans, the streams of a GPU's work, and how time ranges nest on a row, since no
+//! viewer can draw ranges that cross.
 
-use super::{DeviceId, SpanData, SpanId, Timestamp, id::define_id};
+use super::{DeviceId, SpanData, SpanId, Timestamp, Trace, id::define_id};
 use std::cmp::Reverse;
 
 define_id! {
@@ -116,6 +116,14 @@ impl Stream {
     }
 }
 
+impl Trace {
+    /// Whether streams of a device belong to different contexts, which may number their streams alike.
+    pub(crate) fn has_several_contexts(&self, device: DeviceId) -> bool {
+        let mut contexts = self.streams.iter().filter(|stream| stream.device == device).map(Stream::context);
+        contexts.next().is_some_and(|first| contexts.any(|context| context != first))
+    }
+}
+
 /// Assigns time ranges to rows so that the ranges on each row nest, using few rows.
 ///
 /// Two ranges nest if one contains the other, or if one ends before the other begins. Ranges must be sorted by start;
@@ -163,8 +171,8 @@ impl Nesting {
     }
 }
 
-/// Returns the indices of time ranges in the order in which [`Nesting::place`] takes them: by start, of ranges that start
-/// together the longest first, and equal ones as they come.
+/// Returns the indices of time ranges in the order in which [`Nesting::place`] takes them: by start, of ranges that
+/// start together the longest first, and equal ones as they come.
 pub(crate) fn nesting_order(ranges: impl Iterator<Item = (Timestamp, Timestamp)>) -> Vec<usize> {
     let mut order: Vec<_> = ranges.enumerate().map(|(index, (start, end))| (start, Reverse(end), index)).collect();
     order.sort_unstable();

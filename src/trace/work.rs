@@ -207,7 +207,7 @@ impl fmt::Display for WorkName<'_> {
     }
 }
 
-/// The kind of a piece of [`Work`](super::Work), and the facts specific to this kind.
+/// The kind of a piece of [`Work`], and the facts specific to this kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Detail {

@@ -1,7 +1,8 @@
-//! Where a signal is sent and how: its protocol, its address and headers, which may contain secrets and are never shown in
-//! full, and its TLS files.
+//! Where a signal is sent and how: its protocol, its address and headers, which may contain secrets and are never shown
+//! in full, and its TLS files.
 //!
-//! TLS files are read and checked when a run begins, so that problems are reported then rather than by the first request.
+//! TLS files are read and checked when a run begins, so that problems are reported then rather than by the first
+//! request.
 
 use rustls::{
     RootCertStore,

@@ -1,6 +1,6 @@
 //! Perfetto's own format: a sequence of protobuf messages, with every name written once.
 //!
-//! [`document`] writes the file of a trace. [`threads`], [`calls`] and [`gpus`] write its tracks: a
+//! [`document`] writes the file of a trace. [`threads`] and [`gpus`] write its tracks: a
 //! [`TrackWriter`](tracks::TrackWriter) describes each track, and a [`Sequence`](sequence::Sequence) contains the
 //! track's [`Event`](event::Event)s.
 

@@ -1,5 +1,5 @@
-//! The tracks of the host: those of threads, with spans, the GPU API calls inside them, events and operations, and those
-//! of calls that were entered several times, such as those of futures, with a slice for each call as a whole.
+//! The tracks of the host: those of threads, with spans, the GPU API calls inside them, events and operations, and
+//! those of calls that were entered several times, such as those of futures, with a slice for each call as a whole.
 
 use super::{
     event::Event as Packet,

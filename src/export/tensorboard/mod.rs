@@ -1,7 +1,7 @@
 //! TensorBoard's files: profiles, scalars, texts and hyperparameters.
 //!
 //! [`profile`] writes the profile of a window. Everything else goes into the [events file](events_file) of the run: the
-//! [`scalars`] of every step, and those that only a recorded [`window`] has.
+//! [`scalars`] of every step, and those that only a recorded window has.
 
 mod capture;
 mod configuration;

@@ -207,8 +207,8 @@ mod tests {
             choice.why,
             [
                 "16 → 32: 82 % more items/s",
-                "32 → 64: 5 % more items/s for 1.9 times the memory; the step takes 1.91 times as long for 2.00 times the \
-                 items; of 10.0 ms more on average, 10.0 ms are computing on the GPU; the GPU is busy 97 % of the step \
+                "32 → 64: 5 % more items/s for 1.9 times the memory; the step takes 1.91 times as long for 2.00 times \
+                 the items; of 10.0 ms more on average, 10.0 ms are computing on the GPU; the GPU is busy 97 % of the step \
                  at 32 already (GPU-bound)"
             ]
         );
@@ -236,10 +236,8 @@ mod tests {
         assert_eq!(choice.best, Some(1));
         assert_eq!(
             choice.why,
-            [
-                "f16 → bf16: 17 % fewer steps/s; the step takes 1.20 times as long; of 2.00 ms more on average, 2.00 ms are \
-              computing on the GPU"
-            ]
+            ["f16 → bf16: 17 % fewer steps/s; the step takes 1.20 times as long; of 2.00 ms more on average, 2.00 ms \
+                 are computing on the GPU"]
         );
     }
 

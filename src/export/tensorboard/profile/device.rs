@@ -14,7 +14,8 @@ use crate::{
         work_text::{Cache, WorkKey},
     },
     trace::{
-        BatchId, Detail, Device, DeviceId, Direction, Kernel, MemoryKind, Span, SpanId, Stream, StreamId, Timestamp, Trace, Work,
+        BatchId, Detail, Device, DeviceId, Direction, Kernel, MemoryKind, Span, SpanId, Stream, StreamId, Timestamp,
+        Trace, Work,
     },
 };
 use rustc_hash::FxHashMap;
