@@ -1,7 +1,7 @@
 //! Joins GPU records to the API calls that caused them, and so to the spans around the calls.
 
 use super::{
-    innermost::{Query, innermost},
+    nest::{Query, innermost},
     streams::{Rows, rows},
 };
 use crate::{

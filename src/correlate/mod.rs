@@ -7,25 +7,21 @@
 //! - [`correlate`] puts the whole together.
 
 mod backtrace;
-mod callsites;
-mod counters;
 mod enters;
+mod fields;
 mod gpu;
-mod innermost;
 mod nest;
-mod operations;
 mod streams;
+mod tables;
 mod threads;
-mod updates;
 
 pub(crate) use self::gpu::join_gpu;
 #[cfg(feature = "read")]
-pub(crate) use self::{innermost::innermost_spans, nest::place_spans};
+pub(crate) use self::nest::{innermost_spans, place_spans};
 
 use self::{
-    callsites::Callsites,
-    innermost::{Query, innermost},
-    operations::Operations,
+    nest::{Query, innermost},
+    tables::{Callsites, Operations},
     threads::Threads,
 };
 use crate::{
@@ -57,7 +53,7 @@ pub(crate) fn correlate(recording: Recording, metadata: Arc<Metadata>) -> Trace 
     let (origins, enters) =
         Threads::new(&mut trace, &mut callsites, &timeline, extent, functions, &mut operations).add(threads);
     trace.callsites = callsites.into_table();
-    let (events, counters, lost_values) = counters::extract(std::mem::take(&mut trace.events), &trace);
+    let (events, counters, lost_values) = fields::extract_counters(std::mem::take(&mut trace.events), &trace);
     (trace.events, trace.counters) = (events, counters);
     trace.losses.counters += lost_values;
     trace.losses.truncated += trace.fields.iter().filter(|field| field.value.is_truncated()).count() as u64;

@@ -1,8 +1,6 @@
 //! Turns the records of each thread into spans, events, API calls, allocations and operations.
 
-use super::{
-    Callsites, backtrace::frames, enters::Enters, gpu::Origins, nest, operations::Operations, updates::Updates,
-};
+use super::{Callsites, backtrace::frames, enters::Enters, fields::Updates, gpu::Origins, nest, tables::Operations};
 use crate::{
     clock::{Ticks, Timeline},
     recording::{Callsite, DeviceCall, Function, MemoryCall, MemoryFacts, Origin, Record, RegistryId, ThreadRecords},

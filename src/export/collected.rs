@@ -1,6 +1,6 @@
 //! An exporter that keeps traces in memory.
 
-use super::{exporter::Exporter, result::ExportResult};
+use super::exporter::{ExportResult, Exporter};
 use crate::{analysis::Analysis, trace::Trace};
 use std::sync::{Arc, Mutex, PoisonError};
 

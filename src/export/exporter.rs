@@ -1,11 +1,22 @@
-//! The trait of exporters.
+//! The traits of exporters, of windows and of steps.
 
-use super::{
-    result::ExportResult,
-    step_exporter::{Run, StepExporter},
+use super::run_id::RunId;
+use crate::{
+    activity::Activity,
+    analysis::Analysis,
+    delivery::Delivery,
+    schedule::Phase,
+    trace::{Metadata, Timestamp},
 };
-use crate::analysis::Analysis;
-use std::error::Error;
+use std::{
+    error::Error,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+/// The result of an export: the files written, or the reason they could not be.
+pub type ExportResult = Result<Vec<PathBuf>, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A destination for traces: it receives each recorded window, as the [`Analysis`] of its [`Trace`](crate::Trace).
 ///
@@ -92,6 +103,155 @@ impl<F: FnMut(&Analysis<'_>) + Send + 'static> Exporter for OnTrace<F> {
     fn name(&self) -> &str {
         "on_trace"
     }
+}
+
+/// A destination for step summaries: it receives every step, recorded or not.
+///
+/// Recording a trace all the time would cost too much. A summary does not: it has the step's duration and its counters
+/// (`tracing::info!(counter.loss = 0.3)`), and costs the thread that ends the step well below a microsecond.
+///
+/// An [`Exporter`] that wants summaries returns one of these from [`Exporter::steps`]. It runs on a background thread.
+/// If it fails or panics, it is still called again, and [`finish`](crate::Profiler::finish) reports the failure,
+/// identical ones only once. Spans it creates are not recorded.
+///
+/// ```
+/// use kernspan::{Exporter, Profiler, Schedule, analysis::Analysis};
+/// use kernspan::export::{ExportResult, Run, StepExporter, StepSummary};
+/// use std::{error::Error, time::Duration};
+/// # use tracing_subscriber::prelude::*;
+///
+/// /// Prints the steps that were slow.
+/// struct SlowSteps(Duration);
+///
+/// impl Exporter for SlowSteps {
+///     fn export(&mut self, _: &Analysis<'_>) -> ExportResult {
+///         Ok(vec![])
+///     }
+///
+///     fn steps(&mut self, run: &Run) -> Option<Box<dyn StepExporter>> {
+///         eprintln!("{} begins", run.metadata.process);
+///         Some(Box::new(Self(self.0)))
+///     }
+/// }
+///
+/// impl StepExporter for SlowSteps {
+///     fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
+///         for step in steps.iter().filter(|step| step.duration > self.0) {
+///             eprintln!("step {} took {:?}, loss {:?}", step.number, step.duration, step.counter("loss"));
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let (layer, profiler) = Profiler::builder()
+///     .schedule(Schedule::manual()) // Records nothing.
+///     .export(SlowSteps(Duration::from_millis(100)))
+///     .build()?;
+/// # tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+/// for batch in 1..10 {
+///     tracing::info!(counter.loss = 1.0 / f64::from(batch));
+///     profiler.step();
+/// }
+/// # });
+/// profiler.finish()?;
+/// # Ok::<(), kernspan::Error>(())
+/// ```
+pub trait StepExporter: Send + 'static {
+    /// Takes the steps that ended since the last call, in order.
+    ///
+    /// It is called at least twice a second, with no steps if none has ended, so that it can write what it has
+    /// buffered.
+    ///
+    /// # Errors
+    ///
+    /// Anything to be reported as a [`Failure`](crate::Failure).
+    fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>>;
+
+    /// Notes that the run ends by a panic, as when a training fails and its profiler is dropped. It is called before
+    /// [`finish`](Self::finish). By default, it does nothing.
+    fn panicked(&mut self) {}
+
+    /// Ends the run, and returns the files written. It is called once, after the last steps and the last window. By
+    /// default, there are no files.
+    ///
+    /// # Errors
+    ///
+    /// Anything to be reported as a [`Failure`](crate::Failure).
+    fn finish(&mut self) -> ExportResult {
+        Ok(Vec::new())
+    }
+
+    /// Returns how much was sent over the network and how much of it arrived, for the [`Report`](crate::Report). It is
+    /// called after [`finish`](Self::finish). By default, nothing was sent.
+    fn deliveries(&self) -> Vec<Delivery> {
+        Vec::new()
+    }
+}
+
+/// A step, recorded or not: its number, its duration and its counters.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StepSummary {
+    /// The step's number in the run, from 0. A number is missing only if its step was
+    /// [lost](crate::trace::Losses::steps).
+    pub number: u64,
+    /// The step's phase in the schedule.
+    pub phase: Phase,
+    /// The start, on the wall clock: the end of the previous step, or for step 0 the moment the profiler was built.
+    pub start: Timestamp,
+    /// The time from start to end. Setting the wall clock meanwhile does not change it.
+    pub duration: Duration,
+    /// Whether [`step`](crate::Profiler::step) ended it. If not, the run ended first; such a step has a summary only if
+    /// it has counters, as from a validation after the last step.
+    pub ended: bool,
+    /// The counters, each with its last value in the step, from any thread. The value may not be finite.
+    pub counters: Vec<(&'static str, f64)>,
+}
+
+impl StepSummary {
+    /// Returns the summary of a step that has ended and has no counters: for tests of a [`StepExporter`].
+    ///
+    /// ```
+    /// use kernspan::{Phase, export::StepSummary, trace::Timestamp};
+    /// use std::time::Duration;
+    ///
+    /// let mut step = StepSummary::new(7, Phase::Wait, Timestamp::now(), Duration::from_millis(100));
+    /// step.counters.push(("loss", 0.5));
+    /// assert_eq!(step.counter("loss"), Some(0.5));
+    /// ```
+    pub fn new(number: u64, phase: Phase, start: Timestamp, duration: Duration) -> Self {
+        Self { number, phase, start, duration, ended: true, counters: Vec::new() }
+    }
+
+    /// Returns the end, on the wall clock.
+    pub fn end(&self) -> Timestamp {
+        let nanos = u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
+        Timestamp::from_unix_nanos(self.start.as_unix_nanos().saturating_add(nanos))
+    }
+
+    /// Returns the last value of a counter in the step.
+    pub fn counter(&self, name: &str) -> Option<f64> {
+        self.counters.iter().find_map(|&(known, value)| (known == name).then_some(value))
+    }
+}
+
+/// A run of a program, as far as known when the profiler is built.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Run {
+    /// The name that the launcher gave to the run, which is the same on all ranks.
+    pub id: Option<RunId>,
+    /// The metadata that every trace of the run has.
+    pub metadata: Arc<Metadata>,
+    /// The moment the profiler was built.
+    pub start: Timestamp,
+    /// The schedule, as human-readable text.
+    pub schedule: String,
+    /// The activities that are recorded.
+    pub activities: Vec<Activity>,
+    /// The durations of steps that were not recorded, or of a sample of them, once the run has ended: those of the
+    /// [`Report`](crate::Report).
+    pub(crate) unrecorded: Arc<OnceLock<Vec<Duration>>>,
 }
 
 #[cfg(test)]

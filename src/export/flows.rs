@@ -1,10 +1,11 @@
-//! Flows: arrows from API calls to the GPU work they caused.
+//! Flows, which viewers draw as arrows: from API calls to the GPU work they caused, between the enters of one call, and
+//! from operators of the forward pass to those that compute their gradients.
 
-use crate::trace::{ApiCall, ApiCallId, Trace, Work, WorkId};
+use crate::trace::{ApiCall, ApiCallId, Span, SpanId, Trace, Work, WorkId};
 
-/// The flows of a trace.
+/// The flows from API calls to the GPU work they caused.
 #[derive(Debug)]
-pub(super) struct Flows {
+pub(super) struct LaunchFlows {
     /// The call at which the flow to each piece of work begins.
     sources: Vec<Option<ApiCallId>>,
     /// For each call, the index in `targets` at which its work begins. One more entry marks the end of the last call's.
@@ -13,7 +14,7 @@ pub(super) struct Flows {
     targets: Vec<WorkId>,
 }
 
-impl Flows {
+impl LaunchFlows {
     /// The category of the flows in Kineto's format.
     pub(super) const CATEGORY: &str = "ac2g";
 
@@ -54,9 +55,70 @@ fn source(work: Work<'_>) -> Option<ApiCallId> {
     work.call().filter(|call| call.start() <= work.start()).map(ApiCall::id)
 }
 
+/// The flows of a PyTorch trace from forward to backward operators. A flow is identified by its number.
+#[derive(Debug)]
+pub(super) struct BackwardFlows<'a> {
+    /// Where each flow begins and ends, in the order of their beginnings.
+    links: &'a [(SpanId, SpanId)],
+    /// Where each flow ends, in order, and its number.
+    ends: Vec<(SpanId, usize)>,
+}
+
+impl<'a> BackwardFlows<'a> {
+    /// The category of the flows in Kineto's format.
+    pub(super) const CATEGORY: &'static str = "fwdbwd";
+
+    pub(super) fn new(trace: &'a Trace) -> Self {
+        let links = trace.torch().map_or(&[][..], |torch| &torch.links);
+        let mut ends: Vec<_> = links.iter().enumerate().map(|(flow, &(_, to))| (to, flow)).collect();
+        ends.sort_unstable();
+        Self { links, ends }
+    }
+
+    /// Returns the flows that begin at a span.
+    pub(super) fn from(&self, span: Span<'_>) -> impl Iterator<Item = usize> + use<> {
+        let first = self.links.partition_point(|&(from, _)| from < span.id());
+        first..first + self.links[first..].partition_point(|&(from, _)| from == span.id())
+    }
+
+    /// Returns the flows that end at a span.
+    pub(super) fn to(&self, span: Span<'_>) -> impl Iterator<Item = usize> {
+        let first = self.ends.partition_point(|&(to, _)| to < span.id());
+        self.ends[first..].iter().take_while(move |(to, _)| *to == span.id()).map(|&(_, flow)| flow)
+    }
+}
+
+/// The flows between the enters of each call. A flow is identified by the enter at which it begins.
+#[derive(Debug)]
+pub(super) struct CallFlows {
+    /// Whether a flow begins at each span.
+    begins: Vec<bool>,
+}
+
+impl CallFlows {
+    /// The category of the flows, in formats that have one.
+    pub(super) const CATEGORY: &str = "call";
+
+    pub(super) fn new(trace: &Trace) -> Self {
+        let mut begins = vec![false; trace.spans().len()];
+        trace.spans().filter_map(Span::previous).for_each(|previous| begins[previous.id().index()] = true);
+        Self { begins }
+    }
+
+    /// Returns the flow that begins at this enter, if the call has another enter after it.
+    pub(super) fn from(&self, span: Span<'_>) -> Option<SpanId> {
+        self.begins[span.id().index()].then(|| span.id())
+    }
+
+    /// Returns the flow that ends at this enter, if it is not the first of its call.
+    pub(super) fn to(&self, span: Span<'_>) -> Option<SpanId> {
+        span.previous().map(Span::id)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Flows;
+    use super::LaunchFlows;
     use crate::trace::sample::{at, gpu_trace};
 
     #[test]
@@ -64,7 +126,7 @@ mod tests {
         let mut trace = gpu_trace();
         let late = trace.api_calls().find(|call| call.name() == "cuLaunchKernel").unwrap().id();
         trace.api_calls[late.index()].start = at(21);
-        let flows = Flows::new(&trace);
+        let flows = LaunchFlows::new(&trace);
         for call in trace.api_calls() {
             let work = flows.of_call(call.id());
             let expected = match call.name() {

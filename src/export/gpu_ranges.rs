@@ -1,8 +1,8 @@
 //! Steps and spans as ranges of time on GPUs.
 
 use super::index_ranges::index_ranges;
-use crate::trace::{DeviceId, GpuAnnotation, Nesting, SpanId, StepId, StreamId, Timestamp, Torch, Trace};
-use std::{cmp::Reverse, collections::BTreeMap};
+use crate::trace::{GpuAnnotation, Nesting, SpanId, StepId, Stream, StreamId, Timestamp, Torch, Trace};
+use std::cmp::Reverse;
 
 /// The range from the first to the last work that a step or span caused on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,13 +116,12 @@ fn steps_and_spans(trace: &Trace) -> Vec<GpuRange> {
 
 /// Returns the rows of each stream, the first row first.
 fn streams(trace: &Trace) -> Vec<Vec<StreamId>> {
-    let mut streams: BTreeMap<(DeviceId, u32, u32), Vec<StreamId>> = BTreeMap::new();
-    for (index, stream) in trace.streams().iter().enumerate() {
-        let key = (stream.device(), stream.context(), stream.number());
-        streams.entry(key).or_default().push(StreamId::new(index));
-    }
-    let mut streams: Vec<_> = streams.into_values().collect();
-    streams.iter_mut().for_each(|rows| rows.sort_by_key(|row| trace.streams()[row.index()].overlap()));
+    let stream = |row: &StreamId| trace.streams()[row.index()];
+    let mut rows: Vec<_> = (0..trace.streams().len()).map(StreamId::new).collect();
+    // Last by overlap.
+    rows.sort_by_key(stream);
+    let same = |a: &StreamId, b: &StreamId| Stream { overlap: 0, ..stream(a) } == Stream { overlap: 0, ..stream(b) };
+    let mut streams: Vec<_> = rows.chunk_by(same).map(<[_]>::to_vec).collect();
     streams.sort_unstable_by_key(|rows| rows[0]);
     streams
 }

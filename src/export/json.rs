@@ -1,6 +1,6 @@
 //! A writer of JSON text. It appends to a buffer, since a trace is a million small objects with known keys.
 
-use super::micros::Micros;
+use super::time_text::Micros;
 use crate::trace::Value;
 use std::io::Write;
 

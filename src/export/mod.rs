@@ -49,9 +49,6 @@
 //! An exporter that also wants the [summary](StepSummary) of every step, recorded or not, returns a [`StepExporter`]
 //! from [`Exporter::steps`].
 
-mod backward_flows;
-mod cache;
-mod call_flows;
 mod category;
 mod chrome;
 mod collected;
@@ -61,21 +58,16 @@ mod gpu_ranges;
 mod html;
 mod index_ranges;
 mod json;
-mod micros;
-mod operation_names;
 mod perfetto;
-mod result;
 mod run_id;
 #[cfg(test)]
 mod samples;
 mod stacks;
-mod step_exporter;
-mod steps_nest;
+mod steps;
 mod tensorboard;
-mod torch_steps;
-mod utc;
+mod time_text;
 mod wire;
-mod work_key;
+mod work_text;
 
 #[cfg(feature = "read")]
 pub(crate) use self::chrome::RESERVED;
@@ -83,13 +75,11 @@ pub(crate) use self::exporter::OnTrace;
 pub use self::{
     chrome::{Chrome, Flavor},
     collected::Collected,
-    exporter::Exporter,
+    exporter::{ExportResult, Exporter, Run, StepExporter, StepSummary},
     html::{Html, HtmlDocument, HtmlReport},
     perfetto::Perfetto,
-    result::ExportResult,
     run_id::RunId,
     stacks::Stacks,
-    step_exporter::{Run, StepExporter, StepSummary},
     tensorboard::TensorBoard,
 };
 pub use crate::{

@@ -1,6 +1,9 @@
 //! Folded stacks, the input of flame graph tools.
 
-use super::{exporter::Exporter, result::ExportResult, work_key::WorkKey};
+use super::{
+    exporter::{ExportResult, Exporter},
+    work_text::WorkKey,
+};
 use crate::{analysis::Analysis, file, trace::Trace};
 use rustc_hash::FxHashMap;
 use std::{

@@ -222,8 +222,7 @@ impl HostEvents {
         let counters = std::mem::take(&mut self.counters).into_iter();
         let mut counters: Vec<_> =
             counters.map(|(name, samples)| Counter { name: Arc::from(&*name), samples }).collect();
-        counters.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        counters.iter_mut().for_each(|counter| counter.samples.sort_by_key(|&(at, _)| at));
+        Counter::sort(&mut counters);
         counters
     }
 

@@ -10,9 +10,7 @@
 //! Events of unknown kind are counted in [`Losses::unread`](crate::trace::Losses::unread).
 
 mod assemble;
-mod blocks;
 mod callsites;
-mod document;
 mod error;
 mod event;
 mod gpu;
@@ -29,14 +27,12 @@ mod span_ids;
 #[cfg(test)]
 mod tests;
 mod text;
-mod words;
 
 pub use self::error::ReadError;
 
 use self::{
-    blocks::{BLOCK, Blocks, ReaderBlocks, ThreadBlocks},
     intake::Intake,
-    text::Text,
+    text::{BLOCK, Blocks, ReaderBlocks, Text, ThreadBlocks},
 };
 use crate::trace::Trace;
 use std::{

@@ -1,10 +1,7 @@
 //! A JSON scanner.
 
 use self::Wrong::Unexpected;
-use super::{
-    raw::Raw,
-    words::{digits_until, plain_until, spaces_until},
-};
+use super::raw::{Raw, digits_until, plain_until, spaces_until};
 use std::borrow::Cow;
 
 /// A scanner of JSON text, which checks all of it and copies only strings with escapes.

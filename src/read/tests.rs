@@ -3,9 +3,8 @@
 mod conversion;
 
 use super::{
-    ReadError,
-    blocks::{BLOCK, ReaderBlocks, ThreadBlocks},
-    from_bytes, from_json, from_reader,
+    ReadError, from_bytes, from_json, from_reader,
+    text::{BLOCK, ReaderBlocks, ThreadBlocks},
 };
 use crate::{
     Chrome, Exporter, Report,

@@ -1,6 +1,6 @@
 //! The rows of torch's table, and their sums while it is made.
 
-use crate::trace::Timestamp;
+use crate::trace::{NameKey, Timestamp};
 use rustc_hash::FxHashMap;
 use std::{borrow::Cow, cmp::Reverse, time::Duration};
 
@@ -41,8 +41,7 @@ pub struct KeyAverage {
 #[derive(Debug, Default)]
 pub(super) struct KeyRows<'a> {
     names: FxHashMap<Cow<'a, str>, u32>,
-    /// Names by the address and the length of their text. Most names are stored once, and some are long.
-    addresses: FxHashMap<(usize, usize), u32>,
+    keys: FxHashMap<NameKey, u32>,
     /// The rows of each name: those on the host and on GPUs, each without and with annotations.
     rows: Vec<[KeyRow; 4]>,
     /// The number of events so far.
@@ -86,12 +85,12 @@ impl KeyAverage {
 impl<'a> KeyRows<'a> {
     /// Returns the number of a name. Its text must stay where it is.
     pub(super) fn name(&mut self, name: &'a str) -> u32 {
-        let address = (name.as_ptr().addr(), name.len());
-        if let Some(&number) = self.addresses.get(&address) {
+        let key = NameKey::of(name);
+        if let Some(&number) = self.keys.get(&key) {
             return number;
         }
         let number = self.name_of(Cow::Borrowed(name));
-        self.addresses.insert(address, number);
+        self.keys.insert(key, number);
         number
     }
 

@@ -1,5 +1,6 @@
 //! How the span of GPU work was found.
 
+use super::Trace;
 use std::ops::AddAssign;
 
 /// How the span of GPU work, an API call or an operation was found.
@@ -66,5 +67,14 @@ impl AddAssign for Attributions {
         self.handed_off += other.handed_off;
         self.before += other.before;
         self.unattributed += other.unattributed;
+    }
+}
+
+impl Trace {
+    /// The number of pieces of GPU work with each kind of [`Attribution`].
+    pub fn attributions(&self) -> Attributions {
+        let mut counts = Attributions::default();
+        self.work.iter().for_each(|work| counts.count(work.attribution));
+        counts
     }
 }

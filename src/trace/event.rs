@@ -1,6 +1,7 @@
-//! `tracing` events.
+//! `tracing` events, and the counters whose samples they carry.
 
-use super::{Callsite, CallsiteId, FieldRange, Fields, SpanId, Timestamp, Trace, Track, TrackId, Value};
+use super::{Callsite, CallsiteId, FieldRange, Fields, SpanId, Step, Timestamp, Trace, Track, TrackId, Value};
+use std::sync::Arc;
 
 /// The stored data of an [`Event`].
 #[derive(Clone, Debug)]
@@ -56,5 +57,52 @@ impl<'a> Event<'a> {
     /// The fields, including the message.
     pub fn fields(self) -> Fields<'a> {
         self.trace.fields(self.data.callsite, self.data.fields)
+    }
+}
+
+/// A named number that changes over time, such as a loss: see [`convention::COUNTER`](super::convention::COUNTER).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counter {
+    pub(crate) name: Arc<str>,
+    pub(crate) samples: Vec<(Timestamp, f64)>,
+}
+
+impl Counter {
+    /// Sorts counters by name, and their samples by time.
+    pub(crate) fn sort(counters: &mut [Self]) {
+        counters.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        counters.iter_mut().for_each(|counter| counter.samples.sort_by_key(|&(at, _)| at));
+    }
+
+    /// The name, without the prefix `counter.`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The samples, in chronological order. A value may be infinite or not a number, since a diverged loss is worth
+    /// seeing.
+    pub fn samples(&self) -> &[(Timestamp, f64)] {
+        &self.samples
+    }
+}
+
+impl Trace {
+    /// The counters with a sample in a step, each with its last value.
+    ///
+    /// ```
+    /// # use kernspan::Trace;
+    /// /// The loss of each step that has one.
+    /// fn losses(trace: &Trace) -> Vec<f64> {
+    ///     let counters = trace.steps().iter().flat_map(|step| trace.counters_in(step));
+    ///     counters.filter(|(name, _)| *name == "loss").map(|(_, value)| value).collect()
+    /// }
+    /// ```
+    pub fn counters_in(&self, step: &Step) -> impl Iterator<Item = (&str, f64)> {
+        let (start, end) = (step.start(), step.end());
+        self.counters.iter().filter_map(move |counter| {
+            let before = counter.samples().partition_point(|&(at, _)| at < end);
+            let &(at, value) = counter.samples().get(before.checked_sub(1)?)?;
+            (at >= start).then_some((counter.name(), value))
+        })
     }
 }

@@ -1,8 +1,7 @@
 //! The framework that a recorded program uses.
 
-use super::{Trace, Work};
+use super::{NameKey, Trace, Work};
 use rustc_hash::FxHashSet;
-use std::sync::Arc;
 
 /// The framework that a recorded program uses, as far as its trace shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,7 +31,7 @@ impl Trace {
         let by_callsite = self.callsites().iter().find_map(|it| of_callsite(it.name(), it.target()));
         // There may be many kernels, but there are few names.
         let mut names = FxHashSet::default();
-        let kernels = self.work().filter_map(Work::kernel).filter(|kernel| names.insert(Arc::as_ptr(&kernel.name)));
+        let kernels = self.work().filter_map(Work::kernel).filter(|kernel| names.insert(NameKey::of(&kernel.name)));
         by_callsite.or_else(|| { kernels }.find_map(|kernel| of_kernel(&kernel.raw_name))).unwrap_or_default()
     }
 }

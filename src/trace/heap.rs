@@ -54,6 +54,26 @@ pub(crate) struct HeapSampleData {
     pub(crate) span: Option<SpanId>,
 }
 
+impl Trace {
+    /// Whether allocations on the heap were counted: see [`Allocator`](crate::Allocator).
+    pub fn is_heap_counted(&self) -> bool {
+        self.heap.is_some()
+    }
+
+    /// A sample of the allocations on the heap, in chronological order.
+    ///
+    /// ```
+    /// # use kernspan::Trace;
+    /// /// The bytes that were allocated in the window and not freed, about.
+    /// fn kept(trace: &Trace) -> u64 {
+    ///     trace.heap_samples().filter(|sample| sample.freed().is_none()).map(|sample| sample.bytes()).sum()
+    /// }
+    /// ```
+    pub fn heap_samples(&self) -> impl ExactSizeIterator<Item = HeapSample<'_>> {
+        self.heap_samples.iter().map(|data| HeapSample::new(self, data))
+    }
+}
+
 /// An allocation on the heap that stands for others, which were not sampled.
 #[derive(Clone, Copy, Debug)]
 pub struct HeapSample<'a> {
@@ -62,7 +82,7 @@ pub struct HeapSample<'a> {
 }
 
 impl<'a> HeapSample<'a> {
-    pub(super) fn new(trace: &'a Trace, data: &'a HeapSampleData) -> Self {
+    fn new(trace: &'a Trace, data: &'a HeapSampleData) -> Self {
         Self { trace, data }
     }
 

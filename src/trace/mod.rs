@@ -35,12 +35,8 @@ mod allocation;
 mod api_call;
 mod attribution;
 mod batch;
-mod caller_order;
 mod callsite;
-mod context;
 pub mod convention;
-mod counter;
-mod detail;
 mod device;
 mod event;
 mod fields;
@@ -51,51 +47,42 @@ mod id;
 mod input;
 mod losses;
 mod metadata;
-mod nesting;
-mod occupancy;
+mod name_key;
 mod operation;
-mod overhead;
 mod peak;
+mod rows;
 #[cfg(any(test, feature = "sample"))]
 #[doc(hidden)]
 pub mod sample;
 mod span;
 mod step;
-mod stream;
 mod time;
 mod torch;
-mod track;
-mod value;
 mod wait;
 mod work;
 
 // The host: threads, spans, events and the fields on them.
 pub use self::{
     callsite::{Callsite, Level},
-    context::TraceContext,
-    counter::Counter,
-    event::Event,
-    fields::{Fields, OpFacts},
+    event::{Counter, Event},
+    fields::{Fields, OpFacts, Value},
     heap::{HeapSample, HeapUse},
     input::InputStage,
-    span::{Cut, Span, SpanId},
+    rows::{ThreadId, Track, TrackId},
+    span::{Cut, Span, SpanId, TraceContext},
     step::{Step, StepId},
     time::Timestamp,
-    track::{ThreadId, Track, TrackId},
-    value::Value,
 };
 // GPUs: devices, the work on their streams, and the calls that caused it.
 pub use self::{
     allocation::{Allocation, MemoryChange},
     api_call::{Api, ApiCall, ApiCallId},
     attribution::{Attribution, Attributions},
-    detail::{Detail, Direction, Kernel, MemoryCopy, MemoryFill, MemoryKind},
-    device::{Device, DeviceId},
-    occupancy::Occupancy,
-    overhead::Overhead,
-    stream::{Stream, StreamId},
+    device::{Device, DeviceId, Occupancy},
+    gpu::Overhead,
+    rows::{Stream, StreamId},
     wait::{Wait, WaitKind},
-    work::{GraphNode, Work, WorkId, WorkName},
+    work::{Detail, Direction, GraphNode, Kernel, MemoryCopy, MemoryFill, MemoryKind, Work, WorkId, WorkName},
 };
 // Frameworks: the operations that they report.
 pub use self::{
@@ -121,8 +108,9 @@ pub(crate) use self::{
     fields::{FieldData, FieldRange},
     heap::HeapSampleData,
     input::LoadsData,
-    nesting::{Nesting, enclosing},
+    name_key::NameKey,
     operation::{OperationCallData, OperationId},
+    rows::{Nesting, enclosing, nesting_order},
     span::SpanData,
     torch::{GpuAnnotation, RowId},
     wait::WaitData,
@@ -130,7 +118,7 @@ pub(crate) use self::{
 };
 
 use rustc_hash::FxHashMap;
-use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 /// One recorded window: its steps, tracks, spans, events, counters, operations, GPU work and losses.
 ///
@@ -169,11 +157,11 @@ pub struct Trace {
     pub(crate) events: Vec<EventData>,
     pub(crate) fields: Vec<FieldData>,
     pub(crate) counters: Vec<Counter>,
-    pub(crate) backtraces: BTreeMap<SpanId, Vec<String>>,
+    pub(crate) backtraces: FxHashMap<SpanId, Vec<String>>,
     /// The caller of each span whose caller is not its parent.
-    pub(crate) callers: BTreeMap<SpanId, Option<SpanId>>,
+    pub(crate) callers: FxHashMap<SpanId, Option<SpanId>>,
     /// OpenTelemetry context by span; `None` if the span is known to have none.
-    pub(crate) contexts: BTreeMap<SpanId, Option<TraceContext>>,
+    pub(crate) contexts: FxHashMap<SpanId, Option<TraceContext>>,
     /// What each span itself allocated and freed, if the heap was counted.
     pub(crate) heap: Option<FxHashMap<SpanId, HeapUse>>,
     pub(crate) heap_samples: Vec<HeapSampleData>,
@@ -304,43 +292,6 @@ impl Trace {
         &self.counters
     }
 
-    /// The counters with a sample in a step, each with its last value.
-    ///
-    /// ```
-    /// # use kernspan::Trace;
-    /// /// The loss of each step that has one.
-    /// fn losses(trace: &Trace) -> Vec<f64> {
-    ///     let counters = trace.steps().iter().flat_map(|step| trace.counters_in(step));
-    ///     counters.filter(|(name, _)| *name == "loss").map(|(_, value)| value).collect()
-    /// }
-    /// ```
-    pub fn counters_in(&self, step: &Step) -> impl Iterator<Item = (&str, f64)> {
-        let (start, end) = (step.start(), step.end());
-        self.counters.iter().filter_map(move |counter| {
-            let before = counter.samples().partition_point(|&(at, _)| at < end);
-            let &(at, value) = counter.samples().get(before.checked_sub(1)?)?;
-            (at >= start).then_some((counter.name(), value))
-        })
-    }
-
-    /// Whether allocations on the heap were counted: see [`Allocator`](crate::Allocator).
-    pub fn is_heap_counted(&self) -> bool {
-        self.heap.is_some()
-    }
-
-    /// A sample of the allocations on the heap, in chronological order.
-    ///
-    /// ```
-    /// # use kernspan::Trace;
-    /// /// The bytes that were allocated in the window and not freed, about.
-    /// fn kept(trace: &Trace) -> u64 {
-    ///     trace.heap_samples().filter(|sample| sample.freed().is_none()).map(|sample| sample.bytes()).sum()
-    /// }
-    /// ```
-    pub fn heap_samples(&self) -> impl ExactSizeIterator<Item = HeapSample<'_>> {
-        self.heap_samples.iter().map(|data| HeapSample::new(self, data))
-    }
-
     /// Whether GPUs were recorded, and if not, why not.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
@@ -422,13 +373,6 @@ impl Trace {
     /// The parts specific to a PyTorch trace; `None` if kernspan recorded the trace.
     pub fn torch(&self) -> Option<&Torch> {
         self.torch.as_deref()
-    }
-
-    /// The number of pieces of GPU work with each kind of [`Attribution`].
-    pub fn attributions(&self) -> Attributions {
-        let mut counts = Attributions::default();
-        self.work.iter().for_each(|work| counts.count(work.attribution));
-        counts
     }
 
     /// The step that contains a moment.

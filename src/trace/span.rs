@@ -1,8 +1,9 @@
-//! Spans: each enter and exit on a thread is an instance.
+//! Spans: each enter and exit on a thread is an instance. Also their OpenTelemetry contexts, and an order of spans in
+//! which callers come first.
 
 use super::{
-    Callsite, CallsiteId, FieldRange, Fields, HeapUse, InputStage, Step, StepId, Timestamp, Trace, TraceContext, Track,
-    TrackId, Value, id::define_id,
+    Callsite, CallsiteId, FieldRange, Fields, HeapUse, InputStage, Step, StepId, Timestamp, Trace, Track, TrackId,
+    Value, id::define_id,
 };
 use std::time::Duration;
 
@@ -248,5 +249,114 @@ impl<'a> Span<'a> {
     /// [`backtraces`](crate::ProfilerBuilder::backtraces).
     pub fn backtrace(self) -> &'a [String] {
         self.trace.backtraces.get(&self.id()).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Trace {
+    /// Returns the ids of all spans, each after its parent and its caller; `None` if there is a cycle, which only a
+    /// file that was tampered with has.
+    pub(crate) fn caller_order(&self) -> Option<Vec<SpanId>> {
+        let all = (0..self.spans.len()).map(SpanId::new);
+        if self.callers.is_empty() {
+            return Some(all.collect());
+        }
+        let (mut order, mut states) = (Vec::with_capacity(self.spans.len()), vec![VisitState::New; self.spans.len()]);
+        let mut waiting = Vec::new();
+        for first in all {
+            waiting.push(first);
+            while let Some(&span) = waiting.last() {
+                let before = [self.spans[span.index()].parent, self.callers.get(&span).copied().flatten()];
+                let missing = before.into_iter().flatten().find(|span| states[span.index()] != VisitState::Done);
+                match missing.map(|span| (span, states[span.index()])) {
+                    _ if states[span.index()] == VisitState::Done => drop(waiting.pop()),
+                    None => {
+                        states[span.index()] = VisitState::Done;
+                        order.push(span);
+                        waiting.pop();
+                    }
+                    Some((_, VisitState::Waiting)) => return None,
+                    Some((missing, _)) => {
+                        states[span.index()] = VisitState::Waiting;
+                        waiting.push(missing);
+                    }
+                }
+            }
+        }
+        Some(order)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum VisitState {
+    New,
+    /// It comes after a span that is being visited.
+    Waiting,
+    Done,
+}
+
+/// OpenTelemetry's ids for a span, if another layer of the subscriber sends the span there.
+///
+/// They are W3C Trace Context ids.
+///
+/// ```
+/// use kernspan::trace::{Span, TraceContext};
+///
+/// /// The `traceparent` header of a request that is made inside a span.
+/// fn traceparent(span: Span<'_>) -> Option<String> {
+///     let TraceContext { trace_id, span_id, sampled, .. } = span.context()?;
+///     Some(format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", u8::from(sampled)))
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct TraceContext {
+    /// The id of the trace that the span is in.
+    pub trace_id: u128,
+    /// The id of the span.
+    pub span_id: u64,
+    /// Whether the span is sampled, that is, exported.
+    pub sampled: bool,
+}
+
+impl TraceContext {
+    /// Whether the contexts of spans are recorded: only with the feature `tracing-opentelemetry`.
+    pub(crate) const IS_RECORDED: bool = cfg!(feature = "tracing-opentelemetry");
+
+    /// Returns `None` if one of the ids is 0, which is not a valid id.
+    ///
+    /// ```
+    /// use kernspan::trace::TraceContext;
+    ///
+    /// assert_eq!(TraceContext::new(1, 2, true).unwrap().span_id, 2);
+    /// assert_eq!(TraceContext::new(1, 0, true), None);
+    /// ```
+    pub fn new(trace_id: u128, span_id: u64, sampled: bool) -> Option<Self> {
+        (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, sampled })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trace::{
+        SpanId,
+        sample::{gpu_trace, set_caller, set_parent},
+    };
+
+    #[test]
+    fn a_span_comes_after_its_parent_and_its_caller() {
+        let mut trace = gpu_trace();
+        let ids =
+            |order: Option<Vec<SpanId>>| -> Option<Vec<_>> { Some(order?.into_iter().map(SpanId::index).collect()) };
+        let all: Vec<_> = (0..trace.spans.len()).collect();
+        assert_eq!(ids(trace.caller_order()), Some(all.clone()));
+        set_caller(&mut trace, 0, Some(3));
+        trace.spans[3].parent = None;
+        let order = ids(trace.caller_order()).unwrap();
+        let place = |span| order.iter().position(|other| *other == span);
+        assert!(place(3) < place(0) && order.len() == all.len(), "{order:?}");
+        set_parent(&mut trace, 3, 0);
+        assert_eq!(ids(trace.caller_order()), None);
+        set_caller(&mut trace, 0, None);
+        assert_eq!(ids(trace.caller_order()), Some(all));
     }
 }

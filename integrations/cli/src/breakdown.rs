@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// A step, and where its time went on one GPU.
 #[derive(Serialize)]
-struct Row<'a> {
+struct BreakdownRow<'a> {
     /// The file, if there are several.
     file: Option<&'a str>,
     #[serde(skip)]
@@ -35,19 +35,19 @@ pub(crate) fn section(read: &Read, limit: usize) -> Section {
     }
 }
 
-fn rows(read: &Read) -> Vec<Row<'_>> {
+fn rows(read: &Read) -> Vec<BreakdownRow<'_>> {
     let mut rows = Vec::new();
     for source in &read.sources {
         let short_file = source.short_name.as_deref();
         let file = short_file.map(|_| source.name.as_str());
         let steps = source.traces.iter().flat_map(|trace| Analysis::of(trace).step_breakdown().to_vec());
-        rows.extend(steps.map(|step| Row { file, short_file, step }));
+        rows.extend(steps.map(|step| BreakdownRow { file, short_file, step }));
     }
     rows
 }
 
 /// Returns the line with the share of each part in the time of all steps.
-fn shares(rows: &[Row<'_>]) -> String {
+fn shares(rows: &[BreakdownRow<'_>]) -> String {
     let all: Duration = rows.iter().map(|row| row.step.duration).sum();
     let mut sums = StepBreakdown::default().parts();
     for row in rows {
@@ -61,7 +61,7 @@ fn shares(rows: &[Row<'_>]) -> String {
     format!("of the time of all steps: {}", parts.join(", "))
 }
 
-fn table(rows: &[Row<'_>], folder: Option<&str>, shares: String) -> Table {
+fn table(rows: &[BreakdownRow<'_>], folder: Option<&str>, shares: String) -> Table {
     let mut table = Table::default();
     table.note(shares);
     folder.into_iter().for_each(|folder| table.heading(format!("Files in {folder}:")));

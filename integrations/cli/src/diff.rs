@@ -1,6 +1,5 @@
 //! The command `diff`: what differs between two runs, or between two sets of runs.
 
-mod flames;
 mod page;
 mod summary;
 mod tables;

@@ -60,7 +60,7 @@ impl Args {
 
 /// A step, and what one GPU did in it.
 #[derive(Clone, Serialize)]
-struct Row {
+struct StepRow {
     /// The file, if there are several.
     file: Option<String>,
     #[serde(skip)]
@@ -106,7 +106,7 @@ pub(crate) fn section(read: &Read, report: &Report, limit: usize) -> Section {
     }
 }
 
-fn rows(read: &Read, report: &Report) -> Vec<Row> {
+fn rows(read: &Read, report: &Report) -> Vec<StepRow> {
     let slow = report.steps().slow();
     let mut rows = Vec::new();
     for source in &read.sources {
@@ -116,7 +116,7 @@ fn rows(read: &Read, report: &Report) -> Vec<Row> {
             for step in trace.steps().iter().filter(|step| !step.cut().any()) {
                 let (number, duration) = (step.number(), step.duration());
                 let slow = slow.iter().find(|slow| slow.number == number && slow.duration == duration);
-                let row = Row::new(files.clone(), number, duration, slow.map(|slow| slow.factor));
+                let row = StepRow::new(files.clone(), number, duration, slow.map(|slow| slow.factor));
                 let is_same = |usage: &&StepGpu| usage.step == number && usage.usage.duration == duration;
                 let usages = window.gpu_steps().iter().filter(is_same);
                 let of_gpus: Vec<_> = usages.map(|usage| row.clone().with_gpu(usage)).collect();
@@ -127,7 +127,7 @@ fn rows(read: &Read, report: &Report) -> Vec<Row> {
     rows
 }
 
-impl Row {
+impl StepRow {
     fn new([file, short_file]: [Option<String>; 2], step: u64, duration: Duration, slow: Option<f64>) -> Self {
         Self {
             file,
@@ -162,7 +162,7 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row], folder: Option<&str>, notes: Vec<String>) -> Table {
+fn table(rows: &[StepRow], folder: Option<&str>, notes: Vec<String>) -> Table {
     let mut table = Table::default();
     notes.into_iter().for_each(|note| table.note(note));
     folder.into_iter().for_each(|folder| table.heading(format!("Files in {folder}:")));

@@ -1,20 +1,15 @@
 //! The command `sweep`: runs one program with several values of a setting, and compares the runs in one table.
 
 mod choice;
-mod items;
-mod measured;
 mod page;
 mod program;
-mod recorded;
 mod table;
 mod trial;
 
 use self::{
     choice::Choice,
-    items::Items,
-    program::{Program, Setting},
-    recorded::Recorded,
-    trial::Trial,
+    program::{Program, Recorded, Setting},
+    trial::{Items, Trial},
 };
 use crate::{fault::Fault, input::Inputs, output::Style};
 use std::{ffi::OsString, path::PathBuf};

@@ -1,9 +1,7 @@
 use crate::{
+    endpoint::{Headers, Protocol, Signal, Url},
     ids::Parent,
-    protocol::Protocol,
-    sampler::Sampler,
-    secret::{Headers, Url},
-    signal::Signal,
+    run_trace::Sampler,
 };
 use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, collections::BTreeMap, path::PathBuf, time::Duration};

@@ -1,9 +1,7 @@
 use crate::{
     answer::{Accepted, Refusal},
-    endpoint::Endpoint,
+    endpoint::{Endpoint, Signal, Tls},
     retry_info::retry_delay,
-    signal::Signal,
-    tls::Tls,
 };
 use kernspan::export::mute_this_thread;
 use prost::bytes::{Buf, BufMut, Bytes};

@@ -1,7 +1,6 @@
 use crate::{
     answer::{Accepted, Refusal},
-    endpoint::Endpoint,
-    tls::Tls,
+    endpoint::{Endpoint, Tls},
 };
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;

@@ -53,7 +53,6 @@ mod answer;
 mod attributes;
 mod endpoint;
 mod environment;
-mod gpu_spans;
 mod gpu_totals;
 #[cfg(feature = "grpc")]
 mod grpc;
@@ -63,28 +62,20 @@ mod metrics;
 mod options;
 mod otlp;
 mod placement;
-mod protocol;
-mod request;
 mod resource;
 #[cfg(feature = "grpc")]
 mod retry_info;
 mod run_trace;
-mod sampler;
-mod secret;
 mod send_queue;
 mod sending;
 mod settings;
-mod signal;
-mod signal_queue;
 mod span_writer;
 mod spans;
-mod step_sender;
 mod tally;
-mod tls;
 mod transport;
 mod wire;
 
-pub use self::{gpu_spans::GpuSpans, otlp::Otlp, protocol::Protocol};
+pub use self::{endpoint::Protocol, options::GpuSpans, otlp::Otlp};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

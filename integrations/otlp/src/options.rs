@@ -1,8 +1,6 @@
-use crate::{
-    gpu_spans::GpuSpans,
-    protocol::Protocol,
-    secret::{Headers, Url},
-};
+//! The options that the user can set in the program.
+
+use crate::endpoint::{Headers, Protocol, Url};
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// The settings made by the program. A setting that is `None` comes from the environment, or else is the default.
@@ -31,4 +29,18 @@ pub(crate) struct Options {
     pub(crate) samples_per_step: Option<u64>,
     pub(crate) buffer_bytes: Option<usize>,
     pub(crate) finish_within: Option<Duration>,
+}
+
+/// How much of the GPUs' work appears in the traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GpuSpans {
+    /// Attributes of each span: how many kernels and copies it launched, how long the GPU was busy with them, and which
+    /// kernels took the longest.
+    #[default]
+    Aggregate,
+    /// The same, plus a span for each kernel, copy and fill, as a child of the span that launched it.
+    Kernels,
+    /// Attributes of steps only.
+    Off,
 }

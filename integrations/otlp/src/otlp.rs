@@ -1,13 +1,10 @@
 use crate::{
+    endpoint::{Protocol, Url},
     environment::Environment,
-    gpu_spans::GpuSpans,
-    options::Options,
-    protocol::Protocol,
+    options::{GpuSpans, Options},
     run_trace::RunTrace,
-    secret::Url,
-    sending::Sending,
+    sending::{NotStarted, Sending, StepSender},
     settings::Settings,
-    step_sender::{NotStarted, StepSender},
 };
 use kernspan::{
     Exporter, Trace,

@@ -1,10 +1,12 @@
-//! A bounded queue of requests, and the thread that sends them.
+//! Bounded queues of requests, one for each signal, and the threads that send them.
 
 use crate::{
     answer::Refusal,
-    request::Request,
+    endpoint::{Endpoint, Signal},
+    span_writer::RequestLimits,
     tally::{Cause, Tally},
     transport::Transport,
+    wire::Request,
 };
 use kernspan::export::mute_this_thread;
 use std::{
@@ -18,7 +20,7 @@ use std::{
 
 /// A bounded queue of requests that a thread sends in order. Adding a request never blocks.
 #[derive(Clone, Debug)]
-pub(crate) struct SendQueue(Arc<Shared>);
+struct SendQueue(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -265,4 +267,42 @@ impl Sender {
 fn with_jitter(pause: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish() as u32;
     pause.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX))
+}
+
+/// The queue of one signal, with the counts of what became of its requests.
+#[derive(Debug)]
+pub(crate) struct SignalQueue {
+    queue: SendQueue,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) limits: RequestLimits,
+}
+
+impl SignalQueue {
+    /// Starts the sending thread. At most `buffer` bytes may be queued.
+    pub(crate) fn start(signal: Signal, endpoint: &Endpoint, buffer: usize) -> Result<Self, String> {
+        let name = match signal {
+            Signal::Traces => "kernspan-traces",
+            Signal::Metrics => "kernspan-metrics",
+        };
+        let transport = Transport::new(signal, endpoint)?;
+        let tally = Arc::new(Tally::default());
+        let queue = SendQueue::start(name, transport, buffer, endpoint.timeout, Arc::clone(&tally));
+        let queue = queue.map_err(|error| format!("cannot start the thread {name}: {error}"))?;
+        Ok(Self { queue, tally, limits: RequestLimits::of(endpoint.protocol) })
+    }
+
+    /// Adds a request. If it does not fit, it is lost.
+    pub(crate) fn add(&self, request: Request) {
+        self.queue.add(request);
+    }
+
+    /// Ends the run: queued requests are sent until `deadline`. This does not block; [`wait`](Self::wait) does.
+    pub(crate) fn finish_by(&self, deadline: Instant) {
+        self.queue.finish_by(deadline);
+    }
+
+    /// Waits until all requests have been sent, or the deadline has passed.
+    pub(crate) fn wait(&self) {
+        self.queue.wait();
+    }
 }

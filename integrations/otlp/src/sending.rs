@@ -1,23 +1,25 @@
+//! What is sent of a run, window by window and step by step.
+
 use crate::{
     attributes::{Attributes, name},
-    endpoint::Endpoint,
+    endpoint::{Endpoint, Signal},
     metrics::Metrics,
-    request::Request,
     resource::Resource,
     run_trace::RunTrace,
+    send_queue::SignalQueue,
     settings::Settings,
-    signal::Signal,
-    signal_queue::SignalQueue,
     span_writer::{self, ATTRIBUTES, Head, SpanWriter},
     spans::{self, SpanOptions},
+    wire::Request,
 };
 use kernspan::{
     Trace,
-    export::{Delivery, StepSummary},
+    export::{Delivery, ExportResult, StepExporter, StepSummary},
     trace::{Device, Metadata, Timestamp},
 };
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    error::Error,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -105,7 +107,7 @@ impl Sending {
     }
 
     /// Adds steps to the metrics, and sends the metrics if it is time.
-    pub(crate) fn send_steps(&self, steps: &[StepSummary], is_last: bool) {
+    fn send_steps(&self, steps: &[StepSummary], is_last: bool) {
         let mut state = self.lock();
         for step in steps {
             state.metrics.add_step(step);
@@ -121,7 +123,7 @@ impl Sending {
     }
 
     /// Sends the span of the run, which is over.
-    pub(crate) fn send_run(&self, panicked: bool) {
+    fn send_run(&self, panicked: bool) {
         let run = &self.spans.run;
         let Some(queue) = self.traces.as_ref().filter(|_| run.is_sampled()) else { return };
         let (resource, steps) = {
@@ -156,5 +158,50 @@ impl Sending {
         let queues = || [&self.traces, &self.metrics].into_iter().flatten();
         queues().for_each(|queue| queue.finish_by(deadline));
         queues().for_each(SignalQueue::wait);
+    }
+}
+
+/// Sends metrics of all steps, and at the end the span of the run.
+#[derive(Debug)]
+pub(crate) struct StepSender {
+    sending: Arc<Sending>,
+    panicked: bool,
+}
+
+impl StepSender {
+    pub(crate) fn new(sending: Arc<Sending>) -> Self {
+        Self { sending, panicked: false }
+    }
+}
+
+impl StepExporter for StepSender {
+    fn steps(&mut self, steps: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.sending.send_steps(steps, false);
+        Ok(())
+    }
+
+    fn panicked(&mut self) {
+        self.panicked = true;
+    }
+
+    fn finish(&mut self) -> ExportResult {
+        self.sending.send_run(self.panicked);
+        self.sending.send_steps(&[], true);
+        self.sending.finish();
+        Ok(Vec::new())
+    }
+
+    fn deliveries(&self) -> Vec<Delivery> {
+        self.sending.deliveries()
+    }
+}
+
+/// Sends nothing, and fails with the reason: a setting is invalid.
+#[derive(Debug)]
+pub(crate) struct NotStarted(pub(crate) String);
+
+impl StepExporter for NotStarted {
+    fn steps(&mut self, _: &[StepSummary]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Err(self.0.clone().into())
     }
 }

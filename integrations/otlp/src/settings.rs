@@ -2,15 +2,11 @@
 mod tests;
 
 use crate::{
-    endpoint::Endpoint,
+    endpoint::{Endpoint, Headers, Protocol, Signal, Url},
     environment::{Address, Environment, SERVICE_NAME, SignalVariables},
-    gpu_spans::GpuSpans,
     ids::Parent,
-    options::Options,
-    protocol::Protocol,
-    sampler::Sampler,
-    secret::{Headers, Url},
-    signal::Signal,
+    options::{GpuSpans, Options},
+    run_trace::Sampler,
 };
 use std::{collections::BTreeMap, time::Duration};
 

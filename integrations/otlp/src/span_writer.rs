@@ -2,10 +2,9 @@
 
 use crate::{
     attributes::Attributes,
+    endpoint::Protocol,
     ids::{SpanKey, TraceId},
-    protocol::Protocol,
-    request::Request,
-    wire,
+    wire::{self, Request},
 };
 use kernspan::trace::Timestamp;
 

@@ -6,8 +6,8 @@ mod work;
 
 use crate::{
     attributes::{Attributes, name},
-    gpu_spans::GpuSpans,
     gpu_totals::GpuTotals,
+    options::GpuSpans,
     placement::{ParentSpan, Placements},
     run_trace::{RunTrace, StepTrace},
     span_writer::{ATTRIBUTES, DROPPED_EVENTS, EVENTS, Head, SpanWriter, error, link},

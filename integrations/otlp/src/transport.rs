@@ -2,10 +2,8 @@
 use crate::grpc::Grpc;
 use crate::{
     answer::{Accepted, Refusal},
-    endpoint::Endpoint,
+    endpoint::{Endpoint, Protocol, Signal},
     http::Http,
-    protocol::Protocol,
-    signal::Signal,
 };
 use std::time::Duration;
 

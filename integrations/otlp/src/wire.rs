@@ -1,4 +1,4 @@
-//! Protobuf's wire format, written field by field.
+//! Protobuf's wire format, written field by field, and requests made of it.
 //!
 //! A window may become 100,000 spans. They are encoded as they are produced, without a struct for each: `prost` can
 //! only encode messages that are structs, and its functions for single fields are hidden. The core has a copy of this
@@ -61,6 +61,34 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+/// An encoded request.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) body: Vec<u8>,
+    /// How many spans or points it contains.
+    pub(crate) items: u64,
+}
+
+impl Request {
+    /// Creates a request from encoded spans or metrics. `ExportTraceServiceRequest` and `ExportMetricsServiceRequest`
+    /// have the same outer messages.
+    pub(crate) fn new(resource: &[u8], encoded: &[u8], items: u64) -> Self {
+        let mut scope = Vec::new();
+        message(&mut scope, 1, |out| {
+            bytes(out, 1, b"kernspan");
+            bytes(out, 2, env!("CARGO_PKG_VERSION").as_bytes());
+        });
+        let mut of_resource = Vec::new();
+        bytes(&mut of_resource, 1, resource);
+        let mut head = Vec::new();
+        length(&mut head, 2, scope.len() + encoded.len());
+        let mut body = Vec::with_capacity(encoded.len() + of_resource.len() + scope.len() + 32);
+        length(&mut body, 1, of_resource.len() + head.len() + scope.len() + encoded.len());
+        [&of_resource, &head, &scope, encoded].into_iter().for_each(|part| body.extend_from_slice(part));
+        Self { body, items }
+    }
 }
 
 #[cfg(test)]

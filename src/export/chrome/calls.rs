@@ -1,23 +1,25 @@
-//! Calls to the GPU's API, and the arrows that begin at them.
+//! Calls to the GPU's API, under the names of either of CUDA's APIs, and the arrows that begin at them.
 
 use super::{
-    event::Head, fields, flavor::Flavor, options::Options, output::Output, runtime_names::runtime_name,
+    event::Head,
+    fields,
+    flavor::{Flavor, Options},
+    output::Output,
     torch::Collectives,
 };
 use crate::{
-    export::{category, flows::Flows, json::Members},
-    trace::{Api, ApiCall},
+    export::{category, flows::LaunchFlows, json::Members},
+    trace::{Api, ApiCall, NameKey},
 };
 use rustc_hash::FxHashMap;
 use std::io;
 
 /// Writes all calls. A call that launches only a collective is enclosed in the op of that collective.
-pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
+pub(super) fn write(out: &mut Output<'_>, flows: &LaunchFlows, collectives: &Collectives) -> io::Result<()> {
     let rows = out.rows();
     let mut texts: FxHashMap<_, CallText> = FxHashMap::default();
     for call in out.trace.api_calls() {
-        // Names at the same address are equal.
-        let function = (call.name().as_ptr().addr(), call.function(), call.api());
+        let function = (NameKey::of(call.name()), call.function(), call.api());
         let text = texts.entry(function).or_insert_with(|| CallText::new(call, out.options));
         let row = &rows[call.track_id().index()];
         let collective = collectives.get(call.id());
@@ -41,7 +43,7 @@ pub(super) fn write(out: &mut Output<'_>, flows: &Flows, collectives: &Collectiv
             }
         })?;
         if !flows.of_call(call.id()).is_empty() {
-            out.events.arrow_from(Flows::CATEGORY, correlation, row)?;
+            out.events.arrow_from(LaunchFlows::CATEGORY, correlation, row)?;
         }
     }
     Ok(())
@@ -71,6 +73,68 @@ impl CallText {
                 }
                 args.number("cbid", call.function());
             }),
+        }
+    }
+}
+
+/// Returns the function of the runtime API that does the same as a function of the driver API, if there is one.
+fn runtime_name(driver: &str) -> Option<&'static str> {
+    let queued = driver.ends_with("Async");
+    Some(match driver {
+        "cuLaunchKernel" => "cudaLaunchKernel",
+        "cuLaunchKernelEx" => "cudaLaunchKernelExC",
+        "cuLaunchCooperativeKernel" => "cudaLaunchCooperativeKernel",
+        "cuLaunchHostFunc" => "cudaLaunchHostFunc",
+        "cuGraphLaunch" => "cudaGraphLaunch",
+        "cuMemAlloc" => "cudaMalloc",
+        "cuMemAllocAsync" => "cudaMallocAsync",
+        "cuMemAllocFromPoolAsync" => "cudaMallocFromPoolAsync",
+        "cuMemAllocHost" => "cudaMallocHost",
+        "cuMemAllocManaged" => "cudaMallocManaged",
+        "cuMemHostAlloc" => "cudaHostAlloc",
+        "cuMemFree" => "cudaFree",
+        "cuMemFreeAsync" => "cudaFreeAsync",
+        "cuMemFreeHost" => "cudaFreeHost",
+        "cuCtxSynchronize" => "cudaDeviceSynchronize",
+        "cuStreamCreate" => "cudaStreamCreateWithFlags",
+        "cuStreamDestroy" => "cudaStreamDestroy",
+        "cuStreamQuery" => "cudaStreamQuery",
+        "cuStreamSynchronize" => "cudaStreamSynchronize",
+        "cuStreamWaitEvent" => "cudaStreamWaitEvent",
+        "cuEventCreate" => "cudaEventCreateWithFlags",
+        "cuEventDestroy" => "cudaEventDestroy",
+        "cuEventElapsedTime" => "cudaEventElapsedTime",
+        "cuEventQuery" => "cudaEventQuery",
+        "cuEventRecord" => "cudaEventRecord",
+        "cuEventSynchronize" => "cudaEventSynchronize",
+        // In the runtime API, the direction is an argument.
+        _ if driver.starts_with("cuMemcpy") && queued => "cudaMemcpyAsync",
+        _ if driver.starts_with("cuMemcpy") => "cudaMemcpy",
+        _ if driver.starts_with("cuMemset") && queued => "cudaMemsetAsync",
+        _ if driver.starts_with("cuMemset") => "cudaMemset",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runtime_name;
+
+    #[test]
+    fn functions_of_both_apis_have_one_name() {
+        for (driver, runtime) in [
+            ("cuLaunchKernel", Some("cudaLaunchKernel")),
+            ("cuLaunchKernelEx", Some("cudaLaunchKernelExC")),
+            ("cuMemcpyHtoDAsync", Some("cudaMemcpyAsync")),
+            ("cuMemcpyDtoH", Some("cudaMemcpy")),
+            ("cuMemsetD8Async", Some("cudaMemsetAsync")),
+            ("cuMemsetD32", Some("cudaMemset")),
+            ("cuMemAllocAsync", Some("cudaMallocAsync")),
+            ("cuStreamSynchronize", Some("cudaStreamSynchronize")),
+            ("cuModuleLoadData", None),
+            ("cuCtxGetCurrent", None),
+        ] {
+            assert_eq!(runtime_name(driver), runtime, "{driver}");
         }
     }
 }

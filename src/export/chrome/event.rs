@@ -1,13 +1,13 @@
 //! A writer of events in Chrome's trace format.
 
 use super::{
-    row::{Row, RowText},
-    times::Times,
+    flavor::Times,
+    rows::{Row, RowText},
 };
 use crate::{
     export::{
         json::{Json, Members, Object},
-        micros::Micros,
+        time_text::Micros,
     },
     trace::Timestamp,
 };

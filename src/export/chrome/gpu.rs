@@ -13,7 +13,7 @@ use super::{
 use crate::{
     export::{
         category,
-        flows::Flows,
+        flows::LaunchFlows,
         gpu_ranges::{Cause, GpuRange, gpu_ranges},
     },
     trace::{GpuAnnotation, Trace, WaitKind},
@@ -27,7 +27,7 @@ const FIRST_SORT_INDEX: i64 = 5_000_000;
 pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
     let ranges = gpu_ranges(out.trace);
     let rows = Rows::new(out.trace, &ranges);
-    let flows = Flows::new(out.trace);
+    let flows = LaunchFlows::new(out.trace);
     let collectives = Collectives::new(out.trace, &flows, out.options.flavor);
     write_names(out, &rows)?;
     calls::write(out, &flows, &collectives)?;

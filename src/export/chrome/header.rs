@@ -1,6 +1,6 @@
 //! The header of a document: the members before its events.
 
-use super::{flavor::Flavor, options::Options, times::Times};
+use super::flavor::{Flavor, Options, Times};
 use crate::{
     analysis::{Analysis, Finding},
     export::json::{Json, Object},

@@ -1,9 +1,15 @@
-//! The events of the host, except its spans: names of rows, steps, events, counters and losses.
+//! The events of the host, except its spans: names of rows, steps, events, operations, counters and losses.
 
-use super::{event::Scope, fields, output::Output, row::Row, torch::steps_shown};
+use super::{
+    event::{Head, Scope},
+    fields,
+    output::Output,
+    rows::Row,
+    torch::steps_shown,
+};
 use crate::{
     export::{category, json::Members},
-    trace::Callsite,
+    trace::{Attribution, Callsite, Operation},
 };
 use std::{fmt::Write as _, io};
 
@@ -98,4 +104,54 @@ pub(super) fn write_losses(out: &mut Output<'_>) -> io::Result<()> {
     }
     let event = out.events.instant(Scope::Global, "cpu_instant_event", &format!("kernspan {losses}"));
     event.on(Row { pid: out.pid, tid: 0 }).at(out.trace.start()).args(|_| ())
+}
+
+/// The arguments of operations that are not fields. A field of the same name is called `field.NAME`.
+const OPERATION_RESERVED: [&str; 7] =
+    ["External id", "span", "attribution", "Input Dims", "Input type", "step", "batch"];
+
+/// Writes each call of an operation, on the row of the thread that reported it.
+pub(super) fn write_operations(out: &mut Output<'_>) -> io::Result<()> {
+    let mut texts: Vec<Option<OperationText>> = out.trace.operations.iter().map(|_| None).collect();
+    let rows = out.rows();
+    for call in out.trace.operations() {
+        let text = &mut texts[call.operation_id().index()];
+        let text = text.get_or_insert_with(|| OperationText::new(call.operation()));
+        out.events.event(&text.head).on_row(&rows[call.track_id().index()]).at(call.at()).args(|args| {
+            if let Some(span) = call.span() {
+                args.number("External id", span.id().index() + 1);
+                args.string("span", span.name());
+            }
+            if call.attribution() != Attribution::Direct {
+                args.string("attribution", call.attribution().as_str());
+            }
+            if call.step_id() != out.trace.step_at(call.at()) {
+                fields::write_step(args, call.step());
+            }
+            if let Some(batch) = call.batch_id() {
+                args.number("batch", batch.index() + 1);
+            }
+            args.members(&text.fields);
+        })?;
+    }
+    Ok(())
+}
+
+/// The text shared by all calls of an operation.
+#[derive(Debug)]
+struct OperationText {
+    head: Head,
+    fields: Members,
+}
+
+impl OperationText {
+    fn new(operation: &Operation) -> Self {
+        Self {
+            head: Head::instant(Scope::Thread, "operation", operation.name()),
+            fields: Members::new(|args| {
+                fields::write_inputs(args, operation.fields());
+                fields::write(args, operation.fields(), None, &OPERATION_RESERVED);
+            }),
+        }
+    }
 }

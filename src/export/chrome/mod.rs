@@ -1,41 +1,38 @@
 //! Kineto's dialect of Chrome's trace format, which `torch.profiler` writes.
 //!
-//! [`document`] writes the file of a trace. The modules that write its parts, from [`header`] to [`work`], share an
-//! [`Output`](output::Output) and describe each event to an [`EventWriter`](event::EventWriter); only that and
-//! [`json`](super::json) know the punctuation of JSON.
+//! The modules that write the parts of a document, from [`header`] to [`work`], share an [`Output`] and describe each
+//! event to an [`EventWriter`]; only that and [`json`](super::json) know the punctuation of JSON.
 
 mod calls;
-mod document;
 mod event;
 mod fields;
 mod flavor;
 mod gpu;
 mod header;
 mod host;
-mod operations;
-mod options;
 mod output;
-mod row;
 mod rows;
-mod runtime_names;
 mod spans;
 #[cfg(test)]
 mod tests;
-mod times;
 mod torch;
-mod torch_inputs;
-mod torch_rows;
 mod work;
 
 #[cfg(feature = "read")]
 pub(crate) use self::fields::RESERVED;
 pub use self::flavor::Flavor;
 
-use self::options::Options;
-
-use super::{exporter::Exporter, result::ExportResult};
-use crate::file;
-use crate::{analysis::Analysis, trace::Trace};
+use self::{
+    event::EventWriter,
+    flavor::{Options, Times},
+    output::Output,
+    rows::host_pid,
+};
+use super::{
+    exporter::{ExportResult, Exporter},
+    steps::steps_nest,
+};
+use crate::{analysis::Analysis, file, trace::Trace};
 use std::{
     error::Error,
     io::{self, Write},
@@ -149,10 +146,10 @@ impl Chrome {
             true => {
                 // Level 1 is three times as fast as the default, with output a tenth larger.
                 let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
-                document::write(window, self.options, &mut out)?;
+                write_document(window, self.options, &mut out)?;
                 out.finish().map(drop)
             }
-            _ => document::write(window, self.options, out),
+            _ => write_document(window, self.options, out),
         }
     }
 
@@ -177,4 +174,34 @@ impl Exporter for Chrome {
         let ending = if self.gzip { ".pt.trace.json.gz" } else { ".pt.trace.json" };
         Ok(vec![file::write(&self.folder(), window, ending, |out| self.write_window(window, out))?])
     }
+}
+
+/// Writes the document of a trace.
+///
+/// Three things make readers fail: an array after `traceEvents`, `"rank":0` without a space, and ranges that cross on a
+/// row.
+fn write_document(window: &Analysis<'_>, options: Options, out: &mut dyn Write) -> io::Result<()> {
+    let trace = window.trace();
+    let times = Times::new(trace, options.flavor);
+    let events = EventWriter::new(out, times, &header::members(window, options, times));
+    let mut out = Output { trace, options, pid: host_pid(trace), events };
+    out.write_torch_names()?;
+    if out.torch().is_some() {
+        // PyTorch's steps are also spans.
+        host::write_names(&mut out, true)?;
+    } else {
+        let nested_steps = steps_nest(trace);
+        host::write_names(&mut out, nested_steps)?;
+        host::write_steps(&mut out, nested_steps)?;
+    }
+    spans::write(&mut out)?;
+    host::write_events(&mut out)?;
+    host::write_operations(&mut out)?;
+    host::write_counters(&mut out)?;
+    host::write_losses(&mut out)?;
+    gpu::write(&mut out)?;
+    out.write_torch_marks()?;
+    // TensorBoard's plugin cuts the text at its last `]`.
+    let name = format!("{}#{}", trace.metadata().process.replace(']', ")"), trace.window());
+    out.events.finish(&name)
 }

@@ -1,12 +1,14 @@
-//! The state shared by the writers of all kinds of events.
+//! The state shared by the writers of all kinds of events, and the names of processes and rows.
 
 use super::{
     event::EventWriter,
-    flavor::Flavor,
-    options::Options,
-    row::{Row, RowText},
+    flavor::{Flavor, Options},
+    rows::{Row, RowText},
 };
-use crate::trace::{RowId, Span, Torch, Trace, Track};
+use crate::{
+    export::json::Members,
+    trace::{RowId, Span, Torch, Trace, Track},
+};
 use std::io;
 
 /// A document being written.
@@ -18,7 +20,7 @@ pub(super) struct Output<'a> {
     pub(super) events: EventWriter<'a>,
 }
 
-impl Output<'_> {
+impl<'a> Output<'a> {
     /// Returns the row of a track.
     pub(super) fn row(&self, track: &Track) -> Row {
         Row::of_track(self.pid, track)
@@ -40,7 +42,7 @@ impl Output<'_> {
 
     /// Returns the parts specific to a PyTorch trace. They are written as PyTorch wrote them, except in the flavor of
     /// TensorBoard's plugin.
-    pub(super) fn torch(&self) -> Option<&Torch> {
+    pub(super) fn torch(&self) -> Option<&'a Torch> {
         self.trace.torch().filter(|_| self.options.flavor == Flavor::Kineto)
     }
 
@@ -70,4 +72,59 @@ impl Output<'_> {
         self.events.metadata("thread_name", row).args(|args| args.string("name", name))?;
         self.events.metadata("thread_sort_index", row).args(|args| args.number("sort_index", sort_index))
     }
+
+    /// Writes the names and positions that a PyTorch trace gives its processes and rows, including those on which
+    /// nothing happened.
+    pub(super) fn write_torch_names(&mut self) -> io::Result<()> {
+        let Some(torch) = self.torch() else { return Ok(()) };
+        for (pid, names) in &torch.processes {
+            let row = torch_row(pid, &RowId::Number(0));
+            // Perfetto rejects an empty name.
+            if let Some(name) = names.name.as_ref().filter(|name| !name.is_empty()) {
+                self.events.metadata_of("process_name", &row).args(|args| args.string("name", name))?;
+            }
+            if let Some(label) = &names.label {
+                self.events.metadata_of("process_labels", &row).args(|args| args.string("labels", label))?;
+            }
+            if let Some(index) = names.sort_index {
+                self.events.metadata_of("process_sort_index", &row).args(|args| args.number("sort_index", index))?;
+            }
+        }
+        for (&(pid, tid), names) in &torch.rows {
+            let row = torch_row(&RowId::Number(pid), &RowId::Number(tid));
+            if let Some(name) = &names.name {
+                self.events.metadata_of("thread_name", &row).args(|args| args.string("name", name))?;
+            }
+            if let Some(index) = names.sort_index {
+                self.events.metadata_of("thread_sort_index", &row).args(|args| args.number("sort_index", index))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the marks of PyTorch's window.
+    pub(super) fn write_torch_marks(&mut self) -> io::Result<()> {
+        let Some(torch) = self.torch() else { return Ok(()) };
+        for mark in &torch.marks {
+            let row = torch_row(&mark.process, &mark.thread);
+            let event = match mark.end {
+                Some(end) => self.events.slice("Trace", &mark.name).on_row(&row).during(mark.start, end),
+                None => self.events.mark(&mark.name).on_row(&row).at(mark.start),
+            };
+            event.args(|_| ())?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a row of a PyTorch trace, whose numbers may be texts.
+fn torch_row(process: &RowId, thread: &RowId) -> RowText {
+    RowText::of(Members::new(|event| {
+        for (key, id) in [("pid", process), ("tid", thread)] {
+            match id {
+                RowId::Number(number) => event.number(key, *number),
+                RowId::Text(text) => event.string(key, text),
+            }
+        }
+    }))
 }

@@ -1,14 +1,60 @@
-//! The rows of GPUs: their numbers, their names and their order.
+//! Rows, on which events are drawn: those of threads, and those of GPUs with their numbers, names and order.
 
-use super::row::Row;
 use crate::{
-    export::gpu_ranges::GpuRange,
-    trace::{DeviceId, Nesting, Stream, StreamId, Trace, Wait},
+    export::{
+        gpu_ranges::GpuRange,
+        json::{Members, Object},
+    },
+    trace::{Nesting, Stream, StreamId, Trace, Track, Wait, nesting_order},
 };
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap, HashSet},
-};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A row, by the two numbers that Kineto gives it: process and thread, or device and stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Row {
+    pub(super) pid: i64,
+    pub(super) tid: i64,
+}
+
+impl Row {
+    /// The difference between the `tid`s of the rows of one thread or stream: more than any thread id or stream number.
+    pub(super) const TID_STRIDE: i64 = 10_000_000;
+
+    /// Returns the row of a track in this process. Its `tid` is the thread's own id, or one that no thread has.
+    pub(super) fn of_track(pid: i64, track: &Track) -> Self {
+        let tid = track.thread().as_u64().cast_signed();
+        Self { pid, tid: tid.wrapping_add(i64::from(track.overlap()) * Self::TID_STRIDE) }
+    }
+
+    /// Adds the row to an event.
+    pub(super) fn write(self, event: &mut Object<'_>) {
+        event.number("pid", self.pid);
+        event.number("tid", self.tid);
+    }
+}
+
+/// A row as text, kept because many events are on the same row.
+#[derive(Clone, Debug)]
+pub(super) struct RowText(Members);
+
+impl RowText {
+    /// Takes the members that name a row.
+    pub(super) fn of(members: Members) -> Self {
+        Self(members)
+    }
+
+    /// Adds the row to an event.
+    #[inline]
+    pub(super) fn write(&self, event: &mut Object<'_>) {
+        event.members(&self.0);
+    }
+}
+
+impl From<Row> for RowText {
+    fn from(row: Row) -> Self {
+        Self(Members::new(|event| row.write(event)))
+    }
+}
 
 /// Kineto's process number for events that belong to no process or device. It gets no name, since Perfetto reads it as
 /// 0.
@@ -20,17 +66,9 @@ pub(super) const NO_DEVICE: i64 = -1;
 /// GPU. In that case the host's process gets another number.
 pub(super) fn host_pid(trace: &Trace) -> i64 {
     let pid = i64::from(trace.metadata().pid);
-    let is_device = devices(trace).into_iter().any(|device| i64::from(device.as_u32()) == pid);
+    let mut devices = trace.streams().iter().map(Stream::device).chain(trace.waits().filter_map(Wait::device));
+    let is_device = devices.any(|device| i64::from(device.as_u32()) == pid);
     if is_device { pid + Row::TID_STRIDE } else { pid }
-}
-
-/// Returns the devices that have streams or are waited for.
-fn devices(trace: &Trace) -> Vec<DeviceId> {
-    let of_streams = trace.streams().iter().map(Stream::device);
-    let mut devices: Vec<_> = of_streams.chain(trace.waits().filter_map(Wait::device)).collect();
-    devices.sort_unstable();
-    devices.dedup();
-    devices
 }
 
 /// The rows of all GPUs of a trace.
@@ -42,10 +80,10 @@ pub(super) struct Rows {
     pub(super) waits: Vec<Row>,
     /// The row of each overhead, in the order of the overheads.
     pub(super) overheads: Vec<Row>,
-    ranges: HashMap<(StreamId, usize), Row>,
-    used: HashSet<Row>,
+    ranges: FxHashMap<(StreamId, usize), Row>,
+    used: FxHashSet<Row>,
     /// For each device and stream number, the number of strides after which all rows are free.
-    free_from: HashMap<(i64, i64), usize>,
+    free_from: FxHashMap<(i64, i64), usize>,
     named: Vec<(Position, Row, String)>,
 }
 
@@ -102,11 +140,9 @@ impl Rows {
     /// there.
     fn place_waits(&mut self, trace: &Trace) {
         let waits: Vec<_> = trace.waits().collect();
-        let mut order: Vec<_> = (0..waits.len()).collect();
-        order.sort_by_key(|&wait| (waits[wait].start(), Reverse(waits[wait].end())));
-        let mut nestings: BTreeMap<_, (Nesting, Vec<Row>)> = BTreeMap::new();
+        let mut nestings: FxHashMap<_, (Nesting, Vec<Row>)> = FxHashMap::default();
         self.waits = vec![Row { pid: NO_DEVICE, tid: 0 }; waits.len()];
-        for index in order {
+        for index in nesting_order(waits.iter().map(|wait| (wait.start(), wait.end()))) {
             let wait = waits[index];
             let pid = wait.device().map_or(NO_DEVICE, |device| device.as_u32().into());
             let (context, stream) = (i64::from(wait.context()), wait.stream());
@@ -129,12 +165,10 @@ impl Rows {
 
     fn place_overheads(&mut self, trace: &Trace) {
         let overheads = trace.overheads();
-        let mut order: Vec<_> = (0..overheads.len()).collect();
-        order.sort_by_key(|&index| (overheads[index].start(), Reverse(overheads[index].end())));
         let mut nesting = Nesting::default();
         let mut rows = Vec::new();
         self.overheads = vec![Row { pid: NO_DEVICE, tid: 0 }; overheads.len()];
-        for index in order {
+        for index in nesting_order(overheads.iter().map(|overhead| (overhead.start(), overhead.end()))) {
             let row = nesting.place(overheads[index].start(), overheads[index].end(), 0);
             if row == rows.len() {
                 rows.push(self.add((NO_DEVICE, 0, 0, Kind::Overhead, row), 0, row, "overhead".to_owned()));

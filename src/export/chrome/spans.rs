@@ -5,12 +5,16 @@ use super::{
     fields,
     flavor::Flavor,
     output::Output,
-    row::RowText,
+    rows::RowText,
     torch::{Module, SpanExtras},
-    torch_inputs,
 };
 use crate::{
-    export::{backward_flows::BackwardFlows, call_flows::CallFlows, category, json::Members, torch_steps::step_name},
+    export::{
+        category,
+        flows::{BackwardFlows, CallFlows},
+        json::Members,
+        steps::step_name,
+    },
     trace::{Callsite, Span, enclosing},
 };
 use std::io;
@@ -51,10 +55,10 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
                 args.number("caller", caller.map_or(0, |caller| caller.index() + 1));
             }
             if text.category == category::PYTHON {
-                torch_inputs::write_python_ids(args, span);
+                fields::write_python_ids(args, span);
             }
             if is_torch {
-                torch_inputs::write(args, span.fields());
+                fields::write_torch_fields(args, span.fields());
             } else if !span.fields().is_empty() {
                 if extras.as_ref().is_none_or(|extras| extras.may_have_inputs(span)) {
                     fields::write_inputs(args, span.fields());

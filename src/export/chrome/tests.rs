@@ -1,6 +1,10 @@
 //! Tests of the Chrome exporter.
 
-use super::{Chrome, document, flavor::Flavor, options::Options};
+use super::{
+    Chrome,
+    flavor::{Flavor, Options},
+    write_document,
+};
 use crate::{
     analysis::Analysis,
     export::samples::{awkward_trace, exported},
@@ -21,7 +25,7 @@ impl Document {
 
     pub(super) fn with_options(trace: &Trace, options: Options) -> Self {
         let mut out = Vec::new();
-        document::write(&Analysis::of(trace), options, &mut out).unwrap();
+        write_document(&Analysis::of(trace), options, &mut out).unwrap();
         Self(serde_json::from_slice(&out).unwrap())
     }
 

@@ -1,21 +1,31 @@
 //! Kernels, copies and fills, and the arrows that end at them.
 
-use super::{event::Head, fields, output::Output, row::RowText, rows::Rows, times::Times, torch::Collectives};
+use super::{
+    event::Head,
+    fields,
+    flavor::Times,
+    output::Output,
+    rows::{RowText, Rows},
+    torch::Collectives,
+};
 use crate::{
     export::{
-        cache::Cache,
         category,
-        flows::Flows,
+        flows::LaunchFlows,
         json::{Members, Object},
-        operation_names::OperationNames,
-        work_key::WorkKey,
+        work_text::{Cache, OperationNames, WorkKey},
     },
     trace::{ApiCall, Attribution, Detail, Device, Kernel, Work},
 };
 use std::io;
 
 /// Writes all work on the rows of its streams.
-pub(super) fn write(out: &mut Output<'_>, rows: &Rows, flows: &Flows, collectives: &Collectives) -> io::Result<()> {
+pub(super) fn write(
+    out: &mut Output<'_>,
+    rows: &Rows,
+    flows: &LaunchFlows,
+    collectives: &Collectives,
+) -> io::Result<()> {
     let times = Times::new(out.trace, out.options.flavor);
     let rows: Vec<_> = rows.streams.iter().copied().map(RowText::from).collect();
     let mut texts: Cache<_, WorkText> = Cache::default();
@@ -53,7 +63,7 @@ pub(super) fn write(out: &mut Output<'_>, rows: &Rows, flows: &Flows, collective
             }
         })?;
         if flows.leads_to(work.id()) {
-            out.events.arrow_to(Flows::CATEGORY, correlation, row)?;
+            out.events.arrow_to(LaunchFlows::CATEGORY, correlation, row)?;
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The top of a page: what a step takes, where the time goes, and what to change first.
 
-use super::{breakdown::Breakdowns, names::Names, parts::Contents, ranks::Ranks, timeline::Timelines};
+use super::{packed::Names, parts::Contents, ranks::Ranks, steps::Breakdowns, timeline::Timelines};
 use crate::{
     analysis::{Finding, FindingKind, Saving},
     export::json::{Array, Object},

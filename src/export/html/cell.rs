@@ -1,6 +1,6 @@
 //! Cells and columns of tables.
 
-use super::names::Names;
+use super::packed::Names;
 use crate::export::json::{Array, Object};
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use crate::{
     activity::Activity,
-    export::{json::Object, utc::Utc},
+    export::{json::Object, time_text::Utc},
     report::{RecordingCost, Report, units},
     trace::{Gpu, Metadata, Timestamp},
 };

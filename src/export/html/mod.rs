@@ -5,20 +5,15 @@
 //! text in the page, never HTML.
 
 mod answer;
-mod breakdown;
 mod cell;
 mod document;
 mod facts;
-mod memory;
-mod names;
 mod packed;
 mod page;
 mod parts;
 mod paths;
-mod points;
 mod ranks;
 mod selection;
-mod spans;
 mod steps;
 mod tables;
 #[cfg(test)]
@@ -28,11 +23,7 @@ mod window;
 
 pub use self::{document::HtmlDocument, page::HtmlReport};
 
-use super::{
-    exporter::Exporter,
-    result::ExportResult,
-    step_exporter::{Run, StepExporter, StepSummary},
-};
+use super::exporter::{ExportResult, Exporter, Run, StepExporter, StepSummary};
 use crate::{
     analysis::Analysis,
     file::{self, FileError},

@@ -2,25 +2,23 @@
 
 use super::{
     answer,
-    breakdown::Breakdowns,
     cell::Grid,
     document::HtmlDocument,
     facts::{self, RunFacts},
-    names::{Names, shortened_path},
+    packed::{Names, shortened_path},
     parts::Contents,
     paths::Paths,
     ranks::Ranks,
-    spans::SpanTree,
-    steps::StepSeries,
-    tables,
+    steps::{Breakdowns, StepSeries},
+    tables::{self, SpanTree},
     timeline::Timelines,
     window::WindowCharts,
 };
 use crate::{
     analysis::Analysis,
     export::{
+        exporter::{Run, StepSummary},
         json::{Array, Json, Object},
-        step_exporter::{Run, StepSummary},
     },
     report::{Report, StepTimes, units},
     trace::{Device, Step, StepId, Trace},

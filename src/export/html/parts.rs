@@ -1,9 +1,9 @@
 //! The contents of the parts of a step: kernels, calls and spans.
 
-use super::{breakdown::Breakdowns, names::Names};
+use super::{packed::Names, steps::Breakdowns};
 use crate::{
     analysis::{CallKind, StepBreakdown, WorkKind},
-    export::{json::Object, work_key::WorkKey},
+    export::{json::Object, work_text::WorkKey},
     report::Averages,
     trace::{Span, Step, Timestamp, Trace},
 };
@@ -206,7 +206,7 @@ mod tests {
     use super::{Busy, Contents, HOST};
     use crate::{
         analysis::Analysis,
-        export::html::names::Names,
+        export::html::packed::Names,
         trace::sample::{at, gpu_trace},
     };
     use std::time::Duration;

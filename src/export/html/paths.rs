@@ -1,9 +1,9 @@
 //! The time of spans and kernels by path, for flame graphs and the roofline.
 
-use super::names::Names;
+use super::packed::Names;
 use crate::{
     analysis::{Analysis, CostNode, cost_nodes},
-    export::{json::Object, work_key::WorkKey},
+    export::{json::Object, work_text::WorkKey},
 };
 use rustc_hash::FxHashMap;
 use std::time::Duration;

@@ -1,18 +1,18 @@
 //! Ranks that differ: which one is slow, and the table of all of them.
 
 use super::{
-    breakdown::{Breakdowns, Sum},
     cell::{Grid, Unit},
-    names::Names,
+    packed::Names,
+    steps::{BreakdownSum, Breakdowns},
 };
 use crate::{analysis::SLOW_RANK, report::units};
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 /// The ranks of a run side by side.
 #[derive(Debug)]
 pub(super) struct Ranks {
     /// A step of each rank on average, and without communication. Of several GPUs, the slowest counts.
-    steps: BTreeMap<u32, (Duration, Duration)>,
+    steps: Vec<(u32, (Duration, Duration))>,
     /// The median of the times without communication.
     typical: Duration,
     /// The slow ranks: those of the finding [`SlowRank`](crate::analysis::FindingKind::SlowRank).
@@ -24,12 +24,16 @@ impl Ranks {
     const DIFFERENT: f64 = 1.05;
 
     pub(super) fn of(breakdowns: &Breakdowns) -> Self {
-        let mut steps: BTreeMap<u32, (Duration, Duration)> = BTreeMap::new();
+        let mut steps: Vec<(u32, (Duration, Duration))> = Vec::new();
+        // In the order of the ranks.
         for (rank, _, sum) in breakdowns.iter() {
-            let slowest = steps.entry(rank).or_default();
-            *slowest = (sum.mean().max(slowest.0), sum.own().max(slowest.1));
+            let (mean, own) = (sum.mean(), sum.own());
+            match steps.last_mut().filter(|(last, _)| *last == rank) {
+                Some((_, slowest)) => *slowest = (mean.max(slowest.0), own.max(slowest.1)),
+                None => steps.push((rank, (mean, own))),
+            }
         }
-        let mut own: Vec<_> = steps.values().map(|(_, own)| *own).collect();
+        let mut own: Vec<_> = steps.iter().map(|(_, (_, own))| *own).collect();
         own.sort_unstable();
         let typical = own.get(own.len().saturating_sub(1) / 2).copied().unwrap_or_default();
         let is_slow = |own: Duration| own.as_secs_f64() >= (1.0 + SLOW_RANK) * typical.as_secs_f64();
@@ -58,7 +62,7 @@ impl Ranks {
         let is_different = longest.1.0 > shortest.1.0.mul_f64(Self::DIFFERENT);
         let text = match &self.slow[..] {
             [rank] => {
-                let own = self.steps[rank].1;
+                let own = self.steps.iter().find(|(known, _)| known == rank)?.1.1;
                 let percent = 100.0 * (own.as_secs_f64() / self.typical.as_secs_f64().max(1e-9) - 1.0);
                 let [own, typical] = [own, self.typical].map(units::time);
                 format!(
@@ -82,7 +86,7 @@ impl Ranks {
     /// Returns the table: a step of each rank and GPU on average, with slow ranks marked.
     pub(super) fn table(&self, breakdowns: &Breakdowns, names: &mut Names) -> Grid {
         let is_slow = |rank: u32| self.slow.contains(&rank);
-        let rows: Vec<(String, bool, Sum)> = breakdowns
+        let rows: Vec<(String, bool, BreakdownSum)> = breakdowns
             .iter()
             .map(|(rank, device, sum)| {
                 let gpu = device.map_or_else(String::new, |device| format!(", GPU {device}"));
@@ -110,7 +114,7 @@ mod tests {
     use crate::trace::{Trace, sample};
     use crate::{
         analysis::Analysis,
-        export::html::{breakdown::Breakdowns, names::Names},
+        export::html::{packed::Names, steps::Breakdowns},
     };
     use std::time::Duration;
 

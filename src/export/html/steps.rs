@@ -1,7 +1,11 @@
-//! The durations of all steps of a run, for a chart.
+//! The steps of a run: their durations, for a chart, and where their time went, by GPU and rank.
 
-use crate::export::json::Object;
-use std::time::Duration;
+use crate::{
+    analysis::{Analysis, StepBreakdown},
+    export::json::Object,
+    trace::DeviceId,
+};
+use std::{collections::BTreeMap, time::Duration};
 
 /// The durations of all steps of a run, in bounded memory.
 ///
@@ -9,14 +13,14 @@ use std::time::Duration;
 /// so no outlier is lost.
 #[derive(Clone, Debug)]
 pub(super) struct StepSeries {
-    points: Vec<Point>,
+    points: Vec<StepPoint>,
     /// The number of steps that a new point covers.
     stride: u64,
 }
 
 /// One step, or several in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Point {
+struct StepPoint {
     first: u64,
     steps: u64,
     shortest: u64,
@@ -38,12 +42,12 @@ impl StepSeries {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         match self.points.last_mut() {
             Some(last) if last.steps < self.stride && number == last.first.saturating_add(last.steps) => {
-                *last = last.with(&Point { first: number, steps: 1, shortest: nanos, longest: nanos });
+                *last = last.with(&StepPoint { first: number, steps: 1, shortest: nanos, longest: nanos });
             }
-            _ => self.points.push(Point { first: number, steps: 1, shortest: nanos, longest: nanos }),
+            _ => self.points.push(StepPoint { first: number, steps: 1, shortest: nanos, longest: nanos }),
         }
         if self.points.len() > Self::POINTS {
-            self.points = self.points.chunks(2).map(|pair| pair[1..].iter().fold(pair[0], Point::with)).collect();
+            self.points = self.points.chunks(2).map(|pair| pair[1..].iter().fold(pair[0], StepPoint::with)).collect();
             self.stride *= 2;
         }
     }
@@ -58,7 +62,7 @@ impl StepSeries {
     }
 
     pub(super) fn write(&self, section: &mut Object<'_>) {
-        let mut column = |key, of: fn(&Point) -> u64| {
+        let mut column = |key, of: fn(&StepPoint) -> u64| {
             section.array(key, |array| self.points.iter().for_each(|point| array.number(of(point))));
         };
         column("first", |point| point.first);
@@ -68,7 +72,7 @@ impl StepSeries {
     }
 }
 
-impl Point {
+impl StepPoint {
     /// Returns the point of these steps and those of a later one.
     fn with(self, later: &Self) -> Self {
         Self {
@@ -80,9 +84,104 @@ impl Point {
     }
 }
 
+/// Where the time of typical steps went, for each GPU of each rank.
+#[derive(Debug, Default)]
+pub(super) struct Breakdowns {
+    sums: BTreeMap<(u32, Option<DeviceId>), BreakdownSum>,
+    /// The number of steps that are left out because they took very long.
+    slow: u64,
+}
+
+/// The parts of the steps of one GPU, added up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BreakdownSum {
+    pub(super) steps: u32,
+    pub(super) duration: Duration,
+    pub(super) parts: [Duration; Breakdowns::PARTS.len()],
+}
+
+impl Breakdowns {
+    /// The names of the parts, in the order of [`StepBreakdown::parts`].
+    pub(super) const PARTS: [&str; 8] = [
+        "compute",
+        "communication",
+        "copies",
+        "input, GPU idle",
+        "synchronizing, GPU idle",
+        "launching, GPU idle",
+        "host, GPU idle",
+        "outside of spans, GPU idle",
+    ];
+    /// The part of [`Self::PARTS`] in which a rank may wait for others.
+    const COMMUNICATION: usize = 1;
+
+    /// Adds the steps of a window that took no longer than `longest`.
+    pub(super) fn add<'w, 'a>(&mut self, window: &'w Analysis<'a>, longest: Duration) -> Vec<&'w StepBreakdown<'a>> {
+        let all = window.step_breakdown();
+        let breakdowns: Vec<_> = all.iter().filter(|step| step.duration <= longest).collect();
+        self.slow += (all.len() - breakdowns.len()) as u64;
+        for step in &breakdowns {
+            let sum = self.sums.entry((window.metadata().rank, step.device)).or_default();
+            sum.steps = sum.steps.saturating_add(1);
+            sum.duration = sum.duration.saturating_add(step.duration);
+            for (part, (_, time)) in sum.parts.iter_mut().zip(step.parts()) {
+                *part = part.saturating_add(time);
+            }
+        }
+        breakdowns
+    }
+
+    /// Returns the number of steps that are left out because they took very long.
+    pub(super) fn slow(&self) -> u64 {
+        self.slow
+    }
+
+    /// Returns the sums of each rank and GPU.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (u32, Option<DeviceId>, &BreakdownSum)> {
+        self.sums.iter().map(|((rank, device), sum)| (*rank, *device, sum))
+    }
+
+    /// Returns the sum over all ranks and GPUs.
+    pub(super) fn total(&self) -> BreakdownSum {
+        let mut total = BreakdownSum::default();
+        for sum in self.sums.values() {
+            total.steps = total.steps.saturating_add(sum.steps);
+            total.duration = total.duration.saturating_add(sum.duration);
+            for (part, time) in total.parts.iter_mut().zip(sum.parts) {
+                *part = part.saturating_add(time);
+            }
+        }
+        total
+    }
+
+    /// Returns the names of the parts, which do not mention the GPU if there is none.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        let has_gpu = self.iter().any(|(_, device, _)| device.is_some());
+        Self::PARTS.iter().map(move |part| if has_gpu { part } else { part.split(',').next().unwrap_or(part) })
+    }
+}
+
+impl BreakdownSum {
+    /// Returns the parts of a step on average.
+    pub(super) fn means(&self) -> [Duration; Breakdowns::PARTS.len()] {
+        self.parts.map(|part| part / self.steps.max(1))
+    }
+
+    /// Returns a step on average.
+    pub(super) fn mean(&self) -> Duration {
+        self.duration / self.steps.max(1)
+    }
+
+    /// Returns the time of a step, on average, without that in which it only communicates: ranks wait for the slowest
+    /// one in their collectives, so that this is where they differ, although their steps take equally long.
+    pub(super) fn own(&self) -> Duration {
+        self.mean().saturating_sub(self.means()[Breakdowns::COMMUNICATION])
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Point, StepSeries};
+    use super::{StepPoint, StepSeries};
     use std::time::Duration;
 
     #[test]
@@ -102,7 +201,7 @@ mod tests {
     fn few_steps_are_points_of_their_own() {
         let mut series = StepSeries::default();
         [5, 6, 9].into_iter().for_each(|number| series.add(number, Duration::from_nanos(number)));
-        let point = |first| Point { first, steps: 1, shortest: first, longest: first };
+        let point = |first| StepPoint { first, steps: 1, shortest: first, longest: first };
         assert_eq!(series.points, [point(5), point(6), point(9)]);
     }
 }

@@ -1,11 +1,12 @@
-//! The tables of kernels, of operations and of memory owners.
+//! The tables of kernels, of operations and of memory owners, and the tree of spans with their times.
 
 use super::{
-    cell::{Grid, Unit},
-    names::{Names, shortened_path},
-    spans::nonzero,
+    cell::{Cell, Grid, Unit},
+    packed::{Names, shortened_path},
+    paths::Paths,
 };
-use crate::report::{Kernels, MemoryPeak, Operations, Report};
+use crate::report::{Average, Kernels, MemoryPeak, Operations, PathRows, Report};
+use std::{collections::HashMap, time::Duration};
 
 /// The maximum number of rows in a table.
 const ROWS: usize = 2_000;
@@ -62,4 +63,101 @@ pub(super) fn owners(peak: &MemoryPeak, names: &mut Names) -> Grid {
     grid.column(("Allocations", Unit::Number, ""), rows, |(.., allocations)| *allocations);
     grid.left_out(all.len() - rows.len());
     grid
+}
+
+/// The spans of a report as a tree, without duplicate paths.
+#[derive(Debug)]
+pub(super) struct SpanTree {
+    rows: Vec<Average>,
+    parents: Vec<Option<usize>>,
+    /// The first row with each path of names, by that of the path around it.
+    by_path: HashMap<(Option<usize>, String), usize>,
+    left_out: usize,
+}
+
+impl SpanTree {
+    /// The maximum number of rows in the table.
+    const ROWS: usize = 3_000;
+    /// The maximum nesting depth of rows. Deeper ones could not be told apart by indentation.
+    const DEPTH: usize = 200;
+
+    pub(super) fn of(report: &Report) -> Self {
+        let PathRows { rows, left_out } = report.averages().paths(Self::ROWS, Self::DEPTH);
+        let (rows, parents): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let mut by_path: HashMap<(Option<usize>, String), usize> = HashMap::new();
+        let mut firsts: Vec<usize> = Vec::with_capacity(rows.len());
+        for (index, (row, parent)) in rows.iter().zip(&parents).enumerate() {
+            let key = (parent.map(|parent: usize| firsts[parent]), row.name.clone());
+            firsts.push(*by_path.entry(key).or_insert(index));
+        }
+        Self { rows, parents, by_path, left_out }
+    }
+
+    /// Returns the row of the spans with this path, from the outside in.
+    pub(super) fn row(&self, path: &[String]) -> Option<usize> {
+        path.iter().try_fold(None, |outer, name| self.by_path.get(&(outer, name.clone())).map(|&row| Some(row)))?
+    }
+
+    /// Returns the time of each row on the critical path, if it is known.
+    fn exposed(&self, paths: &Paths, names: &mut Names) -> Vec<Option<Duration>> {
+        let mut nodes: Vec<Option<usize>> = Vec::with_capacity(self.rows.len());
+        for (row, parent) in self.rows.iter().zip(&self.parents) {
+            let name = names.index(&row.name);
+            nodes.push(match parent {
+                None => paths.find(None, name),
+                Some(parent) => nodes[*parent].and_then(|outer| paths.find(Some(outer), name)),
+            });
+        }
+        nodes.into_iter().map(|node| paths.cost(node?).map(|cost| cost.exposed)).collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub(super) fn table(&self, paths: &Paths, names: &mut Names) -> Grid {
+        let rows: Vec<_> = self.rows.iter().zip(self.exposed(paths, names)).collect();
+        let rows = &rows[..];
+        let mut grid = Grid::default();
+        grid.names("Name", rows, names, |(row, _)| &row.name);
+        let mut column = |title, unit, help, of: &dyn Fn(&Average) -> Cell| {
+            grid.column((title, unit, help), rows, |(row, _)| of(row));
+        };
+        column("Total time", Unit::Total, "on the host, with nested spans", &|row| row.total_cpu.into());
+        column("Self time", Unit::Total, "on the host, without nested spans", &|row| row.self_cpu.into());
+        column("CUDA total", Unit::Total, "GPU time, with nested spans", &|row| row.total_gpu.into());
+        column("Self CUDA", Unit::Total, "GPU time of what the span launched itself", &|row| row.self_gpu.into());
+        let help = "time on the critical path, of the host and of GPUs: the rest is hidden by something else. Of \
+                    very large windows, the first steps only";
+        grid.column(("Exposed", Unit::Total, help), rows, |(_, exposed)| *exposed);
+        let mut column = |title, unit, help, of: &dyn Fn(&Average) -> Cell| {
+            grid.column((title, unit, help), rows, |(row, _)| of(row));
+        };
+        column("# of Calls", Unit::Number, "without calls cut by the edge of a window", &|row| row.calls.into());
+        column("p50", Unit::Time, "median time of a call", &|row| percentile(row, row.p50_cpu));
+        column("p95", Unit::Time, "95 % of calls took no longer", &|row| percentile(row, row.p95_cpu));
+        column("Kernels", Unit::Number, "launched, with nested spans", &|row| row.kernels.into());
+        column("Total FLOPs", Unit::Count, "with nested spans", &|row| nonzero(row.total_flops).into());
+        column("FLOP/s", Unit::Rate, "operations a second of GPU time", &|row| row.flops_per_second.into());
+        column("GPU MFU", Unit::Share, "operations in percent of the GPU's peak", &|row| row.gpu_mfu.into());
+        column("Occupancy", Unit::Percent, "estimated", &|row| row.occupancy.into());
+        column("CUDA Mem", Unit::Memory, "allocated less freed, with nested spans", &|row| row.total_gpu_memory.into());
+        column("CUDA Peak", Unit::Memory, "the most in use after an allocation", &|row| row.peak_gpu_memory.into());
+        column("Source", Unit::Text, "", &|row| row.location.clone().into());
+        grid.tree(self.parents.clone());
+        grid.left_out(self.left_out);
+        grid
+    }
+}
+
+/// Returns a percentile of the times of calls, as precisely as it is known.
+fn percentile(row: &Average, time: Duration) -> Cell {
+    match Cell::from((row.calls > 0).then_some(time)) {
+        Cell::Integer(nanos) if !row.has_exact_percentiles() => Cell::Rough(nanos),
+        cell => cell,
+    }
+}
+
+pub(super) fn nonzero(number: u64) -> Option<u64> {
+    (number > 0).then_some(number)
 }

@@ -1,7 +1,6 @@
 //! The file of a trace.
 
 use super::{
-    calls,
     event::Event,
     gpus,
     proto::{CounterDescriptor, Type, Unit},
@@ -9,14 +8,14 @@ use super::{
     tracks::TrackWriter,
 };
 use crate::{
-    export::{category, flows::Flows},
+    export::{category, flows::LaunchFlows},
     trace::Trace,
 };
 use std::io::{self, Write};
 
 /// Writes the file of a trace.
 pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
-    let flows = Flows::new(trace);
+    let flows = LaunchFlows::new(trace);
     let mut out = TrackWriter::new(trace, out);
     out.process()?;
     write_steps(&mut out)?;
@@ -24,7 +23,7 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     write_counters(&mut out)?;
     write_host_memory(&mut out)?;
     threads::write(&mut out, &flows)?;
-    calls::write(&mut out)?;
+    threads::write_calls(&mut out)?;
     gpus::write(&mut out, &flows)?;
     out.packets.flush()
 }

@@ -8,24 +8,24 @@ use super::{
 };
 use crate::{
     export::{
-        cache::Cache,
         category,
-        flows::Flows,
+        flows::LaunchFlows,
         gpu_ranges::{Cause, GpuRange, gpu_ranges},
         index_ranges::index_ranges,
-        operation_names::OperationNames,
-        work_key::WorkKey,
+        work_text::{Cache, OperationNames, WorkKey},
     },
-    trace::{Allocation, Device, DeviceId, Kernel, Nesting, Stream, StreamId, Timestamp, Value, Wait, Work},
+    trace::{
+        Allocation, Device, DeviceId, Kernel, Nesting, Stream, StreamId, Timestamp, Value, Wait, Work, nesting_order,
+    },
 };
-use std::{cmp::Reverse, collections::BTreeSet, io};
+use std::io;
 
 /// Writes the tracks of all GPUs, and of the waits and overheads that belong to none.
-pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> {
+pub(super) fn write(out: &mut TrackWriter<'_>, flows: &LaunchFlows) -> io::Result<()> {
     let (trace, process) = (out.trace, out.uuid);
     let streams = trace.streams().iter().map(Stream::device);
     let allocations = trace.allocations().map(Allocation::device);
-    let devices: BTreeSet<_> = streams.chain(trace.waits().filter_map(Wait::device)).chain(allocations).collect();
+    let devices = DeviceId::distinct(streams.chain(trace.waits().filter_map(Wait::device)).chain(allocations));
     let ranges = gpu_ranges(trace);
     let of_streams = index_ranges(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
     for device in devices {
@@ -33,10 +33,10 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> 
         write_memory(out, group, device)?;
         write_waits(out, group, "waits", trace.waits().filter(|wait| wait.device() == Some(device)))?;
         let streams = trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device);
-        let contexts: BTreeSet<_> = streams.clone().map(|(_, stream)| stream.context()).collect();
+        let several_contexts = trace.has_several_contexts(device);
         for (index, stream) in streams {
             let stream_id = StreamId::new(index);
-            let name = stream_name(stream, contexts.len());
+            let name = stream_name(stream, several_contexts);
             write_ranges(out, group, &name, stream_id, &ranges)?;
             let sequence = out.child(group, name)?;
             let work = trace.work_at(of_streams[index].clone());
@@ -48,7 +48,7 @@ pub(super) fn write(out: &mut TrackWriter<'_>, flows: &Flows) -> io::Result<()> 
         let event = |sequence: &mut Sequence| sequence.named(category::OVERHEAD, overhead.name());
         (overhead.start(), overhead.end(), event)
     });
-    write_nested(out, process, "GPU profiling overhead", overheads.collect())
+    write_nested(out, process, "GPU profiling overhead", &overheads.collect::<Vec<_>>())
 }
 
 /// Describes the group of a GPU's tracks, and returns its uuid.
@@ -104,7 +104,7 @@ fn write_waits<'a>(
         };
         (wait.start(), wait.end(), event)
     });
-    write_nested(out, parent, name, waits.collect())
+    write_nested(out, parent, name, &waits.collect::<Vec<_>>())
 }
 
 /// Writes slices that come in any order, on as many tracks of this name as they need to nest.
@@ -112,12 +112,12 @@ fn write_nested<E: Fn(&mut Sequence) -> Event>(
     out: &mut TrackWriter<'_>,
     parent: u64,
     name: &str,
-    mut slices: Vec<(Timestamp, Timestamp, E)>,
+    slices: &[(Timestamp, Timestamp, E)],
 ) -> io::Result<()> {
-    slices.sort_by_key(|&(start, end, _)| (start, Reverse(end)));
     let mut nesting = Nesting::default();
     let mut rows: Vec<Sequence> = Vec::new();
-    for (start, end, event) in slices {
+    for index in nesting_order(slices.iter().map(|&(start, end, _)| (start, end))) {
+        let (start, end, ref event) = slices[index];
         let row = nesting.place(start, end, 0);
         if row == rows.len() {
             rows.push(out.child(parent, name.to_owned())?);
@@ -170,7 +170,7 @@ fn write_ranges(
 fn write_work<'a>(
     out: &mut TrackWriter<'_>,
     mut sequence: Sequence,
-    flows: &Flows,
+    flows: &LaunchFlows,
     work: impl Iterator<Item = Work<'a>>,
 ) -> io::Result<()> {
     let mut events: Cache<WorkKey, Event> = Cache::default();
@@ -207,12 +207,11 @@ fn write_work<'a>(
     sequence.finish(&mut out.packets)
 }
 
-/// Returns the name of a stream on a device with this many contexts. Contexts may number their streams alike, and
-/// Perfetto merges tracks that share a name.
-fn stream_name(stream: &Stream, contexts: usize) -> String {
-    match contexts {
-        ..=1 => stream.label(),
-        _ => format!("{} · context {}", stream.label(), stream.context()),
+/// Returns the name of a stream. Contexts may number their streams alike, and Perfetto merges tracks that share a name.
+fn stream_name(stream: &Stream, several_contexts: bool) -> String {
+    match several_contexts {
+        false => stream.label(),
+        true => format!("{} · context {}", stream.label(), stream.context()),
     }
 }
 

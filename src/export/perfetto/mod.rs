@@ -1,15 +1,13 @@
 //! Perfetto's own format: a sequence of protobuf messages, with every name written once.
 //!
-//! [`document`] writes the file of a trace. [`threads`], [`calls`] and [`gpus`] write its tracks: a
+//! [`document`] writes the file of a trace. [`threads`] and [`gpus`] write its tracks: a
 //! [`TrackWriter`](tracks::TrackWriter) describes each track, and a [`Sequence`](sequence::Sequence) contains the
 //! track's [`Event`](event::Event)s.
 
-mod calls;
 mod document;
 mod event;
 mod gpus;
 mod interner;
-mod packets;
 mod proto;
 mod sequence;
 #[cfg(test)]
@@ -17,7 +15,7 @@ mod tests;
 mod threads;
 mod tracks;
 
-use super::{exporter::Exporter, result::ExportResult};
+use super::exporter::{ExportResult, Exporter};
 use crate::file;
 use crate::{analysis::Analysis, trace::Trace};
 use std::{

@@ -1,8 +1,8 @@
-//! Messages of Perfetto's trace format, with the fields that are set here.
-//!
-//! Names and numbers are those of `protos/perfetto/trace/trace_packet.proto` and the files that it imports.
+//! Messages of Perfetto's trace format, with the fields that are set here, and the packets that a trace consists of.
 
+use crate::export::wire;
 use prost::{Enumeration, Message};
+use std::io::{self, Write};
 
 /// A whole file, as tests read it. It is written packet by packet.
 #[cfg(test)]
@@ -217,4 +217,36 @@ pub(super) struct SourceLocation {
     pub(super) function_name: Option<String>,
     #[prost(uint32, optional, tag = "4")]
     pub(super) line_number: Option<u32>,
+}
+
+/// A buffered writer of packets. A trace is simply a sequence of packets.
+pub(super) struct PacketWriter<'a> {
+    out: &'a mut dyn Write,
+    /// Packets that are passed on to `out` once they are large enough.
+    bytes: Vec<u8>,
+}
+
+impl<'a> PacketWriter<'a> {
+    /// The number of bytes passed on at a time.
+    const BATCH: usize = 1 << 16;
+
+    pub(super) fn new(out: &'a mut dyn Write) -> Self {
+        Self { out, bytes: Vec::new() }
+    }
+
+    pub(super) fn packet(&mut self, packet: TracePacket) -> io::Result<()> {
+        self.encoded(|out| packet.encode_raw(out))
+    }
+
+    /// Writes a packet whose fields are encoded by hand.
+    pub(super) fn encoded(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        wire::message(&mut self.bytes, 1, write);
+        if self.bytes.len() >= Self::BATCH { self.flush() } else { Ok(()) }
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
 }

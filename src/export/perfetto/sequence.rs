@@ -3,8 +3,7 @@
 use super::{
     event::{AnnotationValue, Event},
     interner::Interner,
-    packets::PacketWriter,
-    proto::{self, Clock, ClockSnapshot, TracePacket, TracePacketDefaults, TrackEventDefaults, Type},
+    proto::{self, Clock, ClockSnapshot, PacketWriter, TracePacket, TracePacketDefaults, TrackEventDefaults, Type},
 };
 use crate::{
     export::wire,

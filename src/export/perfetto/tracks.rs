@@ -1,8 +1,7 @@
 //! Descriptors of tracks, which make up the tree that Perfetto shows.
 
 use super::{
-    packets::PacketWriter,
-    proto::{ChildTracksOrdering, CounterDescriptor, ProcessDescriptor, TracePacket, TrackDescriptor},
+    proto::{ChildTracksOrdering, CounterDescriptor, PacketWriter, ProcessDescriptor, TracePacket, TrackDescriptor},
     sequence::Sequence,
 };
 use crate::trace::{SpanId, Trace, WorkId};

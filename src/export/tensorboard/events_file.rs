@@ -13,6 +13,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// An events file. Added events are kept in memory, up to a limit, until they have been flushed successfully.
@@ -192,6 +193,20 @@ fn create(folder: &Path, name: &str, mut n: u64) -> Result<(u64, PathBuf, File),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,
             Err(error) => return Err(FileError::at(path)(error)),
         }
+    }
+}
+
+/// The events file of a run, shared by the exporter of windows and the exporter of steps.
+#[derive(Clone, Debug)]
+pub(super) struct SharedFile(Arc<Mutex<EventsFile>>);
+
+impl SharedFile {
+    pub(super) fn new(file: EventsFile) -> Self {
+        Self(Arc::new(Mutex::new(file)))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, EventsFile> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

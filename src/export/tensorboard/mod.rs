@@ -1,33 +1,26 @@
 //! TensorBoard's files: profiles, scalars, texts and hyperparameters.
 //!
 //! [`profile`] writes the profile of a window. Everything else goes into the [events file](events_file) of the run: the
-//! [`scalars`] of every step, and those that only a recorded [`window`] has.
+//! [`scalars`] of every step, and those that only a recorded window has.
 
 mod capture;
 mod configuration;
 mod crc;
 mod events_file;
-mod failed_profiles;
 mod profile;
 mod scalars;
-mod shared_file;
 mod summary;
 mod tag;
-mod window;
 
 use self::{
-    capture::Capture,
-    events_file::EventsFile,
-    failed_profiles::FailedProfiles,
+    capture::{Capture, FailedProfiles},
+    events_file::{EventsFile, SharedFile},
     scalars::{ScalarExporter, StepScalars},
-    shared_file::SharedFile,
     summary::Summary,
 };
 use super::{
-    exporter::Exporter,
-    result::ExportResult,
+    exporter::{ExportResult, Exporter, Run, StepExporter},
     run_id::RunId,
-    step_exporter::{Run, StepExporter},
 };
 use crate::{
     analysis::Analysis,
@@ -251,7 +244,7 @@ impl Exporter for TensorBoard {
         let mut files = Vec::new();
         // Before the file is locked, since every step waits for the lock.
         let steps = if self.live { Vec::new() } else { self.scalars.of_trace(trace) };
-        let of_window = window::scalars(window);
+        let of_window = scalars::of_window(window);
         let findings = configuration::findings(window);
         // The profile takes by far the longest. Written first, it leaves nothing if the process is killed meanwhile.
         let run_id = if self.live { self.run_id.clone() } else { RunId::from_env() };

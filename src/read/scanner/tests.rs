@@ -1,6 +1,6 @@
 //! The scanner takes what `serde_json` takes.
 
-use crate::read::{blocks::ReaderBlocks, text::Text};
+use crate::read::text::{ReaderBlocks, Text};
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
 

@@ -1,15 +1,11 @@
-//! The HTML page of a comparison.
+//! The HTML page of a comparison, with differential flame graphs.
 
-use super::{
-    Diff, Side,
-    flames::{Flame, Which},
-    summary, tables,
-};
+use super::{Diff, Side, summary, tables};
 use crate::html::{Page, Table, section};
 use kernspan::report::units;
 use kernspan_check::{
     baseline::BaselineFinding,
-    comparison::{CountChange, Explanation, KernelTimeChange, SpanChange},
+    comparison::{CountChange, Explanation, KernelTimeChange, Presence, SpanChange, TimeChange},
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -114,7 +110,7 @@ fn explanations(page: &mut Page, diff: &Diff) {
 }
 
 fn flames(page: &mut Page, diff: &Diff) {
-    for (id, name, which) in [("host", "Host", Which::Host), ("gpu", "GPU", Which::Gpu)] {
+    for (id, name, which) in [("host", "Host", FlameTime::Host), ("gpu", "GPU", FlameTime::Gpu)] {
         let flames = ["before", "after"].map(|side| Flame::of(&diff.comparison.spans, which, side == "after"));
         if flames.iter().all(Flame::is_empty) {
             continue;
@@ -216,4 +212,71 @@ fn findings(page: &mut Page, diff: &Diff) {
     table.column(("Span", "text", ""), &rows, |row| json!(row.1.path.join(" › ")));
     table.column(("Place", "text", ""), &rows, |row| json!(row.1.location.as_deref().unwrap_or_default()));
     page.push("findings", "Findings that are new or gone", "table", table.members());
+}
+
+/// The time that a flame graph shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlameTime {
+    Host,
+    Gpu,
+}
+
+/// The frames of one side: as wide as their time on that side, coloured by how much longer they take after.
+#[derive(Debug, Default)]
+struct Flame<'a> {
+    frames: Vec<Frame<'a>>,
+}
+
+#[derive(Debug)]
+struct Frame<'a> {
+    parent: Option<usize>,
+    name: &'a str,
+    /// The frame's self time on this side, in nanoseconds.
+    own: f64,
+    /// How much longer the frame's self time is after, in nanoseconds.
+    change: f64,
+}
+
+impl<'a> Flame<'a> {
+    /// Returns the frames of the side before or after.
+    fn of(spans: &'a [SpanChange], shown: FlameTime, is_after: bool) -> Self {
+        let mut flame = Self::default();
+        let mut places: HashMap<&[String], usize> = HashMap::new();
+        let mut sorted: Vec<_> = spans.iter().filter_map(|span| Some((path(span, is_after)?, span))).collect();
+        // Only in the tree after do moved spans come after the spans around them.
+        sorted.sort_by_key(|(path, _)| path.len());
+        for (path, span) in sorted {
+            let time: &TimeChange = if shown == FlameTime::Host { &span.host } else { &span.gpu };
+            let own = if is_after { time.after.value } else { time.before.value };
+            let around = path.split_last().map_or(&[][..], |(_, around)| around);
+            let parent = places.get(around).copied();
+            places.insert(path, flame.frames.len());
+            let name = path.last().map_or("", String::as_str);
+            flame.frames.push(Frame { parent, name, own: own.max(0.0), change: time.change.value });
+        }
+        flame
+    }
+
+    fn is_empty(&self) -> bool {
+        self.frames.iter().all(|frame| frame.own == 0.0)
+    }
+
+    /// Returns the members of the section.
+    fn members(self, page: &mut Page) -> Value {
+        let parents: Vec<_> = self.frames.iter().map(|frame| frame.parent.map_or(-1, |parent| parent as i64)).collect();
+        let names: Vec<_> = self.frames.iter().map(|frame| page.name(frame.name)).collect();
+        let rounded = |of: fn(&Frame<'a>) -> f64| self.frames.iter().map(|frame| of(frame).round()).collect::<Vec<_>>();
+        let (values, changes) = (rounded(|frame| frame.own), rounded(|frame| frame.change));
+        json!({"unit": "time", "parents": parents, "names": names, "values": values, "changes": changes})
+    }
+}
+
+/// Returns the path of a span on a side, if it exists there.
+fn path(span: &SpanChange, is_after: bool) -> Option<&[String]> {
+    match &span.presence {
+        Presence::Added if !is_after => None,
+        Presence::Gone if is_after => None,
+        Presence::Moved { from } if !is_after => Some(from),
+        _ => Some(&span.path),
+    }
 }

@@ -22,7 +22,7 @@ pub(super) fn page(name: &str, trials: &[Trial], items_known: bool, choice: &Cho
         let is_known = values.iter().any(|value| !value.is_null());
         is_known.then(|| json!({"title": title, "unit": unit, "values": values}))
     };
-    let of = |measure: fn(&super::measured::Measured) -> Value| -> Vec<Value> {
+    let of = |measure: fn(&super::trial::Measured) -> Value| -> Vec<Value> {
         rows.iter().map(|row| row.measured.map_or(Value::Null, measure)).collect()
     };
     let charts: Vec<_> = [
@@ -47,7 +47,7 @@ pub(super) fn page(name: &str, trials: &[Trial], items_known: bool, choice: &Cho
     });
     table.column(("Steps", "number", "that were recorded"), &rows, |row| json!(row.measured.map(|it| it.steps)));
     for (title, time) in [
-        ("Step p50", (|it| it.median) as fn(&super::measured::Measured) -> std::time::Duration),
+        ("Step p50", (|it| it.median) as fn(&super::trial::Measured) -> std::time::Duration),
         ("p25", |it| it.lower_quartile),
         ("p75", |it| it.upper_quartile),
     ] {

@@ -1,13 +1,16 @@
 //! The table of a sweep.
 
-use super::{choice::Choice, measured::Measured, trial::Trial};
+use super::{
+    choice::Choice,
+    trial::{Measured, Trial},
+};
 use crate::{json::json, output::Section};
 use kernspan::report::{Table, units};
 use serde::Serialize;
 
 /// A row of the table, and of JSON and CSV.
 #[derive(Serialize)]
-pub(super) struct Row<'a> {
+pub(super) struct TrialRow<'a> {
     pub(super) value: &'a str,
     pub(super) items: Option<f64>,
     /// Items per second, or steps per second if the items per step are unknown.
@@ -43,13 +46,13 @@ pub(super) fn section(name: &str, trials: &[Trial], items_known: bool, choice: &
     }
 }
 
-pub(super) fn rows<'a>(trials: &'a [Trial], choice: &Choice) -> Vec<Row<'a>> {
+pub(super) fn rows<'a>(trials: &'a [Trial], choice: &Choice) -> Vec<TrialRow<'a>> {
     let mut previous: Option<f64> = None;
     let row = |(index, trial): (usize, &'a Trial)| {
         let throughput = trial.throughput();
         let gain = throughput.zip(previous).map(|(throughput, previous)| 100.0 * (throughput / previous - 1.0));
         previous = throughput.or(previous);
-        Row {
+        TrialRow {
             value: &trial.value,
             items: trial.items,
             throughput,
@@ -72,7 +75,7 @@ pub(super) fn best_line(name: &str, best: &Trial, trials: &[Trial]) -> String {
     format!("best: {name}={} with {}{}", best.value, rate(best), more.unwrap_or_default())
 }
 
-fn table(name: &str, rows: &[Row<'_>], items_known: bool, notes: Vec<String>) -> Table {
+fn table(name: &str, rows: &[TrialRow<'_>], items_known: bool, notes: Vec<String>) -> Table {
     let mut table = Table::default();
     table.heading(format!("{name}:"));
     notes.into_iter().for_each(|note| table.note(note));

@@ -1,8 +1,7 @@
 use crate::{
-    gpu_spans::GpuSpans,
-    protocol::Protocol,
-    run_trace::RunTrace,
-    sampler::Sampler,
+    endpoint::Protocol,
+    options::GpuSpans,
+    run_trace::{RunTrace, Sampler},
     span_writer::{RequestLimits, SpanWriter},
     spans::{self, SpanOptions},
 };

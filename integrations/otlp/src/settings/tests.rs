@@ -4,7 +4,7 @@ mod precedence;
 mod signals;
 
 use super::{Endpoint, Environment, Headers, Options, Protocol, Settings};
-use crate::{ids::Parent, sampler::Sampler};
+use crate::{ids::Parent, run_trace::Sampler};
 use std::{path::Path, time::Duration};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

@@ -6,13 +6,12 @@ mod steps;
 
 use super::SpanOptions;
 use crate::{
-    gpu_spans::GpuSpans,
+    endpoint::Protocol,
     ids::Parent,
-    protocol::Protocol,
-    request::Request,
-    run_trace::RunTrace,
-    sampler::Sampler,
+    options::GpuSpans,
+    run_trace::{RunTrace, Sampler},
     span_writer::{RequestLimits, SpanWriter},
+    wire::Request,
 };
 use kernspan::Trace;
 use opentelemetry_proto::tonic::{

@@ -1,9 +1,9 @@
 //! Tests of the parts for TensorBoard's plugin.
 
-use super::{collectives::collective, span_extras::DATA_LOADING, steps::steps_with_time};
+use super::{DATA_LOADING, collective, steps_with_time};
 use crate::{
     export::{
-        chrome::{Flavor, options::Options, tests::Document},
+        chrome::{Flavor, flavor::Options, tests::Document},
         samples::{awkward_trace, ranks},
     },
     trace::{

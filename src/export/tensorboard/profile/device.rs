@@ -9,14 +9,18 @@ use super::{
     steps::Steps,
 };
 use crate::{
-    export::{cache::Cache, index_ranges::index_ranges, work_key::WorkKey},
+    export::{
+        index_ranges::index_ranges,
+        work_text::{Cache, WorkKey},
+    },
     trace::{
-        BatchId, Detail, Device, Direction, Kernel, MemoryKind, Span, SpanId, Stream, StreamId, Timestamp, Trace, Work,
+        BatchId, Detail, Device, DeviceId, Direction, Kernel, MemoryKind, Span, SpanId, Stream, StreamId, Timestamp,
+        Trace, Work,
     },
 };
 use rustc_hash::FxHashMap;
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::HashSet,
     io::{self, Write},
 };
 
@@ -32,14 +36,13 @@ pub(super) struct Devices<'a, 'b> {
 impl<'a> Devices<'a, '_> {
     pub(super) fn write(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let trace = self.trace;
-        let devices: BTreeSet<_> = trace.streams().iter().map(Stream::device).collect();
         let of_streams = index_ranges(trace.streams().len(), trace.work().map(|work| work.stream_id().index()));
-        for device in devices {
+        for device in DeviceId::distinct(trace.streams().iter().map(Stream::device)) {
             let plane = Plane::new(trace, device.as_u32().into(), format!("/device:GPU:{device}"));
             let mut writer = DeviceWriter {
                 device: trace.device(device),
                 plane,
-                several_contexts: false,
+                several_contexts: trace.has_several_contexts(device),
                 lines: HashSet::new(),
                 last: vec![Timestamp::default(); trace.steps().len()],
                 kernels: Cache::default(),
@@ -48,8 +51,6 @@ impl<'a> Devices<'a, '_> {
                 instructions: FxHashMap::default(),
             };
             let streams = trace.streams().iter().enumerate().filter(|(_, stream)| stream.device() == device);
-            let contexts: BTreeSet<_> = streams.clone().map(|(_, stream)| stream.context()).collect();
-            writer.several_contexts = contexts.len() > 1;
             for (index, stream) in streams {
                 let on_row = |work: &Work<'a>| work.stream_id() == StreamId::new(index);
                 writer.stream(self, stream, trace.work_at(of_streams[index].clone()).filter(on_row));
@@ -96,17 +97,20 @@ impl<'a> DeviceWriter<'a> {
         let module = self.plane.text(&all.program.name);
         let half = self.plane.text("(half)");
         let mut line = self.plane.line();
-        let mut activities = BTreeSet::new();
+        let mut activities = Vec::new();
         for work in work {
-            activities.insert(activity(work));
+            let activity = activity(work);
+            if !activities.contains(&activity) {
+                activities.push(activity);
+            }
             self.work(all, &mut line, work, module, half);
             if let Some(step) = work.step_id() {
                 let last = &mut self.last[step.index()];
                 *last = work.end().max(*last);
             }
         }
-        let activities = activities.into_iter().collect::<Vec<_>>().join(",");
-        let mut name = format!("Stream #{}({activities})", stream.number());
+        activities.sort_unstable();
+        let mut name = format!("Stream #{}({})", stream.number(), activities.join(","));
         if self.several_contexts {
             name += &format!(" context {}", stream.context());
         }

@@ -8,8 +8,11 @@ use super::{
     steps::Steps,
 };
 use crate::{
-    export::{index_ranges::index_ranges, steps_nest::steps_nest, wire::OpenMessage},
-    trace::{ApiCall, DeviceId, Event, InputStage, MemoryChange, Nesting, Span, Timestamp, Trace, TrackId, Value},
+    export::{index_ranges::index_ranges, steps::steps_nest, wire::OpenMessage},
+    trace::{
+        ApiCall, DeviceId, Event, InputStage, MemoryChange, Nesting, Span, Timestamp, Trace, TrackId, Value,
+        nesting_order,
+    },
 };
 use rustc_hash::FxHashMap;
 use std::{
@@ -222,10 +225,10 @@ impl<'a, 'b> Host<'a, 'b> {
     }
 
     fn waits(&mut self) {
-        let mut waits: Vec<_> = self.trace.waits().collect();
-        waits.sort_by_key(|wait| (wait.start(), Reverse(wait.end())));
+        let waits: Vec<_> = self.trace.waits().collect();
         let (mut nesting, mut lines) = (Nesting::default(), Vec::new());
-        for wait in waits {
+        for index in nesting_order(waits.iter().map(|wait| (wait.start(), wait.end()))) {
+            let wait = waits[index];
             let row = nesting.place(wait.start(), wait.end(), 0);
             lines.resize_with(lines.len().max(row + 1), || self.plane.line());
             let name = self.plane.event_name(wait.kind().as_str());

@@ -2,7 +2,12 @@
 //! order.
 
 use super::{PARENT, Settings, environment};
-use crate::{endpoint::Endpoint, gpu_spans::GpuSpans, ids::Parent, otlp::Otlp, protocol::Protocol};
+use crate::{
+    endpoint::{Endpoint, Protocol},
+    ids::Parent,
+    options::GpuSpans,
+    otlp::Otlp,
+};
 use std::time::Duration;
 
 /// A setting that code and the environment can make.

@@ -1,7 +1,10 @@
 //! Variables of one signal go before those of all signals, and code before both.
 
 use super::{environment, read};
-use crate::{endpoint::Endpoint, otlp::Otlp, protocol::Protocol};
+use crate::{
+    endpoint::{Endpoint, Protocol},
+    otlp::Otlp,
+};
 use std::{path::PathBuf, time::Duration};
 
 /// A setting that has a variable for all signals, and one for each.

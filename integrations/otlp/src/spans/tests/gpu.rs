@@ -1,7 +1,7 @@
 //! Kernels, copies and fills, and their totals.
 
 use super::{attributes, named, options, sent, sent_with};
-use crate::{gpu_spans::GpuSpans, ids::IdKind, spans::SpanOptions};
+use crate::{ids::IdKind, options::GpuSpans, spans::SpanOptions};
 use kernspan::{
     Report,
     trace::{

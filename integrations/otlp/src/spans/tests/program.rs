@@ -1,7 +1,7 @@
 //! Spans and events of the program.
 
 use super::{attributes, named, options, sent, sent_with};
-use crate::{gpu_spans::GpuSpans, ids::IdKind, spans::SpanOptions};
+use crate::{ids::IdKind, options::GpuSpans, spans::SpanOptions};
 use kernspan::trace::{
     Level, SpanId, Value,
     sample::{

@@ -2,14 +2,13 @@
 
 use super::{PARENT, attributes, named, options, sent, sent_with};
 use crate::{
-    gpu_spans::GpuSpans,
+    endpoint::Protocol,
     ids::Parent,
-    protocol::Protocol,
-    request::Request,
-    run_trace::RunTrace,
-    sampler::Sampler,
+    options::GpuSpans,
+    run_trace::{RunTrace, Sampler},
     span_writer::{RequestLimits, SpanWriter},
     spans::SpanOptions,
+    wire::Request,
 };
 use kernspan::{
     analysis::Analysis,

@@ -1,6 +1,93 @@
-//! The names of the operations that a kernel performed, as text.
+//! Texts that exporters keep because much GPU work shares them: a bounded cache, the keys of work, and the names of the
+//! operations that a kernel performed.
 
-use crate::trace::{BatchId, OperationCall, Span, SpanId, Work};
+use crate::trace::{BatchId, Detail, DeviceId, Direction, MemoryKind, NameKey, OperationCall, Span, SpanId, Work};
+use rustc_hash::FxHashMap;
+use std::hash::{Hash, Hasher};
+
+/// A map of at most [`CAPACITY`](Self::CAPACITY) entries, which is cleared when full.
+///
+/// A training loop does few different things, each many times, so exporters keep the text of each. A program that never
+/// repeats itself must not fill the memory.
+#[derive(Debug)]
+pub(super) struct Cache<K, V>(FxHashMap<K, V>);
+
+impl<K: Eq + Hash, V> Cache<K, V> {
+    const CAPACITY: usize = 4096;
+
+    /// Returns the value of a key, creating it if necessary.
+    #[inline]
+    pub(super) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+        if self.0.len() >= Self::CAPACITY && !self.0.contains_key(&key) {
+            self.0.clear();
+        }
+        self.0.entry(key).or_insert_with(make)
+    }
+}
+
+impl<K, V> Default for Cache<K, V> {
+    fn default() -> Self {
+        Self(FxHashMap::default())
+    }
+}
+
+/// A cache key for a piece of work: everything about it except when it ran and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WorkKey {
+    Kernel {
+        device: DeviceId,
+        names: [NameKey; 2],
+        grid: [u32; 3],
+        block: [u32; 3],
+        registers: u16,
+        shared_memory: [u32; 2],
+    },
+    Copy {
+        direction: Direction,
+        from: MemoryKind,
+        to: MemoryKind,
+    },
+    Fill {
+        memory: MemoryKind,
+    },
+}
+
+impl Hash for WorkKey {
+    /// Hashes only enough to distinguish most keys.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match *self {
+            Self::Kernel {
+                names: [name, _],
+                grid: [x, y, z],
+                block: [threads, ..],
+                shared_memory: [_, shared],
+                ..
+            } => {
+                let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+                (name, pair(x, y), pair(z ^ shared, threads)).hash(state);
+            }
+            Self::Copy { direction, from, to } => (direction as u8, from as u8, to as u8).hash(state),
+            Self::Fill { memory } => (memory as u8).hash(state),
+        }
+    }
+}
+
+impl WorkKey {
+    pub(super) fn of(work: Work<'_>) -> Self {
+        match work.detail() {
+            Detail::Kernel(kernel) => Self::Kernel {
+                device: work.stream().device(),
+                names: [NameKey::of(&kernel.name), NameKey::of(&kernel.raw_name)],
+                grid: kernel.grid,
+                block: kernel.block,
+                registers: kernel.registers,
+                shared_memory: [kernel.static_shared_memory, kernel.dynamic_shared_memory],
+            },
+            Detail::Copy(copy) => Self::Copy { direction: copy.direction, from: copy.from, to: copy.to },
+            Detail::Fill(fill) => Self::Fill { memory: fill.memory },
+        }
+    }
+}
 
 /// The names of a kernel's operations, and of the spans that requested them, each joined into one text.
 ///
@@ -48,12 +135,22 @@ fn join<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::OperationNames;
+    use super::{Cache, OperationNames};
     use crate::trace::{
         Operation, Trace,
         sample::{add_operations, gpu_trace, operations_trace},
     };
     use std::sync::Arc;
+
+    #[test]
+    fn a_full_cache_begins_anew() {
+        let mut cache = Cache::default();
+        for key in 0..=Cache::<usize, usize>::CAPACITY {
+            assert_eq!(*cache.get_or_insert_with(key, || key), key);
+            assert_eq!(*cache.get_or_insert_with(key, || unreachable!()), key);
+        }
+        assert_eq!(cache.0.len(), 1);
+    }
 
     fn names(trace: &Trace) -> Vec<Option<(String, Option<String>)>> {
         let mut names = OperationNames::default();

@@ -1,6 +1,128 @@
-//! Rows on which time ranges nest, since no viewer can draw ranges that cross.
+//! Rows: the tracks of a thread's spans, the streams of a GPU's work, and how time ranges nest on a row, since no
+//! viewer can draw ranges that cross.
 
-use super::{SpanData, SpanId, Timestamp};
+use super::{DeviceId, SpanData, SpanId, Timestamp, Trace, id::define_id};
+use std::cmp::Reverse;
+
+define_id! {
+    /// The operating system's id of a thread, as debuggers, CUPTI and `top -H` show it.
+    ///
+    /// If the system has no readable id, it is a number that is unique in this process.
+    pub struct ThreadId(u64);
+
+    /// The id as a number.
+    pub const fn as_u64;
+}
+
+define_id! {
+    /// Names a [`Track`] of one trace.
+    pub struct TrackId;
+
+    /// The index of the track in [`Trace::tracks`](crate::Trace::tracks).
+    pub fn index;
+}
+
+/// A row of properly nested spans of one thread.
+///
+/// Most threads have one track. A thread whose spans are exited out of order has more, since spans that overlap without
+/// nesting cannot share a track, and no viewer can draw them on one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Track {
+    pub(crate) thread: ThreadId,
+    pub(crate) name: String,
+    pub(crate) overlap: u32,
+}
+
+impl Track {
+    /// The thread.
+    pub fn thread(&self) -> ThreadId {
+        self.thread
+    }
+
+    /// The thread's name.
+    pub fn thread_name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of the track within its thread: 0 for the main one; 1, 2, … for tracks of spans that overlap without
+    /// nesting.
+    pub fn overlap(&self) -> u32 {
+        self.overlap
+    }
+
+    /// A display name: the thread's name, with the number of the track if that is not 0.
+    pub fn label(&self) -> String {
+        match self.overlap {
+            0 => self.name.clone(),
+            overlap => format!("{} (overlap {overlap})", self.name),
+        }
+    }
+}
+
+define_id! {
+    /// Names a [`Stream`] of one trace.
+    pub struct StreamId;
+
+    /// The index of the stream in [`Trace::streams`](crate::Trace::streams).
+    pub fn index;
+}
+
+impl Default for StreamId {
+    /// Returns the id of the first stream.
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+/// A row of GPU work that does not overlap: a stream of a device, or a further row for concurrent work on that stream.
+///
+/// Kernels of one stream may overlap, through programmatic dependent launch or as branches of a graph, and no viewer
+/// can draw them on one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream {
+    pub(crate) device: DeviceId,
+    pub(crate) context: u32,
+    pub(crate) number: u32,
+    pub(crate) overlap: u32,
+}
+
+impl Stream {
+    /// The device.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// The driver's number for the context.
+    pub fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// The driver's number for the stream, unique in its context.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The number of the row within its stream: 0 for the main one; 1, 2, … for rows of overlapping work.
+    pub fn overlap(&self) -> u32 {
+        self.overlap
+    }
+
+    /// A display name: `stream 7`, with the number of the row if that is not 0.
+    pub fn label(&self) -> String {
+        match self.overlap {
+            0 => format!("stream {}", self.number),
+            overlap => format!("stream {} (overlap {overlap})", self.number),
+        }
+    }
+}
+
+impl Trace {
+    /// Whether streams of a device belong to different contexts, which may number their streams alike.
+    pub(crate) fn has_several_contexts(&self, device: DeviceId) -> bool {
+        let mut contexts = self.streams.iter().filter(|stream| stream.device == device).map(Stream::context);
+        contexts.next().is_some_and(|first| contexts.any(|context| context != first))
+    }
+}
 
 /// Assigns time ranges to rows so that the ranges on each row nest, using few rows.
 ///
@@ -47,6 +169,14 @@ impl Nesting {
         self.rows[row].push(end);
         row
     }
+}
+
+/// Returns the indices of time ranges in the order in which [`Nesting::place`] takes them: by start, of ranges that
+/// start together the longest first, and equal ones as they come.
+pub(crate) fn nesting_order(ranges: impl Iterator<Item = (Timestamp, Timestamp)>) -> Vec<usize> {
+    let mut order: Vec<_> = ranges.enumerate().map(|(index, (start, end))| (start, Reverse(end), index)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(.., index)| index).collect()
 }
 
 /// Returns, for each span, the innermost span around it on its track. Spans come in the order in which they were

@@ -1,11 +1,16 @@
-//! Fields that are recorded on a span after it was entered.
+//! Fields that are moved once all threads are read: those recorded on a span after it was entered, and the samples of
+//! counters, which are fields of events.
 
 use crate::{
     clock::Ticks,
     recording::RegistryId,
-    trace::{FieldData, SpanId, Trace},
+    trace::{Counter, EventData, FieldData, SpanId, Trace, convention},
 };
-use std::collections::{HashMap, HashSet};
+use rustc_hash::FxHashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 /// The updates of all threads, and the instances of the spans that they are about.
 #[derive(Default)]
@@ -90,4 +95,43 @@ fn set_field(trace: &mut Trace, span: SpanId, field: FieldData, shared: &HashSet
         trace.fields.push(field);
         range.len += 1;
     }
+}
+
+/// Moves the samples of counters out of the events. An event that has no other fields is removed. Also returns how many
+/// values of counters are no samples: values of events that are no numbers, and all values of spans.
+pub(super) fn extract_counters(events: Vec<EventData>, trace: &Trace) -> (Vec<EventData>, Vec<Counter>, u64) {
+    let mut lost = values_on_spans(trace);
+    let mut samples: FxHashMap<&str, Vec<_>> = FxHashMap::default();
+    let events = events
+        .into_iter()
+        .filter(|event| {
+            let mut other = false;
+            for (name, value) in trace.fields(event.callsite, event.fields).iter() {
+                match (name.strip_prefix(convention::COUNTER), value.as_f64()) {
+                    (Some(counter), Some(value)) => samples.entry(counter).or_default().push((event.at, value)),
+                    (counter, _) => {
+                        other = true;
+                        lost += u64::from(counter.is_some());
+                    }
+                }
+            }
+            other || event.fields.len == 0
+        })
+        .collect();
+    let counters = samples.into_iter().map(|(name, samples)| Counter { name: Arc::from(name), samples });
+    let mut counters: Vec<_> = counters.collect();
+    Counter::sort(&mut counters);
+    (events, counters, lost)
+}
+
+/// Counts the values of counters that are on spans.
+fn values_on_spans(trace: &Trace) -> u64 {
+    let is_counter = |name: &str| name.starts_with(convention::COUNTER);
+    let has_counters: Vec<bool> =
+        trace.callsites.iter().map(|callsite| callsite.field_names().any(is_counter)).collect();
+    let spans = trace.spans.iter().filter(|span| has_counters[span.callsite.index()]);
+    let values = spans.map(|span| {
+        trace.fields(span.callsite, span.fields).iter().filter(|(name, _)| is_counter(name)).count() as u64
+    });
+    values.sum()
 }

@@ -1,8 +1,8 @@
-//! Checks whether steps can be drawn on the rows of their threads.
+//! Steps on the rows of their threads.
 
 use crate::{
     gallop_search::GallopSearch,
-    trace::{Step, Timestamp, Trace},
+    trace::{Span, Step, Timestamp, Trace},
 };
 
 /// Returns whether every step nests with the spans and calls of its thread. It does not if `step()` is called inside a
@@ -25,4 +25,18 @@ pub(super) fn steps_nest(trace: &Trace) -> bool {
             };
             !step_at(start).is_some_and(crosses) && !step_at(end).is_some_and(crosses)
         })
+}
+
+/// Returns the name of the step that a span of a PyTorch trace is, if it is one.
+///
+/// The spans of all steps share the name `ProfilerStep*`, so that reports add them up.
+pub(super) fn step_name(trace: &Trace, span: Span<'_>) -> Option<String> {
+    if trace.torch().is_none() || span.name() != "ProfilerStep*" {
+        return None;
+    }
+    let steps = trace.steps();
+    let first = steps.partition_point(|step| step.start() < span.start());
+    let together = steps[first..].iter().take_while(|step| step.start() == span.start());
+    let step = together.into_iter().find(|step| step.end() == span.end())?;
+    Some(format!("ProfilerStep#{}", step.number()))
 }
