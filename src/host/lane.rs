@@ -261,7 +261,7 @@ impl Lane {
     fn write_heap(&mut self) {
         let now = heap::of_this_thread();
         let used = now - std::mem::replace(&mut self.heap, now);
-        if used == HeapUse::default() {
+        if used.is_nothing() {
             return;
         }
         if self.has_room(1) {

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::export::RESERVED;
 use crate::trace::{
-    BatchIds, CallsiteId, Counter, Cut, EventData, FieldData, FieldRange, Operation, OperationCallData, OperationId,
-    SpanData, SpanId, Step, Timestamp,
+    BatchIds, CallsiteId, Counter, Cut, EventData, FieldData, FieldRange, HeapUse, Operation, OperationCallData,
+    OperationId, SpanData, SpanId, Step, Timestamp,
 };
 use rustc_hash::FxHashMap;
 use std::{borrow::Cow, sync::Arc};
@@ -28,6 +28,7 @@ pub(super) struct HostEvents {
     /// The callers of spans that differ from their parents.
     pub(super) callers: Vec<(SpanId, Option<u64>)>,
     pub(super) backtraces: Vec<(SpanId, Vec<String>)>,
+    pub(super) heap: Vec<(SpanId, HeapUse)>,
     pub(super) steps: Vec<Step>,
     pub(super) events: Vec<EventData>,
     counters: FxHashMap<String, Vec<(Timestamp, f64)>>,
@@ -65,6 +66,13 @@ fn is_fact(key: &str, is_torch: bool) -> bool {
     (is_torch && matches!(key, "Input Dims" | "Input type")) || is_field(key, is_torch)
 }
 
+/// Reads what a span allocated and freed: the number of allocations, the bytes allocated, and those freed.
+fn heap_use(list: &str) -> Option<HeapUse> {
+    let mut numbers = list.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|number| number.trim().parse().ok());
+    let mut next = || numbers.next().flatten();
+    Some(HeapUse { allocations: next()?, allocated: next()?, freed: next()? })
+}
+
 impl HostEvents {
     pub(super) fn add_span(
         &mut self,
@@ -90,6 +98,7 @@ impl HostEvents {
                 "finished" => cut.end = raw.bool() == Some(false),
                 "parent" if is_ours => self.parents.push((span, raw.u64().filter(|&parent| parent > 0))),
                 "caller" if is_ours => self.callers.push((span, raw.u64().filter(|&caller| caller > 0))),
+                "heap" if is_ours => self.heap.extend(heap_use(raw.0).map(|used| (span, used))),
                 "Call stack" => {
                     let frames = raw.text().unwrap_or_default();
                     self.backtraces.push((span, frames.split(';').map(str::to_owned).collect()));

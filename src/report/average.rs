@@ -1,7 +1,7 @@
 //! Rows of the table of spans, and the columns they can be sorted by.
 
 use super::{durations::Durations, table::Table, totals::GpuTotals, units};
-use crate::analysis::percent_of;
+use crate::{analysis::percent_of, trace::HeapUse};
 use std::{cmp::Ordering, time::Duration};
 
 /// The column by which the rows of [`Averages`](super::Averages) are sorted, largest value first.
@@ -25,6 +25,12 @@ pub enum SortBy {
     TotalGpu,
     /// GPU memory allocated less GPU memory freed, with nested spans.
     GpuMemory,
+    /// GPU memory allocated less GPU memory freed, without nested spans.
+    SelfGpuMemory,
+    /// Memory allocated on the heap less memory freed, with nested spans.
+    CpuMemory,
+    /// The number of allocations on the heap, with nested spans.
+    Allocations,
     /// The name, in alphabetical order.
     Name,
 }
@@ -119,6 +125,13 @@ pub struct Average {
     pub gpu_mfu: Option<f64>,
     /// Bytes that the spans state they moved: see [`convention::BYTES`](crate::trace::convention::BYTES).
     pub bytes: u64,
+    /// What the spans allocated and freed on the heap themselves, if that was counted: see
+    /// [`Allocator`](crate::Allocator).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "HeapUse::is_nothing"))]
+    pub self_heap: HeapUse,
+    /// What was allocated and freed on the heap, with nested spans.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "HeapUse::is_nothing"))]
+    pub total_heap: HeapUse,
     /// Time of the GPU work that the spans caused themselves. Work that ran at the same time is counted in full.
     pub self_gpu: Duration,
     /// Time of the GPU work with nested spans.
@@ -209,6 +222,11 @@ impl Average {
             table.number("Self CUDA Mem", rows, |row| units::memory(row.self_gpu_memory)).droppable(7);
         }
         table.number("CUDA Peak", rows, |row| row.peak_gpu_memory.map(units::bytes)).droppable(6);
+        if rows.iter().any(|row| !row.total_heap.is_nothing()) {
+            table.number("CPU Mem", rows, |row| units::memory(row.total_heap.net())).droppable(12);
+            table.number("Self CPU Mem", rows, |row| units::memory(row.self_heap.net())).droppable(7);
+            table.number("# of Allocs", rows, |row| row.total_heap.allocations.to_string()).droppable(6);
+        }
         table.number("Occupancy", rows, |row| row.occupancy.map(units::percent)).droppable(11);
         table.number("# of Calls", rows, |row| units::calls(row.calls, row.cut_calls));
         if rows.iter().any(|row| row.latency.is_some()) {
@@ -275,6 +293,9 @@ impl SortBy {
             Self::SelfGpu => b.self_gpu.cmp(&a.self_gpu),
             Self::TotalGpu => b.total_gpu.cmp(&a.total_gpu),
             Self::GpuMemory => b.total_gpu_memory.cmp(&a.total_gpu_memory),
+            Self::SelfGpuMemory => b.self_gpu_memory.cmp(&a.self_gpu_memory),
+            Self::CpuMemory => b.total_heap.net().cmp(&a.total_heap.net()),
+            Self::Allocations => b.total_heap.allocations.cmp(&a.total_heap.allocations),
             Self::Name => a.name.cmp(&b.name),
         }
     }

@@ -9,7 +9,10 @@ use super::{
     totals::{GpuTotals, SpanTotals},
     view::{View, table_of_rows},
 };
-use crate::analysis::{Flops, percent_of};
+use crate::{
+    analysis::{Flops, percent_of},
+    trace::HeapUse,
+};
 use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, time::Duration};
 
@@ -79,6 +82,7 @@ struct SpanRowTotals {
     /// Time of the outermost nodes in whole calls, on the host and on GPUs.
     outermost_whole: [Duration; 2],
     outermost_gpu: GpuTotals,
+    outermost_heap: HeapUse,
     outermost_flops: Flops,
 }
 
@@ -277,6 +281,8 @@ impl<'a> Averages<'a> {
             flops_per_second: outermost_flops.per_second(flops_time),
             gpu_mfu: outermost_flops.percent_of_peak(outermost_gpu.time),
             bytes: all.bytes,
+            self_heap: all.self_heap,
+            total_heap: row.outermost_heap,
             average_gpu: whole_gpu.div_f64(outermost),
             ..Average::of_gpu(&all.self_gpu, &outermost_gpu, all_gpu)
         }
@@ -295,6 +301,7 @@ impl SpanRowTotals {
             outermost_time: Duration::ZERO,
             outermost_whole: [Duration::ZERO; 2],
             outermost_gpu: GpuTotals::default(),
+            outermost_heap: HeapUse::default(),
             outermost_flops: Flops::default(),
         }
     }
@@ -309,6 +316,7 @@ impl SpanRowTotals {
             self.outermost_whole[0] += node.totals.whole_time;
             self.outermost_whole[1] += node.totals.whole_gpu;
             self.outermost_gpu.add(&node.totals.total_gpu);
+            self.outermost_heap += node.totals.total_heap;
             self.outermost_flops.add(&node.totals.total_flops);
         }
     }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     analysis::{SpanCalls, SpanFlops},
-    trace::{Callsite, FieldRange, SpanId, Trace},
+    trace::{Callsite, FieldRange, HeapUse, Span, SpanId, Trace},
 };
 use rustc_hash::FxHashMap;
 use std::{sync::Arc, time::Duration};
@@ -121,6 +121,26 @@ impl CallTree {
         }
         reentered.iter().for_each(|(first, call)| self.nodes[nodes[first.index()]].add_call(call));
         self.add_gpu(trace, &nodes, &calls);
+        self.add_heap(trace, &nodes);
+    }
+
+    /// Adds the heap that spans used. `nodes` is the node of each span.
+    fn add_heap(&mut self, trace: &Trace, nodes: &[usize]) {
+        if !trace.is_heap_counted() {
+            return;
+        }
+        let mut of_spans: Vec<HeapUse> = trace.spans().map(Span::heap).collect();
+        for (&own, &node) in of_spans.iter().zip(nodes) {
+            self.nodes[node].totals.self_heap += own;
+        }
+        // From the inside out: once a span is reached, everything nested in it has been added to it.
+        for span in (0..nodes.len()).rev() {
+            let total = of_spans[span];
+            self.nodes[nodes[span]].totals.total_heap += total;
+            if let Some(parent) = trace.span(SpanId::new(span)).parent() {
+                of_spans[parent.id().index()] += total;
+            }
+        }
     }
 
     /// Adds the GPU work and allocations of a window. `nodes` is the node of each span.

@@ -2,7 +2,7 @@
 
 use crate::{
     analysis::{Flops, SpanFlops},
-    trace::{Allocation, MemoryChange, Span, Trace, Work},
+    trace::{Allocation, HeapUse, MemoryChange, Span, Trace, Work},
 };
 use std::time::Duration;
 
@@ -38,6 +38,10 @@ pub(super) struct SpanTotals {
     pub(super) self_gpu: GpuTotals,
     /// GPU work that the spans and those nested in them caused.
     pub(super) total_gpu: GpuTotals,
+    /// The heap that the spans used themselves.
+    pub(super) self_heap: HeapUse,
+    /// The heap that the spans and those nested in them used.
+    pub(super) total_heap: HeapUse,
 }
 
 /// Times and counts, added up over GPU work and allocations.
@@ -102,6 +106,8 @@ impl SpanTotals {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.self_gpu.add(&other.self_gpu);
         self.total_gpu.add(&other.total_gpu);
+        self.self_heap += other.self_heap;
+        self.total_heap += other.total_heap;
     }
 }
 

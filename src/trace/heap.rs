@@ -17,6 +17,11 @@ pub struct HeapUse {
 }
 
 impl HeapUse {
+    /// Whether nothing was allocated or freed.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The bytes allocated minus those freed: PyTorch's `CPU Mem`.
     pub fn net(self) -> i64 {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);

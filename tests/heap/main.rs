@@ -3,7 +3,8 @@
 mod leaks;
 
 use kernspan::{
-    Activity, Allocator, Collected, Profiler, Schedule, Trace,
+    Activity, Allocator, Collected, Exporter, Profiler, Schedule, Trace,
+    report::SortBy,
     trace::{HeapSample, HeapUse},
 };
 use std::{
@@ -66,6 +67,21 @@ fn each_span_counts_what_it_allocates_itself() {
     assert_eq!(heap_of(&trace, "frees").net(), -100);
     assert_eq!(counts(heap_of(&trace, "idle")), (0, 0, 0));
     assert!(trace.losses().is_empty(), "{:?}", trace.losses());
+}
+
+#[test]
+#[cfg(feature = "read")]
+fn files_keep_what_spans_allocated() {
+    let trace = record(|| {
+        let _outer = info_span!("outer", heap = "a field of the same name").entered();
+        info_span!("inner").in_scope(|| drop(black_box(vec![1_u8; 3000])));
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let files = kernspan::Chrome::to_dir(folder.path()).export(&kernspan::analysis::Analysis::of(&trace)).unwrap();
+    let read = kernspan::read(&files[0]).unwrap().remove(0);
+    assert_eq!(counts(heap_of(&read, "inner")), (1, 3000, 3000));
+    let outer = read.spans().find(|span| span.name() == "outer").unwrap();
+    assert_eq!(outer.field("heap").unwrap().as_str(), Some("a field of the same name"));
 }
 
 #[test]
@@ -179,5 +195,31 @@ fn memory_from_before_the_window_can_be_freed_in_it() {
     for trace in &traces {
         assert_eq!(counts(heap_of(trace, "step")), (1, 1 << 20, 1 << 20));
         assert!(trace.heap_samples().all(|sample| sample.freed().is_none()));
+    }
+}
+
+#[test]
+fn the_table_has_columns_of_the_heap() {
+    let _alone = alone();
+    let (layer, profiler) = Profiler::builder().activities([Activity::Host, Activity::Heap]).build().unwrap();
+    let mut kept = Vec::with_capacity(2);
+    with_default(tracing_subscriber::registry().with(layer), || {
+        for _ in 0..2 {
+            info_span!("train_step").in_scope(|| {
+                kept.push(info_span!("load").in_scope(|| black_box(vec![0_u8; 1 << 20])));
+                info_span!("forward").in_scope(|| drop(black_box(vec![0_u8; 4096])));
+            });
+        }
+    });
+    let report = profiler.finish().unwrap();
+    let rows = report.averages().sort_by(SortBy::Allocations).rows();
+    let row = |name: &str| rows.iter().find(|row| row.name == name).unwrap();
+    assert_eq!((row("train_step").total_heap.allocations, row("train_step").self_heap.allocations), (4, 0));
+    assert_eq!(row("train_step").total_heap.net(), 2 << 20);
+    assert_eq!((row("load").self_heap.net(), row("forward").total_heap.net()), (2 << 20, 0));
+    assert_eq!(rows[0].name, "train_step");
+    let table = report.width(200).to_string();
+    for text in ["CPU Mem", "Self CPU Mem", "# of Allocs", "2.00 MiB"] {
+        assert!(table.contains(text), "{text}: {table}");
     }
 }

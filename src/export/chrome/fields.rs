@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The arguments of spans and events that are not fields. A field of the same name is called `field.NAME`.
-pub(crate) const RESERVED: [&str; 10] = [
+pub(crate) const RESERVED: [&str; 11] = [
     "External id",
     "src",
     "started",
@@ -16,6 +16,7 @@ pub(crate) const RESERVED: [&str; 10] = [
     "Input Dims",
     "Input type",
     "Call stack",
+    "heap",
     "level",
     "parent",
     "caller",

@@ -65,6 +65,10 @@ pub(super) fn write(out: &mut Output<'_>) -> io::Result<()> {
                 }
                 fields::write(args, span.fields(), None, &fields::RESERVED);
             }
+            let heap = span.heap();
+            if !heap.is_nothing() {
+                args.raw_entry("heap", &format!("[{},{},{}]", heap.allocations, heap.allocated, heap.freed));
+            }
             let call_stack = extras.as_mut().map(|extras| extras.call_stack(span));
             if !span.backtrace().is_empty() {
                 args.string("Call stack", &span.backtrace().join(";"));
