@@ -159,15 +159,24 @@ impl MemorySeries {
         if !is_steady || !is_rising || growth < self.source.insignificant() as f64 {
             return None;
         }
-        // From the end back to where it leaves the line by more than a tenth of the growth.
-        let line = |point: &MemoryPoint| last.bytes as f64 - slope * (last.step - point.step) as f64;
-        let is_on_line = |point: &&MemoryPoint| (point.bytes as f64 - line(point)).abs() <= 0.1 * growth;
-        let first = self.points.iter().rev().take_while(is_on_line).last().unwrap_or(first);
+        // From the end back to where most points are off the line: a step uses more and less memory in its course.
+        let levels = points.iter().map(|point| point.bytes as f64 - slope * point.step as f64).collect();
+        let level = median(levels)?;
+        let off = |point: &MemoryPoint| (point.bytes as f64 - slope * point.step as f64 - level).abs();
+        let usual = median(points.iter().map(off).collect())?;
+        let is_off = |point: &MemoryPoint| off(point) > (0.1 * growth).max(3.0 * usual);
+        let mut off_line = 0;
+        let back = self.points.iter().rev().enumerate().take_while(|(count, point)| {
+            off_line += usize::from(is_off(point));
+            off_line <= 2 + count / 4
+        });
+        let on_line = back.map(|(_, point)| point).filter(|point| !is_off(point));
+        let first_step = on_line.last().unwrap_or(first).step;
         let free = self.limit.map(|limit| limit.saturating_sub(last.bytes));
         Some(MemoryGrowth {
             bytes_per_step: slope,
-            first_step: first.step,
-            bytes: last.bytes.saturating_sub(first.bytes),
+            first_step,
+            bytes: (slope * (last.step - first_step) as f64) as u64,
             full_in: free.map(|free| (free as f64 / slope) as u64),
         })
     }

@@ -155,12 +155,12 @@ fn findings_hold_on_the_first_round() {
 
 #[test]
 fn findings_hold_on_the_second_round() {
-    let plain = Score { cases: 28, first: 25, near: 14, within: 21, silent: 28 };
-    check(2, plain, Score { cases: 28, first: 25, near: 19, within: 24, silent: 28 });
+    let plain = Score { cases: 28, first: 25, near: 14, within: 24, silent: 28 };
+    check(2, plain, Score { cases: 28, first: 25, near: 19, within: 25, silent: 28 });
 }
 
 #[test]
 fn findings_hold_on_the_third_round() {
-    let plain = Score { cases: 29, first: 27, near: 7, within: 25, silent: 27 };
-    check(3, plain, Score { cases: 29, first: 27, near: 16, within: 28, silent: 27 });
+    let plain = Score { cases: 29, first: 27, near: 7, within: 27, silent: 27 };
+    check(3, plain, Score { cases: 29, first: 27, near: 16, within: 29, silent: 27 });
 }
