@@ -108,9 +108,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
 
 /// Whether a profiler counts.
 static COUNTING: AtomicBool = AtomicBool::new(false);
-/// The bytes allocated minus those freed while counting, in parts: threads that use different parts do not slow each
-/// other down.
-static LIVE: [Part; 64] = [const { Part(AtomicI64::new(0)) }; 64];
+/// The bytes allocated minus those freed while counting. The first threads have parts of their own, which they change
+/// without a locked instruction, the most expensive part of counting; all later ones share the last part.
+static LIVE: [Part; 256] = [const { Part(AtomicI64::new(0)) }; 256];
+const SHARED: usize = LIVE.len() - 1;
 
 /// A part of the bytes in use, on cache lines of its own: processors fetch two lines of 64 bytes at once.
 #[repr(align(128))]
@@ -143,15 +144,27 @@ thread_local! {
 }
 
 impl ThreadHeap {
+    /// Adds to the bytes in use.
     #[inline]
-    fn live(&self) -> &'static AtomicI64 {
-        let mut part = self.part.get();
-        if part == NO_PART {
-            static NEXT: AtomicUsize = AtomicUsize::new(0);
-            part = NEXT.fetch_add(1, Ordering::Relaxed) % LIVE.len();
-            self.part.set(part);
+    fn add_live(&self, bytes: i64) {
+        let part = match self.part.get() {
+            NO_PART => self.take_part(),
+            part => part,
+        };
+        let live = &LIVE[part].0;
+        if part == SHARED {
+            live.fetch_add(bytes, Ordering::Relaxed);
+        } else {
+            live.store(live.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
         }
-        &LIVE[part].0
+    }
+
+    #[cold]
+    fn take_part(&self) -> usize {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let part = NEXT.fetch_add(1, Ordering::Relaxed).min(SHARED);
+        self.part.set(part);
+        part
     }
 }
 
@@ -162,7 +175,7 @@ fn note_allocated(address: *mut u8, bytes: usize) {
             if thread.paused.get() == 0 && !is_muted() {
                 thread.allocations.set(thread.allocations.get() + 1);
                 thread.allocated.set(thread.allocated.get() + bytes as u64);
-                thread.live().fetch_add(bytes as i64, Ordering::Relaxed);
+                thread.add_live(bytes as i64);
                 samples::note_allocated(address.addr(), bytes);
             }
         });
@@ -175,7 +188,7 @@ fn note_freed(address: *mut u8, bytes: usize) {
         THREAD.with(|thread| {
             if thread.paused.get() == 0 && !is_muted() {
                 thread.freed.set(thread.freed.get() + bytes as u64);
-                thread.live().fetch_sub(bytes as i64, Ordering::Relaxed);
+                thread.add_live(-(bytes as i64));
                 samples::note_freed(address.addr());
             }
         });
