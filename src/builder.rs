@@ -309,6 +309,7 @@ impl ProfilerBuilder {
             budget: Arc::clone(&budget),
             gpu: activities.any_gpu().then(|| GpuSettings { activities, detach, keep_raw: raw_folder.is_some() }),
             metadata: run.metadata,
+            memory: run.memory,
             exporters,
             step_exporters,
             follows_memory: activities.has(Activity::Memory) || activities.has(Activity::Heap),
@@ -377,6 +378,7 @@ impl ProfilerBuilder {
             schedule: self.schedule.to_string(),
             activities: self.activities.iter().collect(),
             unrecorded: Arc::default(),
+            memory: Arc::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The background threads: one collects, one reads GPU records, and one correlates and exports.
 
 use crate::{
-    analysis::Analysis,
+    analysis::{Analysis, MemorySeries},
     budget::Budget,
     collector::Collector,
     correlate::correlate,
@@ -18,7 +18,7 @@ use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
-    sync::{Arc, mpsc::Receiver},
+    sync::{Arc, OnceLock, mpsc::Receiver},
     thread::JoinHandle,
 };
 
@@ -97,6 +97,8 @@ pub(crate) struct Exports {
     pub(crate) raw_folder: Option<PathBuf>,
     /// The thread that follows the memory of the run, if it is followed.
     pub(crate) memory: Option<MemoryThread>,
+    /// Where the memory of the run is put at its end, for exporters.
+    pub(crate) history: Arc<OnceLock<Vec<MemorySeries>>>,
 }
 
 impl Exports {
@@ -115,7 +117,7 @@ impl Exports {
             let history = Arc::clone(&memory.history);
             // The thread ends with a last reading.
             drop(memory);
-            outcome.report.add_memory(history.series());
+            outcome.report.add_memory(self.history.get_or_init(|| history.series()).clone());
         }
         outcome
     }

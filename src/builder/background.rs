@@ -1,6 +1,7 @@
 //! The background threads of a profiler, and the queues between them.
 
 use crate::{
+    analysis::MemorySeries,
     budget::Budget,
     collector::{Collector, Command},
     error::Error,
@@ -16,7 +17,7 @@ use crate::{
 use std::{
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, OnceLock,
         mpsc::{self, Sender},
     },
 };
@@ -32,6 +33,8 @@ pub(super) struct BackgroundParts {
     pub(super) step_exporters: Vec<NamedSteps>,
     /// Whether the memory of the run is followed.
     pub(super) follows_memory: bool,
+    /// Where the memory of the run is put at its end, for exporters.
+    pub(super) memory: Arc<OnceLock<Vec<MemorySeries>>>,
     /// Failures so far.
     pub(super) failures: Failures,
     pub(super) raw_folder: Option<PathBuf>,
@@ -76,8 +79,17 @@ impl Background {
         let memory = memory.transpose().map_err(Error::Thread)?;
         let history = memory.as_ref().map(|memory| Arc::clone(&memory.history));
         let without = without_gpu.clone();
-        let exports =
-            Exports { closed, budget, metadata, without_gpu: without, exporters, failures, raw_folder, memory };
+        let exports = Exports {
+            closed,
+            budget,
+            metadata,
+            without_gpu: without,
+            exporters,
+            failures,
+            raw_folder,
+            memory,
+            history: parts.memory,
+        };
         let steps = (!step_exporters.is_empty()).then(|| StepThread::start(host, step_exporters, history));
         let (summaries, steps) = steps.transpose().map_err(Error::Thread)?.unzip();
         let pipeline = Pipeline::start(collector, reading, exports, steps).map_err(Error::Thread)?;

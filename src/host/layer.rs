@@ -125,7 +125,7 @@ impl ProfilerLayer {
 
     #[inline(never)]
     fn keep_fields(&self, attributes: &Attributes<'_>, id: RegistryId) {
-        let _uncounted = Uncounted::if_counting();
+        let _uncounted = Uncounted::begin();
         let callsite = attributes.metadata();
         let step = self.is_step(callsite) && !thread::is_muted();
         // `parent: None` says nothing about where the span will be entered: libraries create the spans of a model with
@@ -156,7 +156,7 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let _uncounted = Uncounted::if_counting();
+        let _uncounted = Uncounted::begin();
         // Not `bool::then`, whose frame would come first in the backtrace.
         let mut backtrace = None;
         if self.backtraces && control.is_recording() {
@@ -182,7 +182,7 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let _uncounted = Uncounted::if_counting();
+        let _uncounted = Uncounted::begin();
         let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
         if control.is_recording() {
             contexts.at_exit(control, id, &self.sources(control, ctx), lanes, lookup);
@@ -307,7 +307,7 @@ where
             return;
         }
         let steps = self.step_on.is_some();
-        let uncounted = Uncounted::if_counting();
+        let uncounted = Uncounted::begin();
         let ends_step = match self.host.live.remove(id.into_u64(), steps) {
             // If the table was too full for the span, its name has to be looked up.
             None if steps && self.host.live.has_lost() => {
@@ -326,7 +326,7 @@ where
         if control.is_off() {
             return;
         }
-        let _uncounted = Uncounted::if_counting();
+        let _uncounted = Uncounted::begin();
         let id = id.into_u64();
         let at = control.is_recording().then(|| self.host.clock.now());
         let update = |fields: &mut Vec<FieldData>| {
@@ -351,7 +351,7 @@ where
         if !control.is_recording() || !self.spans {
             return;
         }
-        let _uncounted = Uncounted::if_counting();
+        let _uncounted = Uncounted::begin();
         let record = recording::Record::Event { at: self.host.clock.now(), callsite: event.metadata() };
         fields::collect(|visit| event.record(visit), |fields| self.write_moment(control, record, fields, &ctx));
     }

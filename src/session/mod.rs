@@ -75,7 +75,7 @@ impl Session {
 
     fn end_step(&self, by_close: bool) {
         if let Some(_stepping) = Stepping::begin() {
-            let _uncounted = Uncounted::if_counting();
+            let _uncounted = Uncounted::begin();
             let mut state = self.lock();
             let before = state.step;
             state.step(&self.host);
@@ -118,7 +118,7 @@ impl Session {
     /// Opens a window by hand. Returns false if one is open already, or if there is no memory for it.
     pub(crate) fn open(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
-        let _uncounted = Uncounted::if_counting();
+        let _uncounted = Uncounted::begin();
         let mut state = self.lock();
         if state.window.is_some() || state.ended || state.is_forked() || !state.charge_window() {
             return false;
@@ -136,7 +136,7 @@ impl Session {
     /// Closes the window. Returns false if none is open.
     pub(crate) fn close(&self) -> bool {
         let Some(_stepping) = Stepping::begin() else { return false };
-        let _uncounted = Uncounted::if_counting();
+        let _uncounted = Uncounted::begin();
         let mut state = self.lock();
         !state.is_forked() && self.finish_window(&mut state, false)
     }
@@ -158,7 +158,7 @@ impl Session {
     /// Closes the window and has the collector finish. Returns the message of the schedule's panic, if it panicked.
     pub(crate) fn end(&self) -> Option<String> {
         let _stepping = Stepping::begin();
-        let _uncounted = Uncounted::if_counting();
+        let _uncounted = Uncounted::begin();
         let mut state = self.lock();
         state.partial = state.partial_window();
         self.finish_window(&mut state, true);

@@ -2,7 +2,7 @@
 
 use crate::alone;
 use kernspan::{
-    Activity, Profiler, Report, Schedule,
+    Activity, Collected, Html, Profiler, Report, Schedule,
     analysis::{MemorySeries, MemorySource},
     report::Leak,
 };
@@ -95,4 +95,34 @@ fn ten_thousand_clean_steps_raise_no_alarm() {
         tracing::info!(counter.loss = number as f64);
     });
     assert!(report.leaks().is_empty(), "{:?}", report.leaks());
+}
+
+#[test]
+fn the_page_and_traces_have_the_memory() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let collected = Collected::new();
+    let (layer, profiler) = Profiler::builder()
+        .activities([Activity::Host, Activity::Heap])
+        .schedule(Schedule::new().wait(20).warmup(1).active(4))
+        .export(Html::to_dir(folder.path()))
+        .export(collected.clone())
+        .build()
+        .unwrap();
+    let mut kept = Vec::new();
+    with_default(tracing_subscriber::registry().with(layer), || {
+        for _ in 0..200 {
+            info_span!("cache").in_scope(|| kept.push(black_box(vec![0_u8; 100_000])));
+            thread::sleep(3 * MILLI);
+            profiler.step();
+        }
+    });
+    let report = profiler.finish().unwrap();
+    let page = report.files().iter().find(|file| file.extension().is_some_and(|it| it == "html")).unwrap();
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Memory that grows") && page.contains("the heap grows by "), "no leak in the page");
+    assert!(page.contains("Memory over the run"), "no chart of the memory");
+    let trace = &collected.traces()[0];
+    let heap = trace.counters().iter().find(|counter| counter.name() == "memory.heap").unwrap();
+    assert!(heap.samples().iter().all(|&(at, bytes)| at >= trace.start() && at <= trace.end() && bytes > 1e6));
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     activity::Activity,
+    analysis::MemorySeries,
     export::{json::Object, time_text::Utc},
     report::{RecordingCost, Report, units},
     trace::{Gpu, Metadata, Timestamp},
@@ -21,6 +22,7 @@ pub(super) struct RunFacts {
     pub(super) recorded: Option<(String, Vec<Activity>)>,
     /// The durations of steps that were not recorded, once the run has ended.
     pub(super) unrecorded: Arc<OnceLock<Vec<Duration>>>,
+    pub(super) memory: Arc<OnceLock<Vec<MemorySeries>>>,
 }
 
 impl RunFacts {

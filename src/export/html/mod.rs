@@ -126,7 +126,8 @@ impl StepExporter for Steps {
     }
 
     fn finish(&mut self) -> ExportResult {
-        let page = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        page.report.add_memory();
         page.write()?;
         Ok(page.path.iter().cloned().collect())
     }

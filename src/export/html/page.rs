@@ -15,7 +15,7 @@ use super::{
     window::WindowCharts,
 };
 use crate::{
-    analysis::Analysis,
+    analysis::{Analysis, MemorySeries},
     export::{
         exporter::{Run, StepSummary},
         json::{Array, Json, Object},
@@ -129,7 +129,13 @@ impl HtmlReport {
         self.run.recorded = Some((run.schedule.clone(), run.activities.clone()));
         self.run.start = Some(run.start);
         self.run.unrecorded = Arc::clone(&run.unrecorded);
+        self.run.memory = Arc::clone(&run.memory);
         self.run.metadata = Some(Arc::clone(&run.metadata));
+    }
+
+    /// Adds the memory of the run, which has ended.
+    pub(super) fn add_memory(&mut self) {
+        self.report.add_memory(self.run.memory.get().cloned().unwrap_or_default());
     }
 
     /// Returns the longest time that a typical step takes, if known.
@@ -177,6 +183,12 @@ impl HtmlReport {
                 section(sections, "answer", "Step", "answer", |section| {
                     answer::write(&self.report, &self.breakdowns, &self.contents, &mut names, section);
                 });
+                let leaks: Vec<_> = self.report.leaks().iter().map(ToString::to_string).collect();
+                if !leaks.is_empty() {
+                    section(sections, "leaks", "Memory that grows", "empty", |section| {
+                        section.string("note", &leaks.join(". "));
+                    });
+                }
                 self.write_findings(sections, &tree);
                 if ranks.are_several() || self.breakdowns.iter().len() > 1 {
                     let title = if ranks.are_several() { "Ranks" } else { "GPUs" };
@@ -277,6 +289,14 @@ impl HtmlReport {
                 section.array("charts", |array| self.charts.iter().for_each(|charts| charts.write_memory(array)));
             });
         }
+        let is_line = |series: &&MemorySeries| series.points().len() > 1;
+        let series: Vec<_> = self.report.memory_series().iter().filter(is_line).collect();
+        if !series.is_empty() {
+            section(sections, "memory-of-run", "Memory over the run", "series", |section| {
+                section.string("note", "All steps, recorded or not.");
+                section.array("charts", |array| series.iter().for_each(|series| write_memory(series, array)));
+            });
+        }
         for peak in self.report.memory().peaks() {
             let id = format!("peak-of-{}", peak.device);
             section(sections, &id, &format!("Peak of GPU {}", peak.device), "table", |section| {
@@ -351,4 +371,21 @@ impl fmt::Display for HtmlReport {
         let json = String::from_utf8_lossy(json.as_bytes());
         HtmlDocument::new(&self.title(), &json, &self.report.width(Report::WIDTH).to_string()).fmt(f)
     }
+}
+
+/// Writes the chart of one memory. Its points are evenly spaced in time.
+fn write_memory(series: &MemorySeries, charts: &mut Array<'_>) {
+    let points = series.points();
+    charts.object(|chart| {
+        chart.string("title", &series.source().to_string());
+        let (first, last) = (points.first().map(|it| it.at), points.last().map(|it| it.at));
+        chart.number("duration", last.unwrap_or_default().since(first.unwrap_or_default()).as_nanos());
+        chart.string("unit", "memory");
+        chart.array("lines", |lines| {
+            lines.object(|line| {
+                line.string("name", "in use");
+                line.array("values", |array| points.iter().for_each(|point| array.number(point.bytes)));
+            });
+        });
+    });
 }
