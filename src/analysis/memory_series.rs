@@ -134,8 +134,8 @@ impl MemorySeries {
         &self.points
     }
 
-    /// Returns how the memory grows, if it does so steadily: not while the first quarter of the run fills caches, not by
-    /// a jump, and not up to a level at which it stays.
+    /// Returns how the memory grows, if it does so steadily: not only while the first quarter of the run fills caches,
+    /// not by a jump, and not up to a level at which it stays.
     pub fn growth(&self) -> Option<MemoryGrowth> {
         let points = &self.points[self.points.len() / 4..];
         let (first, last) = (points.first()?, points.last()?);

@@ -60,8 +60,8 @@ pub(crate) enum Record {
     Call(DeviceCall),
     /// A call changed a device's memory.
     Memory(MemoryCall),
-    /// The heap that the thread used since the last record of this kind, or since it joined the window: in the innermost
-    /// span that is open.
+    /// The heap that the thread used since the last record of this kind, or since it joined the window, in the
+    /// innermost span that is open.
     Heap(HeapUse),
     /// A framework reported an operation.
     Operation { at: Ticks, operation: Arc<Operation> },

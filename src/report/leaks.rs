@@ -85,8 +85,8 @@ pub(super) struct MemoryOfRun {
 impl MemoryOfRun {
     /// The most paths that are kept apart, so that a run of many windows stays bounded.
     const PATHS: usize = 10_000;
-    /// The part of steps in which a span must keep memory to be an owner of a leak: what is kept once is a cache. On the
-    /// heap, where allocations are sampled, half as many.
+    /// The part of steps in which a span must keep memory to be an owner of a leak: what is kept once is a cache. Half
+    /// as many on the heap, where allocations are sampled.
     const OFTEN: f64 = 0.5;
     /// The part of the growth that an owner must explain to be worth naming.
     const WORTH: f64 = 0.1;

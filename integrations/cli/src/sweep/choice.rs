@@ -208,8 +208,8 @@ mod tests {
             [
                 "16 → 32: 82 % more items/s",
                 "32 → 64: 5 % more items/s for 1.9 times the memory; the step takes 1.91 times as long for 2.00 times \
-                 the items; of 10.0 ms more on average, 10.0 ms are computing on the GPU; the GPU is busy 97 % of the step \
-                 at 32 already (GPU-bound)"
+                 the items; of 10.0 ms more on average, 10.0 ms are computing on the GPU; the GPU is busy 97 % of the \
+                 step at 32 already (GPU-bound)"
             ]
         );
         assert_eq!(Choice::of(&trials, 4.0).best, Some(2), "5 % are worth it");
