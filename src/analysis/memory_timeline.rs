@@ -192,8 +192,8 @@ impl<'a> MemoryTimeline<'a> {
         self.changes.iter().map(|(change, block)| (*change, block.map(|block| &self.blocks[block])))
     }
 
-    /// Returns the number and bytes of allocations by how long they were in use: by powers of ten from 10 µs to 1 s, and
-    /// at last what was still in use when the window closed.
+    /// Returns the number and bytes of allocations by how long they were in use: by powers of ten from 10 µs to 1 s.
+    /// The last range has what was still in use when the window closed.
     pub fn lifetimes(&self) -> Vec<MemoryLifetimes> {
         let ends = (4..=9).map(|power| Duration::from_nanos(10_u64.pow(power)));
         let froms = std::iter::once(Duration::ZERO).chain(ends.clone());
