@@ -19,7 +19,8 @@ pub enum MemoryCategory {
     /// which was not recorded. It includes memory that was freed without its size being known.
     Before,
     /// Allocated in the forward pass, and still in use at the end of the window, more than a step later: parameters,
-    /// buffers and caches that the window saw being created.
+    /// buffers and caches that the window saw being created, and leaks, which [`kept_memory`](super::kept_memory) lists
+    /// by span.
     Parameters,
     /// Allocated by the optimizer, and in use after the end of the step.
     OptimizerState,
@@ -56,7 +57,7 @@ impl MemoryCategory {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Before => "before the window",
-            Self::Parameters => "parameters",
+            Self::Parameters => "parameters and caches",
             Self::OptimizerState => "optimizer state",
             Self::Gradients => "gradients",
             Self::Activations => "activations",
@@ -165,7 +166,9 @@ impl<'a> Phases<'a> {
     fn index_at(&self, at: Timestamp, phase: Option<Phase>) -> usize {
         let last = self.starts.partition_point(|(start, _)| *start <= at).saturating_sub(1);
         let same = (0..=last).rev().take_while(|&index| self.starts.get(index + 1).is_none_or(|next| next.0 >= at));
-        phase.and_then(|phase| { same }.find(|&index| self.starts[index].1 == phase)).unwrap_or(last)
+        phase
+            .and_then(|phase| { same }.find(|&index| self.starts.get(index).is_some_and(|it| it.1 == phase)))
+            .unwrap_or(last)
     }
 
     /// The index of the step at a moment.

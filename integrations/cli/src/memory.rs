@@ -86,7 +86,9 @@ impl Args {
         match &self.snapshot {
             Some(path) => {
                 let timelines: Vec<_> = gpus.iter().map(|gpu| &gpu.timeline).collect();
-                file::write(path, |out| snapshot::write(&timelines, out))?;
+                let is_one = read.traces().count() == 1;
+                let note = if is_one { "" } else { ", the window with the highest peak of each GPU" };
+                file::write_with_note(path, note, |out| snapshot::write(&timelines, out))?;
             }
             None => self.style.print(&self.sections(&gpus))?,
         }

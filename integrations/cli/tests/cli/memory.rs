@@ -154,6 +154,36 @@ fn json_has_the_same_peak_as_the_report() {
 }
 
 #[test]
+fn memory_that_outlives_its_step_is_listed_by_span() {
+    let step = |step: u64| {
+        let (start, bytes) = (1000 * step, 4096 * (step + 1));
+        let span = |name: &str, start: u64, length: u64| {
+            let (cat, args) = ("user_annotation", serde_json::json!({}));
+            serde_json::json!({
+                "ph": "X", "cat": cat, "name": name, "pid": 7, "tid": 7, "ts": start, "dur": length, "args": args,
+            })
+        };
+        let memory = serde_json::json!({
+            "ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 7, "tid": 7, "ts": start + 20, "s": "t",
+            "args": {"Addr": 8192 * (step + 1), "Bytes": 4096, "Total Allocated": bytes, "Device Type": 1,
+                "Device Id": 0},
+        });
+        [span(&format!("ProfilerStep#{step}"), start, 990), span("cache", start + 10, 100), memory]
+    };
+    let events: Vec<_> = (0..4).flat_map(step).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leak.json");
+    fs::write(&file, serde_json::json!({"schemaVersion": 1, "traceEvents": events}).to_string()).unwrap();
+    let kept = &printed_json("memory --json", &[&file])["kept"];
+    assert_eq!(kept.as_array().unwrap().len(), 1);
+    assert_eq!((kept[0]["path"][0].as_str(), kept[0]["bytes"].as_u64()), (Some("cache"), Some(3 * 4096)));
+    let text = printed("memory", &[&file]);
+    assert!(text.contains("12.0 KiB                 3           3\n"), "{text}");
+    assert!(text.contains("3 steps were followed until the end of the next one"), "{text}");
+    assert!(text.contains("parameters and caches     12.0 KiB"), "{text}");
+}
+
+#[test]
 fn windows_of_a_run_are_added_up() {
     let both = printed_json("memory --json", &[&window("candle"), &window("training")]);
     let [candle, training] = ["candle", "training"].map(|name| printed_json("memory --json", &[&window(name)]));
