@@ -32,7 +32,8 @@
 //! ```
 //!
 //! [`stream_idle`] tells why streams were idle, [`queue_lengths`] how far the host was ahead, [`launches`] what each
-//! launch cost the host, and [`kept_memory`] which spans allocate memory that outlives their step.
+//! launch cost the host, and [`kept_memory`] which spans allocate memory that outlives their step. [`MemoryTimeline`]
+//! tells what a GPU's memory was used for: activations, gradients and so on, over time and at the peak.
 
 mod advice;
 #[allow(clippy::module_inception, reason = "the module is named after its type")]
@@ -48,7 +49,10 @@ mod intervals;
 mod kept_memory;
 mod kinds;
 mod launches;
+mod memory_category;
 mod memory_series;
+mod memory_timeline;
+mod phase;
 mod quantile;
 mod ranks;
 mod simulation;
@@ -67,7 +71,9 @@ pub use self::{
     gpu_usage::{GpuUsage, StepGpu, Verdict},
     kept_memory::{KeptMemory, kept_memory},
     launches::{Launch, launches},
+    memory_category::MemoryCategory,
     memory_series::{MemoryGrowth, MemoryPoint, MemorySeries, MemorySource},
+    memory_timeline::{MemoryBlock, MemoryLifetimes, MemoryTimeline, MemoryUse},
     span_costs::{Roofline, SpanCost},
     step_breakdown::StepBreakdown,
     streams::{QueueLength, StreamIdle, queue_lengths, stream_idle},

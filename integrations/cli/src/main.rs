@@ -17,6 +17,7 @@ mod html;
 mod input;
 mod json;
 mod launches;
+mod memory;
 mod merge;
 mod output;
 mod progress;
@@ -54,6 +55,7 @@ Examples:
   kernspan explain host-sync                           more about a finding
   kernspan report --torch trace.pt.trace.json.gz       the table that PyTorch prints
   kernspan steps runs/mnist                            durations and GPU use of each step
+  kernspan memory runs/mnist                           what GPU memory is used for at its peak
   kernspan baseline runs/mnist -o baseline.json        statistics to compare later runs with
   kernspan check --baseline baseline.json runs/mnist   regression check for CI
   kernspan convert window.kernspan trace.pftrace       for ui.perfetto.dev
@@ -73,6 +75,7 @@ enum Command {
     Advise(advise::Args),
     Explain(explain::Args),
     Steps(steps::Args),
+    Memory(memory::Args),
     Baseline(baseline::Args),
     Check(check::Args),
     Top(top::Args),
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::Advise(args) => args.run(),
         Command::Explain(args) => args.run(),
         Command::Steps(args) => args.run(),
+        Command::Memory(args) => args.run(),
         Command::Baseline(args) => args.run(),
         Command::Check(args) => args.run(),
         Command::Top(args) => args.run(),

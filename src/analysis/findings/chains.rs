@@ -1,7 +1,7 @@
 //! Element-wise kernels that run one after another over the same data.
 
 use super::{
-    super::{finding::FindingKind, sorted::SortedSet},
+    super::{finding::FindingKind, phase::Phase, sorted::SortedSet},
     window::{Candidate, Window, total},
     words::{self, is_framework, owner},
 };
@@ -137,7 +137,7 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
             let is_operator = work.span().is_some_and(|span| span.callsite().target() == "cpu_op");
             if is_operator { owner(window.trace(), span) } else { span }
         };
-        let part = |work: Work<'_>| (work.step_id(), phase(work), place(work));
+        let part = |work: Work<'_>| (work.step_id(), Phase::of(work.span()), place(work));
         let is_element = |work: Work<'_>| work.kernel().is_some_and(|kernel| is_elementwise(&kernel.name));
         // Fills do not end a chain, as sums and Candle's gradients need them, nor do copies of a few bytes.
         let is_fill = |work: Work<'_>| matches!(work.detail(), Detail::Fill(_));
@@ -145,7 +145,7 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
         let is_part = |work: Work<'_>| is_element(work) || is_copy(work) || is_between(work);
         let runs = tasks.chunk_by(|(_, one), (_, next)| part(*one) == part(*next) && is_part(*one) == is_part(*next));
         for run in runs.filter(|run| run.iter().any(|(_, work)| is_element(*work))) {
-            let phase = phase(run[0].1);
+            let phase = Phase::of(run[0].1.span());
             if phase == Phase::Optimizer {
                 continue;
             }
@@ -195,27 +195,6 @@ fn chains(window: &Window<'_>) -> Vec<Chain> {
     let mut chains = long;
     chains.extend(short.into_iter().filter(|chain| is_known(&names(chain))));
     chains
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Forward,
-    Backward,
-    Optimizer,
-}
-
-/// Returns the phase of a step that launched a piece of work, by the spans around it.
-pub(super) fn phase(work: Work<'_>) -> Phase {
-    for span in work.span().into_iter().flat_map(Span::stack) {
-        let name = span.name();
-        if name.starts_with("autograd::") || name == "backward" {
-            return Phase::Backward;
-        }
-        if name.starts_with("Optimizer.") || name == "optimizer" || name == "step" {
-            return Phase::Optimizer;
-        }
-    }
-    Phase::Forward
 }
 
 /// Whether a kernel of this name computes each element, or sums over rows, by the names that PyTorch and Candle use.

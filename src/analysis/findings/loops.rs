@@ -1,8 +1,7 @@
 //! Sequences of kernels that a loop of the program launches again and again.
 
 use super::{
-    super::{kinds::is_launch, simulation::Costs},
-    chains::{Phase, phase},
+    super::{kinds::is_launch, phase::Phase, simulation::Costs},
     window::Window,
     words::{self, owner},
 };
@@ -82,7 +81,13 @@ pub(super) fn loops(window: &Window<'_>) -> Vec<Loop> {
         let Some(kernel) = work.kernel() else { continue };
         let next = numbers.len();
         let kernel = *numbers.entry((&*kernel.name, kernel.grid)).or_insert(next);
-        launches.push(LoopLaunch { item, task, work, part: (of_thread.thread, of_thread.step, phase(work)), kernel });
+        launches.push(LoopLaunch {
+            item,
+            task,
+            work,
+            part: (of_thread.thread, of_thread.step, Phase::of(work.span())),
+            kernel,
+        });
     }
     let mut loops = Vec::new();
     for row in launches.chunk_by(|one, next| one.part == next.part) {

@@ -2,8 +2,8 @@
 
 use super::{at, callsite, h200, kernel, put_in_order, span, stream, track};
 use crate::trace::{
-    Api, ApiCallData, ApiCallId, Attribution, CallsiteData, Cut, Detail, Direction, Kernel, MemoryCopy, MemoryKind,
-    SpanId, Step, StepId, StreamId, Trace, TrackId, WorkData,
+    AllocationData, Api, ApiCallData, ApiCallId, Attribution, CallsiteData, Cut, Detail, DeviceId, Direction, Kernel,
+    MemoryChange, MemoryCopy, MemoryKind, SpanId, Step, StepId, StreamId, Trace, TrackId, WorkData,
 };
 use std::sync::Arc;
 
@@ -18,13 +18,15 @@ pub struct GpuTrace {
     now: u64,
     free: u64,
     open: Vec<usize>,
+    /// The bytes of the GPU's memory in use.
+    in_use: u64,
 }
 
 impl Default for GpuTrace {
     fn default() -> Self {
         let mut trace = Trace { start: at(0), devices: vec![h200()], ..Trace::default() };
         (trace.tracks, trace.streams) = (vec![track(1000, "main")], vec![stream(7, 0)]);
-        Self { trace, now: 0, free: 0, open: Vec::new() }
+        Self { trace, now: 0, free: 0, open: Vec::new(), in_use: 0 }
     }
 }
 
@@ -132,6 +134,45 @@ impl GpuTrace {
     /// Allocates memory, which waits for the GPU and then takes this long.
     pub fn allocate(&mut self, micros: u64) -> &mut Self {
         self.blocking("cuMemAlloc_v2", micros)
+    }
+
+    /// Sets how many bytes of the GPU's memory are in use when the window opens.
+    pub fn memory_before(&mut self, bytes: u64) -> &mut Self {
+        self.in_use = bytes;
+        self
+    }
+
+    /// Allocates memory of the GPU from a pool.
+    pub fn take(&mut self, address: u64, bytes: u64) -> &mut Self {
+        self.in_use += bytes;
+        self.change_memory(address, Some(bytes), MemoryChange::Allocate)
+    }
+
+    /// Frees what was last allocated at this address.
+    pub fn drop(&mut self, address: u64) -> &mut Self {
+        let mut changes = self.trace.allocations.iter().rev();
+        let bytes = changes.find(|change| change.address == address).and_then(|change| change.bytes);
+        self.in_use -= bytes.unwrap_or(0);
+        self.change_memory(address, bytes, MemoryChange::Free)
+    }
+
+    fn change_memory(&mut self, address: u64, bytes: Option<u64>, change: MemoryChange) -> &mut Self {
+        self.now += 1;
+        self.trace.allocations.push(AllocationData {
+            at: at(self.now),
+            context: 1,
+            device: DeviceId::new(0),
+            address,
+            bytes,
+            change,
+            pooled: true,
+            in_use: self.in_use,
+            reserved: self.in_use,
+            track: TrackId::new(0),
+            attribution: Attribution::Direct,
+            span: self.open.last().copied().map(SpanId::new),
+        });
+        self
     }
 
     /// Loads a kernel, which takes this long.

@@ -7,6 +7,7 @@ mod diff;
 mod files;
 mod html;
 mod inputs;
+mod memory;
 mod report;
 mod sweep;
 

@@ -1,0 +1,226 @@
+//! The command `memory`, and the snapshots that it writes for PyTorch's viewer.
+
+use crate::{assert_golden, fixture, printed, printed_json, run, torch, window, written};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// All recordings with GPU memory.
+fn recordings() -> Vec<PathBuf> {
+    let windows = ["burn-first", "candle", "training"].map(window);
+    let traces = ["convolution-shapes", "perceptron-stack", "transformer-shapes"].map(torch);
+    windows.into_iter().chain(traces).chain([fixture("faults/allocations-faulty.kernspan")]).collect()
+}
+
+/// Reads a snapshot as PyTorch's viewer does: blocks that are freed or in use at the end without having been allocated
+/// were in use from the beginning. Each GPU has its live bytes, its peak after an event, and the live bytes after all
+/// events have been replayed.
+const READER: &str = r#"
+import json, pickle, sys
+snapshot = pickle.load(open(sys.argv[1], "rb"))
+for segment in snapshot["segments"]:
+    block, = segment["blocks"]
+    sizes = {segment[key] for key in ["total_size", "allocated_size", "active_size", "requested_size"]}
+    assert sizes == {block["size"]} == {block["requested_size"]} and block["size"] > 0, segment
+    assert block["state"] == "active_allocated" and block["address"] == segment["address"], segment
+    assert segment["segment_pool_id"] == (0, 0) and segment["is_expandable"] is False and segment["stream"] == 0
+ranges = sorted((s["device"], s["address"], s["address"] + s["total_size"]) for s in snapshot["segments"])
+assert all(a[0] < b[0] or a[2] <= b[1] for a, b in zip(ranges, ranges[1:])), "segments overlap"
+gpus = []
+for device, events in enumerate(snapshot["device_traces"]):
+    if not events:
+        gpus.append(None)
+        continue
+    live, initial, categories = {}, 0, set()
+    for event in events:
+        assert {"addr", "size", "stream", "time_us", "frames"} <= event.keys(), event
+        assert all(frame.keys() == {"filename", "line", "name"} for frame in event["frames"]), event
+        categories.add(event.get("category"))
+        if event["action"] == "alloc":
+            assert event["addr"] not in live, event
+            live[event["addr"]] = event["size"]
+        elif event["action"] == "free_completed" and live.pop(event["addr"], None) is None:
+            initial += event["size"]
+    at_end = {s["address"]: s["total_size"] for s in snapshot["segments"] if s["device"] == device}
+    assert live.items() <= at_end.items(), "what was allocated and not freed is in use at the end"
+    initial += sum(size for address, size in at_end.items() if address not in live)
+    now, peak = initial, 0
+    for event in events:
+        change = {"alloc": 1, "free_completed": -1}.get(event["action"])
+        if change:
+            now += change * event["size"]
+            peak = max(peak, now)
+    assert events[-1]["action"] == "snapshot" and "unknown" in categories, "the viewer needs this category"
+    assert [e["time_us"] for e in events] == sorted(e["time_us"] for e in events)
+    frames = [frame["name"] for frame in events[0]["frames"]]
+    gpus.append({"live": sum(at_end.values()), "replayed": now, "peak": peak, "first": frames})
+print(json.dumps(gpus))
+"#;
+
+/// Returns what Python reads from a snapshot; `None` without Python, which fails if `CI=true`.
+fn read(snapshot: &Path) -> Option<Value> {
+    let Ok(output) = Command::new("python3").args(["-c", READER]).arg(snapshot).output() else {
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "no python3: it does NOT read snapshots");
+        eprintln!("\n*** no python3: it does NOT read snapshots ***\n");
+        return None;
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}: {said}", snapshot.display());
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn sum(rows: &Value, key: &str) -> u64 {
+    rows.as_array().unwrap().iter().map(|row| row[key].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn tables_of_recorded_programs_stay_as_they_are() {
+    for (name, file) in [("candle", window("candle")), ("transformer", torch("transformer-shapes"))] {
+        for width in [80, 200] {
+            let arguments = format!("memory --width {width} -n 5 --batch 64,100000000 --recorded-batch 32");
+            assert_golden(&format!("{name}_memory_{width}.txt"), &printed(&arguments, &[&file]));
+        }
+    }
+    assert_golden("candle_memory.md", &printed("memory --format md -n 5", &[&window("candle")]));
+}
+
+#[test]
+fn a_snapshot_has_the_bytes_that_are_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new.pickle");
+    for file in recordings() {
+        written(&format!("memory --snapshot {}", new.display()), &[&file]);
+        let Some(gpus) = read(&new) else { return };
+        let printed = printed_json("memory --json", &[&file]);
+        let last = printed["timeline"].as_array().unwrap().last().unwrap()["in_use"].as_u64();
+        assert_eq!(gpus.as_array().unwrap().len(), 1, "{}", file.display());
+        assert_eq!(gpus[0]["peak"].as_u64(), Some(sum(&printed["categories"], "bytes")), "{}", file.display());
+        // These recordings are short enough for a point after each change.
+        assert_eq!(gpus[0]["live"].as_u64(), last, "{}", file.display());
+        assert_eq!(gpus[0]["replayed"], gpus[0]["live"], "{}", file.display());
+    }
+    written(&format!("memory --snapshot {}", new.display()), &[&window("candle")]);
+    assert_eq!(read(&new).unwrap()[0]["first"], serde_json::json!(["data"]), "a stack of spans");
+}
+
+#[test]
+fn a_snapshot_of_an_incomplete_recording_still_adds_up() {
+    // A second allocation at an address in use, more and less in use than the changes explain, a free of memory from
+    // before, and one without bytes.
+    let changes = [
+        (1000, 512, 2512),
+        (1000, 1024, 3536),
+        (1000, -1024, 2512),
+        (5000, 100, 5000),
+        (9999, -700, 4000),
+        (7000, 0, 4000),
+        (6000, 100, 3600),
+    ];
+    let event = |(at, (address, bytes, in_use)): (usize, (u64, i64, u64))| {
+        serde_json::json!({
+            "ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 7, "tid": 7, "ts": at + 1, "s": "t",
+            "args": {"Addr": address, "Bytes": bytes, "Total Allocated": in_use, "Device Type": 1, "Device Id": 1},
+        })
+    };
+    let events: Vec<_> = changes.into_iter().enumerate().map(event).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new] = ["old.json", "new.pickle"].map(|name| folder.path().join(name));
+    fs::write(&old, serde_json::json!({"schemaVersion": 1, "traceEvents": events}).to_string()).unwrap();
+    written(&format!("memory --snapshot {}", new.display()), &[&old]);
+    assert_eq!(sum(&printed_json("memory --json", &[&old])["categories"], "bytes"), 5000);
+    let Some(gpus) = read(&new) else { return };
+    assert_eq!(gpus[0], Value::Null, "the second GPU is the second in the list");
+    let figures = ["peak", "live", "replayed"].map(|key| gpus[1][key].as_u64().unwrap());
+    assert_eq!(figures, [5000, 3600, 3600]);
+}
+
+#[test]
+fn json_has_the_same_peak_as_the_report() {
+    for file in recordings() {
+        let memory = printed_json("memory --json --batch 1,2 --recorded-batch 1", &[&file]);
+        let report = printed_json("report --memory --json", &[&file]);
+        let peak = Some(sum(&report["memory"], "bytes"));
+        assert_eq!(Some(sum(&memory["categories"], "bytes")), peak, "{}", file.display());
+        assert_eq!(memory["estimates"][0]["bytes"].as_u64(), peak, "the recorded batch size");
+        let double = &memory["estimates"][1];
+        assert!(double["bytes"].as_u64() >= peak && double["fits"] == true, "{double}");
+        assert_eq!(memory["categories"][0]["category"], "before");
+        let count = memory["lifetimes"].as_array().unwrap().len();
+        assert_eq!(count, 8, "empty ranges are in JSON, too");
+    }
+}
+
+#[test]
+fn memory_that_outlives_its_step_is_listed_by_span() {
+    let step = |step: u64| {
+        let (start, bytes) = (1000 * step, 4096 * (step + 1));
+        let span = |name: &str, start: u64, length: u64| {
+            let (cat, args) = ("user_annotation", serde_json::json!({}));
+            serde_json::json!({
+                "ph": "X", "cat": cat, "name": name, "pid": 7, "tid": 7, "ts": start, "dur": length, "args": args,
+            })
+        };
+        let memory = serde_json::json!({
+            "ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 7, "tid": 7, "ts": start + 20, "s": "t",
+            "args": {"Addr": 8192 * (step + 1), "Bytes": 4096, "Total Allocated": bytes, "Device Type": 1,
+                "Device Id": 0},
+        });
+        [span(&format!("ProfilerStep#{step}"), start, 990), span("cache", start + 10, 100), memory]
+    };
+    let events: Vec<_> = (0..4).flat_map(step).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leak.json");
+    fs::write(&file, serde_json::json!({"schemaVersion": 1, "traceEvents": events}).to_string()).unwrap();
+    let kept = &printed_json("memory --json", &[&file])["kept"];
+    assert_eq!(kept.as_array().unwrap().len(), 1);
+    assert_eq!((kept[0]["path"][0].as_str(), kept[0]["bytes"].as_u64()), (Some("cache"), Some(3 * 4096)));
+    let text = printed("memory", &[&file]);
+    assert!(text.contains("12.0 KiB                 3           3\n"), "{text}");
+    assert!(text.contains("3 steps were followed until the end of the next one"), "{text}");
+    assert!(text.contains("parameters and caches     12.0 KiB"), "{text}");
+}
+
+#[test]
+fn windows_of_a_run_are_added_up() {
+    let both = printed_json("memory --json", &[&window("candle"), &window("training")]);
+    let [candle, training] = ["candle", "training"].map(|name| printed_json("memory --json", &[&window(name)]));
+    assert_eq!(both["categories"], candle["categories"], "those of the higher peak");
+    let allocations = |json: &Value| sum(&json["lifetimes"], "allocations");
+    assert_eq!(allocations(&both), allocations(&candle) + allocations(&training));
+}
+
+#[test]
+fn a_trace_without_memory_says_how_to_record_it() {
+    for file in [window("calls"), torch("transformer")] {
+        let run = run("memory", &[&file]);
+        assert_eq!((run.code, run.out.as_str()), (1, ""));
+        assert!(run.err.contains("Activity::Memory") && run.err.contains("profile_memory=True"), "{}", run.err);
+    }
+}
+
+#[test]
+fn wrong_options_are_usage_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("window.kernspan");
+    fs::copy(window("candle"), &copy).unwrap();
+    let snapshot = format!("--snapshot {}", copy.display());
+    for (arguments, message) in [
+        ("--batch 64", "--recorded-batch"),
+        ("--recorded-batch 64", "--batch"),
+        ("--batch 0 --recorded-batch 64", "at least 1"),
+        ("--batch 64,0 --recorded-batch 64", "at least 1"),
+        ("--batch 64 --recorded-batch 0", "at least 1"),
+        ("--batch 64,x --recorded-batch 1", "at least 1"),
+        ("--snapshot a.pickle --json", "cannot be used with"),
+        ("--format csv", "use --json"),
+        (&snapshot, "it is also read"),
+    ] {
+        let run = run(&format!("memory {arguments}"), &[&copy]);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{arguments}: {}", run.err);
+        assert!(run.err.contains(message), "{arguments}: {}", run.err);
+    }
+    assert_eq!(fs::read(&copy).unwrap(), fs::read(window("candle")).unwrap(), "the input is untouched");
+}
