@@ -301,7 +301,11 @@ impl ProfilerBuilder {
         let heap = heap.map_err(|problem| Error::Setting { setting: "activities", problem: problem.to_owned() })?;
         let run = self.run(&clock);
         let (step_exporters, failures) = self.step_exporters(&run);
-        let host = Arc::new(Host::new(clock, self.lane_capacity, self.live_spans, !step_exporters.is_empty()));
+        let mut host = Host::new(clock, self.lane_capacity, self.live_spans, !step_exporters.is_empty());
+        if heap.is_some() {
+            host.count_heap();
+        }
+        let host = Arc::new(host);
         let budget = Arc::new(Budget::new(self.memory_limit_bytes));
         let Self { schedule, step_on, exporters, activities, detach, raw_folder, print_report, .. } = self;
         let Background { gpu, without_gpu, commands, summaries, pipeline } = Background::start(BackgroundParts {

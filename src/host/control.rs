@@ -27,6 +27,16 @@ impl Control {
         Self(2 | u64::from(window) << 32)
     }
 
+    /// Returns the word with the mark that the heap is counted, unless it is off.
+    pub(super) fn counting_heap(self) -> Self {
+        if self.is_off() { self } else { Self(self.0 | 4) }
+    }
+
+    /// Whether the heap is counted: see [`heap`](crate::heap).
+    pub(super) fn counts_heap(self) -> bool {
+        self.0 & 4 != 0
+    }
+
     pub(super) fn is_off(self) -> bool {
         self == Self::OFF
     }

@@ -211,9 +211,6 @@ impl Lane {
             if !control.is_recording() {
                 break false;
             }
-            if follows && heap::is_counting() {
-                self.write_heap();
-            }
             // The clock is read only once there is room, since that is the most expensive part. If the next window has
             // begun meanwhile, the span belongs there.
             let written = follows
@@ -236,9 +233,6 @@ impl Lane {
     #[inline]
     pub(super) fn exit(&mut self, control: Control, id: RegistryId, sources: &Sources<'_, impl Resolve>) {
         let follows = self.follow(control, sources);
-        if follows && control.is_recording() && heap::is_counting() {
-            self.write_heap();
-        }
         if self.stack.pop(id) == Some(true) && follows && control.is_recording() {
             self.reserved -= 1;
             let at = sources.clock.now();
@@ -249,16 +243,12 @@ impl Lane {
         }
     }
 
-    /// Writes what the thread has allocated and freed on the heap, if it is in this window.
-    pub(super) fn settle_heap(&mut self, control: Control) {
-        if self.seen == control {
-            self.write_heap();
+    /// Writes what the thread has allocated and freed on the heap since this was last written, or since it joined the
+    /// window: it belongs to the innermost span that is open now.
+    pub(super) fn note_heap(&mut self, control: Control, sources: &Sources<'_, impl Resolve>) {
+        if !self.follow(control, sources) {
+            return self.count_drop();
         }
-    }
-
-    /// Writes what the thread has allocated and freed on the heap since this was last written, if anything.
-    #[cold]
-    fn write_heap(&mut self) {
         let now = heap::of_this_thread();
         let used = now - std::mem::replace(&mut self.heap, now);
         if used.is_nothing() {

@@ -22,6 +22,8 @@ pub(super) struct Lanes {
     /// The number of the profiler, which distinguishes the lanes of several profilers on one thread.
     profiler: u64,
     capacity: usize,
+    /// Whether the heap is counted.
+    counts_heap: bool,
     rings: Mutex<Rings>,
     /// Records for which there was no lane.
     unreachable: AtomicU64,
@@ -46,7 +48,14 @@ impl Lanes {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let profiler = NEXT.fetch_add(1, Ordering::Relaxed);
         let control = AtomicU64::new(Control::waiting(0).as_u64());
-        Self { control, profiler, capacity, rings: Mutex::default(), unreachable: AtomicU64::new(0) }
+        let (rings, unreachable) = (Mutex::default(), AtomicU64::new(0));
+        Self { control, profiler, capacity, counts_heap: false, rings, unreachable }
+    }
+
+    /// Marks the control word, now and in future, with the fact that the heap is counted.
+    pub(super) fn count_heap(&mut self) {
+        self.counts_heap = true;
+        self.set_control(self.control());
     }
 
     #[inline]
@@ -56,6 +65,7 @@ impl Lanes {
     }
 
     pub(super) fn set_control(&self, control: Control) {
+        let control = if self.counts_heap { control.counting_heap() } else { control };
         self.control.store(control.as_u64(), Ordering::Relaxed);
         if control.is_off() {
             self.lock_rings().free.clear();

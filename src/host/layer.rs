@@ -156,7 +156,10 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let _uncounted = Uncounted::begin();
+        let _uncounted = Uncounted::begin_if(control.counts_heap());
+        if control.counts_heap() {
+            self.note_heap(control, ctx);
+        }
         // Not `bool::then`, whose frame would come first in the backtrace.
         let mut backtrace = None;
         if self.backtraces && control.is_recording() {
@@ -182,7 +185,10 @@ impl ProfilerLayer {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let _uncounted = Uncounted::begin();
+        let _uncounted = Uncounted::begin_if(control.counts_heap());
+        if control.counts_heap() {
+            self.note_heap(control, ctx);
+        }
         let Host { lanes, lookup, contexts, watchers, clock, .. } = &*self.host;
         if control.is_recording() {
             contexts.at_exit(control, id, &self.sources(control, ctx), lanes, lookup);
@@ -190,6 +196,17 @@ impl ProfilerLayer {
         lanes.with(|lane| lane.exit(control, id, &self.sources(control, ctx)));
         if watchers.any() && control.is_recording() {
             watchers.notify_changed(true, lanes, clock);
+        }
+    }
+
+    /// Writes what the thread has allocated so far: it belongs to the spans that are open now.
+    #[cold]
+    fn note_heap<S>(&self, control: Control, ctx: &Context<'_, S>)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        if control.is_recording() {
+            self.host.lanes.with_or_count(control, |lane| lane.note_heap(control, &self.sources(control, ctx)));
         }
     }
 
@@ -303,11 +320,12 @@ where
     }
 
     fn on_close(&self, id: Id, ctx: Context<'_, S>) {
-        if self.host.control().is_off() {
+        let control = self.host.control();
+        if control.is_off() {
             return;
         }
         let steps = self.step_on.is_some();
-        let uncounted = Uncounted::begin();
+        let uncounted = Uncounted::begin_if(control.counts_heap());
         let ends_step = match self.host.live.remove(id.into_u64(), steps) {
             // If the table was too full for the span, its name has to be looked up.
             None if steps && self.host.live.has_lost() => {

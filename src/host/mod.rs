@@ -43,7 +43,6 @@ use self::{
 };
 use crate::{
     clock::{Clock, Ticks},
-    heap,
     hint::DisabledSpans,
     recording::{DeviceCall, MemoryCall, Origin, Record},
     trace::{Losses, Operation},
@@ -89,6 +88,11 @@ impl Host {
             installed: AtomicBool::new(false),
             steps: AtomicU64::new(0),
         }
+    }
+
+    /// Has threads write what they allocate on the heap.
+    pub(crate) fn count_heap(&mut self) {
+        self.lanes.count_heap();
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -298,8 +302,8 @@ impl Host {
     /// window opens or closes.
     pub(crate) fn settle(&self) {
         let control = self.control();
-        if control.is_recording() && heap::is_counting() {
-            self.lanes.with(|lane| lane.settle_heap(control));
+        if control.is_recording() && control.counts_heap() {
+            self.lanes.with(|lane| lane.note_heap(control, &self.sources()));
         }
         self.watchers.settle();
     }
