@@ -86,8 +86,10 @@ impl MemorySeries {
     /// A growth is steady if each quarter of the run adds at least this part of the mean: a cache that is full, or a
     /// single jump, adds nothing in some of them.
     const STEADY: f64 = 0.4;
-    /// The part of pairs of points, half a run apart, of which the later one must be higher.
-    const RISING: f64 = 0.75;
+    /// The number of parts that a run is looked at in, and how many must be higher than the one before: steps may be
+    /// longer than the time between two points, so that one part need not show the lowest use.
+    const PARTS: usize = 8;
+    const RISING: usize = 6;
 
     /// Creates an empty series of a memory of this size, if known.
     pub(crate) fn new(source: MemorySource, limit: Option<u64>) -> Self {
@@ -143,20 +145,21 @@ impl MemorySeries {
         if points.len() < enough_points || last.step - first.step < enough_steps {
             return None;
         }
-        // The slope between points half a run apart: outliers at few of them change nothing.
-        let half = points.len() / 2;
-        let pairs = points.iter().zip(&points[half..]).filter(|(from, to)| to.step > from.step);
-        let slopes: Vec<f64> =
-            pairs.map(|(from, to)| (to.bytes as f64 - from.bytes as f64) / (to.step - from.step) as f64).collect();
-        let rising = slopes.iter().filter(|slope| **slope > 0.0).count();
-        let slope = median(slopes.clone())?;
-        let level = |part: &[MemoryPoint]| median(part.iter().map(|point| point.bytes as f64).collect());
-        let quarter = points.len() / 4;
-        let levels: Vec<f64> = points.chunks_exact(quarter).take(4).filter_map(level).collect();
-        let growth = levels[3] - levels[0];
-        let is_steady = levels.windows(2).all(|pair| pair[1] - pair[0] >= Self::STEADY * growth / 3.0);
-        let is_rising = rising as f64 >= Self::RISING * slopes.len() as f64;
-        if !is_steady || !is_rising || growth < self.source.insignificant() as f64 {
+        // A step uses more and less memory in its course. What it keeps shows at the lowest of several moments.
+        let lowest: Vec<&MemoryPoint> = points
+            .chunks_exact(points.len() / Self::PARTS)
+            .take(Self::PARTS)
+            .filter_map(|part| part.iter().min_by_key(|point| point.bytes))
+            .collect();
+        let half = Self::PARTS / 2;
+        let pairs = lowest.iter().zip(&lowest[half..]).filter(|(from, to)| to.step > from.step);
+        let slopes = pairs.map(|(from, to)| (to.bytes as f64 - from.bytes as f64) / (to.step - from.step) as f64);
+        let slope = median(slopes.collect())?;
+        let growth = lowest[Self::PARTS - 1].bytes as f64 - lowest[0].bytes as f64;
+        let quarters: Vec<f64> = lowest.chunks(2).map(|pair| pair[0].bytes.min(pair[1].bytes) as f64).collect();
+        let is_steady = quarters.windows(2).all(|pair| pair[1] - pair[0] >= Self::STEADY * growth / 4.0);
+        let rising = lowest.windows(2).filter(|pair| pair[1].bytes > pair[0].bytes).count();
+        if !is_steady || rising < Self::RISING || growth < self.source.insignificant() as f64 {
             return None;
         }
         // From the end back to where most points are off the line: a step uses more and less memory in its course.
@@ -240,6 +243,25 @@ mod tests {
         // Some kilobytes over the whole run are nothing for a heap.
         assert!(series(MemorySource::Heap, 10_000, |step| 100 * MIB + step * 16).growth().is_none());
         assert!(series(MemorySource::Process, 10_000, |step| 100 * MIB + step * 1_000).growth().is_none());
+    }
+
+    /// A step uses up to 6 MiB in its course, and is looked at at any moment of it.
+    #[test]
+    fn the_course_of_a_step_neither_hides_a_leak_nor_looks_like_one() {
+        const RUNS: u64 = 300;
+        let found = |leak: u64| {
+            let run = |seed: u64| {
+                let mut series = MemorySeries::new(MemorySource::Gpu(DeviceId::default()), None);
+                for point in 0..75 {
+                    let (step, in_step) = (point * 200 / 75, noise(seed * 1_000 + point) * 6 * MIB / 100);
+                    series.push(step, Timestamp::default(), 3 * MIB + step * leak + in_step);
+                }
+                series.growth().is_some()
+            };
+            (0..RUNS).filter(|&seed| run(seed)).count()
+        };
+        assert!(found(0) <= 1, "{} false alarms", found(0));
+        assert!(found(64 << 10) >= 280, "{} of {RUNS} found", found(64 << 10));
     }
 
     #[test]
