@@ -150,7 +150,9 @@ impl MemoryThread {
     pub(crate) fn start(host: Arc<Host>, gpu: Option<Arc<dyn GpuSource>>) -> io::Result<Self> {
         let history = Arc::new(MemoryHistory::default());
         let (ending, ended) = mpsc::channel::<()>();
-        let reader = Reader { host, gpu, process: ProcessMemory::open(), history: Arc::clone(&history) };
+        let process = ProcessMemory::open();
+        let before = process.as_ref().and_then(ProcessMemory::resident).unwrap_or(0);
+        let reader = Reader { host, gpu, process, before, history: Arc::clone(&history) };
         let run = move || {
             // The time between two points of the series.
             let mut apart = Self::OFTEN;
@@ -194,13 +196,15 @@ struct Reader {
     host: Arc<Host>,
     gpu: Option<Arc<dyn GpuSource>>,
     process: Option<ProcessMemory>,
+    /// The resident memory before the heap was counted: the program may free some of it.
+    before: u64,
     history: Arc<MemoryHistory>,
 }
 
 impl Reader {
     fn read(&self, at: Timestamp, is_point: bool) -> bool {
         let process = self.process.as_ref().and_then(ProcessMemory::resident);
-        let heap = heap::is_counting().then(|| u64::try_from(heap::live_bytes()).unwrap_or(0));
+        let heap = heap::is_counting().then(|| self.before.saturating_add_signed(heap::live_bytes()));
         let gpus = self.gpu.as_ref().map(|gpu| gpu.memory()).unwrap_or_default();
         let host = [(MemorySource::Process, process), (MemorySource::Heap, heap)];
         let host = host.into_iter().filter_map(|(source, bytes)| Some((source, bytes?)));

@@ -10,8 +10,8 @@ use std::fmt;
 pub enum MemorySource {
     /// The resident memory of the process.
     Process,
-    /// What the program has allocated on the heap since the profiler was built, minus what it has freed: see
-    /// [`Allocator`](crate::Allocator).
+    /// The resident memory when the profiler was built, plus what the program has allocated on the heap since, minus
+    /// what it has freed: see [`Allocator`](crate::Allocator).
     Heap,
     /// What is in use of the driver's pool of a GPU, from which `cuMemAllocAsync` allocates.
     Gpu(DeviceId),

@@ -10,9 +10,9 @@ use std::{collections::HashMap, hint::black_box, thread, time::Duration};
 use tracing::{info_span, subscriber::with_default};
 use tracing_subscriber::prelude::*;
 
-/// Trains for so many steps: each allocates and frees a megabyte in `forward`, and then does `step`.
+/// Trains for so many steps: each allocates and frees a megabyte in `forward`, and then does `step`. Tests are alone
+/// until they have freed all they kept, as another test would count that.
 fn train(steps: u64, pause: Duration, mut step: impl FnMut(u64)) -> Report {
-    let _alone = alone();
     let (layer, profiler) = Profiler::builder()
         .activities([Activity::Host, Activity::Heap])
         .schedule(Schedule::new().wait(20).warmup(1).active(4).repeat(3))
@@ -39,6 +39,7 @@ fn heap_leak(report: &Report) -> Option<Leak> {
 
 #[test]
 fn a_growing_list_is_found_in_its_span_within_200_steps() {
+    let _alone = alone();
     let mut kept = Vec::new();
     let report = train(200, 3 * MILLI, |_| {
         info_span!("cache").in_scope(|| kept.push(black_box(vec![0_u8; 100_000])));
@@ -56,6 +57,7 @@ fn a_growing_list_is_found_in_its_span_within_200_steps() {
 
 #[test]
 fn what_is_freed_or_full_is_not_a_leak() {
+    let _alone = alone();
     let mut cache: HashMap<u64, Vec<u8>> = HashMap::new();
     let mut queue = std::collections::VecDeque::new();
     let report = train(400, 2 * MILLI, |number| {
@@ -71,6 +73,7 @@ fn what_is_freed_or_full_is_not_a_leak() {
 
 #[test]
 fn memory_is_followed_in_every_step_and_shown_in_traces() {
+    let _alone = alone();
     let report = train(60, 5 * MILLI, |_| ());
     let sources: Vec<_> = report.memory_series().iter().map(MemorySeries::source).collect();
     assert!(sources.contains(&MemorySource::Heap), "{sources:?}");
@@ -89,6 +92,7 @@ fn memory_is_followed_in_every_step_and_shown_in_traces() {
 /// Ten thousand steps of a program that keeps nothing but a number for each.
 #[test]
 fn ten_thousand_clean_steps_raise_no_alarm() {
+    let _alone = alone();
     let mut losses = Vec::new();
     let report = train(10_000, Duration::ZERO, |number| {
         info_span!("backward", number, text = "a text").in_scope(|| losses.push(number as f64));
