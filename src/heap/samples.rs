@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use std::{
     cell::Cell,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
@@ -24,6 +24,9 @@ use std::{
 const MEAN_BYTES: f64 = (16 << 10) as f64;
 /// The most samples of a window: 5 MB. Allocations after that are not sampled, and counted as lost.
 const MAX_SAMPLES: usize = 1 << 16;
+
+/// How often an allocation or a free tries to lock the samples: for milliseconds.
+const TRIES: u32 = 10_000;
 
 /// A sampled allocation.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +63,19 @@ thread_local! {
 
 fn lock() -> MutexGuard<'static, Option<HeapSamples>> {
     SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks the samples for an allocation or a free, unless that takes long: in a fork, a thread that does not exist may
+/// hold the lock forever. Others hold it for less than a microsecond, or for some when the list of samples grows.
+fn try_lock() -> Option<MutexGuard<'static, Option<HeapSamples>>> {
+    for _ in 0..TRIES {
+        match SAMPLES.try_lock() {
+            Ok(samples) => return Some(samples),
+            Err(TryLockError::Poisoned(samples)) => return Some(samples.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
 }
 
 /// Sets the clock that samples are timed with. All clocks of the process read the same counter.
@@ -122,7 +138,7 @@ fn sample(address: usize, bytes: usize) {
     // The probability that an allocation of this size is sampled.
     let probability = 1.0 - (-(bytes as f64) / MEAN_BYTES).exp();
     let stands_for = if bytes == 0 { 0 } else { (bytes as f64 / probability) as u64 };
-    let (Some(clock), mut samples) = (CLOCK.get(), lock()) else { return };
+    let (Some(clock), Some(mut samples)) = (CLOCK.get(), try_lock()) else { return };
     let Some(samples) = samples.as_mut() else { return };
     if samples.samples.len() >= MAX_SAMPLES {
         samples.lost += 1;
@@ -138,7 +154,7 @@ fn sample(address: usize, bytes: usize) {
 #[cold]
 fn free(address: usize) {
     let _uncounted = Uncounted::begin();
-    let (Some(clock), mut samples) = (CLOCK.get(), lock()) else { return };
+    let (Some(clock), Some(mut samples)) = (CLOCK.get(), try_lock()) else { return };
     let Some(samples) = samples.as_mut() else { return };
     if let Some(index) = samples.live.remove(&address) {
         samples.samples[index].freed = Some(clock.now());
