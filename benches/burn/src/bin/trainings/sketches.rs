@@ -19,7 +19,7 @@ pub(crate) fn drawn(setup: &Setup, variant: Variant) -> Result<Step> {
     let mut artist = Artist::new(setup, setup.size(setup.amount, 2));
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
     // The thread ends when the loop is dropped, which asks.
-    let draw = move || asked.into_iter().try_for_each(|()| answer.send(artist.draw()));
+    let draw = move || asked.into_iter().all(|()| answer.send(artist.draw()).is_ok());
     std::thread::spawn(move || tracing::dispatcher::with_default(&dispatch, draw));
     if variant == Variant::Fixed {
         ask.send(())?;
